@@ -28,7 +28,10 @@ const FLOORS: &[(&str, &[&str])] = &[
             "web",
         ],
     ),
-    ("job_simulation", &["engine", "hadoop", "job_tracker", "mapreduce", "model", "process", "simulation"]),
+    (
+        "job_simulation",
+        &["engine", "hadoop", "job_tracker", "mapreduce", "model", "process", "simulation"],
+    ),
     (
         "proxy_job_tracker",
         &["config", "filesystem", "hadoop", "mapreduce", "model", "net", "process", "web", "wire"],

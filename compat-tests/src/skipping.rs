@@ -15,6 +15,10 @@ pub enum Missing {
     Hdfs,
     /// The server of ZooKeeper, which `CORONA_SKIP_CLIENTS=1` leaves out.
     ZooKeeper,
+    /// The right to make control groups of version 2.
+    Cgroups,
+    /// The controller of memory in control groups of version 2.
+    MemoryController,
     /// Clients in Java and Python, which `CORONA_SKIP_CLIENTS=1` leaves out.
     Clients,
 }
@@ -26,6 +30,8 @@ impl Missing {
             Missing::Promtool => "promtool is not installed (Debian: prometheus)",
             Missing::Hdfs => "CORONA_TARGET_HDFS names no HDFS",
             Missing::ZooKeeper => "ZooKeeper is not installed (Debian: zookeeper)",
+            Missing::Cgroups => "this user may not make cgroups of version 2",
+            Missing::MemoryController => "cgroup version 2 has no controller of memory here",
             Missing::Clients => "CORONA_SKIP_CLIENTS=1 leaves out clients in Java and Python",
         }
     }

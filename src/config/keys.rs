@@ -456,6 +456,22 @@ keys! {
         "Memory that tasks must leave free; the largest task is killed otherwise. 0: not checked.";
     TT_MEMORY_INTERVAL = "mapred.tasktracker.taskmemorymanager.monitoring-interval", span(1), "5000", "ms", Tracker,
         "Time between checks of the memory of tasks.";
+    TT_CGROUP_MEMORY = "mapred.tasktracker.cgroup.mem", Boolean, "false", "", Tracker,
+        "Whether each task is limited to the memory of its job (`mapred.job.map.memory.mb`), by cgroups of version 2 or, without them, by checks.";
+    TT_CGROUP_CPU = "mapred.tasktracker.cgroup.cpu", Boolean, "false", "", Tracker,
+        "Whether the kernel divides the CPUs among tasks by their slots, with cgroups of version 2.";
+    TT_HEALTH_SCRIPT = "mapred.healthChecker.script.path", Path, "", "", Tracker,
+        "A program that reports whether the node can run tasks: it cannot if a line begins with `ERROR`.";
+    TT_HEALTH_ARGS = "mapred.healthChecker.script.args", List, "", "", Tracker,
+        "Arguments of the health script, separated by commas.";
+    TT_HEALTH_INTERVAL = "mapred.healthChecker.interval", span(1), "600000", "ms", Tracker,
+        "Time between runs of the health script.";
+    TT_HEALTH_TIMEOUT = "mapred.healthChecker.script.timeout", span(1), "1200000", "ms", Tracker,
+        "Time for one run of the health script; a node whose script does not end in time is unhealthy.";
+    TT_CGROUP_ROOT = "corona.tt.cgroup.root", Path, "", "", TrackerOwn,
+        "The directory of cgroups of version 2 below which tasks get their groups; unset: the group of the task tracker.";
+    TT_CGROUP_CPU_PERCENT = "corona.tt.cgroup.cpu.percent", int(0), "0", "%", TrackerOwn,
+        "With `mapred.tasktracker.cgroup.cpu`, the most that a task uses of one CPU for each of its slots; 0: no limit.";
     TT_HADOOP_COMMAND = "corona.tt.hadoop.command", Path, "hadoop", "", TrackerOwn,
         "The command of a Hadoop installation. It copies files of jobs that are neither on file: nor on an HDFS that this program reads itself, and prints its class path.";
     TT_JAVA_HOME = "corona.tt.java.home", Path, "", "", TrackerOwn,
@@ -487,6 +503,14 @@ keys! {
         "Maximum of bytes of calls of job trackers, or of tasks, that wait for their reply. Above it, the connections that hold most of them are closed.";
     TT_NATIVE_TASKS = "corona.tt.native.tasks", Text, "none", "", TrackerOwn,
         "Which jobs run without Java: `none`; `jobs`: those that set `corona.task.native`; `streaming`: also streaming jobs that native tasks can run.";
+    TT_JVM_IDLE = "corona.tt.jvm.idle.ms", span(0), "60000", "ms", TrackerOwn,
+        "How long the process of a job that allows several tasks in one (`mapred.job.reuse.jvm.num.tasks`) waits for the next task.";
+    TT_DEBUG_TIMEOUT = "corona.tt.debug.script.timeout.ms", span(1), "300000", "ms", TrackerOwn,
+        "Time for a job's debug script, which runs after a failure of a task.";
+    TT_CLASS_ARCHIVE = "corona.tt.class.archive", Boolean, "true", "", TrackerOwn,
+        "Whether tasks of Java start with an archive of the classes of the install, which is made once (Java 11 or later).";
+    TT_CLASS_ARCHIVE_TIMEOUT = "corona.tt.class.archive.timeout.ms", span(1), "120000", "ms", TrackerOwn,
+        "Time for each of the two runs of Java that make the archive of classes.";
     TT_JOB_TRACKERS = "corona.tt.job.trackers", Boolean, "true", "", TrackerOwn,
         "Whether this node runs remote job trackers. Without it no JOBTRACKER slots are offered.";
     TT_JOB_TRACKER_COMMAND = "corona.tt.job.tracker.command", Text, "", "", TrackerOwn,
@@ -560,6 +584,26 @@ keys! {
         "Cache archives on the class path.";
     JOB_KEEP_FAILED = "keep.failed.task.files", Boolean, "false", "", Job,
         "Whether files of failed attempts, and of their job, are kept when the job is over.";
+    JOB_KEEP_PATTERN = "keep.task.files.pattern", Text, "", "", Job,
+        "A regular expression: the files of attempts whose whole name matches are kept, with those of their job.";
+    JOB_REUSE = "mapred.job.reuse.jvm.num.tasks", Int { least: -2_147_483_648, most: 2_147_483_647 }, "1", "tasks", Job,
+        "How many tasks of the job one process of Java runs, one after another; -1: any number.";
+    JOB_MAP_DEBUG = "mapred.map.task.debug.script", Text, "", "", Job,
+        "A command that runs after a map has failed, with the paths of its stdout, stderr, syslog and configuration.";
+    JOB_REDUCE_DEBUG = "mapred.reduce.task.debug.script", Text, "", "", Job,
+        "The same for reduces.";
+    JOB_DEBUG_LINES = "mapred.debug.out.lines", int(-1), "-1", "lines", Job,
+        "The last lines of the output of a debug script that are added to the diagnostics; -1: all.";
+    JOB_PIPES_PROGRAM = "hadoop.pipes.executable", Text, "", "", Job,
+        "The program of a job of Hadoop Pipes; a debug script gets the fragment of its URI as its last argument.";
+    JOB_PROFILE = "mapred.task.profile", Boolean, "false", "", Job,
+        "Whether tasks of the job are profiled.";
+    JOB_PROFILE_PARAMS = "mapred.task.profile.params", Text, "-agentlib:hprof=cpu=samples,heap=sites,force=n,thread=y,verbose=n,file=%s", "", Job,
+        "The option of Java for profiled tasks; `%s` stands for the path of `profile.out`.";
+    JOB_PROFILE_MAPS = "mapred.task.profile.maps", Text, "0-2", "", Job,
+        "The numbers of the maps that are profiled.";
+    JOB_PROFILE_REDUCES = "mapred.task.profile.reduces", Text, "0-2", "", Job,
+        "The numbers of the reduces that are profiled.";
     JOB_COMMAND = "corona.task.command", Text, "", "", Job,
         "A program to run instead of Java, with its arguments separated by blanks.";
     JOB_NATIVE = "corona.task.native", Boolean, "false", "", Job,

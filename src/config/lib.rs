@@ -61,9 +61,9 @@ pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use service::LoadedService;
 pub use settings::{ClusterManagerSettings, Interfaces, NotifierSettings, WireSettings};
 pub use task_tracker::{
-    ChildSettings, JobFileSettings, JobTrackerCommand, JobTrackerSettings, LoadedTaskTracker,
-    LocalSettings, MemorySettings, NativeTasks, TaskLogSettings, TaskTrackerSettings,
-    TrackerHttpSettings,
+    CgroupSettings, ChildSettings, HealthSettings, JobFileSettings, JobTrackerCommand,
+    JobTrackerSettings, LoadedTaskTracker, LocalSettings, MemorySettings, NativeTasks,
+    TaskLogSettings, TaskTrackerSettings, TrackerHttpSettings,
 };
 pub use topology::Topology;
 pub use typed::{HostPort, NotAnAddress};

@@ -60,6 +60,10 @@ pub struct TaskTrackerSettings {
     pub logs: TaskLogSettings,
     /// How the memory of tasks is looked after.
     pub memory: MemorySettings,
+    /// How the kernel limits tasks; `None`: not at all.
+    pub cgroups: Option<CgroupSettings>,
+    /// The health script; `None`: there is none.
+    pub health: Option<HealthSettings>,
     /// Memory for the indexes of map output, in bytes.
     pub index_cache_bytes: u64,
 }
@@ -137,6 +141,14 @@ pub struct ChildSettings {
     pub sigkill_delay: Duration,
     /// Which jobs run without Java.
     pub native_tasks: NativeTasks,
+    /// How long a process that may take a further task waits for one.
+    pub jvm_idle: Duration,
+    /// The time that a job's debug script has.
+    pub debug_timeout: Duration,
+    /// Whether processes of Java start with an archive of the classes of the install.
+    pub class_archive: bool,
+    /// The time for each of the two runs of Java that make it.
+    pub class_archive_timeout: Duration,
 }
 
 /// Which jobs run without Java.
@@ -193,6 +205,34 @@ pub struct MemorySettings {
     pub reserved_bytes: Option<u64>,
     /// Pause between looks.
     pub interval: Duration,
+    /// Whether each task is limited to the memory that its job names, by the kernel if it can.
+    pub is_strict: bool,
+}
+
+/// How the kernel limits tasks, by control groups of version 2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupSettings {
+    /// Whether it limits their memory.
+    pub memory: bool,
+    /// Whether it divides the CPUs by slots.
+    pub cpu: bool,
+    /// The directory below which groups are made; `None`: that of the task tracker's own group.
+    pub root: Option<PathBuf>,
+    /// The most that a task may use of one CPU for each of its slots, in percent; 0 for no limit.
+    pub cpu_percent: u32,
+}
+
+/// The script that reports the health of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthSettings {
+    /// The program.
+    pub script: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Pause between two runs.
+    pub interval: Duration,
+    /// The time that it has.
+    pub timeout: Duration,
 }
 
 /// A task tracker's configuration that can be used.
@@ -261,13 +301,20 @@ impl SettingsReader<'_> {
                     "streaming" => Ok(NativeTasks::Streaming),
                     _ => Err(Wrong::new("is none of them", "none, jobs or streaming")),
                 }),
+                jvm_idle: self.span(&keys::TT_JVM_IDLE),
+                debug_timeout: self.span(&keys::TT_DEBUG_TIMEOUT),
+                class_archive: self.value(&keys::TT_CLASS_ARCHIVE, typed::boolean),
+                class_archive_timeout: self.span(&keys::TT_CLASS_ARCHIVE_TIMEOUT),
             },
             remote_job_trackers: self.remote_job_trackers(),
             logs: self.task_logs(),
             memory: MemorySettings {
                 reserved_bytes: self.number_or_off(&keys::TT_RESERVED_MEMORY).map(|mib| mib * MIB),
                 interval: self.span(&keys::TT_MEMORY_INTERVAL),
+                is_strict: self.value(&keys::TT_CGROUP_MEMORY, typed::boolean),
             },
+            cgroups: self.cgroups(),
+            health: self.health(),
             index_cache_bytes: self.number::<u64>(&keys::TT_INDEX_CACHE) * MIB,
         };
         self.look_at_the_rest();
@@ -294,6 +341,25 @@ impl SettingsReader<'_> {
         };
         self.value(&keys::TT_JOB_TRACKERS, typed::boolean)
             .then_some(RemoteJobTrackerSettings { command })
+    }
+
+    fn cgroups(&mut self) -> Option<CgroupSettings> {
+        let settings = CgroupSettings {
+            memory: self.value(&keys::TT_CGROUP_MEMORY, typed::boolean),
+            cpu: self.value(&keys::TT_CGROUP_CPU, typed::boolean),
+            root: self.path(&keys::TT_CGROUP_ROOT),
+            cpu_percent: self.number(&keys::TT_CGROUP_CPU_PERCENT),
+        };
+        Some(settings).filter(|settings| settings.memory || settings.cpu)
+    }
+
+    fn health(&mut self) -> Option<HealthSettings> {
+        let script = self.path(&keys::TT_HEALTH_SCRIPT);
+        let args = self.text(&keys::TT_HEALTH_ARGS);
+        let args = args.split(',').filter(|arg| !arg.is_empty()).map(str::to_owned).collect();
+        let interval = self.span(&keys::TT_HEALTH_INTERVAL);
+        let timeout = self.span(&keys::TT_HEALTH_TIMEOUT);
+        script.map(|script| HealthSettings { script, args, interval, timeout })
     }
 
     fn task_logs(&mut self) -> TaskLogSettings {
@@ -436,6 +502,12 @@ mod tests {
         ("corona.tt.child.class.path", "/seven", "class_path: Some(\"/seven\")"),
         ("corona.tt.library.path", "/seven", "library_path: \"/seven\""),
         ("corona.tt.native.tasks", "streaming", "native_tasks: Streaming"),
+        ("corona.tt.jvm.idle.ms", "1234", "jvm_idle: 1.234s"),
+        ("corona.tt.debug.script.timeout.ms", "1234", "debug_timeout: 1.234s"),
+        ("mapred.tasktracker.cgroup.mem", "true", "is_strict: true"),
+        ("mapred.tasktracker.cgroup.cpu", "true", "cpu: true"),
+        ("corona.tt.class.archive", "false", "class_archive: false"),
+        ("corona.tt.class.archive.timeout.ms", "1234", "class_archive_timeout: 1.234s"),
         ("corona.tt.fetch.timeout.ms", "1234", "timeout: 1.234s"),
         ("corona.tt.fetch.max.bytes", "7", "max_bytes: 7,"),
         ("corona.tt.unpack.max.bytes", "7", "max_unpacked_bytes: 7"),

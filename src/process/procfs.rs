@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::param::{clock_ticks_per_second, page_size};
@@ -33,6 +34,8 @@ pub struct Process {
     pub virtual_bytes: u64,
     /// Memory that it occupies, in bytes.
     pub resident_bytes: u64,
+    /// CPU time in ticks, with that of descendants that have ended and were waited for.
+    pub cpu_ticks: u64,
 }
 
 impl Process {
@@ -48,6 +51,9 @@ impl Process {
             start_ticks: stat.number(22)?,
             virtual_bytes: stat.number(23)?,
             resident_bytes: stat.number(24)?.saturating_mul(page_size() as u64),
+            cpu_ticks: (14..=17)
+                .filter_map(|field| stat.number(field))
+                .fold(0, u64::saturating_add),
         })
     }
 
@@ -160,6 +166,78 @@ pub fn tree(all: &[Process], group: i32) -> Vec<Process> {
     tree
 }
 
+/// The bytes that a process has read from disks and written to them, with those of descendants that
+/// have ended and were waited for; `None` if it has ended or belongs to another user.
+pub fn disk_bytes(pid: i32) -> Option<(u64, u64)> {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    Some((number_after(&io, "read_bytes:")?, number_after(&io, "write_bytes:")?))
+}
+
+/// Ticks of CPU time in milliseconds.
+pub fn ticks_to_ms(ticks: u64) -> u64 {
+    ticks.saturating_mul(1000) / clock_ticks_per_second().max(1)
+}
+
+/// The highest frequency of the first processor that was found when it was first asked for, in kHz.
+pub fn cpu_khz() -> Option<u64> {
+    static KHZ: OnceLock<Option<u64>> = OnceLock::new();
+
+    *KHZ.get_or_init(|| khz_of(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
+}
+
+fn khz_of(cpuinfo: &str) -> Option<u64> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("cpu MHz"))?;
+    let mhz: f64 = line.split_once(':')?.1.trim().parse().ok()?;
+    (mhz > 0.0 && mhz < 1e9).then_some((mhz * 1000.0) as u64)
+}
+
+/// What the machine's disks and networks have transferred since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes read from disks.
+    pub disk_read_bytes: u64,
+    /// Bytes written to disks.
+    pub disk_written_bytes: u64,
+    /// Bytes received by all network interfaces except the loopback.
+    pub network_received_bytes: u64,
+    /// Bytes sent by them.
+    pub network_sent_bytes: u64,
+}
+
+impl Traffic {
+    /// The present values; those that cannot be read are 0.
+    pub fn now() -> Traffic {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        // Partitions have no entry of their own, nor do disks behind others count twice.
+        let is_disk = |name: &str| Path::new("/sys/block").join(name).join("device").exists();
+        Traffic::parse(&read("/proc/diskstats"), &read("/proc/net/dev"), &is_disk)
+    }
+
+    fn parse(disks: &str, network: &str, is_disk: &dyn Fn(&str) -> bool) -> Traffic {
+        const SECTOR_BYTES: u64 = 512;
+
+        let mut traffic = Traffic::default();
+        let add = |sum: &mut u64, field: Option<&&str>, unit: u64| {
+            let number: u64 = field.and_then(|field| field.parse().ok()).unwrap_or(0);
+            *sum = sum.saturating_add(number.saturating_mul(unit));
+        };
+        for line in disks.lines() {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            if fields.get(2).is_some_and(|name| !name.contains(['/', '.']) && is_disk(name)) {
+                add(&mut traffic.disk_read_bytes, fields.get(5), SECTOR_BYTES);
+                add(&mut traffic.disk_written_bytes, fields.get(9), SECTOR_BYTES);
+            }
+        }
+        let interfaces = network.lines().filter_map(|line| line.split_once(':'));
+        for (_, rest) in interfaces.filter(|(name, _)| name.trim() != "lo") {
+            let fields: Vec<&str> = rest.split_whitespace().collect();
+            add(&mut traffic.network_received_bytes, fields.first(), 1);
+            add(&mut traffic.network_sent_bytes, fields.get(8), 1);
+        }
+        traffic
+    }
+}
+
 /// An id of the machine's current boot; empty when it cannot be read.
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
@@ -218,8 +296,7 @@ impl Machine {
 
     /// For how long the CPUs were busy since the start of the machine, all together, in milliseconds.
     pub fn busy_ms(&self) -> u64 {
-        let ticks_per_second = clock_ticks_per_second().max(1);
-        self.busy_ticks.saturating_mul(1000) / ticks_per_second
+        ticks_to_ms(self.busy_ticks)
     }
 
     /// How busy the CPUs were since an earlier look, from 0 to 1; `None` when no time has passed.
@@ -237,8 +314,16 @@ mod tests {
     use super::*;
 
     fn process(pid: i32, parent: i32, group: i32) -> Process {
-        let (start_ticks, virtual_bytes, resident_bytes) = (1, 2, 3);
-        Process { pid, parent, group, is_zombie: false, start_ticks, virtual_bytes, resident_bytes }
+        Process {
+            pid,
+            parent,
+            group,
+            is_zombie: false,
+            start_ticks: 1,
+            virtual_bytes: 2,
+            resident_bytes: 3,
+            cpu_ticks: 4,
+        }
     }
 
     #[test]
@@ -252,6 +337,7 @@ mod tests {
             start_ticks: 1234,
             virtual_bytes: 8192,
             resident_bytes: 3 * page_size() as u64,
+            cpu_ticks: 5 + 6 + 7 + 8,
         };
         assert_eq!(Process::parse(stat), Some(expected));
         assert!(Process::parse(&stat.replace(") S", ") Z")).unwrap().is_zombie);
@@ -326,6 +412,41 @@ mod tests {
     }
 
     #[test]
+    fn traffic_of_disks_and_networks() {
+        let disks = "   8       0 sda 1 2 30 4 5 6 70 8 9 10 11\n   8       1 sda1 1 2 30 4 5 6 70 8\n\
+               8      16 sdb 1 2 1 4 5 6 x 8\n   7 0 loop0 1 2 3 4 5 6 7\n   8 32 ../sdc 1 2 3\n   8\n";
+        let network = "Inter-|   Receive\n face |bytes    packets\n    lo: 7 1 0 0 0 0 0 0 7 1\n\
+              eth0: 100 1 0 0 0 0 0 0 40 1\n  eth1:5 1 0 0 0 0 0 0 2 1\n";
+        let is_disk = |name: &str| name.len() == 3;
+        let traffic = Traffic::parse(disks, network, &is_disk);
+        let expected = Traffic {
+            disk_read_bytes: 31 * 512,
+            disk_written_bytes: 70 * 512,
+            network_received_bytes: 105,
+            network_sent_bytes: 42,
+        };
+        assert_eq!(traffic, expected);
+    }
+
+    #[test]
+    fn the_frequency_is_that_of_the_first_processor() {
+        assert_eq!(
+            khz_of("processor\t: 0\ncpu MHz\t\t: 2499.998\ncpu MHz : 1.0\n"),
+            Some(2_499_998)
+        );
+        for text in ["", "cpu MHz\t: x\n", "cpu MHz\n", "cpu MHz: -3\n", "cpu MHz: 1e300\n"] {
+            assert_eq!(khz_of(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_process_reads_and_writes() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(disk_bytes(own).is_some());
+        assert_eq!(disk_bytes(i32::MAX), None);
+    }
+
+    #[test]
     fn figures_of_the_machine() {
         let meminfo = "MemTotal:  1000 kB\nMemFree: 100 kB\nInactive: 50 kB\nInactive(anon): 7 kB\n\
             SwapCached: 1 kB\nSwapTotal: 30 kB\nSwapFree: 20 kB\n";
@@ -355,6 +476,7 @@ mod tests {
         fn no_text_panics(text in "[0-9() a-zA-Z:\n-]{0,120}") {
             let _ = (Process::parse(&text), Machine::parse(&text, &text), booted_at(&text));
             let _ = Usage::parse(&text, &text, &text);
+            let _ = (khz_of(&text), Traffic::parse(&text, &text, &|_| true));
         }
     }
 }

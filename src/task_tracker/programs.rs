@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-/// The number of bytes that are kept of each stream of output.
+/// The number of bytes that are kept of each stream of output, unless another one is given.
 const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
-/// How a program ended, and its output, each stream up to 64 KiB.
+/// How a program ended, and the beginning of its output.
 #[derive(Debug)]
 pub(super) struct Printed {
     pub(super) status: ExitStatus,
@@ -23,13 +23,25 @@ pub(super) struct Printed {
 pub(super) enum RunError {
     /// It cannot be started, or not be waited for.
     Io(io::Error),
-    /// It had not ended in time. It is ended, with all that it has started.
-    Timeout,
+    /// It had not ended in time. It is ended, with its process group.
+    Timeout {
+        /// The beginning of what it printed.
+        stdout: String,
+    },
 }
 
 /// Runs a program to its end, in its own process group, which is killed when the time is over or
 /// the caller has stopped waiting.
-pub(super) async fn run(mut command: Command, limit: Duration) -> Result<Printed, RunError> {
+pub(super) async fn run(command: Command, limit: Duration) -> Result<Printed, RunError> {
+    run_for(command, limit, MAX_OUTPUT_BYTES).await
+}
+
+/// The same, with the number of bytes that are kept of each stream.
+pub(super) async fn run_for(
+    mut command: Command,
+    limit: Duration,
+    max_bytes: usize,
+) -> Result<Printed, RunError> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -39,14 +51,21 @@ pub(super) async fn run(mut command: Command, limit: Duration) -> Result<Printed
         .spawn()
         .map_err(RunError::Io)?;
     let mut group = KilledOnDrop(child.id());
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let all = async { tokio::join!(bounded(stdout), bounded(stderr), child.wait()) };
-    let Ok((stdout, stderr, status)) = tokio::time::timeout(limit, all).await else {
-        return Err(RunError::Timeout);
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let all = async {
+        let kept = (bounded(out, &mut stdout, max_bytes), bounded(err, &mut stderr, max_bytes));
+        tokio::join!(kept.0, kept.1, child.wait()).2
+    };
+    let ended = tokio::time::timeout(limit, all).await;
+    let text = |kept: Vec<u8>| String::from_utf8_lossy(&kept).into_owned();
+    let Ok(status) = ended else {
+        return Err(RunError::Timeout { stdout: text(stdout) });
     };
     // Its number may now be given to another process.
     group.0 = None;
-    Ok(Printed { status: status.map_err(RunError::Io)?, stdout, stderr })
+    let status = status.map_err(RunError::Io)?;
+    Ok(Printed { status, stdout: text(stdout), stderr: text(stderr) })
 }
 
 /// The first line that is not blank.
@@ -67,14 +86,12 @@ impl Drop for KilledOnDrop {
     }
 }
 
-/// The text of a stream, up to a bound; the rest is read and dropped.
-async fn bounded(stream: Option<impl AsyncRead + Unpin>) -> String {
-    let Some(mut stream) = stream else { return String::new() };
-    let mut kept = Vec::new();
+/// The bytes of a stream, up to a bound; the rest is read and dropped.
+async fn bounded(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>, max_bytes: usize) {
+    let Some(mut stream) = stream else { return };
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = stream.read(&mut buffer).await {
-        let room = MAX_OUTPUT_BYTES.saturating_sub(kept.len()).min(length);
+        let room = max_bytes.saturating_sub(kept.len()).min(length);
         kept.extend_from_slice(buffer.get(..room).unwrap_or_default());
     }
-    String::from_utf8_lossy(&kept).into_owned()
 }

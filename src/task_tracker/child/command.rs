@@ -4,13 +4,27 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::class_archive::ClassArchive;
+use super::profile;
 use crate::localise::{LocalAttempt, TaskKind};
 use corona_config::{JobConf, NativeTasks, keys};
 use corona_mapreduce::native::NativeJob;
 
+/// Parts of options of Java with which an archive is not used: it would be another one, or be ignored.
+const OPTIONS_WITHOUT_ARCHIVE: [&str; 8] = [
+    "-Xshare",
+    "SharedArchiveFile",
+    "-Xbootclasspath",
+    "-javaagent",
+    "-agentlib",
+    "-agentpath",
+    "--patch-module",
+    "--upgrade-module-path",
+];
 /// Java options of set-up and clean-up tasks that name none.
 const DEFAULT_JAVA_OPTIONS: &str = "-Xmx200m";
 
@@ -37,7 +51,7 @@ pub struct Native {
 }
 
 /// The inputs of a launch besides the attempt.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Launch<'a> {
     /// The programs on the machine.
     pub install: &'a Install,
@@ -53,6 +67,8 @@ pub struct Launch<'a> {
     pub jar_libraries: &'a [PathBuf],
     /// Whether a native task can read the map's input.
     pub is_input_native: bool,
+    /// Returns the archive of the classes of the install, if there is one. Only tasks of Java ask.
+    pub archive: &'a dyn Fn() -> Option<Arc<ClassArchive>>,
 }
 
 /// The command: `bash -c <line>`, in a directory, with changes to the environment.
@@ -66,6 +82,8 @@ pub struct ChildCommand {
     pub directories: Vec<PathBuf>,
     /// Variables that are set over those of the task tracker.
     pub environment: Vec<(String, String)>,
+    /// Whether it runs Java, which may take several tasks.
+    pub is_java: bool,
 }
 
 /// Why there is no command line.
@@ -108,7 +126,8 @@ pub fn command(
     }
     let line = builder.line(&words);
     let directories = vec![attempt.work.clone(), builder.temporary_dir()];
-    checked(ChildCommand { line, work: attempt.work.clone(), directories, environment })
+    let is_java = own.is_none() && !is_native;
+    checked(ChildCommand { line, work: attempt.work.clone(), directories, environment, is_java })
 }
 
 /// The command, if a process can be given it.
@@ -169,16 +188,24 @@ impl Builder<'_> {
             Some(option) => option.push_str(&format!(":{libraries}")),
             None => words.push(quoted(&format!("-Djava.library.path={libraries}"))),
         }
+        let archive = self.archive(&options);
+        if let Some(archive) = &archive {
+            words.extend(archive_options(archive).map(|option| quoted(&option)));
+        }
         words.extend(as_the_original_quotes(&options));
         let temporary_dir = self.temporary_dir();
         words.push(quoted(&format!("-Djava.io.tmpdir={}", temporary_dir.display())));
         words.push(quoted("-classpath"));
-        words.push(quoted(&self.class_path()));
+        let system = archive.map(|archive| archive.class_path.clone());
+        words.push(quoted(&self.class_path(system)));
         words.push(quoted(&format!("-Dhadoop.log.dir={}", launch.log_dir.display())));
         words.push(quoted("-Dhadoop.root.logger=INFO,TLA"));
         words.push(quoted(&format!("-Dhadoop.tasklog.taskid={}", self.attempt.id)));
         let limit_bytes = self.conf.number(&keys::JOB_LOG_LIMIT).unwrap_or(0).saturating_mul(1024);
         words.push(quoted(&format!("-Dhadoop.tasklog.totalLogFileSize={limit_bytes}")));
+        if let Some(option) = profile::option(self.conf, self.attempt.is_map, launch.task_log_dir) {
+            words.push(quoted(&option));
+        }
         words.push(quoted(&self.conf.text(&keys::JOB_CHILD_CLASS)));
         words.push(quoted(&launch.umbilical.ip().to_string()));
         words.push(quoted(&launch.umbilical.port().to_string()));
@@ -265,11 +292,24 @@ impl Builder<'_> {
         self.attempt.work.join(configured.strip_prefix("./").unwrap_or(&configured))
     }
 
-    /// Every part has a colon before it, as the original's have.
-    fn class_path(&self) -> String {
+    /// The archive of the classes of the install, if the class path of the task begins with it and no
+    /// option is in its way.
+    fn archive(&self, options: &[String]) -> Option<Arc<ClassArchive>> {
+        let is_in_the_way =
+            |option: &String| OPTIONS_WITHOUT_ARCHIVE.iter().any(|part| option.contains(part));
+        let is_usable = !self.conf.is_true(&keys::JOB_USER_CLASSES_FIRST)
+            && !self.conf.is_true(&keys::JOB_PROFILE)
+            && self.conf.text_if_set(&keys::JOB_DEBUG_CLASS_PATH).is_none()
+            && !options.iter().any(is_in_the_way);
+        if is_usable { (self.launch.archive)() } else { None }
+    }
+
+    /// Every part has a colon before it, as the original's have. `system` takes the place of the class
+    /// path of the install.
+    fn class_path(&self, system_path: Option<String>) -> String {
         let mut system = Vec::new();
         system.extend(self.conf.text_if_set(&keys::JOB_DEBUG_CLASS_PATH));
-        system.push(self.launch.install.class_path.clone());
+        system.push(system_path.unwrap_or_else(|| self.launch.install.class_path.clone()));
         let mut own: Vec<String> = Vec::new();
         let shown = |path: &Path| path.display().to_string();
         if let Some(jars) = self.attempt.jar.as_deref().and_then(Path::parent) {
@@ -333,6 +373,13 @@ impl Builder<'_> {
     }
 }
 
+/// The options of Java that use an archive. It is ignored where it does not fit, without a word: tasks
+/// have their output for themselves.
+fn archive_options(archive: &ClassArchive) -> [String; 3] {
+    let file = format!("-XX:SharedArchiveFile={}", archive.file.display());
+    ["-Xshare:auto".to_owned(), file, "-Xlog:cds*=off".to_owned()]
+}
+
 /// One word for the shell, whatever is in it.
 pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
@@ -352,19 +399,8 @@ fn as_the_original_quotes(words: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corona_config::Source;
-
-    fn conf(properties: &[(&str, &str)]) -> JobConf {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("job.xml");
-        std::fs::write(&path, "<configuration/>").unwrap();
-        let site = Source::default().load_task_tracker().unwrap().site;
-        let mut conf = JobConf::read(&site, &path).unwrap();
-        for (name, value) in properties {
-            conf.set(name, value);
-        }
-        conf
-    }
+    use crate::localise::tests::conf;
+    use crate::table::Keep;
 
     fn attempt(properties: &[(&str, &str)], kind: TaskKind, is_map: bool) -> LocalAttempt {
         LocalAttempt {
@@ -377,6 +413,7 @@ mod tests {
             jar: None,
             cached_classes: Vec::new(),
             held: Vec::new(),
+            keep: Keep::Nothing,
         }
     }
 
@@ -404,6 +441,7 @@ mod tests {
             jvm_number: -1_483_528_459,
             jar_libraries: libraries,
             is_input_native,
+            archive: &|| None,
         };
         command(attempt, &launch, &|name| match name {
             "LD_LIBRARY_PATH" => Some("/old".into()),

@@ -72,6 +72,7 @@ pub fn job_tracker(
         work: launch.work.to_owned(),
         directories: vec![launch.work.to_owned(), temporary_dir],
         environment: vec![library_path(launch.work, variable)],
+        is_java: launch.program.is_empty(),
     })
 }
 

@@ -25,6 +25,8 @@ pub struct MemoryLimits {
     pub available_bytes: u64,
     /// The memory that tasks must leave free, in bytes.
     pub reserved_bytes: u64,
+    /// Whether a task that exceeds the limit of its job is killed even if there is enough memory.
+    pub is_strict: bool,
 }
 
 /// A task that has to go.
@@ -37,7 +39,8 @@ pub struct MemoryKill {
     pub diagnostics: String,
 }
 
-/// The tasks to kill, so that the rest leaves the reserved memory free.
+/// The tasks to kill, so that the rest leaves the reserved memory free, and with strict limits those
+/// that exceed theirs.
 pub fn tasks_to_kill(tasks: &[TaskMemory], limits: MemoryLimits) -> Vec<MemoryKill> {
     let allowed_bytes = limits.total_bytes.saturating_sub(limits.reserved_bytes);
     let sum = |sum: u64, task: &TaskMemory| sum.saturating_add(task.resident_bytes);
@@ -48,12 +51,13 @@ pub fn tasks_to_kill(tasks: &[TaskMemory], limits: MemoryLimits) -> Vec<MemoryKi
     by_size.sort_by(|a, b| (b.resident_bytes, &a.attempt).cmp(&(a.resident_bytes, &b.attempt)));
     let mut kills = Vec::new();
     for task in by_size {
-        if used <= allowed_bytes && available >= limits.reserved_bytes {
-            break;
+        let is_short = used > allowed_bytes || available < limits.reserved_bytes;
+        let is_failure = task.resident_bytes > task.limit_bytes;
+        if !is_short && !(limits.is_strict && is_failure) {
+            continue;
         }
         used = used.saturating_sub(task.resident_bytes);
         available = available.saturating_add(task.resident_bytes);
-        let is_failure = task.resident_bytes > task.limit_bytes;
         let verb = if is_failure { "Failing" } else { "Killing" };
         let diagnostics = format!(
             "{verb} high-memory task:{} pid:{} taskMemory:{} taskMemoryLimit:{} \
@@ -88,12 +92,18 @@ mod tests {
             ((200, 150, 100), &[1]),
         ];
         for ((total_bytes, available_bytes, reserved_bytes), expected) in cases {
-            let limits = MemoryLimits { total_bytes, available_bytes, reserved_bytes };
+            let limits =
+                MemoryLimits { total_bytes, available_bytes, reserved_bytes, is_strict: false };
             let kills = tasks_to_kill(&tasks, limits);
             let killed: Vec<u32> = kills.iter().map(|kill| kill.attempt.partition()).collect();
             assert_eq!(killed, expected, "{limits:?}");
         }
-        let limits = MemoryLimits { total_bytes: 1000, available_bytes: 10, reserved_bytes: 100 };
+        let limits = MemoryLimits {
+            total_bytes: 1000,
+            available_bytes: 10,
+            reserved_bytes: 100,
+            is_strict: false,
+        };
         let kills = tasks_to_kill(&tasks, limits);
         assert_eq!(
             kills[0].diagnostics,
@@ -102,5 +112,8 @@ mod tests {
         );
         assert!(kills[0].is_failure && !kills[1].is_failure);
         assert!(kills[1].diagnostics.starts_with("Killing high-memory task:"));
+        let strict = MemoryLimits { available_bytes: 1000, is_strict: true, ..limits };
+        let kills = tasks_to_kill(&tasks, strict);
+        assert_eq!((kills.len(), kills[0].attempt.partition(), kills[0].is_failure), (1, 1, true));
     }
 }

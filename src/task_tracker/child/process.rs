@@ -16,7 +16,8 @@ use thiserror::Error;
 use tokio::process::{Child, Command};
 use tokio::sync::{Notify, watch};
 
-use super::command::ChildCommand;
+use super::cgroup::TaskGroup;
+use super::command::{ChildCommand, quoted};
 use super::orphans::{self, ProcessNotes, of_note};
 use crate::ids::AttemptId;
 use corona_process::panics::caught;
@@ -55,24 +56,36 @@ pub struct RunningChild {
     exit: watch::Receiver<Option<Exit>>,
     gone: watch::Receiver<bool>,
     kill: Arc<Notify>,
+    group: Option<Arc<TaskGroup>>,
 }
 
 /// Starts a task. `kill_delay` is the time between SIGTERM and SIGKILL. When the task ends, its
-/// leftover processes are ended the same way. The log files' directory must exist.
+/// leftover processes are ended the same way. `group` is its control group, which is deleted then. The
+/// log files' directory must exist.
 pub fn start(
     attempt: &AttemptId,
     command: &ChildCommand,
     notes: &ProcessNotes,
     kill_delay: Duration,
+    group: Option<TaskGroup>,
 ) -> Result<RunningChild, StartError> {
     for dir in &command.directories {
         std::fs::create_dir_all(dir).map_err(|error| StartError { what: dir.clone(), error })?;
     }
     let name = notes.name(attempt);
     let failed = |error| StartError { what: "bash".into(), error };
+    let group = group.map(Arc::new);
+    let line = match &group {
+        None => command.line.clone(),
+        // Before anything is started that could stay outside.
+        Some(group) => {
+            let procs = quoted(&group.procs().display().to_string());
+            format!("{{ echo 0 > {procs}; }} 2> /dev/null ;{}", command.line)
+        }
+    };
     let child = Command::new("bash")
         .arg("-c")
-        .arg(&command.line)
+        .arg(line)
         .current_dir(&command.work)
         .envs(command.environment.iter().map(|(name, value)| (name, value)))
         .env(orphans::NOTE, &name)
@@ -93,14 +106,19 @@ pub fn start(
     let (gone_sender, gone) = watch::channel(false);
     let kill = Arc::new(Notify::new());
     let supervisor = Supervisor { child, pid, kill_delay, kill: kill.clone() };
+    let of_child = group.clone();
     tokio::spawn(async move {
         let supervising = supervisor.run(|exit| {
             exit_sender.send_replace(Some(exit));
         });
         until_gone(name, kill_delay, supervising).await;
+        if let Some(group) = of_child {
+            // Its processes have ended; a failure is logged.
+            let _ = tokio::task::spawn_blocking(move || group.remove()).await;
+        }
         gone_sender.send_replace(true);
     });
-    Ok(RunningChild { pid, exit, gone, kill })
+    Ok(RunningChild { pid, exit, gone, kill, group })
 }
 
 /// Awaits the supervision of a note's process, which returns the deadline for its leftover
@@ -128,6 +146,11 @@ impl RunningChild {
     /// The number of the process, which is that of its group too.
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// Its control group, if it has one.
+    pub fn group(&self) -> Option<&TaskGroup> {
+        self.group.as_deref()
     }
 
     /// How it has ended; `None` while it runs.
@@ -231,9 +254,10 @@ mod tests {
                 work: self.root.path().join("work"),
                 directories: vec![self.root.path().join("work/tmp")],
                 environment: vec![("GIVEN".into(), "a b".into())],
+                is_java: false,
             };
             let attempt = "attempt_20.1_0001_m_000000_0".parse().unwrap();
-            start(&attempt, &command, &self.notes, kill_delay).unwrap()
+            start(&attempt, &command, &self.notes, kill_delay, None).unwrap()
         }
 
         fn path(&self, name: &str) -> PathBuf {
@@ -345,12 +369,13 @@ mod tests {
             work: world.root.path().join("file/work"),
             directories: vec![world.root.path().join("file/work")],
             environment: Vec::new(),
+            is_java: false,
         };
         let attempt = "attempt_20.1_0001_m_000000_0".parse().unwrap();
-        let error = start(&attempt, &command, &world.notes, LONG).unwrap_err();
+        let error = start(&attempt, &command, &world.notes, LONG, None).unwrap_err();
         assert_eq!(error.what, command.work);
         let command = ChildCommand { directories: Vec::new(), ..command };
-        let error = start(&attempt, &command, &world.notes, LONG).unwrap_err();
+        let error = start(&attempt, &command, &world.notes, LONG, None).unwrap_err();
         assert_eq!(error.what, Path::new("bash"));
         assert_eq!(world.notes(), 0);
     }

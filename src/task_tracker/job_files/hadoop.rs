@@ -124,7 +124,7 @@ impl HadoopCommand {
         command.args(arguments);
         let printed = run(command, self.timeout).await.map_err(|error| match error {
             RunError::Io(error) => FileError::Run { program: self.program.clone(), error },
-            RunError::Timeout => {
+            RunError::Timeout { .. } => {
                 FileError::Timeout { location: location.clone(), timeout: self.timeout }
             }
         })?;

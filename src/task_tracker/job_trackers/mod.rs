@@ -276,7 +276,7 @@ impl Shared {
             Ok((self, id, command))
         });
         let (shared, id, command) = command.await?;
-        Ok(start(&id, &command, &shared.parts.notes, shared.parts.sigkill_delay)?)
+        Ok(start(&id, &command, &shared.parts.notes, shared.parts.sigkill_delay, None)?)
     }
 }
 

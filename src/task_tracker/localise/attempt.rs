@@ -8,10 +8,11 @@ use tokio::task::JoinHandle;
 
 use super::cache::{Held, link};
 use super::job::{LocalJob, Localiser, unpack_jar};
-use super::{LocaliseError, blocking, make_dir, replace};
+use super::{LocaliseError, blocking, keep, make_dir, replace};
 use crate::ids::AttemptId;
 use crate::job_files::Location;
 use crate::layout;
+use crate::table::Keep;
 use corona_config::{JobConf, keys};
 
 /// Files of the cache that are fetched at a time for one attempt.
@@ -79,6 +80,8 @@ pub struct LocalAttempt {
     pub cached_classes: Vec<PathBuf>,
     /// Its files in the cache, which stay as long as this.
     pub held: Vec<Held>,
+    /// Which of its files stay when they are not needed any more.
+    pub keep: Keep,
 }
 
 /// A list of the job's configuration that names files of the cache.
@@ -124,6 +127,12 @@ const LISTS: [CacheList; 4] = [
     },
 ];
 
+/// Whether the settings of a job want a process for each of its maps, or of its reduces.
+fn has_own_process(conf: &JobConf, is_map: bool) -> bool {
+    let script = if is_map { &keys::JOB_MAP_DEBUG } else { &keys::JOB_REDUCE_DEBUG };
+    conf.text_if_set(script).is_some() || conf.is_true(&keys::JOB_PROFILE)
+}
+
 impl AttemptSpec {
     fn is_cleanup(&self) -> bool {
         self.kind == TaskKind::AttemptCleanup
@@ -156,6 +165,11 @@ impl Localiser {
         if spec.memory_managed {
             conf.set("task.memory.mgmt.enabled", "true");
         }
+        let keep = keep::keep(&conf, id)?;
+        if keep.needs_own_process() || has_own_process(&conf, spec.is_map) {
+            // As the original: its process is not to ask for another task.
+            conf.set(keys::JOB_REUSE.name, "1");
+        }
         let (held, cached_classes) = self.cached(job, &mut conf, &work).await?;
         let job_xml = dir.join(layout::JOB_XML);
         let (xml, path, split) = (conf.to_xml()?, job_xml.clone(), spec.split.clone());
@@ -167,7 +181,7 @@ impl Localiser {
         })
         .await?;
         let (id, kind, is_map, jar) = (id.clone(), spec.kind, spec.is_map, job.jar.clone());
-        Ok(LocalAttempt { id, kind, is_map, work, job_xml, conf, jar, cached_classes, held })
+        Ok(LocalAttempt { id, kind, is_map, work, job_xml, conf, jar, cached_classes, held, keep })
     }
 
     /// Deletes the directories of an attempt, or, of a map whose output is to be served, all but that.

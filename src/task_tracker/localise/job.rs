@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::cache::Cache;
 use super::unpack::{Kind, Limits, unpack};
-use super::{LocaliseError, Slot, blocking, make_dir, replace};
+use super::{LocaliseError, Slot, blocking, keep, make_dir, replace};
 use crate::deletion::Deletion;
 use crate::ids::JobId;
 use crate::job_files::{JobFiles, Location};
@@ -116,7 +116,7 @@ impl Localiser {
         };
         let mut slot_guard = slot.lock().await;
         let job = slot_guard.take();
-        if !job.is_some_and(|job| job.conf.is_true(&keys::JOB_KEEP_FAILED)) {
+        if !job.is_some_and(|job| keep::keeps_job(&job.conf)) {
             self.shared.discard_job(id).await;
         }
         drop(slot_guard);

@@ -3,6 +3,7 @@
 //! * `job.rs`: once for each job, its configuration and its jar;
 //! * `cache.rs`: the distributed cache, shared by jobs;
 //! * `attempt.rs`: directories and configuration of one attempt;
+//! * `keep.rs`: files that stay afterwards;
 //! * `unpack.rs`: archives.
 //!
 //! Whatever fails leaves nothing that a later try would stumble over. Spec: mapreduce/04 §4.4.
@@ -20,6 +21,7 @@ use corona_config::{ConfigErrors, WriteError};
 mod attempt;
 mod cache;
 mod job;
+mod keep;
 mod unpack;
 
 pub use attempt::{AttemptSpec, LocalAttempt, TaskKind};
@@ -78,6 +80,9 @@ pub enum LocaliseError {
         /// The bound.
         limit: usize,
     },
+    /// A job's pattern of names is no regular expression, or too large.
+    #[error("{key}: {why}")]
+    Pattern { key: &'static str, why: String },
     /// The work was given up, as at the end of the process.
     #[error("localisation was stopped")]
     Stopped,
@@ -112,4 +117,4 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), LocaliseError> {
 type Slot<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -15,7 +15,7 @@ use crate::ids::AttemptId;
 use crate::job_files::{Answer, FileStatus, JobFiles, LocalFiles};
 use crate::layout;
 use crate::local_dirs::LocalDirs;
-use corona_config::{JobFileSettings, LocalSettings, Source};
+use corona_config::{JobConf, JobFileSettings, LocalSettings, Source};
 
 /// Files of this machine; a copy takes a permit, and the test sets their number.
 struct Counted {
@@ -476,4 +476,17 @@ async fn a_copy_to_the_cache_that_fails_leaves_nothing() {
     }
     let id: AttemptId = "attempt_20.1_0001_m_000003_0".parse().unwrap();
     assert_eq!(world.dirs().find(&layout::attempt(&id, false)), None);
+}
+
+/// The configuration of a job with these properties.
+pub(crate) fn conf(properties: &[(&str, &str)]) -> JobConf {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("job.xml");
+    std::fs::write(&path, "<configuration/>").unwrap();
+    let site = Source::default().load_task_tracker().unwrap().site;
+    let mut conf = JobConf::read(&site, &path).unwrap();
+    for (name, value) in properties {
+        conf.set(name, value);
+    }
+    conf
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::child::{Install, Native};
+use crate::child::{Install, JavaVersion, Native};
 use crate::job_files::HadoopCommand;
 use crate::programs::{RunError, first_line, run};
 use corona_config::{ChildSettings, JobFileSettings};
@@ -22,6 +22,8 @@ pub struct FoundProgram {
     pub install: Install,
     /// Why no Java task can run, with advice; `None` if no problem is known.
     pub problem: Option<String>,
+    /// The version of Java, if it has reported it.
+    pub java_version: Option<JavaVersion>,
 }
 
 /// The configured values, else those of the environment (`variable`), else those that the Hadoop
@@ -41,9 +43,16 @@ pub async fn find(
         None => class_path_of_install(files).await,
     };
     // Without a class path nothing is ever started with it.
-    let libraries = match &class_path {
-        Ok(_) => library_path(&java).await,
+    let asked = match &class_path {
+        Ok(_) => properties(&java).await,
         Err(_) => Ok(String::new()),
+    };
+    let java_version = asked.as_deref().ok().and_then(version);
+    let libraries = match class_path.is_ok() {
+        true => asked.map(|printed| {
+            default_library_path(&printed).unwrap_or_else(|| LIBRARY_DIRS.to_owned())
+        }),
+        false => Ok(String::new()),
     };
     let problem = class_path.as_ref().err().or(libraries.as_ref().err()).cloned();
     if let Some(problem) = &problem {
@@ -57,7 +66,8 @@ pub async fn find(
     // Without a name of its own the program is looked for where programs are.
     let program = std::env::current_exe().unwrap_or_else(|_| "corona".into());
     let native = Native { program, allowed: child.native_tasks };
-    FoundProgram { install: Install { java, class_path, library_path, native }, problem }
+    let install = Install { java, class_path, library_path, native };
+    FoundProgram { install, problem, java_version }
 }
 
 /// Errors: the problem, and advice.
@@ -73,24 +83,36 @@ async fn class_path_of_install(files: &JobFileSettings) -> Result<String, String
     })
 }
 
-/// Where this Java looks for native libraries by default, which a Java task tracker hands on to its
-/// tasks. It is asked once; the variable `LD_LIBRARY_PATH` has its part in it.
+/// The properties of this Java: among them its version, and where it looks for native libraries by
+/// default, which a Java task tracker hands on to its tasks. It is asked once; the variable
+/// `LD_LIBRARY_PATH` has its part in the latter.
 ///
 /// Errors: the problem with this Java, and advice.
-async fn library_path(java: &Path) -> Result<String, String> {
+async fn properties(java: &Path) -> Result<String, String> {
     let mut command = Command::new(java);
     command.args(["-XshowSettings:properties", "-version"]);
     let shown = java.display();
     let failed = |why: &str| format!("{shown}: {why}; set JAVA_HOME or corona.tt.java.home");
     let printed = run(command, TIMEOUT).await.map_err(|error| match error {
         RunError::Io(error) => failed(&error.to_string()),
-        RunError::Timeout => failed(&format!("did not end within {} s", TIMEOUT.as_secs())),
+        RunError::Timeout { .. } => failed(&format!("did not end within {} s", TIMEOUT.as_secs())),
     })?;
     if !printed.status.success() {
         return Err(failed(&format!("{} ({})", first_line(&printed.stderr), printed.status)));
     }
-    let properties = format!("{}\n{}", printed.stderr, printed.stdout);
-    Ok(default_library_path(&properties).unwrap_or_else(|| LIBRARY_DIRS.to_owned()))
+    Ok(format!("{}\n{}", printed.stderr, printed.stdout))
+}
+
+/// The version among the properties that Java prints.
+fn version(properties: &str) -> Option<JavaVersion> {
+    let value = |name: &str| {
+        let mut lines = properties.lines().map(str::trim_start);
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(" = ").map(str::trim))
+    };
+    let number = value("java.specification.version")?;
+    let number = number.strip_prefix("1.").unwrap_or(number).parse().ok()?;
+    let exact = value("java.vm.version").or_else(|| value("java.runtime.version"))?;
+    Some(JavaVersion { number, exact: exact.to_owned() })
 }
 
 /// The property `java.library.path` among those that Java prints: `name = value`, paths with each of
@@ -139,7 +161,7 @@ mod tests {
                 let found = variables.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| (*value).to_owned())
             };
-            let FoundProgram { install, problem } =
+            let FoundProgram { install, problem, .. } =
                 find(&settings.child, &settings.files, variable).await;
             assert_eq!(install.java, PathBuf::from(java), "{set:?}");
             assert_eq!(install.class_path, class_path, "{set:?}");
@@ -181,6 +203,20 @@ openjdk version \"17.0.15\" 2025-04-15
         assert_eq!(read("    java.library.path = /lib\n").as_deref(), Some("/lib"));
         assert_eq!(read("    java.library.path =\n    a = b\n").as_deref(), Some(""));
         assert_eq!(read("Property settings:\n    a = b\n"), None);
+    }
+
+    #[test]
+    fn the_version_is_read_from_what_java_prints() {
+        let read = |specification: &str, vm: &str| {
+            version(&format!(
+                "Property settings:\n    java.specification.version = {specification}\n    java.vm.version = {vm}\n"
+            ))
+        };
+        let java = |number, exact: &str| Some(JavaVersion { number, exact: exact.to_owned() });
+        assert_eq!(read("17", "17.0.15+6"), java(17, "17.0.15+6"));
+        assert_eq!(read("1.8", "25.4-b01"), java(8, "25.4-b01"));
+        assert_eq!(read("x", "25.4-b01"), None);
+        assert_eq!(version(PRINTED), None);
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 //!
 //! * [`host`]: names and addresses of this machine;
 //! * [`heartbeats`]: the heartbeats to the cluster manager, and their replies;
+//! * [`health`]: the operator's health script;
 //! * [`link`]: the state of the connection, for people;
 //! * [`callbacks`]: the Thrift service;
 //! * [`lock`], [`install`]: the locks of directories, and the requirements of Java.
@@ -9,6 +10,7 @@
 //! It decides nothing about tasks.
 
 pub mod callbacks;
+pub mod health;
 pub mod heartbeats;
 pub mod host;
 pub mod install;

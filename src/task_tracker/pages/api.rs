@@ -9,6 +9,7 @@ use hyper::StatusCode;
 use serde::Serialize;
 
 use super::{Stage, View, count, since_epoch_ms};
+use crate::child::TaskUsage;
 use crate::http::Page;
 use crate::job_trackers::JobTrackerSnapshot;
 use crate::localise::TaskKind;
@@ -72,6 +73,50 @@ struct Tracker<'a> {
     job_trackers: Option<Vec<JobTracker<'a>>>,
     addresses: BTreeMap<&'a str, SocketAddr>,
     local_dirs: Vec<LocalDir>,
+    idle_processes: usize,
+    /// The state of the archive of classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class_archive: Option<&'a str>,
+    health: Health<'a>,
+    /// What all attempts have used.
+    tasks_used: Used,
+    machine: MachineNow,
+}
+
+#[derive(Serialize)]
+struct Health<'a> {
+    healthy: bool,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    report: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reported_ms: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct Used {
+    cpu_ms: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+impl Used {
+    fn of(usage: &TaskUsage) -> Used {
+        let TaskUsage { cpu_ms, read_bytes, written_bytes, .. } = *usage;
+        Used { cpu_ms, read_bytes, written_bytes }
+    }
+}
+
+/// Counts are since the start of the machine.
+#[derive(Serialize)]
+struct MachineNow {
+    cpus: u32,
+    cpu_busy_ms: u64,
+    memory_bytes: u64,
+    available_memory_bytes: u64,
+    disk_read_bytes: u64,
+    disk_written_bytes: u64,
+    network_received_bytes: u64,
+    network_sent_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -159,6 +204,10 @@ struct Attempt<'a> {
     finished_ms: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<i32>,
+    memory_bytes: u64,
+    peak_memory_bytes: u64,
+    #[serde(flatten)]
+    used: Used,
 }
 
 fn tracker<'a>(view: &'a View<'_>) -> Tracker<'a> {
@@ -210,6 +259,24 @@ fn tracker<'a>(view: &'a View<'_>) -> Tracker<'a> {
                 free_bytes: dir.space.map(|space| space.free_bytes),
             })
             .collect(),
+        idle_processes: tracker.idle_processes,
+        class_archive: tracker.class_archive.as_deref(),
+        health: Health {
+            healthy: tracker.health.is_healthy,
+            report: &tracker.health.report,
+            reported_ms: Some(tracker.health.last_reported_ms).filter(|ms| *ms > 0),
+        },
+        tasks_used: Used::of(&tracker.used),
+        machine: MachineNow {
+            cpus: view.machine.cpus,
+            cpu_busy_ms: view.machine.busy_ms(),
+            memory_bytes: view.machine.memory_bytes,
+            available_memory_bytes: view.machine.available_bytes,
+            disk_read_bytes: view.traffic.disk_read_bytes,
+            disk_written_bytes: view.traffic.disk_written_bytes,
+            network_received_bytes: view.traffic.network_received_bytes,
+            network_sent_bytes: view.traffic.network_sent_bytes,
+        },
     }
 }
 
@@ -269,6 +336,9 @@ fn attempt(attempt: &AttemptSnapshot) -> Attempt<'_> {
         started_ms: if_any(attempt.start_time_ms),
         finished_ms: if_any(attempt.finish_time_ms),
         pid: attempt.pid,
+        memory_bytes: attempt.usage.memory_bytes,
+        peak_memory_bytes: attempt.usage.peak_memory_bytes,
+        used: Used::of(&attempt.usage),
     }
 }
 

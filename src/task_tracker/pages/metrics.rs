@@ -1,5 +1,4 @@
-//! The task tracker's metrics for Prometheus. A test checks `docs/task-tracker.md` against the
-//! names.
+//! The task tracker's metrics for Prometheus. A test checks `docs/metrics.md` against the names.
 
 use super::{View, count, since_epoch_ms};
 use corona_web::process::process;
@@ -16,6 +15,20 @@ families! {
     FAILURES = Counter "corona_task_tracker_failures_total" "Attempts that failed.";
     HEARTBEATS = Counter "corona_task_tracker_heartbeats_total" "Heartbeats to the cluster manager, by outcome.";
     LAST_ANSWER = Gauge "corona_task_tracker_last_answer_timestamp_seconds" "Time of the cluster manager's last reply.";
+    IDLE_PROCESSES = Gauge "corona_task_tracker_idle_processes" "Processes of Java that wait for a further task of their job.";
+    HEALTHY = Gauge "corona_task_tracker_healthy" "1 unless the last run of the health script reported a problem.";
+    TASKS_CPU = Counter "corona_task_tracker_tasks_cpu_seconds_total" "CPU time of the processes of attempts.";
+    TASKS_MEMORY = Gauge "corona_task_tracker_tasks_memory_bytes" "Memory of the processes of running attempts.";
+    TASKS_READ = Counter "corona_task_tracker_tasks_disk_read_bytes_total" "Bytes that the processes of attempts read from disks.";
+    TASKS_WRITTEN = Counter "corona_task_tracker_tasks_disk_written_bytes_total" "Bytes that the processes of attempts wrote to disks.";
+    NODE_CPUS = Gauge "corona_node_cpus" "Processors of the machine.";
+    NODE_CPU = Counter "corona_node_cpu_seconds_total" "Time that the processors of the machine were busy, added up.";
+    NODE_MEMORY = Gauge "corona_node_memory_bytes" "Physical memory of the machine.";
+    NODE_AVAILABLE = Gauge "corona_node_memory_available_bytes" "Physical memory that is free or in use for data that can be discarded.";
+    NODE_DISK_READ = Counter "corona_node_disk_read_bytes_total" "Bytes read from the disks of the machine.";
+    NODE_DISK_WRITTEN = Counter "corona_node_disk_written_bytes_total" "Bytes written to the disks of the machine.";
+    NODE_RECEIVED = Counter "corona_node_network_received_bytes_total" "Bytes received by the network interfaces of the machine, without the loopback.";
+    NODE_SENT = Counter "corona_node_network_sent_bytes_total" "Bytes sent by the network interfaces of the machine, without the loopback.";
     HTTP_REFUSED = Counter "corona_task_tracker_http_connections_refused_total" "HTTP connections that were refused, by the limit that they exceeded.";
     FILE_READ_BYTES = Counter "corona_task_tracker_hdfs_read_bytes_total" "Bytes of files of jobs that were read from HDFS, by where the replica was.";
     FILE_READS = Counter "corona_task_tracker_hdfs_reads_total" "Reads of replicas of HDFS, by where the replica was.";
@@ -56,6 +69,7 @@ pub(super) fn render(view: &View<'_>) -> String {
     samples.labelled(&[("outcome", "answered")], link.answered);
     samples.labelled(&[("outcome", "failed")], link.failed);
     text.family(LAST_ANSWER).value(since_epoch_ms(link.last_answer_at) as f64 / 1000.0);
+    usage(&mut text, view);
     let mut samples = text.family(HTTP_REFUSED);
     samples.labelled(&[("limit", "all")], view.http.refused());
     samples.labelled(&[("limit", "peer")], view.http.refused_of_peer());
@@ -83,4 +97,26 @@ pub(super) fn render(view: &View<'_>) -> String {
     }
     process(&mut text);
     text.0
+}
+
+/// What tasks and the machine use.
+fn usage(text: &mut Text, view: &View<'_>) {
+    let View { tracker, machine, traffic, .. } = view;
+    text.family(IDLE_PROCESSES).value(tracker.idle_processes);
+    text.family(HEALTHY).value(u8::from(tracker.health.is_healthy));
+    let seconds = |ms: u64| ms as f64 / 1000.0;
+    text.family(TASKS_CPU).value(seconds(tracker.used.cpu_ms));
+    let attempts = tracker.jobs.iter().flat_map(|job| &job.attempts);
+    let memory_bytes: u64 = attempts.map(|attempt| attempt.usage.memory_bytes).sum();
+    text.family(TASKS_MEMORY).value(memory_bytes);
+    text.family(TASKS_READ).value(tracker.used.read_bytes);
+    text.family(TASKS_WRITTEN).value(tracker.used.written_bytes);
+    text.family(NODE_CPUS).value(machine.cpus);
+    text.family(NODE_CPU).value(seconds(machine.busy_ms()));
+    text.family(NODE_MEMORY).value(machine.memory_bytes);
+    text.family(NODE_AVAILABLE).value(machine.available_bytes);
+    text.family(NODE_DISK_READ).value(traffic.disk_read_bytes);
+    text.family(NODE_DISK_WRITTEN).value(traffic.disk_written_bytes);
+    text.family(NODE_RECEIVED).value(traffic.network_received_bytes);
+    text.family(NODE_SENT).value(traffic.network_sent_bytes);
 }

@@ -23,6 +23,7 @@ use super::tracker::{AttemptSnapshot, SlotCounts, Snapshot};
 use corona_config::HostPort;
 use corona_filesystem::Counters;
 use corona_hadoop::writables::TaskState;
+use corona_process::procfs::{Machine, Traffic};
 use corona_web::{files, prometheus};
 
 /// Where a task tracker listens.
@@ -87,6 +88,8 @@ struct View<'a> {
     dirs: Vec<DirState>,
     http: &'a HttpCounters,
     files: &'a Counters,
+    machine: Machine,
+    traffic: Traffic,
     now: SystemTime,
 }
 
@@ -109,7 +112,10 @@ impl View<'_> {
         let link = self.link.trouble.iter();
         let link =
             link.map(|why| Problem { is_bad: false, text: format!("Cluster manager: {why}") });
-        java.chain(dirs).chain(link).collect()
+        let health = &self.tracker.health;
+        let health = (!health.is_healthy)
+            .then(|| bad(format!("The health script reports: {}", health.report.trim_end())));
+        health.into_iter().chain(java).chain(dirs).chain(link).collect()
     }
 }
 
@@ -147,6 +153,8 @@ impl NodePages {
             dirs: self.dirs.states(),
             http: &self.http,
             files: &self.files,
+            machine: Machine::now(),
+            traffic: Traffic::now(),
             now: SystemTime::now(),
         }
     }

@@ -194,6 +194,41 @@ fn facts(view: &View<'_>) -> Markup {
                     @else { span.badge.bad { "cannot run" } }
                 }
             }
+            div {
+                dt { "Memory" }
+                dd {
+                    (bytes(view.machine.available_bytes)) " of " (bytes(view.machine.memory_bytes))
+                    " available"
+                }
+            }
+            div {
+                dt { "Disks" }
+                dd {
+                    (bytes(view.traffic.disk_read_bytes)) " read, "
+                    (bytes(view.traffic.disk_written_bytes)) " written"
+                }
+            }
+            div {
+                dt { "Network" }
+                dd {
+                    (bytes(view.traffic.network_received_bytes)) " received, "
+                    (bytes(view.traffic.network_sent_bytes)) " sent"
+                }
+            }
+            div {
+                dt { "Used by tasks" }
+                dd {
+                    (Span(signed(tracker.used.cpu_ms))) " of CPU, "
+                    (bytes(tracker.used.read_bytes)) " read, "
+                    (bytes(tracker.used.written_bytes)) " written"
+                }
+            }
+            @if let Some(archive) = &tracker.class_archive {
+                div { dt { "Class archive" } dd { (archive) } }
+            }
+            @if tracker.idle_processes > 0 {
+                div { dt { "Idle processes" } dd { (Count(tracker.idle_processes)) } }
+            }
             div { dt { "Failed attempts" } dd { (Count(tracker.failures)) } }
             div { dt { "Job trackers connect to" } dd { (about.addresses.actions) } }
             div { dt { "Tasks report to" } dd { (about.addresses.umbilical) } }
@@ -227,6 +262,8 @@ fn attempts_table(view: &View<'_>, attempts: &[&AttemptSnapshot], none: &str) ->
                             @for name in ["Attempt", "State", "Progress", "Status", "Started"] {
                                 th scope="col" { (name) }
                             }
+                            th.n scope="col" { "CPU" }
+                            th.n scope="col" { "Memory" }
                             th.n scope="col" { "Process" }
                         }
                     }
@@ -273,9 +310,23 @@ fn row(view: &View<'_>, attempt: &AttemptSnapshot) -> Markup {
                     }
                 } @else { "–" }
             }
+            td.n data-label="CPU" { (Span(signed(attempt.usage.cpu_ms))) }
+            td.n data-label="Memory" {
+                (bytes(attempt.usage.memory_bytes))
+                span.note { "at most " (bytes(attempt.usage.peak_memory_bytes)) }
+            }
             td.n data-label="Process" { @match attempt.pid { Some(pid) => { (pid) }, None => { "–" } } }
         }
     }
+}
+
+/// A number of bytes that the kernel has counted.
+fn bytes(number: u64) -> Bytes {
+    Bytes(signed(number))
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// The progress of an attempt, which tasks give as they like.

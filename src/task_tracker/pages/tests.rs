@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 use super::*;
+use crate::child::TaskUsage;
 use crate::localise::TaskKind;
 use crate::tracker::{Identity, JobSnapshot, SlotUse};
 use corona_config::LocalSettings;
-use corona_hadoop::writables::Phase;
+use corona_hadoop::writables::{NodeHealth, Phase};
 
 const HOSTILE: &str = "<script>alert(1)</script>&\"'/..?#";
 
@@ -23,6 +24,13 @@ fn attempt(number: u32, state: TaskState, times: (i64, i64)) -> AttemptSnapshot 
         finish_time_ms: times.1,
         slots: 1,
         pid: Some(77).filter(|_| times.1 == 0),
+        usage: TaskUsage {
+            cpu_ms: 1500,
+            memory_bytes: 3 << 20,
+            peak_memory_bytes: 5 << 20,
+            read_bytes: 7,
+            written_bytes: 9,
+        },
     }
 }
 
@@ -62,6 +70,10 @@ fn snapshot() -> Snapshot {
         maps: SlotUse { total: 20, used: 3 },
         reduces: SlotUse { total: 10, used: 0 },
         failures: 4,
+        idle_processes: 2,
+        class_archive: Some("ready".into()),
+        used: TaskUsage { cpu_ms: 2500, read_bytes: 70, written_bytes: 90, ..Default::default() },
+        health: NodeHealth { is_healthy: true, report: String::new(), last_reported_ms: 7 },
         jobs: vec![job("job_20.1_0001", attempts), job(HOSTILE, vec![hostile])],
     }
 }
@@ -181,6 +193,55 @@ fn a_node_on_which_no_java_task_can_run_says_so() {
 }
 
 #[test]
+fn what_the_health_script_reports_is_shown() {
+    let mut world = world(Duration::from_secs(600));
+    let shown = |pages: &NodePages| json(pages, "/api/v1/tracker", "")["health"].clone();
+    assert_eq!(shown(&world.pages), serde_json::json!({"healthy": true, "reported_ms": 7}));
+    let sick = || Snapshot {
+        health: NodeHealth {
+            is_healthy: false,
+            report: format!("ERROR {HOSTILE}\n"),
+            last_reported_ms: 0,
+        },
+        ..snapshot()
+    };
+    world.pages.look = Box::new(sick);
+    let report = format!("ERROR {HOSTILE}\n");
+    assert_eq!(shown(&world.pages), serde_json::json!({"healthy": false, "report": report}));
+    let page = get(&world.pages, "/", "").1;
+    assert!(page.contains("The health script reports: ERROR &lt;script&gt;"), "{page}");
+    assert!(get(&world.pages, "/metrics", "").1.contains("\ncorona_task_tracker_healthy 0\n"));
+}
+
+#[test]
+fn what_tasks_and_the_machine_use_is_shown() {
+    let world = world(Duration::from_secs(600));
+    let tracker = json(&world.pages, "/api/v1/tracker", "");
+    let used = serde_json::json!({"cpu_ms": 2500, "read_bytes": 70, "written_bytes": 90});
+    assert_eq!((&tracker["tasks_used"], &tracker["idle_processes"]), (&used, &2.into()));
+    assert!(tracker["machine"]["memory_bytes"].as_u64() > Some(1 << 20), "{tracker}");
+    let job = json(&world.pages, "/api/v1/jobs/job_20.1_0001", "");
+    let first = &job["attempts"][0];
+    let shown = ["cpu_ms", "memory_bytes", "peak_memory_bytes", "read_bytes", "written_bytes"];
+    let shown = shown.map(|name| first[name].as_u64().unwrap());
+    assert_eq!(shown, [1500, 3 << 20, 5 << 20, 7, 9]);
+    let page = get(&world.pages, "/", "").1;
+    for shown in ["at most 5.0 MiB", "2 s of CPU", "Idle processes"] {
+        assert!(page.contains(shown), "{shown} is not in {page}");
+    }
+    let metrics = get(&world.pages, "/metrics", "").1;
+    // Six attempts and one with a hostile name.
+    for line in [
+        "corona_task_tracker_idle_processes 2".to_owned(),
+        "corona_task_tracker_tasks_cpu_seconds_total 2.5".to_owned(),
+        format!("corona_task_tracker_tasks_memory_bytes {}", 7 * (3 << 20)),
+        "corona_task_tracker_tasks_disk_read_bytes_total 70".to_owned(),
+    ] {
+        assert!(metrics.lines().any(|other| other == line), "{line} is not in:\n{metrics}");
+    }
+}
+
+#[test]
 fn texts_of_peers_stay_texts() {
     let world = world(Duration::ZERO);
     let job = "/jobs/%3Cscript%3Ealert%281%29%3C%2Fscript%3E%26%22%27%2F..%3F%23";
@@ -294,10 +355,12 @@ fn metrics_are_declared_once_and_documented() {
     ] {
         assert!(text.lines().any(|other| other == line), "{line} is not in:\n{text}");
     }
-    let document = include_str!("../../../docs/task-tracker.md");
+    let document = include_str!("../../../docs/metrics.md");
+    let is_own =
+        |name: &str| name.starts_with("corona_task_tracker_") || name.starts_with("corona_node_");
     let documented: Vec<&str> =
-        document.lines().filter(|line| line.starts_with("| `corona_task_tracker_")).collect();
-    let own = |family: &&prometheus::Family| family.name.starts_with("corona_task_tracker_");
+        document.lines().filter(|line| line.strip_prefix("| `").is_some_and(is_own)).collect();
+    let own = |family: &&prometheus::Family| is_own(family.name);
     let expected: Vec<String> = metrics::FAMILIES
         .iter()
         .filter(own)

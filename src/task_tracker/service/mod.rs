@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 
-use super::child::{Logs, ProcessNotes, end_orphans};
+use super::child::{ArchivedInstall, Cgroups, ClassArchives, Logs, ProcessNotes, end_orphans};
 use super::deletion::Deletion;
 use super::http::{HttpServer, LostOutput};
 use super::ids::AttemptId;
@@ -26,6 +26,7 @@ use super::localise::Localiser;
 use super::machine_stats;
 use super::map_output::MapOutputs;
 use super::node::callbacks::{Callbacks, Sessions};
+use super::node::health::watch_health;
 use super::node::heartbeats::{Ending, Heartbeats, NodeInfo, Pauses};
 use super::node::host::{Host, HostError, name_of};
 use super::node::install;
@@ -33,8 +34,11 @@ use super::node::link::Link;
 use super::node::lock::{DirLocks, LockError};
 use super::pages::{About, NodePages};
 use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, TrackerSettings};
-use corona_config::{HostPort, JobTrackerCommand, LoadedTaskTracker, TaskTrackerSettings};
+use corona_config::{
+    HealthSettings, HostPort, JobTrackerCommand, LoadedTaskTracker, TaskTrackerSettings,
+};
 use corona_hadoop::rpc;
+use corona_hadoop::writables::NodeHealth;
 use corona_model::types::ResourceType;
 use corona_process::Boxed;
 use corona_process::panics::{ServiceTasks, run_essential};
@@ -64,6 +68,7 @@ pub struct TaskTracker {
     http: Arc<HttpServer>,
     web: TcpListener,
     lost: mpsc::Receiver<LostOutput>,
+    health: Option<(HealthSettings, watch::Sender<NodeHealth>)>,
     _locks: DirLocks,
 }
 
@@ -167,7 +172,7 @@ impl TaskTracker {
         let outputs = Arc::new(MapOutputs::new(dirs.clone(), settings.index_cache_bytes));
         let logs = Logs::new(settings.logs.clone());
         let notes = notes_in(&dirs)?;
-        let install::FoundProgram { install, problem: java_problem } =
+        let install::FoundProgram { install, problem: java_problem, java_version } =
             install::find(&settings.child, &settings.files, variable).await;
         let job_trackers = match &settings.remote_job_trackers {
             None => None,
@@ -190,6 +195,7 @@ impl TaskTracker {
                 sigkill_delay: settings.child.sigkill_delay,
             }),
         };
+        let site = loaded.site.clone();
         let localiser = Localiser::new(
             loaded.site,
             settings.host.clone(),
@@ -211,6 +217,19 @@ impl TaskTracker {
             host: host.name.clone(),
             http_port: addresses.http.port(),
         };
+        let (health_sender, health) = watch::channel(NodeHealth::default());
+        let cgroups = cgroups(&settings, &dirs).await?;
+        let archives = settings.child.class_archive.then(|| {
+            ClassArchives::new(ArchivedInstall {
+                java: install.java.clone(),
+                version: java_version,
+                class_path: install.class_path.clone(),
+                local_dir: dirs.usable().into_iter().next().unwrap_or_default(),
+                umbilical: addresses.umbilical,
+                limit: settings.child.class_archive_timeout,
+                site: site.clone(),
+            })
+        });
         let tracker = Tracker::start(Parts {
             identity,
             slots,
@@ -221,6 +240,9 @@ impl TaskTracker {
             logs,
             outputs,
             umbilical: addresses.umbilical,
+            archives,
+            cgroups,
+            health,
             settings: TrackerSettings::of(&settings, user),
         });
         let keeper = tracker.clone();
@@ -287,6 +309,7 @@ impl TaskTracker {
             http: Arc::new(http.with_pages(Arc::new(pages))),
             web,
             lost,
+            health: settings.health.clone().map(|health| (health, health_sender)),
             tracker,
             job_trackers,
             addresses,
@@ -320,6 +343,10 @@ impl TaskTracker {
         let callbacks = callbacks.run::<CoronaTaskTracker>(stopped.clone());
         servers.spawn("the server for the cluster manager", callbacks);
         servers.spawn("the HTTP server", http.serve(self.web, stopped.clone()));
+        if let Some((settings, results)) = self.health {
+            let checking = watch_health(settings, results, stopped.clone());
+            servers.spawn("the health checks", checking);
+        }
         let telling = tell_of_lost_outputs(tracker.clone(), self.lost, stopped);
         servers.spawn("the reporter of lost map outputs", telling);
         let ending = until_broken(&mut servers, heartbeats.run(stop)).await;
@@ -443,6 +470,37 @@ fn pages_of(settings: &TaskTrackerSettings) -> Option<String> {
     let is_hidden = is_local(host) && !is_local(&thrift.host);
     let address = HostPort { host: host.clone(), port: pages.port };
     (pages.port != 0 && !is_hidden).then(|| format!("http://{address}/"))
+}
+
+/// The control groups of tasks, if they are wanted and can be made. If not, tasks run without them,
+/// which is logged once.
+async fn cgroups(
+    settings: &Arc<TaskTrackerSettings>,
+    dirs: &LocalDirs,
+) -> Result<Option<Cgroups>, StartError> {
+    let Some(wanted) = settings.cgroups.clone() else { return Ok(None) };
+    let dir = dirs.usable().into_iter().next().unwrap_or_default();
+    let memory = wanted.memory;
+    let opened = blocking(move || Cgroups::open(&wanted, &dir)).await?;
+    let fallback = match memory {
+        true => {
+            "; the memory of each task is checked instead, every mapred.tasktracker.taskmemorymanager.monitoring-interval"
+        }
+        false => "",
+    };
+    Ok(match opened {
+        Ok((cgroups, missing)) => {
+            if !missing.is_empty() {
+                let missing = missing.join(" and ");
+                tracing::warn!("cgroup version 2 has no controller for {missing} here{fallback}");
+            }
+            Some(cgroups)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "tasks have no cgroups{fallback}");
+            None
+        }
+    })
 }
 
 /// Where notes of processes are left for the next run.

@@ -17,11 +17,12 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::attempt::{Attempt, Cause, Now};
+use super::child::TaskUsage;
 use corona_hadoop::writables::{
     Action, JobId, JvmId, SessionInfo, Task, TaskAttemptId, TaskState, TaskTrackerAction,
 };
 
-pub use processes::Started;
+pub use processes::{Keep, Started};
 
 /// The longest handle of a session, in bytes.
 const MAX_HANDLE_BYTES: usize = 1024;
@@ -111,6 +112,8 @@ pub struct AttemptTable {
     blacklisted: VecDeque<String>,
     runs: u64,
     failures: u32,
+    /// What all attempts have used, those included that are forgotten. Memory is not counted.
+    used: TaskUsage,
 }
 
 #[derive(Debug)]
@@ -118,9 +121,18 @@ struct Job {
     session: SessionInfo,
     attempts: BTreeMap<TaskAttemptId, Entry>,
     /// Processes that have not ended, or are not known to.
-    processes: HashMap<JvmId, AttemptRun>,
-    /// Whether the files of its attempts that have failed are to stay.
+    processes: HashMap<JvmId, JvmUse>,
+    /// Whether the files of its attempts that have failed are to stay, and its own.
     keeps_failed: bool,
+}
+
+/// The use of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct JvmUse {
+    /// The run that it was started for.
+    host: AttemptRun,
+    /// The run whose task it has; `None` between two tasks.
+    current: Option<AttemptRun>,
 }
 
 #[derive(Debug)]
@@ -129,9 +141,22 @@ struct Entry {
     run: u64,
     /// The process that was started for it, if there was one.
     started: Option<Started>,
+    /// Whether its process has asked for the task and got it.
+    is_given: bool,
+    /// Which of its files stay.
+    keep: Keep,
+    /// What it has used, as far as that is known.
+    usage: TaskUsage,
     /// Whether it must still be reported to its job tracker.
     to_report: bool,
     may_commit: bool,
+}
+
+impl JvmUse {
+    /// The runs that end with it.
+    fn runs(self) -> impl Iterator<Item = AttemptRun> {
+        std::iter::once(self.host).chain(self.current)
+    }
 }
 
 impl Entry {
@@ -183,6 +208,27 @@ impl AttemptTable {
     pub fn runs(&self, job: &JobId) -> impl Iterator<Item = (u64, &Attempt)> {
         let known = self.jobs.get(job).into_iter();
         known.flat_map(|known| known.attempts.values().map(|entry| (entry.run, &entry.attempt)))
+    }
+
+    /// What an attempt has used, as far as that is known.
+    pub fn usage(&self, id: &TaskAttemptId) -> TaskUsage {
+        let entry = self.jobs.get(id.job()).and_then(|job| job.attempts.get(id));
+        entry.map(|entry| entry.usage).unwrap_or_default()
+    }
+
+    /// What all attempts have used since the tracker began. Memory is not counted.
+    pub fn usage_of_all(&self) -> TaskUsage {
+        self.used
+    }
+
+    /// Records what a run has used since its start.
+    pub fn used(&mut self, run: &AttemptRun, usage: TaskUsage) {
+        let Some(entry) = self.run_mut(run) else { return };
+        let before = entry.usage;
+        entry.usage = usage.after(&before);
+        let added = entry.usage.since(&before);
+        let all = self.used.and(&added);
+        self.used = TaskUsage { memory_bytes: 0, peak_memory_bytes: 0, ..all };
     }
 
     /// For how long the process of a run has reported nothing, if it should have.
@@ -262,8 +308,16 @@ impl AttemptTable {
         // Another job tracker may have taken the place of the first one.
         job.session.trackers = trackers;
         let attempt = Attempt::new(task, now);
-        let entry =
-            Entry { attempt, run: number, started: None, to_report: true, may_commit: false };
+        let entry = Entry {
+            attempt,
+            run: number,
+            started: None,
+            is_given: false,
+            keep: Keep::Nothing,
+            usage: TaskUsage::default(),
+            to_report: true,
+            may_commit: false,
+        };
         self.attempts += 1;
         self.task_bytes = task_bytes;
         if let Some(before) = job.attempts.insert(id.clone(), entry) {
@@ -291,15 +345,19 @@ impl AttemptTable {
             self.gone(entry);
         }
         let waiting = job.attempts.values().filter(|entry| !entry.attempt.has_ended());
-        let mut runs: Vec<AttemptRun> =
-            waiting.map(Entry::run).chain(job.processes.into_values()).collect();
+        let mut runs: Vec<AttemptRun> = waiting
+            .map(Entry::run)
+            .chain(job.processes.into_values().flat_map(JvmUse::runs))
+            .collect();
         runs.sort_by_key(|run| run.number);
         runs.dedup();
         let mut orders = vec![Order::StopReporter(id.clone())];
         orders.extend(runs.into_iter().map(Order::End));
         if job.keeps_failed {
             // They do not go with the files of their job.
-            let is_served = |entry: &&Entry| entry.attempt.status().state == TaskState::Succeeded;
+            let is_served = |entry: &&Entry| {
+                entry.attempt.status().state == TaskState::Succeeded && entry.keep != Keep::All
+            };
             let served = job.attempts.values().filter(is_served);
             orders.extend(served.map(|entry| Order::DeleteAttempt(entry.run().attempt)));
         }

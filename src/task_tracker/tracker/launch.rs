@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering;
 use thiserror::Error;
 
 use super::Shared;
-use crate::child::{ChildCommand, CommandError, Launch, command};
+use crate::child::{ChildCommand, ClassArchives, CommandError, Launch, command};
 use crate::ids::AttemptId;
 use crate::job_files::{Location, NotALocation};
 use crate::localise::{AttemptSpec, JobSpec, LocalAttempt, LocaliseError, TaskKind};
+use corona_config::{JobConf, keys};
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{Reader, TooLarge};
 use corona_hadoop::writables::{self, FileSplit, JvmId, SessionInfo, Task};
@@ -55,6 +56,28 @@ pub(super) struct Ready {
     pub(super) attempt: LocalAttempt,
     pub(super) command: ChildCommand,
     pub(super) jvm: JvmId,
+    /// How many tasks its process may run; `None` if no more than one.
+    pub(super) reuse: Option<Reuse>,
+}
+
+/// A process that may run several tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reuse {
+    /// How many after the first one; `None` for any number.
+    pub(super) further: Option<u32>,
+}
+
+impl Reuse {
+    /// As a job wants it. Only processes of Java take several tasks.
+    fn of(conf: &JobConf, command: &ChildCommand) -> Option<Reuse> {
+        let tasks = conf.number(&keys::JOB_REUSE).filter(|_| command.is_java).unwrap_or(1);
+        // The original's tasks take any number for one below 1.
+        match u32::try_from(tasks) {
+            Ok(1) => None,
+            Ok(tasks @ 2..) => Some(Reuse { further: Some(tasks - 1) }),
+            Ok(0) | Err(_) => Some(Reuse { further: None }),
+        }
+    }
 }
 
 /// A task's description, checked.
@@ -123,9 +146,11 @@ pub(super) async fn prepare(shared: Arc<Shared>, spec: Spec) -> Result<Ready, La
             jvm_number: number,
             jar_libraries: &libraries,
             is_input_native: split.as_deref().is_none_or(is_native_input),
+            archive: &|| shared.archives.as_ref().and_then(ClassArchives::get),
         };
         let command = command(&attempt, &launch, &|name| std::env::var(name).ok())?;
-        Ok(Ready { attempt, command, jvm })
+        let reuse = Reuse::of(&attempt.conf, &command);
+        Ok(Ready { attempt, command, jvm, reuse })
     });
     prepared.await.unwrap_or(Err(LaunchError::Stopped))
 }

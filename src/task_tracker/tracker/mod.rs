@@ -6,8 +6,10 @@
 //!
 //! * `orders.rs`: the work that each order starts;
 //! * `run.rs`, `launch.rs`: an attempt from its launch until nothing is left of its process;
+//! * `reuse.rs`: processes that run several tasks;
 //! * `services.rs`: the calls of job trackers and of processes of tasks;
 //! * `reporter.rs`, `fail_over.rs`: heartbeats to the job tracker of a job;
+//! * `usage.rs`: what tasks use;
 //! * `watch.rs`, `kept_logs.rs`: memory, logs and disks;
 //! * `snapshot.rs`: its status, for people.
 
@@ -18,12 +20,14 @@ mod log_budget;
 mod orders;
 mod queues;
 mod reporter;
+mod reuse;
 mod run;
 mod services;
 mod settings;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap};
@@ -36,15 +40,16 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, watch as channel};
 
 use super::attempt::{Cause, Now};
-use super::child::{Install, Logs, ProcessNotes};
+use super::child::{Cgroups, ClassArchives, Install, Logs, ProcessNotes, RunningChild};
 use super::ids::{AttemptId, NotAnId};
 use super::local_dirs::{LocalDirs, any_number};
 use super::localise::Localiser;
 use super::map_output::MapOutputs;
 use super::table::{AttemptRun, AttemptTable, Order};
-use corona_hadoop::writables::{JobId, TaskAttemptId, TaskTrackerAction};
+use corona_hadoop::writables::{JobId, NodeHealth, TaskAttemptId, TaskTrackerAction};
 use log_budget::LogBudget;
 use queues::Queues;
+use reuse::JvmPool;
 use run::LiveAttempt;
 
 pub use kept_logs::KeptLogs;
@@ -72,6 +77,12 @@ pub struct Parts {
     pub outputs: Arc<MapOutputs>,
     /// Where the processes of tasks report to.
     pub umbilical: SocketAddr,
+    /// The archive of the classes of the install, if it is used.
+    pub archives: Option<Arc<ClassArchives>>,
+    /// The control groups of tasks, if they have any.
+    pub cgroups: Option<Cgroups>,
+    /// The results of the node's health script.
+    pub health: channel::Receiver<NodeHealth>,
     /// Times and bounds.
     pub settings: TrackerSettings,
 }
@@ -112,6 +123,9 @@ struct Shared {
     logs: Logs,
     outputs: Arc<MapOutputs>,
     umbilical: SocketAddr,
+    archives: Option<Arc<ClassArchives>>,
+    cgroups: Option<Cgroups>,
+    health: channel::Receiver<NodeHealth>,
     settings: TrackerSettings,
     state: Mutex<State>,
     /// The number of the next process of a task.
@@ -130,6 +144,8 @@ struct State {
     table: AttemptTable,
     /// Runs that have been begun and are not over, by number.
     live: HashMap<u64, LiveAttempt>,
+    /// Processes that may take further tasks.
+    jvms: JvmPool<RunningChild>,
     reporters: HashMap<JobId, reporter::Handle>,
     queues: Queues,
     /// Attempts whose logs are kept though no run of them is known here, and for how many reasons.
@@ -156,6 +172,7 @@ impl Tracker {
         let state = State {
             table,
             live: HashMap::new(),
+            jvms: JvmPool::default(),
             reporters: HashMap::new(),
             queues: Queues::default(),
             kept_logs: BTreeMap::new(),
@@ -176,6 +193,9 @@ impl Tracker {
             logs: parts.logs,
             outputs: parts.outputs,
             umbilical: parts.umbilical,
+            archives: parts.archives,
+            cgroups: parts.cgroups,
+            health: parts.health,
             settings: parts.settings,
             state: Mutex::new(state),
             next_jvm: AtomicI32::new(first_jvm),

@@ -231,7 +231,7 @@ impl Reporter {
             max_reduces: count(self.shared.slots.reduces),
             resources: machine.resources,
             tasks: tasks.clone(),
-            health: Default::default(),
+            health: self.shared.health.borrow().clone(),
         };
         let restarted = !self.shared.was_heard.load(Ordering::Relaxed);
         let takes = machine.takes_tasks;
@@ -360,7 +360,11 @@ impl Shared {
             (procfs::Machine::now(), free, dirs.has_room_to_start())
         });
         let (read, free_bytes, takes_tasks) = looked.await;
-        let resources = resources(&read, last.as_ref(), free_bytes);
+        let cpu_khz = procfs::cpu_khz().and_then(|khz| i64::try_from(khz).ok());
+        let resources = ResourceStatus {
+            cpu_frequency_khz: cpu_khz.unwrap_or(-1),
+            ..resources(&read, last.as_ref(), free_bytes)
+        };
         let machine = Machine { resources, takes_tasks, read };
         *known() = Some((Instant::now(), machine.clone()));
         machine

@@ -9,15 +9,19 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep_until, timeout};
 
-use super::launch::{self, Ready};
-use super::{Shared, State, name};
+use super::launch::{self, Ready, Reuse};
+use super::{Shared, State, name, usage};
 use crate::attempt::Cause;
-use crate::child::{self, Exit, RunningChild};
+use crate::child::{self, CgroupLimits, DebugScript, Exit, RunningChild, TaskGroup, TaskUsage};
 use crate::ids::AttemptId;
 use crate::localise::TaskKind;
 use crate::table::{AttemptRun, Started};
 use corona_config::keys;
+use corona_hadoop::writables::JvmId;
 use corona_process::panics::{blocking, caught};
+
+/// The least pause between two looks whether a process with tasks is idle.
+const LEAST_IDLE_LOOK: Duration = Duration::from_secs(1);
 
 /// A run that has begun and is not over.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub(super) struct Process {
     pub(super) child: RunningChild,
     /// The memory limit of its job, in bytes.
     pub(super) memory_bytes: u64,
+    /// What it had used before it took the task.
+    pub(super) base: TaskUsage,
 }
 
 /// How far the end of a run has been ordered, in ascending order.
@@ -78,6 +84,9 @@ pub(super) fn begin_with<W>(
         Ok(_) if state.live.len() >= limit => "the task tracker ends too many tasks".to_owned(),
         Err(wrong) => wrong.to_string(),
         Ok(name) => {
+            if let Some(idle) = state.jvms.retire(&run.attempt) {
+                idle.kill();
+            }
             let (order, listen) = watch::channel(StopOrder::Nothing);
             let live = LiveAttempt { run: run.clone(), name: name.clone(), order, process: None };
             state.live.insert(run.number, live);
@@ -105,8 +114,13 @@ async fn to_the_end(shared: Arc<Shared>, run: AttemptRun, work: impl Future<Outp
     };
     if let Some(why) = why {
         tracing::error!(attempt = %run.attempt, why, "the handling of an attempt panicked; ending the attempt");
-        let process = shared.lock().live.get(&run.number).and_then(|live| live.process.clone());
-        if let Some(Process { child, .. }) = process {
+        let child = {
+            let mut state = shared.lock();
+            let hosted = state.jvms.take_of(&run);
+            let own = state.live.get(&run.number).and_then(|live| live.process.clone());
+            hosted.or(own.map(|process| process.child))
+        };
+        if let Some(child) = child {
             child.kill();
             // None of its files may be deleted before.
             child.wait_until_gone().await;
@@ -132,6 +146,46 @@ pub(super) struct Task {
     slots: Option<OwnedSemaphorePermit>,
     /// How long it may be silent.
     timeout: Option<Duration>,
+    role: Role,
+}
+
+/// The role of a process for the run whose task it has.
+#[derive(Clone, Debug)]
+enum Role {
+    /// It was started for the run, and runs this task alone.
+    Single,
+    /// It was started for the run, and may run further tasks.
+    Host(JvmId),
+    /// Another run has started it.
+    Guest {
+        jvm: JvmId,
+        /// Whether it may run further tasks after this one.
+        has_more: bool,
+    },
+}
+
+impl Role {
+    /// The process, if it may take another task after this one.
+    fn has_more(&self) -> Option<&JvmId> {
+        match self {
+            Role::Host(jvm) | Role::Guest { jvm, has_more: true } => Some(jvm),
+            Role::Single | Role::Guest { has_more: false, .. } => None,
+        }
+    }
+
+    fn is_guest(&self) -> bool {
+        matches!(self, Role::Guest { .. })
+    }
+}
+
+/// How the time of a run with a process ends.
+enum AfterTask {
+    /// The process has ended.
+    Ended,
+    /// The task is done, and the process waits for another one.
+    Idle(JvmId),
+    /// The process of another run was to take the task, and did not.
+    NotTaken,
 }
 
 impl Runner {
@@ -173,15 +227,80 @@ impl Runner {
             None => None,
         };
         match started {
-            Some((task, ready)) => {
-                let child = task.child.clone();
-                self.attend(task).await;
-                // None of its files may be deleted before.
-                child.wait_until_gone().await;
-                drop(ready);
-            }
+            Some((task, ready)) => self.see_through(task, ready).await,
             None => self.shared.forget_attempt(&self.name, kind, false).await,
         }
+    }
+
+    /// From the start of a process until the run needs none any more, and no other run needs one that
+    /// was started for it.
+    async fn see_through(&mut self, mut task: Task, ready: Ready) {
+        loop {
+            let child = task.child.clone();
+            match self.attend(&mut task, &ready).await {
+                AfterTask::Ended => {
+                    if let Role::Host(jvm) = &task.role {
+                        self.shared.lock().jvms.remove(jvm);
+                    }
+                    // None of its files may be deleted before.
+                    return child.wait_until_gone().await;
+                }
+                AfterTask::Idle(jvm) => {
+                    if !task.role.is_guest() {
+                        // Its files in the cache, which are on the class path, stay with it.
+                        self.host(&jvm, &child).await;
+                    }
+                    return;
+                }
+                AfterTask::NotTaken => {
+                    child.kill();
+                    let slots = task.slots.take();
+                    match self.start_elsewhere(&ready, slots).await {
+                        Some(other) => task = other,
+                        None => return,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps a process that was started for this run as long as other tasks may come, and ends it
+    /// when none has come for long.
+    async fn host(&mut self, jvm: &JvmId, child: &RunningChild) {
+        let limit = self.shared.settings.jvm_idle;
+        let mut is_ended = false;
+        loop {
+            let now = Instant::now();
+            let until = match self.shared.lock().jvms.remove_if_idle(jvm, limit, now) {
+                Err(over) => over.or_else(|| now.checked_add(limit.max(LEAST_IDLE_LOOK))),
+                Ok(()) => None,
+            };
+            let later = async move {
+                match until {
+                    Some(until) => sleep_until(until.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            if until.is_none() {
+                child.kill();
+            }
+            tokio::select! {
+                biased;
+                _ = child.wait() => break,
+                () = Self::ordered(&mut self.listen, StopOrder::End), if !is_ended => {
+                    is_ended = true;
+                    self.shared.lock().jvms.remove(jvm);
+                    child.kill();
+                }
+                () = later => {}
+            }
+        }
+        self.shared.lock().jvms.remove(jvm);
+        self.shared.apply(|table, _| {
+            table.jvm_gone(jvm);
+            vec![]
+        });
+        child.wait_until_gone().await;
     }
 
     /// The files to localise. None if they are not wanted any more, or cannot be read.
@@ -236,34 +355,96 @@ impl Runner {
         ready: Ready,
         slots: OwnedSemaphorePermit,
     ) -> Option<(Task, Ready)> {
-        let started = Started {
-            jvm: ready.jvm.clone(),
-            job_file: ready.attempt.job_xml.display().to_string(),
-            keep_failed: ready.attempt.conf.is_true(&keys::JOB_KEEP_FAILED),
+        if let Some(task) = self.start_as_guest(&ready, slots) {
+            return match task {
+                Ok(task) => Some((task, ready)),
+                Err(slots) => self.start_own(&ready, slots).await.map(|task| (task, ready)),
+            };
+        }
+        None
+    }
+
+    /// Gives the task to a process of an earlier one of its job, if there is one that waits for it and
+    /// the job allows that: `Err` if not. None if the task is not wanted any more.
+    fn start_as_guest(
+        &self,
+        ready: &Ready,
+        slots: OwnedSemaphorePermit,
+    ) -> Option<Result<Task, OwnedSemaphorePermit>> {
+        if ready.reuse.is_none() {
+            return Some(Err(slots));
+        }
+        let claim = {
+            let mut state = self.shared.lock();
+            loop {
+                let Some(claim) = state.jvms.claim(&self.run.attempt) else {
+                    return Some(Err(slots));
+                };
+                if claim.child.exit().is_none() {
+                    break claim;
+                }
+                state.jvms.remove(&claim.jvm);
+            }
         };
+        let started = ready.started(claim.jvm.clone(), claim.has_more);
+        if !self.may_start(started) {
+            self.give_back(&claim.jvm, &claim.child);
+            return None;
+        }
+        tracing::debug!(attempt = %self.name, pid = claim.child.pid(), "an idle process takes a further task");
+        let role = Role::Guest { jvm: claim.jvm, has_more: claim.has_more };
+        Some(Ok(self.task(ready, claim.child, Some(slots), role)))
+    }
+
+    /// Starts a process for the task. None if there is none.
+    async fn start_own(&self, ready: &Ready, slots: OwnedSemaphorePermit) -> Option<Task> {
+        if !self.may_start(ready.started(ready.jvm.clone(), ready.reuse.is_some())) {
+            return None;
+        }
+        self.spawn(ready, Some(slots)).await
+    }
+
+    /// Starts a process for a task that another one was to take, and did not. None if there is none.
+    async fn start_elsewhere(
+        &self,
+        ready: &Ready,
+        slots: Option<OwnedSemaphorePermit>,
+    ) -> Option<Task> {
+        tracing::info!(attempt = %self.name, "an idle process did not take a task; starting another process");
+        self.spawn(ready, slots).await
+    }
+
+    fn may_start(&self, started: Started) -> bool {
         let mut wanted = false;
         self.shared.apply(|table, now| {
             wanted = table.start(&self.run, started, now);
             vec![]
         });
-        if !wanted {
-            return None;
-        }
-        let (shared, name) = (self.shared.clone(), self.name.clone());
+        wanted
+    }
+
+    async fn spawn(&self, ready: &Ready, slots: Option<OwnedSemaphorePermit>) -> Option<Task> {
+        self.shared.make_room_for_a_process(self.run.attempt.task.is_map);
+        let (shared, name, command) =
+            (self.shared.clone(), self.name.clone(), ready.command.clone());
+        let limits = self.limits(ready);
         let starting = blocking(move || {
             let delay = shared.settings.sigkill_delay;
-            let child = child::start(&name, &ready.command, &shared.notes, delay);
-            (child, ready)
+            let group = shared.group(&name, limits);
+            child::start(&name, &command, &shared.notes, delay, group)
         });
-        let (child, ready) = starting.await;
-        match child {
+        match starting.await {
             Ok(child) => {
-                let (timeout, memory_bytes) = (ready.silence(), ready.memory_bytes());
-                let process = Process { child: child.clone(), memory_bytes };
-                if let Some(live) = self.shared.lock().live.get_mut(&self.run.number) {
-                    live.process = Some(process);
-                }
-                Some((Task { child, slots: Some(slots), timeout }, ready))
+                let role = match ready.reuse {
+                    None => Role::Single,
+                    Some(Reuse { further }) => {
+                        let (jvm, run) = (ready.jvm.clone(), self.run.clone());
+                        let jvms = &mut self.shared.lock().jvms;
+                        jvms.add(jvm.clone(), child.clone(), run, further);
+                        Role::Host(jvm)
+                    }
+                };
+                Some(self.task(ready, child, slots, role))
             }
             Err(error) => {
                 self.exited(&format!("Error initializing {}:\n{error}\n", self.name));
@@ -272,10 +453,67 @@ impl Runner {
         }
     }
 
-    /// Waits for the end of the process, and causes it when that is needed.
-    async fn attend(&mut self, mut task: Task) {
+    /// The limits of the task for the kernel.
+    fn limits(&self, ready: &Ready) -> CgroupLimits {
+        let slots = self.shared.lock().table.task(&self.run).map_or(1, |task| task.slots);
+        let memory_bytes = Some(ready.memory_bytes()).filter(|bytes| *bytes != u64::MAX);
+        CgroupLimits { memory_bytes, slots: u32::try_from(slots).unwrap_or(1) }
+    }
+
+    /// A process that has the task.
+    fn task(
+        &self,
+        ready: &Ready,
+        child: RunningChild,
+        slots: Option<OwnedSemaphorePermit>,
+        role: Role,
+    ) -> Task {
+        let base = match role.is_guest() {
+            true => usage::before_task(&child),
+            false => TaskUsage::default(),
+        };
+        let process = Process { child: child.clone(), memory_bytes: ready.memory_bytes(), base };
+        if let Some(live) = self.shared.lock().live.get_mut(&self.run.number) {
+            live.process = Some(process);
+        }
+        Task { child, slots, timeout: ready.silence(), role }
+    }
+
+    /// The task of this run is done: its process waits for another one, or ends.
+    fn give_back(&self, jvm: &JvmId, child: &RunningChild) {
+        let mut state = self.shared.lock();
+        if let Some(live) = state.live.get_mut(&self.run.number) {
+            live.process = None;
+        }
+        if !state.jvms.give_back(jvm, Instant::now()) {
+            child.kill();
+        }
+    }
+
+    /// Whether the process of another run has not asked for the task, which this run takes back then:
+    /// it is to be started elsewhere.
+    fn takes_back(&self, task: &Task, ready: &Ready) -> bool {
+        if !task.role.is_guest() {
+            return false;
+        }
+        let mut is_taken_back = false;
+        self.shared.apply(|table, _| {
+            let started = ready.started(ready.jvm.clone(), ready.reuse.is_some());
+            is_taken_back = table.start_elsewhere(&self.run, started);
+            vec![]
+        });
+        is_taken_back
+    }
+
+    /// Waits for the end of the process or of its task, and causes it when that is needed.
+    async fn attend(&mut self, task: &mut Task, ready: &Ready) -> AfterTask {
         let mut seen = StopOrder::Nothing;
         let mut grace_over: Option<Instant> = None;
+        let mut to_be_taken = task
+            .role
+            .is_guest()
+            .then(|| Instant::now().checked_add(self.shared.settings.jvm_take_timeout))
+            .flatten();
         let exit = loop {
             let silent_at = self.silent_at(task.timeout);
             let at = |time: Option<Instant>| async move {
@@ -291,8 +529,21 @@ impl Runner {
                     seen = *self.listen.borrow();
                     if seen >= StopOrder::Release {
                         task.slots = None;
+                        if let Some(jvm) = task.role.has_more()
+                            && seen == StopOrder::Release
+                        {
+                            let jvm = jvm.clone();
+                            let process = self.shared.process_of(&self.run);
+                            // At once, for the next task that comes.
+                            self.shared.apply(|table, _| table.released(&self.run));
+                            self.give_back(&jvm, &task.child);
+                            self.shared.record_last_usage(&self.run, process).await;
+                            return AfterTask::Idle(jvm);
+                        }
                         grace_over = Some(Instant::now() + self.shared.settings.exit_grace);
                     }
+                    let process = self.shared.process_of(&self.run);
+                    self.shared.record_last_usage(&self.run, process).await;
                     if seen == StopOrder::End {
                         task.child.kill();
                     }
@@ -301,19 +552,71 @@ impl Runner {
                     grace_over = None;
                     task.child.kill();
                 }
+                () = at(to_be_taken), if to_be_taken.is_some() && seen == StopOrder::Nothing => {
+                    to_be_taken = None;
+                    if self.takes_back(task, ready) {
+                        return AfterTask::NotTaken;
+                    }
+                }
                 () = at(silent_at), if seen == StopOrder::Nothing => self.check_silence(task.timeout),
             }
         };
+        if seen == StopOrder::Nothing && self.takes_back(task, ready) {
+            return AfterTask::NotTaken;
+        }
         // A task that has said why it failed does not say that it is done.
         let has_failed = self.shared.lock().table.is_explained(&self.run);
         if seen == StopOrder::Nothing && !has_failed {
             let late = Self::ordered(&mut self.listen, StopOrder::Release);
             let _ = timeout(self.shared.settings.late_done, late).await;
         }
+        self.shared.record_last_usage(&self.run, self.shared.process_of(&self.run)).await;
+        let debugged = match seen {
+            StopOrder::Nothing => self.debug(ready).await,
+            StopOrder::Release | StopOrder::End => None,
+        };
+        let out_of_memory = self.out_of_memory(&task.child, ready);
         self.shared.apply(|table, now| {
-            let why = why(exit, table.is_explained(&self.run));
+            let mut why = why(exit, table.is_explained(&self.run));
+            why.push_str(&out_of_memory);
+            why.push_str(debugged.as_deref().unwrap_or_default());
             table.exited(&self.run, &why, now)
         });
+        AfterTask::Ended
+    }
+
+    /// The diagnostics of a task that the kernel has killed for its memory; job trackers count a word in
+    /// them. Empty for other tasks.
+    fn out_of_memory(&self, child: &RunningChild, ready: &Ready) -> String {
+        if !child.group().is_some_and(TaskGroup::is_out_of_memory) {
+            return String::new();
+        }
+        format!(
+            "Failing CGroup_high_memory task:{} pid:{} taskMemoryLimit:{}\n",
+            self.name,
+            child.pid(),
+            ready.memory_bytes()
+        )
+    }
+
+    /// Runs the job's debug script, if its task has failed of its own accord. It is reported as running
+    /// meanwhile, and an order to end it ends the script.
+    /// Returns its output for the diagnostics.
+    async fn debug(&mut self, ready: &Ready) -> Option<String> {
+        let script = DebugScript::of(&ready.attempt, &self.shared.logs)?;
+        if !self.shared.lock().table.is_active(&self.run) {
+            return None;
+        }
+        let limit = self.shared.settings.debug_timeout;
+        let run = tokio::select! {
+            biased;
+            () = Self::ordered(&mut self.listen, StopOrder::End) => return None,
+            run = script.run(limit) => run,
+        };
+        run.inspect_err(|error| {
+            tracing::warn!(attempt = %self.name, %error, "cannot run the debug script of a job");
+        })
+        .ok()
     }
 
     /// When the process will have been silent for too long, if it sends nothing until then.
@@ -392,7 +695,38 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// A control group for a process, if tasks have groups here. Without one it runs nevertheless.
+    fn group(&self, name: &AttemptId, limits: CgroupLimits) -> Option<TaskGroup> {
+        let made = self.cgroups.as_ref()?.make(name.as_str(), limits);
+        made.inspect_err(|error| {
+            tracing::warn!(attempt = %name, %error, "cannot make a cgroup; starting the task without one");
+        })
+        .ok()
+    }
+
+    /// Ends a process that has been idle for long, if there are as many processes of the type as the
+    /// tracker runs tasks. Spec: the original's `JvmManager`.
+    fn make_room_for_a_process(&self, is_map: bool) {
+        let slots = if is_map { self.slots.maps } else { self.slots.reduces };
+        let mut state = self.lock();
+        let of_type = |live: &&LiveAttempt| live.run.attempt.task.is_map == is_map;
+        let busy = state.live.values().filter(of_type).filter(|live| live.process.is_some());
+        let processes = busy.count() + state.jvms.idle(is_map);
+        let limit = usize::try_from(slots).unwrap_or(usize::MAX);
+        if let Some(idle) = state.jvms.make_room(is_map, processes, limit) {
+            idle.kill();
+        }
+    }
+}
+
 impl Ready {
+    /// Its start in this process.
+    fn started(&self, jvm: JvmId, has_more: bool) -> Started {
+        let job_file = self.attempt.job_xml.display().to_string();
+        Started { jvm, job_file, keep: self.attempt.keep, has_more }
+    }
+
     /// How long its process may be silent.
     fn silence(&self) -> Option<Duration> {
         let timeout_ms = self.attempt.conf.number(&keys::JOB_TASK_TIMEOUT)?;

@@ -112,8 +112,18 @@ struct Umbilical {
     shared: Arc<Shared>,
 }
 
+impl Umbilical {
+    /// Whether the process of an attempt only shows which classes are to be archived.
+    fn is_of_archive(&self, attempt: &TaskAttemptId) -> bool {
+        self.shared.archives.as_ref().is_some_and(|own| own.is_own(attempt))
+    }
+}
+
 impl TaskUmbilical for Umbilical {
     async fn get_task(&self, _caller: &Caller, context: JvmContext) -> Result<JvmTask, Fault> {
+        if let Some(task) = self.shared.archives.as_ref().and_then(|own| own.task(&context.jvm)) {
+            return Ok(JvmTask { should_die: false, task: Some(task) });
+        }
         Ok(self.shared.lock().table.get_task(&context))
     }
 
@@ -123,11 +133,12 @@ impl TaskUmbilical for Umbilical {
         attempt: TaskAttemptId,
         status: TaskStatus,
     ) -> Result<bool, Fault> {
-        Ok(self.shared.lock().table.status_update(&attempt, status, now()))
+        let is_known = self.shared.lock().table.status_update(&attempt, status, now());
+        Ok(is_known || self.is_of_archive(&attempt))
     }
 
     async fn ping(&self, _caller: &Caller, attempt: TaskAttemptId) -> Result<bool, Fault> {
-        Ok(self.shared.lock().table.ping(&attempt))
+        Ok(self.shared.lock().table.ping(&attempt) || self.is_of_archive(&attempt))
     }
 
     async fn report_diagnostic_info(

@@ -21,6 +21,12 @@ pub struct TrackerSettings {
     pub late_done: Duration,
     /// The time that a process has after its `done` before it is ended.
     pub exit_grace: Duration,
+    /// How long a process that may take a further task waits for one.
+    pub jvm_idle: Duration,
+    /// How long such a process may take to ask for a task that it is to run.
+    pub jvm_take_timeout: Duration,
+    /// The time that a job's debug script has.
+    pub debug_timeout: Duration,
     /// How long the end of the tracker waits for the ends of processes.
     pub stop_timeout: Duration,
     /// How the memory of tasks is looked after.
@@ -99,6 +105,10 @@ impl TrackerSettings {
             localise_timeout: Duration::from_secs(600),
             late_done: Duration::from_secs(3),
             exit_grace: Duration::from_secs(5),
+            jvm_idle: settings.child.jvm_idle,
+            // The original's tasks ask every 1.5 seconds.
+            jvm_take_timeout: Duration::from_secs(10),
+            debug_timeout: settings.child.debug_timeout,
             stop_timeout: settings.child.sigkill_delay + Duration::from_secs(10),
             memory: settings.memory.clone(),
             log_check_interval: Duration::from_secs(5),

@@ -3,8 +3,9 @@
 use tokio::sync::Semaphore;
 
 use super::{Identity, Tracker, launch};
+use crate::child::TaskUsage;
 use crate::localise::TaskKind;
-use corona_hadoop::writables::{Phase, TaskState};
+use corona_hadoop::writables::{NodeHealth, Phase, TaskState};
 
 /// The status of a tracker.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +17,14 @@ pub struct Snapshot {
     /// Attempts that failed since it started.
     pub failures: u32,
     pub jobs: Vec<JobSnapshot>,
+    /// Processes that wait for a further task.
+    pub idle_processes: usize,
+    /// What all attempts have used since it started. Memory is not counted.
+    pub used: TaskUsage,
+    /// The state of the archive of the classes of the install; `None` if it is not used.
+    pub class_archive: Option<String>,
+    /// The last result of the node's health script.
+    pub health: NodeHealth,
 }
 
 /// How many slots of a type there are and are taken.
@@ -62,6 +71,8 @@ pub struct AttemptSnapshot {
     pub slots: i32,
     /// Its process, while there is one.
     pub pid: Option<i32>,
+    /// What it has used, as far as that is known.
+    pub usage: TaskUsage,
 }
 
 impl Tracker {
@@ -89,6 +100,7 @@ impl Tracker {
                     finish_time_ms: status.finish_time_ms,
                     slots: task.slots,
                     pid: process.map(|process| process.child.pid()),
+                    usage: state.table.usage(&task.attempt),
                 }
             });
             runs.collect()
@@ -105,6 +117,10 @@ impl Tracker {
             reduces: used(&shared.reduce_slots, shared.slots.reduces),
             failures: state.table.failures(),
             jobs: jobs.collect(),
+            idle_processes: state.jvms.idle(true) + state.jvms.idle(false),
+            used: state.table.usage_of_all(),
+            class_archive: shared.archives.as_ref().map(|archives| archives.status()),
+            health: shared.health.borrow().clone(),
         }
     }
 }

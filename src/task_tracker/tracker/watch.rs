@@ -10,18 +10,16 @@ use tokio::time::sleep;
 
 use super::Shared;
 use crate::attempt::Cause;
-use crate::child::{MemoryLimits, TaskMemory, tasks_to_kill};
+use crate::child::{Cgroups, MemoryLimits, TaskMemory, tasks_to_kill};
 use crate::ids::AttemptId;
 use crate::table::AttemptRun;
-use corona_process::procfs::{self, tree};
+use corona_config::MemorySettings;
+use corona_process::procfs;
 
 /// Begins to look, until the tracker is stopped.
 pub(super) fn start(shared: &Arc<Shared>) {
     let settings = &shared.settings;
-    if let Some(reserved_bytes) = settings.memory.reserved_bytes {
-        let look = move |shared: &Arc<Shared>| shared.look_at_memory(reserved_bytes);
-        again_and_again(shared, settings.memory.interval, look);
-    }
+    again_and_again(shared, settings.memory.interval, |shared| shared.look_at_tasks());
     again_and_again(shared, settings.log_check_interval, |shared| shared.limit_logs());
     again_and_again(shared, settings.log_cleanup_interval, |shared| shared.clean_up_logs());
     again_and_again(shared, settings.dirs_check_interval, |shared| shared.check_dirs());
@@ -52,8 +50,8 @@ fn again_and_again(
 }
 
 impl Shared {
-    /// Ends tasks that take too much of the memory.
-    fn look_at_memory(self: &Arc<Self>, reserved_bytes: u64) {
+    /// Records what tasks use, and ends those that take too much of the memory.
+    fn look_at_tasks(self: &Arc<Self>) {
         let processes: Vec<(AttemptRun, AttemptId, super::run::Process)> = {
             let state = self.lock();
             let live = state.live.values();
@@ -66,27 +64,35 @@ impl Shared {
             return;
         }
         let all = procfs::Process::all();
-        let resident = |pid| {
-            let sum =
-                |sum: u64, process: &procfs::Process| sum.saturating_add(process.resident_bytes);
-            tree(&all, pid).iter().fold(0, sum)
-        };
         let tasks: Vec<TaskMemory> = processes
             .iter()
-            .map(|(_, attempt, process)| TaskMemory {
+            .map(|(run, attempt, process)| TaskMemory {
                 attempt: attempt.clone(),
                 pid: process.child.pid(),
-                resident_bytes: resident(process.child.pid()),
+                resident_bytes: self.record_usage(run, process, &all).memory_bytes,
                 limit_bytes: process.memory_bytes,
             })
             .collect();
+        let MemorySettings { reserved_bytes, is_strict, .. } = self.settings.memory;
+        // The kernel limits each task by itself if it can.
+        let is_strict = is_strict && !self.cgroups.as_ref().is_some_and(Cgroups::limits_memory);
+        if reserved_bytes.is_none() && !is_strict {
+            return;
+        }
+        let reserved_bytes = reserved_bytes.unwrap_or(0);
         let machine = procfs::Machine::now();
         let limits = MemoryLimits {
             total_bytes: machine.memory_bytes,
             available_bytes: machine.available_bytes,
             reserved_bytes,
+            is_strict,
         };
-        for kill in tasks_to_kill(&tasks, limits) {
+        let kills = tasks_to_kill(&tasks, limits);
+        if kills.iter().any(|kill| !kill.is_failure) && self.end_idle_processes() {
+            // Their memory may be enough; if not, the next look will tell.
+            return;
+        }
+        for kill in kills {
             let cause = if kill.is_failure { Cause::Failure } else { Cause::Request };
             // Of an attempt one run at a time has a process.
             let Some((run, ..)) = processes.iter().find(|(_, name, _)| *name == kill.attempt)
@@ -96,6 +102,15 @@ impl Shared {
             tracing::info!(attempt = %kill.attempt, why = kill.diagnostics, "killing a task");
             self.apply(|table, now| table.kill(run, cause, &kill.diagnostics, now));
         }
+    }
+
+    /// Ends processes that wait for tasks. False if there are none.
+    fn end_idle_processes(&self) -> bool {
+        let idle = self.lock().jvms.drain_idle();
+        for child in &idle {
+            child.kill();
+        }
+        !idle.is_empty()
     }
 
     /// Cuts the logs of running tasks that are too large.

@@ -68,7 +68,7 @@ async fn run(job_tracker: &JobTracker, tasks: &[&Task], compared: &mut usize) {
 }
 
 /// The classes of our own child, compiled once; nothing where clients in Java are left out.
-fn own_classes(test: &str) -> Option<&'static Path> {
+pub(super) fn own_classes(test: &str) -> Option<&'static Path> {
     static CLASSES: OnceLock<tempfile::TempDir> = OnceLock::new();
 
     if env::var_os("CORONA_SKIP_CLIENTS").is_some_and(|value| value == "1") {
@@ -90,9 +90,17 @@ fn own_classes(test: &str) -> Option<&'static Path> {
 }
 
 /// A task tracker whose Java tasks are of this class path.
-async fn world(class_path: &str) -> World {
+pub(super) async fn world(class_path: &str) -> World {
+    world_with(class_path, &[]).await
+}
+
+/// The same with further settings.
+pub(super) async fn world_with(class_path: &str, more: &[(&str, &str)]) -> World {
     let java_home = env::var("CORONA_TEST_JAVA_HOME").unwrap_or_default();
-    let mut settings = vec![("corona.tt.child.class.path", class_path)];
+    // Most tests are sooner over without an archive of classes.
+    let mut settings =
+        vec![("corona.tt.child.class.path", class_path), ("corona.tt.class.archive", "false")];
+    settings.extend(more);
     if !java_home.is_empty() {
         settings.push(("corona.tt.java.home", &*java_home));
     }
@@ -100,7 +108,7 @@ async fn world(class_path: &str) -> World {
 }
 
 /// A new session, and a job of it whose tasks are our own Java children with this action.
-async fn session(world: &World, act: &str) -> (JobTracker, Job) {
+pub(super) async fn session(world: &World, act: &str) -> (JobTracker, Job) {
     let (job_tracker, job) = world.session().await;
     let job = job.in_java().with("test.java.act", act);
     // A small Java that starts soon.

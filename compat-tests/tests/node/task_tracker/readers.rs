@@ -27,7 +27,7 @@ async fn ask(stream: &mut TcpStream, path: &str) {
 }
 
 /// The response that an innocent peer gets, in normal time.
-async fn get(node: SocketAddr, path: &str) -> Vec<u8> {
+pub(super) async fn get(node: SocketAddr, path: &str) -> Vec<u8> {
     let getting = async {
         let mut stream = TcpStream::connect(node).await.expect("a connection");
         ask(&mut stream, path).await;

@@ -65,7 +65,12 @@ impl Bench {
 
     fn start(&mut self, run: &AttemptRun, number: i32) -> bool {
         let jvm = jvm(number, run.attempt.job());
-        let started = Started { jvm, job_file: "/local/job.xml".to_owned(), keep_failed: false };
+        let started = Started {
+            jvm,
+            job_file: "/local/job.xml".to_owned(),
+            keep: Keep::Nothing,
+            has_more: false,
+        };
         self.start_as(run, started)
     }
 
@@ -96,7 +101,7 @@ impl Bench {
         self.table.reports(task.attempt.job(), |_| Some(9), now)
     }
 
-    fn asked(&self, number: i32, task: &Task) -> (bool, Option<Task>) {
+    fn asked(&mut self, number: i32, task: &Task) -> (bool, Option<Task>) {
         let context = JvmContext { jvm: jvm(number, task.attempt.job()), pid: "1".to_owned() };
         let answer = self.table.get_task(&context);
         (answer.should_die, answer.task)
@@ -266,13 +271,14 @@ fn files_of_attempts_that_have_failed_stay_where_their_job_wants_that() {
         ("reduce", done, "SUCCEEDED", Some(work), Some(all)),
     ];
     for (name, say, state, else_gone, gone) in cases {
-        for (keep_failed, gone) in [(false, else_gone), (true, gone)] {
+        for (keep, gone) in [(Keep::Nothing, else_gone), (Keep::Failed, gone), (Keep::All, None)] {
             let mut bench = Bench::new();
             let task = kind(name);
             let (id, run) = (task.attempt.clone(), run(&task, 1));
             bench.launch(&task).unwrap();
             let (jvm, job_file) = (jvm(1, id.job()), "/local/job.xml".to_owned());
-            assert!(bench.start_as(&run, Started { jvm, job_file, keep_failed }));
+            let started = Started { jvm, job_file, keep, has_more: false };
+            assert!(bench.start_as(&run, started));
             say(&mut bench, &task);
             let deletes = |orders: Vec<Order>| -> Vec<Order> {
                 let is_other =
@@ -280,14 +286,112 @@ fn files_of_attempts_that_have_failed_stay_where_their_job_wants_that() {
                 orders.into_iter().filter(|order| !is_other(order)).collect()
             };
             let expected: Vec<Order> = gone.map(|gone| gone(id.clone())).into_iter().collect();
-            assert_eq!(deletes(bench.exit(&run)), expected, "{name} {state} {keep_failed}");
+            assert_eq!(deletes(bench.exit(&run)), expected, "{name} {state} {keep:?}");
             assert_eq!(states(&bench.reports(&task)), [state], "{name}");
             // Files that are served until the end of the job do not stay with its files.
             let orders = bench.act(Action::KillJob(id.job().clone())).unwrap();
-            let served = keep_failed && state == "SUCCEEDED";
+            let served = keep == Keep::Failed && state == "SUCCEEDED";
             assert_eq!(orders.contains(&Order::DeleteAttempt(id)), served, "{name} {state}");
         }
     }
+}
+
+#[test]
+fn a_process_takes_one_task_after_another() {
+    let mut bench = Bench::new();
+    let (first, mut second) = (kind("map"), kind("map"));
+    second.attempt.task.number += 1;
+    let (one, two) = (run(&first, 1), run(&second, 2));
+    bench.launch(&first).unwrap();
+    bench.launch(&second).unwrap();
+    let started = |has_more| Started {
+        jvm: jvm(7, first.attempt.job()),
+        job_file: "/local/job.xml".to_owned(),
+        keep: Keep::Nothing,
+        has_more,
+    };
+    assert!(bench.start_as(&one, started(true)));
+    let now = bench.now();
+    assert!(!bench.table.is_given(&one));
+    assert_eq!(bench.asked(7, &first).1.unwrap().attempt, first.attempt);
+    assert!(bench.table.is_given(&one));
+    bench.done(&first);
+    assert_eq!(bench.asked(7, &first), (false, None), "it waits for the next task");
+    assert_eq!(bench.table.released(&one), [Order::DeleteWork(first.attempt.clone())]);
+    assert_eq!(bench.asked(7, &first), (false, None));
+    // The next one is its last.
+    assert!(bench.start_as(&two, started(false)));
+    assert_eq!(bench.asked(7, &first).1.unwrap().attempt, second.attempt);
+    bench.done(&second);
+    assert_eq!(bench.asked(7, &first), (true, None));
+    assert_eq!(bench.exit(&two), [Order::DeleteWork(second.attempt.clone())]);
+    bench.table.jvm_gone(&jvm(7, first.attempt.job()));
+    assert_eq!(states(&bench.table.reports(first.attempt.job(), |_| None, now)), ["SUCCEEDED"; 2]);
+    let orders = bench.act(Action::KillJob(first.attempt.job().clone())).unwrap();
+    assert!(!orders.iter().any(|order| matches!(order, Order::End(_))), "{orders:?}");
+}
+
+#[test]
+fn a_process_between_two_tasks_ends_with_its_job() {
+    let mut bench = Bench::new();
+    let task = kind("map");
+    let run = run(&task, 1);
+    bench.launch(&task).unwrap();
+    let jvm = jvm(7, task.attempt.job());
+    let job_file = "/local/job.xml".to_owned();
+    assert!(bench.start_as(&run, Started { jvm, job_file, keep: Keep::Job, has_more: true }));
+    bench.done(&task);
+    bench.table.released(&run);
+    let orders = bench.act(Action::KillJob(task.attempt.job().clone())).unwrap();
+    assert!(orders.contains(&Order::End(run)), "{orders:?}");
+    assert_eq!(bench.asked(7, &task), (true, None));
+}
+
+#[test]
+fn a_task_that_is_not_taken_goes_elsewhere() {
+    let mut bench = Bench::new();
+    let task = kind("map");
+    let run = run(&task, 1);
+    bench.launch(&task).unwrap();
+    let started = |number| Started {
+        jvm: jvm(number, task.attempt.job()),
+        job_file: "/local/job.xml".to_owned(),
+        keep: Keep::Nothing,
+        has_more: true,
+    };
+    assert!(!bench.table.start_elsewhere(&run, started(8)), "it was not started");
+    assert!(bench.start_as(&run, started(7)));
+    assert!(bench.table.start_elsewhere(&run, started(8)));
+    assert_eq!(bench.asked(7, &task), (false, None));
+    assert_eq!(bench.asked(8, &task).1.unwrap().attempt, task.attempt);
+    assert!(!bench.table.start_elsewhere(&run, started(9)), "it has been taken");
+    bench.act(Action::KillTask(task.attempt.clone())).unwrap();
+    assert_eq!(bench.asked(8, &task), (true, None), "no further task after one that was killed");
+}
+
+#[test]
+fn what_attempts_use_is_added_up_and_not_given_back() {
+    let mut bench = Bench::new();
+    let task = kind("map");
+    let run = bench.launch_and_start(&task, 1);
+    let usage = |cpu_ms, memory_bytes| TaskUsage {
+        cpu_ms,
+        memory_bytes,
+        peak_memory_bytes: memory_bytes,
+        ..TaskUsage::default()
+    };
+    for (cpu_ms, memory_bytes, expected) in
+        [(10, 5, (10, 5, 5)), (7, 3, (10, 3, 5)), (12, 0, (12, 0, 5))]
+    {
+        bench.table.used(&run, usage(cpu_ms, memory_bytes));
+        let TaskUsage { cpu_ms, memory_bytes, peak_memory_bytes, .. } =
+            bench.table.usage(&task.attempt);
+        assert_eq!((cpu_ms, memory_bytes, peak_memory_bytes), expected);
+    }
+    bench.act(Action::KillJob(task.attempt.job().clone())).unwrap();
+    bench.table.used(&run, usage(99, 0));
+    assert_eq!(bench.table.usage_of_all(), usage(12, 0));
+    assert_eq!(bench.table.usage(&task.attempt), TaskUsage::default());
 }
 
 #[test]

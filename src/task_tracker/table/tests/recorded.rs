@@ -67,7 +67,12 @@ fn replay(job: &str, compared: &mut Compared) {
     for (_, call, reply) in calls.iter().filter(|(_, call, _)| call.method == "getTask") {
         let context: JvmContext = Parameters::new(call.parameters.clone()).take().unwrap();
         if let Some(task) = result::<JvmTask>(reply.clone()).and_then(|answer| answer.task) {
-            let started = Started { jvm: context.jvm, job_file: task.job_file, keep_failed: false };
+            let started = Started {
+                jvm: context.jvm,
+                job_file: task.job_file,
+                keep: Keep::Nothing,
+                has_more: false,
+            };
             processes.insert((task.attempt, task.task_cleanup), started);
         }
     }

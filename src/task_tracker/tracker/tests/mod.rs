@@ -4,6 +4,7 @@
 mod faults;
 mod life;
 mod reports;
+mod reuse;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -393,6 +394,9 @@ fn parts(root: &Path, umbilical: SocketAddr) -> Parts {
         dirs,
         localiser,
         umbilical,
+        archives: None,
+        cgroups: None,
+        health: channel::channel(NodeHealth::default()).1,
         settings,
     }
 }

@@ -43,14 +43,20 @@ import org.w3c.dom.NodeList;
  */
 public final class CoronaChild {
     private static final int UNKNOWN_ATTEMPT = 66;
+    private static final String[] LOGS = {"stdout", "stderr", "syslog"};
 
     private final HadoopRpc umbilical;
     private final Task task;
     private final Map<String, String> conf;
     private final Status status;
+    /** The attempt that this process was started for, in whose directory the logs are. */
+    private final Attempt first;
+    /** Where the part of this attempt begins in each log. */
+    private final Map<String, Long> starts = new HashMap<>();
     private volatile boolean ended;
 
-    private CoronaChild(HadoopRpc umbilical, Task task) throws Exception {
+    private CoronaChild(HadoopRpc umbilical, Task task, Attempt first) throws Exception {
+        this.first = first;
         this.umbilical = umbilical;
         this.task = task;
         this.status = task.status;
@@ -66,14 +72,21 @@ public final class CoronaChild {
             throw new IllegalStateException("JVM_PID is " + pid);
         }
         for (String name : new String[] {"java.library.path", "java.io.tmpdir", "java.class.path", "hadoop.log.dir",
-            "hadoop.root.logger", "hadoop.tasklog.taskid", "user.dir"}) {
+            "hadoop.root.logger", "hadoop.tasklog.taskid", "user.dir", "test.profile"}) {
             System.out.println(name + "=" + System.getProperty(name));
         }
         HadoopRpc umbilical = new HadoopRpc(arguments[0], Integer.parseInt(arguments[1]),
             "org.apache.hadoop.mapred.TaskUmbilicalProtocol", 18, 937413979);
-        Task task = task(umbilical, attempt, number, pid);
-        if (task != null) {
-            new CoronaChild(umbilical, task).run();
+        for (int executed = 1; ; executed++) {
+            Task task = task(umbilical, attempt, number, pid);
+            if (task == null) {
+                return;
+            }
+            CoronaChild child = new CoronaChild(umbilical, task, attempt);
+            // As the original: no further task after one that has failed.
+            if (!child.run() || executed == child.number("mapred.job.reuse.jvm.num.tasks")) {
+                return;
+            }
         }
     }
 
@@ -98,18 +111,23 @@ public final class CoronaChild {
         }
     }
 
-    private void run() throws Exception {
+    /** Whether the task went well. */
+    private boolean run() throws Exception {
         if (status.state.equals("UNASSIGNED")) {
             status.state = "RUNNING";
         }
         Thread communication = new Thread(this::stayKnown, "communication");
         communication.setDaemon(true);
         communication.start();
+        markLogs();
+        System.out.println("task " + task.attempt + " in process " + ProcessHandle.current().pid());
         writeLogIndex();
+        boolean isDone = false;
         try {
             work();
             ended = true;
             umbilical.call("done", HadoopRpc::readVoid, attempt());
+            isDone = true;
         } catch (Exception exception) {
             // As the original: it cleans up, says what it has met, and ends well.
             ended = true;
@@ -122,6 +140,7 @@ public final class CoronaChild {
             umbilical.call("reportDiagnosticInfo", HadoopRpc::readVoid, attempt(), Parameter.of(text.toString()));
         }
         writeLogIndex();
+        return isDone;
     }
 
     private void work() throws Exception {
@@ -337,16 +356,32 @@ public final class CoronaChild {
 
     /** Says where the logs of this attempt begin and end. */
     private void writeLogIndex() throws IOException {
-        Path logs = Paths.get(System.getProperty("hadoop.log.dir"), "userlogs", task.attempt.toString());
-        StringBuilder index = new StringBuilder("LOG_DIR:" + task.attempt + "\n");
-        for (String log : new String[] {"stdout", "stderr", "syslog"}) {
-            Path file = logs.resolve(log);
-            System.out.flush();
-            index.append(log).append(":0 ").append(Files.exists(file) ? Files.size(file) : 0).append('\n');
+        Path logs = logs(task.attempt);
+        StringBuilder index = new StringBuilder("LOG_DIR:" + first + "\n");
+        for (String log : LOGS) {
+            long start = starts.get(log);
+            index.append(log).append(':').append(start).append(' ').append(size(log) - start).append('\n');
         }
         Path written = logs.resolve("log.tmp");
         Files.write(written, index.toString().getBytes(StandardCharsets.UTF_8));
         Files.move(written, logs.resolve("log.index"), StandardCopyOption.REPLACE_EXISTING);
+    }
+
+    /** The part of this attempt in the logs begins here. */
+    private void markLogs() throws IOException {
+        for (String log : LOGS) {
+            starts.put(log, task.attempt.toString().equals(first.toString()) ? 0 : size(log));
+        }
+    }
+
+    private long size(String log) throws IOException {
+        System.out.flush();
+        Path file = logs(first).resolve(log);
+        return Files.exists(file) ? Files.size(file) : 0;
+    }
+
+    private static Path logs(Attempt attempt) {
+        return Paths.get(System.getProperty("hadoop.log.dir"), "userlogs", attempt.toString());
     }
 
     private String[] localDirs() {
