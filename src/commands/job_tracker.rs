@@ -77,7 +77,7 @@ const REMOTE_THREADS: usize = 2;
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let _log = arguments.log.init()?;
     let source = arguments.source.found()?;
-    end_with_parent()?;
+    // A task tracker ends its job trackers itself; the process that it ends with is another one's parent.
     if arguments.remote {
         let words = standalone::Arguments::parse(&arguments.words)?;
         let mut status = ExitCode::FAILURE;
@@ -85,6 +85,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             run_service(REMOTE_THREADS, |stop| serve_parent(words, source, stop, &mut status));
         return ran.map(|()| status);
     }
+    end_with_parent()?;
     run_service(threads(), |stop| serve(source, stop)).map(|()| ExitCode::SUCCESS)
 }
 

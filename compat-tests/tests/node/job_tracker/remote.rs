@@ -303,7 +303,7 @@ impl Remote {
         assert!(out.status.success(), "{out:?}");
         let list: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
         let sessions = list["sessions"].as_array().cloned().unwrap_or_default();
-        sessions.iter().filter_map(|it| it["id"].as_str().map(str::to_owned)).collect()
+        sessions.iter().filter_map(|it| it["handle"].as_str().map(str::to_owned)).collect()
     }
 
     /// Waits until no session is left, no process, and no directory on the node.
@@ -414,7 +414,7 @@ fn another_job_tracker_goes_on_with_the_finished_work() {
             let id = job.map(1).to_string();
             job.with(RESTARTS.0, RESTARTS.1)
                 .with(&format!("test.steps.{id}"), "update=0.5,wait,output,update=1.0,done")
-                .steps(TaskRole::Reduce, "fetch,commit,done")
+                .steps(TaskRole::Reduce, "commit,done")
         };
         let mut remote = Remote::new(2, 1, steps).await;
         let mut client = remote.start().await;
@@ -432,9 +432,11 @@ fn another_job_tracker_goes_on_with_the_finished_work() {
             of_first.last().filter(|it| it.status.state == TaskState::Succeeded).map(|_| ())
         };
         until("the first map's end at the parent", saved).await;
-        let launches = parent.told().updates.iter().filter(|update| {
-            matches!(&update.update, Update::Launch(launch) if launch.attempt == remote.job.map(1))
-        });
+        let second = remote.job.map(1);
+        let updates = parent.told().updates.clone();
+        let launches = updates.iter().filter(
+            |update| matches!(&update.update, Update::Launch(launch) if launch.attempt == second),
+        );
         assert_eq!(launches.count(), 1);
 
         // The parent notices the end of the job tracker, ends its session, and has another one started.

@@ -63,6 +63,8 @@ pub use self::arguments::{Arguments, NotArguments};
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 /// The pause between reports to the parent. Spec: mapreduce/03 §3.4.
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
+/// Updates and orders that wait for the parent; with more, the job tracker ends.
+const MAX_ITEMS: usize = 1_000_000;
 /// How long the end of the job may take when the parent is gone.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long orders to forget the job may take then.
@@ -165,7 +167,7 @@ struct Beginning {
     events: SessionEvents,
     first: JobInput,
     /// What the outlet of the job leaves with the parent; the saver starts with the job.
-    items: Option<mpsc::UnboundedReceiver<Item>>,
+    items: Option<mpsc::Receiver<Item>>,
     save_failed: oneshot::Sender<CallError>,
 }
 
@@ -259,7 +261,7 @@ impl RemoteJobTracker {
         let (tell_failure, save_failed) = oneshot::channel();
         let (to_parent, items) = match restarts.restoring {
             true => {
-                let (sender, items) = mpsc::unbounded_channel();
+                let (sender, items) = mpsc::channel(MAX_ITEMS);
                 (Some(ToParent::new(sender)), Some(items))
             }
             false => (None, None),
@@ -373,6 +375,10 @@ impl Running {
                 client.report_remote_corona_job_tracker(attempt, host, port.into(), session);
             if let Err(error) = report.await {
                 return Some(error);
+            }
+            if self.to_parent.as_ref().is_some_and(ToParent::is_full) {
+                tracing::error!("the parent takes updates too slowly");
+                return Some(CallError::Closed);
             }
             if *self.closed.borrow() {
                 let since = *closed_at.get_or_insert_with(Instant::now);

@@ -32,20 +32,35 @@ const MAX_TRACKERS: usize = 100_000;
 /// Leaves updates with the parent. Copies are the same.
 #[derive(Clone)]
 pub(super) struct ToParent {
-    items: mpsc::UnboundedSender<Item>,
+    items: mpsc::Sender<Item>,
+    /// An item had no room.
+    full: Arc<AtomicBool>,
     trackers: Arc<Mutex<HashMap<String, (String, i32)>>>,
 }
 
 impl ToParent {
-    pub(super) fn new(items: mpsc::UnboundedSender<Item>) -> ToParent {
-        ToParent { items, trackers: Arc::default() }
+    pub(super) fn new(items: mpsc::Sender<Item>) -> ToParent {
+        ToParent { items, full: Arc::default(), trackers: Arc::default() }
+    }
+
+    /// Whether something was lost because too much waits; the job tracker ends then.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
+    }
+
+    fn send(&self, item: Item) -> bool {
+        let sent = self.items.try_send(item);
+        if matches!(sent, Err(mpsc::error::TrySendError::Full(_))) {
+            self.full.store(true, Ordering::Release);
+        }
+        // A saver that has failed ends the job tracker.
+        sent.is_ok() && !self.is_full()
     }
 
     /// Queues an update.
     pub(super) fn update(&self, update: Update) {
         let update = StateUpdate { update, at_ms: job::now().0 };
-        // A saver that has failed ends the job tracker.
-        let _ = self.items.send(Item::Update(Box::new(update)));
+        self.send(Item::Update(Box::new(update)));
     }
 
     /// Queues where a task tracker is, if that is new.
@@ -68,7 +83,7 @@ impl ToParent {
     /// Returns when the parent has all that was queued; false if it never will.
     pub(super) async fn settled(&self) -> bool {
         let (tell, told) = oneshot::channel();
-        self.items.send(Item::Settled(tell)).is_ok() && told.await.is_ok()
+        self.send(Item::Settled(tell)) && told.await.is_ok()
     }
 }
 
@@ -149,8 +164,7 @@ impl Outlet for RemoteOutlet {
             None => self.live.flush(),
             Some(to_parent) => {
                 for (to, orders) in std::mem::take(&mut self.live.orders) {
-                    // A saver that has failed ends the job tracker.
-                    let _ = to_parent.items.send(Item::Orders(to, orders));
+                    to_parent.send(Item::Orders(to, orders));
                 }
             }
         }

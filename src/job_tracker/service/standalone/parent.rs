@@ -76,10 +76,7 @@ pub(super) struct Saver {
 
 impl Saver {
     /// Runs until all senders of items are gone. An error ends it: what is not saved must not happen.
-    pub(super) async fn run(
-        self,
-        mut items: mpsc::UnboundedReceiver<Item>,
-    ) -> Result<(), CallError> {
+    pub(super) async fn run(self, mut items: mpsc::Receiver<Item>) -> Result<(), CallError> {
         let mut client = self.parent.client();
         let mut permitted = HashSet::new();
         let mut batch = Vec::new();
