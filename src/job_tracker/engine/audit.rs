@@ -1,6 +1,9 @@
 //! The audit of the books: invariants that must hold after every input. For tests and simulations.
 
-use corona_mapreduce::{TaskKind, TaskRole, TaskState};
+use std::collections::BTreeSet;
+
+use corona_mapreduce::{AttemptKey, TaskKind, TaskRole, TaskState};
+use corona_model::types::Millis;
 
 use super::tasks::{SlotUse, Stage};
 use super::{JobEngine, JobStage};
@@ -22,6 +25,7 @@ impl JobEngine {
     }
 
     fn audit_slots(&self) -> Result<(), String> {
+        let looked_up: BTreeSet<AttemptKey> = self.due.iter().map(|(_, key)| *key).collect();
         for (id, slot) in &self.slots {
             let fail = |what: &str| Err(format!("slot {}: {what}: {slot:?}", id.0));
             let is_free = matches!(slot.use_, SlotUse::Free(_));
@@ -37,6 +41,9 @@ impl JobEngine {
                     attempt.state.is_live() || (attempt.state.is_unclean() && attempt.cleaning);
                 if !runs || attempt.slot != Some(*id) {
                     return fail("runs an attempt that does not run");
+                }
+                if attempt.due < Millis(i64::MAX) && !looked_up.contains(&key) {
+                    return fail("runs an attempt whose silence nobody would notice");
                 }
             }
         }

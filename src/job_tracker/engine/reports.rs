@@ -426,6 +426,8 @@ impl JobEngine {
             let attempt = self.attempt(key);
             let runs = attempt.state.is_live() || (attempt.state.is_unclean() && attempt.cleaning);
             if !runs {
+                // Its clean-up, which may follow, gets an entry of its own.
+                self.attempt_mut(key).due = Millis(i64::MAX);
                 continue;
             }
             if attempt.due > self.last {

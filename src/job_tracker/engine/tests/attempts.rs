@@ -157,6 +157,19 @@ fn a_clean_up_that_is_lost_is_not_repeated() {
 }
 
 #[test]
+fn a_clean_up_that_is_silent_is_given_up_however_late_it_began() {
+    let mut world = mapping();
+    world.hosts(TaskKind::Map, &["a", "b"]);
+    world.report("a", "m0.0", Running);
+    world.report("a", "m0.0", FailedUnclean);
+    // The time-out of the attempt itself passes while its clean-up waits for a slot.
+    world.after(30 * 60_000).tick();
+    assert_eq!(world.grant(3, "b"), ["launch m0.0 on b with 3 cleaned, failed true"]);
+    let late = world.after(30 * 60_000).tick();
+    assert_eq!(late[..2], ["kill m0.0 on b", "event 1 m0.0 FAILED"], "{late:?}");
+}
+
+#[test]
 fn a_kill_by_a_user_counts_as_the_user_says() {
     // Spec: mapreduce/09 §A.
     let mut world = mapping();
