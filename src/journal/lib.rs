@@ -51,6 +51,7 @@ mod tap;
 #[cfg(test)]
 mod tests;
 mod writer;
+mod writers;
 
 pub use self::check::{Repaired, Report, SegmentReport, check, repair, show};
 pub use self::frame::{NoRecord, RECORD_HEADER, frame_record, image_name, records};
@@ -59,3 +60,4 @@ pub use self::recovery::{Entry, OpenError, Recovered, Rejected};
 pub use self::storage::{DiskStorage, Storage, StorageError, StorageFile};
 pub use self::tap::{Tap, Tapped};
 pub use self::writer::{Failed, Journal, Options, Status, Sync};
+pub use self::writers::Writers;

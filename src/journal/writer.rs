@@ -1,10 +1,10 @@
-//! The live journal: records are appended to memory, one thread writes many of them at once, another
+//! The live journal: records are appended to memory, a thread writes many of them at once, another
 //! makes them durable in the background. A thread that appends may also write its record itself
 //! ([`Journal::write_appended`]), which spares two switches of threads when nothing else waits.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -15,6 +15,7 @@ use super::log::{Log, store_image};
 use super::recovery::{self, Entry, OpenError, Recovered, Rejected};
 use super::storage::{Storage, StorageError, StorageFile};
 use super::tap::{self, Feed, Tap, Tapped};
+use super::writers::Writers;
 
 /// Bytes that a thread that appends writes itself, at most. More go to the thread that writes.
 const MAX_OWN_WRITE: usize = 64 << 10;
@@ -31,6 +32,9 @@ pub enum Sync {
     /// When it is durable. Records that wait together share the wait for the disk.
     Always,
 }
+
+/// Bytes of memory that are kept for the next batch.
+const MAX_KEPT: usize = 64 << 10;
 
 /// How a journal is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,51 +92,47 @@ pub struct Status {
 /// A journal that is open for writing. It is closed when it is dropped, without waiting for errors.
 pub struct Journal {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     storage: Arc<dyn Storage>,
     options: Options,
     state: Mutex<State>,
-    /// Held while records are written. It is locked before `state`.
-    writer: Mutex<Writer>,
-    /// There is something to write, or the end.
-    to_write: Condvar,
-    /// There is something to make durable, or the end.
-    to_sync: Condvar,
-    /// Something has become durable, or the journal has failed.
-    synced: Condvar,
+    /// Used by one of the threads at a time: see [`State::writing`].
+    log: Mutex<Log>,
+    writers: Writers,
+    /// Something has become durable, or the journal has failed, or a thread has left it.
+    changed: Condvar,
     committed: watch::Sender<u64>,
     failure: watch::Sender<Option<Failed>>,
     /// Images are stored one at a time.
     imaging: Mutex<()>,
 }
 
-/// The files, and the records that are being written.
-struct Writer {
-    log: Log,
-    batch: Vec<u8>,
-}
-
 #[derive(Default)]
 struct State {
     buffer: Vec<u8>,
+    /// Memory of the last batch that a thread that appends has written.
+    spare: Vec<u8>,
     /// The last write was slow.
     is_slow: bool,
     status: Status,
+    /// It waits for a thread that writes, or one writes it.
+    writing: bool,
     /// Written and not durable yet: the file, and the number of the last record.
     unsynced: Option<(Arc<dyn StorageFile>, u64)>,
+    /// A thread makes it durable.
+    syncing: bool,
+    /// The end of the pause after the last time that it was made durable.
+    sync_due: Option<Instant>,
     /// A caller waits for durability before the interval is over.
     hurry: bool,
     /// Since when records wait that are not committed, or when some were committed last.
     waiting_since: Option<Instant>,
-    closing: bool,
-    written_all: bool,
     failed: Option<Failed>,
     /// Bytes of the records behind the image that was there at first.
     bytes: u64,
-    /// The last record that [`Journal::read`] has shown, and `bytes` at that time.
+    /// The last record of [`Journal::read`] or [`Journal::begin_image`], and `bytes` at that time.
     read: (u64, u64),
     /// Subscribers to the records.
     taps: Vec<Feed>,
@@ -164,6 +164,19 @@ impl Journal {
     pub fn open_on(
         storage: Arc<dyn Storage>,
         options: Options,
+        visit: impl FnMut(Entry<'_>) -> Result<(), Rejected>,
+    ) -> Result<(Journal, Recovered), OpenError> {
+        Journal::open_with(Writers::start(1, 1)?, storage, options, visit)
+    }
+
+    /// The same, written by threads that other journals share.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn open_with(
+        writers: Writers,
+        storage: Arc<dyn Storage>,
+        options: Options,
         mut visit: impl FnMut(Entry<'_>) -> Result<(), Rejected>,
     ) -> Result<(Journal, Recovered), OpenError> {
         let (log, recovered) = Log::open(storage.clone(), options.segment_bytes, &mut visit)?;
@@ -183,27 +196,14 @@ impl Journal {
             storage,
             options,
             state: Mutex::new(State { status, bytes, ..State::default() }),
-            writer: Mutex::new(Writer { log, batch: Vec::new() }),
-            to_write: Condvar::new(),
-            to_sync: Condvar::new(),
-            synced: Condvar::new(),
+            log: Mutex::new(log),
+            writers,
+            changed: Condvar::new(),
             committed: watch::Sender::new(last),
             failure: watch::Sender::new(None),
             imaging: Mutex::new(()),
         });
-        let mut threads = Vec::new();
-        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|source| {
-                StorageError::System { path: name.into(), operation: "start the thread", source }
-            })
-        };
-        let writing = shared.clone();
-        threads.push(spawn("journal-write", Box::new(move || writing.write_all()))?);
-        if options.sync == Sync::Write {
-            let syncing = shared.clone();
-            threads.push(spawn("journal-sync", Box::new(move || syncing.sync_now_and_then()))?);
-        }
-        Ok((Journal { shared, threads: Mutex::new(threads) }, recovered))
+        Ok((Journal { shared }, recovered))
     }
 
     /// Appends a record and returns its number. It is not committed yet: see [`Journal::committed`].
@@ -215,10 +215,8 @@ impl Journal {
     /// # Panics
     /// When the record has more than 1 GiB.
     pub fn append(&self, payload: &[u8]) -> Result<u64, Failed> {
-        let (number, was_empty) = self.shared.append(payload)?;
-        if was_empty {
-            self.shared.to_write.notify_one();
-        }
+        let number = self.shared.append(payload)?;
+        self.shared.request_write();
         Ok(number)
     }
 
@@ -231,7 +229,7 @@ impl Journal {
     /// # Panics
     /// When the record has more than 1 GiB.
     pub fn append_unwritten(&self, payload: &[u8]) -> Result<u64, Failed> {
-        Ok(self.shared.append(payload)?.0)
+        self.shared.append(payload)
     }
 
     /// Has all appended records written. With [`Sync::Write`] this thread does so itself if it is a
@@ -241,9 +239,7 @@ impl Journal {
     /// A disk that accepts nothing can block one caller at a time. A failure is reported as one of the
     /// thread that writes: see [`Journal::failed`].
     pub fn write_appended(&self) {
-        if !self.shared.write_now() {
-            self.shared.to_write.notify_one();
-        }
+        self.shared.write_now();
     }
 
     /// Reads along: every record that is not in a [`Journal::read`] made from now on, in order, when it is
@@ -291,6 +287,15 @@ impl Journal {
         let mut failure = self.shared.failure.subscribe();
         let failed = failure.wait_for(Option::is_some).await.ok().and_then(|failed| failed.clone());
         failed.unwrap_or_else(|| Failed("it was closed".into()))
+    }
+
+    /// The number of the last record that was appended. An image of the state after it may be stored later; the
+    /// records behind it are counted from now on.
+    pub fn begin_image(&self) -> u64 {
+        let mut state = self.shared.lock();
+        let appended = state.status.appended;
+        state.read = (appended, state.bytes);
+        appended
     }
 
     /// Stores the state after the record `number`, and removes files that it makes superfluous. It
@@ -354,15 +359,15 @@ impl Journal {
     }
 
     fn end(&self) {
-        self.shared.lock().closing = true;
-        self.shared.to_write.notify_all();
-        self.shared.to_sync.notify_all();
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            // A panic in it has ended the journal; there is nothing left to do.
-            let _ = thread.join();
+        self.shared.request_write();
+        let mut state = self.shared.lock();
+        state.hurry = true;
+        self.shared.hurry(&state);
+        while state.writing || state.syncing || (state.unsynced.is_some() && state.failed.is_none())
+        {
+            state = self.shared.wait(state);
         }
+        drop(state);
         self.shared.storage.release();
     }
 }
@@ -379,20 +384,37 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Ends the journal. The first failure counts.
     fn fail(&self, error: &dyn fmt::Display) -> Failed {
         let mut state = self.lock();
         let failed = state.failed.get_or_insert_with(|| Failed(error.to_string().into())).clone();
         drop(state);
         self.failure.send_replace(Some(failed.clone()));
-        self.to_write.notify_all();
-        self.to_sync.notify_all();
-        self.synced.notify_all();
+        self.changed.notify_all();
         failed
     }
 
-    /// Appends a record to those that wait. Returns its number, and whether no other waited.
-    fn append(&self, payload: &[u8]) -> Result<(u64, bool), Failed> {
+    /// Carries out a step of a thread. A journal whose step panics has failed.
+    fn guarded(&self, step: impl FnOnce() -> Result<(), StorageError>) -> bool {
+        match catch_unwind(AssertUnwindSafe(step)) {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                self.fail(&error);
+                false
+            }
+            Err(_) => {
+                self.fail(&"a thread that wrote it panicked");
+                false
+            }
+        }
+    }
+
+    /// Appends a record to those that wait.
+    fn append(&self, payload: &[u8]) -> Result<u64, Failed> {
         assert!(payload.len() <= frame::MAX_PAYLOAD, "a record of {} bytes", payload.len());
         let mut state = self.lock();
         if let Some(failed) = &state.failed {
@@ -400,7 +422,6 @@ impl Shared {
         }
         let number = state.status.appended + 1;
         let durable = state.status.durable;
-        let was_empty = state.buffer.is_empty();
         if state.waiting_since.is_none() {
             state.waiting_since = Some(Instant::now());
         }
@@ -410,61 +431,65 @@ impl Shared {
         let bytes = (frame::RECORD_HEADER + payload.len()) as u64;
         state.bytes += bytes;
         state.status.tail_bytes += bytes;
-        Ok((number, was_empty))
+        Ok(number)
     }
 
-    /// The thread that writes: takes all that waits, writes it in one piece, and commits it.
-    fn write_all(&self) {
-        loop {
-            let mut state = self.lock();
-            while state.buffer.is_empty() && !state.closing && state.failed.is_none() {
-                state = self.to_write.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            drop(state);
-            // Another thread may be writing.
-            let Ok(mut writer) = self.writer.lock() else {
-                // What was written of its records is unknown.
-                self.fail(&"a thread panicked while it wrote");
-                return;
-            };
-            let mut state = self.lock();
-            if state.failed.is_some() || (state.buffer.is_empty() && state.closing) {
-                state.written_all = true;
-                drop(state);
-                self.to_sync.notify_all();
-                return;
-            }
-            if !state.buffer.is_empty() {
-                self.write_pending(&mut writer, state);
-            }
+    /// Makes this thread responsible for what waits. `None` if nothing does, the journal has failed, or
+    /// another thread is responsible: that one looks for more before it leaves.
+    fn begin_write(&self) -> Option<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        if state.buffer.is_empty() || state.failed.is_some() || state.writing {
+            return None;
+        }
+        state.writing = true;
+        Some(state)
+    }
+
+    /// Has what waits written by a thread that writes.
+    fn request_write(self: &Arc<Shared>) {
+        if self.begin_write().is_some() {
+            self.writers.write(self.clone());
         }
     }
 
-    /// Writes all that waits on this thread, if that is fast. Returns whether nothing is left to do.
-    fn write_now(&self) -> bool {
-        if self.options.sync == Sync::Always {
-            return false;
+    /// Writes all that waits on this thread, if that is fast; else has it written.
+    fn write_now(self: &Arc<Shared>) {
+        let Some(mut state) = self.begin_write() else { return };
+        let is_fast = self.options.sync == Sync::Write
+            && state.buffer.len() <= MAX_OWN_WRITE
+            && !state.is_slow;
+        let mut batch = std::mem::take(&mut state.spare);
+        drop(state);
+        let is_full = || self.log.lock().unwrap_or_else(PoisonError::into_inner).is_full();
+        let is_left = !is_fast || is_full() || self.write(&mut batch);
+        self.lock().spare = batch;
+        if is_left {
+            self.writers.write(self.clone());
         }
-        let Ok(mut writer) = self.writer.try_lock() else {
-            // What that thread has not taken must be written after it.
-            return self.lock().buffer.is_empty();
-        };
-        let state = self.lock();
-        if state.buffer.is_empty() {
-            return true;
-        }
-        let is_ending = state.closing || state.failed.is_some();
-        let is_much = state.buffer.len() > MAX_OWN_WRITE || writer.log.is_full();
-        if is_ending || is_much || state.is_slow {
-            return false;
-        }
-        self.write_pending(&mut writer, state);
-        true
     }
 
-    /// Writes all that waits, and commits it. A failure ends the journal.
-    fn write_pending(&self, writer: &mut Writer, mut state: MutexGuard<'_, State>) {
-        let Writer { log, batch } = writer;
+    /// Takes all that waits, writes it in one piece, and commits it. Returns whether more waits; else the thread
+    /// must leave the journal. `batch` is memory that is used again.
+    pub(crate) fn write(self: &Arc<Shared>, batch: &mut Vec<u8>) -> bool {
+        let wrote = self.guarded(|| self.write_batch(batch));
+        if batch.capacity() > MAX_KEPT {
+            *batch = Vec::new();
+        }
+        let mut state = self.lock();
+        let again = wrote && state.failed.is_none() && !state.buffer.is_empty();
+        state.writing = again;
+        drop(state);
+        if !again {
+            self.changed.notify_all();
+        }
+        again
+    }
+
+    fn write_batch(self: &Arc<Shared>, batch: &mut Vec<u8>) -> Result<(), StorageError> {
+        let mut state = self.lock();
+        if state.failed.is_some() || state.buffer.is_empty() {
+            return Ok(());
+        }
         batch.clear();
         std::mem::swap(batch, &mut state.buffer);
         state.status.pending_bytes = 0;
@@ -473,18 +498,13 @@ impl Shared {
 
         let is_durable = self.options.sync == Sync::Always;
         let started = Instant::now();
-        let mut written = log.write(batch, last);
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.write(batch, last)?;
         if is_durable {
-            written = written.and_then(|()| log.segment().sync());
-        }
-        if let Err(error) = written {
-            self.fail(&error);
-            return;
+            log.segment().sync()?;
         }
         let took = started.elapsed();
         let mut state = self.lock();
-        // While a record waits to be made durable, the other thread wakes up by itself.
-        let sync_is_due = !is_durable && state.unsynced.is_none();
         state.is_slow = took > SLOW_WRITE;
         state.status.committed = last;
         state.waiting_since = (last < state.status.appended).then(Instant::now);
@@ -494,67 +514,66 @@ impl Shared {
             state.status.durable = last;
             state.status.syncs += 1;
         } else {
+            // While a record waits to be made durable, a thread will do it.
+            let is_first = state.unsynced.is_none();
             state.unsynced = Some((log.segment().clone(), last));
+            if state.hurry {
+                self.hurry(&state);
+            } else if is_first && !state.syncing {
+                let now = Instant::now();
+                let due = state.sync_due.unwrap_or(now + self.options.sync_interval).max(now);
+                self.writers.sync_at(due, self.clone());
+            }
         }
         if !state.taps.is_empty() {
             let tapped = Tapped { last, bytes: batch.as_slice().into() };
             state.taps.retain(|feed| feed.send(&tapped));
         }
         drop(state);
-        // The writer is still locked, so that numbers are committed in order.
         self.committed.send_replace(last);
         if is_durable {
-            self.synced.notify_all();
-        } else if sync_is_due {
-            self.to_sync.notify_one();
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Has what was written made durable now. What a thread is at will be looked at when it is done.
+    fn hurry(self: &Arc<Shared>, state: &State) {
+        if state.unsynced.is_some() && !state.syncing {
+            self.writers.sync_at(Instant::now(), self.clone());
         }
     }
 
-    /// The thread that makes written records durable, once in an interval, or when a caller waits.
-    fn sync_now_and_then(&self) {
-        let mut due = Instant::now() + self.options.sync_interval;
-        loop {
-            let mut state = self.lock();
-            let (file, last) = loop {
-                if state.failed.is_some() {
-                    return;
-                }
-                let now = Instant::now();
-                let is_due = now >= due || state.hurry || state.closing;
-                if is_due && let Some(unsynced) = state.unsynced.take() {
-                    state.hurry = false;
-                    break unsynced;
-                }
-                if state.written_all && state.unsynced.is_none() {
-                    return;
-                }
-                // Without anything to do only a notification ends the wait.
-                let pause = if state.unsynced.is_none() || is_due {
-                    Duration::from_secs(3600)
-                } else {
-                    due - now
-                };
-                state = self
-                    .to_sync
-                    .wait_timeout(state, pause)
-                    .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
-            };
-            drop(state);
-            // Earlier segments were made durable when this one was started.
-            if let Err(error) = file.sync() {
-                self.fail(&error);
-                return;
-            }
-            due = Instant::now() + self.options.sync_interval;
-            let mut state = self.lock();
+    /// Makes durable what was written so far.
+    pub(crate) fn make_durable(self: &Arc<Shared>) {
+        let mut state = self.lock();
+        if state.failed.is_some() || state.syncing {
+            return;
+        }
+        let Some((file, last)) = state.unsynced.take() else { return };
+        state.syncing = true;
+        state.hurry = false;
+        drop(state);
+        // Earlier segments were made durable when this one was started.
+        let synced = self.guarded(|| file.sync());
+        let due = Instant::now() + self.options.sync_interval;
+        let mut state = self.lock();
+        state.syncing = false;
+        state.sync_due = Some(due);
+        if synced {
             state.status.durable = last;
             state.status.syncs += 1;
-            drop(state);
-            self.synced.notify_all();
+            if state.hurry {
+                self.hurry(&state);
+            } else if state.unsynced.is_some() {
+                self.writers.sync_at(due, self.clone());
+            }
         }
+        drop(state);
+        self.changed.notify_all();
     }
 
-    fn wait_until_durable(&self, number: u64) -> Result<(), Failed> {
+    fn wait_until_durable(self: &Arc<Shared>, number: u64) -> Result<(), Failed> {
         let mut state = self.lock();
         loop {
             if let Some(failed) = &state.failed {
@@ -563,9 +582,10 @@ impl Shared {
             if state.status.durable >= number {
                 return Ok(());
             }
-            state.hurry = true;
-            self.to_sync.notify_one();
-            state = self.synced.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if !std::mem::replace(&mut state.hurry, true) {
+                self.hurry(&state);
+            }
+            state = self.wait(state);
         }
     }
 }
