@@ -322,6 +322,10 @@ fn info(host: &DriverHost, options: &Options) -> Info {
     }
 }
 
+fn books(books: SlotBooks, in_outline: bool) -> SlotBooks {
+    if in_outline { books.in_outline() } else { books }
+}
+
 /// The state that the owner, the events and the task of a session share.
 #[derive(Debug)]
 pub(super) struct SharedDriver {
@@ -333,6 +337,7 @@ pub(super) struct SharedDriver {
     /// The status with which the session is to end, once it is.
     ending: watch::Sender<Option<SessionStatus>>,
     release_lost: bool,
+    outline_requests: bool,
     bounds: Bounds,
 }
 
@@ -350,7 +355,7 @@ pub(super) struct State {
 impl SharedDriver {
     fn new(info: Info, options: &Options) -> SharedDriver {
         let state = State {
-            books: SlotBooks::default(),
+            books: books(SlotBooks::default(), options.outline_requests),
             queue: Queue::default(),
             info,
             usages: PerType([(); 3].map(|()| vec![0; 3])),
@@ -364,6 +369,7 @@ impl SharedDriver {
             room: Notify::new(),
             ending: watch::Sender::new(None),
             release_lost: options.release_lost,
+            outline_requests: options.outline_requests,
             bounds: options.bounds.clone(),
         }
     }
@@ -374,7 +380,8 @@ impl SharedDriver {
     fn begin(&self, beginning: Beginning) -> Beginning {
         let Beginning::Resumed(resumed) = &beginning else { return beginning };
         let mut state = self.state();
-        state.books = SlotBooks::restored(resumed.last_id, resumed.open.clone());
+        let restored = SlotBooks::restored(resumed.last_id, resumed.open.clone());
+        state.books = books(restored, self.outline_requests);
         let open: BTreeSet<i32> = resumed.open.iter().map(|(request, _)| request.id).collect();
         let released: Vec<i32> = (1..=resumed.last_id).filter(|id| !open.contains(id)).collect();
         for ids in released.chunks(self.bounds.max_ids_per_call.max(1)) {

@@ -92,6 +92,9 @@ pub struct Options {
     /// Whether a request is released by itself when its grant is taken back or its node dies. The
     /// cluster manager counts it until then. Without it, the ids are the caller's to release.
     pub release_lost: bool,
+    /// Whether [`Lost::request`](super::Lost::request) has only the id and the type of a request: for an owner
+    /// with very many requests that knows by itself what they were.
+    pub outline_requests: bool,
     /// How patient the session is.
     pub timers: Timers,
     /// How much may wait.
@@ -116,6 +119,7 @@ impl Options {
             deadline: None,
             no_preempt: false,
             release_lost: true,
+            outline_requests: false,
             timers: Timers::default(),
             bounds: Bounds::default(),
             listen: Listen::default(),

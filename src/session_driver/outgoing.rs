@@ -111,7 +111,7 @@ impl Info {
 #[derive(Clone, Debug)]
 pub(super) enum OutgoingCall {
     UpdateInfo(Info),
-    Request(Vec<ResourceRequest>),
+    Request(Vec<Arc<ResourceRequest>>),
     Release(Vec<i32>),
     Feedback(Vec<NodeUsage>),
     End(SessionStatus),
@@ -128,7 +128,9 @@ impl OutgoingCall {
             }
             OutgoingCall::Request(requests) => ClusterManagerCall::RequestResource {
                 handle: own,
-                requests: Some(requests.iter().map(translate::request).collect()),
+                requests: Some(
+                    requests.iter().map(|request| translate::request(request)).collect(),
+                ),
             },
             OutgoingCall::Release(ids) => {
                 ClusterManagerCall::ReleaseResource { handle: own, ids: Some(ids.clone()) }

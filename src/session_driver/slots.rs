@@ -124,6 +124,13 @@ impl<R, G: Clone> Slots<R, G> {
         }
     }
 
+    /// Changes what is kept of a request.
+    pub fn change(&mut self, id: i32, change: impl FnOnce(&mut R)) {
+        if let Some((request, _)) = self.requests.get_mut(&id) {
+            change(request);
+        }
+    }
+
     /// A grant has come.
     pub fn grant(&mut self, id: i32, grant: &G) -> GrantOutcome<'_, R, G> {
         let Some((request, standing)) = self.requests.get_mut(&id) else {

@@ -69,15 +69,22 @@ impl From<&ResourceRequest> for SlotRequest {
 }
 
 /// The state of a session's request.
-pub type RequestStanding = slots::RequestStanding<Grant>;
+pub type RequestStanding = slots::RequestStanding<Box<Grant>>;
 
 /// A slot that the session held or requested, and that it lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The grant that is void.
     pub grant: Grant,
-    /// The original request.
+    /// The original request; of [books in outline](SlotBooks::in_outline), its id and type.
     pub request: ResourceRequest,
+}
+
+impl Lost {
+    fn of(grant: Grant, request: &ResourceRequest) -> Lost {
+        let request = ResourceRequest { id: grant.id, ..request.clone() };
+        Lost { grant, request }
+    }
 }
 
 /// Requests of one type by where they stand now.
@@ -141,7 +148,9 @@ pub struct IdsExhausted {
 /// The books of one session.
 #[derive(Clone, Debug)]
 pub struct SlotBooks {
-    slots: Slots<ResourceRequest, Grant>,
+    slots: Slots<Arc<ResourceRequest>, Box<Grant>>,
+    /// What stands for an acknowledged request of each type, if no more of it is kept.
+    outlines: Option<PerType<Arc<ResourceRequest>>>,
     totals: Totals,
     last_request_id: i32,
     last_grant_id: i32,
@@ -159,6 +168,7 @@ impl SlotBooks {
     pub fn starting_at(first_id: i32) -> SlotBooks {
         SlotBooks {
             slots: Slots::starting_at(first_id),
+            outlines: None,
             totals: Totals::default(),
             last_request_id: 0,
             last_grant_id: 0,
@@ -168,23 +178,41 @@ impl SlotBooks {
     /// The books of an earlier run that used the ids from 1 up to `last_id`, with the requests that
     /// it has not released and their grants.
     pub fn restored(last_id: i32, open: Vec<(ResourceRequest, Option<Grant>)>) -> SlotBooks {
-        let open = open.into_iter().map(|(request, grant)| (request.id, request, grant));
+        let open = open
+            .into_iter()
+            .map(|(request, grant)| (request.id, Arc::new(request), grant.map(Box::new)));
         SlotBooks { slots: Slots::restored(last_id, open), ..SlotBooks::default() }
     }
 
+    /// The same books, which keep of a request only its type once the cluster manager has acknowledged it: for
+    /// an owner with very many requests that knows by itself what they were.
+    pub fn in_outline(mut self) -> SlotBooks {
+        let outline = |kind| {
+            let (hosts, exclude_hosts) = (Vec::new(), Vec::new());
+            Arc::new(ResourceRequest { id: 0, hosts, specs: None, kind, exclude_hosts })
+        };
+        self.outlines = Some(PerType(ResourceType::ALL.map(outline)));
+        self
+    }
+
     /// Books new requests and gives them their ids, ascending. All of them or none.
-    pub fn want(&mut self, slots: Vec<SlotRequest>) -> Result<Vec<ResourceRequest>, IdsExhausted> {
+    pub fn want(
+        &mut self,
+        slots: Vec<SlotRequest>,
+    ) -> Result<Vec<Arc<ResourceRequest>>, IdsExhausted> {
         let (wanted, left) = (slots.len(), self.slots.ids_left());
         if wanted > left {
             return Err(IdsExhausted { wanted, left });
         }
         let requests = slots.into_iter().filter_map(|slot| {
-            let request = self.slots.want(|id| ResourceRequest {
-                id,
-                hosts: slot.hosts,
-                specs: Some(slot.specs),
-                kind: slot.kind,
-                exclude_hosts: slot.exclude_hosts,
+            let request = self.slots.want(|id| {
+                Arc::new(ResourceRequest {
+                    id,
+                    hosts: slot.hosts,
+                    specs: Some(slot.specs),
+                    kind: slot.kind,
+                    exclude_hosts: slot.exclude_hosts,
+                })
             });
             // The remaining requests were counted, so each gets an id.
             request.cloned()
@@ -200,6 +228,9 @@ impl SlotBooks {
         for id in ids {
             self.last_request_id = self.last_request_id.max(id);
             self.slots.acknowledge(id);
+            if let Some(outlines) = &self.outlines {
+                self.slots.change(id, |request| *request = outlines[request.kind].clone());
+            }
         }
     }
 
@@ -225,7 +256,7 @@ impl SlotBooks {
         let totals = &mut self.totals;
         for grant in grants {
             self.last_grant_id = self.last_grant_id.max(grant.id);
-            match self.slots.grant(grant.id, &grant) {
+            match self.slots.grant(grant.id, &Box::new(grant.clone())) {
                 GrantOutcome::Fresh(_) => {
                     totals.granted += 1;
                     news.fresh.push(grant);
@@ -254,8 +285,8 @@ impl SlotBooks {
     pub fn revoked(&mut self, grants: Vec<Grant>) -> Vec<Lost> {
         let mut lost = Vec::new();
         for told in grants {
-            match self.slots.lose(told.id, Some(&told)) {
-                Some((grant, request)) => lost.push(Lost { grant, request: request.clone() }),
+            match self.slots.lose(told.id, Some(&Box::new(told.clone()))) {
+                Some((grant, request)) => lost.push(Lost::of(*grant, request)),
                 None => self.totals.stale_revocations += 1,
             }
         }
@@ -269,7 +300,7 @@ impl SlotBooks {
             self.grants().filter(|grant| &*grant.node_name == node).map(|grant| grant.id).collect();
         let lost = of_node.into_iter().filter_map(|id| {
             let (grant, request) = self.slots.lose(id, None)?;
-            Some(Lost { grant, request: request.clone() })
+            Some(Lost::of(*grant, request))
         });
         let lost: Vec<_> = lost.collect();
         self.totals.died += lost.len() as u64;
@@ -294,13 +325,13 @@ impl SlotBooks {
 
     /// All requests that are not forgotten, by id.
     pub fn requests(&self) -> impl Iterator<Item = (&ResourceRequest, &RequestStanding)> {
-        self.slots.iter().map(|(_, request, standing)| (request, standing))
+        self.slots.iter().map(|(_, request, standing)| (&**request, standing))
     }
 
     /// The grants that are held, by id.
     pub fn grants(&self) -> impl Iterator<Item = &Grant> {
         self.requests().filter_map(|(_, standing)| match standing {
-            RequestStanding::Granted(grant) => Some(grant),
+            RequestStanding::Granted(grant) => Some(&**grant),
             _ => None,
         })
     }

@@ -74,6 +74,20 @@ fn check(story: &[(Event, &str)], totals: Totals) {
 }
 
 #[test]
+fn books_in_outline_keep_types_and_count_the_same() {
+    let slot = SlotRequest::new(ResourceType::Reduce).near(["a"]).avoiding(["b"]);
+    let mut books = SlotBooks::default().in_outline();
+    let requests = books.want(vec![slot.clone(), slot]).unwrap();
+    assert_eq!(&*requests[0].hosts[0], "a", "the call names the hosts");
+    books.requested([1]);
+    let kept: Vec<_> = books.requests().map(|(request, _)| request.hosts.len()).collect();
+    assert_eq!(kept, [0, 1], "the second request is not acknowledged");
+    assert_eq!(books.standings()[ResourceType::Reduce].pending, 1);
+    let told = books.revoked(vec![Grant { kind: ResourceType::Reduce, ..grant(1, "a") }]);
+    assert_eq!((told[0].request.id, told[0].request.kind), (1, ResourceType::Reduce));
+}
+
+#[test]
 fn a_slot_is_asked_for_granted_and_given_back() {
     check(
         &[
