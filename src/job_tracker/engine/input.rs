@@ -39,6 +39,23 @@ pub struct JobSpec {
     pub racks: Vec<(Arc<str>, Arc<str>)>,
 }
 
+impl JobSpec {
+    /// The same without its splits, of which there may be very many.
+    pub fn without_splits(&self) -> JobSpec {
+        JobSpec {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            user: self.user.clone(),
+            conf: self.conf.clone(),
+            tracker: self.tracker.clone(),
+            splits: Vec::new(),
+            reduces: self.reduces,
+            settings: self.settings.clone(),
+            racks: self.racks.clone(),
+        }
+    }
+}
+
 /// One thing that happens to a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum JobInput {

@@ -32,7 +32,7 @@ mod slots;
 mod speculation;
 mod tasks;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -296,6 +296,9 @@ impl JobEngine {
 
     fn make_tasks(&mut self, turn: &mut Turn) {
         self.submitted = self.last;
+        for kind in TaskKind::ALL {
+            self.tasks[kind].reserve_exact(self.sizes[kind] as usize + 2);
+        }
         for split in mem::take(&mut self.spec.splits) {
             let hosts = split.hosts.iter().map(|host| self.hosts.number(host)).collect();
             self.tasks.map.push(Task::new(hosts));

@@ -8,6 +8,8 @@ use corona_mapreduce::{
     TaskKey, TaskKind,
 };
 
+use corona_model::types::Millis;
+
 use super::reports::Fate;
 use super::tasks::Stage;
 use super::{JobEngine, Turn};
@@ -105,6 +107,10 @@ impl JobEngine {
         let ended = PerKind::of(|kind| totals.failed_attempts[kind] + totals.killed_attempts[kind]);
         let (map_counters, reduce_counters) =
             (self.counters_of(TaskKind::Map), self.counters_of(TaskKind::Reduce));
+        let mut counters = self.counters();
+        if state != JobState::Succeeded {
+            counters.add(&self.waits());
+        }
         turn.record(HistoryRecord::Ended(Box::new(JobEnd {
             state,
             finish_ms: self.finished.0,
@@ -116,8 +122,39 @@ impl JobEngine {
             killed_reduces: totals.killed_attempts.reduce as usize,
             map_counters,
             reduce_counters,
-            counters: self.counters(),
+            counters,
         })));
+    }
+
+    /// What the history of a job that did not succeed says of its waits, in milliseconds since the submission.
+    /// Spec: mapreduce/09 §F.
+    fn waits(&self) -> Counters {
+        let since = |time: Millis| time.since(self.submitted).max(0);
+        let ended = |task: fn(&Self, TaskKind) -> TaskKey| {
+            let tasks = TaskKind::ALL.into_iter().map(|kind| self.task(task(self, kind)));
+            let mut complete = tasks.filter(|task| task.is_complete());
+            complete.next().map(|task| since(task.finished))
+        };
+        let maps = self.tasks.map.iter().take(self.sizes.map as usize);
+        let waits = maps.filter(|map| map.is_complete()).map(|map| since(map.first_launch));
+        let (count, sum, most) = waits.fold((0, 0_i64, 0), |(count, sum, most), wait| {
+            (count + 1, sum.saturating_add(wait), wait.max(most))
+        });
+        let counters = [
+            // Tasks are made with the submission.
+            ("submit_time", Some(0)),
+            ("setup_time", ended(Self::setup_task)),
+            ("cleanup_time", ended(Self::cleanup_task)),
+            ("avg_map_wait_time", Some(sum / i64::from(count.max(1)))),
+            ("max_map_wait_time", Some(most)),
+        ];
+        let mut waits = Counters::default();
+        for (name, value) in counters {
+            if let Some(value) = value {
+                waits.set("extMet", name, value);
+            }
+        }
+        waits
     }
 
     /// The time that an attempt took. Spec: mapreduce/09 §F.

@@ -139,6 +139,19 @@ impl JobEngine {
         }
     }
 
+    /// Whether the job has ended without its clean-up although its set-up may have begun: its session was
+    /// lost, or the clean-up of a killed job took too long.
+    pub fn was_left_uncleaned(&self) -> bool {
+        let begun = |kind| !self.task(self.setup_task(kind)).attempts.is_empty();
+        let cleaned = |kind| self.task(self.cleanup_task(kind)).is_complete();
+        matches!(self.stage, JobStage::Over(_))
+            // A job that was never submitted has no tasks.
+            && !self.tasks.map.is_empty()
+            && self.spec.settings.setup_cleanup_needed
+            && TaskKind::ALL.into_iter().any(begun)
+            && !TaskKind::ALL.into_iter().any(cleaned)
+    }
+
     /// A task of the work, or one that sets the job up or cleans up after it.
     pub fn task_view(&self, key: TaskKey) -> Option<TaskView> {
         let task = self.tasks[key.kind].get(key.number as usize)?;

@@ -6,7 +6,7 @@ use super::*;
 
 /// One step of a random run.
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Grant(usize, u8),
     Report(usize, TaskState, u8),
     Kill(usize, bool),
@@ -21,7 +21,7 @@ enum Step {
     Resume,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     use TaskState::{
         CommitPending, Failed, FailedUnclean, Killed, KilledUnclean, Running, Succeeded, Unassigned,
     };
@@ -63,7 +63,7 @@ fn node_name(node: u8) -> String {
 }
 
 /// The input of a step, if there is something that it can concern.
-fn input(job: &JobEngine, step: &Step) -> Option<JobInput> {
+pub(crate) fn input(job: &JobEngine, step: &Step) -> Option<JobInput> {
     let attempts: Vec<(AttemptKey, Arc<str>)> = TaskKind::ALL
         .into_iter()
         .flat_map(|kind| job.tasks_of(kind))

@@ -253,6 +253,74 @@ fn a_killed_job_that_has_set_nothing_up_ends_at_once() {
 }
 
 #[test]
+fn a_job_that_ends_without_its_clean_up_says_so() {
+    let lost = || JobInput::SessionLost { aborted: false };
+    let mut world = world(1, 0);
+    world.set_up("m2.0");
+    assert!(!world.job.was_left_uncleaned(), "it has not ended");
+    world.apply(lost());
+    assert!(world.job.was_left_uncleaned());
+    // One that was cleaned up after, one that has set nothing up, and one that does without.
+    let mut world = self::world(1, 0);
+    world.set_up("m2.0");
+    world.report("a", "m0.0", TaskState::Succeeded);
+    world.report("a", "m1.0", TaskState::Succeeded);
+    assert_eq!(world.job.state(), JobState::Succeeded);
+    assert!(!world.job.was_left_uncleaned());
+    let mut world = self::world(1, 0);
+    world.submit();
+    world.apply(lost());
+    assert!(!world.job.was_left_uncleaned());
+    let mut world = world_with(1, 0, |settings| settings.setup_cleanup_needed = false);
+    world.submit();
+    world.grant(1, "a");
+    world.apply(lost());
+    assert!(!world.job.was_left_uncleaned());
+    let mut world = self::world(1, 0);
+    world.apply(lost());
+    assert!(!world.job.was_left_uncleaned(), "it was never submitted");
+}
+
+#[test]
+fn the_history_of_a_job_that_did_not_succeed_says_how_long_it_waited() {
+    // Spec: mapreduce/09 §F.
+    let waits = |world: &World| {
+        let end = world.records.iter().find_map(|record| match record {
+            HistoryRecord::Ended(end) => Some(&end.counters),
+            _ => None,
+        });
+        let groups = end.unwrap().groups.iter().filter(|group| &*group.name == "extMet");
+        let counters = groups.flat_map(|group| &group.counters);
+        counters.map(|it| format!("{} {}", it.name, it.value)).collect::<Vec<_>>()
+    };
+    let mut world = world_with(2, 0, |settings| settings.max_attempts.map = 1);
+    world.submit();
+    world.after(100).grant(1, "a");
+    world.after(200).report("a", "m3.0", Succeeded);
+    world.after(50).grant(2, "b");
+    world.after(500).report("a", "m0.0", Succeeded);
+    world.report("b", "m1.0", Failed);
+    world.grant(3, "c");
+    world.after(1000).report("c", "m2.0", Succeeded);
+    assert_eq!(world.job.state(), JobState::Failed);
+    let mut found = waits(&world);
+    found.sort();
+    let expected = [
+        "avg_map_wait_time 300",
+        "cleanup_time 1850",
+        "max_map_wait_time 300",
+        "setup_time 300",
+        "submit_time 0",
+    ];
+    assert_eq!(found, expected);
+    let mut world = self::world(1, 0);
+    world.set_up("m2.0");
+    world.report("a", "m0.0", Succeeded);
+    world.report("a", "m1.0", Succeeded);
+    assert!(waits(&world).is_empty(), "it succeeded");
+}
+
+#[test]
 fn a_lost_session_kills_the_job() {
     // Spec: mapreduce/05 §5.2.
     for (aborted, end) in [(false, "end KILLED"), (true, "end KILLED_ABORTED")] {
