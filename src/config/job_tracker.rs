@@ -39,6 +39,8 @@ pub struct JobTrackerServiceSettings {
     pub data_dir: PathBuf,
     /// When an input of a job is safe.
     pub journal_sync: JournalSync,
+    /// Bytes of records of a job's journal after which an image of the job is made.
+    pub journal_image_bytes: u64,
     /// The directory for the files of jobs, as clients learn it.
     pub system_dir: String,
     /// The build that task trackers compare with their own.
@@ -192,6 +194,7 @@ impl SettingsReader<'_> {
             notification_port: self.number(&keys::JT_NOTIFICATION_PORT),
             data_dir: self.text(&keys::JT_DATA_DIR).into(),
             journal_sync: self.value(&keys::JT_JOURNAL_SYNC, journal::sync),
+            journal_image_bytes: self.number(&keys::JT_JOURNAL_IMAGE),
             system_dir: self.text(&keys::JT_SYSTEM_DIR),
             build_version: self.text(&keys::JT_BUILD_VERSION),
             heartbeat_interval: self.span(&keys::JT_HEARTBEAT),
@@ -260,6 +263,7 @@ mod tests {
             ("corona.jt.notification.port", "9", "notification_port: 9"),
             ("corona.jt.data.dir", "/seven", "data_dir: \"/seven\""),
             ("corona.jt.journal.sync", "always", "journal_sync: Always"),
+            ("corona.jt.journal.image.bytes", "9", "journal_image_bytes: 9"),
             ("corona.system.dir", "/seven", "system_dir: \"/seven\""),
             ("corona.jt.build.version", "seven", "build_version: \"seven\""),
             ("corona.proxy.job.tracker.rpcaddr", "proxy:4444", "port: 4444"),

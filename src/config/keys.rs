@@ -807,6 +807,8 @@ keys! {
         "Directory of the state that must survive a restart: a journal for each job that runs. One service at a time can use it.";
     JT_JOURNAL_SYNC = "corona.jt.journal.sync", Text, "write", "", JobServiceOwn,
         "When an input of a job counts as safe: write (when it is in the file) or always (when it is on the disk).";
+    JT_JOURNAL_IMAGE = "corona.jt.journal.image.bytes", long(1), "16777216", "bytes", JobServiceOwn,
+        "Bytes of records in the journal of a job after which an image of the job is stored, so that a restart does not apply all records again. With a large image it takes twice its bytes.";
     JT_SYSTEM_DIR = "corona.system.dir", Text, "/tmp/hadoop/mapred/system", "", JobService,
         "Directory of the files of jobs, in the default file system unless it names one. Every user must be able to make entries in it.";
     JT_BUILD_VERSION = "corona.jt.build.version", Text, "", "", JobServiceOwn,
@@ -833,8 +835,8 @@ keys! {
         "Maximum bytes that a remote job tracker may leave for the next one. A job that needs more ends with its remote job tracker.";
     JT_MAX_HEAP = "mapred.child.java.max.memory.mb", int(1), "4096", "MiB", JobService,
         "Largest Java heap (-Xmx) that the options of a job's tasks may name. Jobs with a larger one are refused.";
-    JT_CONNECT_TIMEOUT = "corona.jt.launch.connect.timeout.ms", span(1), "10000", "ms", JobServiceOwn,
-        "How long a connection to a task tracker is tried.";
+    JT_CONNECT_TIMEOUT = "corona.jt.launch.connect.timeout.ms", span(1), "3000", "ms", JobServiceOwn,
+        "How long a connection to a task tracker is tried. One that could not be connected to within the last minute is tried once.";
     JT_CALL_TIMEOUT = "corona.jt.launch.call.timeout.ms", span(1), "60000", "ms", JobServiceOwn,
         "How long a task tracker may take for a call with orders.";
     JT_PARENT_CONNECT_TIMEOUT = "corona.jt.parent.connect.timeout.ms", span(0), "11000", "ms", JobServiceOwn,

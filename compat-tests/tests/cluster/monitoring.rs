@@ -42,7 +42,7 @@ struct Expression {
 fn dashboards_and_alerts_ask_for_what_is_served() {
     let expressions = expressions();
     assert!(expressions.len() > 80, "{}", expressions.len());
-    let servers = [Server::demo(), Server::task_tracker()];
+    let servers = [Server::demo(), Server::task_tracker(), Server::job_tracker()];
     let deadline = Instant::now() + PATIENCE;
     loop {
         let mut metrics = Metrics::new();
@@ -113,7 +113,8 @@ fn wrong_expressions_are_found() {
 struct Server {
     address: String,
     _child: Option<Ended>,
-    _task_tracker: Option<Box<dyn std::any::Any>>,
+    /// What must live as long as it.
+    _kept: Option<Box<dyn std::any::Any>>,
 }
 
 /// A process that ends with the test.
@@ -145,7 +146,7 @@ impl Server {
         let address = address.trim_start_matches("http://").to_owned();
         // Its output is read until it ends, so that it never waits for this test.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Server { address, _child: Some(Ended(child)), _task_tracker: None }
+        Server { address, _child: Some(Ended(child)), _kept: None }
     }
 
     fn task_tracker() -> Server {
@@ -161,7 +162,34 @@ impl Server {
         let mut words = node.ready().split_whitespace().skip_while(|word| *word != "http");
         let address = words.nth(1).expect("the address of the pages").to_owned();
         let kept = Box::new((node, manager, root, runtime));
-        Server { address, _child: None, _task_tracker: Some(kept) }
+        Server { address, _child: None, _kept: Some(kept) }
+    }
+
+    /// A job tracker service without jobs; no cluster manager has to answer it.
+    fn job_tracker() -> Server {
+        let root = tempfile::tempdir().unwrap();
+        let own = [
+            "cm.server.address=127.0.0.1:1".to_owned(),
+            "corona.jt.address=127.0.0.1:0".to_owned(),
+            "mapred.job.tracker.http.address=127.0.0.1:0".to_owned(),
+            format!("corona.jt.data.dir={}", root.path().join("jt").display()),
+            format!("corona.system.dir=file:{}", root.path().join("system").display()),
+        ];
+        let mut child = Command::new(corona_program())
+            .arg("job-tracker")
+            .args(own.iter().flat_map(|property| ["-D", property]))
+            .env_remove("RUST_LOG")
+            .env_remove("HADOOP_CONF_DIR")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut ready = String::new();
+        lines.read_line(&mut ready).unwrap();
+        let address = ready.split_whitespace().find_map(|word| word.strip_prefix("http://"));
+        let address =
+            address.unwrap_or_else(|| panic!("{ready:?}")).trim_end_matches('/').to_owned();
+        Server { address, _child: Some(Ended(child)), _kept: Some(Box::new((lines, root))) }
     }
 
     fn metrics(&self) -> String {
@@ -277,7 +305,7 @@ fn faults(expression: &Expression, metrics: &Metrics) -> Vec<String> {
 fn expressions() -> Vec<Expression> {
     let docs = repository().join("docs");
     let mut all = Vec::new();
-    for dashboard in ["corona.json", "corona-task-trackers.json"] {
+    for dashboard in ["corona.json", "corona-task-trackers.json", "corona-job-tracker.json"] {
         let text = std::fs::read_to_string(docs.join("grafana").join(dashboard)).unwrap();
         let dashboard_json: Value = serde_json::from_str(&text).unwrap();
         let mut ids = BTreeSet::new();

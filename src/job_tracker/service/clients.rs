@@ -111,12 +111,17 @@ impl Shared {
         Ok(Some(self.look(caller, job, look).await?.unwrap_or_default()))
     }
 
-    /// The queues: those that jobs named, and the pools in which they are. Spec: mapreduce/07 §7.7.
-    fn queues(&self) -> BTreeSet<String> {
+    /// The queues: the cluster manager's pools, the queues that jobs named, and the pools in which they are.
+    /// Spec: mapreduce/07 §7.7.
+    async fn queues(&self) -> BTreeSet<String> {
+        // A cluster manager of another kind does not list them.
+        let pools = self.manager.pools().await.unwrap_or_default();
+        let pools = pools.iter().map(ToString::to_string);
         let known = self.store.all();
         let described = known.iter().filter_map(Known::description);
         let of_jobs = described.flat_map(|job| [job.queue.to_string(), job.pool.to_string()]);
-        of_jobs.chain([DEFAULT_QUEUE.to_owned()]).filter(|name| !name.is_empty()).collect()
+        let all = of_jobs.chain(pools).chain([DEFAULT_QUEUE.to_owned()]);
+        all.filter(|name| !name.is_empty()).collect()
     }
 
     /// Whether a job counts as one of a queue.
@@ -125,7 +130,8 @@ impl Shared {
         description.is_some_and(|job| *job.queue == *queue || job.pool.to_string() == queue)
     }
 
-    fn queue_info(&self, queue: &str) -> JobQueueInfo {
+    /// What is said of a queue, if it exists.
+    fn queue_info(&self, queue: &str, exists: bool) -> JobQueueInfo {
         let (mut running, mut pending) = (0, 0);
         for known in self.store.all().iter().filter(|known| Shared::is_in_queue(known, queue)) {
             if let Some(progress) = known.progress().filter(|it| it.finished_at.is_none()) {
@@ -133,7 +139,7 @@ impl Shared {
                 pending += progress.requested;
             }
         }
-        let scheduling_info = match self.queues().contains(queue) {
+        let scheduling_info = match exists {
             true => format!("{running} tasks running, {pending} slots requested"),
             false => NO_SCHEDULING_INFO.to_owned(),
         };
@@ -318,7 +324,8 @@ impl JobSubmission for Shared {
     }
 
     async fn get_queues(&self, _caller: &Caller) -> Result<Option<Vec<JobQueueInfo>>, Fault> {
-        Ok(Some(self.queues().iter().map(|queue| self.queue_info(queue)).collect()))
+        let queues = self.queues().await;
+        Ok(Some(queues.iter().map(|queue| self.queue_info(queue, true)).collect()))
     }
 
     async fn get_queue_info(
@@ -326,7 +333,8 @@ impl JobSubmission for Shared {
         _caller: &Caller,
         queue: String,
     ) -> Result<Option<JobQueueInfo>, Fault> {
-        Ok(Some(self.queue_info(&queue)))
+        let exists = self.queues().await.contains(&queue);
+        Ok(Some(self.queue_info(&queue, exists)))
     }
 
     async fn get_jobs_from_queue(
@@ -353,7 +361,7 @@ impl JobSubmission for Shared {
             true => OPERATIONS.map(str::to_owned).into(),
             false => Vec::new(),
         };
-        let queues = self.queues().into_iter();
+        let queues = self.queues().await.into_iter();
         Ok(Some(
             queues.map(|name| QueueAclsInfo { name, operations: operations.clone() }).collect(),
         ))

@@ -1,10 +1,18 @@
 //! The history of a job: a file that is written as the job goes, the job's configuration beside it, and
 //! a copy of both for its user. What is slow here delays nothing else. Spec: mapreduce/08 §8.1 to §8.5.
+//!
+//! The same lines are kept in a file of the service, from which a restart writes the history again: an image of
+//! a job stands for inputs, and not for the history that followed from them.
 
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use corona_filesystem::{CreateOptions, FileSystem, FileSystems, FileWriter, FsError, FsPath};
+use corona_filesystem::{
+    CreateOptions, FileReader, FileSystem, FileSystems, FileWriter, FsError, FsPath,
+};
 use corona_mapreduce::{HistoryRecord, JobId};
 use tokio::sync::{mpsc, oneshot};
 
@@ -20,8 +28,8 @@ const MODE: u16 = 0o744;
 const DONE: &str = "done";
 /// Characters of a job's name in the name of its user's copy.
 const MAX_NAME: usize = 50;
-/// The largest history that is copied for its user, in bytes.
-const MAX_COPY: u64 = 256 << 20;
+/// Bytes that are copied at a time.
+const PIECE: usize = 256 << 10;
 
 /// Writes a job's history in a task of its own.
 #[derive(Debug)]
@@ -30,12 +38,58 @@ pub(super) struct History {
     sender: mpsc::Sender<Order>,
     waiting: Arc<AtomicUsize>,
     full: bool,
+    /// Bytes of all lines so far.
+    bytes: u64,
 }
 
 #[derive(Debug)]
 enum Order {
     Write(String),
+    /// To make the kept lines durable.
+    Keep(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
+}
+
+/// The lines that the service keeps for a restart.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    /// The file.
+    pub(super) path: PathBuf,
+    /// Bytes of it that belong to the history; what is behind them is cut off.
+    pub(super) bytes: u64,
+}
+
+/// A place in the history of a job.
+#[derive(Debug)]
+pub struct Mark {
+    bytes: u64,
+    safe: oneshot::Receiver<()>,
+}
+
+impl Mark {
+    /// One whose lines are durable.
+    #[cfg(test)]
+    pub(super) fn kept(bytes: u64) -> Mark {
+        let (tell, safe) = oneshot::channel();
+        let _ = tell.send(());
+        Mark { bytes, safe }
+    }
+
+    /// One whose lines could not be kept.
+    #[cfg(test)]
+    pub(super) fn lost(bytes: u64) -> Mark {
+        Mark { bytes, safe: oneshot::channel().1 }
+    }
+
+    /// Bytes of the lines before it.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns once all lines before it are durable where a restart finds them; false if they are not kept.
+    pub(super) async fn is_safe(self) -> bool {
+        self.safe.await.is_ok()
+    }
 }
 
 /// Where the files of a history go.
@@ -105,13 +159,22 @@ fn url_encoded(text: &str) -> String {
 }
 
 impl History {
-    /// Begins the history of a job with these lines. A file of the same name is replaced.
-    pub(super) fn begin(job: JobId, place: Place, first: String) -> History {
+    /// Begins the history of a job with the lines that are kept and these. A file of the same name is
+    /// replaced.
+    pub(super) fn begin(job: JobId, place: Place, kept: Kept, first: String) -> History {
         let (sender, orders) = mpsc::channel(MAX_RECORDS);
         let waiting = Arc::<AtomicUsize>::default();
-        let writing = write(job.clone(), place, first, orders, waiting.clone());
+        let bytes = kept.bytes + first.len() as u64;
+        let writing = write(job.clone(), place, kept, first, orders, waiting.clone());
         tokio::spawn(writing);
-        History { job, sender, waiting, full: false }
+        History { job, sender, waiting, full: false, bytes }
+    }
+
+    /// The present end of the history; none if it is not complete.
+    pub(super) fn mark(&mut self) -> Option<Mark> {
+        let (tell, safe) = oneshot::channel();
+        let sent = self.sender.try_send(Order::Keep(tell));
+        (sent.is_ok() && !self.full).then_some(Mark { bytes: self.bytes, safe })
     }
 
     /// Adds a record. It is written soon, and can be read then.
@@ -120,10 +183,12 @@ impl History {
         if self.full {
             return;
         }
-        let waiting = self.waiting.fetch_add(lines.len(), Ordering::Relaxed) + lines.len();
+        let length = lines.len();
+        let waiting = self.waiting.fetch_add(length, Ordering::Relaxed) + length;
         let sent = self.sender.try_send(Order::Write(lines));
         // A writer that has failed has said so.
         let is_full = matches!(sent, Err(mpsc::error::TrySendError::Full(_)));
+        self.bytes += length as u64;
         if is_full || waiting > MAX_WAITING {
             self.full = true;
             let job = &self.job;
@@ -143,44 +208,147 @@ impl History {
 async fn write(
     job: JobId,
     place: Place,
+    kept: Kept,
     first: String,
     mut orders: mpsc::Receiver<Order>,
     waiting: Arc<AtomicUsize>,
 ) {
-    let mut batch = Vec::with_capacity(BATCH);
-    let mut file = match Files::begin(&job, place).await {
-        Ok(file) => file,
+    let mut lines = Lines::open(&job, kept).await;
+    lines.write(first).await;
+    let mut files = match Files::begin(&job, place).await {
+        Ok(files) => Some(files),
         Err(error) => {
             tracing::warn!(%job, %error, "a job has no history");
-            return;
+            None
         }
     };
-    if let Err(error) = file.write(&first).await {
-        tracing::warn!(%job, %error, "the history of a job ends here");
-        return;
+    if let Some(files) = &mut files {
+        lines.copy(files).await;
     }
-    drop(first);
+    let mut batch = Vec::with_capacity(BATCH);
     while orders.recv_many(&mut batch, BATCH).await > 0 {
         let mut text = String::new();
-        let mut close = None;
+        let (mut keep, mut close) = (Vec::new(), None);
         for order in batch.drain(..) {
             match order {
                 Order::Write(lines) => text.push_str(&lines),
+                Order::Keep(tell) => keep.push(tell),
                 Order::Close(tell) => close = Some(tell),
             }
         }
         waiting.fetch_sub(text.len(), Ordering::Relaxed);
-        if let Err(error) = file.write(&text).await {
+        if let Some(writing) = &mut files
+            && let Err(error) = writing.write(&text).await
+        {
             tracing::warn!(%job, %error, "the history of a job ends here");
-            return;
+            files = None;
+        }
+        lines.write(text).await;
+        // Lines that came behind the mark do no harm: what an image does not count is cut off.
+        if !keep.is_empty() && lines.sync().await {
+            // A caller may have given up.
+            for tell in keep.drain(..) {
+                let _ = tell.send(());
+            }
         }
         let Some(tell) = close else { continue };
-        if let Err(error) = file.finish().await {
+        if let Some(files) = files
+            && let Err(error) = files.finish().await
+        {
             tracing::warn!(%job, %error, "the history of a job is not where it should be");
         }
         // Who waited may have given up.
         let _ = tell.send(());
         return;
+    }
+}
+
+/// The lines that the service keeps. After an error there are none, and a restart has no image to go on from.
+struct Lines {
+    job: JobId,
+    file: Option<File>,
+}
+
+impl Lines {
+    async fn open(job: &JobId, kept: Kept) -> Lines {
+        let mut lines = Lines { job: job.clone(), file: None };
+        lines.file = lines
+            .blocking(move || {
+                let options = File::options().read(true).write(true).create(true).truncate(false).clone();
+                let mut file = options.open(&kept.path)?;
+                if file.metadata()?.len() < kept.bytes {
+                    tracing::warn!(path = %kept.path.display(), "the kept history of a job is not whole");
+                }
+                file.set_len(kept.bytes)?;
+                file.seek(SeekFrom::End(0))?;
+                Ok(file)
+            })
+            .await;
+        lines
+    }
+
+    async fn write(&mut self, text: String) {
+        let Some(mut file) = self.file.take() else { return };
+        self.file = self
+            .blocking(move || {
+                file.write_all(text.as_bytes())?;
+                Ok(file)
+            })
+            .await;
+    }
+
+    /// Whether all lines are durable now.
+    async fn sync(&mut self) -> bool {
+        let Some(file) = self.file.take() else { return false };
+        self.file = self
+            .blocking(move || {
+                file.sync_data()?;
+                Ok(file)
+            })
+            .await;
+        self.file.is_some()
+    }
+
+    /// Copies all lines into the files of the history.
+    async fn copy(&mut self, files: &mut Files) {
+        let mut at = 0;
+        while let Some(mut file) = self.file.take() {
+            let read = self.blocking(move || {
+                let mut piece = Vec::with_capacity(PIECE);
+                file.seek(SeekFrom::Start(at))?;
+                Read::take(&file, PIECE as u64).read_to_end(&mut piece)?;
+                file.seek(SeekFrom::End(0))?;
+                Ok((file, piece))
+            });
+            let Some((file, piece)) = read.await else { return };
+            self.file = Some(file);
+            if piece.is_empty() {
+                return;
+            }
+            at += piece.len() as u64;
+            if let Err(error) = files.write_bytes(&piece).await {
+                tracing::warn!(job = %self.job, %error, "the history of a job has not all earlier lines");
+                return;
+            }
+        }
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Option<T> {
+        match tokio::task::spawn_blocking(work).await {
+            Ok(Ok(done)) => Some(done),
+            Ok(Err(error)) => {
+                let job = &self.job;
+                tracing::warn!(%job, %error, "cannot keep the history of a job for a restart");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(job = %self.job, %error, "cannot keep the history of a job for a restart");
+                None
+            }
+        }
     }
 }
 
@@ -207,10 +375,14 @@ impl Files {
     }
 
     async fn write(&mut self, text: &str) -> Result<(), FsError> {
-        if text.is_empty() {
+        self.write_bytes(text.as_bytes()).await
+    }
+
+    async fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), FsError> {
+        if bytes.is_empty() {
             return Ok(());
         }
-        self.writer.write(text.as_bytes()).await?;
+        self.writer.write(bytes).await?;
         self.writer.flush().await
     }
 
@@ -227,9 +399,9 @@ impl Files {
             system.set_permission(&to, MODE).await?;
         }
         let Some(copy) = &place.user_copy else { return Ok(()) };
-        let history = read(&*system, &child(&done, &names[0])?).await?;
+        let history = system.open(&child(&done, &names[0])?).await?;
         let (system, directory) = place.files.resolve(&copy.directory)?;
-        create(&*system, &child(&directory, &copy.history)?, &history).await?;
+        copy_file(history, &*system, &child(&directory, &copy.history)?).await?;
         create(&*system, &child(&directory, &copy.conf)?, place.conf.as_bytes()).await
     }
 }
@@ -246,12 +418,23 @@ async fn create(system: &dyn FileSystem, path: &FsPath, bytes: &[u8]) -> Result<
     system.set_permission(path, MODE).await
 }
 
-async fn read(system: &dyn FileSystem, path: &FsPath) -> Result<Vec<u8>, FsError> {
-    let mut reader = system.open(path).await?;
-    let length = reader.length().min(MAX_COPY);
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    reader.read_exact_at(0, &mut bytes).await?;
-    Ok(bytes)
+/// Copies a file, a piece at a time.
+async fn copy_file(
+    mut from: Box<dyn FileReader>,
+    system: &dyn FileSystem,
+    path: &FsPath,
+) -> Result<(), FsError> {
+    let options = CreateOptions { overwrite: true, ..CreateOptions::default() };
+    let mut writer = system.create(path, options).await?;
+    let mut piece = vec![0; PIECE];
+    loop {
+        match from.read(&mut piece).await? {
+            0 => break,
+            length => writer.write(&piece[..length]).await?,
+        }
+    }
+    writer.close().await?;
+    system.set_permission(path, MODE).await
 }
 
 #[cfg(test)]
@@ -272,6 +455,10 @@ mod tests {
         }
     }
 
+    fn kept(root: &std::path::Path, bytes: u64) -> Kept {
+        Kept { path: root.join("kept"), bytes }
+    }
+
     fn record() -> HistoryRecord {
         HistoryRecord::Launched { launch_ms: 5, maps: 1, reduces: 0 }
     }
@@ -283,7 +470,12 @@ mod tests {
         job.output = Some(format!("file:{}", dir.path().join("out").display()).into());
         job.name = "word count =\"x\"".into();
         let copy = UserCopy::of(&job, None, "jt_1.example.com", 77);
-        let mut history = History::begin(job.id.clone(), place(dir.path(), copy), String::new());
+        let mut history = History::begin(
+            job.id.clone(),
+            place(dir.path(), copy),
+            kept(dir.path(), 0),
+            String::new(),
+        );
         history.record(&HistoryRecord::Version);
         history.record(&record());
         let running = dir.path().join("202611210043.0").join(job.id.as_str());
@@ -330,8 +522,49 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("202611210043.0"), "a file").unwrap();
         let job = submission(&[], 1).description;
-        let mut history = History::begin(job.id.clone(), place(dir.path(), None), String::new());
+        let kept = kept(dir.path(), 0);
+        let mut history =
+            History::begin(job.id.clone(), place(dir.path(), None), kept.clone(), String::new());
+        history.record(&record());
+        // A restart may have more luck.
+        let mark = history.mark().unwrap();
+        let lines = record().lines(&job.id);
+        assert_eq!(mark.bytes(), lines.len() as u64);
+        assert!(mark.is_safe().await);
+        assert_eq!(std::fs::read_to_string(kept.path).unwrap(), lines);
+        history.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_history_goes_on_from_the_lines_that_an_image_stands_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = submission(&[], 1).description;
+        std::fs::write(dir.path().join("kept"), "before the image; after it").unwrap();
+        let mut history = History::begin(
+            job.id.clone(),
+            place(dir.path(), None),
+            kept(dir.path(), "before the image; ".len() as u64),
+            "once more; ".into(),
+        );
         history.record(&record());
         history.close().await;
+        let expected = format!("before the image; once more; {}", record().lines(&job.id));
+        let done = dir.path().join("202611210043.0/done").join(job.id.as_str());
+        assert_eq!(std::fs::read_to_string(done).unwrap(), expected);
+        assert_eq!(std::fs::read_to_string(dir.path().join("kept")).unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn without_a_place_for_its_lines_a_history_is_written_and_has_no_mark() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = submission(&[], 1).description;
+        let kept = Kept { path: dir.path().join("missing/kept"), bytes: 0 };
+        let mut history =
+            History::begin(job.id.clone(), place(dir.path(), None), kept, String::new());
+        history.record(&record());
+        assert!(!history.mark().unwrap().is_safe().await);
+        history.close().await;
+        let done = dir.path().join("202611210043.0/done").join(job.id.as_str());
+        assert_eq!(std::fs::read_to_string(done).unwrap(), record().lines(&job.id));
     }
 }

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::log::{Entry, Log};
+use super::log::Log;
 use super::outlet::{Outlet, carry_out};
 use super::submission::Description;
 use crate::engine::{
@@ -283,6 +283,11 @@ impl Task {
             self.next.push(JobInput::SessionLost { aborted: true });
         }
         self.show_progress();
+        self.store_image();
+        if self.is_over() {
+            // What follows the end writes the last record.
+            self.log = None;
+        }
         for after in after {
             match after {
                 // Who asked may have given up.
@@ -301,7 +306,7 @@ impl Task {
     ) -> Result<JobReply, JobRefusal> {
         let is_over = self.is_over();
         if let Some(log) = self.log.as_ref().filter(|_| !is_over) {
-            match log.append(&Entry::Input(now, input.clone())) {
+            match log.input(now, &input) {
                 Ok(number) => *last = Some(number),
                 Err(error) => self.without_log(&error),
             }
@@ -316,7 +321,7 @@ impl Task {
     }
 
     async fn make_safe(&mut self, last: Option<u64>) {
-        let (Some(log), Some(number)) = (&mut self.log, last) else { return };
+        let (Some(log), Some(number)) = (&self.log, last) else { return };
         if let Err(error) = log.committed(number).await {
             self.without_log(&error);
         }
@@ -325,7 +330,17 @@ impl Task {
     fn without_log(&mut self, error: &super::log::LogError) {
         let job = self.engine.id();
         tracing::error!(%job, %error, "the journal of a job failed; a restart will not know the job");
-        self.log = None;
+        if let Some(log) = self.log.take() {
+            log.discard();
+        }
+    }
+
+    /// Has an image of the job stored, if one is due. A job that is over needs none.
+    fn store_image(&mut self) {
+        let Some(log) = self.log.as_ref().filter(|_| !self.is_over()) else { return };
+        if let Some(image) = log.image(&self.engine, || self.outlet.history_mark()) {
+            tokio::spawn(image.store());
+        }
     }
 
     fn show_progress(&mut self) {
@@ -367,6 +382,7 @@ mod tests {
     use corona_mapreduce::{HistoryRecord, TaskKey, TaskKind, TaskState, TaskStatus};
     use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
 
+    use super::super::log::tests::{base, breakable, journals};
     use super::super::outlet::NoSession;
     use super::super::submission::tests::submission;
     use super::*;
@@ -464,8 +480,7 @@ mod tests {
     #[tokio::test]
     async fn a_job_is_carried_out_to_its_end() {
         let dir = tempfile::tempdir().unwrap();
-        let sync = corona_config::JournalSync::Write;
-        let (log, _) = Log::open(dir.path(), sync).unwrap();
+        let log = Log::begin(dir.path(), &journals(1 << 20), &base(1, "0")).unwrap();
         let notes = Notes::default();
         let (job, _stop) = start(&notes, Some(log));
         job.apply(grant(1)).await.unwrap();
@@ -486,6 +501,30 @@ mod tests {
         // One that was queued beside it may still be answered.
         let _ = job.look(|_| ()).await;
         assert_eq!(job.look(|_| ()).await, Err(AskError::Gone));
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_journal_fails_goes_on_and_a_restart_does_not_go_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = dir.path().join("journal");
+        let (log, broken) = breakable(&directory, &base(1, "0"));
+        let notes = Notes::default();
+        let (job, _stop) = start(&notes, Some(log));
+        job.apply(grant(1)).await.unwrap();
+        broken.store(true, std::sync::atomic::Ordering::Release);
+        for number in [2, 0, 1] {
+            job.apply(report(number, TaskState::Succeeded)).await.unwrap();
+        }
+        job.look(|_| ()).await.unwrap();
+        assert_eq!(job.progress().state, JobState::Succeeded);
+        // Another start must not do again what was done since.
+        for _ in 0..1000 {
+            if !directory.exists() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(Log::open(&directory, &journals(1 << 20)).unwrap().is_none());
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, User};
 use corona_hadoop::writables::{InetAddress, TaskTrackerAction};
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::engine::{Order, Tracker};
 
@@ -20,6 +20,8 @@ const IDLE: Duration = Duration::from_secs(9);
 /// How often a task tracker is told that a job is over, and the pause between.
 const FORGET_TRIES: u32 = 4;
 const FORGET_PAUSE: Duration = Duration::from_secs(5);
+/// A task tracker that could not be connected to is tried once at a time for so long.
+const UNREACHABLE_FOR: Duration = Duration::from_secs(60);
 
 /// Learns which orders could not be delivered.
 pub(super) trait Sender: Send + Sync {
@@ -44,6 +46,8 @@ struct Shared {
     trackers: Mutex<HashMap<Arc<str>, Arc<Queue>>>,
     /// Batches that wait or are being delivered.
     pending: watch::Sender<usize>,
+    /// Task trackers that could not be connected to, and when that was last tried.
+    unreachable: Mutex<HashMap<Arc<str>, Instant>>,
 }
 
 /// What waits for one task tracker.
@@ -70,7 +74,8 @@ impl Launcher {
             ..ClientOptions::new(user)
         };
         let pending = watch::Sender::new(0);
-        Launcher { shared: Arc::new(Shared { options, trackers: Mutex::default(), pending }) }
+        let (trackers, unreachable) = (Mutex::default(), Mutex::default());
+        Launcher { shared: Arc::new(Shared { options, trackers, pending, unreachable }) }
     }
 
     /// Sends orders of a job, in this order and behind those that it sent before.
@@ -122,7 +127,14 @@ impl Launcher {
                 }
                 continue;
             };
-            self.deliver_batch(&address, &queue, &mut client, batch).await;
+            let reached = self.deliver_batch(&address, &queue, &mut client, batch).await;
+            if let Err(Unreachable(why)) = reached {
+                self.shared.note_unreachable(address.clone());
+                let failed = queue.fail_all(&why);
+                self.shared.pending.send_modify(|pending| *pending -= failed);
+            } else {
+                self.shared.reached(&address);
+            }
             self.shared.pending.send_modify(|pending| *pending -= 1);
         }
     }
@@ -133,7 +145,7 @@ impl Launcher {
         queue: &Queue,
         client: &mut Option<CoronaTaskTrackerClient>,
         mut batch: Batch,
-    ) {
+    ) -> Result<(), Unreachable> {
         if batch.orders.len() > MAX_ORDERS {
             let rest = batch.orders.split_off(MAX_ORDERS);
             let Batch { node, sender, tries, .. } = &batch;
@@ -141,23 +153,25 @@ impl Launcher {
             queue.lock().push_front(Batch { node, sender, orders: rest, tries });
             self.shared.pending.send_modify(|pending| *pending += 1);
         }
+        let is_only_to_forget = batch.is_only_to_forget();
         let orders: Vec<Order> = batch.orders.iter().map(|dispatch| dispatch.order).collect();
         let actions: Vec<TaskTrackerAction> =
             batch.orders.into_iter().map(|dispatch| dispatch.action).collect();
-        let to_forget = only_to_forget(&orders).then(|| actions.clone());
+        let to_forget = is_only_to_forget.then(|| actions.clone());
         let Some(target) = parse(address) else {
             let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "not host:port");
             let address = InetAddress { host: address.to_string(), port: 0 };
             let why = CallError::Connect { address, error };
-            return batch.sender.not_delivered(batch.node, orders, &why);
+            batch.sender.not_delivered(batch.node, orders, &why);
+            return Ok(());
         };
         let open = client.get_or_insert_with(|| {
-            CoronaTaskTrackerClient::new(target, self.shared.options.clone())
+            CoronaTaskTrackerClient::new(target, self.shared.options(address))
         });
-        let Err(error) = open.submit_actions(Some(actions)).await else { return };
+        let Err(error) = open.submit_actions(Some(actions)).await else { return Ok(()) };
         *client = None;
-        tracing::info!(%address, node = %batch.node, %error, "orders to a task tracker failed");
         match to_forget {
+            // The job is over: only the last try is worth a line.
             Some(actions) if batch.tries < FORGET_TRIES => {
                 let tries = batch.tries + 1;
                 let orders = actions.into_iter();
@@ -173,8 +187,46 @@ impl Launcher {
                     launcher.queue(address, again);
                 });
             }
-            _ => batch.sender.not_delivered(batch.node, orders, &error),
+            _ => {
+                tracing::info!(%address, node = %batch.node, %error, "orders to a task tracker failed");
+                batch.sender.not_delivered(batch.node, orders, &error);
+            }
         }
+        match error {
+            CallError::Connect { .. } => Err(Unreachable(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A task tracker could not be connected to.
+struct Unreachable(CallError);
+
+impl Shared {
+    /// How a task tracker is connected to: one that could not be reached lately is tried once, so that
+    /// the slots that are still granted there cost other jobs no time.
+    fn options(&self, address: &Arc<str>) -> ClientOptions {
+        let unreachable = self.unreachable();
+        let lately = unreachable.get(address).is_some_and(|at| at.elapsed() < UNREACHABLE_FOR);
+        match lately {
+            true => ClientOptions { connect_patience: Duration::ZERO, ..self.options.clone() },
+            false => self.options.clone(),
+        }
+    }
+
+    fn note_unreachable(&self, address: Arc<str>) {
+        let mut unreachable = self.unreachable();
+        unreachable.retain(|_, at| at.elapsed() < UNREACHABLE_FOR);
+        unreachable.insert(address, Instant::now());
+    }
+
+    fn reached(&self, address: &Arc<str>) {
+        self.unreachable().remove(address);
+    }
+
+    /// No panic happens while it is held.
+    fn unreachable(&self) -> MutexGuard<'_, HashMap<Arc<str>, Instant>> {
+        self.unreachable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -182,9 +234,11 @@ fn batch_of(node: &Arc<str>, sender: &Arc<dyn Sender>) -> Batch {
     Batch { node: node.clone(), sender: sender.clone(), orders: Vec::new(), tries: 1 }
 }
 
-/// Whether the call only says that jobs are over: nobody waits for that.
-fn only_to_forget(orders: &[Order]) -> bool {
-    orders.iter().all(|order| *order == Order::KillJob)
+impl Batch {
+    /// Whether it only says that a job is over: nobody waits for that.
+    fn is_only_to_forget(&self) -> bool {
+        self.orders.iter().all(|dispatch| dispatch.order == Order::KillJob)
+    }
 }
 
 pub(super) fn parse(address: &str) -> Option<InetAddress> {
@@ -202,6 +256,21 @@ impl Shared {
 }
 
 impl Queue {
+    /// What waited while a connection was tried waits no longer. Where jobs are only to be forgotten that is
+    /// tried again. Returns how many batches have failed.
+    fn fail_all(&self, why: &CallError) -> usize {
+        let waiting = std::mem::take(&mut *self.lock());
+        let (forget, failed): (VecDeque<Batch>, VecDeque<Batch>) =
+            waiting.into_iter().partition(Batch::is_only_to_forget);
+        self.lock().extend(forget);
+        let count = failed.len();
+        for batch in failed {
+            let orders = batch.orders.iter().map(|dispatch| dispatch.order).collect();
+            batch.sender.not_delivered(batch.node, orders, why);
+        }
+        count
+    }
+
     fn lock(&self) -> MutexGuard<'_, VecDeque<Batch>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -316,5 +385,45 @@ mod tests {
         launcher.send(&none, sender, orders(0..2));
         assert_eq!(failures.recv().await.unwrap().len(), 2);
         assert_eq!(launcher.connected(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_host_that_is_gone_costs_one_wait_and_not_one_for_each_launch() {
+        let user = User { name: "me".into(), groups: vec!["me".into()] };
+        let patience = Duration::from_millis(2_500);
+        let launcher = Launcher::new(user, patience, Duration::from_secs(60));
+        let (failed, mut failures) = mpsc::channel(1000);
+        let sender: Arc<dyn Sender> = Arc::new(Failures(failed));
+        // Nobody listens on a port that was just closed.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address: Arc<str> = listener.local_addr().unwrap().to_string().into();
+        drop(listener);
+        let nowhere = Tracker { node: "node".into(), address: address.clone() };
+        let begun = Instant::now();
+        for number in 0..5 {
+            launcher.send(&nowhere, sender.clone(), orders(number..number + 1));
+        }
+        for _ in 0..5 {
+            assert_eq!(failures.recv().await.unwrap().len(), 1);
+        }
+        assert!(begun.elapsed() < 2 * patience, "{:?}", begun.elapsed());
+        // Later ones, of this job or another, do not wait at all.
+        let again = Instant::now();
+        for number in 0..5 {
+            launcher.send(&nowhere, sender.clone(), orders(number..number + 1));
+            assert_eq!(failures.recv().await.unwrap().len(), 1);
+        }
+        assert!(again.elapsed() < patience, "{:?}", again.elapsed());
+        // Once it is there again, orders reach it.
+        let (_stop, stopped) = watch::channel(false);
+        let at = corona_net::ListenOn::Address(address.parse().unwrap());
+        let (heard, mut hears) = mpsc::channel(1000);
+        let service = Served::new(Arc::new(Tracked { heard, hangs: false }));
+        let listener = corona_net::listen(at).unwrap();
+        let server = Server::new(listener, Services::new().offer(service), Limits::default());
+        tokio::spawn(server.run(stopped));
+        launcher.send(&nowhere, sender, orders(7..8));
+        assert_eq!(numbers(&hears.recv().await.unwrap()), [7]);
+        assert!(launcher.shared.unreachable().is_empty() || failures.try_recv().is_err());
     }
 }

@@ -15,10 +15,11 @@ use tokio::sync::mpsc;
 
 use super::end_notice;
 use super::finished::Finished;
-use super::history::History;
+use super::history::{History, Mark};
 use super::job::{self, Job, Message};
 use super::launcher::{Dispatch, Launcher, Sender};
-use super::log::{Entry, Log};
+use super::left_output;
+use super::log::Log;
 use super::meter::Meter;
 use super::outlet::{NoSession, Outlet};
 use super::statistics::Report;
@@ -48,6 +49,8 @@ pub(super) struct Live {
 pub(super) struct Ending {
     pub(super) log: Option<Log>,
     pub(super) history: Option<History>,
+    /// Where its unfinished output is, if no task needs to know that.
+    pub(super) temporary: Option<String>,
     pub(super) notice: Option<EndNotice>,
     /// For the proxy job tracker, if there is one.
     pub(super) report: Option<Report>,
@@ -161,6 +164,10 @@ impl Outlet for Live {
         }
     }
 
+    fn history_mark(&mut self) -> Option<Mark> {
+        self.ending.as_mut()?.history.as_mut()?.mark()
+    }
+
     fn priority(&mut self, priority: SessionPriority) {
         let update = InfoUpdate { priority: Some(priority), ..InfoUpdate::default() };
         if let Err(error) = self.driver.update_info(update) {
@@ -207,6 +214,11 @@ impl Ending {
         }
         if let Some(Known::Job(job)) = self.store.get(&self.id) {
             keep(self.finished, &job).await;
+            if let Some(temporary) = &self.temporary
+                && let Ok(true) = job.look(JobEngine::was_left_uncleaned).await
+            {
+                remove_output(&self.files, &self.id, temporary).await;
+            }
             if let Some(report) = self.report {
                 report.make(&job).await;
             }
@@ -218,16 +230,36 @@ impl Ending {
         if let Err(error) = remove(&self.files, &self.job_dir).await {
             tracing::warn!(directory = self.job_dir, %error, "cannot remove the files of a job");
         }
-        if let Some(mut log) = self.log
-            && let Ok(number) = log.append(&Entry::Closed)
+        let log = self.log;
+        if let Some(log) = &log
+            && let Ok(number) = log.close()
         {
             // If it cannot be written the next start does all this again.
             let _ = log.committed(number).await;
         }
         let directory = self.data_dir;
-        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(directory)).await;
+        let removed = tokio::task::spawn_blocking(move || {
+            let removed = std::fs::remove_dir_all(directory);
+            // It is closed once what it has written is on the disk, which takes a while.
+            drop(log);
+            removed
+        });
+        let removed = removed.await;
         if let Ok(Err(error)) = removed {
             tracing::warn!(%error, "cannot remove what was kept of a job; the next start will");
+        }
+    }
+}
+
+/// Removes what a job has left that was not cleaned up after.
+async fn remove_output(files: &FileSystems, job: &JobId, temporary: &str) {
+    match left_output::remove(files, temporary).await {
+        Ok(true) => {
+            tracing::info!(%job, temporary, "removed the unfinished output of a job that ended without its clean-up")
+        }
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(%job, temporary, %error, "cannot remove the unfinished output of a job");
         }
     }
 }

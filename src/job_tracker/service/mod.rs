@@ -10,7 +10,7 @@
 //!
 //! * `submission`, `answers`, `outlet`, `access`: pure;
 //! * `job`: the task of one job, which owns its engine;
-//! * `live`, `launcher`: what carries out its decisions;
+//! * `live`, `launcher`: what carries out its decisions; `left_output`: what no task cleans up any more;
 //! * `remote`: the same for a job whose job tracker runs on a node;
 //! * `log`: the journal of a job, from which a restart goes on; `history`, `end_notice`, `statistics`: for others;
 //! * `store`: which jobs there are; `finished`: which of them have ended, for the next run; `submit`: how one begins and goes on;
@@ -32,6 +32,7 @@ mod http;
 mod inter_tracker;
 mod job;
 mod launcher;
+mod left_output;
 mod live;
 mod log;
 mod meter;
@@ -69,12 +70,14 @@ use self::cluster::Cluster;
 use self::finished::Finished;
 use self::home::{Home, HomeError};
 use self::launcher::Launcher;
+use self::log::Journals;
 use self::meter::Meter;
 use self::store::{Most, Store};
 use self::web::Pages;
 use self::web::files::LogPaths;
 use self::web::manager::Manager;
 
+pub use self::history::Mark;
 pub use self::job::{AskError, Job};
 pub use self::outlet::{NoSession, Outlet};
 pub use self::submission::{Description, EndNotice, Refused};
@@ -117,6 +120,7 @@ struct Shared {
     build_version: String,
     launcher: Launcher,
     finished: Arc<Finished>,
+    journals: Journals,
     host: DriverHost,
     home: Home,
     address: InetAddress,
@@ -147,6 +151,9 @@ pub enum StartError {
     /// The directory of what must survive a restart cannot be used.
     #[error(transparent)]
     Home(#[from] HomeError),
+    /// The system starts no threads for the journals of jobs.
+    #[error("the journals of jobs: {0}")]
+    Journals(corona_journal::StorageError),
     /// The directory for the files of jobs cannot be used.
     #[error("corona.system.dir {directory}: {error}")]
     SystemDir {
@@ -226,6 +233,8 @@ impl JobTracker {
                 settings.launch_connect_timeout,
                 settings.launch_call_timeout,
             ),
+            journals: Journals::start(settings.journal_sync, settings.journal_image_bytes)
+                .map_err(StartError::Journals)?,
             host,
             home,
             address,

@@ -3,6 +3,7 @@
 use corona_mapreduce::HistoryRecord;
 use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
 
+use super::history::Mark;
 use crate::engine::{JobEffect, Launch, NodeUsage, Order, RequestId, Tracker};
 
 /// The session with the cluster manager can no longer be used.
@@ -25,6 +26,11 @@ pub trait Outlet: Send {
 
     /// Writes to the job's history.
     fn record(&mut self, record: &HistoryRecord);
+
+    /// The end of the job's history after all records so far; none without a history that is kept.
+    fn history_mark(&mut self) -> Option<Mark> {
+        None
+    }
 
     /// Notifies the cluster manager of the priority.
     fn priority(&mut self, priority: SessionPriority);

@@ -25,7 +25,7 @@ use super::answers;
 use super::job::{AskError, NO_DEADLINE, ROOM_TIMEOUT, granted, next_event, now};
 use super::launcher::parse;
 use super::live::remove;
-use super::log::{Entry, Log, LogError};
+use super::log::{Log, LogError};
 use super::meter::Meter;
 use super::store::{Retired, Store};
 use super::submission::Description;
@@ -487,12 +487,12 @@ impl Task {
         last: &mut Option<u64>,
     ) -> Result<ParentReply, ParentRefusal> {
         let at = now();
-        let entry = Entry::Parent(at, Box::new(input.clone()));
+        let kept = input.clone();
         let kept_all = self.parts.parent.has_whole_state();
         let ParentOutcome { reply, effects: more } = self.parts.parent.apply(at, input);
         // What is refused changes nothing, so whoever sends it does not fill the disk.
         if reply.is_ok() || kept_all != self.parts.parent.has_whole_state() {
-            match self.parts.log.append(&entry) {
+            match self.parts.log.parent_input(at, &kept) {
                 Ok(number) => *last = Some(number),
                 Err(error) => self.without_log(&error),
             }
@@ -731,7 +731,7 @@ impl Task {
         if let Err(error) = remove(&ending.files, &ending.job_dir).await {
             tracing::warn!(directory = ending.job_dir, %error, "cannot remove the files of a job");
         }
-        if let Ok(number) = self.parts.log.append(&Entry::Closed) {
+        if let Ok(number) = self.parts.log.close() {
             // If it cannot be written the next start does all this again.
             let _ = self.parts.log.committed(number).await;
         }

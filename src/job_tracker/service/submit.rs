@@ -16,18 +16,19 @@ use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, Star
 use thiserror::Error;
 use tokio::time::timeout;
 
-use super::history::{self, History, UserCopy};
+use super::history::{self, History, Kept, UserCopy};
 use super::inter_tracker::known_id;
 use super::job::{self, AskError, Job, Parts};
+use super::left_output::temporary_output;
 use super::live::{Ending, Live, ToJob};
-use super::log::{Base, Entry, Found, Log, LogError, SessionBase};
+use super::log::{Base, Log, LogError, Replayed, SessionBase};
 use super::outlet::Outlet;
 use super::remote::{self, RemoteJob};
 use super::statistics::Report;
 use super::store::{Known, Place, Retired};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
 use super::{Shared, answers, endpoint};
-use crate::engine::{GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, NodeUsage, RequestId};
+use crate::engine::{GrantedSlot, JobEngine, JobInput, JobSpec, NodeUsage, RequestId};
 use crate::parent::{Parent, ParentInput, ParentSettings};
 
 /// The largest `job.xml`, in bytes.
@@ -36,6 +37,8 @@ pub(super) const MAX_CONF_BYTES: u64 = 16 << 20;
 const CONF: &str = "job.xml";
 const SPLITS: &str = "job.split";
 const JOURNAL: &str = "journal";
+/// The lines of its history, for a restart.
+const HISTORY: &str = "history";
 /// How long the tasks of jobs may take to stop.
 const LEAVE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -128,18 +131,20 @@ impl Shared {
             pool: driver.pool().clone(),
             log_path: driver.session_log().to_owned(),
         };
-        let base = Base { description: description.clone(), spec: spec.clone(), session };
-        let (directory, sync) = (self.data_dir(id.as_str()), self.settings.journal_sync);
+        let base = Base { description, spec, session };
+        let (directory, journals) = (self.data_dir(id.as_str()), self.journals.clone());
         let log = blocking(move || {
-            let (log, _) = Log::open(&directory.join(JOURNAL), sync)?;
-            log.append(&Entry::Base(Box::new(base)))?;
-            Ok::<_, LogError>(log)
+            let log = Log::begin(&directory.join(JOURNAL), &journals, &base)?;
+            Ok::<_, LogError>((log, base))
         });
-        let log = log.await??;
-        let history = self.history(&description, &conf, driver.session_log(), String::new());
+        let (log, Base { description, spec, .. }) = log.await??;
+        let log_path = driver.session_log();
+        let history = self.history(&description, &conf, log_path, 0, String::new());
         let engine = JobEngine::new(spec);
         let events = Some(events);
-        let parts = Working { description, engine, splits, log, driver, events, history };
+        let temporary = temporary_output(&conf);
+        let parts =
+            Working { description, engine, splits, log, driver, events, history, temporary };
         let job = self.work(parts, JobInput::Submitted)?;
         self.store.begin(job.clone());
         // Its first input is safe when it answers.
@@ -168,11 +173,10 @@ impl Shared {
         };
         let base = Base { description: description.clone(), spec, session };
         let directory = self.data_dir(description.id.as_str()).join(JOURNAL);
-        let (sync, handed) = (self.settings.journal_sync, Entry::Handed(settings.clone()));
+        let (journals, handed) = (self.journals.clone(), settings.clone());
         let log = blocking(move || {
-            let (log, _) = Log::open(&directory, sync)?;
-            log.append(&Entry::Base(Box::new(base)))?;
-            log.append(&handed)?;
+            let log = Log::begin(&directory, &journals, &base)?;
+            log.hand_over(&handed)?;
             Ok::<_, LogError>(log)
         });
         let log = log.await??;
@@ -224,8 +228,9 @@ impl Shared {
     }
 
     /// Goes on with a job that a remote job tracker runs.
-    async fn resume_remote(&self, base: Base, parent: Parent, log: Log) -> Result<(), SubmitError> {
-        let Base { description, session, .. } = base;
+    async fn resume_remote(&self, replayed: Replayed, log: Log) -> Result<(), SubmitError> {
+        let Replayed { description, session, parent, .. } = replayed;
+        let parent = parent.ok_or(SubmitError::Broken)?;
         let (last_id, open) = parent.open_request();
         let open = open.map(|(id, slot)| open_request(id, slot));
         let resumed = Resumed {
@@ -287,17 +292,21 @@ impl Shared {
             url: Some(job.url.to_string()),
             // The engine releases what is lost.
             release_lost: false,
+            // And knows what it has requested.
+            outline_requests: true,
             timers: Timers::for_session_expiry(self.settings.session_expiry),
             ..Options::new(endpoint(&self.settings.cluster_manager), job.user.to_string())
         }
     }
 
-    /// Begins the history of a job, with what an earlier run has written.
+    /// Begins the history of a job, with what an earlier run has written: so many bytes that are kept, and
+    /// these lines.
     fn history(
         &self,
         job: &Description,
         conf: &JobConf,
         log_path: &str,
+        bytes: u64,
         written: String,
     ) -> History {
         self.log_paths.note(job.id.clone(), log_path, |id| self.store.get(id).is_some());
@@ -312,15 +321,18 @@ impl Shared {
             }),
             user_copy: UserCopy::of(job, location.as_deref(), host, self.started_ms),
         };
-        History::begin(job.id.clone(), place, written)
+        let kept = Kept { path: self.data_dir(job.id.as_str()).join(HISTORY), bytes };
+        History::begin(job.id.clone(), place, kept, written)
     }
 
     /// Starts the task of a job.
     fn work(&self, working: Working, first: JobInput) -> Result<Job, SubmitError> {
-        let Working { description, engine, splits, log, driver, events, history } = working;
+        let Working { description, engine, splits, log, driver, events, history, temporary } =
+            working;
         let inbox = Job::queue(self.settings.max_queued_inputs);
         let (spec, to) = (engine.spec(), &inbox.0);
-        let outlet = self.outlet(&description, spec, splits, driver, &log, history, to)?;
+        let outlet =
+            self.outlet(&description, spec, splits, driver, &log, history, temporary, to)?;
         let log = Some(log);
         let description = Arc::new(description);
         let stop = self.stop.subscribe();
@@ -338,6 +350,7 @@ impl Shared {
         driver: SessionDriver,
         log: &Log,
         history: History,
+        temporary: Option<String>,
         inbox: &tokio::sync::mpsc::Sender<super::job::Message>,
     ) -> Result<Live, SubmitError> {
         let id = &description.id;
@@ -358,7 +371,7 @@ impl Shared {
         Ok(Live {
             maps: splits.count(),
             splits: Arc::new(splits),
-            spec: Arc::new(JobSpec { splits: Vec::new(), ..spec.clone() }),
+            spec: Arc::new(spec.without_splits()),
             session: SessionInfo { handle: Some(driver.handle().to_string()), trackers },
             driver: Arc::new(driver),
             launcher: self.launcher.clone(),
@@ -369,6 +382,7 @@ impl Shared {
             ending: Some(Ending {
                 log: Some(log.clone()),
                 history: Some(history),
+                temporary,
                 notice: description.end_notice.clone(),
                 report,
                 store: store.clone(),
@@ -414,53 +428,36 @@ impl Shared {
 
     async fn resume(&self, name: &str) -> Result<bool, SubmitError> {
         let directory = self.data_dir(name);
-        let sync = self.settings.journal_sync;
+        let journals = self.journals.clone();
         let site = self.site.clone();
-        let (base, inputs, log, splits, conf) = {
+        let (replayed, log, splits, conf) = {
             let directory = directory.clone();
             let found = blocking(move || {
-                let (log, found) = Log::open(&directory.join(JOURNAL), sync)?;
-                let Found { base: Some(base), inputs, parent, closed: false } = found else {
-                    // Nobody was told that it was submitted, or nothing is left to be done for it.
-                    drop(log);
+                let Some((log, replayed)) = Log::open(&directory.join(JOURNAL), &journals)? else {
                     std::fs::remove_dir_all(&directory)?;
                     return Ok(None);
                 };
-                if let Some(parent) = parent {
-                    return Ok(Some(Left::Remote(base, Box::new(parent), log)));
+                if replayed.parent.is_some() {
+                    return Ok(Some(Left::Remote(replayed, log)));
                 }
                 let splits = SplitStore::read(std::fs::read(directory.join(SPLITS))?);
                 let (splits, _) = splits.map_err(Refused::from)?;
                 let conf = JobConf::read(&site, &directory.join(CONF)).map_err(Refused::from)?;
-                let left = Left::Here { base, inputs, log, splits, conf: Box::new(conf) };
-                Ok::<_, SubmitError>(Some(left))
+                let conf = Box::new(conf);
+                Ok::<_, SubmitError>(Some(Left::Here { replayed, log, splits, conf }))
             });
             match found.await?? {
-                Some(Left::Here { base, inputs, log, splits, conf }) => {
-                    (base, inputs, log, splits, conf)
-                }
-                Some(Left::Remote(base, parent, log)) => {
-                    self.resume_remote(*base, *parent, log).await?;
+                Some(Left::Here { replayed, log, splits, conf }) => (replayed, log, splits, conf),
+                Some(Left::Remote(replayed, log)) => {
+                    self.resume_remote(*replayed, log).await?;
                     tracing::info!(job = name, "a job of an earlier run goes on, on a node");
                     return Ok(true);
                 }
                 None => return Ok(false),
             }
         };
-        let Base { description, spec, session } = *base;
-        let mut engine = JobEngine::new(spec);
-        let (mut end, mut written) = (None, String::new());
-        for (at, input) in inputs {
-            for effect in engine.apply(at, input).effects {
-                match effect {
-                    // The file is written again.
-                    JobEffect::Record(record) => written.push_str(&record.lines(&description.id)),
-                    JobEffect::EndSession { status, feedback } => end = Some((status, feedback)),
-                    _ => {}
-                }
-            }
-        }
-        let history = self.history(&description, &conf, &session.log_path, written);
+        let Replayed { description, session, engine, history_bytes, history, end, .. } = *replayed;
+        let history = self.history(&description, &conf, &session.log_path, history_bytes, history);
         let resumed = Resumed {
             handle: session.handle,
             pool: session.pool,
@@ -472,7 +469,9 @@ impl Shared {
         let (driver, events) = self.host.resume(resumed, options).await?;
         let id = description.id.clone();
         let events = Some(events);
-        let working = Working { description, engine, splits, log, driver, events, history };
+        let temporary = temporary_output(&conf);
+        let working =
+            Working { description, engine, splits, log, driver, events, history, temporary };
         self.go_on(working, end)?;
         tracing::info!(job = %id, "a job of an earlier run goes on");
         Ok(true)
@@ -490,10 +489,11 @@ impl Shared {
             return Ok(());
         };
         working.events = None;
-        let Working { description, engine, splits, log, driver, history, .. } = working;
+        let Working { description, engine, splits, log, driver, history, temporary, .. } = working;
         let inbox = Job::queue(self.settings.max_queued_inputs);
         let (spec, to) = (engine.spec(), &inbox.0);
-        let mut outlet = self.outlet(&description, spec, splits, driver, &log, history, to)?;
+        let mut outlet =
+            self.outlet(&description, spec, splits, driver, &log, history, temporary, to)?;
         for at in engine.trackers() {
             outlet.order(at, crate::engine::Order::KillJob);
         }
@@ -520,15 +520,9 @@ impl Shared {
 /// What an earlier run has left of a job.
 enum Left {
     /// The service runs it.
-    Here {
-        base: Box<Base>,
-        inputs: Vec<(Millis, JobInput)>,
-        log: Log,
-        splits: SplitStore,
-        conf: Box<JobConf>,
-    },
+    Here { replayed: Box<Replayed>, log: Log, splits: SplitStore, conf: Box<JobConf> },
     /// A remote job tracker does.
-    Remote(Box<Base>, Box<Parent>, Log),
+    Remote(Box<Replayed>, Log),
 }
 
 /// The request of a parent, as its session must know it after a restart.
@@ -575,6 +569,8 @@ struct Working {
     driver: SessionDriver,
     events: Option<SessionEvents>,
     history: History,
+    /// Where its unfinished output is.
+    temporary: Option<String>,
 }
 
 /// The session of a job: the middle part of its id.

@@ -2,6 +2,8 @@
 
 use compat_tests::task_tracker::steps::TaskRole;
 use corona::hadoop::writables::{EventStatus, TaskReportState};
+use corona_filesystem::testing::MiniCluster;
+use corona_filesystem::{CreateOptions, FileSystems};
 
 use super::super::task_tracker::block_on;
 use super::*;
@@ -109,6 +111,117 @@ fn a_job_that_fails_or_is_killed_says_why() {
         assert!(error.to_string().contains("AccessControlException"), "{error}");
         client.kill_job(job.id.clone()).await.unwrap();
         assert_eq!(world.ended(&mut client, &job).await.run_state, KILLED);
+        world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn a_job_whose_session_is_ended_is_cleaned_up_after() {
+    block_on(async {
+        let world = World::new(&[]).await;
+        let mut client = world.client("alice");
+        let output = world.root.path().join("out");
+        let waits = |job: Job| {
+            let output = format!("file:{}", output.display());
+            job.steps(TaskRole::Map, "update=0.5,wait,done").with("mapred.output.dir", &output)
+        };
+        let job = world.prepare(&mut client, 1, 0, waits).await;
+        // What the attempts of such a job leave while they run.
+        let temporary = output.join("_temporary/_attempt_0");
+        fs::create_dir_all(&temporary).unwrap();
+        fs::write(temporary.join("part-00000"), "half").unwrap();
+        client.submit_job(job.id.clone()).await.unwrap();
+        let waiting = job.map(0).to_string();
+        let notes = world.notes(&job);
+        until("a map that waits", || notes.of(&waiting, "waits").into_iter().next()).await;
+        let killed = Command::new(corona_program())
+            .args(["sessions", "kill", &job.id.tracker, "--address"])
+            .arg(world.manager.thrift().to_string())
+            .env_remove("HADOOP_CONF_DIR")
+            .output()
+            .unwrap();
+        assert!(killed.status.success(), "{killed:?}");
+        assert_eq!(world.ended(&mut client, &job).await.run_state, KILLED);
+        until("the end of its unfinished output", || (!temporary.exists()).then_some(())).await;
+        assert!(output.exists());
+        let history = world.root.path().join("history");
+        let done =
+            until("the history", || super::restarts::find(&history, &job.id.to_string())).await;
+        let text = fs::read_to_string(done).unwrap();
+        assert!(text.contains("JOB_STATUS=\"KILLED\""), "{text}");
+        for directory in ["jt/jobs", "system"] {
+            let directory = world.root.path().join(directory).join(job.id.to_string());
+            until("the end of its files", || (!directory.exists()).then_some(())).await;
+        }
+        world.home.nothing_left().await;
+        // What is logged after the end of the session is not about orders.
+        let log = world.job_tracker.log();
+        assert!(!log.contains("orders to a task tracker failed"), "{log}");
+        assert!(!log.contains("cannot release slots"), "{log}");
+    });
+}
+
+#[test]
+fn the_pools_of_the_cluster_manager_are_queues() {
+    block_on(async {
+        let world = World::new(&[]).await;
+        let mut client = world.client("alice");
+        let own = |job: Job| {
+            job.with("mapred.fairscheduler.pool", "science.space").steps(TaskRole::Map, "wait,done")
+        };
+        let job = world.prepare(&mut client, 1, 0, own).await;
+        client.submit_job(job.id.clone()).await.unwrap();
+        // Another service, which has seen no job, knows the pool.
+        let root = tempfile::tempdir().unwrap();
+        let other = JobTracker::start(root.path(), &world.manager, &[]);
+        let user = User { name: "bob".to_owned(), groups: vec!["users".to_owned()] };
+        let mut client = JobSubmissionClient::new(other.address.clone(), ClientOptions::new(user));
+        let queues = client.get_queues().await.unwrap().unwrap();
+        let names: Vec<&str> = queues.iter().map(|queue| &*queue.name).collect();
+        assert!(names.contains(&"default"), "{names:?}");
+        assert!(names.contains(&"science.space"), "{names:?}");
+        let info = client.get_queue_info("science.space".to_owned()).await.unwrap().unwrap();
+        assert!(info.scheduling_info.contains("0 slots requested"), "{info:?}");
+        let info = client.get_queue_info("nosuch".to_owned()).await.unwrap().unwrap();
+        assert!(!info.scheduling_info.contains("slots"), "{info:?}");
+        let mut owner = world.client("alice");
+        owner.kill_job(job.id.clone()).await.unwrap();
+        world.ended(&mut owner, &job).await;
+        world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn a_job_whose_files_are_on_hdfs_runs() {
+    block_on(async {
+        let hdfs = MiniCluster::start(2).await;
+        let system = format!("hdfs://{}/mapred/system", hdfs.address());
+        let world = World::new(&[("corona.system.dir", &system)]).await;
+        let mut client = world.client("alice");
+        let id = client.get_new_job_id().await.unwrap().unwrap();
+        assert_eq!(client.get_system_dir().await.unwrap().as_deref(), Some(&*system));
+        // As a client does: the files of the job, job.xml last.
+        let staging = world.root.path().join("staging");
+        let steps = |job: Job| job.steps(TaskRole::Map, "output,update=1.0,done");
+        let job = write_files(world.root.path(), &staging, id, 3, 1, steps);
+        let files = FileSystems::new(hdfs.settings()).unwrap();
+        let directory = format!("{system}/{}", job.id);
+        let (target, path) = files.resolve(&directory).unwrap();
+        target.mkdirs(&path, None).await.unwrap();
+        for name in ["job.split", "job.xml"] {
+            let (target, path) = files.resolve(&format!("{directory}/{name}")).unwrap();
+            let mut writer = target.create(&path, CreateOptions::default()).await.unwrap();
+            writer.write(&fs::read(staging.join(name)).unwrap()).await.unwrap();
+            writer.close().await.unwrap();
+        }
+        client.submit_job(job.id.clone()).await.unwrap();
+        let status = world.ended(&mut client, &job).await;
+        assert_eq!(status.run_state, SUCCEEDED, "{status:?}\n{}", world.job_tracker.log());
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while target.find(&path).await.unwrap().is_some() {
+            assert!(std::time::Instant::now() < deadline, "the files of the job are still there");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         world.home.nothing_left().await;
     });
 }

@@ -172,7 +172,8 @@ impl World {
     ) -> Job {
         let system = client.get_system_dir().await.expect("a directory").expect("a directory");
         let system = system.strip_prefix("file:").expect("a local directory").to_owned();
-        write_files(self.root.path(), Path::new(&system), id, maps, reduces, change)
+        let directory = Path::new(&system).join(id.to_string());
+        write_files(self.root.path(), &directory, id, maps, reduces, change)
     }
 
     /// Where the tasks of a job leave notes.
@@ -187,21 +188,20 @@ impl World {
     }
 }
 
-/// The files of a job below a system directory, as the original's client leaves them; tasks leave their
-/// notes below `root`.
+/// The files of a job in its directory, as the original's client leaves them; tasks leave their notes
+/// below `root`.
 fn write_files(
     root: &Path,
-    system: &Path,
+    directory: &Path,
     id: JobId,
     maps: i32,
     reduces: i32,
     change: impl FnOnce(Job) -> Job,
 ) -> Job {
-    let directory = system.join(id.to_string());
     let notes = root.join("notes").join(id.to_string());
     fs::create_dir_all(&notes).expect("a directory for notes");
     let task = Path::new(env!("CARGO_BIN_EXE_test-task"));
-    let job = Job::new(&id.tracker, &directory, task).expect("a directory for a job");
+    let job = Job::new(&id.tracker, directory, task).expect("a directory for a job");
     let job = job
         .sized(maps, reduces)
         .with("test.directory", &notes.display().to_string())

@@ -187,7 +187,7 @@ impl Remote {
                 .with("mapred.coronajobtracker.forceremote", "true");
             change(job)
         };
-        let job = write_files(root.path(), &system, id, maps, reduces, change);
+        let job = write_files(root.path(), &system.join(id.to_string()), id, maps, reduces, change);
         let parent = Arc::<Parent>::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();

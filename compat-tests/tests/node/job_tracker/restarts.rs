@@ -7,8 +7,18 @@ use super::*;
 
 #[test]
 fn a_job_goes_on_after_the_service_was_killed_and_after_it_was_stopped() {
+    goes_on(&[]);
+}
+
+#[test]
+fn a_job_goes_on_from_an_image() {
+    // One after almost every record.
+    goes_on(&[("corona.jt.journal.image.bytes", "1")]);
+}
+
+fn goes_on(settings: &[(&str, &str)]) {
     block_on(async {
-        let mut world = World::new(&[]).await;
+        let mut world = World::new(settings).await;
         let mut client = world.client("alice");
         let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,output,update=1.0,done");
         let job = world.prepare(&mut client, 2, 1, waits).await;
@@ -20,17 +30,27 @@ fn a_job_goes_on_after_the_service_was_killed_and_after_it_was_stopped() {
         }
         // Both maps were heard of: their progress is known.
         until_progress(&mut client, &job, 0.5).await;
+        let data = world.root.path().join("jt/jobs").join(job.id.to_string());
+        let has_image = || {
+            let mut names = fs::read_dir(data.join("journal")).ok()?.flatten();
+            names.any(|entry| entry.file_name().to_string_lossy().ends_with(".image")).then_some(())
+        };
+        if settings.is_empty() {
+            assert_eq!(has_image(), None);
+        } else {
+            until("an image", has_image).await;
+        }
 
         let address = world.job_tracker.address.clone();
         world.job_tracker.crash();
-        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
+        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, settings);
         assert_eq!(world.job_tracker.address, address, "clients find it at the same address");
         assert!(world.job_tracker.ready.contains("jobs resumed 1"), "{}", world.job_tracker.ready);
         let mut client = world.client("alice");
         let listed = client.jobs_to_complete().await.unwrap().unwrap();
         assert_eq!((listed.len(), &listed[0].job), (1, &job.id));
         world.job_tracker.stop().await;
-        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
+        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, settings);
         assert!(world.job_tracker.ready.contains("jobs resumed 1"), "{}", world.job_tracker.ready);
         let mut client = world.client("alice");
         for map in 0..2 {
@@ -55,7 +75,7 @@ fn a_job_goes_on_after_the_service_was_killed_and_after_it_was_stopped() {
         })
         .await;
         world.job_tracker.crash();
-        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
+        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, settings);
         let mut client = world.client("alice");
         let status = client.get_job_status(job.id.clone()).await.unwrap().unwrap();
         assert_eq!(status.run_state, SUCCEEDED, "{status:?}");
@@ -72,8 +92,45 @@ fn a_job_goes_on_after_the_service_was_killed_and_after_it_was_stopped() {
     });
 }
 
+#[test]
+fn many_jobs_go_on_after_the_service_was_killed_and_share_the_threads_of_their_journals() {
+    const JOBS: usize = 12;
+    block_on(async {
+        let mut world = World::new(&[("corona.jt.journal.image.bytes", "2000")]).await;
+        let mut client = world.client("alice");
+        let mut jobs = Vec::new();
+        for _ in 0..JOBS {
+            let job = world.prepare(&mut client, 1, 0, |job| job).await;
+            client.submit_job(job.id.clone()).await.unwrap();
+            jobs.push(job);
+        }
+        let status = format!("/proc/{}/status", world.job_tracker.child.id());
+        let status = fs::read_to_string(status).unwrap();
+        let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).unwrap();
+        let threads: usize = threads.trim().parse().unwrap();
+        // Those of the runtime and those of the journals, whatever the number of jobs.
+        assert!(threads < 2 * JOBS + 10, "{threads}");
+        world.ended(&mut client, &jobs[0]).await;
+        world.job_tracker.crash();
+        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
+        let mut client = world.client("alice");
+        for job in &jobs {
+            let status = world.ended(&mut client, job).await;
+            assert_eq!(status.run_state, SUCCEEDED, "{status:?}\n{}", world.job_tracker.log());
+        }
+        let history = world.root.path().join("history");
+        for job in &jobs {
+            let done = until("the history", || find(&history, &job.id.to_string())).await;
+            let text = fs::read_to_string(done).unwrap();
+            assert_eq!(text.matches("Meta VERSION").count(), 1, "{text}");
+            assert_eq!(text.matches("JOB_STATUS=\"SUCCESS\"").count(), 1, "{text}");
+        }
+        world.home.nothing_left().await;
+    });
+}
+
 /// The finished history of a job below a directory.
-fn find(history: &Path, job: &str) -> Option<PathBuf> {
+pub(super) fn find(history: &Path, job: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(history).ok()?.flatten();
     let done = entries.map(|entry| entry.path().join("done").join(job));
     done.into_iter().find(|path| path.exists())

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use corona_model::types::PoolName;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
@@ -18,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const MAX_BYTES: usize = 8 << 20;
 /// Answers that are kept.
 const MOST: usize = 64;
+
+/// Pools that are listed as queues.
+const MOST_POOLS: usize = 10_000;
 
 /// An answer, and when it came.
 type Kept = (Instant, Result<Value, NoAnswer>);
@@ -88,11 +92,25 @@ impl Manager {
         answer
     }
 
+    /// The pools, by name, without their groups.
+    pub(in crate::service) async fn pools(&self) -> Result<Vec<PoolName>, NoAnswer> {
+        pools(&self.ask("/api/v1/pools").await?).ok_or(NoAnswer::Unknown)
+    }
+
     /// Why requests of a session wait.
     pub(in crate::service) async fn waits(&self, session: &str) -> Result<Vec<Wait>, NoAnswer> {
         let path = format!("/api/v1/sessions/{}", corona_web::exchange::encode_segment(session));
         waits(&self.ask(&path).await?).ok_or(NoAnswer::Unknown)
     }
+}
+
+/// The pools of the list, which has an entry for each group as well.
+fn pools(list: &Value) -> Option<Vec<PoolName>> {
+    let pools =
+        list.get("pools")?.as_array()?.iter().filter_map(|pool| {
+            Some(PoolName::new(pool["group"].as_str()?, pool["pool"].as_str()?))
+        });
+    Some(pools.take(MOST_POOLS).collect())
 }
 
 /// The reasons in the detail of a session.
@@ -123,6 +141,17 @@ mod tests {
         assert_eq!(found[1].text, "?");
         for other in [json!({}), json!([]), json!({ "waits": 5 })] {
             assert_eq!(waits(&other), None);
+        }
+    }
+
+    #[test]
+    fn pools_are_read_without_their_groups() {
+        let list = json!({ "now_ms": 1, "pools": [
+            { "group": "a" }, { "group": "a", "pool": "x" }, { "group": "b", "pool": "y" }, 7, { "pool": "z" },
+        ]});
+        assert_eq!(pools(&list).unwrap(), [PoolName::new("a", "x"), PoolName::new("b", "y")]);
+        for other in [json!({}), json!([]), json!({ "pools": 5 })] {
+            assert_eq!(pools(&other), None);
         }
     }
 

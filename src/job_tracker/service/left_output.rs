@@ -1,0 +1,78 @@
+//! The temporary output of a job that has ended without its clean-up: its session was ended, or nothing ran
+//! its clean-up in time. Then no slot is left on which a task could remove it.
+
+use corona_config::JobConf;
+use corona_filesystem::{FileSystems, FsError};
+
+/// The committers that keep unfinished output in [`TEMPORARY`], in both forms of the interface.
+const FILE_COMMITTERS: [&str; 2] = [
+    "org.apache.hadoop.mapred.FileOutputCommitter",
+    "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitter",
+];
+/// Where they keep it, below the directory of the output. Spec: mapreduce/06 (b).
+const TEMPORARY: &str = "_temporary";
+
+/// The directory of a job's unfinished output; none if it has no output, or a committer of its own whose
+/// doings only its class knows.
+pub(super) fn temporary_output(conf: &JobConf) -> Option<String> {
+    let committer = conf.get("mapred.output.committer.class");
+    let is_known = committer.is_none_or(|class| FILE_COMMITTERS.contains(&&*class));
+    let output = conf.get("mapred.output.dir").filter(|output| is_known && !output.is_empty())?;
+    Some(format!("{}/{TEMPORARY}", output.trim_end_matches('/')))
+}
+
+/// Removes it.
+pub(super) async fn remove(files: &FileSystems, temporary: &str) -> Result<bool, FsError> {
+    let (system, path) = files.resolve(temporary)?;
+    if system.find(&path).await?.is_none() {
+        return Ok(false);
+    }
+    system.delete(&path, true).await
+}
+
+#[cfg(test)]
+mod tests {
+    use corona_config::Source;
+    use corona_filesystem::FileSystemSettings;
+
+    use super::*;
+
+    fn temporary(properties: &[(&str, &str)]) -> Option<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.xml");
+        let property = |(name, value): &(&str, &str)| {
+            format!("<property><name>{name}</name><value>{value}</value></property>")
+        };
+        let properties: String = properties.iter().map(property).collect();
+        std::fs::write(&path, format!("<configuration>{properties}</configuration>")).unwrap();
+        let site = Source::default().load_job_tracker().unwrap().site;
+        temporary_output(&JobConf::read(&site, &path).unwrap())
+    }
+
+    #[test]
+    fn only_what_file_committers_leave_is_removed() {
+        let (output, committer) = ("mapred.output.dir", "mapred.output.committer.class");
+        assert_eq!(temporary(&[]), None);
+        assert_eq!(temporary(&[(output, "")]), None);
+        assert_eq!(temporary(&[(output, "hdfs://nn/out/")]).unwrap(), "hdfs://nn/out/_temporary");
+        let known = [(output, "/out"), (committer, FILE_COMMITTERS[0])];
+        assert_eq!(temporary(&known).unwrap(), "/out/_temporary");
+        assert_eq!(temporary(&[(output, "/out"), (committer, "com.example.Own")]), None);
+    }
+
+    #[tokio::test]
+    async fn it_is_removed_with_all_that_is_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings =
+            FileSystemSettings { default_fs: "file:///".into(), ..FileSystemSettings::default() };
+        let files = FileSystems::new(settings).unwrap();
+        let (temporary, part) = (dir.path().join("out/_temporary"), dir.path().join("out/part-0"));
+        std::fs::create_dir_all(temporary.join("attempt")).unwrap();
+        std::fs::write(temporary.join("attempt/part-1"), "").unwrap();
+        std::fs::write(&part, "").unwrap();
+        let path = format!("file:{}", temporary.display());
+        assert!(remove(&files, &path).await.unwrap());
+        assert!(!temporary.exists() && part.exists());
+        assert!(!remove(&files, &path).await.unwrap(), "there is none");
+    }
+}
