@@ -131,13 +131,12 @@ impl JobEngine {
     fn waits(&self) -> Counters {
         let since = |time: Millis| time.since(self.submitted).max(0);
         let ended = |task: fn(&Self, TaskKind) -> TaskKey| {
-            let tasks = TaskKind::ALL.into_iter().map(|kind| self.task(task(self, kind)));
-            let mut complete = tasks.filter(|task| task.is_complete());
-            complete.next().map(|task| since(task.finished))
+            let mut tasks = TaskKind::ALL.into_iter().map(|kind| self.task(task(self, kind)));
+            tasks.find(|task| task.is_complete()).map(|task| since(task.finished))
         };
         let maps = self.tasks.map.iter().take(self.sizes.map as usize);
         let waits = maps.filter(|map| map.is_complete()).map(|map| since(map.first_launch));
-        let (count, sum, most) = waits.fold((0, 0_i64, 0), |(count, sum, most), wait| {
+        let (count, sum, most) = waits.fold((0_i64, 0_i64, 0_i64), |(count, sum, most), wait| {
             (count + 1, sum.saturating_add(wait), wait.max(most))
         });
         let counters = [
@@ -145,7 +144,7 @@ impl JobEngine {
             ("submit_time", Some(0)),
             ("setup_time", ended(Self::setup_task)),
             ("cleanup_time", ended(Self::cleanup_task)),
-            ("avg_map_wait_time", Some(sum / i64::from(count.max(1)))),
+            ("avg_map_wait_time", Some(sum / count.max(1))),
             ("max_map_wait_time", Some(most)),
         ];
         let mut waits = Counters::default();
