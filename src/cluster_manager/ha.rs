@@ -532,7 +532,7 @@ async fn fenced(phase: &mut watch::Receiver<Phase>) -> FencedBecause {
     }
 }
 
-/// Tells the role machine what the leader's own journal has.
+/// Reports the committed records of the leader's own journal to the role machine.
 async fn report_commits(instance_role: Arc<InstanceRole>, journal: Arc<Journal>, ack: HaAck) {
     let mut committed = journal.committed();
     loop {

@@ -33,10 +33,10 @@ use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
 
 /// Sessions that wait to be given up. With more, the conversations of the others wait.
 const GIVE_UPS: usize = 64;
-/// Whose look-ups those are for sessions that were registered before this process started.
+/// Look-ups for sessions that were registered before this process started count against this peer.
 const UNKNOWN_PEER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// How patient the notifier is.
+/// Timeouts, retries and bounds of the notifier.
 #[derive(Clone, Debug)]
 pub(super) struct Patience {
     /// For a connection, and for an answer. `cm.server.sotimeout`

@@ -243,7 +243,7 @@ fn newest_image(
             _ => recovered.damaged_images.push(name),
         }
     }
-    // Without any image the records must begin with the first one.
+    // Without an image the first record must have number 1.
     match (recovered.damaged_images.first(), files.segments.first()) {
         (Some(file), first) if first != Some(&1) => Err(OpenError::Damaged {
             file: file.clone(),

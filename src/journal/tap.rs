@@ -1,4 +1,4 @@
-//! Reading along: records as they are committed, for a copy on another machine.
+//! A subscription to records as they are committed, for a copy on another machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ pub struct Tapped {
     pub bytes: Arc<[u8]>,
 }
 
-/// Gets all records from the moment on when it was made.
+/// Receives all records that are committed after it was made.
 #[derive(Debug)]
 pub struct Tap {
     received: mpsc::Receiver<Tapped>,
@@ -29,7 +29,7 @@ pub struct Tap {
 struct Waiting {
     bytes: AtomicUsize,
     is_lost: AtomicBool,
-    /// Wakes the one who waits for the loss.
+    /// Wakes the task that waits for the loss.
     lost: Notify,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn tap(max_bytes: usize) -> (Feed, Tap) {
 }
 
 impl Feed {
-    /// Hands records on. Returns whether the tap is still of use.
+    /// Sends records to the tap. Returns whether it is still connected and complete.
     pub(crate) fn send(&self, tapped: &Tapped) -> bool {
         let size = tapped.bytes.len();
         let waits = self.waiting.bytes.fetch_add(size, Ordering::AcqRel);

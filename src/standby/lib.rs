@@ -9,7 +9,7 @@
 //! A coordination service keeps one [`Succession`]: the number of the last leadership (its *epoch*) and
 //! the instances that have everything that was acknowledged. Only these may lead. The leader adds a
 //! standby that has caught up, from then on waits for it, and waits until a standby is taken out before
-//! it goes on without it. So each instance in the succession has every acknowledged record.
+//! it continues without that standby. So each instance in the succession has every acknowledged record.
 //!
 //! # Why two leaders do no harm
 //!

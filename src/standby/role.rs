@@ -63,7 +63,8 @@ pub struct Settings {
     pub ack_timeout_ms: i64,
 }
 
-/// Who may lead next. The coordination service keeps it, with a version that each change increases.
+/// The instances that may lead next. The coordination service stores it with a version that each change
+/// increases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Succession {
     /// The number of the last leadership.
@@ -75,7 +76,7 @@ pub struct Succession {
 /// What an instance would lead with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copy {
-    /// What it has copied from the last leader, and nothing since.
+    /// A copy from the last leader, with all records up to its end.
     Live,
     /// What a start finds on its disk. After a power cut the last records may be missing, so an
     /// instance with a live copy goes first.
@@ -101,21 +102,21 @@ pub enum Input {
         /// The version of the succession from now on.
         version: i32,
     },
-    /// It has refused the campaign, or nobody knows.
+    /// The service has refused the campaign, or its reply was lost.
     NotWon,
     /// It has confirmed the session in reply to a request that was sent at this time.
     Confirmed {
         /// When the request was sent.
         sent: Millis,
     },
-    /// The session has ended, or somebody else has the leadership.
+    /// The session has ended, or another instance leads.
     SessionLost,
     /// The succession was written and has this version now.
     Written {
         /// The version.
         version: i32,
     },
-    /// Somebody else has changed the succession.
+    /// Another instance has changed the succession.
     NotWritten,
     /// This instance's own journal has the records up to this one.
     Committed {
@@ -136,7 +137,7 @@ pub enum Input {
         /// The number of the record.
         number: u64,
     },
-    /// A standby is not connected any more.
+    /// A standby has disconnected.
     Gone {
         /// Its name.
         standby: Arc<str>,
@@ -242,7 +243,7 @@ struct Standby {
 struct Leader {
     epoch: u64,
     lease_until: Millis,
-    /// The version of the succession, and who is in it, without this instance.
+    /// The version of the succession, and its instances except this one.
     version: i32,
     written: BTreeSet<Arc<str>>,
     /// Who will be in it when the write in flight is done.
@@ -626,7 +627,7 @@ mod tests {
         assert_eq!(step(Input::Committed { number: 7 }), []);
         assert_eq!(step(Input::Written { version: 1 }), []);
         assert_eq!(step(Input::Acknowledged { standby: "b".into(), number: 6 }), [release(6)]);
-        // It is gone, and may still lead until that is written.
+        // It is disconnected, and may still lead until the new succession is written.
         assert_eq!(step(Input::Gone { standby: "b".into() }), [write(1, &["a"])]);
         assert_eq!(step(Input::Committed { number: 8 }), []);
         assert_eq!(step(Input::Written { version: 2 }), [release(8)]);

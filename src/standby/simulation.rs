@@ -368,7 +368,7 @@ impl World {
             }
             Effect::Release { number } => self.release(node, number),
             Effect::Drop { .. } => self.disconnect(),
-            // The process begins anew.
+            // The process restarts.
             Effect::Fence { .. } => self.end(node),
         }
     }

@@ -39,7 +39,7 @@ pub(super) struct Source {
     pub(super) epoch: u64,
     pub(super) journal: Arc<Journal>,
     pub(super) max_lag_bytes: usize,
-    /// How often a standby hears something.
+    /// The interval at which an idle connection carries a frame.
     pub(super) beat: Duration,
     /// How long a standby may take for a piece.
     pub(super) piece_time: Duration,

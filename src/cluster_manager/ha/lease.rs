@@ -1,6 +1,6 @@
 //! The lease of a leader: until when replies and notifications may leave.
 //!
-//! The only clock of fail-over. It goes on while the machine sleeps, so a leader that was suspended
+//! The only clock of fail-over. It runs while the machine is suspended, so a leader that was suspended
 //! does not take its lease for valid.
 
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -90,8 +90,8 @@ pub(crate) async fn make_images(
     }
 }
 
-/// Reports that the disk has stopped to accept records, and that it goes on: for how long it had accepted
-/// none at the last look, and now.
+/// Logs that the disk has stopped accepting records, and that it accepts them again. The arguments are for
+/// how long it had accepted none at the previous check, and now.
 fn log_stall(before: Duration, now: Duration) {
     if before < STALL && now >= STALL {
         tracing::warn!(

@@ -1,5 +1,5 @@
 //! The peers of the instances: nodes and drivers of sessions. Each repeats a call until it is answered, and
-//! knows what it was told. They check what no peer may see.
+//! remembers the replies and notifications. The checks are invariants that every peer must see hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ enum Peer {
     Driver(usize),
 }
 
-/// What a driver knows of a request that it has not withdrawn.
+/// The state of a request that a driver has not withdrawn, as the driver sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wanted {
     /// The call is not answered.
