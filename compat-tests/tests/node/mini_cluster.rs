@@ -601,6 +601,10 @@ fn a_job_whose_files_are_ready_is_submitted_and_followed() {
     drop(cluster.stop());
 }
 
+/// Slots for job trackers on the nodes.
+const WITH_JOB_TRACKERS: &str =
+    r#"cm.cpu.to.resource.partitioning={"1":{"MAP":1,"REDUCE":1,"JOBTRACKER":1}}"#;
+
 /// The number of the process that runs a job on a node.
 fn remote_job_tracker(job: &str, but: Option<u32>) -> Option<u32> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -662,7 +666,7 @@ fn runs(cluster: &MiniCluster) -> (usize, usize) {
 
 #[test]
 fn a_job_on_a_node_survives_its_job_tracker_without_running_finished_maps_again() {
-    let cluster = MiniCluster::start(&[]);
+    let cluster = MiniCluster::start(&[WITH_JOB_TRACKERS]);
     let (child, job) = half_done(&cluster, &["mapred.coronajobtracker.restart.count=2"]);
     let first = until("a job tracker on a node", || remote_job_tracker(&job, None));
     signal("KILL", first);
@@ -678,7 +682,7 @@ fn a_job_on_a_node_survives_its_job_tracker_without_running_finished_maps_again(
 
 #[test]
 fn a_job_on_a_node_survives_the_service_without_running_anything_again() {
-    let cluster = MiniCluster::start(&[]);
+    let cluster = MiniCluster::start(&[WITH_JOB_TRACKERS]);
     let (child, job) = half_done(&cluster, &[]);
     let remote = until("a job tracker on a node", || remote_job_tracker(&job, None));
     cluster.crash("job-tracker");
@@ -693,7 +697,7 @@ fn a_job_on_a_node_survives_the_service_without_running_anything_again() {
 
 #[test]
 fn a_job_whose_job_tracker_is_lost_fails_if_it_may_not_be_replaced() {
-    let cluster = MiniCluster::start(&[]);
+    let cluster = MiniCluster::start(&[WITH_JOB_TRACKERS]);
     let (child, job) = half_done(&cluster, &[]);
     signal("KILL", until("a job tracker on a node", || remote_job_tracker(&job, None)));
     let end = end(child);

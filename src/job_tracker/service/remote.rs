@@ -702,24 +702,32 @@ impl Task {
         let ended = self.parts.driver.end(status).await;
         let job = &self.parts.description.id;
         tracing::info!(%job, session = %self.parts.driver.handle(), %ended, "a job is over");
-        self.publish.send_modify(|progress| {
-            let progress = Arc::make_mut(progress);
-            progress.state = state;
-            progress.cleanup = 1.0;
-            // Spec: mapreduce/09 §H.
-            progress.work = PerKind { map: 1.0, reduce: 1.0 };
-            if state == JobState::Succeeded {
-                progress.finished = progress.total;
-            }
-            progress.finished_at = Some(now());
-        });
+        let mut progress = JobProgress::clone(&self.publish.borrow());
+        progress.state = state;
+        progress.cleanup = 1.0;
+        // Spec: mapreduce/09 §H.
+        progress.work = PerKind { map: 1.0, reduce: 1.0 };
+        if state == JobState::Succeeded {
+            progress.finished = progress.total;
+        }
+        progress.finished_at = Some(now());
+        let progress = Arc::new(progress);
+        let retired = || Retired {
+            description: self.parts.description.clone(),
+            progress: progress.clone(),
+            counters: self.counters.clone(),
+        };
+        let Parts { description, ending, .. } = &self.parts;
+        ending.store.remote_ended(&description.id);
+        // Whoever sees that the job has ended must not be sent to a job tracker that is gone.
         if self.lingers {
             let counters = Arc::new(self.counters.clone());
             self.publish_place.send_modify(|place| place.counters = Some(counters));
+        } else {
+            ending.store.retire(retired());
         }
-        let Parts { description, ending, .. } = &self.parts;
-        ending.store.remote_ended(&description.id);
-        let (finished, retired) = (ending.finished.clone(), self.retired());
+        self.publish.send_replace(progress.clone());
+        let (finished, retired) = (ending.finished.clone(), retired());
         let kept = tokio::task::spawn_blocking(move || finished.keep(&retired)).await;
         if let Ok(Err(error)) = kept {
             tracing::warn!(%job, %error, "a restart will not know this job, which has ended");
@@ -765,10 +773,11 @@ impl Task {
                 }
             }
         }
-        let retired = self.retired();
-        let Ending { store, data_dir, .. } = self.parts.ending;
-        // From now on the reports of the remote job tracker are refused, so it ends.
-        store.retire(retired);
+        if self.lingers {
+            // From now on the reports of the remote job tracker are refused, so it ends.
+            self.parts.ending.store.retire(self.retired());
+        }
+        let data_dir = self.parts.ending.data_dir;
         drop(self.parts.log);
         let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(data_dir)).await;
         if let Ok(Err(error)) = removed {
