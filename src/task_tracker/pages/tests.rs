@@ -250,8 +250,9 @@ fn texts_of_peers_stay_texts() {
         assert_eq!(status, StatusCode::OK, "{path}");
         assert!(!page.contains("<script>") && !page.contains("onerror"), "{page}");
         assert!(page.contains("&lt;script&gt;"), "{page}");
-        // The only address elsewhere is that of the cluster manager's pages.
+        // The only addresses elsewhere are those of the other services' pages.
         let page = page.replace("href=\"http://cm:80/", "");
+        let page = page.replace("href=\"http://pjt:81/", "");
         for unwanted in ["style=", "http://", "https://", "javascript:"] {
             assert!(!page.contains(unwanted), "{unwanted}");
         }

@@ -111,7 +111,12 @@ async fn it_serves_until_it_is_stopped() {
     assert_eq!(node.address.port, i32::from(to.callbacks.port()));
     assert_eq!(node.total.num_cpus, 3);
     let action = format!("127.0.0.1:{}", to.actions.port());
-    let types = [generated::ResourceType::MAP, generated::ResourceType::REDUCE];
+    // Job trackers run here by default.
+    let types = [
+        generated::ResourceType::MAP,
+        generated::ResourceType::REDUCE,
+        generated::ResourceType::JOBTRACKER,
+    ];
     assert_eq!(node.resource_infos.unwrap(), types.map(|kind| (kind, action.clone())).into());
 
     let at = |address: SocketAddr| InetAddress { host: "127.0.0.1".into(), port: address.port() };
