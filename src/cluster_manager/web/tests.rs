@@ -1061,7 +1061,7 @@ async fn what_watches_is_served_however_many_connections_are_open() {
             assert!(answer.starts_with("HTTP/1.1 200 "), "{from:?} {path}: {answer}");
         }
     }
-    assert!(world.pages.connections.open() <= 256, "{}", world.pages.connections.open());
+    assert!(world.pages.admission.open() <= 256, "{}", world.pages.admission.open());
     world.stop.send_replace(true);
     serving.await.unwrap();
 }
