@@ -87,7 +87,7 @@ impl Mark {
     }
 
     /// Returns once all lines before it are durable where a restart finds them; false if they are not kept.
-    pub(super) async fn is_safe(self) -> bool {
+    pub(super) async fn wait_until_safe(self) -> bool {
         self.safe.await.is_ok()
     }
 }
@@ -159,12 +159,12 @@ fn url_encoded(text: &str) -> String {
 }
 
 impl History {
-    /// Begins the history of a job with the lines that are kept and these. A file of the same name is
-    /// replaced.
-    pub(super) fn begin(job: JobId, place: Place, kept: Kept, first: String) -> History {
+    /// Begins the history of a job with the lines that are kept, if any are kept, and these. A file of the
+    /// same name is replaced.
+    pub(super) fn begin(job: JobId, place: Place, kept: Option<Kept>, first: String) -> History {
         let (sender, orders) = mpsc::channel(MAX_RECORDS);
         let waiting = Arc::<AtomicUsize>::default();
-        let bytes = kept.bytes + first.len() as u64;
+        let bytes = kept.as_ref().map_or(0, |kept| kept.bytes) + first.len() as u64;
         let writing = write(job.clone(), place, kept, first, orders, waiting.clone());
         tokio::spawn(writing);
         History { job, sender, waiting, full: false, bytes }
@@ -208,13 +208,19 @@ impl History {
 async fn write(
     job: JobId,
     place: Place,
-    kept: Kept,
+    kept: Option<Kept>,
     first: String,
     mut orders: mpsc::Receiver<Order>,
     waiting: Arc<AtomicUsize>,
 ) {
     let mut lines = Lines::open(&job, kept).await;
-    lines.write(first).await;
+    let not_kept = match lines.file {
+        Some(_) => {
+            lines.write(first).await;
+            String::new()
+        }
+        None => first,
+    };
     let mut files = match Files::begin(&job, place).await {
         Ok(files) => Some(files),
         Err(error) => {
@@ -224,6 +230,9 @@ async fn write(
     };
     if let Some(files) = &mut files {
         lines.copy(files).await;
+        if let Err(error) = files.write(&not_kept).await {
+            tracing::warn!(%job, %error, "the history of a job has not all earlier lines");
+        }
     }
     let mut batch = Vec::with_capacity(BATCH);
     while orders.recv_many(&mut batch, BATCH).await > 0 {
@@ -270,8 +279,9 @@ struct Lines {
 }
 
 impl Lines {
-    async fn open(job: &JobId, kept: Kept) -> Lines {
+    async fn open(job: &JobId, kept: Option<Kept>) -> Lines {
         let mut lines = Lines { job: job.clone(), file: None };
+        let Some(kept) = kept else { return lines };
         lines.file = lines
             .blocking(move || {
                 let options = File::options().read(true).write(true).create(true).truncate(false).clone();
@@ -473,7 +483,7 @@ mod tests {
         let mut history = History::begin(
             job.id.clone(),
             place(dir.path(), copy),
-            kept(dir.path(), 0),
+            Some(kept(dir.path(), 0)),
             String::new(),
         );
         history.record(&HistoryRecord::Version);
@@ -523,14 +533,18 @@ mod tests {
         std::fs::write(dir.path().join("202611210043.0"), "a file").unwrap();
         let job = submission(&[], 1).description;
         let kept = kept(dir.path(), 0);
-        let mut history =
-            History::begin(job.id.clone(), place(dir.path(), None), kept.clone(), String::new());
+        let mut history = History::begin(
+            job.id.clone(),
+            place(dir.path(), None),
+            Some(kept.clone()),
+            String::new(),
+        );
         history.record(&record());
         // A restart may have more luck.
         let mark = history.mark().unwrap();
         let lines = record().lines(&job.id);
         assert_eq!(mark.bytes(), lines.len() as u64);
-        assert!(mark.is_safe().await);
+        assert!(mark.wait_until_safe().await);
         assert_eq!(std::fs::read_to_string(kept.path).unwrap(), lines);
         history.close().await;
     }
@@ -543,7 +557,7 @@ mod tests {
         let mut history = History::begin(
             job.id.clone(),
             place(dir.path(), None),
-            kept(dir.path(), "before the image; ".len() as u64),
+            Some(kept(dir.path(), "before the image; ".len() as u64)),
             "once more; ".into(),
         );
         history.record(&record());
@@ -560,9 +574,9 @@ mod tests {
         let job = submission(&[], 1).description;
         let kept = Kept { path: dir.path().join("missing/kept"), bytes: 0 };
         let mut history =
-            History::begin(job.id.clone(), place(dir.path(), None), kept, String::new());
+            History::begin(job.id.clone(), place(dir.path(), None), Some(kept), String::new());
         history.record(&record());
-        assert!(!history.mark().unwrap().is_safe().await);
+        assert!(!history.mark().unwrap().wait_until_safe().await);
         history.close().await;
         let done = dir.path().join("202611210043.0/done").join(job.id.as_str());
         assert_eq!(std::fs::read_to_string(done).unwrap(), record().lines(&job.id));

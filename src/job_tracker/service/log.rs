@@ -341,7 +341,7 @@ impl NewImage {
     /// Stores the image, once the history before it is safe.
     pub(super) async fn store(self) {
         let NewImage { log, number, bytes, mark, _permit } = self;
-        if !mark.is_safe().await {
+        if !mark.wait_until_safe().await {
             return log.no_image(&"its history is not kept");
         }
         let journal = log.journal.clone();

@@ -322,7 +322,7 @@ impl Shared {
             user_copy: UserCopy::of(job, location.as_deref(), host, self.started_ms),
         };
         let kept = Kept { path: self.data_dir(job.id.as_str()).join(HISTORY), bytes };
-        History::begin(job.id.clone(), place, kept, written)
+        History::begin(job.id.clone(), place, Some(kept), written)
     }
 
     /// Starts the task of a job.

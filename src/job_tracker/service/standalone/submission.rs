@@ -116,7 +116,7 @@ impl Running {
             }),
             user_copy: None,
         };
-        let history = History::begin(description.id.clone(), place, String::new());
+        let history = History::begin(description.id.clone(), place, None, String::new());
         let inbox = Job::queue(self.settings.max_queued_inputs);
         let sender = Arc::new(ToJob { job: inbox.0.downgrade(), meter: self.meter.clone() });
         let report = self.settings.proxy_job_tracker_reports.as_ref().map(|proxy| Report {
