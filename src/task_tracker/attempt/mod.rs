@@ -317,7 +317,7 @@ impl Attempt {
 }
 
 /// The end of the longest beginning of a text that has at most so many bytes.
-fn boundary(text: &str, max_bytes: usize) -> usize {
+pub(crate) fn boundary(text: &str, max_bytes: usize) -> usize {
     (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0)
 }
 

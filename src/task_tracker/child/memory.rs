@@ -53,7 +53,8 @@ pub fn tasks_to_kill(tasks: &[TaskMemory], limits: MemoryLimits) -> Vec<MemoryKi
     for task in by_size {
         let is_short = used > allowed_bytes || available < limits.reserved_bytes;
         let is_failure = task.resident_bytes > task.limit_bytes;
-        if !is_short && !(limits.is_strict && is_failure) {
+        let must_go = is_short || (limits.is_strict && is_failure);
+        if !must_go {
             continue;
         }
         used = used.saturating_sub(task.resident_bytes);

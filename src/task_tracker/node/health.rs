@@ -12,6 +12,7 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::attempt::boundary;
 use crate::programs::{RunError, run_for};
 use corona_config::HealthSettings;
 use corona_hadoop::writables::NodeHealth;
@@ -87,7 +88,7 @@ fn has_errors(output: &str) -> bool {
 
 /// The first part of a report, which ends between two characters.
 fn beginning(report: &str) -> &str {
-    report.get(..report.floor_char_boundary(MAX_REPORT_BYTES)).unwrap_or_default()
+    report.get(..boundary(report, MAX_REPORT_BYTES)).unwrap_or_default()
 }
 
 fn is_executable(path: &Path) -> bool {
