@@ -536,6 +536,8 @@ fn nothing_is_left_of_a_node_that_stops() {
         assert!(remote.node.ended().await.success());
         assert!(!runs(pid), "it ends with its node");
         until("one session", || (remote.sessions().len() == 1).then_some(())).await;
+        // The files of its jobs are deleted at its next start.
+        remote.node = remote.home.start().await;
         remote.nothing_left().await;
         remote.listens = None;
     });
