@@ -67,7 +67,7 @@ pub(super) struct RemoteJob {
     progress: watch::Receiver<Arc<JobProgress>>,
     place: watch::Receiver<Place>,
     heard: Heard,
-    options: ClientOptions,
+    options: Arc<ClientOptions>,
 }
 
 /// Where the remote job tracker is.
@@ -170,7 +170,7 @@ impl RemoteJob {
             progress,
             place,
             heard: heard.clone(),
-            options: options.clone(),
+            options: Arc::new(options.clone()),
         };
         let id = parts.description.id.clone();
         let task = Task {
@@ -232,7 +232,7 @@ impl RemoteJob {
         let id = &self.description.id;
         let absent =
             || Fault::io(format!("the remote job tracker of {id} is being started; try again"));
-        Ok(client(&remote.ok_or_else(absent)?, self.options.clone()))
+        Ok(client(&remote.ok_or_else(absent)?, ClientOptions::clone(&self.options)))
     }
 
     /// The counters of a job that has ended.
