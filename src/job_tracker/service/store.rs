@@ -96,7 +96,6 @@ pub(super) enum NoPlace {
 
 /// Whether a job begins now.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one lives as long as a call")]
 pub(super) enum Place {
     /// It may be submitted, and holds a place until [`Store::begin`] or [`Store::give_up`].
     Free,
