@@ -197,7 +197,7 @@ async fn a_blocked_disk_blocks_one_caller() {
     let storage = Observed::default();
     let journal = Arc::new(storage.open(Sync::Write, 1 << 20));
     storage.block(true);
-    let (ended, end) = mpsc::channel();
+    let (ended, end) = mpsc::sync_channel(1);
     let blocked = journal.clone();
     thread::spawn(move || {
         blocked.append_unwritten(b"blocked").unwrap();
