@@ -705,6 +705,29 @@ mod tests {
         }
     }
 
+    /// The same two Java maps and a native one feed one reduce.
+    #[test]
+    fn outputs_of_java_and_native_maps_are_merged_in_one_reduce() {
+        let recorded = include_bytes!("golden/two-maps.response").to_vec();
+        let java = [0, 1].map(|map| format!("attempt_202611210043.1_0001_m_00000{map}_0"));
+        let native = "attempt_202611210043.1_0001_m_000002_0";
+        let response = [OK, &output(native, &["\0\0", "a"], None, |_| ())].concat();
+        for memory in [1 << 20, 0] {
+            let (of_java, java_serves) = node(vec![recorded.clone()]);
+            let (of_native, native_serves) = node(vec![response.clone()]);
+            let mut events: Vec<_> = java.iter().map(|map| event(map, &of_java)).collect();
+            events.push(event(native, &of_native));
+            let fetched = fetch(&events, settings(memory, None));
+            let keys: Vec<Vec<u8>> =
+                records(fetched, None).into_iter().map(|(key, _)| key).collect();
+            // By the bytes behind the first one: \0\0, twice \0\0\0, a.
+            let expected = [&b"\x02\0\0"[..], &[0; 4], &[0; 4], b"\x01a"];
+            assert_eq!(keys, expected);
+            java_serves.join().unwrap();
+            native_serves.join().unwrap();
+        }
+    }
+
     #[test]
     fn outputs_go_to_memory_or_to_disk_compressed_or_not() {
         for codec in [None, Some(Codec::Deflate), Some(Codec::Gzip)] {

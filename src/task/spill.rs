@@ -429,6 +429,28 @@ mod tests {
         }
     }
 
+    /// The bytes that the format prescribes for two records, as Java reduces read them; the checksums are those
+    /// of another program.
+    #[test]
+    fn the_files_of_an_output_have_the_bytes_of_the_format() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(&[dir.path().to_owned()], "job_1", "attempt_1");
+        let counters = TaskCounters::default();
+        let partitioner = Partitioner::new(Partitioning::Hash, 1);
+        let settings = SpillSettings { reduces: 1, ..settings(1 << 16, None) };
+        let mut map = MapOutput::new(settings, partitioner, None, &scratch, &counters);
+        map.collect(b"b", b"").unwrap();
+        map.collect(b"a", b"1").unwrap();
+        assert_eq!(map.finish().unwrap(), 17);
+        let output = fs::read(scratch.place("file.out").unwrap()).unwrap();
+        let expected = b"\x02\x02\x01a\x011\x02\x01\x01b\x00\xff\xff\x6c\x0e\x5c\x33";
+        assert_eq!(output, expected);
+        let index = fs::read(scratch.place("file.out.index").unwrap()).unwrap();
+        let numbers: Vec<u64> =
+            index.chunks(8).map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap())).collect();
+        assert_eq!(numbers, [0, 13, 17, 0x383e_0d85]);
+    }
+
     #[test]
     fn a_combiner_sums_in_each_spill_and_in_the_merge() {
         let words = ["a", "b", "c"];
