@@ -198,7 +198,7 @@ impl World {
     }
 
     fn run(&mut self) -> Result<Summary, String> {
-        self.to_parent(ParentInput::Submitted)?;
+        self.send_to_parent(ParentInput::Submitted)?;
         self.after(REPORT_MS, Happening::Heartbeat);
         self.after(500, Happening::Trouble);
         for steps in 0.. {
@@ -265,12 +265,12 @@ impl World {
         let first = [next, parent, engine.map(|(at, _)| at)].into_iter().flatten().min();
         self.now = self.now.max(first.ok_or("nothing happens any more")?);
         if parent.is_some_and(|due| due <= self.now) {
-            return self.to_parent(ParentInput::Tick).map(drop);
+            return self.send_to_parent(ParentInput::Tick).map(drop);
         }
         if let Some((at, number)) = engine
             && at <= self.now
         {
-            return self.to_engine(number, JobInput::Tick);
+            return self.send_to_engine(number, JobInput::Tick);
         }
         match self.agenda.pop_first() {
             Some((_, happening)) => self.happens(happening),
@@ -311,7 +311,7 @@ impl World {
 
     // The parent.
 
-    fn to_parent(&mut self, input: ParentInput) -> Result<Option<ParentReply>, String> {
+    fn send_to_parent(&mut self, input: ParentInput) -> Result<Option<ParentReply>, String> {
         self.journal.push((self.now, input.clone()));
         let outcome = self.parent.apply(self.now, input);
         for effect in outcome.effects {
@@ -339,7 +339,7 @@ impl World {
                 }
                 ParentEffect::Watch(remote) => self.soon(Happening::Submit(remote)),
                 ParentEffect::Kill(remote) => {
-                    self.to_engine(remote.attempt, JobInput::KillJob)?;
+                    self.send_to_engine(remote.attempt, JobInput::KillJob)?;
                 }
                 ParentEffect::EndRemoteSession(session) => {
                     let number = session.parse::<u32>().map_err(|_| "a session that is none")?;
@@ -374,7 +374,7 @@ impl World {
             )
         };
         self.agenda.retain(|_, happening| !is_lost(happening));
-        self.to_parent(ParentInput::Resumed).map(drop)
+        self.send_to_parent(ParentInput::Resumed).map(drop)
     }
 
     fn parent_grant(&mut self, id: RequestId, excluded: &[Arc<str>]) -> Result<(), String> {
@@ -383,7 +383,7 @@ impl World {
         }
         let Some(host) = self.host(["a", "b"], excluded) else { return Ok(()) };
         let slot = slot_on(id, &host);
-        self.to_parent(ParentInput::Granted { slots: vec![slot] }).map(drop)
+        self.send_to_parent(ParentInput::Granted { slots: vec![slot] }).map(drop)
     }
 
     /// One of these hosts that is not excluded.
@@ -427,7 +427,7 @@ impl World {
         if is_known {
             return Ok(());
         }
-        if self.to_parent(ParentInput::Reported(remote))?.is_some() {
+        if self.send_to_parent(ParentInput::Reported(remote))?.is_some() {
             self.sessions.insert(attempt);
         } else if self.parent.attempt() == attempt && self.end.is_none() {
             return Err("the current remote is refused".into());
@@ -467,7 +467,7 @@ impl World {
         if let Some(remote) = self.remotes.get_mut(&attempt) {
             remote.has_job = true;
         }
-        self.to_engine(attempt, input)?;
+        self.send_to_engine(attempt, input)?;
         let remote = &self.remotes[&attempt];
         let saved = &remote.engine.totals().saved;
         self.counts.saved += u64::from(saved.map) + u64::from(saved.reduce);
@@ -486,11 +486,11 @@ impl World {
             return Ok(());
         }
         if !self.is_alive(attempt) {
-            return self.to_parent(ParentInput::Unreachable { attempt }).map(drop);
+            return self.send_to_parent(ParentInput::Unreachable { attempt }).map(drop);
         }
         self.after(REPORT_MS, Happening::Look(attempt));
         match self.remotes[&attempt].end {
-            Some(state) => self.to_parent(ParentInput::Ended { attempt, state }).map(drop),
+            Some(state) => self.send_to_parent(ParentInput::Ended { attempt, state }).map(drop),
             None => Ok(()),
         }
     }
@@ -507,7 +507,7 @@ impl World {
         }
     }
 
-    fn to_engine(&mut self, attempt: u32, input: JobInput) -> Result<(), String> {
+    fn send_to_engine(&mut self, attempt: u32, input: JobInput) -> Result<(), String> {
         let Some(remote) = self.remotes.get_mut(&attempt) else { return Ok(()) };
         if !remote.is_alive || !remote.has_job || remote.end.is_some() {
             return Ok(());
@@ -588,7 +588,7 @@ impl World {
                 bytes,
             });
         }
-        if self.to_parent(ParentInput::Pushed { attempt, updates })?.is_none() {
+        if self.send_to_parent(ParentInput::Pushed { attempt, updates })?.is_none() {
             self.die(attempt);
             self.sessions.remove(&attempt);
             return Ok(());
@@ -606,7 +606,7 @@ impl World {
     fn allow(&mut self, attempt: u32, key: AttemptKey) -> Result<(), String> {
         if self.parent.may_restart() {
             let tasks = vec![key];
-            if self.to_parent(ParentInput::Committing { attempt, tasks })?.is_none() {
+            if self.send_to_parent(ParentInput::Committing { attempt, tasks })?.is_none() {
                 self.die(attempt);
                 self.sessions.remove(&attempt);
                 return Ok(());
@@ -630,7 +630,7 @@ impl World {
         {
             self.leave(attempt, saved::tracker(&node, &host, 50_060), self.now.0);
         }
-        self.to_engine(attempt, JobInput::Granted { slots: vec![slot] })
+        self.send_to_engine(attempt, JobInput::Granted { slots: vec![slot] })
     }
 
     // Nodes.
@@ -703,7 +703,7 @@ impl World {
             let host: Arc<str> = host_of(&node).into();
             let input =
                 JobInput::Heartbeat { node: node.clone(), host, http_port: 50_060, reports };
-            self.to_engine(current, input)?;
+            self.send_to_engine(current, input)?;
             if self.is_alive(current) && self.remotes[&current].has_job {
                 // Ends are reported once.
                 self.attempts.retain(|_, attempt| attempt.node != node || !attempt.has_ended());
@@ -726,7 +726,7 @@ impl World {
         }
         if self.user_kills && !self.is_killed && self.random.percent(2) {
             self.is_killed = true;
-            self.to_parent(ParentInput::KillJob)?;
+            self.send_to_parent(ParentInput::KillJob)?;
         }
         if self.end.is_none() && self.random.percent(self.parent_restarts) {
             self.restart_parent()?;
