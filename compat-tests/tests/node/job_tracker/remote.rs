@@ -429,7 +429,7 @@ fn another_job_tracker_goes_on_with_the_finished_work() {
                 Update::StatusUpdate(update) if update.status.attempt == first => Some(update),
                 _ => None,
             });
-            of_first.last().filter(|it| it.status.state == TaskState::Succeeded).map(|_| ())
+            of_first.next_back().filter(|it| it.status.state == TaskState::Succeeded).map(|_| ())
         };
         until("the first map's end at the parent", saved).await;
         let second = remote.job.map(1);

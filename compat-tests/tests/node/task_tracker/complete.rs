@@ -51,7 +51,7 @@ async fn printed(
 }
 
 /// Waits until a process waits for a further task.
-async fn idle(world: &World, job_tracker: &JobTracker) {
+async fn until_idle(world: &World, job_tracker: &JobTracker) {
     let http = world.http(job_tracker).await;
     let deadline = Instant::now() + Duration::from_secs(60);
     while !get(http, "/metrics").await.contains("\ncorona_task_tracker_idle_processes 1\n") {
@@ -72,7 +72,7 @@ fn tasks_of_a_job_share_a_process_of_java() {
         let mut pids = BTreeSet::new();
         for number in 0..3 {
             let map = run_map(&job_tracker, &job, number).await;
-            idle(&world, &job_tracker).await;
+            until_idle(&world, &job_tracker).await;
             let (text, pid) = printed(&world, &job_tracker, &map).await;
             assert_eq!(text.matches("in process").count(), 1, "only its own part: {text}");
             pids.insert(pid);
@@ -108,7 +108,7 @@ fn a_process_of_java_ends_after_as_many_tasks_as_its_job_wants_or_when_none_come
         for number in 0..3 {
             let map = run_map(&job_tracker, &job, number).await;
             if number == 0 {
-                idle(&world, &job_tracker).await;
+                until_idle(&world, &job_tracker).await;
             }
             pids.push(printed(&world, &job_tracker, &map).await.1);
         }
@@ -367,7 +367,6 @@ async fn archived(http: SocketAddr) {
 /// after the other on the same machine: `CORONA_TEST_HADOOP_CLASSPATH` may name an install.
 #[test]
 #[ignore = "a measurement, see docs/performance.md"]
-#[expect(clippy::print_stdout, reason = "the result is for a person")]
 fn measured_starts_of_java_with_and_without_an_archive() {
     const MAPS: i32 = 21;
 
