@@ -425,7 +425,7 @@ fn another_job_tracker_goes_on_with_the_finished_work() {
         let parent = remote.parent.clone();
         let saved = || {
             let told = parent.told();
-            let of_first = told.updates.iter().filter_map(|update| match &update.update {
+            let mut of_first = told.updates.iter().filter_map(|update| match &update.update {
                 Update::StatusUpdate(update) if update.status.attempt == first => Some(update),
                 _ => None,
             });
