@@ -130,6 +130,8 @@ struct State {
     /// Since when records wait that are not committed, or when some were committed last.
     waiting_since: Option<Instant>,
     failed: Option<Failed>,
+    /// Nothing is written any more: others may have the files.
+    closed: bool,
     /// Bytes of the records behind the image that was there at first.
     bytes: u64,
     /// The last record of [`Journal::read`] or [`Journal::begin_image`], and `bytes` at that time.
@@ -367,6 +369,7 @@ impl Journal {
         {
             state = self.shared.wait(state);
         }
+        state.closed = true;
         drop(state);
         self.shared.storage.release();
     }
@@ -434,11 +437,12 @@ impl Shared {
         Ok(number)
     }
 
-    /// Makes this thread responsible for what waits. `None` if nothing does, the journal has failed, or
-    /// another thread is responsible: that one looks for more before it leaves.
+    /// Makes this thread responsible for what waits. `None` if nothing does, the journal has failed or is
+    /// closed, or another thread is responsible: that one looks for more before it leaves.
     fn begin_write(&self) -> Option<MutexGuard<'_, State>> {
         let mut state = self.lock();
-        if state.buffer.is_empty() || state.failed.is_some() || state.writing {
+        let is_over = state.failed.is_some() || state.closed;
+        if state.buffer.is_empty() || is_over || state.writing {
             return None;
         }
         state.writing = true;

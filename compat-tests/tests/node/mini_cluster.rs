@@ -499,7 +499,7 @@ fn a_cluster_that_was_stopped_goes_on() {
 #[test]
 fn daemons_end_with_the_cluster_that_was_killed() {
     let mut cluster = MiniCluster::start(&[]);
-    let names = ["cluster-manager", "job-tracker", "node-1", "node-2"];
+    let names = ["cluster-manager", "job-tracker", "proxy-job-tracker", "node-1", "node-2"];
     let pids = names.map(|name| cluster.pid(name));
     cluster.child.kill().unwrap();
     cluster.child.wait().unwrap();
@@ -561,7 +561,8 @@ fn a_job_whose_files_are_ready_is_submitted_and_followed() {
 
     // Without waiting, and its jar goes with it.
     let jar = cluster.path("job.jar").display().to_string();
-    cluster.write("job.jar", "PK");
+    // An archive without entries.
+    cluster.write("job.jar", [b"PK\x05\x06".as_slice(), &[0; 18]].concat());
     word_count(&cluster, "later", &[("mapred.jar", &jar)]);
     let output = submit(&["later.xml", "--no-wait", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -674,7 +675,7 @@ fn a_job_on_a_node_survives_its_job_tracker_without_running_finished_maps_again(
     cluster.write("go", "");
     let end = end(child);
     assert_eq!(end["state"], "SUCCEEDED", "{end}");
-    assert_eq!(cluster.lines("out"), ["done a", "done b", "wait c", "wait d"]);
+    assert_eq!(cluster.lines("out"), ["done a\t", "done b\t", "wait c\t", "wait d\t"]);
     assert_eq!(runs(&cluster), (2, 4));
     until("the end of the last one", || remote_job_tracker(&job, None).is_none().then_some(()));
     drop(cluster.stop());
@@ -689,7 +690,7 @@ fn a_job_on_a_node_survives_the_service_without_running_anything_again() {
     cluster.write("go", "");
     let end = end(child);
     assert_eq!(end["state"], "SUCCEEDED", "{end}");
-    assert_eq!(cluster.lines("out"), ["done a", "done b", "wait c", "wait d"]);
+    assert_eq!(cluster.lines("out"), ["done a\t", "done b\t", "wait c\t", "wait d\t"]);
     assert_eq!(runs(&cluster), (2, 2));
     assert_eq!(remote_job_tracker(&job, Some(remote)), None, "no other one was started");
     drop(cluster.stop());

@@ -108,7 +108,9 @@ impl JobEngine {
         if matches!(self.stage, JobStage::CleaningUp(_)) {
             for kind in TaskKind::ALL {
                 let key = self.cleanup_task(kind);
-                self.task_mut(key).stage = Stage::Open;
+                if !self.task(key).is_complete() {
+                    self.task_mut(key).stage = Stage::Open;
+                }
             }
         }
     }
