@@ -10,7 +10,9 @@ use sd_notify::NotifyState;
 use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
-use super::daemon::{announce, run_service_with, serve_until, tell_systemd, threads, usable};
+use super::daemon::{
+    announce, end_with_parent, run_service_with, serve_until, tell_systemd, threads, usable,
+};
 use super::logging::LogArguments;
 use super::signals::StopSignal;
 
@@ -54,6 +56,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let source = arguments.source.found()?;
+    end_with_parent()?;
     run_service_with(threads(), BLOCKING, |stop| serve(source, stop))
 }
 

@@ -582,7 +582,7 @@ fn a_job_whose_files_are_ready_is_submitted_and_followed() {
         command.args(["sessions", "list", "--conf-dir", "cluster/conf", "--output", "json"]);
         let listed = command.current_dir(cluster.root.path()).output().unwrap();
         let sessions: serde_json::Value = serde_json::from_slice(&listed.stdout).ok()?;
-        sessions.as_array().is_some_and(Vec::is_empty).then_some(())
+        sessions["sessions"].as_array().is_some_and(Vec::is_empty).then_some(())
     });
 
     // A job that fails, splits that are none, and splits that cannot be made.
