@@ -606,11 +606,17 @@ fn a_job_whose_files_are_ready_is_submitted_and_followed() {
 const WITH_JOB_TRACKERS: &str =
     r#"cm.cpu.to.resource.partitioning={"1":{"MAP":1,"REDUCE":1,"JOBTRACKER":1}}"#;
 
-/// The number of the process that runs a job on a node.
-fn remote_job_tracker(job: &str, but: Option<u32>) -> Option<u32> {
+/// The number of the process that runs a job on a node of this cluster: jobs of other clusters may have
+/// the same id.
+fn remote_job_tracker(cluster: &MiniCluster, job: &str, but: Option<u32>) -> Option<u32> {
+    let root = fs::canonicalize(cluster.root.path()).unwrap();
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.find(|pid| {
+        let directory = fs::read_link(format!("/proc/{pid}/cwd"));
+        if !directory.is_ok_and(|directory| directory.starts_with(&root)) {
+            return false;
+        }
         let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let mut words = command.split('\0');
         words.any(|word| word == "--remote") && words.any(|word| word == job) && Some(*pid) != but
@@ -669,15 +675,17 @@ fn runs(cluster: &MiniCluster) -> (usize, usize) {
 fn a_job_on_a_node_survives_its_job_tracker_without_running_finished_maps_again() {
     let cluster = MiniCluster::start(&[WITH_JOB_TRACKERS]);
     let (child, job) = half_done(&cluster, &["mapred.coronajobtracker.restart.count=2"]);
-    let first = until("a job tracker on a node", || remote_job_tracker(&job, None));
+    let first = until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None));
     signal("KILL", first);
-    until("the next one", || remote_job_tracker(&job, Some(first)));
+    until("the next one", || remote_job_tracker(&cluster, &job, Some(first)));
     cluster.write("go", "");
     let end = end(child);
     assert_eq!(end["state"], "SUCCEEDED", "{end}");
     assert_eq!(cluster.lines("out"), ["done a\t", "done b\t", "wait c\t", "wait d\t"]);
     assert_eq!(runs(&cluster), (2, 4));
-    until("the end of the last one", || remote_job_tracker(&job, None).is_none().then_some(()));
+    until("the end of the last one", || {
+        remote_job_tracker(&cluster, &job, None).is_none().then_some(())
+    });
     drop(cluster.stop());
 }
 
@@ -685,14 +693,14 @@ fn a_job_on_a_node_survives_its_job_tracker_without_running_finished_maps_again(
 fn a_job_on_a_node_survives_the_service_without_running_anything_again() {
     let cluster = MiniCluster::start(&[WITH_JOB_TRACKERS]);
     let (child, job) = half_done(&cluster, &[]);
-    let remote = until("a job tracker on a node", || remote_job_tracker(&job, None));
+    let remote = until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None));
     cluster.crash("job-tracker");
     cluster.write("go", "");
     let end = end(child);
     assert_eq!(end["state"], "SUCCEEDED", "{end}");
     assert_eq!(cluster.lines("out"), ["done a\t", "done b\t", "wait c\t", "wait d\t"]);
     assert_eq!(runs(&cluster), (2, 2));
-    assert_eq!(remote_job_tracker(&job, Some(remote)), None, "no other one was started");
+    assert_eq!(remote_job_tracker(&cluster, &job, Some(remote)), None, "no other one was started");
     drop(cluster.stop());
 }
 
@@ -700,7 +708,7 @@ fn a_job_on_a_node_survives_the_service_without_running_anything_again() {
 fn a_job_whose_job_tracker_is_lost_fails_if_it_may_not_be_replaced() {
     let cluster = MiniCluster::start(&[WITH_JOB_TRACKERS]);
     let (child, job) = half_done(&cluster, &[]);
-    signal("KILL", until("a job tracker on a node", || remote_job_tracker(&job, None)));
+    signal("KILL", until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None)));
     let end = end(child);
     assert_eq!(end["state"], "FAILED", "{end}");
     assert!(!cluster.path("out/_SUCCESS").exists());
