@@ -241,9 +241,7 @@ async fn threads_that_write_together_lose_and_swap_nothing() {
     }
     // Nobody appends any more: what is left is written without another call.
     committed(&journal, 2_000).await;
-    let writers = storage.take_writers();
-    assert!(writers.iter().any(|name| name == JOURNAL_THREAD), "{writers:?}");
-    assert!(writers.iter().any(|name| name.is_empty()), "{writers:?}");
+    // Which thread wrote a record depends on their turns; other tests decide that.
     assert_eq!(records(&storage.memory), (1..=2_000).collect::<Vec<_>>());
 }
 
