@@ -369,8 +369,8 @@ fn a_remote_job_tracker_that_is_lost_ends_the_job_if_no_restart_is_allowed() {
         remote.until_submitted().await;
         remote.dies().await;
         assert_eq!(world.ended(&mut client, &job).await.run_state, FAILED);
-        let log = world.job_tracker.log();
-        assert!(log.contains("1 remote job trackers were lost, and 0 may be replaced"), "{log}");
+        let reason = "1 remote job trackers were lost, and 0 may be replaced";
+        until("the reason", || world.job_tracker.log().contains(reason).then_some(())).await;
         assert_eq!(fs::read_to_string(&started).unwrap().lines().count(), 1);
     });
 }
