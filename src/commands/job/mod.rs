@@ -6,6 +6,7 @@
 //! configuration is ready.
 
 mod conf;
+mod deliver;
 mod follow;
 mod inputs;
 mod submit;
@@ -13,7 +14,7 @@ mod submit;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use corona::config::JobConf;
 use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath, LocalFiles, put};
@@ -28,7 +29,8 @@ use super::jobs::{Caller, Which};
 use super::terminal::console::{Console, printable};
 use super::terminal::table::{Column, Table};
 use conf::{ShippedFile, Variable};
-use follow::{Follower, again};
+use deliver::{MAX_SPLIT_BYTES, deliver};
+use follow::Follower;
 use inputs::{InputSplit, Inputs};
 
 const EXAMPLES: &str = "\
@@ -332,36 +334,12 @@ impl Run {
         inputs: &Inputs,
         conf: &mut JobConf,
     ) -> anyhow::Result<JobId> {
-        let client = &mut caller.client;
-        let id = again(async || client.get_new_job_id().await).await;
-        let id = caller.checked(id)?.ok_or_else(|| anyhow!("{} gives no id", caller.who))?;
-        let client = &mut caller.client;
-        let system = again(async || client.get_system_dir().await).await;
-        let system = caller.checked(system)?;
-        let system = system.ok_or_else(|| anyhow!("{} has no system directory", caller.who))?;
-        let (files, system) = systems.resolve(&system)?;
-        let directory = system.join(&id.to_string());
-        let written = async {
-            files.mkdirs(&directory, None).await?;
-            files.set_permission(&directory, 0o700).await?;
-            let local = LocalFiles::new(&self.which.file_systems()?);
-            self.ship(&*files, &directory, &local, conf).await?;
-            write(&*files, &directory.join("job.split"), &split_file(&inputs.splits)?).await?;
-            let xml = conf.to_xml().context("the configuration of the job")?;
-            write(&*files, &directory.join("job.xml"), xml.as_bytes()).await
-        };
-        let submitted = async {
-            written.await?;
-            let client = &mut caller.client;
-            let submitted = again(async || client.submit_job(id.clone()).await).await;
-            caller.checked(submitted).map(drop)
-        };
-        if let Err(error) = submitted.await {
-            // What cannot be deleted is removed by an operator; the error matters more.
-            let _ = files.delete(&directory, true).await;
-            return Err(error);
-        }
-        Ok(id)
+        let splits = split_file(&inputs.splits)?;
+        let local = LocalFiles::new(&self.which.file_systems()?);
+        deliver(caller, systems, &splits, conf, async |files, directory, conf| {
+            self.ship(files, directory, &local, conf).await
+        })
+        .await
     }
 
     /// Copies the files of `--file`, and lists them in the configuration.
@@ -387,15 +365,8 @@ impl Run {
     }
 }
 
-async fn write(files: &dyn FileSystem, path: &FsPath, bytes: &[u8]) -> anyhow::Result<()> {
-    let mut writer = files.create(path, CreateOptions::default()).await?;
-    writer.write(bytes).await?;
-    Ok(writer.close().await?)
-}
-
 /// The bytes of the split file. Spec: mapreduce/02 §2.11.
 fn split_file(splits: &[InputSplit]) -> anyhow::Result<Vec<u8>> {
-    const MOST_BYTES: usize = 256 << 20;
     const MOST_SPLIT_BYTES: usize = 1 << 20;
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let raw = |split: &InputSplit| -> anyhow::Result<RawSplit> {
@@ -406,7 +377,7 @@ fn split_file(splits: &[InputSplit]) -> anyhow::Result<Vec<u8>> {
         Ok(RawSplit { class, length, data, hosts: split.hosts.clone() })
     };
     let splits: Vec<RawSplit> = splits.iter().map(raw).collect::<anyhow::Result<_>>()?;
-    let mut writer = Writer::new(MOST_BYTES);
+    let mut writer = Writer::new(MAX_SPLIT_BYTES);
     SplitFile { splits }.encode(&mut writer);
     Ok(writer.finish()?)
 }

@@ -21,9 +21,10 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use super::deliver::{MAX_SPLIT_BYTES, SPLITS, deliver};
 use super::follow::{Follower, again};
 use super::inputs::Inputs;
-use super::{conf, split_file, write};
+use super::{conf, split_file};
 use crate::commands::EXIT_FAILED;
 use crate::commands::jobs::{Caller, Which};
 use crate::commands::terminal::console::{Console, printable};
@@ -36,13 +37,9 @@ format is TextInputFormat or KeyValueTextInputFormat.
 -D overrides what JOB_XML says; the files of --conf-dir do not.
 Ctrl-C kills the job; again, it stops this program at once.";
 
-/// The file of splits beside a configuration.
-const SPLITS: &str = "job.split";
 /// How long the end of a job tracker in this process may take.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 const END_PAUSE: Duration = Duration::from_millis(50);
-/// The largest split file, in bytes.
-const MAX_SPLIT_BYTES: u64 = 256 << 20;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct Submit {
@@ -185,49 +182,22 @@ impl Submit {
         &self,
         caller: &mut Caller,
         systems: &FileSystems,
-        mut ready: Ready,
+        ready: Ready,
     ) -> anyhow::Result<JobId> {
-        let client = &mut caller.client;
-        let id = again(async || client.get_new_job_id().await).await;
-        let id = caller.checked(id)?.ok_or_else(|| anyhow!("{} gives no id", caller.who))?;
-        let client = &mut caller.client;
-        let system = again(async || client.get_system_dir().await).await;
-        let system = caller.checked(system)?;
-        let system = system.ok_or_else(|| anyhow!("{} has no system directory", caller.who))?;
-        let (files, system) = systems.resolve(&system)?;
-        let directory = system.join(&id.to_string());
-        let written = async {
-            files.mkdirs(&directory, None).await?;
-            files.set_permission(&directory, 0o700).await?;
-            if let Some(jar) = &ready.jar {
+        let Ready { mut conf, splits, jar, .. } = ready;
+        let local = LocalFiles::new(&self.which.file_systems()?);
+        deliver(caller, systems, &splits, &mut conf, async |files, directory, conf| {
+            if let Some(jar) = &jar {
                 let target = directory.join("job.jar");
-                let local = LocalFiles::new(&self.which.file_systems()?);
-                put(jar, &*files, &target, &local, CreateOptions::default(), &mut |_| ())
+                put(jar, files, &target, &local, CreateOptions::default(), &mut |_| ())
                     .await
                     .with_context(|| format!("the jar {}", jar.display()))?;
-                ready.conf.set("mapred.jar", &target.to_string());
+                conf.set("mapred.jar", &target.to_string());
             }
-            let splits = directory.join(SPLITS);
-            write(&*files, &splits, &ready.splits).await?;
-            ready.conf.set("mapred.job.split.file", &splits.to_string());
-            let xml = ready.conf.to_xml().context("the configuration of the job")?;
-            write(&*files, &directory.join("job.xml"), xml.as_bytes()).await
-        };
-        let written: anyhow::Result<()> = written.await;
-        let submitted = match written {
-            Ok(()) => {
-                let client = &mut caller.client;
-                let submitted = again(async || client.submit_job(id.clone()).await).await;
-                caller.checked(submitted).map(drop)
-            }
-            Err(error) => Err(error),
-        };
-        if let Err(error) = submitted {
-            // What cannot be deleted is removed by an operator; the error matters more.
-            let _ = files.delete(&directory, true).await;
-            return Err(error);
-        }
-        Ok(id)
+            conf.set("mapred.job.split.file", &directory.join(SPLITS).to_string());
+            Ok(())
+        })
+        .await
     }
 }
 
@@ -240,7 +210,7 @@ fn read_splits(file: &Path) -> anyhow::Result<(Vec<u8>, usize, u64)> {
     let read = || -> anyhow::Result<(Vec<u8>, usize, u64)> {
         let length = std::fs::metadata(file)?.len();
         ensure!(
-            length <= MAX_SPLIT_BYTES,
+            length <= MAX_SPLIT_BYTES as u64,
             "it has {length} bytes; at most {MAX_SPLIT_BYTES} are allowed"
         );
         let bytes = std::fs::read(file)?;
