@@ -30,7 +30,7 @@ pub struct ProxyJobTrackerSettings {
     /// The directory of the histories of all sessions.
     pub sessions_dir: String,
     /// Sessions whose histories share one directory, at least 1.
-    pub sessions_per_dir: u64,
+    pub sessions_per_dir: i32,
     /// The directory of the index.
     pub data_dir: PathBuf,
     /// Time between two searches for new histories.
@@ -114,7 +114,7 @@ impl SettingsReader<'_> {
             http,
             system_dir: self.text(&keys::JT_SYSTEM_DIR),
             sessions_dir: self.text(&keys::SESSIONS_LOG_DIR),
-            sessions_per_dir: self.number::<u64>(&keys::SESSIONS_PER_LOG_DIR).max(1),
+            sessions_per_dir: self.number::<i32>(&keys::SESSIONS_PER_LOG_DIR).max(1),
             data_dir: self.text(&keys::PJT_DATA_DIR).into(),
             scan_interval: self.span(&keys::PJT_SCAN_INTERVAL),
             max_jobs: self.number(&keys::PJT_MAX_JOBS),

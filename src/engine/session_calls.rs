@@ -13,6 +13,7 @@ use super::requests::{Request, RequestState};
 use super::sessions::{FirstWait, RetiredSession, Session, Step, Tally};
 use super::types::{
     Grant, Millis, PerType, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionStatus,
+    session_directory,
 };
 
 const DEFAULT_GROUP: &str = "default";
@@ -366,10 +367,8 @@ impl Engine {
 
     /// Directory for the session's history. Spec: cluster-manager/05 §3.1.
     fn log_path(&self, handle: &str) -> Option<String> {
-        let (stamp, number) = handle.split_once('.')?;
-        let number: i32 = number.parse().ok()?;
-        let directory = number.checked_div(self.settings.sessions_per_log_dir)?;
-        Some(format!("{}/{stamp}.{directory}", self.settings.sessions_log_dir))
+        let directory = session_directory(handle, self.settings.sessions_per_log_dir)?;
+        Some(format!("{}/{directory}", self.settings.sessions_log_dir))
     }
 
     fn session(&self, handle: &Arc<str>) -> Result<SessionIdx, Refusal> {

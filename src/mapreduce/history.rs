@@ -38,6 +38,11 @@ impl JobState {
             Self::Killed => "KILLED",
         }
     }
+
+    /// Whether the job has ended.
+    pub fn is_over(self) -> bool {
+        !matches!(self, Self::Prep | Self::Running)
+    }
 }
 
 /// The role of a task.

@@ -145,6 +145,11 @@ impl JobId {
         format!("attempt_{}_{}_{:06}_{number}", self.inner(), task.kind.letter(), task.number)
     }
 
+    /// The id of its session: `202611210043.1` of `job_202611210043.1_0001`.
+    pub fn session(&self) -> Option<&str> {
+        Some(self.inner().rsplit_once('_')?.0)
+    }
+
     /// The name without its first word.
     fn inner(&self) -> &str {
         self.0.strip_prefix("job_").unwrap_or(&self.0)
@@ -286,6 +291,16 @@ mod tests {
         assert_eq!((reduce.is_map(), reduce.partition()), (false, 1_000_000));
         assert!("job_202611210043.1_0001".parse::<JobId>().is_ok());
         assert!("job_local_0001".parse::<JobId>().is_ok());
+    }
+
+    #[test]
+    fn the_session_of_a_job_is_in_its_id() {
+        for (job, session) in [
+            ("job_202611210043.7_0001", "202611210043.7"),
+            ("job_202611210043_0001", "202611210043"),
+        ] {
+            assert_eq!(job.parse::<JobId>().unwrap().session(), Some(session));
+        }
     }
 
     #[test]

@@ -234,6 +234,15 @@ pub struct ComputeSpecs {
     pub disk_gb: Option<i32>,
 }
 
+/// The name of the directory for the histories of a session, below that of all sessions:
+/// `202611210043.1` for the session `202611210043.1234` with 1,000 sessions in a directory. None if
+/// the id is not that of a session, or the number per directory is zero. Spec: cluster-manager/05 §3.1.
+pub fn session_directory(session: &str, sessions_per_directory: i32) -> Option<String> {
+    let (stamp, number) = session.split_once('.')?;
+    let number: i32 = number.parse().ok()?;
+    Some(format!("{stamp}.{}", number.checked_div(sessions_per_directory)?))
+}
+
 /// The name of a pool: its group and its own name in the group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PoolName {

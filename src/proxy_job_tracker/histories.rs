@@ -11,6 +11,7 @@ use corona_config::ProxyJobTrackerSettings;
 use corona_filesystem::{ErrorKind, FileStatus, FileSystem, FileSystems, FsError, FsPath};
 use corona_mapreduce::history_reader::{AttemptCounters, Record, Records};
 use corona_mapreduce::{JobHistory, JobId};
+use corona_model::types::session_directory;
 use thiserror::Error;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
@@ -86,7 +87,7 @@ pub(super) struct Contents {
 pub(super) struct Histories {
     system: Arc<dyn FileSystem>,
     root: FsPath,
-    per_dir: u64,
+    per_dir: i32,
     patience: Duration,
     max_bytes: u64,
     turns: Arc<Semaphore>,
@@ -142,10 +143,7 @@ impl Histories {
 
     /// The directory of a job's history, as its session says; none for a job of no session.
     pub(super) fn directory_of(&self, job: &JobId) -> Option<String> {
-        let session = super::http::session_of(job)?;
-        let (start, number) = session.split_once('.')?;
-        let number: u64 = number.parse().ok()?;
-        Some(format!("{start}.{}", number / self.per_dir.max(1)))
+        session_directory(job.session()?, self.per_dir)
     }
 
     /// The history of a job in one directory: that of its end, or else of one that runs, or whose job

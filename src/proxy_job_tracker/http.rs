@@ -120,11 +120,11 @@ impl Shared {
             }
             None => None,
         };
-        let session = job.as_ref().and_then(session_of);
+        let session = job.as_ref().and_then(JobId::session);
         let (host, port) = (query.get("host"), query.get("port"));
         if let (Some(host), Some(port)) = (host, port) {
             let announced = match Target::of(host, port) {
-                Some(target) => self.sessions.announced(&target, session.as_deref()).await,
+                Some(target) => self.sessions.announced(&target, session).await,
                 None => None,
             };
             if let Some(target) = &announced {
@@ -143,7 +143,7 @@ impl Shared {
         if let Some(page) = self.history(query).await {
             return page;
         }
-        let url = match &session {
+        let url = match session {
             Some(session) => self.sessions.url(session).await,
             None => None,
         };
@@ -167,8 +167,8 @@ impl Shared {
                 Some(super::pages::job_page(self, place).await)
             }
             Ok(place) => {
-                let session = session_of(&place.job)?;
-                match self.sessions.url(&session).await {
+                let session = place.job.session()?;
+                match self.sessions.url(session).await {
                     Some(_) => None,
                     None => Some(super::pages::job_page(self, place).await),
                 }
@@ -200,9 +200,9 @@ impl Shared {
             return missing_parameters();
         };
         let session = query.get("jobid").and_then(|job| job.parse::<JobId>().ok());
-        let session = session.as_ref().and_then(session_of);
+        let session = session.as_ref().and_then(JobId::session);
         let target = match Target::of(host, port) {
-            Some(target) => self.sessions.announced(&target, session.as_deref()).await,
+            Some(target) => self.sessions.announced(&target, session).await,
             None => None,
         };
         let Some(target) = target else { return could_not_connect(host, port, false) };
@@ -222,12 +222,6 @@ impl Shared {
     pub(super) fn forget_history(&self, job: &str) {
         self.histories.forget(job);
     }
-}
-
-/// The session of a job: `202611210043.7` of `job_202611210043.7_0001`.
-pub(super) fn session_of(job: &JobId) -> Option<String> {
-    let rest = job.as_str().strip_prefix("job_")?;
-    rest.rsplit_once('_').map(|(session, _)| session.to_owned())
 }
 
 /// The path that a job tracker gets, with the other parameters.
@@ -296,12 +290,5 @@ mod tests {
         assert_eq!(relayed_path(&query, &than), "/a.jsp?jobid=j&x=a%26b");
         let query = Parameters::parse(b"path=//a.jsp%3Fb=c%20d%0D%0AX:+y");
         assert_eq!(relayed_path(&query, &["path"]), "/a.jsp?b=c%20d%0D%0AX:%20y");
-    }
-
-    #[test]
-    fn the_session_of_a_job_is_in_its_id() {
-        let session = |job: &str| session_of(&job.parse().unwrap());
-        assert_eq!(session("job_202611210043.7_0001").as_deref(), Some("202611210043.7"));
-        assert_eq!(session("job_202611210043_0001").as_deref(), Some("202611210043"));
     }
 }

@@ -49,14 +49,23 @@ pub(super) fn profile(description: &Description) -> Option<wire::JobProfile> {
     })
 }
 
+/// The states of a job by their numbers on the wire.
+const RUN_STATES: [(JobState, i32); 5] = [
+    (JobState::Running, 1),
+    (JobState::Succeeded, 2),
+    (JobState::Failed, 3),
+    (JobState::Prep, 4),
+    (JobState::Killed, 5),
+];
+
 fn run_state(state: JobState) -> i32 {
-    match state {
-        JobState::Running => 1,
-        JobState::Succeeded => 2,
-        JobState::Failed => 3,
-        JobState::Prep => 4,
-        JobState::Killed => 5,
-    }
+    // Each state is listed.
+    RUN_STATES.iter().find(|(listed, _)| *listed == state).map_or(0, |(_, number)| *number)
+}
+
+/// The state of a job by its number on the wire; none if there is no such state.
+pub(super) fn state_of(run_state: i32) -> Option<JobState> {
+    RUN_STATES.iter().find(|(_, number)| *number == run_state).map(|(state, _)| *state)
 }
 
 fn priority(priority: SessionPriority) -> wire::JobPriority {

@@ -32,21 +32,13 @@ pub(super) async fn remove(files: &FileSystems, temporary: &str) -> Result<bool,
 
 #[cfg(test)]
 mod tests {
-    use corona_config::Source;
     use corona_filesystem::FileSystemSettings;
 
+    use super::super::submission::tests::conf;
     use super::*;
 
     fn temporary(properties: &[(&str, &str)]) -> Option<String> {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("job.xml");
-        let property = |(name, value): &(&str, &str)| {
-            format!("<property><name>{name}</name><value>{value}</value></property>")
-        };
-        let properties: String = properties.iter().map(property).collect();
-        std::fs::write(&path, format!("<configuration>{properties}</configuration>")).unwrap();
-        let site = Source::default().load_job_tracker().unwrap().site;
-        temporary_output(&JobConf::read(&site, &path).unwrap())
+        temporary_output(&conf(properties))
     }
 
     #[test]

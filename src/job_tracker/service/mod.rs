@@ -422,8 +422,8 @@ impl Shared {
         &self,
         job: &corona_mapreduce::JobId,
     ) -> Result<Vec<web::manager::Wait>, web::manager::NoAnswer> {
-        match submit::session_of(job) {
-            Some(session) => self.manager.waits(&session).await,
+        match job.session() {
+            Some(session) => self.manager.waits(session).await,
             None => Ok(Vec::new()),
         }
     }

@@ -380,12 +380,7 @@ impl Task {
         let mut messages = Vec::with_capacity(BATCH);
         if let Some(state) = self.parts.parent.end() {
             // Only what follows the end of the job was missing.
-            let status = match state {
-                JobState::Succeeded => SessionStatus::Successful,
-                JobState::Failed => SessionStatus::Failed,
-                _ => SessionStatus::Killed,
-            };
-            self.end(state, status).await;
+            self.end(state, session_end(state)).await;
         }
         while !self.is_over {
             if self.next.is_empty() {
@@ -538,9 +533,7 @@ impl Task {
             ParentEffect::End { state, reason } => {
                 let status = match (&reason, state) {
                     (Some(_), JobState::Failed) => SessionStatus::FailedJobtracker,
-                    (_, JobState::Succeeded) => SessionStatus::Successful,
-                    (_, JobState::Failed) => SessionStatus::Failed,
-                    _ => SessionStatus::Killed,
+                    _ => session_end(state),
                 };
                 if let Some(reason) = reason {
                     tracing::error!(%job, %reason, "a job ends without its job tracker");
@@ -675,8 +668,8 @@ impl Task {
         let part = |part: f32| if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
         self.publish.send_modify(|progress| {
             let progress = Arc::make_mut(progress);
-            progress.state = match status.run_state {
-                PREPARING => JobState::Prep,
+            progress.state = match answers::state_of(status.run_state) {
+                Some(JobState::Prep) => JobState::Prep,
                 _ => JobState::Running,
             };
             progress.setup = part(status.setup_progress);
@@ -772,8 +765,6 @@ impl Task {
                     }
                 }
             }
-        }
-        if self.lingers {
             // From now on the reports of the remote job tracker are refused, so it ends.
             self.parts.ending.store.retire(self.retired());
         }
@@ -786,16 +777,17 @@ impl Task {
     }
 }
 
-/// A state of a job on the wire: it has not begun.
-const PREPARING: i32 = 4;
-
 /// How a job has ended, by its state on the wire; none if it has not.
 fn end_of(run_state: i32) -> Option<JobState> {
-    match run_state {
-        2 => Some(JobState::Succeeded),
-        3 => Some(JobState::Failed),
-        5 => Some(JobState::Killed),
-        _ => None,
+    answers::state_of(run_state).filter(|state| state.is_over())
+}
+
+/// How the session of a job ends.
+fn session_end(state: JobState) -> SessionStatus {
+    match state {
+        JobState::Succeeded => SessionStatus::Successful,
+        JobState::Failed => SessionStatus::Failed,
+        _ => SessionStatus::Killed,
     }
 }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use corona_config::{ConfigErrors, JobConf, SiteProperties, keys};
+use corona_config::{ConfigErrors, JobConf, JobTrackerServiceSettings, SiteProperties, keys};
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::writables as wire;
@@ -95,6 +95,12 @@ pub enum Refused {
 pub(super) struct Bounds {
     pub(super) max_tasks: usize,
     pub(super) max_heap_mib: u64,
+}
+
+impl Bounds {
+    pub(super) fn of(settings: &JobTrackerServiceSettings) -> Bounds {
+        Bounds { max_tasks: settings.max_tasks, max_heap_mib: settings.max_java_heap_mib }
+    }
 }
 
 /// A job that can run.
@@ -281,14 +287,28 @@ pub(super) mod tests {
         writer.finish().unwrap()
     }
 
-    fn read(properties: &[(&str, &str)], splits: Vec<u8>) -> Result<Submission, Refused> {
-        let dir = tempfile::tempdir().unwrap();
+    /// A `job.xml` with these properties.
+    fn write_conf(path: &Path, properties: &[(&str, &str)]) {
         let property = |(name, value): &(&str, &str)| {
             format!("<property><name>{name}</name><value>{value}</value></property>")
         };
         let properties: String = properties.iter().map(property).collect();
+        std::fs::write(path, format!("<configuration>{properties}</configuration>")).unwrap();
+    }
+
+    /// The configuration of a job with these properties.
+    pub(in super::super) fn conf(properties: &[(&str, &str)]) -> JobConf {
+        let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("job.xml");
-        std::fs::write(&path, format!("<configuration>{properties}</configuration>")).unwrap();
+        write_conf(&path, properties);
+        let site = Source::default().load_job_tracker().unwrap().site;
+        JobConf::read(&site, &path).unwrap()
+    }
+
+    fn read(properties: &[(&str, &str)], splits: Vec<u8>) -> Result<Submission, Refused> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.xml");
+        write_conf(&path, properties);
         let site = Source::default().load_job_tracker().unwrap().site;
         let bounds = Bounds { max_tasks: 10, max_heap_mib: 4096 };
         let id = "job_202611210043.1_0001".parse().unwrap();

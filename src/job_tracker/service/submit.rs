@@ -122,15 +122,7 @@ impl Shared {
             return self.hand_over(submission, settings).await.map(Known::Remote);
         }
         let Submission { description, spec, splits, conf } = submission;
-        let options = self.session_options(&description);
-        let handle = session_of(id).ok_or_else(|| SubmitError::Id(id.clone()))?;
-        let session = timeout(Shared::PATIENCE, self.host.start_named(handle.clone(), options));
-        let (driver, events) = session.await.map_err(|_| SubmitError::NoReply)??;
-        let session = SessionBase {
-            handle,
-            pool: driver.pool().clone(),
-            log_path: driver.session_log().to_owned(),
-        };
+        let (driver, events, session) = self.open_session(&description).await?;
         let base = Base { description, spec, session };
         let (directory, journals) = (self.data_dir(id.as_str()), self.journals.clone());
         let log = blocking(move || {
@@ -161,16 +153,7 @@ impl Shared {
         let Submission { description, mut spec, .. } = submission;
         // Only the remote job tracker uses them.
         spec.splits.clear();
-        let handle = session_of(&description.id);
-        let handle = handle.ok_or_else(|| SubmitError::Id(description.id.clone()))?;
-        let options = self.session_options(&description);
-        let session = timeout(Shared::PATIENCE, self.host.start_named(handle.clone(), options));
-        let (driver, events) = session.await.map_err(|_| SubmitError::NoReply)??;
-        let session = SessionBase {
-            handle,
-            pool: driver.pool().clone(),
-            log_path: driver.session_log().to_owned(),
-        };
+        let (driver, events, session) = self.open_session(&description).await?;
         let base = Base { description: description.clone(), spec, session };
         let directory = self.data_dir(description.id.as_str()).join(JOURNAL);
         let (journals, handed) = (self.journals.clone(), settings.clone());
@@ -266,10 +249,7 @@ impl Shared {
         let conf = read_whole(&self.files, &conf_uri, MAX_CONF_BYTES).await?;
         let site = self.site.clone();
         let (id, user) = (id.clone(), user.to_owned());
-        let bounds = Bounds {
-            max_tasks: self.settings.max_tasks,
-            max_heap_mib: self.settings.max_java_heap_mib,
-        };
+        let bounds = Bounds::of(&self.settings);
         let pages = self.pages();
         let sync = self.settings.journal_sync;
         blocking(move || {
@@ -281,6 +261,20 @@ impl Shared {
             Ok(read?)
         })
         .await?
+    }
+
+    /// Starts the session of a job, under the name that is in the job's id.
+    async fn open_session(
+        &self,
+        job: &Description,
+    ) -> Result<(SessionDriver, SessionEvents, SessionBase), SubmitError> {
+        let handle: Arc<str> =
+            job.id.session().ok_or_else(|| SubmitError::Id(job.id.clone()))?.into();
+        let options = self.session_options(job);
+        let session = timeout(Shared::PATIENCE, self.host.start_named(handle.clone(), options));
+        let (driver, events) = session.await.map_err(|_| SubmitError::NoReply)??;
+        let (pool, log_path) = (driver.pool().clone(), driver.session_log().to_owned());
+        Ok((driver, events, SessionBase { handle, pool, log_path }))
     }
 
     fn session_options(&self, job: &Description) -> Options {
@@ -571,12 +565,6 @@ struct Working {
     history: History,
     /// Where its unfinished output is.
     temporary: Option<String>,
-}
-
-/// The session of a job: the middle part of its id.
-pub(super) fn session_of(id: &JobId) -> Option<Arc<str>> {
-    let (session, _) = id.as_str().strip_prefix("job_")?.rsplit_once('_')?;
-    Some(session.into())
 }
 
 /// Lets the details of a job go.

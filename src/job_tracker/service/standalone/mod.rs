@@ -34,7 +34,7 @@ use corona_hadoop::protocols::{ALL, inter_tracker, job_submission};
 use corona_hadoop::rpc::{self, CallError, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::InetAddress;
-use corona_model::types::SessionStatus;
+use corona_model::types::{SessionStatus, session_directory};
 use corona_process::Boxed;
 use corona_process::panics::run_essential;
 use corona_session_driver::{
@@ -487,9 +487,9 @@ async fn listen(arguments: &Arguments) -> Result<(TcpListener, InetAddress), Sta
 fn session_log(conf: &JobConf, session: &str) -> String {
     let root = conf.text(&keys::SESSIONS_LOG_DIR);
     let most = conf.number(&keys::SESSIONS_PER_LOG_DIR).unwrap_or(1).max(1);
-    let (stamp, number) = session.split_once('.').unwrap_or((session, "0"));
-    let directory = number.parse::<i64>().unwrap_or(0) / most;
-    format!("{}/{stamp}.{directory}", root.trim_end_matches('/'))
+    let most = i32::try_from(most).unwrap_or(i32::MAX);
+    let directory = session_directory(session, most).unwrap_or_else(|| format!("{session}.0"));
+    format!("{}/{directory}", root.trim_end_matches('/'))
 }
 
 /// The page of the job: the proxy job tracker shows the history of a job whose job tracker has no pages.
@@ -510,19 +510,8 @@ fn tracking_url(conf: &JobConf, arguments: &Arguments) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::submission::tests::conf;
     use super::*;
-
-    fn conf(properties: &[(&str, &str)]) -> JobConf {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("job.xml");
-        let property = |(name, value): &(&str, &str)| {
-            format!("<property><name>{name}</name><value>{value}</value></property>")
-        };
-        let properties: String = properties.iter().map(property).collect();
-        std::fs::write(&path, format!("<configuration>{properties}</configuration>")).unwrap();
-        let site = corona_config::Source::default().load_job_tracker().unwrap().site;
-        JobConf::read(&site, &path).unwrap()
-    }
 
     #[test]
     fn restarts_are_those_of_the_job() {

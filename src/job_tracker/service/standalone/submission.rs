@@ -74,10 +74,7 @@ impl Running {
         let conf = format!("{}/job.xml", self.job_dir);
         let (site, job_xml) = (self.site.clone(), self.job_xml.clone());
         let (id, user) = (self.arguments.job.clone(), self.user.name.clone());
-        let bounds = Bounds {
-            max_tasks: self.settings.max_tasks,
-            max_heap_mib: self.settings.max_java_heap_mib,
-        };
+        let bounds = Bounds::of(&self.settings);
         let read = tokio::task::spawn_blocking(move || {
             let size = std::fs::metadata(&job_xml).map(|file| file.len());
             if size.is_ok_and(|size| size > MAX_CONF_BYTES) {
