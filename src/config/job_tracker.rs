@@ -187,7 +187,7 @@ impl SettingsReader<'_> {
             finished_job_pages: self.finished_jobs(),
             proxy_job_tracker: self.is_set(&keys::PROXY_JOB_TRACKER_THRIFT).then_some(proxy),
             proxy_job_tracker_reports: self.is_set(&keys::PROXY_JOB_TRACKER_RPC).then_some(reports),
-            session_expiry: self.span(&keys::SESSION_EXPIRY),
+            session_expiry: Duration::from_millis(self.session_expiry_ms().max(0).unsigned_abs()),
             node_expiry: self.span(&keys::NODE_EXPIRY),
             address: self.value(&keys::JT_ADDRESS, typed::address),
             http_address: self.value(&keys::JT_HTTP_ADDRESS, typed::address),
@@ -253,6 +253,15 @@ mod tests {
             }
         }
         assert_eq!(loaded.settings.proxy_job_tracker, None);
+    }
+
+    #[test]
+    fn sessions_expire_as_the_cluster_manager_computes_it() {
+        let expiry = |overrides: &[_]| load(overrides).unwrap().settings.session_expiry;
+        assert_eq!(expiry(&[]), Duration::from_millis(3_125_000));
+        assert_eq!(expiry(&[("cm.session.expiryinterval", "8000")]), Duration::from_secs(8));
+        // Five seconds, times one and the factor of four.
+        assert_eq!(expiry(&[("cm.notifier.retry.max", "2")]), Duration::from_secs(25));
     }
 
     #[test]

@@ -351,7 +351,7 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// The interval as set; else from the notifier's retries. Spec: cluster-manager/05 §3.
-    fn session_expiry_ms(&mut self) -> i64 {
+    pub(super) fn session_expiry_ms(&mut self) -> i64 {
         let set: i64 = self.number(&keys::SESSION_EXPIRY);
         if set != 0 {
             return set;

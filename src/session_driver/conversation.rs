@@ -257,8 +257,8 @@ impl Conversation {
 
     async fn heartbeat(&mut self) -> Result<(), LinkError> {
         let handle = Some(self.handle.to_string());
-        if self.shared.state().heartbeats_v2 {
-            let args = Some(self.progress());
+        if let Some(args) = self.progress() {
+            let args = Some(args);
             let call = ClusterManagerCall::SessionHeartbeatV2 { handle: handle.clone(), args };
             match self.link.call(&call).await {
                 Err(LinkError::Fault(fault)) => {
@@ -274,17 +274,19 @@ impl Conversation {
         self.link.call(&ClusterManagerCall::SessionHeartbeat { handle }).await.map(drop)
     }
 
-    /// The contents of a heartbeat.
-    fn progress(&self) -> HeartbeatArgs {
+    /// The contents of a heartbeat; nothing if the cluster manager takes none, or would compare them with
+    /// the last grants of a session that was resumed, which are not known here.
+    fn progress(&self) -> Option<HeartbeatArgs> {
         let state = self.shared.state();
+        let grant_id = state.books.last_grant_id().filter(|_| state.heartbeats_v2)?;
         let usages = ResourceType::ALL
             .into_iter()
             .map(|kind| (translate::resource_type(kind), state.usages[kind].clone()));
-        HeartbeatArgs {
+        Some(HeartbeatArgs {
             request_id: state.books.last_request_id(),
-            grant_id: state.books.last_grant_id(),
+            grant_id,
             resource_usages: usages.collect(),
-        }
+        })
     }
 
     async fn make_calls(&mut self) -> Result<(), LinkError> {

@@ -153,7 +153,8 @@ pub struct SlotBooks {
     outlines: Option<PerType<Arc<ResourceRequest>>>,
     totals: Totals,
     last_request_id: i32,
-    last_grant_id: i32,
+    /// Not known to books of an earlier run before the first batch.
+    last_grant_id: Option<i32>,
 }
 
 impl Default for SlotBooks {
@@ -171,7 +172,7 @@ impl SlotBooks {
             outlines: None,
             totals: Totals::default(),
             last_request_id: 0,
-            last_grant_id: 0,
+            last_grant_id: Some(0),
         }
     }
 
@@ -181,7 +182,11 @@ impl SlotBooks {
         let open = open
             .into_iter()
             .map(|(request, grant)| (request.id, Arc::new(request), grant.map(Box::new)));
-        SlotBooks { slots: Slots::restored(last_id, open), ..SlotBooks::default() }
+        SlotBooks {
+            slots: Slots::restored(last_id, open),
+            last_grant_id: None,
+            ..SlotBooks::default()
+        }
     }
 
     /// The same books, which keep of a request only its type once the cluster manager has acknowledged it: for
@@ -251,11 +256,11 @@ impl SlotBooks {
 
     /// The cluster manager sent grants.
     pub fn granted(&mut self, grants: Vec<Grant>) -> GrantNews {
-        self.last_grant_id = 0;
+        let mut last = 0;
         let mut news = GrantNews::default();
         let totals = &mut self.totals;
         for grant in grants {
-            self.last_grant_id = self.last_grant_id.max(grant.id);
+            last = last.max(grant.id);
             match self.slots.grant(grant.id, &Box::new(grant.clone())) {
                 GrantOutcome::Fresh(_) => {
                     totals.granted += 1;
@@ -276,6 +281,7 @@ impl SlotBooks {
                 }
             }
         }
+        self.last_grant_id = Some(last);
         news.give_back.sort_unstable();
         news.give_back.dedup();
         news
@@ -313,8 +319,9 @@ impl SlotBooks {
         self.last_request_id
     }
 
-    /// The grant id in heartbeats: the greatest id of the last batch that was taken, at least 0.
-    pub fn last_grant_id(&self) -> i32 {
+    /// The grant id in heartbeats: the greatest id of the last batch that was taken, at least 0. Nothing for
+    /// books of an earlier run that have taken none.
+    pub fn last_grant_id(&self) -> Option<i32> {
         self.last_grant_id
     }
 

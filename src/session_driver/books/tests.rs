@@ -50,7 +50,8 @@ fn happen(books: &mut SlotBooks, event: &Event) -> String {
         Granted(told) => {
             let news = books.granted(told.iter().map(|(id, node)| grant(*id, node)).collect());
             let fresh: Vec<_> = news.fresh.iter().map(|grant| grant.id).collect();
-            format!("fresh {fresh:?} back {:?} id {}", news.give_back, books.last_grant_id())
+            let id = books.last_grant_id().unwrap();
+            format!("fresh {fresh:?} back {:?} id {id}", news.give_back)
         }
         Revoked(told) => {
             let told = told.iter().map(|id| grant(*id, "told")).collect();
