@@ -16,9 +16,13 @@ use tokio::time::sleep;
 
 /// Errors in a row after which the task tracker is given up.
 pub(crate) const MOST_ERRORS: u32 = 10;
-/// How often the parent of a job is asked for a new job tracker, and the pause between.
-const FAIL_OVER_QUERIES: u32 = 600;
-const FAIL_OVER_PAUSE: Duration = Duration::from_secs(10);
+/// The pauses between questions for a new job tracker: the first, and what they grow to. The original
+/// always pauses for the longest, while the next job tracker is there after a second or two.
+/// Spec: mapreduce/03 §3.4.
+const FIRST_FAIL_OVER_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_FAIL_OVER_PAUSE: Duration = Duration::from_secs(10);
+/// How long the parent of a job is asked for a new job tracker.
+const FAIL_OVER_PATIENCE: Duration = Duration::from_secs(6000);
 
 /// Calls the task tracker, one call at a time. The functions that wait are for threads of the task.
 #[derive(Debug)]
@@ -148,6 +152,16 @@ pub(crate) fn address(text: &str) -> Option<InetAddress> {
     Some(InetAddress { host: host.to_owned(), port: port.parse().ok()? })
 }
 
+/// The pauses behind questions for a new job tracker while there is none.
+fn fail_over_pauses() -> impl Iterator<Item = Duration> {
+    let longer = |pause: &Duration| Some((*pause * 3 / 2).min(LONGEST_FAIL_OVER_PAUSE));
+    let mut waited = Duration::ZERO;
+    std::iter::successors(Some(FIRST_FAIL_OVER_PAUSE), longer).take_while(move |pause| {
+        waited += *pause;
+        waited <= FAIL_OVER_PATIENCE
+    })
+}
+
 impl MapEvents {
     /// The events of a job at its job tracker.
     pub(crate) fn new(
@@ -187,14 +201,14 @@ impl MapEvents {
         let Some(secondary) = self.secondary.clone() else { return false };
         let mut parent = InterCoronaJobTrackerClient::new(secondary, options());
         let failed = self.client.client().address().clone();
-        for _ in 0..FAIL_OVER_QUERIES {
+        for pause in fail_over_pauses() {
             match parent.get_new_job_tracker_address(failed.clone()).await {
                 Ok(Some(successor)) => {
                     tracing::info!(%failed, %successor, "the job tracker has a successor");
                     self.client = InterTrackerClient::new(successor, options());
                     return true;
                 }
-                Ok(None) => sleep(FAIL_OVER_PAUSE).await,
+                Ok(None) => sleep(pause).await,
                 Err(error) => {
                     tracing::warn!(%error, "cannot ask for the successor of the job tracker");
                     return false;
@@ -202,5 +216,27 @@ impl MapEvents {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_job_tracker_is_noticed_soon_and_waited_for_as_long_as_the_original_does() {
+        let pauses: Vec<Duration> = fail_over_pauses().collect();
+        let mut at = Duration::ZERO;
+        let asked = pauses.iter().map(|pause| {
+            at += *pause;
+            (at, *pause)
+        });
+        for (at, pause) in asked {
+            // It is noticed late by at most half of the time that it took.
+            assert!(pause <= at / 2 + FIRST_FAIL_OVER_PAUSE, "{pause:?} at {at:?}");
+            assert!(pause <= LONGEST_FAIL_OVER_PAUSE);
+        }
+        let all: Duration = pauses.iter().sum();
+        assert!(all > FAIL_OVER_PATIENCE - LONGEST_FAIL_OVER_PAUSE, "{all:?}");
     }
 }
