@@ -515,6 +515,7 @@ impl One {
                     ("maps", percent(status.map_progress)),
                     ("reduces", percent(status.reduce_progress)),
                     ("clean-up", percent(status.cleanup_progress)),
+                    ("note", note(&status).unwrap_or_default().to_owned()),
                     ("job file", profile.job_file),
                     ("page", profile.url),
                 ] {
@@ -674,6 +675,11 @@ fn job(status: &JobStatus, profile: Option<JobProfile>) -> Job {
             url: profile.url,
         }),
     }
+}
+
+/// What a job tracker adds to the state of a job, such as why it has ended it.
+pub(super) fn note(status: &JobStatus) -> Option<&str> {
+    Some(&*status.scheduling_info).filter(|info| !matches!(*info, "" | "NA"))
 }
 
 fn task(report: TaskReport) -> Task {

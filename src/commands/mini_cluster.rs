@@ -384,7 +384,7 @@ impl Home {
             // The port of all nodes, from which the cluster manager's pages link to them.
             ("mapred.task.tracker.http.address", format!("{own}:{}", ports.nodes)),
             ("corona.loopback.only", "true".to_owned()),
-            ("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":1,"REDUCE":1}}"#.to_owned()),
+            ("cm.cpu.to.resource.partitioning", partitioning(slots)),
             ("mapred.coronatasktracker.num.cpus", slots.to_string()),
             ("fs.default.name", "file:///".to_owned()),
             ("hadoop.tmp.dir", at("tmp")),
@@ -434,6 +434,15 @@ impl Home {
             }
         }
         Ok(())
+    }
+}
+
+/// Slots of a node for so many maps, as many reduces, and one job tracker.
+fn partitioning(slots: usize) -> String {
+    let of_one = r#""1":{"MAP":1,"REDUCE":1,"JOBTRACKER":1}"#;
+    match slots {
+        1 => format!("{{{of_one}}}"),
+        _ => format!(r#"{{{of_one},"{slots}":{{"MAP":{slots},"REDUCE":{slots},"JOBTRACKER":1}}}}"#),
     }
 }
 

@@ -602,10 +602,6 @@ fn a_job_whose_files_are_ready_is_submitted_and_followed() {
     drop(cluster.stop());
 }
 
-/// Slots for job trackers on the nodes.
-const WITH_JOB_TRACKERS: &str =
-    r#"cm.cpu.to.resource.partitioning={"1":{"MAP":1,"REDUCE":1,"JOBTRACKER":1}}"#;
-
 /// The number of the process that runs a job on a node of this cluster: jobs of other clusters may have
 /// the same id.
 fn remote_job_tracker(cluster: &MiniCluster, job: &str, but: Option<u32>) -> Option<u32> {
@@ -625,6 +621,11 @@ fn remote_job_tracker(cluster: &MiniCluster, job: &str, but: Option<u32>) -> Opt
 
 /// Four maps of which two wait for the file `go`; each notes in `runs` that it has run.
 fn half_done(cluster: &MiniCluster, settings: &[&str]) -> (Child, String) {
+    half_done_with(cluster, &[], settings)
+}
+
+/// The same with further arguments.
+fn half_done_with(cluster: &MiniCluster, more: &[&str], settings: &[&str]) -> (Child, String) {
     for (name, text) in [("a", "done a"), ("b", "done b"), ("c", "wait c"), ("d", "wait d")] {
         cluster.write(&format!("{name}.txt"), format!("{text}\n"));
     }
@@ -637,6 +638,7 @@ fn half_done(cluster: &MiniCluster, settings: &[&str]) -> (Child, String) {
     );
     let mut arguments = vec!["--input", "a.txt", "b.txt", "c.txt", "d.txt", "--output", "out"];
     arguments.extend(["--mapper", &mapper, "--json"]);
+    arguments.extend(more);
     arguments.extend(["-D", "mapred.coronajobtracker.forceremote=true"]);
     arguments.extend(["-D", "mapred.map.tasks.speculative.execution=false"]);
     arguments.extend(settings.iter().flat_map(|setting| ["-D", setting]));
@@ -673,7 +675,7 @@ fn runs(cluster: &MiniCluster) -> (usize, usize) {
 
 #[test]
 fn a_job_on_a_node_survives_its_job_tracker_without_running_finished_maps_again() {
-    let cluster = MiniCluster::start(&[WITH_JOB_TRACKERS]);
+    let cluster = MiniCluster::start(&[]);
     let (child, job) = half_done(&cluster, &["mapred.coronajobtracker.restart.count=2"]);
     let first = until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None));
     signal("KILL", first);
@@ -690,8 +692,38 @@ fn a_job_on_a_node_survives_its_job_tracker_without_running_finished_maps_again(
 }
 
 #[test]
+fn a_reduce_that_waits_for_maps_follows_its_job_to_the_next_job_tracker() {
+    let cluster = MiniCluster::start(&[]);
+    let settings = [
+        "mapred.coronajobtracker.restart.count=2",
+        "mapred.reduce.slowstart.completed.maps=0",
+        "mapred.job.rushreduce.map.threshold=0",
+    ];
+    let (child, job) = half_done_with(&cluster, &["--reducer", "cat"], &settings);
+    let first = until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None));
+    let reduces = || {
+        let mut command = corona();
+        command.args(["jobs", "tasks", "--conf-dir", "cluster/conf", "--output", "json", &job]);
+        command.args(["--type", "reduce"]);
+        let listed = command.current_dir(cluster.root.path()).output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&listed.stdout).ok()
+    };
+    until("the reduce", || (reduces()?[0]["state"] == "RUNNING").then_some(()));
+    signal("KILL", first);
+    until("the next one", || remote_job_tracker(&cluster, &job, Some(first)));
+    cluster.write("go", "");
+    let end = end(child);
+    assert_eq!(end["state"], "SUCCEEDED", "{end}");
+    let lines: Vec<String> =
+        cluster.lines("out").iter().map(|line| line.trim_end().to_owned()).collect();
+    assert_eq!(lines, ["done a", "done b", "wait c", "wait d"]);
+    assert_eq!(runs(&cluster), (2, 4));
+    drop(cluster.stop());
+}
+
+#[test]
 fn a_job_on_a_node_survives_the_service_without_running_anything_again() {
-    let cluster = MiniCluster::start(&[WITH_JOB_TRACKERS]);
+    let cluster = MiniCluster::start(&[]);
     let (child, job) = half_done(&cluster, &[]);
     let remote = until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None));
     cluster.crash("job-tracker");
@@ -706,11 +738,67 @@ fn a_job_on_a_node_survives_the_service_without_running_anything_again() {
 
 #[test]
 fn a_job_whose_job_tracker_is_lost_fails_if_it_may_not_be_replaced() {
-    let cluster = MiniCluster::start(&[WITH_JOB_TRACKERS]);
+    let cluster = MiniCluster::start(&[]);
     let (child, job) = half_done(&cluster, &[]);
     signal("KILL", until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None)));
     let end = end(child);
     assert_eq!(end["state"], "FAILED", "{end}");
     assert!(!cluster.path("out/_SUCCESS").exists());
+    let why = "remote job trackers lost: 1, replacements allowed: 0 \
+               (mapred.coronajobtracker.restart.count)";
+    assert_eq!(end["note"], why, "{end}");
+    // It is known after a restart as well.
+    cluster.crash("job-tracker");
+    let info = until("the job", || {
+        let mut command = corona();
+        command.args(["jobs", "info", "--conf-dir", "cluster/conf", "--output", "json", &job]);
+        let output = command.current_dir(cluster.root.path()).output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).ok()
+    });
+    assert_eq!((&info["state"], &info["scheduling_info"]), (&"FAILED".into(), &why.into()));
+    drop(cluster.stop());
+}
+
+#[test]
+fn a_job_for_a_node_is_refused_where_no_node_takes_job_trackers() {
+    let cluster =
+        MiniCluster::start(&[r#"cm.cpu.to.resource.partitioning={"1":{"MAP":1,"REDUCE":1}}"#]);
+    cluster.write("in", "a\n");
+    let forced = ["-D", "mapred.coronajobtracker.forceremote=true"];
+    let arguments = ["--input", "in", "--output", "out", "--mapper", "cat"];
+    let said = cluster.fails(&[&arguments[..], &forced].concat());
+    let why = "no node has slots of type JOBTRACKER (cm.cpu.to.resource.partitioning";
+    assert!(said.contains(why) && said.lines().count() == 1, "{said}");
+    // Other jobs run there.
+    cluster.run(&arguments);
+    drop(cluster.stop());
+}
+
+#[test]
+fn a_job_that_waits_for_a_job_tracker_says_so() {
+    // Nodes that have the slots by their number of processors, and take no job trackers.
+    let cluster = MiniCluster::start(&["corona.tt.job.trackers=false"]);
+    cluster.write("in", "a\n");
+    let mut command = cluster.job(&["--input", "in", "--output", "out", "--mapper", "cat"]);
+    command.args(["-D", "mapred.coronajobtracker.forceremote=true", "--json"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let tool = |arguments: &[&str]| {
+        let mut command = corona();
+        command.args(arguments).args(["--conf-dir", "cluster/conf"]);
+        let output = command.current_dir(cluster.root.path()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let job = until("the job", || {
+        let listed: serde_json::Value =
+            serde_json::from_str(&tool(&["jobs", "list", "--output", "json"])).ok()?;
+        listed[0]["id"].as_str().map(str::to_owned)
+    });
+    let info = tool(&["jobs", "info", &job]);
+    assert!(info.contains("waits for a slot of type JOBTRACKER on a node"), "{info}");
+    let explained = tool(&["jobs", "explain", &job]);
+    assert!(explained.contains("can never be served"), "{explained}");
+    tool(&["jobs", "kill", &job]);
+    let end = end(child);
+    assert_eq!((&end["state"], &end["note"]), (&"KILLED".into(), &serde_json::Value::Null));
     drop(cluster.stop());
 }

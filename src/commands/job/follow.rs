@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::commands::jobs::{Caller, Counter, counters_table, is_over, listed, state};
+use crate::commands::jobs::{Caller, Counter, counters_table, is_over, listed, note, state};
 use crate::commands::signals::shutdown_signal;
 use crate::commands::terminal::console::{Console, printable};
 use crate::commands::terminal::progress::bar;
@@ -75,6 +75,8 @@ struct End {
     input_bytes: u64,
     output: String,
     page: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
     failures: Vec<Failure>,
     counters: Vec<Counter>,
 }
@@ -95,7 +97,8 @@ enum Look {
         maps: f32,
         reduces: f32,
     },
-    Over(&'static str),
+    /// Its state, and why the job tracker has ended it.
+    Over(&'static str, Option<String>),
     /// The job tracker has been restarted, and finished jobs are not kept.
     Forgotten,
 }
@@ -123,7 +126,7 @@ impl Follower {
         let maps = counted(self.maps as u64, "map");
         let reduces = counted(self.reduces.into(), "reduce");
         console.complain(&format!("{}: {maps}, {reduces}; page {}\n", self.id, printable(&page)));
-        let state = self.until_over(caller, files, output, console).await?;
+        let (state, note) = self.until_over(caller, files, output, console).await?;
         let seconds = began.elapsed().as_secs_f64();
         let failures = match state {
             "SUCCEEDED" => Vec::new(),
@@ -135,6 +138,9 @@ impl Follower {
         let has_succeeded = state == "SUCCEEDED";
         for failure in &failures {
             console.complain(&failure.text());
+        }
+        if let Some(note) = &note {
+            console.complain(&format!("{}: {}\n", self.id, printable(note)));
         }
         let word = state.to_lowercase();
         console.complain(&format!("{} {word} after {seconds:.1} s\n", self.id));
@@ -149,6 +155,7 @@ impl Follower {
                 input_bytes: bytes,
                 output,
                 page,
+                note,
                 failures,
                 counters,
             })?;
@@ -167,7 +174,7 @@ impl Follower {
         files: &dyn FileSystem,
         output: &FsPath,
         console: &mut Console<'_>,
-    ) -> anyhow::Result<&'static str> {
+    ) -> anyhow::Result<(&'static str, Option<String>)> {
         let mut shown = Progress::new();
         let mut pause = FIRST_PAUSE;
         let mut signals = signals()?;
@@ -181,15 +188,15 @@ impl Follower {
                 Some(Look::Runs { maps, reduces }) => {
                     shown.show(maps, reduces, self.reduces, console);
                 }
-                Some(Look::Over(state)) => {
+                Some(Look::Over(state, note)) => {
                     shown.clear(console);
-                    return Ok(state);
+                    return Ok((state, note));
                 }
                 Some(Look::Forgotten) => {
                     shown.clear(console);
                     // The output is new: if it is complete, this job has completed it.
                     return match files.find(&output.join("_SUCCESS")).await? {
-                        Some(_) => Ok("SUCCEEDED"),
+                        Some(_) => Ok(("SUCCEEDED", None)),
                         None => Err(anyhow!(
                             "{} does not know {} any more: it was restarted when the job had \
                              ended, and the output is not complete",
@@ -222,7 +229,9 @@ impl Follower {
         let status = again(async || client.get_job_status(self.id.clone()).await).await;
         Ok(match caller.checked(status)? {
             None => Look::Forgotten,
-            Some(status) if is_over(status.run_state) => Look::Over(state(status.run_state)),
+            Some(status) if is_over(status.run_state) => {
+                Look::Over(state(status.run_state), note(&status).map(str::to_owned))
+            }
             Some(status) => {
                 Look::Runs { maps: status.map_progress, reduces: status.reduce_progress }
             }

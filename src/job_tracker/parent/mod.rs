@@ -190,7 +190,7 @@ pub enum ParentEffect {
 pub enum EndReason {
     /// More remotes were lost than the job allows.
     #[error(
-        "{lost} remote job trackers were lost, and {allowed} may be replaced \
+        "remote job trackers lost: {lost}, replacements allowed: {allowed} \
          (mapred.coronajobtracker.restart.count)"
     )]
     RestartLimit {
@@ -204,7 +204,8 @@ pub enum EndReason {
     StateTooLarge(usize),
     /// No remote could be started.
     #[error(
-        "{0} remote job trackers did not start (mapred.coronajobtracker.remotejobtracker.attempts)"
+        "remote job trackers that did not start, one after the other: {0} \
+         (mapred.coronajobtracker.remotejobtracker.attempts)"
     )]
     NotStarted(u32),
     /// The session with the cluster manager is lost.
@@ -307,6 +308,17 @@ impl Parent {
         match &self.stage {
             Stage::Working { remote, .. } => Some(remote),
             _ => None,
+        }
+    }
+
+    /// What the job waits for before a remote works; nothing if one does, or the job has ended.
+    pub fn awaits(&self) -> Option<&'static str> {
+        match self.stage {
+            Stage::New | Stage::Waiting { .. } => {
+                Some("waits for a slot of type JOBTRACKER on a node, for its job tracker")
+            }
+            Stage::Starting { .. } => Some("its job tracker is being started on a node"),
+            Stage::Working { .. } | Stage::Over(_) => None,
         }
     }
 

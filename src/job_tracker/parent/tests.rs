@@ -148,7 +148,7 @@ fn a_lost_remote_is_replaced_elsewhere_with_its_state() {
     let times: Vec<i64> = saved.in_order().iter().map(|update| update.at_ms).collect();
     assert_eq!(times, [1, 3, 6, 7], "a passing status is replaced");
     assert_eq!(saved.in_order()[2].bytes, [6]);
-    let limit = "release 2; over Failed: 2 remote job trackers were lost, and 1 may be replaced";
+    let limit = "release 2; over Failed: remote job trackers lost: 2, replacements allowed: 1";
     world.expect(ParentInput::Unreachable { attempt: 1 }, &format!("end s1; {limit}"));
 }
 
@@ -158,7 +158,7 @@ fn without_restarts_a_lost_remote_ends_the_job() {
     let refused = Err(ParentRefusal::NotRestoring);
     let updates = vec![launch(1)];
     assert_eq!(world.apply(ParentInput::Pushed { attempt: 0, updates }).0, refused);
-    let over = "over Failed: 1 remote job trackers were lost, and 0 may be replaced";
+    let over = "over Failed: remote job trackers lost: 1, replacements allowed: 0";
     let node = "tracker_a:1".into();
     world.expect(ParentInput::NodeLost { node }, &format!("end s0; release 1; {over}"));
 }

@@ -13,7 +13,7 @@ use super::submission::Description;
 use crate::engine::{AttemptView, JobEngine, JobProgress, TaskView};
 use crate::translate;
 
-/// What a scheduler could say of a job, and does not.
+/// What a scheduler could say of a job, and mostly does not.
 const NO_SCHEDULING_INFO: &str = "NA";
 
 /// The job's id as it travels; absent if it is of no session.
@@ -21,8 +21,12 @@ pub(super) fn job_id(id: &JobId) -> Option<wire::JobId> {
     id.as_str().parse().ok()
 }
 
-/// How the job stands.
-pub(super) fn status(description: &Description, progress: &JobProgress) -> Option<wire::JobStatus> {
+/// How the job stands. Clients see `note` as information of a scheduler.
+pub(super) fn status(
+    description: &Description,
+    progress: &JobProgress,
+    note: Option<&str>,
+) -> Option<wire::JobStatus> {
     Some(wire::JobStatus {
         job: job_id(&description.id)?,
         setup_progress: progress.setup,
@@ -33,7 +37,7 @@ pub(super) fn status(description: &Description, progress: &JobProgress) -> Optio
         start_time_ms: progress.submitted.0,
         user: description.user.to_string(),
         priority: priority(progress.priority),
-        scheduling_info: NO_SCHEDULING_INFO.to_owned(),
+        scheduling_info: note.unwrap_or(NO_SCHEDULING_INFO).to_owned(),
     })
 }
 

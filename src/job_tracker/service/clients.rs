@@ -97,7 +97,7 @@ impl Shared {
         let statuses = known.filter_map(|known| {
             let (description, progress) = (known.description()?, known.progress()?);
             let shown = self.access.sees(caller, description) && which(&progress);
-            shown.then(|| answers::status(description, &progress)).flatten()
+            shown.then(|| known.status()).flatten()
         });
         statuses.collect()
     }
@@ -172,8 +172,7 @@ impl JobSubmission for Shared {
         job: wire::JobId,
     ) -> Result<Option<JobStatus>, Fault> {
         let Some(known) = self.visible(caller, &job)? else { return Ok(None) };
-        let (description, progress) = (known.description(), known.progress());
-        Ok(description.zip(progress).and_then(|(job, progress)| answers::status(job, &progress)))
+        Ok(known.status())
     }
 
     async fn get_job_counters(
@@ -347,7 +346,7 @@ impl JobSubmission for Shared {
         let statuses = in_queue.filter_map(|known| {
             let (description, progress) = (known.description()?, known.progress()?);
             let shown = self.access.sees(caller, description) && progress.finished_at.is_none();
-            shown.then(|| answers::status(description, &progress)).flatten()
+            shown.then(|| known.status()).flatten()
         });
         Ok(Some(statuses.collect()))
     }

@@ -22,7 +22,8 @@ pub(super) struct Finished {
     most: usize,
 }
 
-/// A file. **Its form is a promise** to later versions.
+/// A file. **Its form is a promise** to later versions. The reason why the service has ended the job
+/// follows, if there is one.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     description: Arc<Description>,
@@ -38,13 +39,16 @@ impl Finished {
 
     /// Keeps a job, and drops the oldest ones that are too many.
     pub(super) fn keep(&self, job: &Retired) -> io::Result<()> {
-        let Retired { description, progress, counters } = job;
+        let Retired { description, progress, counters, reason } = job;
         let stored = Stored {
             description: description.clone(),
             progress: progress.clone(),
             counters: counters.clone(),
         };
-        let bytes = postcard::to_stdvec(&stored).map_err(io::Error::other)?;
+        let mut bytes = postcard::to_stdvec(&stored).map_err(io::Error::other)?;
+        if let Some(reason) = reason {
+            bytes = postcard::to_extend(&**reason, bytes).map_err(io::Error::other)?;
+        }
         let ended = progress.finished_at.map_or(0, |at| at.0.max(0));
         fs::create_dir_all(&self.directory)?;
         // A name that sorts by time.
@@ -93,9 +97,14 @@ impl Finished {
 }
 
 fn read(path: &Path) -> io::Result<Retired> {
-    let stored = postcard::from_bytes(&fs::read(path)?).map_err(io::Error::other)?;
+    let bytes = fs::read(path)?;
+    let (stored, rest) = postcard::take_from_bytes(&bytes).map_err(io::Error::other)?;
     let Stored { description, progress, counters } = stored;
-    Ok(Retired { description, progress, counters })
+    let reason = match rest {
+        [] => None,
+        rest => Some(postcard::from_bytes(rest).map_err(io::Error::other)?),
+    };
+    Ok(Retired { description, progress, counters, reason })
 }
 
 #[cfg(test)]
@@ -116,6 +125,7 @@ mod tests {
             description: description.into(),
             progress: progress.into(),
             counters: Counters::default(),
+            reason: (number == 2).then(|| "its session was lost".into()),
         }
     }
 
@@ -134,6 +144,8 @@ mod tests {
         assert_eq!(ids, ["job_202611210043.2_0001", "job_202611210043.1_0001"]);
         assert_eq!(found[0].description, job(2).description);
         assert_eq!(found[0].progress, job(2).progress);
+        assert_eq!(found[0].reason, job(2).reason);
+        assert_eq!(found[1].reason, None);
         assert_eq!(fs::read_dir(path).unwrap().count(), 2, "what is damaged is gone");
     }
 }

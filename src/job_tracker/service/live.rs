@@ -269,7 +269,7 @@ async fn keep(finished: Arc<Finished>, job: &Job) {
     let look = |job: &JobEngine| (job.progress(), job.counters());
     let Ok((progress, counters)) = job.look(look).await else { return };
     let description = job.description().clone();
-    let ended = Retired { description, progress: progress.into(), counters };
+    let ended = Retired { description, progress: progress.into(), counters, reason: None };
     let kept = tokio::task::spawn_blocking(move || finished.keep(&ended)).await;
     if let Ok(Err(error)) = kept {
         let job = &job.description().id;

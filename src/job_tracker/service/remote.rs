@@ -32,8 +32,8 @@ use super::submission::Description;
 use super::{end_notice, finished::Finished};
 use crate::engine::{GrantedSlot, JobProgress, RequestId};
 use crate::parent::{
-    Parent, ParentEffect, ParentInput, ParentOutcome, ParentRefusal, ParentReply, Remote,
-    SavedUpdate,
+    EndReason, Parent, ParentEffect, ParentInput, ParentOutcome, ParentRefusal, ParentReply,
+    Remote, SavedUpdate,
 };
 use crate::translate;
 
@@ -81,6 +81,8 @@ pub(super) struct Place {
     may_restart: bool,
     /// Those of the job once it has ended there.
     counters: Option<Arc<Counters>>,
+    /// What it waits for, or why the service has ended it.
+    note: Option<Arc<str>>,
 }
 
 /// When the remote job tracker was last heard of.
@@ -183,6 +185,7 @@ impl RemoteJob {
             options,
             next: vec![first],
             counters: Counters::default(),
+            why: None,
             is_over: false,
             lingers: false,
         };
@@ -238,6 +241,11 @@ impl RemoteJob {
     /// The counters of a job that has ended.
     pub(super) fn counters(&self) -> Option<Arc<Counters>> {
         self.place.borrow().counters.clone()
+    }
+
+    /// What the job waits for while it has no job tracker, and why the service has ended it, if it has.
+    pub(super) fn note(&self) -> Option<Arc<str>> {
+        self.place.borrow().note.clone()
     }
 
     /// The result of a forwarded call.
@@ -343,6 +351,7 @@ fn place_of(parent: &Parent) -> Place {
         addresses: parent.addresses().to_vec(),
         may_restart: parent.may_restart(),
         counters: None,
+        note: parent.awaits().map(Into::into),
     }
 }
 
@@ -367,6 +376,8 @@ struct Task {
     next: Vec<ParentInput>,
     /// Those of the job when it has ended.
     counters: Counters,
+    /// Why the job ends without a remote job tracker that has ended it.
+    why: Option<String>,
     is_over: bool,
     /// The remote job tracker has ended the job, and can be asked about it.
     lingers: bool,
@@ -420,6 +431,7 @@ impl Task {
                 self.parts.events = None;
                 let job = &self.parts.description.id;
                 tracing::info!(%job, %ending, "the session of a job has ended");
+                self.why = Some(ending.to_string());
                 ParentInput::SessionLost
             }
         });
@@ -535,8 +547,13 @@ impl Task {
                     (Some(_), JobState::Failed) => SessionStatus::FailedJobtracker,
                     _ => session_end(state),
                 };
-                if let Some(reason) = reason {
-                    tracing::error!(%job, %reason, "a job ends without its job tracker");
+                let detail = self.why.take().filter(|_| reason == Some(EndReason::SessionLost));
+                self.why = reason.map(|reason| match detail {
+                    Some(detail) => format!("{reason}: {detail}"),
+                    None => reason.to_string(),
+                });
+                if let Some(reason) = &self.why {
+                    tracing::error!(%job, reason, "a job ends without its job tracker");
                 }
                 self.end(state, status).await;
             }
@@ -556,7 +573,10 @@ impl Task {
         match self.parts.driver.request(vec![slot]) {
             Ok(given) if given == [id] => return,
             Ok(given) => tracing::error!(%job, id, ?given, "request ids differ"),
-            Err(error) => tracing::warn!(%job, %error, "cannot request a slot; the job ends"),
+            Err(error) => {
+                tracing::warn!(%job, %error, "cannot request a slot; the job ends");
+                self.why = Some(error.to_string());
+            }
         }
         self.next.push(ParentInput::SessionLost);
     }
@@ -705,10 +725,12 @@ impl Task {
         }
         progress.finished_at = Some(now());
         let progress = Arc::new(progress);
+        let reason: Option<Arc<str>> = self.why.as_deref().map(Into::into);
         let retired = || Retired {
             description: self.parts.description.clone(),
             progress: progress.clone(),
             counters: self.counters.clone(),
+            reason: reason.clone(),
         };
         let Parts { description, ending, .. } = &self.parts;
         ending.store.remote_ended(&description.id);
@@ -743,6 +765,7 @@ impl Task {
             description: self.parts.description.clone(),
             progress: self.publish.borrow().clone(),
             counters: self.counters.clone(),
+            reason: self.why.as_deref().map(Into::into),
         }
     }
 

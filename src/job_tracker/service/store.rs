@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use corona_hadoop::writables::JobStatus;
 use corona_mapreduce::{Counters, JobId};
 use tokio::time::Instant;
 
+use super::answers;
 use super::job::Job;
 use super::remote::RemoteJob;
 use super::submission::Description;
@@ -73,6 +75,8 @@ pub(super) struct Retired {
     pub(super) description: Arc<Description>,
     pub(super) progress: Arc<JobProgress>,
     pub(super) counters: Counters,
+    /// Why the service has ended it; none if its tasks or a user have.
+    pub(super) reason: Option<Arc<str>>,
 }
 
 /// Why a job may not begin.
@@ -122,6 +126,16 @@ impl Known {
             Known::Remote(job) => Some(job.progress()),
             Known::Retired(retired) => Some(retired.progress.clone()),
         }
+    }
+
+    /// How it stands, for clients; none while it is being submitted.
+    pub(super) fn status(&self) -> Option<JobStatus> {
+        let note = match self {
+            Known::Arriving(_) | Known::Job(_) => None,
+            Known::Remote(job) => job.note(),
+            Known::Retired(retired) => retired.reason.clone(),
+        };
+        answers::status(self.description()?, &*self.progress()?, note.as_deref())
     }
 
     fn user(&self) -> &str {

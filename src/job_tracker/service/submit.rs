@@ -61,6 +61,12 @@ enum SubmitError {
     Id(JobId),
     #[error(transparent)]
     Ask(#[from] AskError),
+    #[error(
+        "the job is to have a job tracker on a node (mapred.coronajobtracker.forceremote, \
+         mapred.coronajobtracker.remote.threshold), but no node has slots of type JOBTRACKER \
+         (cm.cpu.to.resource.partitioning of the cluster manager): its request could never be served"
+    )]
+    NoJobTrackers,
     #[error("a part of the job tracker has failed")]
     Broken,
 }
@@ -109,9 +115,7 @@ impl Shared {
                 }
             },
         };
-        let status = known.description().zip(known.progress());
-        let status = status.and_then(|(job, progress)| answers::status(job, &progress));
-        status.ok_or_else(|| Fault::io(format!("{id} is being submitted; try again")))
+        known.status().ok_or_else(|| Fault::io(format!("{id} is being submitted; try again")))
     }
 
     async fn start(&self, id: &JobId, user: &str) -> Result<Known, SubmitError> {
@@ -119,6 +123,7 @@ impl Shared {
         let most = self.settings.max_remote_state_bytes;
         let (maps, reduces) = (submission.splits.count(), submission.spec.reduces);
         if let Some(settings) = ParentSettings::of(&submission.conf, maps, reduces, most) {
+            self.must_offer_job_trackers().await?;
             return self.hand_over(submission, settings).await.map(Known::Remote);
         }
         let Submission { description, spec, splits, conf } = submission;
@@ -142,6 +147,17 @@ impl Shared {
         // Its first input is safe when it answers.
         job.look(|_| ()).await?;
         Ok(Known::Job(job))
+    }
+
+    /// Whether the cluster has slots for job trackers at all. A Java cluster manager does not say it.
+    async fn must_offer_job_trackers(&self) -> Result<(), SubmitError> {
+        let status = self.manager.ask("/api/v1/status").await.unwrap_or_default();
+        match status["slots"].as_object() {
+            Some(slots) if !slots.contains_key(ResourceType::JobTracker.name()) => {
+                Err(SubmitError::NoJobTrackers)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Starts the parent of a job that a remote job tracker is to run.
@@ -571,7 +587,7 @@ struct Working {
 async fn retire(store: Arc<super::store::Store>, job: Job) {
     let Ok(counters) = job.look(JobEngine::counters).await else { return };
     let (description, progress) = (job.description().clone(), job.progress());
-    store.retire(Retired { description, progress, counters });
+    store.retire(Retired { description, progress, counters, reason: None });
     job.retire().await;
 }
 

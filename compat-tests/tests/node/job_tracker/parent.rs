@@ -368,8 +368,10 @@ fn a_remote_job_tracker_that_is_lost_ends_the_job_if_no_restart_is_allowed() {
         remote.report().await.unwrap();
         remote.until_submitted().await;
         remote.dies().await;
-        assert_eq!(world.ended(&mut client, &job).await.run_state, FAILED);
-        let reason = "1 remote job trackers were lost, and 0 may be replaced";
+        let status = world.ended(&mut client, &job).await;
+        let reason = "remote job trackers lost: 1, replacements allowed: 0";
+        assert_eq!(status.run_state, FAILED);
+        assert!(status.scheduling_info.starts_with(reason), "{status:?}");
         until("the reason", || world.job_tracker.log().contains(reason).then_some(())).await;
         assert_eq!(fs::read_to_string(&started).unwrap().lines().count(), 1);
     });

@@ -253,7 +253,7 @@ impl JobSubmission for Submissions {
         })?;
         // Its first input is applied when it answers.
         job.look(|_| ()).await.map_err(|error| Fault::io(error.to_string()))?;
-        Ok(answers::status(job.description(), &job.progress()))
+        Ok(answers::status(job.description(), &job.progress(), None))
     }
 
     async fn get_job_profile(
@@ -273,7 +273,7 @@ impl JobSubmission for Submissions {
         if job.progress().finished_at.is_some() {
             self.0.until_closed().await;
         }
-        Ok(answers::status(job.description(), &job.progress()))
+        Ok(answers::status(job.description(), &job.progress(), None))
     }
 
     async fn get_job_counters(

@@ -70,6 +70,14 @@ impl Found {
             }
         }
     }
+
+    /// What it waits for, or why the service has ended it, if there is anything to say.
+    pub(in crate::service) fn note(&self) -> Option<Arc<str>> {
+        match self {
+            Found::Whole(..) => None,
+            Found::Retired(retired) => retired.reason.clone(),
+        }
+    }
 }
 
 type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Arc<Detail>)>>>;
@@ -130,6 +138,7 @@ impl Shared {
                 description: job.description().clone(),
                 progress: job.progress(),
                 counters: Counters::default(),
+                reason: job.note(),
             }))),
             Known::Retired(retired) => Some(Found::Retired(retired)),
         }

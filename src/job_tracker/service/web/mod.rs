@@ -348,7 +348,8 @@ impl Pages {
             Found::Whole(_, job) => (Some(self.shared.detail(&self.looks, job).await?), None),
             Found::Retired(retired) => (None, Some(retired.counters.clone())),
         };
-        let waits = match pages::job::is_waiting(&row) {
+        let awaits_job_tracker = found.note().is_some() && row.progress.finished_at.is_none();
+        let waits = match awaits_job_tracker || pages::job::is_waiting(&row) {
             true => Some(self.shared.waits(&row.description.id).await),
             false => None,
         };
@@ -360,6 +361,7 @@ impl Pages {
             row,
             detail,
             kept,
+            note: found.note(),
             waits,
             may_be_ended: self.shared.settings.web.kill_token.is_some(),
             cluster_manager: self.cluster_manager.clone(),
@@ -414,7 +416,8 @@ impl Pages {
                     Found::Whole(_, job) => Some(self.shared.detail(&self.looks, job).await?),
                     Found::Retired(_) => None,
                 };
-                self.json(move || api::one_job(&row, detail.as_deref())).await
+                let note = found.note();
+                self.json(move || api::one_job(&row, detail.as_deref(), note.as_deref())).await
             }
             ["jobs", id, "tasks"] => {
                 let ((row, job), paging) = (self.whole(id)?, paging()?);

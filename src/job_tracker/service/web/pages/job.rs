@@ -26,6 +26,8 @@ pub(in super::super) struct View {
     pub(in super::super) detail: Option<std::sync::Arc<Detail>>,
     /// The counters of a job of which only the end is kept.
     pub(in super::super) kept: Option<corona_mapreduce::Counters>,
+    /// What it waits for, or why the service has ended it.
+    pub(in super::super) note: Option<std::sync::Arc<str>>,
     /// Why it waits; nothing for a job that waits for no slot.
     pub(in super::super) waits: Option<Result<Vec<Wait>, NoAnswer>>,
     pub(in super::super) may_be_ended: bool,
@@ -62,6 +64,8 @@ pub(in super::super) fn content(view: &View) -> Markup {
                     ("Reduce", &detail.by_kind.reduce),
                     ("Total", &detail.counters),
                 ]))
+            } @else if let Some(waits) = &view.waits {
+                (waiting(waits))
             } @else if let Some(counters) = &view.kept {
                 p { "The details of this job are not kept any more (corona.jt.finished.tasks). Its history has them." }
                 (counter_table(&[("Total", counters)]))
@@ -87,6 +91,9 @@ fn facts(view: &View) -> Markup {
                     dd { (Time(at)) " after " (took(at.since(progress.submitted))) }
                 },
                 None => div { dt { "Age" } dd { (Span(view.now.since(progress.submitted))) } },
+            }
+            @if let Some(note) = &view.note {
+                div.wide { dt { "Note" } dd { (note) } }
             }
             @if let Some(output) = &job.output {
                 div.wide { dt { "Output" } dd { (Name(output)) } }
