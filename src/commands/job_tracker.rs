@@ -79,6 +79,8 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let source = arguments.source.found()?;
     // A task tracker ends its job trackers itself; the process that it ends with is another one's parent.
     if arguments.remote {
+        // There may be many on a node, each for one job.
+        corona::process::memory::use_small_pages();
         let words = standalone::Arguments::parse(&arguments.words)?;
         let mut status = ExitCode::FAILURE;
         let ran =
