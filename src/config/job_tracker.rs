@@ -43,6 +43,8 @@ pub struct JobTrackerServiceSettings {
     pub journal_image_bytes: u64,
     /// The directory for the files of jobs, as clients learn it.
     pub system_dir: String,
+    /// Whether the configuration names it.
+    pub system_dir_is_set: bool,
     /// The build that task trackers compare with their own.
     pub build_version: String,
     /// The pause between the heartbeats of task trackers.
@@ -196,6 +198,7 @@ impl SettingsReader<'_> {
             journal_sync: self.value(&keys::JT_JOURNAL_SYNC, journal::sync),
             journal_image_bytes: self.number(&keys::JT_JOURNAL_IMAGE),
             system_dir: self.text(&keys::JT_SYSTEM_DIR),
+            system_dir_is_set: self.is_set(&keys::JT_SYSTEM_DIR),
             build_version: self.text(&keys::JT_BUILD_VERSION),
             heartbeat_interval: self.span(&keys::JT_HEARTBEAT),
             max_events: self.number(&keys::JT_MAX_EVENTS),

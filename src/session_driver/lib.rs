@@ -53,6 +53,6 @@ pub use books::{Lost, SlotBooks, SlotRequest};
 pub use driver::{DriverError, Resumed, SessionDriver, StartError, Traffic};
 pub use events::{Ending, Event, SessionEvents};
 pub use host::{DriverHost, address_towards};
-pub use link::{CallFailure, ProxyError};
+pub use link::{CallFailure, ProxyError, system_dir};
 pub use options::{Bounds, Endpoint, EndpointError, Listen, Options, Timers};
 pub use outgoing::{InfoUpdate, NodeUsage};

@@ -198,6 +198,21 @@ impl Proxy {
     }
 }
 
+/// The directory of the files of jobs, as the proxy job tracker names it, within this time for a
+/// connection and again for the reply. Spec: mapreduce/03 §3.9.
+///
+/// # Errors
+/// The proxy job tracker does not answer.
+pub async fn system_dir(proxy: &Endpoint, timeout: Duration) -> Result<String, CallFailure> {
+    let options = client_options(timeout);
+    let address = (proxy.host.as_str(), proxy.port);
+    let mut client = Client::<ProxyJobTracker>::connect(address, options).await?;
+    match client.call(&ProxyJobTrackerCall::GetSystemDir).await? {
+        ProxyJobTrackerReply::GetSystemDir(directory) => Ok(directory),
+        _ => Err(CallError::MissingResult.into()),
+    }
+}
+
 fn client_options(timeout: Duration) -> ClientOptions {
     ClientOptions {
         connect_timeout: timeout,

@@ -80,6 +80,14 @@ impl Job {
         self
     }
 
+    /// Without this property, and its value if it had one.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> (Job, Option<String>) {
+        let at = self.properties.iter().position(|(known, _)| known == name);
+        let value = at.map(|at| self.properties.remove(at).1);
+        (self, value)
+    }
+
     fn set(&mut self, name: &str, value: &str) {
         self.properties.retain(|(known, _)| known != name);
         self.properties.push((name.to_owned(), value.to_owned()));

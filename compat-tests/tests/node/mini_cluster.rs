@@ -796,7 +796,7 @@ fn a_job_that_waits_for_a_job_tracker_says_so() {
     let info = tool(&["jobs", "info", &job]);
     assert!(info.contains("waits for a slot of type JOBTRACKER on a node"), "{info}");
     let explained = tool(&["jobs", "explain", &job]);
-    assert!(explained.contains("can never be served"), "{explained}");
+    assert!(explained.contains("none of the 2 nodes serves JOBTRACKER"), "{explained}");
     tool(&["jobs", "kill", &job]);
     let end = end(child);
     assert_eq!((&end["state"], &end["note"]), (&"KILLED".into(), &serde_json::Value::Null));

@@ -179,7 +179,8 @@ fn a_remote_that_does_not_start_is_tried_elsewhere() {
     world.expect(ParentInput::Tick, "request 3; release 2");
     assert_eq!(world.parent.next_deadline(), None);
     world.expect(slot(3, "a"), "start 1 at a");
-    let over = "release 3; over Failed: 2 remote job trackers did not start";
+    let over = "release 3; over Failed: remote job trackers that did not start, one after the \
+                other: 2";
     world.expect(ParentInput::StartFailed { attempt: 1 }, over);
 }
 

@@ -115,7 +115,7 @@ impl Shared {
     /// Spec: mapreduce/07 §7.7.
     async fn queues(&self) -> BTreeSet<String> {
         // A cluster manager of another kind does not list them.
-        let pools = self.manager.pools().await.unwrap_or_default();
+        let pools = self.shown.manager.pools().await.unwrap_or_default();
         let pools = pools.iter().map(ToString::to_string);
         let known = self.store.all();
         let described = known.iter().filter_map(Known::description);
@@ -394,7 +394,7 @@ impl Shared {
             }
         }
         // The cluster manager knows the whole cluster; a Java one is not asked.
-        let cluster = self.manager.ask("/api/v1/status").await.unwrap_or_default();
+        let cluster = self.shown.manager.ask("/api/v1/status").await.unwrap_or_default();
         let managed = |value: &serde_json::Value| {
             value.as_u64().map(|count| i32::try_from(count).unwrap_or(i32::MAX))
         };

@@ -76,6 +76,7 @@ use self::store::{Most, Store};
 use self::web::Pages;
 use self::web::files::LogPaths;
 use self::web::manager::Manager;
+use self::web::shown::Shown;
 
 pub use self::history::Mark;
 pub use self::job::{AskError, Job};
@@ -113,7 +114,7 @@ struct Shared {
     site: SiteProperties,
     store: Arc<Store>,
     access: Access,
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     files: Arc<FileSystems>,
     /// The directory of the files of jobs, qualified.
     system_dir: String,
@@ -122,15 +123,11 @@ struct Shared {
     finished: Arc<Finished>,
     journals: Journals,
     host: DriverHost,
-    home: Home,
+    home: Arc<Home>,
     address: InetAddress,
-    /// The port of the pages.
-    pages_port: u16,
     meter: Arc<Meter>,
-    manager: Manager,
-    log_paths: LogPaths,
-    /// When the service started, in milliseconds since the Unix epoch.
-    started_ms: i64,
+    /// What the pages show.
+    shown: Arc<Shown>,
     /// Becomes true when the program ends.
     stop: watch::Sender<bool>,
 }
@@ -213,18 +210,37 @@ impl JobTracker {
             finished_tasks: settings.finished_tasks,
         };
         let finished = Finished::new(home.finished(), settings.finished_jobs);
+        let home = Arc::new(home);
+        let manager = &settings.cluster_manager_pages;
+        let shown = Arc::new(Shown {
+            store: Arc::new(Store::new(most)),
+            cluster: Arc::new(Cluster::new(settings.node_expiry)),
+            files: files.clone(),
+            meter: Arc::default(),
+            manager: Manager::new(&manager.host, manager.port),
+            log_paths: LogPaths::default(),
+            home: Some(home.clone()),
+            started_ms: job::now().0,
+            name: address.host.clone(),
+            // One that listens on all addresses is named as clients name it.
+            host: match &*settings.http_address.host {
+                "0.0.0.0" | "::" => address.host.clone(),
+                host => host.to_owned(),
+            },
+            port: pages_socket.port(),
+            settings: settings.clone(),
+        });
         let shared = Arc::new(Shared {
             finished: Arc::new(finished),
-            store: Arc::new(Store::new(most)),
+            store: shown.store.clone(),
             stop: watch::Sender::new(false),
-            started_ms: job::now().0,
             access: Access {
                 service_user: user.clone(),
                 submitters: settings.submitters.clone(),
                 viewers: settings.viewers.clone(),
                 administrators: settings.administrators.clone(),
             },
-            cluster: Cluster::new(settings.node_expiry),
+            cluster: shown.cluster.clone(),
             files,
             system_dir,
             build_version: build_version(&settings.build_version),
@@ -238,13 +254,8 @@ impl JobTracker {
             host,
             home,
             address,
-            pages_port: pages_socket.port(),
-            meter: Arc::default(),
-            manager: Manager::new(
-                &settings.cluster_manager_pages.host,
-                settings.cluster_manager_pages.port,
-            ),
-            log_paths: LogPaths::default(),
+            meter: shown.meter.clone(),
+            shown,
             site,
             settings,
         });
@@ -264,7 +275,7 @@ impl JobTracker {
             rpc: shared.address.to_string(),
             rpc_socket: socket,
             notifications: notifications.to_string(),
-            pages: shared.pages(),
+            pages: shared.shown.address(),
             pages_socket,
         };
         let server = rpc::Server::new(listener, services(&shared), limits);
@@ -286,7 +297,7 @@ impl JobTracker {
     pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
         Box::pin(async move {
             let following = tokio::spawn(self.shared.clone().follow_hosts());
-            let pages = Arc::new(Pages::new(self.shared.clone()));
+            let pages = Arc::new(Pages::new(self.shared.shown.clone()));
             let pages = tokio::spawn(corona_web::server::serve(pages, self.listener, stop.clone()));
             let served =
                 run_essential("the server for clients and task trackers", self.server.run(stop));
@@ -398,35 +409,6 @@ fn build_version(configured: &str) -> String {
 impl Shared {
     /// How long a call may wait for the cluster manager.
     const PATIENCE: Duration = Duration::from_secs(60);
-
-    /// The host in the addresses of pages. One that listens on all addresses is named as clients name it.
-    fn pages_host(&self) -> String {
-        match &*self.settings.http_address.host {
-            "0.0.0.0" | "::" => self.address.host.clone(),
-            host => host.to_owned(),
-        }
-    }
-
-    /// The address before the name of a page.
-    fn pages(&self) -> String {
-        let host = self.pages_host();
-        let port = self.pages_port;
-        match host.contains(':') {
-            true => format!("http://[{host}]:{port}/"),
-            false => format!("http://{host}:{port}/"),
-        }
-    }
-
-    /// Why requests of a job wait, as the cluster manager explains it.
-    async fn waits(
-        &self,
-        job: &corona_mapreduce::JobId,
-    ) -> Result<Vec<web::manager::Wait>, web::manager::NoAnswer> {
-        match job.session() {
-            Some(session) => self.manager.waits(session).await,
-            None => Ok(Vec::new()),
-        }
-    }
 
     /// The directory of a job in the system directory.
     fn job_dir(&self, id: &str) -> String {

@@ -18,6 +18,7 @@ use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind};
 use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
 use corona_process::panics::caught;
 use corona_session_driver::{Event, InfoUpdate, SessionDriver, SessionEvents, SlotRequest};
+use corona_web::exchange::Parameters;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -83,6 +84,8 @@ pub(super) struct Place {
     counters: Option<Arc<Counters>>,
     /// What it waits for, or why the service has ended it.
     note: Option<Arc<str>>,
+    /// The address of the pages of the remote job tracker.
+    pages: Option<Arc<str>>,
 }
 
 /// When the remote job tracker was last heard of.
@@ -99,6 +102,8 @@ pub(super) enum Message {
     Saved(u32, oneshot::Sender<Result<Left, ParentRefusal>>),
     /// How the job stands, as the remote job tracker of this attempt reports it.
     Status(u32, Box<wire::JobStatus>),
+    /// Where its pages are.
+    Pages(u32, Arc<str>),
     /// It reports that the job has ended.
     Ended(u32, JobState, Counters),
 }
@@ -186,6 +191,7 @@ impl RemoteJob {
             next: vec![first],
             counters: Counters::default(),
             why: None,
+            pages: None,
             is_over: false,
             lingers: false,
         };
@@ -246,6 +252,11 @@ impl RemoteJob {
     /// What the job waits for while it has no job tracker, and why the service has ended it, if it has.
     pub(super) fn note(&self) -> Option<Arc<str>> {
         self.place.borrow().note.clone()
+    }
+
+    /// The address before the names of the pages of the remote job tracker, if it has any.
+    pub(super) fn pages(&self) -> Option<Arc<str>> {
+        self.place.borrow().pages.clone()
     }
 
     /// The result of a forwarded call.
@@ -352,6 +363,7 @@ fn place_of(parent: &Parent) -> Place {
         may_restart: parent.may_restart(),
         counters: None,
         note: parent.awaits().map(Into::into),
+        pages: None,
     }
 }
 
@@ -378,6 +390,8 @@ struct Task {
     counters: Counters,
     /// Why the job ends without a remote job tracker that has ended it.
     why: Option<String>,
+    /// Where the pages of the remote job tracker of this attempt are.
+    pages: Option<(u32, Arc<str>)>,
     is_over: bool,
     /// The remote job tracker has ended the job, and can be asked about it.
     lingers: bool,
@@ -459,6 +473,7 @@ impl Task {
                     drop(reply.send(left));
                 }
                 Message::Status(attempt, status) => self.show(attempt, &status),
+                Message::Pages(attempt, address) => self.pages = Some((attempt, address)),
                 Message::Ended(attempt, state, counters) => {
                     let remote = self.parts.parent.remote();
                     if remote.is_some_and(|remote| remote.attempt == attempt) {
@@ -470,7 +485,10 @@ impl Task {
             }
         }
         self.make_safe(last).await;
-        let place = place_of(&self.parts.parent);
+        let mut place = place_of(&self.parts.parent);
+        let of_remote = |attempt| place.remote.as_ref().is_some_and(|it| it.attempt == attempt);
+        let pages = self.pages.as_ref().filter(|(attempt, _)| of_remote(*attempt));
+        place.pages = pages.map(|(_, address)| address.clone());
         if self.parts.parent.end().is_none() {
             self.publish_place.send_if_modified(|known| {
                 let is_new = *known != place;
@@ -814,6 +832,34 @@ fn session_end(state: JobState) -> SessionStatus {
     }
 }
 
+/// The address of the pages of a job tracker whose job has this tracking URL: that behind a proxy job
+/// tracker, or the one that it names.
+fn pages_of(url: &str) -> Option<String> {
+    let rest = url.strip_prefix("http://")?;
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+    let (host, port) = match path {
+        "proxy" => {
+            let parameters = Parameters::parse(query.as_bytes());
+            (parameters.text("host")?.to_owned(), parameters.text("port")?.to_owned())
+        }
+        _ => {
+            let (host, port) = authority.rsplit_once(':')?;
+            (host.to_owned(), port.to_owned())
+        }
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port: u16 = port.parse().ok().filter(|port| *port > 0)?;
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+    if host.is_empty() || host.len() > 255 || !host.bytes().all(is_legal) {
+        return None;
+    }
+    Some(match host.contains(':') {
+        true => format!("http://[{host}]:{port}/"),
+        false => format!("http://{host}:{port}/"),
+    })
+}
+
 /// Whether nobody listens where the remote job tracker was.
 fn is_gone(error: &CallError) -> bool {
     matches!(error, CallError::Connect { error, .. } if error.kind() == io::ErrorKind::ConnectionRefused)
@@ -862,6 +908,9 @@ impl Watcher {
             };
             match status {
                 Ok(status) => {
+                    if !is_submitted {
+                        self.find_pages().await;
+                    }
                     (is_submitted, failed) = (true, 0);
                     let ended = status.as_ref().and_then(|status| end_of(status.run_state));
                     if let Some(status) = status {
@@ -883,6 +932,15 @@ impl Watcher {
             }
             sleep(pause).await;
             pause = (pause * 5 / 4).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Asks where the pages of the remote job tracker are. Without them the job is none the worse.
+    async fn find_pages(&mut self) {
+        let profile = self.client.get_job_profile(self.job.clone()).await;
+        let url = profile.ok().flatten().map(|profile| profile.url);
+        if let Some(address) = url.as_deref().and_then(pages_of) {
+            tell(&self.inbox, Message::Pages(self.remote.attempt, address.into())).await;
         }
     }
 
@@ -912,5 +970,30 @@ async fn silent(heard: &Heard) {
             return;
         }
         sleep_until(due).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pages_of_a_job_tracker_are_behind_a_proxy_or_where_its_url_says() {
+        for (url, pages) in [
+            (
+                "http://p:1/proxy?host=n1&port=81&path=coronajobdetails.jsp&jobid=j",
+                Some("http://n1:81/"),
+            ),
+            ("http://n1:81/coronajobdetails.jsp?jobid=j", Some("http://n1:81/")),
+            ("http://[::1]:81/", Some("http://[::1]:81/")),
+            ("http://p:1/proxy?host=::1&port=81", Some("http://[::1]:81/")),
+            ("http://p:1/proxy?host=n1&port=0", None),
+            ("http://p:1/proxy?host=n%2F1&port=81", None),
+            ("http://n1/", None),
+            ("ftp://n1:81/", None),
+            ("", None),
+        ] {
+            assert_eq!(pages_of(url).as_deref(), pages, "{url}");
+        }
     }
 }

@@ -151,7 +151,7 @@ impl Shared {
 
     /// Whether the cluster has slots for job trackers at all. A Java cluster manager does not say it.
     async fn must_offer_job_trackers(&self) -> Result<(), SubmitError> {
-        let status = self.manager.ask("/api/v1/status").await.unwrap_or_default();
+        let status = self.shown.manager.ask("/api/v1/status").await.unwrap_or_default();
         match status["slots"].as_object() {
             Some(slots) if !slots.contains_key(ResourceType::JobTracker.name()) => {
                 Err(SubmitError::NoJobTrackers)
@@ -200,7 +200,9 @@ impl Shared {
         let user = &self.access.service_user;
         // The remote job tracker writes the history.
         let log_path = driver.session_log();
-        self.log_paths.note(description.id.clone(), log_path, |id| self.store.get(id).is_some());
+        self.shown
+            .log_paths
+            .note(description.id.clone(), log_path, |id| self.store.get(id).is_some());
         remote::Parts {
             total: parent.total(),
             submitted: parent.submitted().unwrap_or_else(job::now),
@@ -266,7 +268,7 @@ impl Shared {
         let site = self.site.clone();
         let (id, user) = (id.clone(), user.to_owned());
         let bounds = Bounds::of(&self.settings);
-        let pages = self.pages();
+        let pages = self.shown.address();
         let sync = self.settings.journal_sync;
         blocking(move || {
             let job_xml = directory.join(CONF);
@@ -319,7 +321,7 @@ impl Shared {
         bytes: u64,
         written: String,
     ) -> History {
-        self.log_paths.note(job.id.clone(), log_path, |id| self.store.get(id).is_some());
+        self.shown.log_paths.note(job.id.clone(), log_path, |id| self.store.get(id).is_some());
         let location = conf.get(keys::JOB_HISTORY_LOCATION.name);
         let host = &self.address.host;
         let place = history::Place {
@@ -329,7 +331,7 @@ impl Shared {
                 tracing::warn!(job = %job.id, %error, "the history has no configuration of a job");
                 String::new()
             }),
-            user_copy: UserCopy::of(job, location.as_deref(), host, self.started_ms),
+            user_copy: UserCopy::of(job, location.as_deref(), host, self.shown.started_ms),
         };
         let kept = Kept { path: self.data_dir(job.id.as_str()).join(HISTORY), bytes };
         History::begin(job.id.clone(), place, Some(kept), written)

@@ -247,10 +247,17 @@ impl Proxy {
         let asked = Arc::new(AtomicUsize::new(0));
         let (shown, counted) = (flag.clone(), asked.clone());
         let answer = move |_, call| -> Pin<Box<dyn Future<Output = _> + Send>> {
-            assert_eq!(call, ProxyJobTrackerCall::GetClusterManagerSafeModeFlag);
-            counted.fetch_add(1, Ordering::SeqCst);
-            let flag = shown.load(Ordering::SeqCst);
-            let reply = ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(flag);
+            let reply = match call {
+                ProxyJobTrackerCall::GetSystemDir => {
+                    ProxyJobTrackerReply::GetSystemDir("hdfs://nn:9000/system".to_owned())
+                }
+                call => {
+                    assert_eq!(call, ProxyJobTrackerCall::GetClusterManagerSafeModeFlag);
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    let flag = shown.load(Ordering::SeqCst);
+                    ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(flag)
+                }
+            };
             Box::pin(async move { Answer::Reply(reply) })
         };
         let (stop, stopped) = watch::channel(false);

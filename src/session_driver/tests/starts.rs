@@ -1,5 +1,7 @@
 //! The start of a session. Spec: cluster-manager/05 §6.
 
+use std::time::Duration;
+
 use tokio::time::timeout;
 
 use super::peer::*;
@@ -225,4 +227,15 @@ async fn a_session_of_an_earlier_process_goes_on() {
     drop(driver);
     host.next_session_id(&super::peer::options(&manager)).await.unwrap();
     assert_eq!(manager.count("sessionEnd"), 0);
+}
+
+#[tokio::test]
+async fn the_proxy_job_tracker_names_the_directory_of_jobs() {
+    let proxy = Proxy::start(false);
+    let found = system_dir(&endpoint(proxy.address), SOON).await.unwrap();
+    assert_eq!(found, "hdfs://nn:9000/system");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = listener.local_addr().unwrap();
+    drop(listener);
+    assert!(system_dir(&endpoint(nobody), SOON).await.is_err());
 }

@@ -2,6 +2,7 @@
 //! left whoever is killed.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -17,6 +18,9 @@ use corona::hadoop::writables::{
 use corona::job_tracker::translate;
 use corona::model::types::{Grant, ResourceType, SessionStatus};
 use corona::session_driver::{Endpoint, Event, Options, SessionDriver, SessionEvents, SlotRequest};
+use corona::wire;
+use corona::wire::calls::{ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply};
+use corona::wire::server::Answer;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
@@ -403,6 +407,64 @@ fn a_node_runs_the_job_tracker_of_a_parent() {
         assert!(runs(pid));
         remote.listens = None;
         until("the end of the job tracker", || (!runs(pid)).then_some(())).await;
+        remote.nothing_left().await;
+    });
+}
+
+/// A proxy job tracker that names a directory of jobs, and its address.
+async fn naming(system: Arc<Mutex<String>>) -> (SocketAddr, watch::Sender<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let answer = move |_, call: ProxyJobTrackerCall| {
+        let system = system.lock().expect("no test panics with it").clone();
+        async move {
+            Answer::Reply(match call {
+                ProxyJobTrackerCall::GetSystemDir => ProxyJobTrackerReply::GetSystemDir(system),
+                _ => ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(false),
+            })
+        }
+    };
+    let (stop, stopped) = watch::channel(false);
+    let server = wire::server::Server::new(listener, answer, wire::server::Limits::default());
+    tokio::spawn(server.run::<ProxyJobTracker>(stopped));
+    (address, stop)
+}
+
+#[test]
+fn pages_show_the_job_and_the_proxy_job_tracker_names_its_directory() {
+    block_on(async {
+        let system = Arc::<Mutex<String>>::default();
+        let (proxy, _stop) = naming(system.clone()).await;
+        let unset = |job: Job| {
+            let (job, directory) = job.without("corona.system.dir");
+            *system.lock().unwrap() = directory.unwrap();
+            job.with("corona.proxy.job.tracker.thriftaddr", &proxy.to_string())
+                .map_steps(1, "update=0.5,wait,update=1.0,done")
+        };
+        let mut remote = Remote::new(2, 0, unset).await;
+        let mut client = remote.start().await;
+        client.submit_job(remote.job.id.clone()).await.unwrap();
+        remote.waits(&remote.job.map(1)).await;
+        let id = remote.job.id.to_string();
+        let profile = client.get_job_profile(remote.job.id.clone()).await.unwrap().unwrap();
+        let rest = profile.url.strip_prefix("http://").unwrap();
+        let (pages, page) = rest.split_once('/').unwrap();
+        assert_eq!(page, format!("coronajobdetails.jsp?jobid={id}"));
+        let job = || get(pages, &format!("/api/v1/jobs/{id}"));
+        let job =
+            until("a map that is done", || job().filter(|it| it["maps"]["succeeded"] == 1)).await;
+        assert_eq!((&job["id"], &job["state"]), (&id.as_str().into(), &"RUNNING".into()), "{job}");
+        let tasks = get(pages, &format!("/api/v1/jobs/{id}/tasks?kind=map")).unwrap();
+        assert_eq!(tasks["tasks"].as_array().map(Vec::len), Some(2), "{tasks}");
+        // The session leads there as well.
+        let session = remote.session();
+        let cluster_manager = remote.manager.http().unwrap().to_string();
+        let found = get(&cluster_manager, &format!("/api/v1/sessions/{session}")).unwrap();
+        assert_eq!(found["url"], *profile.url, "{found}");
+        remote.notes().let_go(&remote.job.map(1).to_string()).unwrap();
+        let status = remote.ended(&mut client).await;
+        assert_eq!(status.run_state, SUCCEEDED, "{status:?}");
+        remote.listens = None;
         remote.nothing_left().await;
     });
 }

@@ -50,10 +50,15 @@ use self::parent::{Item, Parent, is_refused};
 use self::reports::Reports;
 use self::submission::Submissions;
 use super::cluster::Cluster;
-use super::job::Job;
+use super::job::{Job, now};
 use super::launcher::Launcher;
 use super::meter::Meter;
+use super::store::{Most, Store};
 use super::submission::pool;
+use super::web::Pages;
+use super::web::files::LogPaths;
+use super::web::manager::Manager;
+use super::web::shown::Shown;
 use super::{JobTrackerServiceSettings, build_version, endpoint};
 use crate::engine::JobInput;
 
@@ -65,6 +70,8 @@ const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
 /// Updates and orders that wait for the parent; with more, the job tracker ends.
 const MAX_ITEMS: usize = 1_000_000;
+/// How long the proxy job tracker may take for a connection, and for a reply.
+const PROXY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the end of the job may take when the parent is gone.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long orders to forget the job may take then.
@@ -122,6 +129,8 @@ pub enum StartError {
 pub struct RemoteJobTracker {
     running: Arc<Running>,
     server: rpc::Server,
+    /// For the pages.
+    listener: TcpListener,
     stop_serving: watch::Sender<bool>,
     save_failed: Option<oneshot::Receiver<CallError>>,
     linger: Duration,
@@ -149,8 +158,10 @@ pub(super) struct Running {
     fail_overs: u32,
     driver: Arc<SessionDriver>,
     launcher: Launcher,
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     meter: Arc<Meter>,
+    /// What the pages show.
+    shown: Arc<Shown>,
     /// The events of the session and the state of an earlier job tracker, until the job begins.
     beginning: Mutex<Option<Beginning>>,
     to_parent: Option<ToParent>,
@@ -237,9 +248,9 @@ impl RemoteJobTracker {
         };
         let restarts = Restarts::of(&conf);
         let files = Arc::new(FileSystems::new(file_systems)?);
-        let (_, system_dir) = files.resolve(&settings.system_dir)?;
+        let (_, system_dir) = files.resolve(&named_system_dir(&settings).await)?;
         let job_dir = format!("{}/{}", system_dir.to_string().trim_end_matches('/'), arguments.job);
-        let (listener, address) = listen(&arguments).await?;
+        let (listener, pages, address) = listen(&arguments).await?;
         // The session is opened while the parent looks for what an earlier job tracker has left.
         let (state, session) = tokio::join!(
             saved_state(&parent, restarts),
@@ -268,6 +279,7 @@ impl RemoteJobTracker {
         };
         let beginning = Beginning { events, first, items, save_failed: tell_failure };
         let linger = settings.linger;
+        let shown = shown(&settings, &files, &address, &pages)?;
         let running = Arc::new(Running {
             job_dir,
             conf,
@@ -282,8 +294,9 @@ impl RemoteJobTracker {
                 settings.launch_connect_timeout,
                 settings.launch_call_timeout,
             ),
-            cluster: Cluster::new(settings.node_expiry),
-            meter: Arc::default(),
+            cluster: shown.cluster.clone(),
+            meter: shown.meter.clone(),
+            shown,
             beginning: Mutex::new(Some(beginning)),
             to_parent,
             job: OnceLock::new(),
@@ -308,7 +321,7 @@ impl RemoteJobTracker {
         let server = rpc::Server::new(listener, services, limits);
         let stop_serving = watch::Sender::new(false);
         let save_failed = running.restarts.restoring.then_some(save_failed);
-        Ok(RemoteJobTracker { running, server, stop_serving, save_failed, linger })
+        Ok(RemoteJobTracker { running, server, listener: pages, stop_serving, save_failed, linger })
     }
 
     /// Where it listens, as the parent learns it.
@@ -329,7 +342,11 @@ impl RemoteJobTracker {
     }
 
     async fn serve(self, mut stop: watch::Receiver<bool>) -> Ending {
-        let RemoteJobTracker { running, server, stop_serving, save_failed, linger } = self;
+        let RemoteJobTracker { running, server, listener, stop_serving, save_failed, linger } =
+            self;
+        let pages = Arc::new(Pages::new(running.shown.clone()));
+        let pages = corona_web::server::serve(pages, listener, running.stop.subscribe());
+        let pages = tokio::spawn(pages);
         let served = server.run(stop_serving.subscribe());
         let served = tokio::spawn(run_essential("the server", served));
         let save_failed = async move {
@@ -352,6 +369,7 @@ impl RemoteJobTracker {
             _ = served => (Ending::Panicked, false),
         };
         running.end(refused, &stop_serving).await;
+        pages.abort();
         ending
     }
 }
@@ -434,6 +452,22 @@ impl Running {
     }
 }
 
+/// The directory of the files of jobs: as configured, else as the proxy job tracker names it, else the
+/// default. Spec: mapreduce/05 §5.1.
+async fn named_system_dir(settings: &JobTrackerServiceSettings) -> String {
+    let (false, Some(proxy)) = (settings.system_dir_is_set, &settings.proxy_job_tracker) else {
+        return settings.system_dir.clone();
+    };
+    match corona_session_driver::system_dir(&endpoint(proxy), PROXY_TIMEOUT).await {
+        Ok(directory) => directory,
+        Err(error) => {
+            let directory = settings.system_dir.clone();
+            tracing::warn!(%error, directory, "the proxy job tracker does not name the directory of jobs");
+            directory
+        }
+    }
+}
+
 /// What an earlier job tracker of the job has left; nothing if there was none.
 async fn saved_state(
     parent: &Parent,
@@ -467,8 +501,11 @@ async fn open_session(
     Ok(host.start(options).await?)
 }
 
-/// Listens at any port of this node, under the name that its task tracker has.
-async fn listen(arguments: &Arguments) -> Result<(TcpListener, InetAddress), StartError> {
+/// Listens at any two ports of this node, under the name that its task tracker has: for calls, and for
+/// pages. The address is that for calls.
+async fn listen(
+    arguments: &Arguments,
+) -> Result<(TcpListener, TcpListener, InetAddress), StartError> {
     let host = match &arguments.node {
         Some((host, _)) => host.clone(),
         None => std::fs::read_to_string(HOST_NAME).unwrap_or_default().trim().to_owned(),
@@ -477,9 +514,37 @@ async fn listen(arguments: &Arguments) -> Result<(TcpListener, InetAddress), Sta
     let found = lookup_host((host.as_str(), 0)).await.map_err(failed)?.next();
     let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let socket = found.ok_or_else(none).map_err(failed)?;
-    let listener = corona_net::listen(corona_net::ListenOn::Address(socket)).map_err(failed)?;
+    let at_any_port = || corona_net::listen(corona_net::ListenOn::Address(socket)).map_err(failed);
+    let (listener, pages) = (at_any_port()?, at_any_port()?);
     let port = listener.local_addr().map_err(failed)?.port();
-    Ok((listener, InetAddress { host, port }))
+    Ok((listener, pages, InetAddress { host, port }))
+}
+
+/// What the pages show: the one job, once it was submitted.
+fn shown(
+    settings: &JobTrackerServiceSettings,
+    files: &Arc<FileSystems>,
+    address: &InetAddress,
+    pages: &TcpListener,
+) -> Result<Arc<Shown>, StartError> {
+    let host = address.host.clone();
+    let failed = |error| StartError::Listen { host: host.clone(), error };
+    let manager = &settings.cluster_manager_pages;
+    let most = Most { jobs: 1, jobs_per_user: 1, finished_jobs: 1, finished_tasks: usize::MAX };
+    Ok(Arc::new(Shown {
+        store: Arc::new(Store::new(most)),
+        cluster: Arc::new(Cluster::new(settings.node_expiry)),
+        files: files.clone(),
+        meter: Arc::default(),
+        manager: Manager::new(&manager.host, manager.port),
+        log_paths: LogPaths::default(),
+        home: None,
+        started_ms: now().0,
+        name: host.clone(),
+        port: pages.local_addr().map_err(failed)?.port(),
+        host,
+        settings: settings.clone(),
+    }))
 }
 
 /// The directory of the history of a session, as the cluster manager chooses it: the job keeps the id of
@@ -492,19 +557,18 @@ fn session_log(conf: &JobConf, session: &str) -> String {
     format!("{}/{directory}", root.trim_end_matches('/'))
 }
 
-/// The page of the job: the proxy job tracker shows the history of a job whose job tracker has no pages.
-/// Spec: mapreduce/05 §5.6.
-fn tracking_url(conf: &JobConf, arguments: &Arguments) -> String {
+/// The page of the job. The proxy job tracker passes requests on while this process runs, and shows the
+/// history of the job afterwards. Spec: mapreduce/05 §5.6.
+fn tracking_url(conf: &JobConf, arguments: &Arguments, host: &str, port: u16) -> String {
+    const PAGE: &str = "coronajobdetails.jsp";
     let session = &arguments.attempt.job().tracker;
-    match (conf.text_if_set(&keys::CLIENT_PROXY), &arguments.node) {
-        (Some(proxy), node) => {
-            let host = node.as_ref().map_or("localhost", |(host, _)| host);
-            format!(
-                "http://{proxy}/proxy?host={host}&port=0&path=coronajobdetails.jsp&jobid=job_{session}_0001"
-            )
+    let job = format!("job_{session}_0001");
+    match conf.text_if_set(&keys::CLIENT_PROXY) {
+        Some(proxy) => {
+            format!("http://{proxy}/proxy?host={host}&port={port}&path={PAGE}&jobid={job}")
         }
-        (None, Some((host, port))) => format!("http://{host}:{port}/"),
-        (None, None) => "http://localhost/".to_owned(),
+        None if host.contains(':') => format!("http://[{host}]:{port}/{PAGE}?jobid={job}"),
+        None => format!("http://{host}:{port}/{PAGE}?jobid={job}"),
     }
 }
 
@@ -543,9 +607,11 @@ mod tests {
         let arguments = Arguments::parse(&words).unwrap();
         let proxied = conf(&[("mapred.job.tracker.corona.proxyaddr", "proxy:50032")]);
         assert_eq!(
-            tracking_url(&proxied, &arguments),
-            "http://proxy:50032/proxy?host=n1&port=0&path=coronajobdetails.jsp&jobid=job_20.1_0001"
+            tracking_url(&proxied, &arguments, "n1", 81),
+            "http://proxy:50032/proxy?host=n1&port=81&path=coronajobdetails.jsp&jobid=job_20.1_0001"
         );
-        assert_eq!(tracking_url(&conf(&[]), &arguments), "http://n1:50060/");
+        let own = |host| tracking_url(&conf(&[]), &arguments, host, 81);
+        assert_eq!(own("n1"), "http://n1:81/coronajobdetails.jsp?jobid=job_20.1_0001");
+        assert_eq!(own("::1"), "http://[::1]:81/coronajobdetails.jsp?jobid=job_20.1_0001");
     }
 }

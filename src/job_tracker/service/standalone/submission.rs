@@ -22,6 +22,7 @@ use super::super::live::{Live, ToJob};
 use super::super::statistics::Report;
 use super::super::submission::{Bounds, Submission, priority};
 use super::super::submit::{MAX_CONF_BYTES, read_whole};
+use super::super::web::shown::Shown;
 use super::outlet::{Ending, RemoteOutlet};
 use super::parent::Saver;
 use super::{Beginning, Running, session_log, tracking_url};
@@ -61,6 +62,7 @@ impl Running {
             return Err(Fault::io("this job tracker ends"));
         };
         let job = self.start_job(submission, begins)?;
+        self.shown.store.begin(job.clone());
         // Nobody else sets it: the lock is held.
         Ok(self.job.get_or_init(|| job).clone())
     }
@@ -85,7 +87,10 @@ impl Running {
         });
         let read = read.await.map_err(|error| fault(&error))?;
         let mut submission = read.map_err(|error| fault(&error))?;
-        submission.description.url = tracking_url(&self.conf, &self.arguments).into();
+        submission.description.url = {
+            let Shown { host, port, .. } = &*self.shown;
+            tracking_url(&self.conf, &self.arguments, host, *port).into()
+        };
         submission.spec.tracker = self.arguments.tracker().into();
         Ok(submission)
     }
@@ -113,6 +118,7 @@ impl Running {
             }),
             user_copy: None,
         };
+        self.shown.log_paths.note(description.id.clone(), &place.log_path, |_| true);
         let history = History::begin(description.id.clone(), place, None, String::new());
         let inbox = Job::queue(self.settings.max_queued_inputs);
         let sender = Arc::new(ToJob { job: inbox.0.downgrade(), meter: self.meter.clone() });

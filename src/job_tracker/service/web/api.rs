@@ -123,11 +123,8 @@ pub(super) fn jobs(rows: Vec<Row>, parameters: &Parameters, paging: &Paging, now
 }
 
 /// `jobs/{job}`
-pub(super) fn one_job(row: &Row, detail: Option<&Detail>, note: Option<&str>) -> Value {
+pub(super) fn one_job(row: &Row, detail: Option<&Detail>) -> Value {
     let mut value = job(row);
-    if let (Some(note), Value::Object(value)) = (note, &mut value) {
-        value.insert("note".to_owned(), note.into());
-    }
     let Some(detail) = detail else { return value };
     let totals = &detail.totals;
     let [copy, sort, reduce] = totals.reduce_phase_millis;

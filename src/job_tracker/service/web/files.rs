@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use corona_filesystem::FsError;
 use corona_mapreduce::JobId;
 
-use super::super::Shared;
+use super::shown::Shown;
 
 /// The largest file that is shown, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
@@ -56,7 +56,7 @@ pub(super) enum NoFile {
     Files(#[from] FsError),
 }
 
-impl Shared {
+impl Shown {
     /// The history of a job as far as it is written.
     pub(super) async fn history_text(&self, job: &JobId) -> Result<String, NoFile> {
         self.job_file(job, job.as_str()).await

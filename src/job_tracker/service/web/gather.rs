@@ -9,10 +9,11 @@ use corona_mapreduce::{Counters, JobId, PerKind, TaskKey, TaskKind};
 use corona_model::types::Millis;
 use tokio::time::Instant;
 
-use super::super::Shared;
 use super::super::job::{AskError, Job, now};
+use super::super::remote::RemoteJob;
 use super::super::store::{Known, Retired};
 use super::super::submission::Description;
+use super::shown::Shown;
 use super::time_line::TimeLine;
 use crate::engine::{
     AttemptTimes, JobEngine, JobProgress, JobTotals, NodeOutline, TaskOutline, TaskView,
@@ -57,6 +58,8 @@ pub(in crate::service) struct TaskDetail {
 pub(in crate::service) enum Found {
     /// It runs, or its details are kept.
     Whole(Row, Job),
+    /// A job tracker on a node runs it.
+    OnNode(Row, RemoteJob),
     /// Only this is kept.
     Retired(Arc<Retired>),
 }
@@ -64,7 +67,7 @@ pub(in crate::service) enum Found {
 impl Found {
     pub(in crate::service) fn row(&self) -> Row {
         match self {
-            Found::Whole(row, _) => row.clone(),
+            Found::Whole(row, _) | Found::OnNode(row, _) => row.clone(),
             Found::Retired(retired) => {
                 Row { description: retired.description.clone(), progress: retired.progress.clone() }
             }
@@ -75,6 +78,7 @@ impl Found {
     pub(in crate::service) fn note(&self) -> Option<Arc<str>> {
         match self {
             Found::Whole(..) => None,
+            Found::OnNode(_, job) => job.note(),
             Found::Retired(retired) => retired.reason.clone(),
         }
     }
@@ -102,10 +106,10 @@ impl Looks {
     }
 }
 
-impl Shared {
+impl Shown {
     /// Whether somebody whose name is not known may see jobs.
     pub(in crate::service) fn shows_jobs(&self) -> bool {
-        self.access.viewers.admits("", &[])
+        self.settings.viewers.admits("", &[])
     }
 
     /// All jobs that a page may show.
@@ -133,13 +137,10 @@ impl Shared {
                 let row = Row { description: job.description().clone(), progress: job.progress() };
                 Some(Found::Whole(row, job))
             }
-            // Its tasks are known to its remote job tracker only.
-            Known::Remote(job) => Some(Found::Retired(Arc::new(Retired {
-                description: job.description().clone(),
-                progress: job.progress(),
-                counters: Counters::default(),
-                reason: job.note(),
-            }))),
+            Known::Remote(job) => {
+                let row = Row { description: job.description().clone(), progress: job.progress() };
+                Some(Found::OnNode(row, job))
+            }
             Known::Retired(retired) => Some(Found::Retired(retired)),
         }
     }

@@ -13,6 +13,7 @@ mod metrics;
 mod original;
 mod pages;
 mod server;
+pub(super) mod shown;
 mod time_line;
 mod trackers;
 
@@ -42,7 +43,7 @@ use self::gather::{Found, Looks, Row};
 use self::layout::{Frame, Section};
 use self::pages::end::Target;
 use self::pages::job_path;
-use super::Shared;
+use self::shown::Shown;
 use super::job::{AskError, Job, now};
 use crate::engine::{JobInput, JobReply};
 
@@ -56,7 +57,7 @@ const MOST_EVENTS: usize = 2000;
 
 /// Everything that the pages show, and the ways to it.
 pub(super) struct Pages {
-    shared: Arc<Shared>,
+    shown: Arc<Shown>,
     /// The name of this service: that of its web address, up to the first dot.
     host: Box<str>,
     /// Where the cluster manager's pages are, as far as a browser may reach them.
@@ -110,19 +111,19 @@ const NO_ATTEMPT: Nothing = Nothing::NotFound("The job has no attempt with this 
 const NO_PAGE: Nothing = Nothing::NotFound("There is nothing at this address.");
 
 impl Pages {
-    pub(super) fn new(shared: Arc<Shared>) -> Pages {
-        let web = &shared.settings.web;
-        let own = &*shared.settings.http_address.host;
-        let names = web.hosts.iter().map(|name| &**name).chain([own, &*shared.address.host]);
+    pub(super) fn new(shown: Arc<Shown>) -> Pages {
+        let web = &shown.settings.web;
+        let own = &*shown.settings.http_address.host;
+        let names = web.hosts.iter().map(|name| &**name).chain([own, &*shown.name, &*shown.host]);
         let room = Room {
             connections: web.max_connections,
             of_peer: web.max_connections_per_peer,
             probes: web.probe_connections,
         };
         Pages {
-            host: short_name(&shared.pages_host()).into(),
-            cluster_manager: shared.settings.cluster_manager_pages.page_address(),
-            finished_jobs: shared
+            host: short_name(&shown.host).into(),
+            cluster_manager: shown.settings.cluster_manager_pages.page_address(),
+            finished_jobs: shown
                 .settings
                 .finished_job_pages
                 .as_ref()
@@ -132,7 +133,7 @@ impl Pages {
             admission: Admission::new(room, Hosts::of_machine(names)),
             makers: Semaphore::new(MAKERS),
             scrapers: Semaphore::new(1),
-            shared,
+            shown,
         }
     }
 
@@ -217,13 +218,13 @@ impl Pages {
 
     async fn metrics(&self) -> Answer {
         let gauges = metrics::Gauges {
-            started_ms: self.shared.started_ms,
-            rows: self.shared.all_rows(),
-            trackers: self.shared.cluster.trackers().len(),
+            started_ms: self.shown.started_ms,
+            rows: self.shown.all_rows(),
+            trackers: self.shown.cluster.trackers().len(),
             connections: self.admission.open(),
-            journals: self.shared.home.job_names().ok().map(|names| names.len()),
+            journals: self.shown.home.as_ref().and_then(|home| Some(home.job_names().ok()?.len())),
         };
-        let meter = self.shared.meter.clone();
+        let meter = self.shown.meter.clone();
         make_answer(&self.scrapers, move || {
             let text = metrics::render(&meter, &gauges);
             exchange::respond(StatusCode::OK, prometheus::CONTENT_TYPE, text)
@@ -232,13 +233,14 @@ impl Pages {
     }
 
     fn job(&self, id: &str) -> Result<Found, Nothing> {
-        self.shared.found(id).ok_or(NO_JOB)
+        self.shown.found(id).ok_or(NO_JOB)
     }
 
     /// A job whose details are kept.
     fn whole(&self, id: &str) -> Result<(Row, Job), Nothing> {
         match self.job(id)? {
             Found::Whole(row, job) => Ok((row, job)),
+            Found::OnNode(_, job) => Err(on_node(job.pages().as_deref())),
             Found::Retired(_) => Err(AskError::Gone.into()),
         }
     }
@@ -249,7 +251,7 @@ impl Pages {
             [""] => self.jobs(pages::jobs::List::Running, parameters).await,
             ["ended"] => self.jobs(pages::jobs::List::Ended, parameters).await,
             ["trackers"] => {
-                let trackers = self.shared.cluster.trackers();
+                let trackers = self.shown.cluster.trackers();
                 let refresh = refresh_ms(trackers.len());
                 self.make(Some(Section::Trackers), "Task trackers", Some(refresh), move || {
                     pages::trackers::content(&trackers, manager.as_deref(), &parameters)
@@ -259,7 +261,7 @@ impl Pages {
             ["jobs", id] => self.job_page(id).await?,
             ["jobs", id, "tasks"] => {
                 let (row, job) = self.whole(id)?;
-                let detail = self.shared.detail(&self.looks, &job).await?;
+                let detail = self.shown.detail(&self.looks, &job).await?;
                 let refresh = row.progress.finished_at.is_none();
                 let refresh = refresh.then(|| refresh_ms(detail.tasks.len()));
                 let title = format!("Tasks of {}", row.description.id);
@@ -272,7 +274,7 @@ impl Pages {
                 let (row, job) = self.whole(id)?;
                 let tasks = gather::ended_attempts(&job).await?;
                 let attempts = tasks.iter().flat_map(|task| &task.attempts);
-                let places = self.shared.places(attempts.map(|attempt| &*attempt.node));
+                let places = self.shown.places(attempts.map(|attempt| &*attempt.node));
                 let refresh = row.progress.finished_at.is_none().then_some(SLOW_REFRESH_MS);
                 let title = format!("Failures of {}", row.description.id);
                 self.make(Some(section(&row)), &title, refresh, move || {
@@ -333,7 +335,7 @@ impl Pages {
             pages::jobs::List::Running => (Section::Running, "Running jobs"),
             pages::jobs::List::Ended => (Section::Ended, "Ended jobs"),
         };
-        let (rows, hidden) = (self.shared.rows(), !self.shared.shows_jobs());
+        let (rows, hidden) = (self.shown.rows(), !self.shown.shows_jobs());
         let refresh = refresh_ms(rows.len());
         self.make(Some(section), title, Some(refresh), move || {
             pages::jobs::content(list, &rows, now(), hidden, &parameters)
@@ -345,12 +347,13 @@ impl Pages {
         let found = self.job(id)?;
         let row = found.row();
         let (detail, kept) = match &found {
-            Found::Whole(_, job) => (Some(self.shared.detail(&self.looks, job).await?), None),
+            Found::Whole(_, job) => (Some(self.shown.detail(&self.looks, job).await?), None),
+            Found::OnNode(_, job) => (None, job.counters().map(Arc::unwrap_or_clone)),
             Found::Retired(retired) => (None, Some(retired.counters.clone())),
         };
         let awaits_job_tracker = found.note().is_some() && row.progress.finished_at.is_none();
         let waits = match awaits_job_tracker || pages::job::is_waiting(&row) {
-            true => Some(self.shared.waits(&row.description.id).await),
+            true => Some(self.shown.waits(&row.description.id).await),
             false => None,
         };
         let tasks = detail.as_ref().map_or(0, |detail| detail.tasks.len());
@@ -361,9 +364,13 @@ impl Pages {
             row,
             detail,
             kept,
+            job_tracker: match &found {
+                Found::OnNode(_, job) => Some(job.pages()),
+                Found::Whole(..) | Found::Retired(_) => None,
+            },
             note: found.note(),
             waits,
-            may_be_ended: self.shared.settings.web.kill_token.is_some(),
+            may_be_ended: self.shown.settings.web.kill_token.is_some(),
             cluster_manager: self.cluster_manager.clone(),
             now: now(),
         };
@@ -381,19 +388,19 @@ impl Pages {
         let keys = api::keys(&row.description.id, name).filter(is_wanted);
         let (key, number) = keys.ok_or(NO_TASK)?;
         let task = gather::task(&job, key).await?.ok_or(NO_TASK)?;
-        let places = self.shared.places(task.view.attempts.iter().map(|it| &*it.node));
-        let may_be_ended = self.shared.settings.web.kill_token.is_some();
+        let places = self.shown.places(task.view.attempts.iter().map(|it| &*it.node));
+        let may_be_ended = self.shown.settings.web.kill_token.is_some();
         let view = pages::task::View { row, task, places, may_be_ended, now: now() };
         Ok((view, number))
     }
 
     async fn properties(&self, job: &JobId) -> Result<Vec<files::Property>, Nothing> {
-        let found = self.shared.job_properties(job).await;
+        let found = self.shown.job_properties(job).await;
         found.map_err(|error| Nothing::Other(StatusCode::NOT_FOUND, error.to_string()))
     }
 
     async fn history(&self, job: &JobId) -> Result<String, Nothing> {
-        let found = self.shared.history_text(job).await;
+        let found = self.shown.history_text(job).await;
         found.map_err(|error| Nothing::Other(StatusCode::NOT_FOUND, error.to_string()))
     }
 
@@ -406,22 +413,36 @@ impl Pages {
                 self.json(move || status).await
             }
             ["jobs"] => {
-                let (rows, paging) = (self.shared.rows(), paging()?);
+                let (rows, paging) = (self.shown.rows(), paging()?);
                 self.json(move || api::jobs(rows, &parameters, &paging, now().0)).await
             }
             ["jobs", id] => {
                 let found = self.job(id)?;
                 let row = found.row();
                 let detail = match &found {
-                    Found::Whole(_, job) => Some(self.shared.detail(&self.looks, job).await?),
-                    Found::Retired(_) => None,
+                    Found::Whole(_, job) => Some(self.shown.detail(&self.looks, job).await?),
+                    Found::OnNode(..) | Found::Retired(_) => None,
                 };
                 let note = found.note();
-                self.json(move || api::one_job(&row, detail.as_deref(), note.as_deref())).await
+                let pages = match &found {
+                    Found::OnNode(_, job) => job.pages(),
+                    Found::Whole(..) | Found::Retired(_) => None,
+                };
+                self.json(move || {
+                    let mut value = api::one_job(&row, detail.as_deref());
+                    let more = [("note", note), ("job_tracker_pages", pages)];
+                    for (name, text) in more {
+                        if let Some(text) = text {
+                            value[name] = (*text).into();
+                        }
+                    }
+                    value
+                })
+                .await
             }
             ["jobs", id, "tasks"] => {
                 let ((row, job), paging) = (self.whole(id)?, paging()?);
-                let detail = self.shared.detail(&self.looks, &job).await?;
+                let detail = self.shown.detail(&self.looks, &job).await?;
                 self.json(move || api::tasks(&row.description.id, &detail, &parameters, &paging))
                     .await
             }
@@ -441,12 +462,12 @@ impl Pages {
                 let (row, job) = self.whole(id)?;
                 let tasks = gather::ended_attempts(&job).await?;
                 let attempts = tasks.iter().flat_map(|task| &task.attempts);
-                let places = self.shared.places(attempts.map(|attempt| &*attempt.node));
+                let places = self.shown.places(attempts.map(|attempt| &*attempt.node));
                 self.json(move || api::failures(&row.description.id, &tasks, &places)).await
             }
             ["jobs", id, "counters"] => match self.job(id)? {
                 Found::Whole(_, job) => {
-                    let detail = self.shared.detail(&self.looks, &job).await?;
+                    let detail = self.shown.detail(&self.looks, &job).await?;
                     self.json(move || {
                         serde_json::json!({
                             "maps": api::counters(&detail.by_kind.map),
@@ -455,6 +476,11 @@ impl Pages {
                         })
                     })
                     .await
+                }
+                Found::OnNode(_, job) => {
+                    let counters = job.counters().ok_or_else(|| on_node(job.pages().as_deref()))?;
+                    self.json(move || serde_json::json!({ "total": api::counters(&counters) }))
+                        .await
                 }
                 Found::Retired(retired) => {
                     let total = api::counters(&retired.counters);
@@ -477,7 +503,7 @@ impl Pages {
             ["jobs", id, "waits"] => {
                 let row = self.job(id)?.row();
                 let waits = match pages::job::is_waiting(&row) {
-                    true => self.shared.waits(&row.description.id).await,
+                    true => self.shown.waits(&row.description.id).await,
                     false => Ok(Vec::new()),
                 };
                 let requested = row.progress.requested;
@@ -506,13 +532,13 @@ impl Pages {
     }
 
     async fn status(&self) -> Value {
-        let rows = self.shared.all_rows();
+        let rows = self.shown.all_rows();
         let count = |state| rows.iter().filter(|row| row.progress.state == state).count();
         use corona_mapreduce::JobState;
         serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "now_ms": now().0,
-            "started_ms": self.shared.started_ms,
+            "started_ms": self.shown.started_ms,
             "jobs": {
                 "prep": count(JobState::Prep),
                 "running": count(JobState::Running),
@@ -520,8 +546,8 @@ impl Pages {
                 "failed": count(JobState::Failed),
                 "killed": count(JobState::Killed),
             },
-            "task_trackers": self.shared.cluster.trackers().len(),
-            "jobs_are_shown": self.shared.shows_jobs(),
+            "task_trackers": self.shown.cluster.trackers().len(),
+            "jobs_are_shown": self.shown.shows_jobs(),
         })
     }
 
@@ -573,7 +599,7 @@ impl Pages {
         form: &Form,
         peer: SocketAddr,
     ) -> Result<JobId, Denied> {
-        let web = &self.shared.settings.web;
+        let web = &self.shown.settings.web;
         let token = web.kill_token.as_ref().ok_or(Denied::Nothing(no_token()))?;
         if !web.admin_networks.contain(peer.ip()) {
             let sentence = "Nothing may be ended from your address (corona.jt.admin.networks).";
@@ -634,7 +660,7 @@ impl Pages {
         target: Target,
         objection: Option<Objection>,
     ) -> Result<Answer, Nothing> {
-        if self.shared.settings.web.kill_token.is_none() {
+        if self.shown.settings.web.kill_token.is_none() {
             return Err(no_token());
         }
         let (row, _) = self.whole(id)?;
@@ -710,6 +736,15 @@ impl Pages {
         };
         self.say(status, title, &sentence)
     }
+}
+
+/// What is asked of a job whose job tracker is on a node.
+fn on_node(pages: Option<&str>) -> Nothing {
+    let sentence = match pages {
+        Some(pages) => format!("A job tracker on a node runs this job; its pages are at {pages}"),
+        None => "A job tracker on a node runs this job, and its pages are not known.".to_owned(),
+    };
+    Nothing::Other(StatusCode::NOT_FOUND, sentence)
 }
 
 /// Why nothing is ended.

@@ -20,15 +20,15 @@ impl Site for Pages {
     }
 
     fn may_connect(&self, peer: SocketAddr) -> bool {
-        self.shared.settings.web.networks.contain(peer.ip())
+        self.shown.settings.web.networks.contain(peer.ip())
     }
 
     fn count_request(&self) {
-        self.shared.meter.web_requests.add(1);
+        self.shown.meter.web_requests.add(1);
     }
 
     fn count_refused(&self) {
-        self.shared.meter.web_refused.add(1);
+        self.shown.meter.web_refused.add(1);
     }
 
     async fn answer(

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use corona_hadoop::writables::TaskTrackerStatus;
 
-use super::super::Shared;
+use super::shown::Shown;
 
 /// The addresses of the pages of task trackers, by their names.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) fn address(tracker: &TaskTrackerStatus) -> Option<String> {
     })
 }
 
-impl Shared {
+impl Shown {
     /// Where the pages of these trackers are, as far as they were heard of lately.
     pub(super) fn places<'a>(&self, trackers: impl Iterator<Item = &'a str>) -> Places {
         let wanted: std::collections::HashSet<&str> = trackers.collect();

@@ -26,6 +26,8 @@ pub(in super::super) struct View {
     pub(in super::super) detail: Option<std::sync::Arc<Detail>>,
     /// The counters of a job of which only the end is kept.
     pub(in super::super) kept: Option<corona_mapreduce::Counters>,
+    /// Of a job that a job tracker on a node runs: where the pages of that are.
+    pub(in super::super) job_tracker: Option<Option<std::sync::Arc<str>>>,
     /// What it waits for, or why the service has ended it.
     pub(in super::super) note: Option<std::sync::Arc<str>>,
     /// Why it waits; nothing for a job that waits for no slot.
@@ -66,6 +68,19 @@ pub(in super::super) fn content(view: &View) -> Markup {
                 ]))
             } @else if let Some(waits) = &view.waits {
                 (waiting(waits))
+            } @else if let Some(pages) = &view.job_tracker {
+                p {
+                    "A job tracker on a node runs this job"
+                    @match pages {
+                        Some(pages) => {
+                            ": " a href={ (pages) "coronajobdetails.jsp?jobid=" (encode_segment(job.id.as_str())) } {
+                                "its tasks"
+                            } "."
+                        },
+                        None => "."
+                    }
+                }
+                @if let Some(counters) = &view.kept { (counter_table(&[("Total", counters)])) }
             } @else if let Some(counters) = &view.kept {
                 p { "The details of this job are not kept any more (corona.jt.finished.tasks). Its history has them." }
                 (counter_table(&[("Total", counters)]))

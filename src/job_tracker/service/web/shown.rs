@@ -1,0 +1,53 @@
+//! What pages show, and where it is: the same for the service and for a job tracker of one job.
+
+use std::sync::Arc;
+
+use corona_config::JobTrackerServiceSettings;
+use corona_filesystem::FileSystems;
+use corona_mapreduce::JobId;
+
+use super::super::cluster::Cluster;
+use super::super::home::Home;
+use super::super::meter::Meter;
+use super::super::store::Store;
+use super::files::LogPaths;
+use super::manager::{Manager, NoAnswer, Wait};
+
+/// What pages show.
+pub(in crate::service) struct Shown {
+    pub(in crate::service) settings: JobTrackerServiceSettings,
+    pub(in crate::service) store: Arc<Store>,
+    pub(in crate::service) cluster: Arc<Cluster>,
+    pub(in crate::service) files: Arc<FileSystems>,
+    pub(in crate::service) meter: Arc<Meter>,
+    pub(in crate::service) manager: Manager,
+    pub(in crate::service) log_paths: LogPaths,
+    /// What is kept on this machine; nothing by a job tracker of one job.
+    pub(in crate::service) home: Option<Arc<Home>>,
+    /// When the program started, in milliseconds since the Unix epoch.
+    pub(in crate::service) started_ms: i64,
+    /// The name of this machine for clients and task trackers.
+    pub(in crate::service) name: String,
+    /// The name of this machine in the addresses of pages, and their port.
+    pub(in crate::service) host: String,
+    pub(in crate::service) port: u16,
+}
+
+impl Shown {
+    /// The address before the name of a page.
+    pub(in crate::service) fn address(&self) -> String {
+        let Shown { host, port, .. } = self;
+        match host.contains(':') {
+            true => format!("http://[{host}]:{port}/"),
+            false => format!("http://{host}:{port}/"),
+        }
+    }
+
+    /// Why requests of a job wait, as the cluster manager explains it.
+    pub(super) async fn waits(&self, job: &JobId) -> Result<Vec<Wait>, NoAnswer> {
+        match job.session() {
+            Some(session) => self.manager.waits(session).await,
+            None => Ok(Vec::new()),
+        }
+    }
+}
