@@ -415,6 +415,7 @@ pub(super) mod tests {
     use super::*;
     use crate::engine::tests::image::{Step, input, steps};
     use crate::engine::{GrantedSlot, RequestId};
+    use crate::parent::{Remote, SavedUpdate};
 
     /// Journals with images after so many bytes.
     pub(crate) fn journals(image_bytes: u64) -> Journals {
@@ -626,6 +627,144 @@ pub(super) mod tests {
         assert_eq!((history_bytes, engine.state()), (7, JobState::Prep));
         let again = ImageRef { facts: &facts, engine: &engine, history_bytes };
         assert_eq!(postcard::to_extend(&again, vec![IMAGE_FORM]).unwrap(), bytes);
+    }
+
+    /// The journals of jobs of the first version that kept any. Later versions must read them.
+    const FIRST_VERSION: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/job_journal/version_1");
+
+    fn slot(id: i32) -> GrantedSlot {
+        GrantedSlot {
+            id: RequestId(id),
+            node: "tracker_a:1".into(),
+            host: "a".into(),
+            address: "a:2".into(),
+        }
+    }
+
+    /// A task tracker reports that a map has succeeded, after the three of the work the clean-up and
+    /// the set-up.
+    fn succeeded(number: u32) -> JobInput {
+        use corona_mapreduce::{TaskKey, TaskKind, TaskState, TaskStatus};
+
+        let map = TaskKey { kind: TaskKind::Map, number };
+        JobInput::Heartbeat {
+            node: "tracker_a:1".into(),
+            host: "a".into(),
+            http_port: 50060,
+            reports: vec![TaskStatus::new(map.attempt(0), TaskState::Succeeded)],
+        }
+    }
+
+    /// Writes the fixtures, if `CORONA_WRITE_FIXTURES` is set and they are not there. They are never
+    /// written again: another form gets others.
+    async fn write_first_version() {
+        let path = Path::new(FIRST_VERSION);
+        if std::env::var_os("CORONA_WRITE_FIXTURES").is_none() || path.exists() {
+            return;
+        }
+        let (job, handed) = (path.join("job"), path.join("handed"));
+        let base = base(3, "1");
+        let (journals, mut engine) = (journals(1), JobEngine::new(base.spec.clone()));
+        let log = Log::begin(&job, &journals, &base).unwrap();
+        let inputs = [
+            JobInput::Submitted,
+            JobInput::Granted { slots: vec![slot(1)] },
+            succeeded(4),
+            JobInput::Granted { slots: (2..=4).map(slot).collect() },
+            succeeded(0),
+        ];
+        for (at, input) in (1_790_000_000_000..).zip(inputs) {
+            let last = log.input(Millis(at), &input).unwrap();
+            engine.apply(Millis(at), input).reply.unwrap();
+            log.committed(last).await.unwrap();
+            if at == 1_790_000_000_003 {
+                log.image(&engine, || Some(Mark::kept(0))).unwrap().store().await;
+            }
+        }
+        drop(log);
+        let settings = ParentSettings {
+            maps: 3,
+            reduces: 1,
+            max_restarts: 1,
+            start_attempts: 4,
+            start_timeout_ms: 60_000,
+            exclude_failed: true,
+            exclusion_wait_ms: 3_000,
+            max_state_bytes: 1 << 20,
+        };
+        let log = Log::begin(&handed, &journals, &base).unwrap();
+        log.hand_over(&settings).unwrap();
+        let remote =
+            Remote { attempt: 0, host: "a".into(), port: 7, session: "202611210043.2".into() };
+        let update =
+            SavedUpdate { status_of: None, is_passing: false, at_ms: 5, bytes: vec![1, 2, 3] };
+        let inputs = [
+            ParentInput::Submitted,
+            ParentInput::Granted { slots: vec![slot(1)] },
+            ParentInput::Reported(remote),
+            ParentInput::Pushed { attempt: 0, updates: vec![update] },
+        ];
+        for (at, input) in (1_790_000_000_000..).zip(&inputs) {
+            let last = log.parent_input(Millis(at), input).unwrap();
+            log.committed(last).await.unwrap();
+        }
+        drop(log);
+        for directory in [job, handed] {
+            // Only one of them has it.
+            let _ = std::fs::remove_file(directory.join("lock"));
+        }
+    }
+
+    /// The journal of the fixture of this name, opened in a directory that may be written.
+    fn first_version(name: &str) -> (tempfile::TempDir, Box<Replayed>) {
+        let dir = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(Path::new(FIRST_VERSION).join(name)).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
+        }
+        let (_, replayed) = Log::open(dir.path(), &journals(1 << 20)).unwrap().unwrap();
+        (dir, replayed)
+    }
+
+    #[tokio::test]
+    async fn journals_of_the_first_version_are_read() {
+        write_first_version().await;
+        let files = |name: &str| {
+            let entries = std::fs::read_dir(Path::new(FIRST_VERSION).join(name)).unwrap();
+            let mut names: Vec<String> =
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        assert!(files("job").iter().any(|name| name.ends_with(".image")), "{:?}", files("job"));
+        let (_dir, replayed) = first_version("job");
+        let Replayed { description, session, mut engine, history, end, parent, .. } = *replayed;
+        assert_eq!(
+            (description.id.as_str(), &*description.user),
+            ("job_202611210043.1_0001", "alice")
+        );
+        assert_eq!((&*session.handle, &*session.log_path), ("202611210043.1", "/history/1"));
+        assert_eq!((end, parent), (None, None));
+        assert_eq!(engine.state(), JobState::Running);
+        let progress = engine.progress();
+        assert_eq!((progress.finished.map, progress.live.map), (1, 2));
+        // The lines behind the image.
+        assert!(history.contains("TASK_STATUS=\"SUCCESS\""), "{history}");
+        // It goes on.
+        for number in [1, 2] {
+            engine.apply(Millis(1_790_000_001_000), succeeded(number)).reply.unwrap();
+        }
+        assert_eq!(engine.progress().finished.map, 3);
+
+        let (_dir, replayed) = first_version("handed");
+        let mut parent = replayed.parent.unwrap();
+        assert_eq!(parent.remote().map(|remote| (&*remote.host, remote.port)), Some(("a", 7)));
+        let (saved, session) = parent.saved(0).unwrap();
+        let saved: Vec<&[u8]> = saved.in_order().iter().map(|update| &*update.bytes).collect();
+        assert_eq!((saved, session), (vec![&[1_u8, 2, 3][..]], "202611210043.2"));
+        let lost = parent.apply(Millis(1_790_000_001_000), ParentInput::Unreachable { attempt: 0 });
+        assert!(lost.reply.is_ok() && parent.lost() == 1, "{lost:?}");
     }
 
     #[test]

@@ -167,4 +167,22 @@ mod tests {
         }
         assert_eq!(redirect("other.jsp", &Parameters::default()), None);
     }
+
+    #[test]
+    fn addresses_are_served_as_the_table_says() {
+        let documented = include_str!("../../../../docs/compatibility/pages.md");
+        let (_, table) = documented.split_once("\n## Job trackers\n").unwrap();
+        let rows = table.lines().filter_map(|line| line.strip_prefix("| `/"));
+        let mut seen = 0;
+        for row in rows {
+            let mut cells = row.split(" | ");
+            let file = cells.next().unwrap().trim_end_matches('`');
+            let state = cells.next().unwrap();
+            let job = Parameters::parse(b"jobid=job_202611210043.7_0001");
+            let moved = redirect(file, &job).is_some();
+            assert_eq!(moved, state == "moved", "{file}: {state}");
+            seen += 1;
+        }
+        assert!(seen > 25, "{seen}");
+    }
 }
