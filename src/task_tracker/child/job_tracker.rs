@@ -12,6 +12,9 @@ use corona_hadoop::writables::InetAddress;
 
 /// Its main class.
 const CLASS: &str = "org.apache.hadoop.mapred.CoronaJobTracker";
+/// Has the allocator of this program take memory in small pages from its first page on: a job tracker of a
+/// small job has a few megabytes.
+const SMALL_PAGES: [(&str, &str); 1] = [("MIMALLOC_ARENA_EAGER_COMMIT", "0")];
 
 /// The inputs of a job tracker's start.
 #[derive(Clone, Debug)]
@@ -67,11 +70,15 @@ pub fn job_tracker(
         log("stdout"),
         log("stderr")
     );
+    let mut environment = vec![library_path(launch.work, variable)];
+    if !launch.program.is_empty() {
+        environment.extend(SMALL_PAGES.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
     checked(ChildCommand {
         line,
         work: launch.work.to_owned(),
         directories: vec![launch.work.to_owned(), temporary_dir],
-        environment: vec![library_path(launch.work, variable)],
+        environment,
         is_java: launch.program.is_empty(),
     })
 }
