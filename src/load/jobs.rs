@@ -11,12 +11,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use corona_hadoop::io::Writer;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::protocols::corona_task_tracker::{CoronaTaskTracker, Served};
+use corona_hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTrackerClient;
 use corona_hadoop::protocols::inter_tracker::InterTrackerClient;
 use corona_hadoop::protocols::job_submission::JobSubmissionClient;
 use corona_hadoop::rpc::{CallError, Caller, ClientOptions, Fault, Limits, Server, Services, User};
 use corona_hadoop::writables::{
-    Action, InetAddress, JobId, NodeHealth, RawSplit, ResourceStatus, SessionInfo, SplitFile, Task,
-    TaskState, TaskStatus, TaskTrackerAction, TaskTrackerStatus,
+    Action, InetAddress, JobId, NodeHealth, RawSplit, ResourceStatus, SessionInfo, SessionTrackers,
+    SplitFile, Task, TaskAttemptId, TaskState, TaskStatus, TaskTrackerAction, TaskTrackerStatus,
 };
 use corona_net::{ListenOn, listen};
 use corona_wire::calls::{ClusterManager, ClusterManagerCall as Call};
@@ -30,10 +31,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::job_trackers::{JobTrackers, JobTrackersPlan};
 use super::machine::{ProcessUse, allow_connections};
 
 /// Time between the heartbeats of a node to the cluster manager.
 const HEARTBEAT: Duration = Duration::from_secs(3);
+/// The pause before the parent of a job is asked again for its job tracker.
+const ASK_PAUSE: Duration = Duration::from_millis(300);
 /// Reports in one call at most.
 const BATCH: usize = 512;
 /// Bytes of a split file at most.
@@ -66,6 +70,10 @@ pub struct JobsPlan {
     pub patience: Duration,
     /// The process of the job tracker, to report its memory.
     pub process_id: Option<u32>,
+    /// How nodes start job trackers of jobs; none: the service runs the jobs itself.
+    pub job_trackers: Option<JobTrackersPlan>,
+    /// Percent of the nodes that are lost when half of all maps have succeeded.
+    pub lose_nodes: u32,
 }
 
 /// The results.
@@ -89,6 +97,14 @@ pub struct JobsReport {
     pub idle: Option<ProcessUse>,
     /// The job tracker at the end.
     pub process: Option<ProcessUse>,
+    /// The largest job tracker on a node at the end of its job.
+    pub remote: Option<ProcessUse>,
+    /// Launches of maps that had succeeded.
+    pub repeated: u64,
+    /// Milliseconds from the loss of a job tracker to the first launch by the next one, sorted.
+    pub fail_over_ms: Vec<f64>,
+    /// Nodes that were lost.
+    pub lost_nodes: u32,
     /// What was wrong.
     pub errors: Vec<String>,
 }
@@ -124,6 +140,9 @@ struct Shared {
     plan: JobsPlan,
     user: User,
     book: Mutex<Book>,
+    job_trackers: JobTrackers,
+    /// Becomes true when some nodes are lost: those with the first numbers.
+    nodes_lost: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -133,14 +152,33 @@ struct Book {
     last: Option<Instant>,
     jobs: HashMap<JobId, JobBook>,
     report_to_action: Vec<Duration>,
+    fail_overs: Vec<Duration>,
+    remote: Option<ProcessUse>,
+    repeated: u64,
+    /// Of all jobs.
+    maps_done: u64,
     errors: Vec<String>,
 }
 
 struct JobBook {
+    /// The maps, then the reduces, that have succeeded as their job tracker knows.
+    done: Vec<bool>,
     maps_left: u32,
     work_left: u32,
     last_report: Option<Instant>,
     maps_done: watch::Sender<bool>,
+    /// The job tracker that was killed, and when, until another one launches something.
+    killed: Option<(InetAddress, Instant)>,
+    /// One was killed.
+    was_killed: bool,
+    /// The job tracker that has launched something last.
+    at: Option<InetAddress>,
+}
+
+/// A report that waits, and the job trackers of its job.
+struct Waiting {
+    status: TaskStatus,
+    trackers: SessionTrackers,
 }
 
 /// Makes a run.
@@ -151,7 +189,13 @@ pub async fn run_jobs(plan: JobsPlan) -> Result<JobsReport, JobsError> {
     let connections = plan.nodes as usize * 3 + plan.jobs as usize;
     allow_connections(connections).map_err(JobsError::Connections)?;
     let user = User { name: "load".to_owned(), groups: vec!["load".to_owned()] };
-    let shared = Arc::new(Shared { plan, user, book: Mutex::default() });
+    let shared = Arc::new(Shared {
+        plan,
+        user,
+        book: Mutex::default(),
+        job_trackers: JobTrackers::default(),
+        nodes_lost: watch::Sender::new(false),
+    });
     let (stop, stopped) = watch::channel(false);
     let mut nodes = Vec::new();
     for number in 0..shared.plan.nodes {
@@ -163,7 +207,7 @@ pub async fn run_jobs(plan: JobsPlan) -> Result<JobsReport, JobsError> {
         async move {
             loop {
                 sleep(HEARTBEAT).await;
-                for node in &nodes {
+                for node in &nodes[shared.lost_nodes()..] {
                     let call = Call::NodeHeartbeat { node: Some(node.clone()) };
                     if let Err(error) = manager.call(&call).await {
                         shared.wrong(format!("nodeHeartbeat: {error}"));
@@ -212,6 +256,15 @@ pub async fn run_jobs(plan: JobsPlan) -> Result<JobsReport, JobsError> {
         report_to_action_us: actions,
         idle,
         process,
+        remote: book.remote,
+        repeated: book.repeated,
+        fail_over_ms: {
+            let mut spans: Vec<f64> =
+                book.fail_overs.iter().map(|span| span.as_secs_f64() * 1e3).collect();
+            spans.sort_by(f64::total_cmp);
+            spans
+        },
+        lost_nodes: shared.lost_nodes() as u32,
         errors: std::mem::take(&mut book.errors),
     })
 }
@@ -250,34 +303,54 @@ fn start_node(
     let name = format!("tracker_jobs{number}:{address}");
     let (reports, waiting) = mpsc::channel(MAX_REPORTS);
     let node = Node { shared: shared.clone(), reports };
+    let may_be_lost = number < shared.nodes_to_lose();
     let server = Server::new(
         listener,
         Services::new().offer(Served::new(Arc::new(node))),
         Limits::default(),
     );
-    tokio::spawn(server.run(stop.clone()));
-    tokio::spawn(report(shared.clone(), name.clone(), host.clone(), waiting));
+    let reporter = report(shared.clone(), name.clone(), host.clone(), waiting);
+    if may_be_lost {
+        tokio::spawn(until_lost(shared.nodes_lost.subscribe(), server.run(stop.clone())));
+        tokio::spawn(until_lost(shared.nodes_lost.subscribe(), reporter));
+    } else {
+        tokio::spawn(server.run(stop.clone()));
+        tokio::spawn(reporter);
+    }
     let specs = ComputeSpecs {
         num_cpus: shared.plan.cpus,
         network_m_bps: Some(1_000),
         memory_m_b: Some(256 << 10),
         disk_g_b: Some(10_000),
     };
-    let services = [ResourceType::MAP, ResourceType::REDUCE];
+    let mut services = vec![ResourceType::MAP, ResourceType::REDUCE];
+    // A job tracker on a node that is lost would be lost with it.
+    if shared.plan.job_trackers.is_some() && !may_be_lost {
+        services.push(ResourceType::JOBTRACKER);
+    }
     Ok(ClusterNodeInfo {
         name,
         address: NodeAddress { host, port: 50_060 },
         total: specs.clone(),
         free: Some(specs),
-        resource_infos: Some(services.map(|kind| (kind, address.clone())).into()),
+        resource_infos: Some(services.into_iter().map(|kind| (kind, address.clone())).collect()),
     })
+}
+
+/// Does the work of a node until that is lost.
+async fn until_lost(mut lost: watch::Receiver<bool>, work: impl Future<Output = ()>) {
+    tokio::select! {
+        // Its sender lives as long as the run.
+        _ = lost.wait_for(|lost| *lost) => {}
+        () = work => {}
+    }
 }
 
 /// The side of a task tracker that takes orders.
 #[derive(Clone)]
 struct Node {
     shared: Arc<Shared>,
-    reports: mpsc::Sender<(TaskStatus, InetAddress)>,
+    reports: mpsc::Sender<Waiting>,
 }
 
 impl CoronaTaskTracker for Node {
@@ -288,8 +361,8 @@ impl CoronaTaskTracker for Node {
     ) -> Result<(), Fault> {
         for TaskTrackerAction { session, action } in actions.into_iter().flatten() {
             let (Some(session), Action::Launch(task)) = (session, action) else { continue };
-            self.shared.launched(&task);
-            tokio::spawn(self.clone().work(*task, session.trackers.job_tracker));
+            self.shared.launched(&task, &session.trackers.job_tracker);
+            tokio::spawn(self.clone().work(*task, session.trackers));
         }
         Ok(())
     }
@@ -297,15 +370,18 @@ impl CoronaTaskTracker for Node {
     async fn start_corona_job_tracker(
         &self,
         _caller: &Caller,
-        _task: Task,
-        _session: SessionInfo,
+        task: Task,
+        session: SessionInfo,
     ) -> Result<(), Fault> {
-        Err(Fault::io("an emulated task tracker starts no job tracker"))
+        match &self.shared.plan.job_trackers {
+            Some(plan) => self.shared.job_trackers.start(plan, &task, &session),
+            None => Err(Fault::io("an emulated task tracker starts no job tracker")),
+        }
     }
 }
 
 impl Node {
-    async fn work(self, task: Task, to: InetAddress) {
+    async fn work(self, task: Task, trackers: SessionTrackers) {
         if is_work(&task) && !task.status.is_map() {
             self.shared.maps_done(task.attempt.job()).await;
         }
@@ -319,7 +395,7 @@ impl Node {
         status.start_time_ms = start;
         status.finish_time_ms = now_ms();
         // The node ends with the run.
-        let _ = self.reports.send((status, to)).await;
+        let _ = self.reports.send(Waiting { status, trackers }).await;
     }
 }
 
@@ -328,36 +404,85 @@ async fn report(
     shared: Arc<Shared>,
     name: String,
     host: String,
-    mut waiting: mpsc::Receiver<(TaskStatus, InetAddress)>,
+    mut waiting: mpsc::Receiver<Waiting>,
 ) {
     let mut client: Option<(InetAddress, InterTrackerClient)> = None;
+    // The job trackers that took the place of others.
+    let mut successors: HashMap<(String, u16), InetAddress> = HashMap::new();
     let mut batch = Vec::new();
     let mut response_id = -1;
     while waiting.recv_many(&mut batch, BATCH).await > 0 {
-        let Some(to) = batch.first().map(|(_, to)| to.clone()) else { continue };
-        let tasks: Vec<TaskStatus> = batch.drain(..).map(|(status, _)| status).collect();
-        shared.reporting(&tasks);
-        let status = TaskTrackerStatus {
-            name: name.clone(),
-            host: host.clone(),
-            http_port: 50_060,
-            failures: 0,
-            max_maps: i32::from(shared.plan.cpus),
-            max_reduces: i32::from(shared.plan.cpus),
-            resources: ResourceStatus::default(),
-            tasks,
-            health: NodeHealth::default(),
+        let Some(trackers) = batch.first().map(|waiting| waiting.trackers.clone()) else {
+            continue;
         };
-        if client.as_ref().is_none_or(|(known, _)| *known != to) {
-            let options = shared.options();
-            client = Some((to.clone(), InterTrackerClient::new(to, options)));
-        }
-        let Some((_, open)) = &mut client else { continue };
-        match open.heartbeat(status, false, response_id == -1, true, response_id).await {
-            Ok(response) => response_id = response.response_id,
-            Err(error) => shared.wrong(format!("a report failed: {error}")),
+        let tasks: Vec<TaskStatus> = batch.drain(..).map(|waiting| waiting.status).collect();
+        let begun = Instant::now();
+        loop {
+            let launched_by = trackers.job_tracker.clone();
+            let mut to = launched_by.clone();
+            while let Some(next) = successors.get(&(to.host.clone(), to.port)) {
+                to = next.clone();
+            }
+            let status = TaskTrackerStatus {
+                name: name.clone(),
+                host: host.clone(),
+                http_port: 50_060,
+                failures: 0,
+                max_maps: i32::from(shared.plan.cpus),
+                max_reduces: i32::from(shared.plan.cpus),
+                resources: ResourceStatus::default(),
+                tasks: tasks.clone(),
+                health: NodeHealth::default(),
+            };
+            if client.as_ref().is_none_or(|(known, _)| *known != to) {
+                let options = shared.options();
+                client = Some((to.clone(), InterTrackerClient::new(to.clone(), options)));
+            }
+            let Some((_, open)) = &mut client else { break };
+            // The next one would take their attempts for those that it launches itself.
+            let counts = to == launched_by;
+            if counts {
+                shared.reporting(&tasks);
+            }
+            match open.heartbeat(status, false, response_id == -1, true, response_id).await {
+                Ok(response) => {
+                    response_id = response.response_id;
+                    if counts {
+                        shared.reported(&tasks);
+                    }
+                    break;
+                }
+                Err(error) if shared.plan.job_trackers.is_none() => {
+                    shared.wrong(format!("a report failed: {error}"));
+                    break;
+                }
+                Err(error) => {
+                    client = None;
+                    response_id = -1;
+                    match successor(&shared, &trackers, &to).await {
+                        Some(next) => drop(successors.insert((to.host, to.port), next)),
+                        // As a task tracker, ask again.
+                        None if begun.elapsed() < shared.plan.patience => sleep(ASK_PAUSE).await,
+                        None => {
+                            shared.wrong(format!("a report failed: {error}"));
+                            break;
+                        }
+                    }
+                }
+            }
         }
     }
+}
+
+/// The job tracker that took the place of one that failed, if there is one yet.
+async fn successor(
+    shared: &Shared,
+    trackers: &SessionTrackers,
+    failed: &InetAddress,
+) -> Option<InetAddress> {
+    let parent = trackers.secondary.clone()?;
+    let mut parent = InterCoronaJobTrackerClient::new(parent, shared.options());
+    parent.get_new_job_tracker_address(failed.clone()).await.ok()?
 }
 
 /// Submits a job and follows it; gives the time from the submission to its end.
@@ -374,10 +499,14 @@ async fn run_job(shared: Arc<Shared>) -> Result<Duration, String> {
     write_files(plan, &directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let (maps, work) = (plan.maps, plan.maps + plan.reduces);
     let job = JobBook {
+        done: vec![false; work as usize],
         maps_left: maps,
         work_left: work,
         last_report: None,
         maps_done: watch::Sender::new(maps == 0),
+        killed: None,
+        was_killed: false,
+        at: None,
     };
     shared.lock().jobs.insert(id.clone(), job);
     // Many clients must not be what is measured.
@@ -387,7 +516,11 @@ async fn run_job(shared: Arc<Shared>) -> Result<Duration, String> {
     loop {
         let status = client.get_job_status(id.clone()).await.map_err(text)?;
         match status.map(|status| status.run_state) {
-            Some(SUCCEEDED) => return Ok(begin.elapsed()),
+            Some(SUCCEEDED) => {
+                let time = begin.elapsed();
+                shared.ended(&id);
+                return Ok(time);
+            }
             Some(RUNNING | PREP) => sleep(pause).await,
             other => return Err(format!("{id} ended in the state {other:?}")),
         }
@@ -407,7 +540,10 @@ fn write_files(plan: &JobsPlan, directory: &std::path::Path) -> io::Result<()> {
     splits.encode(&mut writer);
     let bytes = writer.finish().map_err(|error| io::Error::other(error.to_string()))?;
     std::fs::write(directory.join("job.split"), bytes)?;
+    let forced = plan.job_trackers.is_some();
     let properties = [
+        ("mapred.coronajobtracker.forceremote", forced.to_string()),
+        ("mapred.coronajobtracker.restart.count", u32::from(forced).to_string()),
         ("mapred.job.name", "load".to_owned()),
         ("user.name", "load".to_owned()),
         ("mapred.map.tasks", plan.maps.to_string()),
@@ -430,10 +566,50 @@ impl Shared {
         }
     }
 
-    fn launched(&self, task: &Task) {
+    /// Nodes that are lost in this run.
+    fn nodes_to_lose(&self) -> u32 {
+        let JobsPlan { nodes, lose_nodes, .. } = self.plan;
+        (nodes * lose_nodes).div_ceil(100).min(nodes.saturating_sub(1))
+    }
+
+    /// Nodes that are lost already.
+    fn lost_nodes(&self) -> usize {
+        if *self.nodes_lost.borrow() { self.nodes_to_lose() as usize } else { 0 }
+    }
+
+    /// The job has succeeded.
+    fn ended(&self, id: &JobId) {
+        let used = self.job_trackers.used(id);
+        let mut book = self.lock();
+        let largest = [book.remote, used].into_iter().flatten();
+        book.remote = largest.max_by_key(|used| used.resident_bytes);
+    }
+
+    /// Where a task of the work is in a job's list.
+    fn place(&self, attempt: &TaskAttemptId, is_map: bool) -> Option<usize> {
+        let (maps, reduces) = (self.plan.maps, self.plan.reduces);
+        let number = u32::try_from(attempt.task.number).ok()?;
+        match is_map {
+            true => (number < maps).then_some(number as usize),
+            false => (number < reduces).then_some((maps + number) as usize),
+        }
+    }
+
+    fn launched(&self, task: &Task, by: &InetAddress) {
         let now = Instant::now();
         let mut book = self.lock();
         if is_work(task) {
+            let is_map = task.status.is_map();
+            let place = self.place(&task.attempt, is_map);
+            if let Some(job) = book.jobs.get_mut(task.attempt.job()) {
+                let is_repeated = is_map && place.is_some_and(|place| job.done[place]);
+                if job.at.as_ref() != Some(by) {
+                    job.at = Some(by.clone());
+                }
+                let lost = job.killed.take_if(|(killed, _)| killed != by);
+                book.fail_overs.extend(lost.map(|(_, at)| now.duration_since(at)));
+                book.repeated += u64::from(is_repeated);
+            }
             book.launches += 1;
             book.first.get_or_insert(now);
             book.last = Some(now);
@@ -448,22 +624,45 @@ impl Shared {
         let now = Instant::now();
         let mut book = self.lock();
         for status in tasks {
-            let (maps, reduces) = (self.plan.maps, self.plan.reduces);
-            let size = if status.is_map() { maps } else { reduces };
-            let is_work = u32::try_from(status.attempt.task.number).is_ok_and(|it| it < size);
-            let Some(job) = book.jobs.get_mut(status.attempt.job()).filter(|_| is_work) else {
+            let Some(place) = self.place(&status.attempt, status.is_map()) else { continue };
+            let Some(job) = book.jobs.get_mut(status.attempt.job()) else { continue };
+            if job.work_left <= 1 && !job.done[place] {
+                job.last_report = Some(now);
+            }
+        }
+    }
+
+    /// The job tracker that has launched these knows that they have succeeded.
+    fn reported(&self, tasks: &[TaskStatus]) {
+        let mut book = self.lock();
+        for status in tasks {
+            let Some(place) = self.place(&status.attempt, status.is_map()) else { continue };
+            let Some(job) = book.jobs.get_mut(status.attempt.job()) else { continue };
+            if std::mem::replace(&mut job.done[place], true) {
                 continue;
-            };
+            }
             job.work_left = job.work_left.saturating_sub(1);
             if status.is_map() {
                 job.maps_left = job.maps_left.saturating_sub(1);
                 if job.maps_left == 0 {
                     job.maps_done.send_replace(true);
                 }
+                let is_half = job.maps_left <= self.plan.maps / 2;
+                let loses = self.plan.job_trackers.as_ref().is_some_and(|plan| plan.lose_first);
+                if is_half
+                    && loses
+                    && !job.was_killed
+                    && self.job_trackers.kill(status.attempt.job())
+                {
+                    job.was_killed = true;
+                    job.killed = job.at.clone().map(|at| (at, Instant::now()));
+                }
+                book.maps_done += 1;
             }
-            if job.work_left == 0 {
-                job.last_report = Some(now);
-            }
+        }
+        let maps = u64::from(self.plan.maps) * u64::from(self.plan.jobs);
+        if book.maps_done * 2 >= maps && self.plan.lose_nodes > 0 {
+            self.nodes_lost.send_if_modified(|lost| !std::mem::replace(lost, true));
         }
     }
 

@@ -19,6 +19,7 @@ mod connections;
 mod crowd;
 mod faults;
 mod histogram;
+mod job_trackers;
 mod jobs;
 mod ledger;
 mod machine;
@@ -35,6 +36,7 @@ mod world;
 
 pub use compare::{Change, LoadComparison, compare};
 pub use faults::{Fault, FaultKind};
+pub use job_trackers::JobTrackersPlan;
 pub use jobs::{JobsError, JobsPlan, JobsReport, median, run_jobs};
 pub use machine::ProcessUse;
 pub use plan::{

@@ -1,12 +1,13 @@
 //! `corona load jobs`: whole jobs through a job tracker service.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use corona::load::{JobsPlan, JobsReport, median, number, run_jobs};
+use corona::load::{JobTrackersPlan, JobsPlan, JobsReport, median, number, run_jobs};
 
 use super::Form;
 use crate::commands::EXIT_FAILED;
@@ -67,6 +68,21 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "MS", default_value_t = 0)]
     task_ms: u64,
 
+    /// Have job trackers on the emulated nodes run the jobs; processes of this
+    /// program with the configuration of this directory
+    #[arg(long, value_name = "DIR")]
+    remote_conf_dir: Option<PathBuf>,
+
+    /// Kill the job tracker of each job when half of its maps have succeeded
+    #[arg(long, requires = "remote_conf_dir")]
+    lose_job_tracker: bool,
+
+    /// Nodes to lose when half of all maps have succeeded, in percent
+    ///
+    /// The cluster manager notices after cm.node.expiryinterval.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=50))]
+    lose_nodes: u32,
+
     /// How long the jobs may take
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     seconds: u64,
@@ -85,6 +101,16 @@ pub(super) struct Arguments {
 /// # Errors
 /// The run cannot begin.
 pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let directory = arguments.remote_conf_dir.as_ref().map(|_| tempfile::tempdir());
+    let directory = directory.transpose().context("cannot make a directory")?;
+    let job_trackers = match (&arguments.remote_conf_dir, &directory) {
+        (Some(conf), Some(directory)) => Some(JobTrackersPlan {
+            command: job_tracker_command(conf)?,
+            directory: directory.path().to_owned(),
+            lose_first: arguments.lose_job_tracker,
+        }),
+        _ => None,
+    };
     let plan = JobsPlan {
         manager: resolve(&arguments.address)?,
         job_tracker: resolve(&arguments.job_tracker)?,
@@ -96,6 +122,8 @@ pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::R
         task: Duration::from_millis(arguments.task_ms),
         patience: Duration::from_secs(arguments.seconds),
         process_id: arguments.pid,
+        job_trackers,
+        lose_nodes: arguments.lose_nodes,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("cannot start the threads of the load")?;
@@ -107,6 +135,19 @@ pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::R
     }
     let good = report.errors.is_empty() && report.succeeded == arguments.jobs as usize;
     Ok(ExitCode::from(if good { 0 } else { EXIT_FAILED }))
+}
+
+/// What starts a job tracker of one job, before the arguments that name the job.
+fn job_tracker_command(conf: &Path) -> anyhow::Result<Vec<String>> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let conf = conf.canonicalize().with_context(|| format!("cannot use {}", conf.display()))?;
+    Ok(vec![
+        program.display().to_string(),
+        "job-tracker".to_owned(),
+        "--remote".to_owned(),
+        "--conf-dir".to_owned(),
+        conf.display().to_string(),
+    ])
 }
 
 fn resolve(address: &str) -> anyhow::Result<SocketAddr> {
@@ -154,6 +195,28 @@ fn text(report: &JobsReport) -> String {
             mib(used.peak_resident_bytes),
             used.cpu_seconds - idle.cpu_seconds,
             used.threads,
+        );
+    }
+    if let Some(remote) = report.remote {
+        text += &format!(
+            "job tracker on a node     {:.1} MiB at the end of its job, {:.1} MiB at most, {:.1} s of CPU\n",
+            mib(remote.resident_bytes),
+            mib(remote.peak_resident_bytes),
+            remote.cpu_seconds,
+        );
+    }
+    if !report.fail_over_ms.is_empty() {
+        text += &format!(
+            "loss to next launch       {:.0} ms at the median, {:.0} ms at most\n",
+            median(&report.fail_over_ms),
+            report.fail_over_ms.last().copied().unwrap_or(0.0),
+        );
+    }
+    if plan.job_trackers.is_some() || report.lost_nodes > 0 {
+        text += &format!(
+            "finished maps run again   {}, {} nodes lost\n",
+            number(report.repeated),
+            number(report.lost_nodes.into()),
         );
     }
     for error in &report.errors {
