@@ -197,6 +197,34 @@ fn every_room_depends_only_on_the_floors_below_it() {
     }
 }
 
+/// The code map of the documentation goes from the inside out, and has every room.
+#[test]
+fn the_code_map_has_every_room_behind_those_that_it_uses() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/architecture.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `src/")?.split_once("/`"));
+    let rooms: Vec<&str> = rows.map(|(room, _)| room).collect();
+    for (room, used) in FLOORS {
+        let place = rooms.iter().position(|listed| listed == room);
+        let before = &rooms[..place.unwrap_or_else(|| panic!("{room} is not in the code map"))];
+        for used in *used {
+            assert!(before.contains(used), "{room} is listed before {used}, which it uses");
+        }
+    }
+}
+
+/// A module that has files of its own is `name/mod.rs`, everywhere.
+#[test]
+fn modules_are_laid_out_in_one_way() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in ["src", "compat-tests", "tests", "benches"] {
+        for file in sources(&root.join(folder)) {
+            let folder = file.with_extension("");
+            assert!(!folder.is_dir(), "{}: use mod.rs in the folder", file.display());
+        }
+    }
+}
+
 fn room(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name)
 }

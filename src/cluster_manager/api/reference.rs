@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 const SOURCES: [&str; 3] =
-    [include_str!("../api.rs"), include_str!("operation.rs"), include_str!("status.rs")];
+    [include_str!("mod.rs"), include_str!("operation.rs"), include_str!("status.rs")];
 
 const HEAD: &str = "# The JSON API
 
