@@ -377,7 +377,7 @@ impl ClusterManager {
         let reloader = Arc::new(Reloader::new(&loaded, core.clone()));
         // Last, so that a start that fails leaves the file for the next one.
         if from_file && beginning == Beginning::StateFileIfPresent {
-            let aside = state_file::set_aside(&state_path, ".recovered")
+            let aside = state_file::set_aside(&state_path, state_file::RECOVERED)
                 .map_err(|error| StartError::SetAside { path: state_path.clone(), error })?;
             persist.file_is_gone();
             tracing::info!("The state file is now {}", aside.display());

@@ -81,7 +81,7 @@ impl Persist {
         }
         let path = self.path.clone();
         let moved = tokio::task::spawn_blocking(move || match path.exists() {
-            true => state_file::set_aside(&path, ".outdated").map(Some),
+            true => state_file::set_aside(&path, state_file::OUTDATED).map(Some),
             false => Ok(None),
         });
         match moved.await.unwrap_or_else(|error| Err(io::Error::other(error))) {

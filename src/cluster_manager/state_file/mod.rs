@@ -27,7 +27,7 @@ use thiserror::Error;
 
 use self::java_json::JavaJson;
 pub(super) use self::reading::{Oddity, id_prefix};
-pub(super) use self::replace::set_aside;
+pub(super) use self::replace::{OUTDATED, RECOVERED, set_aside};
 use super::undelivered::Undelivered;
 use corona_engine::snapshot::EngineState;
 use corona_model::types::Millis;

@@ -2,9 +2,15 @@
 //! fails. It does not know the contents.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+
+/// The end of the name of a file that was set aside after a recovery.
+pub(crate) const RECOVERED: &str = ".recovered";
+/// The end of the name of a file that was set aside because a journal has gone on after it.
+pub(crate) const OUTDATED: &str = ".outdated";
 
 /// Writes a new file at `path`. The previous file stays as `<path>.previous`. A `path` that is a
 /// symbolic link stays one: the file that it names is replaced.
@@ -12,6 +18,9 @@ use std::path::{Path, PathBuf};
 /// The new file is written under another name, `<path>.new`, in the same directory, synced, and
 /// then takes the name over. The old file gets its second name as a hard link before that: were it
 /// renamed, there would be a moment at which no file has the name.
+///
+/// The new file has the mode of the old one, and its owner and group if this process may set them.
+/// Before that, only its owner may read it. If there is no old file, one of an earlier run counts.
 ///
 /// # Errors
 /// The system's error, or that of `write`. The old file is then still in its place.
@@ -24,9 +33,17 @@ pub(super) fn replace(
     let new = beside(path, ".new");
     // Left there by a process that was stopped while it wrote.
     remove_if_there(&new)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
-    let written =
-        keep_mode(path, &file).and_then(|()| write(&mut file)).and_then(|()| file.sync_all());
+    let aside = [RECOVERED, OUTDATED].map(|suffix| beside(path, suffix));
+    let mut earlier = [path.to_owned()].into_iter().chain(aside).chain([previous(path)]);
+    let old = earlier.find_map(|path| fs::metadata(path).ok().filter(Metadata::is_file));
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    if old.is_some() {
+        options.mode(0o600);
+    }
+    let mut file = options.open(&new)?;
+    let written = old.map_or(Ok(()), |old| take_over_access(&file, &old));
+    let written = written.and_then(|()| write(&mut file)).and_then(|()| file.sync_all());
     let replaced = written.and_then(|()| {
         keep_previous(path)?;
         fs::rename(&new, path)
@@ -37,16 +54,6 @@ pub(super) fn replace(
         return Err(error);
     }
     File::open(directory_of(path))?.sync_all()
-}
-
-/// Gives a new, empty file the mode of the one that it replaces, which an operator may have closed to
-/// others.
-fn keep_mode(replaced: &Path, new: &File) -> io::Result<()> {
-    match fs::metadata(replaced) {
-        Ok(metadata) => new.set_permissions(metadata.permissions()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 /// Gives the file at `path` a name that ends with `suffix`, in the place of an earlier file of that
@@ -88,6 +95,21 @@ fn keep_previous(path: &Path) -> io::Result<()> {
     fs::hard_link(path, &previous).or_else(|_| fs::rename(path, &previous))
 }
 
+/// Gives a file the owner, group and mode of an old one. If the group cannot be kept, the group may do
+/// no more than everybody may.
+fn take_over_access(file: &File, old: &Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    let mut mode = old.mode() & 0o777;
+    if new.gid() != old.gid() && fchown(file, None, Some(old.gid())).is_err() {
+        mode = mode & !0o070 | (mode & 0o007) << 3 & mode;
+    }
+    if new.uid() != old.uid() {
+        // Only root may do this. Another process that can replace the file can read it anyway.
+        let _ = fchown(file, Some(old.uid()), None);
+    }
+    file.set_permissions(Permissions::from_mode(mode))
+}
+
 fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -111,7 +133,6 @@ fn directory_of(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -143,15 +164,29 @@ mod tests {
     fn the_new_file_has_the_mode_of_the_one_that_it_replaces() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cm.state");
-        put(&path, "first").unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-        for expected in [0o600, 0o640, 0o444] {
-            fs::set_permissions(&path, fs::Permissions::from_mode(expected)).unwrap();
+        put(&path, "old").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        for wanted in [0o600, 0o640, 0o664, 0o400] {
+            fs::set_permissions(&path, Permissions::from_mode(wanted)).unwrap();
             for text in ["second", "third"] {
-                put(&path, text).unwrap();
+                replace(&path, |file| {
+                    assert_eq!(file.metadata()?.mode() & 0o777, wanted, "while it is empty");
+                    file.write_all(text.as_bytes())
+                })
+                .unwrap();
                 assert_eq!(fs::read_to_string(&path).unwrap(), text);
-                assert_eq!((mode(&path), mode(&previous(&path))), (expected, expected), "{text}");
+                assert_eq!((mode(&path), mode(&previous(&path))), (wanted, wanted), "{text}");
             }
+        }
+        set_aside(&path, RECOVERED).unwrap();
+        put(&path, "after a recovery").unwrap();
+        assert_eq!(mode(&path), 0o400);
+        // Only root can change owners.
+        if fs::metadata(&path).unwrap().uid() == 0 {
+            std::os::unix::fs::chown(&path, Some(12_345), Some(54_321)).unwrap();
+            put(&path, "newer").unwrap();
+            let kept = fs::metadata(&path).unwrap();
+            assert_eq!((kept.uid(), kept.gid(), mode(&path)), (12_345, 54_321, 0o400));
         }
     }
 
@@ -161,16 +196,16 @@ mod tests {
         let path = dir.path().join("cm.state");
         for text in ["one", "two"] {
             put(&path, text).unwrap();
-            let aside = set_aside(&path, ".recovered").unwrap();
+            let aside = set_aside(&path, RECOVERED).unwrap();
             assert_eq!(fs::read_to_string(aside).unwrap(), text);
             assert_eq!(names(dir.path()), ["cm.state.recovered"]);
         }
-        assert_eq!(set_aside(&path, ".recovered").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(set_aside(&path, RECOVERED).unwrap_err().kind(), io::ErrorKind::NotFound);
 
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("cm.state", &link).unwrap();
         put(&link, "three").unwrap();
-        set_aside(&link, ".recovered").unwrap();
+        set_aside(&link, RECOVERED).unwrap();
         assert_eq!(names(dir.path()), ["cm.state.recovered", "link"]);
         put(&link, "four").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "four");
