@@ -345,6 +345,45 @@ fn huge_names_are_refused_and_disturb_nobody() {
     peer.stop();
 }
 
+/// A peer whose names have a megabyte each takes no more of the log than its limits allow. The lines
+/// that another session causes are written whole, and its calls are answered in normal time.
+#[test]
+fn long_names_in_the_log_leave_room_for_lines_of_others() {
+    const ROUNDS: usize = 30;
+    let manager = start_with(&[("corona.cm.max.name.bytes", "2097152")]);
+    let address = manager.thrift();
+    let mut attacker = Connection::open(address);
+    let mut innocent = Connection::open(address);
+    let start = |peer: &mut Connection, name: &str| {
+        let id = answer_of(peer, "getNextSessionId", &json!({}));
+        let info = json!({
+            "address": { "host": "127.0.0.1", "port": 1 }, "name": name, "userId": "u",
+        });
+        answer_of(peer, "sessionStart", &json!({ "handle": id["success"], "info": info }));
+    };
+    let huge = "x".repeat(1 << 20);
+    let mut slowest = Duration::ZERO;
+    for round in 0..ROUNDS {
+        start(&mut attacker, &huge);
+        let asked = Instant::now();
+        start(&mut innocent, &format!("innocent{round}"));
+        slowest = slowest.max(asked.elapsed());
+    }
+    assert!(slowest < PATIENCE, "the innocent session started after {slowest:?}");
+    let whole = |log: &str, round| log.contains(&format!("-> innocent{round}@127.0.0.1:1\n"));
+    let deadline = Instant::now() + PATIENCE;
+    let log = loop {
+        let log = manager.log();
+        if (0..ROUNDS).all(|round| whole(&log, round)) {
+            break log;
+        }
+        assert!(Instant::now() < deadline, "a line is not whole:\n{:.9000}", log);
+        thread::sleep(Duration::from_millis(10));
+    };
+    assert!(log.contains(" bytes cut)"), "{log:.9000}");
+    assert!(log.len() < ROUNDS * (64 << 10), "{} bytes", log.len());
+}
+
 /// However long the names of running sessions are, the list of them can be sent: it shortens them.
 #[test]
 fn a_list_of_sessions_is_shortened_when_it_is_too_long() {

@@ -4,30 +4,38 @@
 //! target: message`, in local time. `json` is one object a line, for programs.
 //! Spec: cluster-manager/08 §5.
 
+mod form;
 mod queue;
 mod rate;
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::io;
+use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use jiff::Zoned;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Level, Subscriber};
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::format::{DefaultFields, FormatEvent, FormatFields, Writer};
-use tracing_subscriber::fmt::{FmtContext, MakeWriter};
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::registry::LookupSpan;
 
+use super::arguments::parse_size;
+use form::{JsonLayout, OriginalLayout, write_time};
 use queue::LogGuard;
-use rate::{LeftOut, LogRate};
+use rate::{Gate, LeftOut, LogLimits, LogRate, SHORT_LINE_BYTES};
 
 /// The default log level, which is the original's.
 const DEFAULT_LEVEL: &str = "info";
 
 /// The default maximum of lines of one kind per second.
 const DEFAULT_RATE: u32 = 200;
+
+/// The default maximum of their bytes per second.
+const DEFAULT_RATE_BYTES: usize = 64 << 10;
+
+/// The default maximum of the bytes of one line.
+const DEFAULT_LINE_BYTES: usize = 8 << 10;
 
 /// The logging options of every long-running command.
 #[derive(Args, Clone, Debug)]
@@ -53,6 +61,18 @@ pub(crate) struct LogArguments {
     /// Omitted lines are counted and reported in one line per second.
     #[arg(long, value_name = "LINES", default_value_t = DEFAULT_RATE)]
     log_rate: u32,
+
+    /// Maximum bytes per second of lines of one kind, as in 64k; 0: no limit
+    ///
+    /// Further lines are cut to 256 bytes until the second is over.
+    #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = parse_limit)]
+    log_rate_bytes: usize,
+
+    /// Maximum bytes of one line, at least 256; 0: no limit
+    ///
+    /// The rest is cut, and the line reports how many bytes were cut.
+    #[arg(long, value_name = "SIZE", default_value = "8k", value_parser = parse_line_bytes)]
+    log_line_bytes: usize,
 }
 
 /// The form of log lines.
@@ -65,7 +85,13 @@ enum LogFormat {
 impl LogArguments {
     /// Text lines of these levels, for a command without the other options of the log.
     pub(crate) fn of_levels(log_level: String) -> LogArguments {
-        LogArguments { log_format: LogFormat::Text, log_level, log_rate: DEFAULT_RATE }
+        LogArguments {
+            log_format: LogFormat::Text,
+            log_level,
+            log_rate: DEFAULT_RATE,
+            log_rate_bytes: DEFAULT_RATE_BYTES,
+            log_line_bytes: DEFAULT_LINE_BYTES,
+        }
     }
 
     /// Starts logging to stderr on a separate thread, because a stuck terminal
@@ -92,18 +118,24 @@ impl LogArguments {
         W: for<'w> MakeWriter<'w> + Clone + Send + Sync + 'static,
     {
         let (form, to) = (self.log_format, writer.clone());
-        let rate = LogRate::new(self.log_rate, move |left_out| form.tell(left_out, &to));
+        let limits = LogLimits {
+            lines: self.log_rate,
+            bytes: self.log_rate_bytes,
+            line_bytes: self.log_line_bytes,
+        };
+        let rate = LogRate::new(limits, move |left_out| form.tell(left_out, &to));
+        let gate = Gate(Arc::clone(&rate));
         // Checked before, when the arguments were read.
         let levels = self.log_level.parse().unwrap_or_else(|_| Targets::new());
         let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
         match self.log_format {
             LogFormat::Text => {
-                let lines = lines.event_format(OriginalLayout);
-                Box::new(tracing_subscriber::registry().with(lines).with(levels).with(rate))
+                let lines = lines.event_format(OriginalLayout(rate));
+                Box::new(tracing_subscriber::registry().with(lines).with(levels).with(gate))
             }
             LogFormat::Json => {
-                let lines = lines.json().flatten_event(true);
-                Box::new(tracing_subscriber::registry().with(lines).with(levels).with(rate))
+                let lines = lines.event_format(JsonLayout(rate));
+                Box::new(tracing_subscriber::registry().with(lines).with(levels).with(gate))
             }
         }
     }
@@ -145,6 +177,21 @@ impl LogFormat {
     }
 }
 
+/// A number of bytes; 0 means no limit.
+fn parse_limit(text: &str) -> Result<usize, String> {
+    if text == "0" { Ok(0) } else { parse_size(text) }
+}
+
+/// A number of bytes that is not below the length to which lines are cut.
+fn parse_line_bytes(text: &str) -> Result<usize, String> {
+    match parse_limit(text)? {
+        bytes @ 1..SHORT_LINE_BYTES => {
+            Err(format!("expected at least {SHORT_LINE_BYTES} bytes, not {bytes}"))
+        }
+        bytes => Ok(bytes),
+    }
+}
+
 /// Checks a filter while it can still be reported as wrong usage. An empty variable in the
 /// environment counts as none.
 pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
@@ -154,59 +201,11 @@ pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
     text.parse::<Targets>().map(|_| text.into()).map_err(|error| error.to_string())
 }
 
-/// `yyyy-MM-dd HH:mm:ss,SSS LEVEL target: message`, then fields as ` name=value`.
-struct OriginalLayout;
-
-impl<S> FormatEvent<S, DefaultFields> for OriginalLayout
-where
-    S: Subscriber + for<'span> LookupSpan<'span>,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, DefaultFields>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        write_time(&mut writer, &Zoned::now())?;
-        let metadata = event.metadata();
-        write!(writer, " {} {}: ", metadata.level(), metadata.target())?;
-        let mut line = OneLine(&mut writer);
-        context.field_format().format_fields(Writer::new(&mut line), event)?;
-        writer.write_char('\n')
-    }
-}
-
-fn write_time(out: &mut impl Write, time: &Zoned) -> fmt::Result {
-    write!(out, "{}", time.strftime("%Y-%m-%d %H:%M:%S,%3f"))
-}
-
-/// Escapes control characters. Names come from peers; none may forge a line of the log or send
-/// commands to the terminal that shows it.
-struct OneLine<'a, W>(&'a mut W);
-
-impl<W: Write> Write for OneLine<'_, W> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut rest = text;
-        while let Some(at) = rest.find(char::is_control) {
-            let (clean, from_control) = rest.split_at(at);
-            self.0.write_str(clean)?;
-            let mut characters = from_control.chars();
-            if let Some(control) = characters.next() {
-                write!(self.0, "{}", control.escape_default())?;
-            }
-            rest = characters.as_str();
-        }
-        self.0.write_str(rest)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::sync::{Arc, Mutex};
-
-    use jiff::civil;
-    use jiff::tz::TimeZone;
+    use std::sync::Mutex;
+    use std::time::Instant;
 
     use super::rate::tests::STORM;
     use super::*;
@@ -237,7 +236,12 @@ mod tests {
     ) -> String {
         let buffer = Buffer::default();
         let sink = buffer.clone();
-        let arguments = LogArguments { log_format, log_level: log_level.into(), log_rate };
+        let arguments = LogArguments {
+            log_format,
+            log_level: log_level.into(),
+            log_rate,
+            ..LogArguments::of_levels(String::new())
+        };
         tracing::subscriber::with_default(arguments.subscriber(move || sink.clone()), speak);
         let bytes = buffer.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -263,14 +267,6 @@ mod tests {
     }
 
     #[test]
-    fn time_has_the_layout_of_the_original() {
-        let time = civil::date(2026, 1, 2).at(3, 4, 5, 6_789_000).to_zoned(TimeZone::UTC).unwrap();
-        let mut text = String::new();
-        write_time(&mut text, &time).unwrap();
-        assert_eq!(text, "2026-01-02 03:04:05,006");
-    }
-
-    #[test]
     fn hostile_name_cannot_forge_a_line() {
         let log = log_of(LogFormat::Text, "info", || {
             tracing::info!(target: "t", name = "a\nb", "x\r\n2026 ERROR \u{1b}[2J{}", "é\u{85}");
@@ -279,13 +275,6 @@ mod tests {
         let text = without_time(log.trim_end());
         assert!(text.starts_with(r" INFO t: x\r\n2026 ERROR \x1b[2Jé\u{85} name="), "{text}");
         assert!(!text.contains(char::is_control));
-    }
-
-    #[test]
-    fn every_control_character_is_escaped() {
-        let mut line = String::new();
-        OneLine(&mut line).write_str("\u{1b}a\nb\u{0}\u{7f}é\u{9b}").unwrap();
-        assert_eq!(line, r"\u{1b}a\nb\u{0}\u{7f}é\u{9b}");
     }
 
     #[test]
@@ -312,6 +301,51 @@ mod tests {
             });
             assert_eq!(log.lines().count(), lines, "{log}");
         }
+    }
+
+    /// A peer with long names fills neither the disk nor the queue of the log. Lines that other peers
+    /// cause are written whole, from the same place in the program and from others.
+    #[test]
+    fn a_storm_of_long_lines_leaves_room_for_the_others() {
+        fn killed(session: &str) {
+            tracing::info!(session, "killing session {session}");
+        }
+        let name = "x\"\u{1}".repeat(20_000);
+        for form in [LogFormat::Text, LogFormat::Json] {
+            let started = Instant::now();
+            let log = log_of(form, "info", || {
+                for _ in 0..150 {
+                    killed(&name);
+                }
+                killed("202611210005.7");
+                tracing::info!(node = "n1", "another place");
+            });
+            let lines: Vec<&str> = log.lines().collect();
+            assert_eq!(lines.len(), 152);
+            // In each second 64 KiB in long lines, and a few hundred bytes for each of the others.
+            let seconds = started.elapsed().as_secs() as usize + 2;
+            assert!(log.len() < seconds * (72 << 10) + 152 * 800, "{} bytes", log.len());
+            let (long, rest) = lines.split_at(150);
+            assert!(long[0].len() <= (8 << 10) + 300, "{}", long[0].len());
+            assert!(long.iter().all(|line| line.contains(" bytes cut)")), "{}", long[149]);
+            assert!(rest[0].contains("killing session 202611210005.7"), "{}", rest[0]);
+            assert!(rest[1].contains("another place") && rest[1].contains("n1"), "{}", rest[1]);
+            assert!(rest.iter().all(|line| !line.contains(" bytes cut)")), "{rest:?}");
+            if matches!(form, LogFormat::Json) {
+                let objects = lines.iter().map(|line| serde_json::from_str(line).unwrap());
+                let objects: Vec<serde_json::Value> = objects.collect();
+                assert!(objects.iter().all(|object| object["level"] == "INFO"));
+            }
+        }
+    }
+
+    #[test]
+    fn limits_are_sizes_and_no_line_is_shorter_than_the_shortest() {
+        assert_eq!((parse_limit("0"), parse_limit("64k")), (Ok(0), Ok(DEFAULT_RATE_BYTES)));
+        assert_eq!(parse_line_bytes("8k"), Ok(DEFAULT_LINE_BYTES));
+        assert_eq!((parse_line_bytes("0"), parse_line_bytes("256")), (Ok(0), Ok(256)));
+        assert!(parse_line_bytes("255").unwrap_err().contains("at least 256 bytes"));
+        assert!(parse_limit("many").is_err());
     }
 
     #[test]

@@ -1,11 +1,14 @@
-//! The rate limit for log lines of one kind.
+//! The limits on log lines of one kind.
 //!
 //! An overloaded cluster or a hostile peer can cause the same line a hundred thousand times a
-//! second. Lines of one kind, from one place in the program, are written up to a maximum per
-//! second; the others are counted, and reported in one line when the second is over.
+//! second, or put megabytes into it. Lines of one kind, from one place in the program, are written up
+//! to a maximum per second; the others are counted, and reported in one line when the second is over.
+//! A line has a limit in bytes, and the lines of one kind share another one per second: after that,
+//! lines are cut to 256 bytes until the second is over. So a flood of long lines leaves room for lines
+//! of other kinds and for short lines of the same kind.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::callsite::Identifier;
@@ -15,21 +18,37 @@ use tracing_subscriber::layer::Context;
 
 /// The window in which lines are counted.
 const WINDOW: Duration = Duration::from_secs(1);
+/// The length of a line after earlier lines have used up the bytes of their kind.
+pub(super) const SHORT_LINE_BYTES: usize = 256;
 
-/// Limits the lines of a kind per second.
-pub(crate) struct LogRate<T> {
-    most: u32,
-    tell: T,
+/// The limits; 0 means no limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogLimits {
+    /// Lines of one kind per second.
+    pub(super) lines: u32,
+    /// Bytes of one kind per second, after which lines are cut.
+    pub(super) bytes: usize,
+    /// Bytes of one line.
+    pub(super) line_bytes: usize,
+}
+
+/// Keeps the log within its limits.
+pub(super) struct LogRate {
+    limits: LogLimits,
+    report: Box<dyn Fn(LeftOut) + Send + Sync>,
     counts: Mutex<Counts>,
 }
 
+/// The layer that asks a [`LogRate`] about each event before it is formatted.
+pub(super) struct Gate(pub(super) Arc<LogRate>);
+
 /// Lines that were omitted in a window.
 #[derive(Clone, Copy)]
-pub(crate) struct LeftOut {
+pub(super) struct LeftOut {
     /// Where the lines come from.
-    pub(crate) kind: &'static Metadata<'static>,
+    pub(super) kind: &'static Metadata<'static>,
     /// How many there were.
-    pub(crate) lines: u64,
+    pub(super) lines: u64,
 }
 
 struct Counts {
@@ -40,35 +59,65 @@ struct Counts {
 struct Kind {
     metadata: &'static Metadata<'static>,
     lines: u64,
+    bytes: usize,
 }
 
-impl<T: Fn(LeftOut)> LogRate<T> {
-    /// `most` lines a second of each kind, 0 for no limit. `tell` is called once for each kind
-    /// whose lines were left out in a past second; it must not log.
-    pub(crate) fn new(most: u32, tell: T) -> Self {
+impl LogRate {
+    /// `report` is called when a second is over, once for each kind with omitted lines. It must not
+    /// log.
+    pub(super) fn new(
+        limits: LogLimits,
+        report: impl Fn(LeftOut) + Send + Sync + 'static,
+    ) -> Arc<LogRate> {
         let by_kind = HashMap::with_hasher(ahash::RandomState::new());
         let counts = Mutex::new(Counts { began: Instant::now(), by_kind });
-        LogRate { most, tell, counts }
+        Arc::new(LogRate { limits, report: Box::new(report), counts })
     }
 
     /// Whether a line of the kind may be written at `now`.
     fn admit(&self, metadata: &'static Metadata<'static>, now: Instant) -> bool {
         let (admitted, over) = {
-            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            let over = counts.end_window(now, self.most);
-            let kind = counts.by_kind.entry(metadata.callsite());
-            let kind = kind.or_insert(Kind { metadata, lines: 0 });
+            let mut counts = self.counts();
+            let over = counts.end_window(now, self.limits.lines);
+            let kind = counts.kind(metadata);
             kind.lines += 1;
-            (kind.lines <= u64::from(self.most), over)
+            (self.limits.lines == 0 || kind.lines <= u64::from(self.limits.lines), over)
         };
-        over.into_iter().for_each(&self.tell);
+        over.into_iter().for_each(&self.report);
         admitted
+    }
+
+    /// The maximum length of the next line of the kind.
+    pub(super) fn line_bytes(&self, metadata: &'static Metadata<'static>) -> usize {
+        let LogLimits { bytes, line_bytes, .. } = self.limits;
+        let line_bytes = if line_bytes == 0 { usize::MAX } else { line_bytes };
+        if bytes > 0 && self.counts().kind(metadata).bytes >= bytes {
+            return line_bytes.min(SHORT_LINE_BYTES);
+        }
+        line_bytes
+    }
+
+    /// Counts the bytes of a written line.
+    pub(super) fn wrote(&self, metadata: &'static Metadata<'static>, bytes: usize) {
+        if self.limits.bytes > 0 {
+            let mut counts = self.counts();
+            let kind = counts.kind(metadata);
+            kind.bytes = kind.bytes.saturating_add(bytes);
+        }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Counts {
-    /// Starts a new window if the current one is over, and returns the lines
-    /// that were omitted in it.
+    fn kind(&mut self, metadata: &'static Metadata<'static>) -> &mut Kind {
+        let kind = self.by_kind.entry(metadata.callsite());
+        kind.or_insert(Kind { metadata, lines: 0, bytes: 0 })
+    }
+
+    /// Starts a new window if the current one is over, and returns the lines that were omitted in it.
     fn end_window(&mut self, now: Instant, most: u32) -> Vec<LeftOut> {
         if now.saturating_duration_since(self.began) < WINDOW {
             return Vec::new();
@@ -76,8 +125,9 @@ impl Counts {
         self.began = now;
         let mut over = Vec::new();
         for kind in self.by_kind.values_mut() {
+            kind.bytes = 0;
             let lines = std::mem::take(&mut kind.lines).saturating_sub(most.into());
-            if lines > 0 {
+            if lines > 0 && most > 0 {
                 over.push(LeftOut { kind: kind.metadata, lines });
             }
         }
@@ -86,16 +136,15 @@ impl Counts {
     }
 }
 
-impl<S: Subscriber, T: Fn(LeftOut) + 'static> Layer<S> for LogRate<T> {
+impl<S: Subscriber> Layer<S> for Gate {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
-        self.most == 0 || self.admit(event.metadata(), Instant::now())
+        let LogLimits { lines, bytes, .. } = self.0.limits;
+        (lines == 0 && bytes == 0) || self.0.admit(event.metadata(), Instant::now())
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::cell::RefCell;
-
+pub(super) mod tests {
     use tracing::callsite::{Callsite, DefaultCallsite};
     use tracing::field::FieldSet;
     use tracing::metadata::Kind as MetadataKind;
@@ -125,20 +174,44 @@ pub(crate) mod tests {
     #[test]
     fn what_is_too_much_is_counted_and_told_when_the_second_is_over() {
         assert_eq!(STORM.callsite(), Identifier(&STORM_PLACE as &dyn Callsite));
-        let told = RefCell::new(Vec::new());
-        let rate = LogRate::new(3, |left_out: LeftOut| {
-            told.borrow_mut().push((left_out.kind.target(), left_out.lines));
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let to = reported.clone();
+        let limits = LogLimits { lines: 3, bytes: 0, line_bytes: 0 };
+        let rate = LogRate::new(limits, move |left_out: LeftOut| {
+            to.lock().unwrap().push((left_out.kind.target(), left_out.lines));
         });
+        let reported = || reported.lock().unwrap().clone();
         let start = Instant::now();
         let admitted = (0..10).filter(|_| rate.admit(&STORM, start)).count();
         assert_eq!(admitted, 3);
         assert!(rate.admit(&CALM, start), "another kind has a number of its own");
-        assert!(told.borrow().is_empty());
+        assert_eq!(reported(), []);
 
         assert!(rate.admit(&CALM, start + 2 * WINDOW));
-        assert_eq!(*told.borrow(), [("storm", 7)]);
+        assert_eq!(reported(), [("storm", 7)]);
         assert!(rate.admit(&STORM, start + 2 * WINDOW), "a new second, a new number");
         assert!(rate.admit(&CALM, start + 4 * WINDOW));
-        assert_eq!(told.borrow().len(), 1, "nothing was left out since");
+        assert_eq!(reported().len(), 1, "nothing was left out since");
+    }
+
+    #[test]
+    fn long_lines_use_up_the_bytes_of_their_kind_and_are_cut_short_then() {
+        let limits = LogLimits { lines: 0, bytes: 1_000, line_bytes: 600 };
+        let rate = LogRate::new(limits, |_| panic!("nothing is left out"));
+        let start = Instant::now();
+        let next = |kind, at| {
+            assert!(rate.admit(kind, at));
+            rate.line_bytes(kind)
+        };
+        for bytes in [600, 600, SHORT_LINE_BYTES, SHORT_LINE_BYTES] {
+            assert_eq!(next(&STORM, start), bytes);
+            rate.wrote(&STORM, bytes);
+        }
+        assert_eq!(next(&CALM, start), 600, "another kind has bytes of its own");
+        assert_eq!(next(&STORM, start + WINDOW), 600, "a new second, new bytes");
+        let unlimited = LogLimits { lines: 0, bytes: 0, line_bytes: 0 };
+        let rate = LogRate::new(unlimited, |_| {});
+        rate.wrote(&STORM, 1 << 30);
+        assert_eq!(rate.line_bytes(&STORM), usize::MAX);
     }
 }
