@@ -450,13 +450,17 @@ async fn an_answer_that_does_not_end_is_not_read_to_its_end() {
     }
     start(&core, "2026.99", port.into());
     let memory = notifier.reach.memory.counters().clone();
-    let (mut id, mut most) = (0, 0);
+    let (mut id, mut most, mut slowest) = (0, 0, Duration::ZERO);
     while all.iter().any(|(handle, _)| is_running(&core, handle)) {
         id += 1;
+        let asked = Instant::now();
         ask(&core, "2026.99", id);
         assert_eq!(next(&mut told).await, [id]);
+        slowest = slowest.max(asked.elapsed());
         most = most.max(memory.inflight_bytes());
     }
+    // A session that answers is notified at once all the while.
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
     // Eight at a time, each beyond its bound by no more than it has sent at once.
     assert!(most < 8 * (64 << 10) * 2 + 4096, "{most}");
     for (handle, taken) in all {
