@@ -16,6 +16,9 @@ use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Files with alerts, without the ends of their names.
+const PROGRAMS_WITH_ALERTS: &[&str] = &["corona", "corona-proxy-job-tracker"];
+
 /// Labels that Prometheus and Grafana add.
 const ADDED: &[&str] = &["job", "instance", "le", "__rate_interval"];
 
@@ -42,7 +45,12 @@ struct Expression {
 fn dashboards_and_alerts_ask_for_what_is_served() {
     let expressions = expressions();
     assert!(expressions.len() > 80, "{}", expressions.len());
-    let servers = [Server::demo(), Server::task_tracker(), Server::job_tracker()];
+    let servers = [
+        Server::demo(),
+        Server::task_tracker(),
+        Server::job_tracker(),
+        Server::proxy_job_tracker(),
+    ];
     let deadline = Instant::now() + PATIENCE;
     loop {
         let mut metrics = Metrics::new();
@@ -62,19 +70,31 @@ fn dashboards_and_alerts_ask_for_what_is_served() {
 
 #[test]
 fn prometheus_accepts_the_rules_and_they_fire_when_they_should() {
+    let directory = repository().join("docs/prometheus");
     let promtool = |arguments: [&str; 3]| {
-        let mut command = Command::new("promtool");
-        command.args(arguments).current_dir(repository().join("docs/prometheus")).output()
+        Command::new("promtool").args(arguments).current_dir(&directory).output()
     };
-    match promtool(["check", "rules", "corona.rules.yml"]) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            skip("monitoring::prometheus_accepts_the_rules", Missing::Promtool);
+    for program in PROGRAMS_WITH_ALERTS {
+        let (rules, tests) = (format!("{program}.rules.yml"), format!("{program}.test.yml"));
+        let text = std::fs::read_to_string(directory.join(&tests)).unwrap();
+        for alert in alerts(&directory.join(&rules)) {
+            let name = alert.place.strip_prefix("alert ").unwrap();
+            // Once where it is silent, and once where it fires.
+            let silent = format!("alertname: {name}}}");
+            assert!(text.contains(&silent), "{tests} has no case in which {name} is silent");
+            let fires = format!("alertname: {name}\n        exp_alerts:");
+            assert!(text.contains(&fires), "{tests} has no case in which {name} fires");
         }
-        checked => {
-            let checked = checked.unwrap();
-            assert!(checked.status.success(), "{checked:?}");
-            let tested = promtool(["test", "rules", "corona.test.yml"]).unwrap();
-            assert!(tested.status.success(), "{tested:?}");
+        match promtool(["check", "rules", &rules]) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return skip("monitoring::prometheus_accepts_the_rules", Missing::Promtool);
+            }
+            checked => {
+                let checked = checked.unwrap();
+                assert!(checked.status.success(), "{checked:?}");
+                let tested = promtool(["test", "rules", &tests]).unwrap();
+                assert!(tested.status.success(), "{tested:?}");
+            }
         }
     }
 }
@@ -192,6 +212,35 @@ impl Server {
         Server { address, _child: Some(Ended(child)), _kept: Some(Box::new((lines, root))) }
     }
 
+    /// A proxy job tracker without jobs; no cluster manager has to answer it.
+    fn proxy_job_tracker() -> Server {
+        let root = tempfile::tempdir().unwrap();
+        let below = |name: &str| root.path().join(name).display().to_string();
+        let own = [
+            "cm.server.address=127.0.0.1:1".to_owned(),
+            "corona.proxy.job.tracker.thriftaddr=127.0.0.1:0".to_owned(),
+            "corona.proxy.job.tracker.rpcaddr=127.0.0.1:0".to_owned(),
+            "mapred.job.tracker.corona.proxyaddr=127.0.0.1:0".to_owned(),
+            format!("corona.sessions.log.dir=file:{}", below("sessions")),
+            format!("corona.system.dir=file:{}", below("system")),
+            format!("corona.pjt.data.dir={}", below("data")),
+        ];
+        let mut child = Command::new(corona_program())
+            .arg("proxy-job-tracker")
+            .args(own.iter().flat_map(|property| ["-D", property]))
+            .env_remove("RUST_LOG")
+            .env_remove("HADOOP_CONF_DIR")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut ready = String::new();
+        lines.read_line(&mut ready).unwrap();
+        let mut words = ready.split_whitespace().skip_while(|word| *word != "http");
+        let address = words.nth(1).unwrap_or_else(|| panic!("{ready:?}")).to_owned();
+        Server { address, _child: Some(Ended(child)), _kept: Some(Box::new((lines, root))) }
+    }
+
     fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -305,7 +354,12 @@ fn faults(expression: &Expression, metrics: &Metrics) -> Vec<String> {
 fn expressions() -> Vec<Expression> {
     let docs = repository().join("docs");
     let mut all = Vec::new();
-    for dashboard in ["corona.json", "corona-task-trackers.json", "corona-job-tracker.json"] {
+    for dashboard in [
+        "corona.json",
+        "corona-task-trackers.json",
+        "corona-job-tracker.json",
+        "corona-proxy-job-tracker.json",
+    ] {
         let text = std::fs::read_to_string(docs.join("grafana").join(dashboard)).unwrap();
         let dashboard_json: Value = serde_json::from_str(&text).unwrap();
         let mut ids = BTreeSet::new();
@@ -332,7 +386,9 @@ fn expressions() -> Vec<Expression> {
             }
         }
     }
-    all.extend(alerts(&docs.join("prometheus/corona.rules.yml")));
+    for program in PROGRAMS_WITH_ALERTS {
+        all.extend(alerts(&docs.join(format!("prometheus/{program}.rules.yml"))));
+    }
     all
 }
 
