@@ -371,6 +371,34 @@ async fn a_peer_with_too_many_connections_takes_none_of_another_peer() {
     drop(readers);
 }
 
+/// The recorded addresses of logs, for an attempt of this test. `tasktracker.jsp` is tested with the pages.
+#[tokio::test]
+async fn recorded_addresses_of_logs_are_answered_as_they_were() {
+    let world = World::plain().await;
+    let logs = super::super::child::test_logs(world.root.path());
+    let dir = logs.create(&attempt(0)).unwrap();
+    let contents = ["stdout", "stderr", "syslog"].map(|file| (file, format!("text of {file}")));
+    for (file, text) in &contents {
+        fs::write(dir.join(file), text).unwrap();
+    }
+    let urls = include_str!("../../../fixtures/recordings/job-clients/pages/urls.txt");
+    let mut asked = 0;
+    for line in urls.lines().filter(|line| line.starts_with("tt-tasklog")) {
+        let (_, path) = line.split_once("http://localhost:28361").unwrap();
+        let path = path.replace("attempt_202611221042.4_0001_m_000001_0", &attempt(0).to_string());
+        let recorded = &line.split("HTTP/1.1 ").nth(1).unwrap()[..3];
+        let answer = world.get(&path).await;
+        assert!(answer.starts_with(&format!("HTTP/1.0 {recorded} ")), "{path}: {answer}");
+        let filter = path.split("filter=").nth(1).map(|rest| rest.split('&').next().unwrap());
+        for (file, text) in &contents {
+            let is_wanted = recorded == "200" && filter.is_none_or(|wanted| wanted == *file);
+            assert_eq!(answer.contains(text), is_wanted, "{path} {file}: {answer}");
+        }
+        asked += 1;
+    }
+    assert_eq!(asked, 5);
+}
+
 #[tokio::test]
 async fn logs_are_shown() {
     let world = World::plain().await;

@@ -83,6 +83,33 @@ async fn waiting(world: &World, client: &mut JobSubmissionClient, name: &str) ->
     job
 }
 
+/// The recorded addresses of the original's pages, asked for this job: each leads to a page that shows
+/// the attempt, task or job of the address. Those without a job lead to the list of jobs.
+fn recorded_addresses_lead_to_pages(world: &World, job: &str) {
+    let file = repository().join("fixtures/recordings/job-clients/pages/urls.txt");
+    let addresses = std::fs::read_to_string(file).unwrap();
+    let number = job.strip_prefix("job_").unwrap();
+    let mut asked = 0;
+    for line in addresses.lines().filter(|line| line.starts_with("jt-")) {
+        let (_, path) = line.split_once("http://vm:40791").unwrap();
+        let path = path.replace("202611221049.1_0001", number);
+        let (mut status, head, mut body) = get(world, &path);
+        if status == 303 {
+            let to = head.lines().find_map(|line| line.strip_prefix("location: ")).unwrap();
+            (status, _, body) = get(world, to.trim());
+        }
+        assert_eq!(status, 200, "{path}: {body}");
+        let of = |name: &str| {
+            let (_, value) = path.split_once(&format!("{name}="))?;
+            value.split('&').next()
+        };
+        let wanted = ["taskid", "tipid", "jobid"].into_iter().find_map(of).unwrap_or(job);
+        assert!(body.contains(wanted), "{path} does not show {wanted}: {body}");
+        asked += 1;
+    }
+    assert_eq!(asked, 15);
+}
+
 #[test]
 fn a_job_can_be_followed_on_pages_and_as_json() {
     block_on(async {
@@ -136,6 +163,8 @@ fn a_job_can_be_followed_on_pages_and_as_json() {
         for path in ["/jobs/job_1_1", "/jobs/x", "/nothing", &format!("/jobs/{id}/tasks/task_x")] {
             assert_eq!(get(&world, path).0, 404, "{path}");
         }
+
+        recorded_addresses_lead_to_pages(&world, &id);
 
         let jobs = api(&world, "jobs?ended=0");
         let row = &jobs["jobs"][0];

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use compat_tests::repository;
 use compat_tests::serving::free_port;
 use corona::hadoop::protocols::job_aggregator::CoronaJobAggregatorClient;
 use corona::hadoop::rpc::{ClientOptions, User};
@@ -145,6 +146,49 @@ async fn requests_reach_the_job_trackers_that_sessions_have_announced_and_nothin
     {
         assert_eq!(proxy.get(&format!("/proxy{query}")).await.0, expected, "{query}");
     }
+}
+
+/// The recorded addresses of running jobs, with the address of a job tracker of this test: pages, forms
+/// and metrics.
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_addresses_of_running_jobs_reach_their_job_tracker() {
+    let root = tempfile::tempdir().unwrap();
+    let (proxy, manager) = pair(root.path(), &[]);
+    let tracker = job_tracker().await;
+    session(manager.thrift(), &format!("http://{tracker}/coronajobdetails.jsp")).await;
+    let file = repository().join("fixtures/recordings/job-clients/pages/urls.txt");
+    let addresses = std::fs::read_to_string(file).unwrap();
+    let mut asked = Vec::new();
+    for line in addresses.lines() {
+        let (name, rest) = line.split_once(' ').unwrap();
+        if !["pjt-proxy-", "pjt-post-", "pjt-metrics"].iter().any(|kind| name.starts_with(kind)) {
+            continue;
+        }
+        let (_, address) = rest.split_once("http://localhost:28337").unwrap();
+        let (address, form) = address.split_once(' ').unwrap_or((address, ""));
+        let form = form.replace("jobid", "jobid=job_1.1_0001").replace("tipid", "tipid=t");
+        let Some((_, query)) = address.split_once('?') else {
+            assert_eq!((address, proxy.get(address).await.0), ("/metrics", 200));
+            asked.push(name);
+            continue;
+        };
+        // The recorded job tracker had this name and port.
+        let rest: Vec<&str> = query.splitn(3, '&').collect();
+        assert!(rest[0].starts_with("host=") && rest[1].starts_with("port="), "{query}");
+        let at = format!("/proxy?host={}&port={}&{}", tracker.ip(), tracker.port(), rest[2]);
+        let (page, parameters) = rest[2].split_once('&').unwrap_or((rest[2], ""));
+        let page = page.strip_prefix("path=").unwrap();
+        let (reply, expected) = if name.starts_with("pjt-proxy-") {
+            (proxy.get(&at).await, format!("GET /{page}?{parameters} HTTP/1.1 | "))
+        } else {
+            (proxy.post(&at, &form, "").await, format!("POST /{page} HTTP/1.1 | {form}"))
+        };
+        assert_eq!((reply.0, &*reply.2), (200, &*expected), "{address}");
+        asked.push(name);
+    }
+    asked.sort_unstable();
+    asked.dedup();
+    assert_eq!(asked.len(), 6, "{asked:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
