@@ -9,7 +9,7 @@ use corona_mapreduce::{
     ReduceProgress, SortedRanges, TaskKey, TaskKind, TaskState, TaskStatus,
 };
 
-use crate::engine::{JobSpec, Launch, Work};
+use crate::engine::{JobSpec, Launch, TASK_COUNTERS, Work};
 
 /// The attempt within its job; absent for an attempt of another job, or one that cannot exist.
 pub fn attempt_key(job: &JobId, id: &wire::TaskAttemptId) -> Option<AttemptKey> {
@@ -104,10 +104,8 @@ pub fn counters_to_wire(counters: &Counters) -> wire::Counters {
     wire::Counters { groups: groups.collect() }
 }
 
-/// The group of counters with which a task is launched: its child reports counters only if there are some.
-const TASK_COUNTERS: &str = "org.apache.hadoop.mapred.Task$Counter";
-
-/// The counters of a new map and a new reduce. Spec: mapreduce/02 §2.6.
+/// The counters of a new map and a new reduce, in the group `TASK_COUNTERS`: a child reports counters only
+/// if its task was launched with some. Spec: mapreduce/02 §2.6.
 const NEW_MAP: &[&str] = &["SPILLED_RECORDS"];
 const NEW_REDUCE: &[&str] = &[
     "SPILLED_RECORDS",

@@ -14,7 +14,6 @@ use thiserror::Error;
 /// Groups of counters, in the order in which they were first seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// The groups.
     pub groups: Vec<CounterGroup>,
 }
 
@@ -25,7 +24,6 @@ pub struct CounterGroup {
     pub name: Arc<str>,
     /// The name for people.
     pub display_name: Arc<str>,
-    /// The counters.
     pub counters: Vec<Counter>,
 }
 
@@ -36,7 +34,6 @@ pub struct Counter {
     pub name: Arc<str>,
     /// The name for people.
     pub display_name: Arc<str>,
-    /// Its value.
     pub value: i64,
 }
 
@@ -339,6 +336,12 @@ impl CounterNames {
         entry.counters.insert(names.name.clone(), number);
         self.counters.push((entry.group, names));
         Some(number)
+    }
+
+    /// The value of one counter.
+    pub fn value(&self, packed: &PackedCounters, group: &str, counter: &str) -> Option<i64> {
+        let wanted = *self.index.get(group)?.counters.get(counter)?;
+        packed.values().find(|(number, _)| *number == wanted).map(|(_, value)| value)
     }
 
     /// The counters with their names.

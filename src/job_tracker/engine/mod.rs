@@ -20,6 +20,7 @@
 //! or its task.
 
 mod audit;
+mod efforts;
 mod finish;
 mod input;
 mod nodes;
@@ -46,6 +47,7 @@ use corona_mapreduce::{
 use corona_model::types::{Millis, ResourceRequest, SessionPriority};
 use serde::{Deserialize, Serialize};
 
+pub use self::efforts::Efforts;
 pub use self::input::{
     GrantedSlot, JobEffect, JobInput, JobOutcome, JobRefusal, JobReply, JobSpec, JobTotals, Launch,
     NodeUsage, Order, RequestId, SavedEvent, Tracker, Work,
@@ -56,6 +58,9 @@ pub use self::reports::TIMEOUT_TEXTS;
 use self::speculation::Statistics;
 use self::tasks::{Attempt, Slot, Task};
 pub use self::views::{AttemptView, JobProgress, TaskView};
+
+/// The group of the counters of tasks that the original defines.
+pub(crate) const TASK_COUNTERS: &str = "org.apache.hadoop.mapred.Task$Counter";
 
 /// One job. See the module's text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use super::{JobEffect, JobEngine, JobRefusal, JobStage, Order, Turn};
 
 /// Reports of a fetch failure that fail a map if enough of the running reduces made them.
 /// Spec: mapreduce/09 §A.
-const FETCH_FAILURES: u32 = 3;
+pub(super) const FETCH_FAILURES: u32 = 3;
 
 /// The ends of the texts of attempts that were not heard of in time: not launched, or silent.
 pub const TIMEOUT_TEXTS: [&str; 2] = ["Error launching task", "Timeout running task"];

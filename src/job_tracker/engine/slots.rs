@@ -228,7 +228,7 @@ impl JobEngine {
     }
 
     /// Files all requests that wait again, and gives up what was launched and not heard of. Those that
-    /// report had time to fall silent too: their patience begins anew.
+    /// report had time to fall silent too: their timeouts restart.
     pub(super) fn resume(&mut self, turn: &mut Turn) {
         let waits = |slot: &Slot| slot.use_ == SlotUse::Requested;
         let waiting = self.slots.iter().filter(|(_, slot)| waits(slot)).map(|(id, _)| *id);
@@ -494,11 +494,19 @@ impl JobEngine {
         }
     }
 
-    /// Where a map runs, seen from its split. Spec: mapreduce/09 §F.
     fn count_locality(&mut self, key: TaskKey, node: NodeIdx) {
         if key.kind == TaskKind::Reduce {
             return;
         }
+        match self.locality(key, node) {
+            Locality::Host => self.totals.data_local += 1,
+            Locality::Rack => self.totals.rack_local += 1,
+            Locality::Elsewhere => {}
+        }
+    }
+
+    /// Where a map on this node is, seen from its split. Spec: mapreduce/09 §F.
+    pub(super) fn locality(&self, key: TaskKey, node: NodeIdx) -> Locality {
         let host = self.nodes[node].host;
         let task = self.task(key);
         let rack = |host: HostIdx| {
@@ -507,9 +515,11 @@ impl JobEngine {
             found.ok().map(|at| &self.spec.racks[at].1)
         };
         if task.hosts.contains(&host) {
-            self.totals.data_local += 1;
+            Locality::Host
         } else if task.hosts.iter().any(|other| rack(*other) == rack(host)) {
-            self.totals.rack_local += 1;
+            Locality::Rack
+        } else {
+            Locality::Elsewhere
         }
     }
 
@@ -519,6 +529,16 @@ impl JobEngine {
             self.clean_up(JobState::Succeeded, turn);
         }
     }
+}
+
+/// How near a node is to the hosts of a split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Locality {
+    /// One of the hosts.
+    Host,
+    /// In the rack of one of them.
+    Rack,
+    Elsewhere,
 }
 
 /// The resources that a slot must offer. Spec: mapreduce/05 §5.3.

@@ -1,4 +1,4 @@
-//! What the proxy job tracker learns of a job that has ended. Nobody waits for it.
+//! The report about an ended job for the proxy job tracker. Nothing waits for it.
 //! Spec: mapreduce/03 §3.8, mapreduce/09 §G.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use corona_hadoop::writables::{InetAddress, JobStats};
 use corona_mapreduce::{JobId, PerKind};
 
 use super::job::Job;
-use crate::engine::{JobEngine, JobTotals};
+use crate::engine::{Efforts, JobEngine, JobTotals};
 use crate::translate;
 
 /// For a connection. Spec: mapreduce/03 §3.8.
@@ -30,7 +30,7 @@ impl Report {
     pub(super) async fn make(self, job: &Job) {
         let look = |job: &JobEngine| {
             (
-                figures(job.totals(), job.progress().finished),
+                figures(job.totals(), &job.efforts(), job.progress().finished),
                 translate::counters_to_wire(&job.counters()),
             )
         };
@@ -51,8 +51,7 @@ impl Report {
     }
 }
 
-/// What is not counted here is 0: speculation, bytes, and times of attempts without success.
-fn figures(totals: &JobTotals, completed: PerKind<u32>) -> JobStats {
+fn figures(totals: &JobTotals, efforts: &Efforts, completed: PerKind<u32>) -> JobStats {
     let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
     JobStats {
         maps_launched: count(totals.launched.map),
@@ -63,9 +62,25 @@ fn figures(totals: &JobTotals, completed: PerKind<u32>) -> JobStats {
         reduces_completed: count(completed.reduce),
         reduces_failed: count(totals.failed_attempts.reduce),
         reduces_killed: count(totals.killed_attempts.reduce),
+        maps_failed_by_fetch_failures: count(efforts.failed_by_fetch_failures),
+        map_fetch_failures: count(efforts.fetch_failures),
+        speculative_maps: count(efforts.speculative.map),
+        speculative_reduces: count(efforts.speculative.reduce),
+        speculative_succeeded_maps: count(efforts.speculative_succeeded.map),
+        speculative_succeeded_reduces: count(efforts.speculative_succeeded.reduce),
+        speculative_waste_maps: count(efforts.speculative_wasted.map),
+        speculative_waste_reduces: count(efforts.speculative_wasted.reduce),
         data_local_maps: count(totals.data_local),
         rack_local_maps: count(totals.rack_local),
-        ..JobStats::default()
+        total_map_input_bytes: efforts.map_input_bytes,
+        local_map_input_bytes: efforts.local_map_input_bytes,
+        rack_map_input_bytes: efforts.rack_map_input_bytes,
+        killed_map_time_ms: efforts.killed_ms.map,
+        killed_reduce_time_ms: efforts.killed_ms.reduce,
+        failed_map_time_ms: efforts.failed_ms.map,
+        failed_reduce_time_ms: efforts.failed_ms.reduce,
+        speculative_map_waste_ms: efforts.speculative_wasted_ms.map,
+        speculative_reduce_waste_ms: efforts.speculative_wasted_ms.reduce,
     }
 }
 
@@ -82,7 +97,17 @@ mod tests {
             data_local: 4,
             ..JobTotals::default()
         };
-        let figures = figures(&totals, PerKind { map: 4, reduce: 1 });
+        let efforts = Efforts {
+            speculative: PerKind { map: 3, reduce: 1 },
+            speculative_wasted: PerKind { map: 2, reduce: 0 },
+            failed_ms: PerKind { map: 50, reduce: 0 },
+            map_input_bytes: 99,
+            ..Efforts::default()
+        };
+        let figures = figures(&totals, &efforts, PerKind { map: 4, reduce: 1 });
+        assert_eq!((figures.speculative_maps, figures.speculative_reduces), (3, 1));
+        assert_eq!((figures.speculative_waste_maps, figures.failed_map_time_ms), (2, 50));
+        assert_eq!(figures.total_map_input_bytes, 99);
         assert_eq!((figures.maps_launched, figures.maps_completed), (7, 4));
         assert_eq!((figures.maps_failed, figures.maps_killed), (3, 0));
         assert_eq!((figures.reduces_completed, figures.reduces_killed), (1, 1));
