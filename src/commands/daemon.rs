@@ -95,6 +95,7 @@ where
 {
     allow_open_files();
     let runtime = executor_with(threads, blocking)?;
+    runtime.spawn(feed_watchdog());
     let served = runtime.block_on(async {
         let stop = shutdown_signal().context("cannot listen for signals")?;
         serve(Box::pin(stop)).await
@@ -127,6 +128,17 @@ pub(super) fn allow_open_files() {
 pub(super) fn tell_systemd(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!("cannot notify systemd of a change of state: {error}");
+    }
+}
+
+/// Shows systemd that the executor makes progress, if the unit has a `WatchdogSec`. A process whose
+/// threads are all stuck is then restarted.
+async fn feed_watchdog() {
+    let Some(interval) = sd_notify::watchdog_enabled() else { return };
+    let mut beat = tokio::time::interval(interval / 2);
+    loop {
+        beat.tick().await;
+        tell_systemd(NotifyState::Watchdog);
     }
 }
 

@@ -136,6 +136,25 @@ fn it_tells_systemd_that_it_is_ready_and_that_it_stops() {
 }
 
 #[test]
+fn it_feeds_the_watchdog_of_systemd_if_there_is_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = cluster_manager(directory.path(), &FREE_PORTS);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "100000");
+    let (child, _) = start(&mut command);
+    let mut fed = 0;
+    while fed < 5 {
+        let mut bytes = [0; 100];
+        let length = socket.recv(&mut bytes).unwrap();
+        fed += usize::from(bytes[..length].trim_ascii() == b"WATCHDOG=1");
+    }
+    send("TERM", &child);
+    assert_eq!(wait(child), Some(0));
+}
+
+#[test]
 fn what_keeps_it_from_starting_is_told_in_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("[::]:0").unwrap();
