@@ -275,9 +275,9 @@ fn text(report: &Report, console: &Console<'_>, wide: bool) -> String {
     text
 }
 
-type Line = (&'static str, Option<String>);
+type StatusLine = (&'static str, Option<String>);
 
-fn our_lines(status: &api::Status) -> Vec<Line> {
+fn our_lines(status: &api::Status) -> Vec<StatusLine> {
     let now_ms = status.now_ms;
     let since = |then_ms| format!("since {}", Date(then_ms));
     let safe_mode = match status.safe_mode.on {
@@ -324,7 +324,7 @@ fn our_lines(status: &api::Status) -> Vec<Line> {
 }
 
 /// The role among several instances, and the standbys.
-fn role_lines(ha: &api::HaStatus) -> [Line; 2] {
+fn role_lines(ha: &api::HaStatus) -> [StatusLine; 2] {
     let standby = |one: &api::StandbyOfLeader| {
         let may = if one.in_sync { "may take over" } else { "copying" };
         format!("{} ({may})", one.instance)
@@ -338,7 +338,7 @@ fn role_lines(ha: &api::HaStatus) -> [Line; 2] {
 }
 
 /// The journal, its last image, and the recovery of this process; nothing if none is kept.
-fn journal_lines(journal: &api::JournalStatus, now_ms: i64) -> [Line; 3] {
+fn journal_lines(journal: &api::JournalStatus, now_ms: i64) -> [StatusLine; 3] {
     let image = match journal.image_ms {
         Some(then_ms) => format!("made {}", Ago { now_ms, then_ms }),
         None => "none yet".to_owned(),
@@ -357,7 +357,7 @@ fn journal_lines(journal: &api::JournalStatus, now_ms: i64) -> [Line; 3] {
     ]
 }
 
-fn partial_lines(partial: &Partial) -> Vec<Line> {
+fn partial_lines(partial: &Partial) -> Vec<StatusLine> {
     let up = partial.now_ms.zip(partial.process_started_ms).map(|(now_ms, then_ms)| {
         format!("{}, since {}", Ago { now_ms, then_ms }.span(), Date(then_ms))
     });

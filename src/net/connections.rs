@@ -49,16 +49,16 @@ pub enum Refused {
     FullForPeer,
 }
 
-/// The place of an open connection. Dropped, it is free for another one.
+/// The permission to keep a connection open. Dropping it admits another connection.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionPermit {
     connections: Arc<Connections>,
     /// Its number; another one each time that it begins to wait.
     number: AtomicU64,
     close: Arc<Notify>,
 }
 
-impl Place {
+impl ConnectionPermit {
     /// The connection waits for a request from here on: it may be closed for another one.
     pub fn waits(&self) {
         let mut open = self.connections.lock();
@@ -126,7 +126,7 @@ impl Connections {
     }
 
     /// A place for a connection of this peer.
-    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Place, Refused> {
+    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<ConnectionPermit, Refused> {
         let peer = peer_of(peer);
         let mut open = self.lock();
         let of_peer = open.by_peer.get(&peer).copied().unwrap_or_default();
@@ -139,7 +139,7 @@ impl Connections {
         *open.by_peer.entry(peer).or_default() += 1;
         let close = Arc::new(Notify::new());
         let number = open.hold(Held { peer, waits: false, close: close.clone() });
-        Ok(Place { connections: self.clone(), number: AtomicU64::new(number), close })
+        Ok(ConnectionPermit { connections: self.clone(), number: AtomicU64::new(number), close })
     }
 
     /// Connections that are open.
@@ -153,7 +153,7 @@ impl Connections {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         // Where it was closed for another one, nothing is held any more.
         let _ = self.connections.lock().release(self.number.load(Ordering::Relaxed));
@@ -166,8 +166,8 @@ impl Drop for Place {
 pub async fn accept<A, F>(
     listener: TcpListener,
     mut stop: watch::Receiver<bool>,
-    admit: impl Fn(SocketAddr) -> Option<(Place, A)>,
-    serve: impl Fn(TcpStream, SocketAddr, Arc<Place>, A) -> F,
+    admit: impl Fn(SocketAddr) -> Option<(ConnectionPermit, A)>,
+    serve: impl Fn(TcpStream, SocketAddr, Arc<ConnectionPermit>, A) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -178,17 +178,17 @@ pub async fn accept<A, F>(
             _ = stop.wait_for(|stop| *stop) => return,
             accepted = acceptor.next(drop) => accepted,
         };
-        let Some((place, admitted)) = admit(peer) else { continue };
+        let Some((permit, admitted)) = admit(peer) else { continue };
         // Without it answers are slower; that is no reason to refuse the peer.
         let _ = stream.set_nodelay(true);
-        let place = Arc::new(place);
-        place.waits();
-        let serving = serve(stream, peer, place.clone(), admitted);
+        let permit = Arc::new(permit);
+        permit.waits();
+        let serving = serve(stream, peer, permit.clone(), admitted);
         let mut stop = stop.clone();
         tokio::spawn(async move {
             tokio::select! {
                 () = serving => {}
-                () = place.closed() => {}
+                () = permit.closed() => {}
                 _ = stop.wait_for(|stop| *stop) => {}
             }
         });
@@ -224,13 +224,13 @@ mod tests {
     async fn a_connection_that_waits_is_closed_for_another_one() {
         let connections = Connections::new(4, 3);
         let admit = |peer: &str| connections.admit(peer.parse().unwrap()).unwrap();
-        let is_closed = async |place: &Place| {
-            tokio::time::timeout(Duration::ZERO, place.closed()).await.is_ok()
+        let is_closed = async |permit: &ConnectionPermit| {
+            tokio::time::timeout(Duration::ZERO, permit.closed()).await.is_ok()
         };
         let attacker = [(); 3].map(|()| admit("10.0.0.1"));
         let innocent = admit("10.0.0.2");
         innocent.waits();
-        attacker.iter().for_each(Place::waits);
+        attacker.iter().for_each(ConnectionPermit::waits);
         attacker[0].serves();
         // The connection that has waited longest, of the peer with the most connections.
         let other = admit("10.0.0.3");

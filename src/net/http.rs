@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::WriteTimeout;
-use super::connections::Place;
+use super::connections::ConnectionPermit;
 
 /// Limits of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +44,10 @@ impl Default for Limits {
 }
 
 /// Answers the requests of a connection until its peer closes it or a limit does. The connection
-/// waits ([`Place::waits`]) between two requests.
+/// waits ([`ConnectionPermit::waits`]) between two requests.
 pub async fn serve<S, B, F>(
     stream: S,
-    place: &Arc<Place>,
+    permit: &Arc<ConnectionPermit>,
     limits: Limits,
     answer: impl Fn(Request<Incoming>) -> F,
 ) where
@@ -57,10 +57,10 @@ pub async fn serve<S, B, F>(
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let service = service_fn(|request| {
-        place.serves();
+        permit.serves();
         let answer = answer(request);
-        let place = limits.keep_alive.then(|| place.clone());
-        async move { Ok::<_, Infallible>(answer.await.map(|body| Served { body, place })) }
+        let permit = limits.keep_alive.then(|| permit.clone());
+        async move { Ok::<_, Infallible>(answer.await.map(|body| Served { body, permit })) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -76,7 +76,7 @@ pub async fn serve<S, B, F>(
 struct Served<B> {
     body: B,
     /// None if no further request comes.
-    place: Option<Arc<Place>>,
+    permit: Option<Arc<ConnectionPermit>>,
 }
 
 impl<B: Body + Unpin> Body for Served<B> {
@@ -101,8 +101,8 @@ impl<B: Body + Unpin> Body for Served<B> {
 
 impl<B> Drop for Served<B> {
     fn drop(&mut self) {
-        if let Some(place) = &self.place {
-            place.waits();
+        if let Some(permit) = &self.permit {
+            permit.waits();
         }
     }
 }
@@ -124,8 +124,8 @@ mod tests {
         peer: &str,
         limits: Limits,
     ) -> Result<DuplexStream, Refused> {
-        let place = Arc::new(connections.admit(peer.parse().unwrap())?);
-        place.waits();
+        let permit = Arc::new(connections.admit(peer.parse().unwrap())?);
+        permit.waits();
         let (near, far) = duplex(BUFFER_BYTES);
         tokio::spawn(async move {
             let answer = |request: Request<Incoming>| {
@@ -133,8 +133,8 @@ mod tests {
                 async move { Response::new(path) }
             };
             tokio::select! {
-                () = serve(near, &place, limits, answer) => {}
-                () = place.closed() => {}
+                () = serve(near, &permit, limits, answer) => {}
+                () = permit.closed() => {}
             }
         });
         Ok(far)

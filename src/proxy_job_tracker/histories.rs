@@ -47,14 +47,14 @@ pub(super) enum HistoryError {
 
 /// The file of a history: which directory of sessions, which job, and whether it has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct HistoryFile {
     /// Such as `202611210043.0`.
     pub(super) directory: String,
     pub(super) job: JobId,
     pub(super) is_done: bool,
 }
 
-impl Place {
+impl HistoryFile {
     /// The file below the directory of all sessions.
     pub(super) fn path(&self, root: &FsPath) -> FsPath {
         let directory = root.join(&self.directory);
@@ -72,7 +72,7 @@ impl Place {
 /// The contents of a history.
 #[derive(Debug)]
 pub(super) struct Contents {
-    pub(super) place: Place,
+    pub(super) file: HistoryFile,
     pub(super) path: String,
     pub(super) history: JobHistory,
     /// Records that could not be read.
@@ -123,8 +123,8 @@ impl Histories {
         &self.root
     }
 
-    /// The place that a path names, if it is the history of a job below the directory of the sessions.
-    pub(super) fn place_of(&self, path: &str) -> Option<Place> {
+    /// The file that a path names, if it is the history of a job below the directory of the sessions.
+    pub(super) fn file_of(&self, path: &str) -> Option<HistoryFile> {
         let own = self.root.root()?;
         let path = FsPath::parse(path).ok()?.qualified(own, "/").ok()?;
         if !path.is_within(&self.root) {
@@ -138,7 +138,11 @@ impl Histories {
             _ => return None,
         };
         let job = job.parse().ok()?;
-        is_session_dir(directory).then(|| Place { directory: directory.to_owned(), job, is_done })
+        is_session_dir(directory).then(|| HistoryFile {
+            directory: directory.to_owned(),
+            job,
+            is_done,
+        })
     }
 
     /// The directory of a job's history, as its session says; none for a job of no session.
@@ -152,14 +156,15 @@ impl Histories {
         &self,
         directory: &str,
         job: &JobId,
-    ) -> Result<Option<Place>, HistoryError> {
+    ) -> Result<Option<HistoryFile>, HistoryError> {
         if !is_session_dir(directory) {
             return Ok(None);
         }
         let directory = directory.to_owned();
-        let place = |is_done| Place { directory: directory.clone(), job: job.clone(), is_done };
-        for place in [place(true), place(false)] {
-            let (system, root, at) = (self.system.clone(), self.root.clone(), place.clone());
+        let file =
+            |is_done| HistoryFile { directory: directory.clone(), job: job.clone(), is_done };
+        for file in [file(true), file(false)] {
+            let (system, root, at) = (self.system.clone(), self.root.clone(), file.clone());
             let found = self.work(async move {
                 match status(&*system, &root, &at.path(&root)).await {
                     Ok(status) => Ok(!status.is_directory),
@@ -168,16 +173,16 @@ impl Histories {
                 }
             });
             if found.await? {
-                return Ok(Some(place));
+                return Ok(Some(file));
             }
         }
         Ok(None)
     }
 
     /// The contents of a history; those in memory unless the file has changed.
-    pub(super) async fn read(&self, place: &Place) -> Result<Arc<Contents>, HistoryError> {
-        let (system, root, at) = (self.system.clone(), self.root.clone(), place.clone());
-        let path = place.path(&self.root);
+    pub(super) async fn read(&self, file: &HistoryFile) -> Result<Arc<Contents>, HistoryError> {
+        let (system, root, at) = (self.system.clone(), self.root.clone(), file.clone());
+        let path = file.path(&self.root);
         let kept = self.kept(&path.to_string());
         let most = self.max_bytes;
         let contents = self.work(async move {
@@ -192,7 +197,7 @@ impl Histories {
             let (damaged, is_cut) = records_of(&*system, &path, most, &mut take).await?;
             Ok(Arc::new(Contents {
                 path: path.to_string(),
-                place: at,
+                file: at,
                 history,
                 damaged,
                 is_cut,
@@ -208,11 +213,11 @@ impl Histories {
     /// The counters of an attempt or a task, in their text form.
     pub(super) async fn counters(
         &self,
-        place: &Place,
+        file: &HistoryFile,
         id: &str,
     ) -> Result<Option<String>, HistoryError> {
         let (system, root) = (self.system.clone(), self.root.clone());
-        let (path, most) = (place.path(&self.root), self.max_bytes);
+        let (path, most) = (file.path(&self.root), self.max_bytes);
         let mut one = AttemptCounters::of(id);
         self.work(async move {
             status(&*system, &root, &path).await?;
@@ -226,10 +231,10 @@ impl Histories {
     /// what others want, so that a slow reader keeps no turn.
     pub(super) async fn pieces(
         self: &Arc<Self>,
-        place: &Place,
+        file: &HistoryFile,
     ) -> Result<mpsc::Receiver<Piece>, HistoryError> {
         let (system, root) = (self.system.clone(), self.root.clone());
-        let path = place.path(&self.root);
+        let path = file.path(&self.root);
         let mut reader = self
             .work(async move {
                 status(&*system, &root, &path).await?;
@@ -268,9 +273,12 @@ impl Histories {
     }
 
     /// The names and values of a job's configuration.
-    pub(super) async fn conf(&self, place: &Place) -> Result<Vec<(String, String)>, HistoryError> {
+    pub(super) async fn conf(
+        &self,
+        file: &HistoryFile,
+    ) -> Result<Vec<(String, String)>, HistoryError> {
         let (system, root) = (self.system.clone(), self.root.clone());
-        let path = place.conf(&self.root);
+        let path = file.conf(&self.root);
         self.work(async move {
             status(&*system, &root, &path).await?;
             let bytes = read_part(&*system, &path, 0, MAX_CONF).await?;
@@ -282,7 +290,7 @@ impl Histories {
     /// Forgets the history of a job that is in memory.
     pub(super) fn forget(&self, job: &str) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|contents| contents.place.job.as_str() != job);
+        kept.retain(|contents| contents.file.job.as_str() != job);
     }
 
     fn kept(&self, path: &str) -> Option<Arc<Contents>> {
@@ -486,8 +494,8 @@ mod tests {
             format!("file:{shown}/202611221049.0/done/{job}"),
             format!("file://{shown}/202611221049.0/x/../done/{job}"),
         ] {
-            let place = histories.place_of(&path).unwrap_or_else(|| panic!("{path}"));
-            assert_eq!(histories.read(&place).await.unwrap().history.user, "alice");
+            let file = histories.file_of(&path).unwrap_or_else(|| panic!("{path}"));
+            assert_eq!(histories.read(&file).await.unwrap().history.user, "alice");
         }
         for path in [
             "/etc/passwd".to_owned(),
@@ -497,7 +505,7 @@ mod tests {
             format!("{shown}x/202611221049.0/done/{job}"),
             format!("hdfs://nn{shown}/202611221049.0/done/{job}"),
         ] {
-            assert_eq!(histories.place_of(&path), None, "{path}");
+            assert_eq!(histories.file_of(&path), None, "{path}");
         }
         let id: JobId = job.parse().unwrap();
         assert_eq!(histories.directory_of(&id).as_deref(), Some("202611221049.0"));
@@ -508,8 +516,8 @@ mod tests {
         let other: JobId = "job_202611221049.3_0001".parse().unwrap();
         std::os::unix::fs::symlink(&secret, done.join(other.as_str())).unwrap();
         assert_eq!(histories.find("202611221049.0", &other).await.unwrap(), None);
-        let place = Place { directory: "202611221049.0".into(), job: other, is_done: true };
-        assert!(matches!(histories.read(&place).await, Err(HistoryError::NotFound)));
+        let file = HistoryFile { directory: "202611221049.0".into(), job: other, is_done: true };
+        assert!(matches!(histories.read(&file).await, Err(HistoryError::NotFound)));
     }
 
     #[tokio::test]
@@ -520,13 +528,13 @@ mod tests {
         let job = "job_202611221049.2_0001";
         fs::write(at.join(job), "Meta VERSION=\"1\" .\nJob USER=\"a\" .\n").unwrap();
         let histories = histories(dir.path());
-        let place = histories.find("202611221049.0", &job.parse().unwrap()).await.unwrap().unwrap();
-        let first = histories.read(&place).await.unwrap();
-        assert!(Arc::ptr_eq(&first, &histories.read(&place).await.unwrap()));
+        let file = histories.find("202611221049.0", &job.parse().unwrap()).await.unwrap().unwrap();
+        let first = histories.read(&file).await.unwrap();
+        assert!(Arc::ptr_eq(&first, &histories.read(&file).await.unwrap()));
         histories.forget(job);
-        assert!(!Arc::ptr_eq(&first, &histories.read(&place).await.unwrap()));
+        assert!(!Arc::ptr_eq(&first, &histories.read(&file).await.unwrap()));
         fs::write(at.join(job), "Meta VERSION=\"1\" .\nJob USER=\"longer\" .\n").unwrap();
-        assert_eq!(histories.read(&place).await.unwrap().history.user, "longer");
+        assert_eq!(histories.read(&file).await.unwrap().history.user, "longer");
     }
 
     #[test]

@@ -161,16 +161,16 @@ impl Shared {
     /// The page of a job that has a history. A running one has too, so with neither host nor port its
     /// job tracker comes first.
     async fn history(self: &Arc<Self>, query: &Parameters) -> Option<Page> {
-        let place = super::pages::place_of(self, None, query).await;
-        match place {
-            Ok(place) if place.is_done || query.get("host").is_some() => {
-                Some(super::pages::job_page(self, place).await)
+        let file = super::pages::file_of(self, None, query).await;
+        match file {
+            Ok(file) if file.is_done || query.get("host").is_some() => {
+                Some(super::pages::job_page(self, file).await)
             }
-            Ok(place) => {
-                let session = place.job.session()?;
+            Ok(file) => {
+                let session = file.job.session()?;
                 match self.sessions.url(session).await {
                     Some(_) => None,
-                    None => Some(super::pages::job_page(self, place).await),
+                    None => Some(super::pages::job_page(self, file).await),
                 }
             }
             Err(HistoryError::NotFound) => None,

@@ -117,7 +117,7 @@ impl Relay {
         let no_reply = |error: hyper::Error| Failed::NoReply(error.to_string());
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(no_reply)?;
-        // It ends with the reply, or with whoever waits for it.
+        // It ends with the reply, or with the caller that waits for it.
         let conversation = Conversation(tokio::spawn(connection).abort_handle());
         let response = timeout(self.timeout, sender.send_request(request)).await;
         let response = match response {

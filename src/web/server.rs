@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use corona_net::connections::{Connections, Place, accept};
+use corona_net::connections::{ConnectionPermit, Connections, accept};
 use corona_net::http::{self, Limits};
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
@@ -82,9 +82,9 @@ impl Admission {
 
     /// A place for a connection, and whether only probes are served on it: when there is no room for
     /// pages, monitors of this program still have a place.
-    fn admit(&self, peer: SocketAddr) -> Option<(Place, bool)> {
-        let place = self.pages.admit(peer.ip()).map(|place| (place, false));
-        place.or_else(|_| self.probes.admit(peer.ip()).map(|place| (place, true))).ok()
+    fn admit(&self, peer: SocketAddr) -> Option<(ConnectionPermit, bool)> {
+        let permit = self.pages.admit(peer.ip()).map(|permit| (permit, false));
+        permit.or_else(|_| self.probes.admit(peer.ip()).map(|permit| (permit, true))).ok()
     }
 }
 
@@ -129,8 +129,8 @@ pub async fn serve<S: Site>(site: Arc<S>, listener: TcpListener, stop: watch::Re
         }
         admitted
     };
-    accept(listener, stop, admit, |stream, peer, place, probes_only| {
-        serve_connection(site.clone(), stream, peer, stopped.clone(), place, probes_only)
+    accept(listener, stop, admit, |stream, peer, permit, probes_only| {
+        serve_connection(site.clone(), stream, peer, stopped.clone(), permit, probes_only)
     })
     .await;
 }
@@ -140,7 +140,7 @@ async fn serve_connection<S: Site>(
     stream: TcpStream,
     peer: SocketAddr,
     stopped: watch::Receiver<bool>,
-    place: Arc<Place>,
+    permit: Arc<ConnectionPermit>,
     probes_only: bool,
 ) {
     let answer = |request: Request<Incoming>| {
@@ -160,7 +160,7 @@ async fn serve_connection<S: Site>(
             answer
         }
     };
-    http::serve(stream, &place, Limits::default(), answer).await;
+    http::serve(stream, &permit, Limits::default(), answer).await;
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::figures::{ROLES, counts, phases};
-use super::{Page, Parameters, Shared, bad_request, list_query, place_of, status_of};
+use super::{Page, Parameters, Shared, bad_request, file_of, list_query, status_of};
 use crate::histories::{Contents, HistoryError};
 use crate::index::{Entry, state_name};
 
@@ -47,8 +47,8 @@ pub(super) async fn answer(
             read(shared, job).await.map(|contents| tasks(&contents, query, offset, limit))
         }
         ["jobs", job, "configuration"] => {
-            match place_of(shared, Some(job), &Parameters::parse(b"")).await {
-                Ok(place) => shared.histories.conf(&place).await.map(|properties| {
+            match file_of(shared, Some(job), &Parameters::parse(b"")).await {
+                Ok(file) => shared.histories.conf(&file).await.map(|properties| {
                     let properties: serde_json::Map<String, Value> =
                         properties.into_iter().map(|(name, value)| (name, value.into())).collect();
                     Value::Object(properties)
@@ -67,8 +67,8 @@ pub(super) async fn answer(
 }
 
 async fn read(shared: &Arc<Shared>, job: &str) -> Result<Arc<Contents>, HistoryError> {
-    let place = place_of(shared, Some(job), &Parameters::parse(b"")).await?;
-    shared.histories.read(&place).await
+    let file = file_of(shared, Some(job), &Parameters::parse(b"")).await?;
+    shared.histories.read(&file).await
 }
 
 fn summary(entry: &Entry) -> Value {
@@ -90,7 +90,7 @@ fn summary(entry: &Entry) -> Value {
 
 fn whole_job(shared: &Shared, contents: &Contents) -> Value {
     let history: &JobHistory = &contents.history;
-    let pool = shared.index.job(contents.place.job.as_str()).map(|entry| entry.pool.clone());
+    let pool = shared.index.job(contents.file.job.as_str()).map(|entry| entry.pool.clone());
     let kinds: serde_json::Map<String, Value> = ROLES
         .iter()
         .map(|(role, name)| {
@@ -110,7 +110,7 @@ fn whole_job(shared: &Shared, contents: &Contents) -> Value {
     let phases: serde_json::Map<String, Value> =
         phases(history).into_iter().map(|(name, _, ms)| (name.to_owned(), ms.into())).collect();
     json!({
-        "id": contents.place.job.as_str(),
+        "id": contents.file.job.as_str(),
         "name": history.name,
         "user": history.user,
         "pool": pool,
@@ -163,7 +163,7 @@ fn tasks(contents: &Contents, query: &Parameters, offset: usize, limit: usize) -
         .iter()
         .skip(offset)
         .take(limit)
-        .map(|(key, attempt, role)| attempt_of(&contents.place.job, *key, attempt, role))
+        .map(|(key, attempt, role)| attempt_of(&contents.file.job, *key, attempt, role))
         .collect();
     json!({ "total": attempts.len(), "offset": offset, "attempts": shown })
 }

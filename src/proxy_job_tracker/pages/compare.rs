@@ -9,7 +9,7 @@ use hyper::StatusCode;
 use maud::{Markup, html};
 
 use super::figures::{Took, counts, phases, span};
-use super::{Page, Parameters, Shared, failed, frame_in, page, place_of};
+use super::{Page, Parameters, Shared, failed, file_of, frame_in, page};
 use crate::histories::Contents;
 
 pub(super) async fn answer(shared: &Arc<Shared>, query: &Parameters) -> Page {
@@ -21,8 +21,8 @@ pub(super) async fn answer(shared: &Arc<Shared>, query: &Parameters) -> Page {
     } else {
         let mut found = Vec::new();
         for job in [&a, &b] {
-            let read = match place_of(shared, Some(job), &nothing).await {
-                Ok(place) => shared.histories.read(&place).await,
+            let read = match file_of(shared, Some(job), &nothing).await {
+                Ok(file) => shared.histories.read(&file).await,
                 Err(error) => Err(error),
             };
             match read {
@@ -34,8 +34,8 @@ pub(super) async fn answer(shared: &Arc<Shared>, query: &Parameters) -> Page {
             [one, other] => html! {
                 h1 { "Two runs side by side" }
                 p {
-                    "Of " a href={ "/jobs/" (one.place.job) } { (one.place.job) }
-                    " and " a href={ "/jobs/" (other.place.job) } { (other.place.job) } "."
+                    "Of " a href={ "/jobs/" (one.file.job) } { (one.file.job) }
+                    " and " a href={ "/jobs/" (other.file.job) } { (other.file.job) } "."
                 }
                 (form(&a, &b))
                 (table(one, other))
@@ -135,7 +135,7 @@ fn table(one: &Contents, other: &Contents) -> Markup {
                     tr {
                         th { "What" }
                         @for contents in [one, other] {
-                            th.n { (contents.place.job) }
+                            th.n { (contents.file.job) }
                         }
                         th.n { "Change" }
                     }

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::Shared;
-use super::histories::{Contents, HistoryError, Piece, Place};
+use super::histories::{Contents, HistoryError, HistoryFile, Piece};
 use super::http::{Page, PageBody, Parameters, begun};
 use super::index::Query;
 
@@ -44,11 +44,11 @@ pub(super) struct View<'a> {
 impl View<'_> {
     /// The address of a page of this job.
     fn link(&self, rest: &str) -> String {
-        format!("/jobs/{}{rest}", self.contents.place.job)
+        format!("/jobs/{}{rest}", self.contents.file.job)
     }
 
     fn job(&self) -> &JobId {
-        &self.contents.place.job
+        &self.contents.file.job
     }
 }
 
@@ -151,16 +151,16 @@ fn day(text: Option<&str>) -> Option<i64> {
 }
 
 /// Where the history is that a request names: by a file, by a directory and a job, or by a job.
-pub(super) async fn place_of(
+pub(super) async fn file_of(
     shared: &Shared,
     job: Option<&str>,
     query: &Parameters,
-) -> Result<Place, HistoryError> {
+) -> Result<HistoryFile, HistoryError> {
     let histories = &shared.histories;
     let file = query.get("logFile").or(query.get("jobhistoryfileloc"));
     if let (Some(file), None) = (file, job) {
-        let place = histories.place_of(file).ok_or(HistoryError::NotFound)?;
-        let found = histories.find(&place.directory, &place.job).await?;
+        let file = histories.file_of(file).ok_or(HistoryError::NotFound)?;
+        let found = histories.find(&file.directory, &file.job).await?;
         return found.ok_or(HistoryError::NotFound);
     }
     let job = job.or(query.get("jobid")).or(query.get("jobUniqueString")).unwrap_or_default();
@@ -184,28 +184,28 @@ async fn page_of_job(
     part: Option<&str>,
     query: &Parameters,
 ) -> Page {
-    let place = match place_of(shared, job, query).await {
-        Ok(place) => place,
+    let file = match file_of(shared, job, query).await {
+        Ok(file) => file,
         Err(error) => return failed(shared, &error),
     };
-    show(shared, what, place, part, query).await
+    show(shared, what, file, part, query).await
 }
 
 /// The page of a job at the address `/proxy`.
-pub(super) async fn job_page(shared: &Arc<Shared>, place: Place) -> Page {
-    show(shared, What::Job, place, None, &Parameters::parse(b"")).await
+pub(super) async fn job_page(shared: &Arc<Shared>, file: HistoryFile) -> Page {
+    show(shared, What::Job, file, None, &Parameters::parse(b"")).await
 }
 
 async fn show(
     shared: &Arc<Shared>,
     what: What,
-    place: Place,
+    file: HistoryFile,
     part: Option<&str>,
     query: &Parameters,
 ) -> Page {
     // What is not there must have its status, so that is looked up first.
     let counters = match (what, part) {
-        (What::Counters, Some(part)) => match shared.histories.counters(&place, part).await {
+        (What::Counters, Some(part)) => match shared.histories.counters(&file, part).await {
             Ok(Some(counters)) => Some(counters),
             Ok(None) => return failed(shared, &HistoryError::NotFound),
             Err(error) => return failed(shared, &error),
@@ -213,9 +213,9 @@ async fn show(
         _ => None,
     };
     let title = match what {
-        What::Job | What::Tasks => place.job.to_string(),
-        What::Task | What::Counters => part.unwrap_or(place.job.as_str()).to_owned(),
-        What::Analysis => format!("Analysis of {}", place.job),
+        What::Job | What::Tasks => file.job.to_string(),
+        What::Task | What::Counters => part.unwrap_or(file.job.as_str()).to_owned(),
+        What::Analysis => format!("Analysis of {}", file.job),
     };
     let frame = frame(shared, &title, &PreEscaped(CONTENT.to_owned())).into_string();
     let (before, after) = frame.split_once(CONTENT).unwrap_or((&frame, ""));
@@ -223,7 +223,7 @@ async fn show(
     let (shared, part) = (shared.clone(), part.map(str::to_owned));
     let query = query.clone();
     let rest = tokio::spawn(async move {
-        let content = match shared.histories.read(&place).await {
+        let content = match shared.histories.read(&file).await {
             Ok(contents) => {
                 make(shared, move |shared| {
                     let view = View { shared, contents: &contents };
@@ -249,8 +249,8 @@ async fn show(
 
 /// The file of a history as it is.
 async fn history(shared: &Arc<Shared>, job: &str, query: &Parameters) -> Page {
-    let pieces = match place_of(shared, Some(job), query).await {
-        Ok(place) => shared.histories.pieces(&place).await,
+    let pieces = match file_of(shared, Some(job), query).await {
+        Ok(file) => shared.histories.pieces(&file).await,
         Err(error) => Err(error),
     };
     match pieces {
@@ -271,24 +271,24 @@ async fn make(
 }
 
 async fn configuration(shared: &Arc<Shared>, job: Option<&str>, query: &Parameters) -> Page {
-    let place = match (query.get("jobLogDir"), query.get("jobUniqueString")) {
+    let file = match (query.get("jobLogDir"), query.get("jobUniqueString")) {
         (Some(directory), Some(job)) => {
             let path = format!("{}/{job}", directory.trim_end_matches('/'));
-            shared.histories.place_of(&path).ok_or(HistoryError::NotFound)
+            shared.histories.file_of(&path).ok_or(HistoryError::NotFound)
         }
-        _ => place_of(shared, job, query).await,
+        _ => file_of(shared, job, query).await,
     };
-    let read = match place {
-        Ok(place) => shared.histories.conf(&place).await.map(|conf| (place, conf)),
+    let read = match file {
+        Ok(file) => shared.histories.conf(&file).await.map(|conf| (file, conf)),
         Err(error) => Err(error),
     };
-    let (place, conf) = match read {
+    let (file, conf) = match read {
         Ok(read) => read,
         Err(error) => return failed(shared, &error),
     };
     let content = html! {
-        p.crumbs { a href="/" { "Jobs" } " / " a href={ "/jobs/" (place.job) } { (place.job) } }
-        h1 { "Job Configuration: JobId - " (place.job) }
+        p.crumbs { a href="/" { "Jobs" } " / " a href={ "/jobs/" (file.job) } { (file.job) } }
+        h1 { "Job Configuration: JobId - " (file.job) }
         div.scroll {
             table.rows {
                 thead { tr { th { "name" } th { "value" } } }
@@ -303,7 +303,7 @@ async fn configuration(shared: &Arc<Shared>, job: Option<&str>, query: &Paramete
             }
         }
     };
-    let title = format!("Configuration of {}", place.job);
+    let title = format!("Configuration of {}", file.job);
     page(StatusCode::OK, frame(shared, &title, &content))
 }
 

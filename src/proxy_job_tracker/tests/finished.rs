@@ -308,7 +308,7 @@ async fn pipes_huge_directories_and_a_full_disk_stop_nothing() {
     let sessions = root.path().join("sessions");
     lay_out(&sessions);
     let done = sessions.join("202611221049.0/done");
-    // Whoever opens a pipe waits for a writer that never comes.
+    // Opening a pipe waits for a writer that never comes.
     let pipe = done.join("job_202611221049.93_0001");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());

@@ -21,7 +21,7 @@ use super::child::Logs;
 use super::ids::AttemptId;
 use super::map_output::MapOutputs;
 use corona_config::TrackerHttpSettings;
-use corona_net::connections::{Connections, Place, Refused, accept};
+use corona_net::connections::{ConnectionPermit, Connections, Refused, accept};
 use corona_net::http;
 use corona_process::threads::Threads;
 use corona_web::compression;
@@ -127,17 +127,17 @@ impl HttpServer {
 
     /// Serves until `stop` becomes true. Replies that are being written then are aborted.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
-        let admit = |peer| self.admit(peer).map(|place| (place, ()));
-        accept(listener, stop, admit, |stream, _, place, ()| {
+        let admit = |peer| self.admit(peer).map(|permit| (permit, ()));
+        accept(listener, stop, admit, |stream, _, permit, ()| {
             let server = self.clone();
-            async move { server.connection(stream, &place).await }
+            async move { server.connection(stream, &permit).await }
         })
         .await;
     }
 
-    fn admit(&self, peer: SocketAddr) -> Option<Place> {
+    fn admit(&self, peer: SocketAddr) -> Option<ConnectionPermit> {
         let why = match self.connections.admit(peer.ip()) {
-            Ok(place) => return Some(place),
+            Ok(permit) => return Some(permit),
             Err(why) => why,
         };
         match why {
@@ -156,17 +156,17 @@ impl HttpServer {
         None
     }
 
-    async fn connection(&self, mut stream: TcpStream, place: &Arc<Place>) {
+    async fn connection(&self, mut stream: TcpStream, permit: &Arc<ConnectionPermit>) {
         let head = head::read(&mut stream, self.limits.head_bytes);
         let Ok(Ok(head)) = timeout(self.limits.head_timeout, head).await else { return };
-        place.serves();
+        permit.serves();
         match head::shuffle_query(&head) {
             Some(query) => self.shuffle(stream, query).await,
             None => {
                 let stream = head::Reread::new(head, stream);
                 let answer =
                     |request: Request<Incoming>| async move { self.answer(&request).await };
-                http::serve(stream, place, self.limits, answer).await;
+                http::serve(stream, permit, self.limits, answer).await;
             }
         }
     }
