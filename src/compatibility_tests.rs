@@ -248,9 +248,12 @@ fn every_difference_that_is_named_is_a_row() {
     for (path, text) in &documents {
         for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || "-.".contains(c))) {
             let word = word.trim_end_matches('.');
-            let number = word
-                .split_once('-')
-                .filter(|(letter, _)| matches!(*letter, "D" | "W" | "S" | "E" | "C" | "T" | "J"));
+            let number = word.split_once('-').filter(|(letter, _)| {
+                matches!(
+                    *letter,
+                    "D" | "W" | "S" | "E" | "C" | "T" | "J" | "JS" | "JR" | "PJ" | "X"
+                )
+            });
             let is_id =
                 number.is_some_and(|(_, number)| number.starts_with(|c: char| c.is_ascii_digit()));
             assert!(!is_id || ids.contains(word), "{}: no row {word}", path.display());
