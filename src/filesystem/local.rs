@@ -177,7 +177,7 @@ impl FileSystem for LocalFiles {
         })
     }
 
-    /// The original does not append to files with checksums. Here the last one is made anew.
+    /// The original does not append to files with checksums. Here the last checksum is computed again.
     fn append<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileWriter>> {
         let named = path.clone();
         let opened = self.act("append", path, move |path| {
@@ -548,7 +548,7 @@ impl FileReader for LocalReader {
 
 struct LocalWriter {
     path: FsPath,
-    /// The file and its checksums, if it has any; gone while they are written to.
+    /// The file and its checksums, if it has any; absent during a write.
     files: Option<(File, Option<File>)>,
     covered: usize,
     /// Bytes that are not written, after those of an unfinished chunk that are.
@@ -640,7 +640,7 @@ impl Drop for LocalWriter {
     fn drop(&mut self) {
         if !self.is_kept {
             let path = Path::new(self.path.path());
-            // Nobody is left who could be told.
+            // No caller is left to receive the error.
             let _ = fs::remove_file(path);
             let _ = fs::remove_file(crc_path(path));
         }

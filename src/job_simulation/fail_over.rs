@@ -74,7 +74,7 @@ enum Happening {
     Commit(u32, AttemptKey),
     /// A task tracker reports to the remote that it knows.
     Heartbeat,
-    /// An attempt goes on.
+    /// An attempt makes progress.
     Step(AttemptKey, u64),
     /// Something goes wrong.
     Trouble,
@@ -345,7 +345,7 @@ impl World {
                     let number = session.parse::<u32>().map_err(|_| "a session that is none")?;
                     self.sessions.remove(&number);
                     if let Some(remote) = self.remotes.get_mut(&number) {
-                        // Its slots are gone: nothing that it orders is of use.
+                        // It has lost its slots: its orders have no effect.
                         remote.is_alive = false;
                     }
                 }

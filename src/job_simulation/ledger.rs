@@ -267,7 +267,7 @@ impl Ledger {
         failed || self.killed.values().any(|count| *count >= settings.max_killed_attempts)
     }
 
-    /// All tasks have succeeded but those that may fail, or whose success nobody needs.
+    /// All tasks have succeeded, except those that may fail or whose success is not needed.
     fn is_complete(&self, engine: &JobEngine) -> Result<(), String> {
         let settings = &engine.spec().settings;
         let progress = engine.progress();

@@ -9,7 +9,7 @@
 //! * no attempt may commit while another one of its task may;
 //! * each task that succeeded was committed by the attempt that succeeded;
 //! * a job fails only if one of its tasks had as many failures as its settings allow;
-//! * an engine that is written and read again goes on as before.
+//! * an engine that is written and read again continues as before.
 //!
 //! Then the same seed makes a job whose job tracker runs on a node, and dies there: see `fail_over`.
 //!

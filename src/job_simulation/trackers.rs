@@ -31,7 +31,7 @@ pub(crate) struct Node {
 /// An attempt on a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Running {
-    /// Tells attempts with the same id apart.
+    /// Distinguishes attempts with the same id.
     pub(crate) serial: u64,
     pub(crate) state: TaskState,
     plan: Plan,
@@ -182,7 +182,7 @@ impl Running {
         self.state == TaskState::Running && matches!(self.plan, Plan::Succeed { .. })
     }
 
-    /// Goes on by one step; absent if it vanishes.
+    /// Advances by one step; absent if it vanishes.
     pub(crate) fn step(&mut self, killed: bool, random: &mut Random) -> Option<Next> {
         if let Some(failed) = self.cleans {
             let end = if failed { TaskState::Failed } else { TaskState::Killed };

@@ -44,7 +44,7 @@ enum Happening {
     Report(usize, JobNumber),
     /// A report arrives, once more or late.
     Arrives(JobNumber, Arc<str>, Arc<str>, Vec<TaskStatus>),
-    /// An attempt goes on.
+    /// An attempt makes progress.
     Step(usize, JobNumber, AttemptKey, u64, bool),
     /// Something goes wrong, or a user does something.
     Trouble,

@@ -117,7 +117,7 @@ mod tests {
         let faults = Faults::default();
         assert!(faults.list().is_empty());
         faults.note(FaultKind::CallFailed, || "one".into());
-        faults.note(FaultKind::CallFailed, || unreachable!("only the first is told"));
+        faults.note(FaultKind::CallFailed, || unreachable!("only the first is described"));
         faults.note_times(FaultKind::LostRelease, 0, || unreachable!("nothing was lost"));
         faults.note_times(FaultKind::LostRelease, 7, || "seven".into());
         let fault = |kind, count, first: &str| Fault { kind, count, first: first.into() };

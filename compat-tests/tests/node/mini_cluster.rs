@@ -619,7 +619,7 @@ fn remote_job_tracker(cluster: &MiniCluster, job: &str, but: Option<u32>) -> Opt
     })
 }
 
-/// Four maps of which two wait for the file `go`; each notes in `runs` that it has run.
+/// A job of four maps. Two of them wait for the file `go`, and each adds a line to `runs`.
 fn half_done(cluster: &MiniCluster, settings: &[&str]) -> (Child, String) {
     half_done_with(cluster, &[], settings)
 }

@@ -26,7 +26,7 @@ pub(super) enum Kept {
 }
 
 /// Bytes in memory and in a file without a name. They are written to the file while further ones
-/// come, so that nobody waits for the disk unless it is slower than the data nodes.
+/// come, so that no reader waits for the disk unless it is slower than the data nodes.
 #[derive(Debug)]
 pub(super) struct Here {
     directory: PathBuf,
@@ -212,7 +212,7 @@ impl Here {
     }
 }
 
-/// A new file in this directory that nobody else sees and that goes when it is closed.
+/// A new file without a name in this directory, which is deleted when it is closed.
 fn nameless(directory: &Path) -> io::Result<File> {
     for attempt in 0..100 {
         let number = super::random();

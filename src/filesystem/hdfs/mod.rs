@@ -238,7 +238,7 @@ impl FileSystem for Hdfs {
             let last = found.entries.last().map(|entry| entry.name.clone());
             let next = last.filter(|last| found.remaining > 0 && *last > from);
             if next.is_none() && found.remaining > 0 {
-                let message = "the name node's listing does not go on";
+                let message = "the name node's listing does not continue";
                 return Err(self.error(ErrorKind::Malformed, "getPartialListing", path, message));
             }
             let entries = found.entries.iter().map(|entry| {
@@ -454,7 +454,7 @@ impl FileSystem for Hdfs {
     }
 }
 
-/// A number that nobody can guess.
+/// A number that cannot be guessed.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }

@@ -154,7 +154,7 @@ impl NameNode {
         // The semaphore is never closed.
         let permit = match self.permits.acquire().await {
             Ok(permit) => permit,
-            Err(_) => unreachable!("nobody closes the semaphore"),
+            Err(_) => unreachable!("the semaphore is never closed"),
         };
         let count = self.addresses.len();
         let first = self.current.load(Ordering::Relaxed) % count;
@@ -382,7 +382,7 @@ impl NameNode {
         }
     }
 
-    /// Deletes. When the reply is lost, a status tells whether it was done.
+    /// Deletes. When the reply is lost, a status call shows whether it was done.
     pub(super) async fn delete(&self, path: &str, recursive: bool) -> Result<bool, FsError> {
         let result = change!(self, "delete", path, client => {
             client.delete(path.to_owned(), recursive)

@@ -1,6 +1,6 @@
 //! One block on its way through a pipeline of data nodes. Spec: hdfs/01 §1.6.1 to §1.6.4.
 //!
-//! Whoever writes the block writes to the connection and reads acknowledgements meanwhile: no packet
+//! The writer of the block writes to the connection and reads acknowledgements meanwhile: no packet
 //! is handed to another task. A task keeps the pipeline alive while its owner has nothing to write.
 
 use std::collections::VecDeque;
@@ -191,7 +191,7 @@ struct Wire {
     /// Numbers of packets that are written.
     unacknowledged: VecDeque<i64>,
     inbox: Vec<u8>,
-    /// A packet that is being written, and how much of it is: it is continued when whoever wrote it
+    /// A packet that is being written, and how much of it is: it is continued when the caller that wrote it
     /// was dropped.
     outbox: Vec<u8>,
     written: usize,

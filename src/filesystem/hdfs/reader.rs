@@ -42,7 +42,7 @@ pub(super) struct HdfsReader {
 }
 
 impl HdfsReader {
-    /// Opens a file. The status says how long it is, if nobody writes it.
+    /// Opens a file. The status has its length, unless it is being written.
     pub(super) async fn open(
         shared: Arc<Shared>,
         path: FsPath,

@@ -565,7 +565,7 @@ pub fn verify(
 /// What follows the end mark of an answer to a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadEnd {
-    /// Whether nobody writes the replica any more.
+    /// Whether the replica is no longer written.
     pub finalized: bool,
     /// Bytes of the replica that readers may see.
     pub visible: i64,

@@ -204,7 +204,7 @@ impl HdfsWriter {
             );
             match created.await {
                 Ok(()) => return Ok(()),
-                // Nobody knows whether it was made.
+                // It is unknown whether the file was created.
                 Err(error) if error.kind == ErrorKind::Unknown && !is_unsure => is_unsure = true,
                 // It was: it is ours, and empty.
                 Err(error) if error.kind == ErrorKind::Lease && is_unsure => {
@@ -231,7 +231,7 @@ impl HdfsWriter {
         let found = loop {
             match name_node.append(&path, &client).await {
                 Ok(found) => break found,
-                // Nobody knows whether it was opened: if it was, it is closed again, some time later.
+                // It is unknown whether the file was opened: if it was, it is closed again some time later.
                 Err(error) if error.kind == ErrorKind::Unknown && !is_unsure => {
                     is_unsure = true;
                     if let Err(error) = name_node.abandon_file(&path, &client).await {
@@ -248,7 +248,7 @@ impl HdfsWriter {
         };
         self.state = State::Open;
         let Some(found) = found else {
-            // Nobody else changes its length from here on.
+            // From here on only this writer changes its length.
             let status = name_node.status(&path).await?;
             self.finished = status.map_or(0, |status| u64::try_from(status.length).unwrap_or(0));
             if let Some(end) = self.finished.checked_sub(1) {
@@ -679,7 +679,7 @@ impl HdfsWriter {
             if Instant::now() + pause > deadline {
                 let due = self.shared.settings.close_timeout;
                 let message = format!(
-                    "the name node has not been told of the last block within {} ms",
+                    "the name node has not received a report of the last block within {} ms",
                     due.as_millis()
                 );
                 let error = FsError::new(ErrorKind::TooSlow, "complete", &self.path, message);

@@ -368,7 +368,7 @@ impl DataNode {
         }
         let replica = state.replicas.get_mut(&write.block);
         match (replica, write.appended_at) {
-            // A block that is appended to has the length that the client was told. It need not be
+            // A block that is appended to has the length that the client received. It need not be
             // final: the name node of a test closes files without asking data nodes.
             (Some(replica), Some(bytes)) => {
                 let is_it =

@@ -23,7 +23,7 @@ const NOT_FOUND: &str = "java.io.FileNotFoundException";
 const ACCESS: &str = "org.apache.hadoop.security.AccessControlException";
 const QUOTA: &str = "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException";
 
-/// What a name node does wrong, for as many calls of a method as it is told.
+/// A fault of the name node, for a given number of calls of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameNodeFault {
     /// It does what it is asked and never answers.
@@ -107,7 +107,7 @@ impl NameNode {
         self.lock().stored.insert(block, bytes);
     }
 
-    /// A new generation for a block that is written; none if nobody writes it.
+    /// A new generation for a block that is being written; none for another one.
     pub(super) fn next_generation(&self, block: i64) -> Result<i64, Fault> {
         let mut state = self.lock();
         let last_of = |entry: &Entry| {

@@ -169,7 +169,7 @@ async fn the_last_block_is_recovered_when_a_node_fails_that_it_is_written_on_to(
     faults.push(("since it has lost the block", Faults { refuses_old: true, ..Faults::default() }));
     for (name, fault) in faults {
         for bad in [0, 1] {
-            // The blocks that follow find a node that nobody blames.
+            // For the following blocks a node without reported failures is left.
             let (world, bytes) = begun(3).await;
             let block = world.cluster.name_node.blocks("/a")[0];
             world.cluster.data_nodes[bad].set_faults(fault);
@@ -281,7 +281,7 @@ async fn a_lease_that_somebody_else_has_taken_ends_an_append_and_deletes_nothing
         Ok(()) => soon(writer.close()).await.unwrap_err(),
     };
     assert_eq!(error.kind, ErrorKind::Lease, "{error}");
-    // Whoever has the lease is waited for.
+    // The client waits for the holder of the lease.
     let mut waiting = Box::pin(world.files.append(&path));
     let tried = world.cluster.name_node.count("appendAndFetchOldGS");
     let ending = async {

@@ -117,7 +117,7 @@ pub(super) fn calls(conversation: &Conversation) -> Vec<(Call, Option<Outcome>)>
     calls.into_values().collect()
 }
 
-/// Packets up to the end mark; tells how many chunks were wrong. False: the stream ends within.
+/// Packets up to the end mark, and the number of wrong chunks. False: the stream ends within.
 pub(super) fn packets(
     from: &mut &[u8],
     version: i16,
@@ -147,7 +147,7 @@ pub(super) fn packets(
     }
 }
 
-/// Reads what was said to a data node. Tells requests and wrong chunks.
+/// Reads the stream to a data node, and returns its requests and the number of wrong chunks.
 fn transfers(conversation: &Conversation) -> (usize, usize) {
     let (mut sent, mut answered) = (conversation.sent.as_slice(), conversation.answered.as_slice());
     let (mut requests, mut wrong) = (0, 0);

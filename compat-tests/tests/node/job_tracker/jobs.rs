@@ -154,7 +154,7 @@ fn a_job_whose_session_is_ended_is_cleaned_up_after() {
             until("the end of its files", || (!directory.exists()).then_some(())).await;
         }
         world.home.nothing_left().await;
-        // What is logged after the end of the session is not about orders.
+        // Lines after the end of the session do not concern orders.
         let log = world.job_tracker.log();
         assert!(!log.contains("orders to a task tracker failed"), "{log}");
         assert!(!log.contains("cannot release slots"), "{log}");

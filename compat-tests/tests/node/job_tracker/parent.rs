@@ -318,7 +318,7 @@ fn a_job_is_handed_to_a_node_and_its_calls_are_forwarded() {
         assert_eq!(remote.state.lock().priority.as_deref(), Some("HIGH"));
         let listed = client.jobs_to_complete().await.unwrap().unwrap();
         assert_eq!((listed.len(), &listed[0].priority), (1, &JobPriority::High));
-        // Nobody else's job.
+        // The job of another user.
         let mut bob = world.client("bob");
         assert!(bob.kill_job(id()).await.is_err() && !remote.state.lock().killed);
         // What another remote job tracker says is refused.
@@ -396,7 +396,7 @@ fn the_next_remote_job_tracker_gets_what_the_last_one_left_even_if_the_service_w
         let before = first.parent.get_and_set_committing(attempt, tasks).await.unwrap();
         assert_eq!(before, [None]);
 
-        // The service is killed: the remote job tracker goes on, and reports to the next one.
+        // After the service is killed, the remote job tracker continues and reports to the next service.
         world.job_tracker.crash();
         world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
         assert!(world.job_tracker.ready.contains("jobs resumed 1"), "{}", world.job_tracker.ready);

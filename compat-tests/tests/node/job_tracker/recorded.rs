@@ -167,7 +167,7 @@ fn the_recorded_commands_get_answers_of_the_recorded_form() {
     });
 }
 
-/// What a recording's jobs are like, and what is answered otherwise on purpose.
+/// The jobs of a recording, and the calls with deliberately different replies.
 struct Play {
     name: &'static str,
     reduces: i32,

@@ -536,7 +536,7 @@ fn another_job_tracker_goes_on_with_the_finished_work() {
     });
 }
 
-/// What is killed while a map waits.
+/// The process that a test kills while a map waits.
 async fn killed(settings: &[(&str, &str)]) -> (Remote, i32) {
     let steps = |job: Job| {
         let job = job.steps(TaskRole::Map, "update=0.5,wait,done");
@@ -610,7 +610,7 @@ fn nothing_is_left_of_a_node_that_is_killed() {
     block_on(async {
         let (mut remote, pid) = killed(&[]).await;
         remote.node.crash();
-        // The job tracker goes on: its job may have tasks elsewhere.
+        // The job tracker continues: its job may have tasks on other nodes.
         assert!(runs(pid));
         // The next task tracker of the node ends what the last one has left.
         remote.node = remote.home.start().await;
