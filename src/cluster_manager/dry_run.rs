@@ -83,7 +83,6 @@ pub enum Decision {
 pub enum Lookup {
     /// The racks of hosts.
     Racks {
-        /// The hosts.
         hosts: BTreeSet<Arc<str>>,
         /// Whether a node heartbeats; otherwise requests prefer the hosts.
         for_heartbeat: bool,

@@ -3,6 +3,8 @@
 //! It has no scheduling rules. It translates calls for the engine, and carries out the engine's
 //! effects.
 
+#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
+
 mod access;
 pub mod api;
 mod arrivals;
@@ -143,7 +145,6 @@ pub enum Failure {
     /// A task that the service cannot run without.
     #[error(transparent)]
     Part(#[from] TaskPanicked),
-    /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineBroken),
     /// The journal failed: nothing may happen that cannot be recorded.

@@ -43,7 +43,6 @@ pub enum LaunchError {
     /// The program cannot be started.
     #[error("cannot start {program}: {error}")]
     Start {
-        /// The program.
         program: String,
         /// The system's error.
         #[source]

@@ -68,7 +68,6 @@ impl Traffic {
 pub enum Source<'a> {
     /// Not a recording: a packet capture, or nothing that is known.
     Packets(Box<dyn Read + Send + 'a>),
-    /// A recording.
     Recording(Box<dyn Read + Send + 'a>),
 }
 

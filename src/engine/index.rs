@@ -47,7 +47,6 @@ macro_rules! define_idx {
 }
 
 define_idx! {
-    /// A node.
     NodeIdx,
     /// An entry in a node's list of grants.
     SlotIdx,
@@ -57,11 +56,8 @@ define_idx! {
     ReqIdx,
     /// A class of pending requests within its session and type.
     ClassIdx,
-    /// A host.
     HostIdx,
-    /// A rack.
     RackIdx,
-    /// A pool.
     PoolIdx,
     /// A pool group.
     GroupIdx,

@@ -90,7 +90,6 @@ pub enum Input {
         handle: Arc<str>,
         /// The types that the reports are about.
         kinds: Vec<ResourceType>,
-        /// The reports.
         reports: Vec<NodeUsageReport>,
     },
     /// An operator lifts the blacklisting of a node. Reply: [`Reply::BlacklistCleared`].
@@ -246,7 +245,6 @@ pub(crate) fn excludes_a_preferred_host(request: &ResourceRequest) -> bool {
 /// A session's report on a node that it used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeUsageReport {
-    /// The node.
     pub node_name: Arc<str>,
     /// Tasks that failed there.
     pub failed: i32,
@@ -402,7 +400,6 @@ pub enum Effect {
         handle: Arc<str>,
         /// Where its driver listens.
         to: Address,
-        /// The notification.
         notification: Notification,
     },
     /// Discard a session's pending notifications: it has ended.
@@ -593,8 +590,6 @@ pub enum StepMismatch {
 /// Which of its due a pool lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Starvation {
-    /// Its minimum.
     Minimum,
-    /// Its share.
     Share,
 }

@@ -41,9 +41,7 @@ pub struct EngineState {
 /// A node and the sessions that used it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeState {
-    /// Its name.
     pub name: Arc<str>,
-    /// Its address.
     pub address: Address,
     /// The node's total resources.
     pub total: ComputeSpecs,
@@ -67,7 +65,6 @@ pub struct Visit {
 /// A running session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionState {
-    /// Its handle.
     pub handle: Arc<str>,
     /// The session's description of itself.
     pub info: SessionInfo,
@@ -93,7 +90,6 @@ pub struct SessionState {
 /// A request and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestInState {
-    /// The request.
     pub request: ResourceRequest,
     /// Its state.
     pub standing: Standing,
@@ -131,7 +127,6 @@ pub struct Recovery {
 /// An engine that continues from a state. It is in safe mode.
 #[derive(Debug)]
 pub struct Restored {
-    /// The engine.
     pub engine: Engine,
     /// Inconsistencies of the state that were repaired.
     pub repairs: Vec<Repair>,
@@ -148,7 +143,6 @@ pub enum Repair {
         handle: Arc<str>,
         /// The request.
         id: i32,
-        /// The node.
         node: Arc<str>,
         /// The inconsistency.
         why: &'static str,
@@ -156,7 +150,6 @@ pub enum Repair {
     /// A node was used by a session that is not in the state.
     #[error("node {node} was used by {handle}, which is no session")]
     UnknownVisitor {
-        /// The node.
         node: Arc<str>,
         /// The session.
         handle: Arc<str>,

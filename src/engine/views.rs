@@ -41,7 +41,6 @@ impl From<Tally> for TypeCounts {
 /// A running session at a glance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunningSession {
-    /// Its handle.
     pub handle: Arc<str>,
     /// The session's current description of itself.
     pub info: SessionInfo,
@@ -55,7 +54,6 @@ pub struct RunningSession {
     pub scheduling_pool: PoolName,
     /// Its start.
     pub started: Millis,
-    /// Its last heartbeat.
     pub last_heartbeat: Millis,
     /// Counts of its requests.
     pub counts: PerType<SessionTally>,
@@ -84,16 +82,13 @@ pub struct SessionTally {
 /// A grant of a running session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GrantView {
-    /// The grant.
     pub grant: Grant,
 }
 
 /// A node at a glance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeView {
-    /// Its name.
     pub name: Arc<str>,
-    /// Its address.
     pub address: Address,
     /// The path of its rack.
     pub rack: Arc<str>,
@@ -101,7 +96,6 @@ pub struct NodeView {
     pub total: ComputeSpecs,
     /// The free resources that the node last reported.
     pub free: ComputeSpecs,
-    /// Its last heartbeat.
     pub last_heartbeat: Millis,
     /// Whether it has missed too many heartbeats.
     pub late: bool,
@@ -202,7 +196,6 @@ pub struct SlotCounts {
 /// A pool, or a group when `pool` is absent, at a glance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PoolView {
-    /// The group.
     pub group: Arc<str>,
     /// The pool in it.
     pub pool: Option<Arc<str>>,

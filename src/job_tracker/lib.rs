@@ -3,6 +3,8 @@
 //! their effects into what travels, [`saved`] what a job tracker leaves for the next one, and [`service`]
 //! runs any number of jobs for clients of the original.
 
+#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
+
 pub mod engine;
 pub mod parent;
 pub mod saved;

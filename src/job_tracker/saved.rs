@@ -1,4 +1,4 @@
-//! What a remote job tracker leaves with its parent, so that another can go on with the job: from the
+//! What a remote job tracker leaves with its parent, so that another can continue the job: from the
 //! engine's effects to the updates that travel, and back into the input with which the next one begins.
 //! Pure. Spec: mapreduce/02 §2.10, mapreduce/09 §I.
 //!
@@ -96,7 +96,7 @@ pub fn tracker(name: &str, host: &str, http_port: i32) -> wire::Update {
     })
 }
 
-/// The input with which a job tracker goes on with a job. The updates are in the order in which they
+/// The input with which a job tracker continues a job. The updates are in the order in which they
 /// were left: the sort is stable.
 pub fn input(job: &JobId, state: wire::JobTrackerState) -> JobInput {
     let mut updates = state.updates;

@@ -38,7 +38,6 @@ impl EventStatus {
 /// An attempt has ended. Its number is its place in the job's list of events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompletionEvent {
-    /// The attempt.
     pub attempt: AttemptKey,
     /// Whether it was a map whose output reduces fetch; set-up and clean-up tasks are not.
     pub is_map: bool,

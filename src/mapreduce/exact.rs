@@ -7,7 +7,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A number that is written as its bits.
 pub trait Bits: Copy {
-    /// The bits.
     fn bits(self) -> u64;
     /// The number with these bits.
     fn of_bits(bits: u64) -> Self;

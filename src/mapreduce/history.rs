@@ -83,9 +83,7 @@ pub enum HistoryRecord {
     Version,
     /// The job was submitted.
     Submitted {
-        /// Its name.
         name: Arc<str>,
-        /// Its user.
         user: Arc<str>,
         /// Milliseconds since the Unix epoch.
         submit_ms: i64,
@@ -108,7 +106,6 @@ pub enum HistoryRecord {
     Running,
     /// The first attempt of a task was launched.
     TaskStarted {
-        /// The task.
         task: TaskKey,
         /// The task's role.
         role: TaskRole,
@@ -121,18 +118,15 @@ pub enum HistoryRecord {
     Attempt(Box<AttemptEnd>),
     /// A task has succeeded.
     TaskSucceeded {
-        /// The task.
         task: TaskKey,
         /// The task's role.
         role: TaskRole,
         /// Milliseconds since the Unix epoch.
         finish_ms: i64,
-        /// Its counters.
         counters: Counters,
     },
     /// A task has failed, and the job with it.
     TaskFailed {
-        /// The task.
         task: TaskKey,
         /// The task's role.
         role: TaskRole,
@@ -148,7 +142,6 @@ pub enum HistoryRecord {
 /// An attempt that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttemptEnd {
-    /// The attempt.
     pub attempt: AttemptKey,
     /// The role of its task.
     pub role: TaskRole,
@@ -175,7 +168,6 @@ pub enum AttemptResult {
         phases: Option<(i64, i64)>,
         /// The task's last status text.
         state_string: String,
-        /// Its counters.
         counters: Counters,
     },
     /// It failed.

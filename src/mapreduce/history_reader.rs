@@ -31,9 +31,7 @@ const MAX_NAMES: usize = 100_000;
 pub enum RecordKind {
     /// The version of the format.
     Meta,
-    /// The job.
     Job,
-    /// A task.
     Task,
     /// An attempt at a map.
     MapAttempt,
@@ -330,11 +328,8 @@ impl PartState {
 /// What a file says of a job. Numbers that are not in it are 0, texts empty.
 #[derive(Clone, Debug, Default)]
 pub struct JobHistory {
-    /// Its id.
     pub id: String,
-    /// Its name.
     pub name: String,
-    /// Its user.
     pub user: String,
     /// Where its configuration was.
     pub conf: String,
@@ -362,7 +357,6 @@ pub struct JobHistory {
     pub state: Option<JobState>,
     /// Its counters in their text form: those of maps, of reduces, and all.
     pub counters: [String; 3],
-    /// Its tasks.
     pub tasks: BTreeMap<TaskKey, HistoryTask>,
     /// Records that were read.
     pub records: u64,
@@ -409,7 +403,6 @@ pub struct HistoryAttempt {
     pub finish_ms: i64,
     /// Its task tracker's name.
     pub tracker: Arc<str>,
-    /// Its host.
     pub host: Arc<str>,
     /// The port of its task tracker's pages; 0 where none is known.
     pub http_port: u16,

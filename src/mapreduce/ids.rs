@@ -41,9 +41,7 @@ pub struct NotAnId {
 /// Whether a task maps or reduces. Set-up and clean-up tasks are of either kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TaskKind {
-    /// A map.
     Map,
-    /// A reduce.
     Reduce,
 }
 
@@ -114,7 +112,6 @@ impl TaskKey {
 /// An attempt within its job. [`JobId::attempt`] returns its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AttemptKey {
-    /// The task.
     pub task: TaskKey,
     /// Its number among the attempts at the task, from 0.
     pub number: u32,

@@ -80,9 +80,7 @@ pub enum Phase {
 /// A report on one attempt. The attempt belongs to the job that is addressed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskStatus {
-    /// The attempt.
     pub attempt: AttemptKey,
-    /// Its state.
     pub state: TaskState,
     /// From 0 to 1; other values are clamped to that range.
     pub progress: f32,

@@ -148,7 +148,6 @@ impl InstanceRole {
         }
     }
 
-    /// The role.
     pub(crate) fn role(&self) -> Role {
         self.inner().machine.role()
     }

@@ -24,7 +24,6 @@ pub(crate) enum Entry {
 /// The whole state at one moment. It is also what an image of the journal holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Base {
-    /// The engine.
     pub(crate) engine: Image,
     /// The notifications that sessions have not acknowledged.
     pub(crate) outbox: Outbox,

@@ -9,9 +9,7 @@ use corona_engine::codec::CodecError;
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JournalRecord {
-    /// Its number.
     pub number: u64,
-    /// Its bytes.
     pub bytes: usize,
     /// The time of its input, or of the state that it holds.
     #[serde(skip_serializing_if = "Option::is_none")]

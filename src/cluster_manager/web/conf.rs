@@ -11,7 +11,6 @@ use super::exchange::{Answer, Parameters, respond, text};
 use super::original::Escaped;
 use corona_config::InForce;
 
-/// The answer.
 pub(super) fn answer(in_force: &[InForce], parameters: &Parameters) -> Answer {
     match parameters.get("format") {
         None | Some("xml") => respond(StatusCode::OK, "text/xml; charset=utf-8", xml(in_force)),

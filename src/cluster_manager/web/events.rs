@@ -48,7 +48,6 @@ pub(crate) enum Happening {
     SessionStarted {
         /// Its handle.
         session: Arc<str>,
-        /// Its name.
         name: Arc<str>,
         /// The pool in which it is scheduled.
         #[serde(flatten)]
@@ -109,7 +108,6 @@ pub(crate) enum Happening {
     NodeBlacklisted {
         /// Its name.
         node: Arc<str>,
-        /// The type.
         #[serde(rename = "type")]
         kind: ResourceType,
     },
@@ -117,13 +115,11 @@ pub(crate) enum Happening {
     BlacklistCleared {
         /// Its name.
         node: Arc<str>,
-        /// The type.
         #[serde(rename = "type")]
         kind: ResourceType,
     },
     /// A pool may take slots from others.
     PoolStarving {
-        /// The pool.
         #[serde(flatten)]
         pool: PoolName,
         /// The type of the slots.

@@ -47,7 +47,6 @@ pub struct HadoopPart {
 /// The contents of a part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HadoopSaid {
-    /// A call.
     Call(Call),
     /// A sign of life.
     Ping,

@@ -50,18 +50,14 @@ pub enum Act<'a> {
         /// Whether this is the beginning, and not where the file begins.
         whole: bool,
     },
-    /// A call.
     Call {
-        /// The call.
         call: &'a Message,
         /// The reply, if there was one.
         answer: Option<&'a Message>,
         /// Its size on the stream in bytes, that of its frame included.
         bytes: usize,
     },
-    /// An answer.
     Answer {
-        /// The answer.
         answer: &'a Message,
         /// The call that it answers, if the file has it.
         call: Option<&'a Message>,

@@ -19,7 +19,6 @@ use crate::capture::{CaptureError, ConnectionId, Ending, Limits};
 /// The summary of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingSummary {
-    /// Its header.
     pub header: Header,
     /// How it ended. [`Ending::Truncated`]: the writer did not finish it.
     pub ending: Ending,

@@ -186,7 +186,7 @@ impl FeedEntries {
         std::mem::take(&mut queue.entries)
     }
 
-    /// This was taken, but in vain.
+    /// This was taken, but not recorded.
     pub(super) fn count_lost(&self, lost: Unrecorded) {
         self.shared.lost_bytes.fetch_add(lost.bytes, Ordering::Relaxed);
         self.shared.lost_connections.fetch_add(lost.connections, Ordering::Relaxed);

@@ -202,7 +202,7 @@ impl<S: Store> Writing<S> {
         self.recorded.bytes += bytes;
     }
 
-    /// Stops recording: counts the entries taken in vain, and removes half a block from the file,
+    /// Stops recording: counts the entries that were taken and not recorded, and removes half a block from the file,
     /// which would only look like damage.
     fn give_up(&mut self) {
         let waiting = self.entries.stop();

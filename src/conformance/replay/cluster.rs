@@ -11,7 +11,6 @@ use std::time::Duration;
 use corona_wire::calls::ClusterManagerCall;
 use corona_wire::generated::{ClusterNodeInfo, ResourceGrant, ResourceRequest, SessionInfo};
 
-/// The model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClusterModel {
     nodes: BTreeMap<String, NodeModel>,

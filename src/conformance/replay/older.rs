@@ -17,7 +17,6 @@ use corona_wire::value::{Message, MessageKind, Value};
 pub(super) struct Older {
     /// The sessions, by their recorded ids.
     pub(super) sessions: BTreeSet<String>,
-    /// Their calls.
     pub(super) calls: usize,
 }
 

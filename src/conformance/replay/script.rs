@@ -17,7 +17,6 @@ use corona_wire::value::{Message, MessageKind};
 pub(super) struct Step {
     /// Its time since the first packet of the capture.
     pub(super) at: Duration,
-    /// Its connection.
     pub(super) connection: ConnectionId,
     /// The event.
     pub(super) what: StepKind,

@@ -34,7 +34,6 @@ pub struct Stalls {
 pub struct EarlierPlay {
     /// Its unexplained differences.
     pub different: usize,
-    /// Its stalls.
     pub stalls: Stalls,
 }
 

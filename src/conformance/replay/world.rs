@@ -17,7 +17,6 @@ use corona_wire::value::Message;
 /// A message or event on a connection to the cluster manager under test.
 #[derive(Debug)]
 pub(super) enum Arrival {
-    /// A message.
     Message(Box<Message>),
     /// Bytes that are no message; nothing is read after them.
     Nonsense(String),

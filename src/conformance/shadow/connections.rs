@@ -20,7 +20,6 @@ pub(super) struct WatchedConnections {
     changes: usize,
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     /// The service that is called.
@@ -161,7 +160,7 @@ impl WatchedConnections {
         Some(Answered { call: missed.pop_back(), missed, is_certain })
     }
 
-    /// The primary has ended a connection. Returns the call that its client waits for in vain, if that is
+    /// The primary has ended a connection. Returns the call that gets no answer, if that is
     /// to be compared.
     pub(super) fn server_ended(&mut self, id: ConnectionId) -> Option<PendingCall> {
         let connection = self.open.get_mut(&id)?;

@@ -53,7 +53,7 @@ async fn a_panic_is_a_difference_and_not_the_end() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, begun).await.expect("it begins anew after the panic");
+    timeout(PATIENCE, begun).await.expect("it restarts after the panic");
     assert_eq!(read.load(Ordering::SeqCst), 2);
     stop.send_replace(true);
     relaying.await.unwrap();

@@ -15,7 +15,6 @@ use crate::types::{Millis, PoolName, ResourceType, Span};
 /// Requests of one session and type that wait for the same reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaitingRequests {
-    /// Their type.
     pub kind: ResourceType,
     /// Their ids in ascending order, as ranges.
     pub ids: Vec<IdRange>,
@@ -50,11 +49,9 @@ pub enum WaitReason {
     },
     /// The pool group holds as many grants as it may.
     GroupAtMaximum {
-        /// The group.
         group: Arc<str>,
         /// Its grants.
         granted: i64,
-        /// Its maximum.
         maximum: i64,
         /// Sessions, pools and groups served first within the group.
         ahead: Ahead,
@@ -65,7 +62,6 @@ pub enum WaitReason {
         pool: PoolName,
         /// Its grants.
         granted: i64,
-        /// Its maximum.
         maximum: i64,
         /// The sessions that are served before this one within the pool.
         ahead: Ahead,
@@ -191,7 +187,6 @@ pub struct Competition {
 /// Another pool that holds grants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holder {
-    /// The pool.
     pub pool: PoolName,
     /// Its grants.
     pub granted: i64,

@@ -36,7 +36,6 @@ pub(crate) struct GroupState {
     place: Option<PoolKey<GroupIdx>>,
 }
 
-/// A pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) name: PoolName,

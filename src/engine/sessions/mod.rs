@@ -146,7 +146,6 @@ impl Session {
 /// The record of an ended session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RetiredSession {
-    /// Its handle.
     pub handle: Arc<str>,
     /// The session's description of itself.
     pub info: SessionInfo,

@@ -28,7 +28,6 @@ constants! {
 pub struct TaskTrackerAction {
     /// On whose behalf. Corona's trackers ignore an action without.
     pub session: Option<SessionInfo>,
-    /// The action.
     pub action: Action,
 }
 

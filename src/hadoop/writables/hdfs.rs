@@ -241,7 +241,6 @@ writable! {
         pub modified_ms: i64 as Long,
         /// When it was last read, in milliseconds since 1970; 0 for a directory.
         pub accessed_ms: i64 as Long,
-        /// Its permissions.
         pub permission: FsPermission as Plain,
         pub owner: String as Text,
         pub group: String as Text,
@@ -265,7 +264,6 @@ writable! {
         pub modified_ms: i64 as Long,
         /// When it was last read, in milliseconds since 1970; 0 for a directory.
         pub accessed_ms: i64 as Long,
-        /// Its permissions.
         pub permission: FsPermission as Plain,
         pub owner: String as Text,
         pub group: String as Text,

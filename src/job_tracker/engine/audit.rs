@@ -9,7 +9,7 @@ use super::tasks::{SlotUse, Stage};
 use super::{JobEngine, JobStage};
 
 impl JobEngine {
-    /// Compares what is stored in more than one place, and looks for work that nothing will go on with.
+    /// Compares what is stored in more than one place, and looks for work that nothing will continue.
     ///
     /// # Errors
     /// The first thing that does not agree.

@@ -19,11 +19,9 @@ pub struct RequestId(pub i32);
 /// All that does not change of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// The job.
     pub id: JobId,
     /// Its name for people.
     pub name: Arc<str>,
-    /// Its user.
     pub user: Arc<str>,
     /// Where its configuration is, as task trackers fetch it.
     pub conf: Arc<str>,
@@ -106,7 +104,6 @@ pub enum JobInput {
     KillJob,
     /// A user ends an attempt. Reply: [`JobReply::Killed`].
     KillAttempt {
-        /// The attempt.
         attempt: AttemptKey,
         /// Whether it counts as failed.
         fail: bool,
@@ -149,7 +146,6 @@ pub enum JobInput {
 pub enum SavedEvent {
     /// An attempt, or its clean-up, was launched.
     Launched {
-        /// The attempt.
         attempt: AttemptKey,
         /// The node's name.
         node: Arc<str>,
@@ -171,7 +167,6 @@ pub enum SavedEvent {
     Reported {
         /// The node's name.
         node: Arc<str>,
-        /// The status.
         report: TaskStatus,
     },
     /// An attempt on a node was not heard of in time.
@@ -257,14 +252,12 @@ pub enum JobEffect {
     Launch(Launch),
     /// Order a task tracker to kill an attempt.
     Kill {
-        /// The attempt.
         attempt: AttemptKey,
         /// Where.
         at: Tracker,
     },
     /// Allow an attempt to commit its output.
     Commit {
-        /// The attempt.
         attempt: AttemptKey,
         /// Where.
         at: Tracker,
@@ -278,7 +271,6 @@ pub enum JobEffect {
     Event {
         /// Its place in the list.
         id: u32,
-        /// The event.
         event: CompletionEvent,
     },
     /// An earlier event of a success became obsolete, in its place.
@@ -324,7 +316,6 @@ pub struct Launch {
     pub at: Tracker,
     /// The slot that it takes.
     pub slot: RequestId,
-    /// Its work.
     pub work: Work,
 }
 
@@ -357,7 +348,6 @@ pub enum Work {
 /// The usage of a node by a job: an entry of `nodeFeedback`. Spec: mapreduce/05 §5.5.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeUsage {
-    /// The node.
     pub node: Arc<str>,
     /// Attempts launched there.
     pub total: u32,

@@ -57,7 +57,6 @@ pub struct AttemptSpan {
     pub kind: TaskKind,
     /// Its task's purpose.
     pub role: TaskRole,
-    /// Its state.
     pub state: TaskState,
     /// It began.
     pub start_ms: i64,

@@ -1,4 +1,4 @@
-//! How a job goes on under another job tracker: what the one before left is replayed in the order of
+//! How another job tracker continues a job: what the one before left is replayed in the order of
 //! time, what ran then is killed, and slots are requested for what is missing. Spec: mapreduce/09 §I.
 
 use corona_mapreduce::{AttemptKey, Phase, TaskKey, TaskKind, TaskState, TaskStatus};

@@ -59,7 +59,6 @@ pub struct TaskView {
     pub progress: f32,
     /// The hosts of its split.
     pub hosts: Vec<Arc<str>>,
-    /// Its attempts.
     pub attempts: Vec<AttemptView>,
 }
 
@@ -68,13 +67,11 @@ pub struct TaskView {
 pub struct AttemptView {
     /// Which one.
     pub attempt: AttemptKey,
-    /// Its state.
     pub state: TaskState,
     /// Its state.
     pub phase: Phase,
     /// From 0 to 1.
     pub progress: f32,
-    /// The node.
     pub node: Arc<str>,
     /// Milliseconds since the Unix epoch, 0 if it has not begun.
     pub start_ms: i64,
@@ -82,9 +79,7 @@ pub struct AttemptView {
     pub finish_ms: i64,
     /// The state that it reports.
     pub state_string: String,
-    /// Its diagnostics.
     pub diagnostics: String,
-    /// Its counters.
     pub counters: Counters,
 }
 

@@ -272,7 +272,7 @@ async fn write(
     }
 }
 
-/// The lines that the service keeps. After an error there are none, and a restart has no image to go on from.
+/// The lines that the service keeps. After an error there are none, and a restart has no image to resume from.
 struct Lines {
     job: JobId,
     file: Option<File>,

@@ -24,7 +24,7 @@ const MAX_BYTES: usize = 4 << 20;
 type Hosts = PerKind<Vec<Arc<str>>>;
 
 impl Shared {
-    /// Tells the jobs that run which hosts there are, for as long as the service runs. A Java cluster
+    /// Passes the list of hosts to the running jobs, for as long as the service runs. A Java cluster
     /// manager does not list them in a form that is read here: its jobs wait instead, see
     /// `corona.jt.exclusion.wait.ms`.
     pub(super) async fn follow_hosts(self: Arc<Self>) {

@@ -58,7 +58,7 @@ type Reply = oneshot::Sender<Result<JobReply, JobRefusal>>;
 pub(super) enum Message {
     Input(JobInput, Option<Reply>),
     Look(Look),
-    /// Nobody needs the details any more.
+    /// The details are no longer needed.
     Retire,
 }
 
@@ -149,7 +149,7 @@ impl Job {
 
     /// Lets its details go.
     pub(super) async fn retire(&self) {
-        // A job that is gone has none.
+        // A forgotten job has none.
         let _ = self.send(Message::Retire).await;
     }
 

@@ -17,7 +17,7 @@ use crate::engine::{Order, Tracker};
 const MAX_ORDERS: usize = 200;
 /// A connection without orders for so long is closed.
 const IDLE: Duration = Duration::from_secs(9);
-/// How often a task tracker is told that a job is over, and the pause between.
+/// How often the end of a job is sent to a task tracker, and the pause between.
 const FORGET_TRIES: u32 = 4;
 const FORGET_PAUSE: Duration = Duration::from_secs(5);
 /// A task tracker that could not be connected to is tried once at a time for so long.
@@ -103,7 +103,7 @@ impl Launcher {
     /// after a pause do not count.
     pub(super) async fn drained(&self, patience: Duration) {
         let mut pending = self.shared.pending.subscribe();
-        // Who waits goes on either way.
+        // The waiting caller continues either way.
         let _ = timeout(patience, pending.wait_for(|pending| *pending == 0)).await;
     }
 
@@ -235,7 +235,7 @@ fn batch_of(node: &Arc<str>, sender: &Arc<dyn Sender>) -> Batch {
 }
 
 impl Batch {
-    /// Whether it only says that a job is over: nobody waits for that.
+    /// Whether it only reports the end of a job: nothing waits for that.
     fn is_only_to_forget(&self) -> bool {
         self.orders.iter().all(|dispatch| dispatch.order == Order::KillJob)
     }
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(all, (0..252).collect::<Vec<_>>());
         assert!(failures.try_recv().is_err(), "the good one was not delayed by the time-out");
         assert_eq!(failures.recv().await.unwrap().len(), 3);
-        // One that nobody listens at, and one that is none.
+        // A port without a listener, and an invalid address.
         let nowhere = Tracker { node: "node".into(), address: "127.0.0.1:1".into() };
         launcher.send(&nowhere, sender.clone(), orders(0..1));
         assert_eq!(failures.recv().await.unwrap().len(), 1);
@@ -394,7 +394,7 @@ mod tests {
         let launcher = Launcher::new(user, patience, Duration::from_secs(60));
         let (failed, mut failures) = mpsc::channel(1000);
         let sender: Arc<dyn Sender> = Arc::new(Failures(failed));
-        // Nobody listens on a port that was just closed.
+        // A port that was just closed has no listener.
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: Arc<str> = listener.local_addr().unwrap().to_string().into();
         drop(listener);

@@ -154,7 +154,6 @@ pub enum StartError {
     /// The directory for the files of jobs cannot be used.
     #[error("corona.system.dir {directory}: {error}")]
     SystemDir {
-        /// The directory.
         directory: String,
         /// Why it cannot.
         error: FsError,

@@ -41,7 +41,7 @@ pub trait Outlet: Send {
     /// The job is over. Nothing follows.
     fn end(&mut self, status: SessionStatus, feedback: Vec<NodeUsage>);
 
-    /// The program ends and the job does not: another process goes on with it.
+    /// The program ends and the job does not: another process continues it.
     fn leave(&mut self);
 }
 

@@ -23,11 +23,9 @@ const NO_POOL_GROUP: &str = "default";
 /// What does not change of a job, and is not the engine's business.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
-    /// The job.
     pub id: JobId,
     /// Its name for people.
     pub name: Arc<str>,
-    /// Its user.
     pub user: Arc<str>,
     /// The queue that clients see.
     pub queue: Arc<str>,
@@ -68,7 +66,6 @@ pub enum Refused {
     /// It has too many tasks.
     #[error("{id} has {tasks} tasks; at most {most} are allowed (corona.jt.max.tasks.per.job)")]
     TooManyTasks {
-        /// The job.
         id: JobId,
         /// How many.
         tasks: usize,

@@ -71,7 +71,6 @@ const TASK_CLASSES: &[&str] = &[
 /// The archive of an install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassArchive {
-    /// The file.
     pub file: PathBuf,
     /// The class path of the install as the archive needs it.
     pub class_path: String,

@@ -51,7 +51,6 @@ pub struct Parts {
     pub notes: ProcessNotes,
     /// Deletes files of ended job trackers.
     pub deletion: Deletion,
-    /// Their logs.
     pub logs: Logs,
     /// Where logs are served: the name of this machine, and the port.
     pub http: (String, u16),

@@ -60,7 +60,6 @@ struct Tracker<'a> {
     host: &'a str,
     /// `ok`, or `degraded` while there are problems.
     state: &'a str,
-    /// The problems.
     problems: Vec<String>,
     java_usable: bool,
     cluster_manager: ClusterManager<'a>,

@@ -59,7 +59,6 @@ pub use snapshot::{AttemptSnapshot, JobSnapshot, SlotUse, Snapshot};
 
 /// The parts of a tracker.
 pub struct Parts {
-    /// Its identity.
     pub identity: Identity,
     /// How many tasks it runs at a time.
     pub slots: SlotCounts,

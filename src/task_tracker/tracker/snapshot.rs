@@ -10,7 +10,6 @@ use corona_hadoop::writables::{NodeHealth, Phase, TaskState};
 /// The status of a tracker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Its identity.
     pub identity: Identity,
     pub maps: SlotUse,
     pub reduces: SlotUse,
@@ -57,7 +56,6 @@ pub struct AttemptSnapshot {
     /// Whether it is started as a map.
     pub is_map: bool,
     pub state: TaskState,
-    /// Its phase.
     pub phase: Phase,
     /// From 0 to 1.
     pub progress: f32,

@@ -68,7 +68,7 @@ fn a_call_that_fails_ends_its_launches_and_makes_its_node_faulty() {
         world.apply(failed_call("b", vec![Order::Launch(key("m1.0"))])),
         ["event 1 m1.0 KILLED", "request 4 MAP", "release 2"]
     );
-    // More than one failed order: the node is used no more, whoever's slot it is.
+    // More than one failed order: the node is no longer used, for any slot.
     world.apply(failed_call("b", vec![Order::Commit(key("m0.0"))]));
     assert_eq!(world.grant(3, "b"), ["request 5 MAP not b", "release 3"]);
     // A kill that cannot be delivered ends the attempt.
@@ -224,7 +224,7 @@ fn after_a_restart_requests_are_filed_again_and_silent_launches_are_repeated() {
     world.report("b", "m1.0", Running);
     let timeout = JobSettings::default().task_timeout_ms;
     world.after(timeout + 1);
-    // m2.0 was never heard of; request 4 may have been granted while nobody listened.
+    // m2.0 was never heard of; request 4 may have been granted while no job tracker was running.
     assert_eq!(
         world.apply(JobInput::Resumed),
         ["kill m2.0 on c", "event 1 m2.0 KILLED", "request 5 MAP", "request 6 MAP", "release 4,3"]

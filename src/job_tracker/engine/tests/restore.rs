@@ -1,4 +1,4 @@
-//! A job goes on under another job tracker. Spec: mapreduce/09 §I.
+//! Another job tracker continues a job. Spec: mapreduce/09 §I.
 
 use super::*;
 use TaskState::{CommitPending, Failed, FailedUnclean, Killed, Running, Succeeded};

@@ -8,7 +8,6 @@ use thiserror::Error;
 /// The inputs of a remote job tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
-    /// The job.
     pub job: JobId,
     /// The name under which the parent knows this job tracker.
     pub attempt: TaskAttemptId,
@@ -27,7 +26,6 @@ pub enum NotArguments {
     /// One of them is not of its form.
     #[error("{word:?} is not {expected}")]
     Word {
-        /// The word.
         word: String,
         /// What belongs in its place.
         expected: &'static str,

@@ -157,7 +157,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cluster_manager_that_is_not_there_is_not_asked_all_the_time() {
-        // Nobody listens on a port that was just closed.
+        // A port that was just closed has no listener.
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);
