@@ -233,7 +233,7 @@ impl Job {
         Ok(())
     }
 
-    /// Gives back the slots of tasks that have ended.
+    /// Releases the slots of tasks that have ended.
     fn finish(&mut self) -> Result<(), DriverError> {
         let now = Instant::now();
         let (mut release, mut again) = (Vec::new(), Vec::new());

@@ -118,7 +118,7 @@ impl FileSystem for LocalFiles {
     fn open<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileReader>> {
         let named = path.clone();
         self.act("open", path, move |path| {
-            // Looked at before opening, since opening a pipe could wait for ever.
+            // Looked at before opening, since opening a pipe could wait forever.
             let metadata = fs::metadata(path)?;
             if metadata.is_dir() {
                 return Err(io::ErrorKind::IsADirectory.into());

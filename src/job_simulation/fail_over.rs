@@ -127,7 +127,7 @@ struct World {
     settings: ParentSettings,
     parent: Parent,
     journal: Vec<(Millis, ParentInput)>,
-    /// The slots that the parent has requested and not given back.
+    /// The slots that the parent has requested and not released.
     slots: BTreeSet<RequestId>,
     /// The sessions of remotes that the parent knew, and that were not ended.
     sessions: BTreeSet<u32>,

@@ -101,7 +101,7 @@ impl Held {
 }
 
 impl Copying {
-    /// Copies for ever.
+    /// Copies forever.
     pub(super) async fn run(mut self) {
         loop {
             let leader = self.leader.borrow_and_update().clone();
@@ -189,7 +189,7 @@ impl Copying {
         let opened = blocking(move || {
             if let Some(LiveCopy { journal, stop_images, .. }) = earlier {
                 stop_images.send_replace(true);
-                // What becomes of it does not matter any more.
+                // Its result no longer matters.
                 let _ = journal.close();
             }
             open_copy(&directory, &settings, image)

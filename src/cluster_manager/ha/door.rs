@@ -39,7 +39,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Serves for ever.
+    /// Serves forever.
     pub(super) async fn serve(self: Arc<Self>, listener: TcpListener) {
         let mut acceptor = Acceptor::new(listener);
         let failed = |Failure { error, lasts }| {

@@ -69,7 +69,7 @@ pub struct Instance {
     web: std::net::TcpListener,
     door: TcpListener,
     me: Leader,
-    /// How an earlier process of this service ended, if this one goes on from it.
+    /// How an earlier process of this service ended, if this one continues from it.
     again: Option<Again>,
 }
 
@@ -107,7 +107,7 @@ pub enum InstanceFailure {
 
 /// What a cluster manager takes over from the time when it was a standby.
 pub(crate) struct Takeover {
-    /// The copy of the last leader's journal; `None` to go on from the disk.
+    /// The copy of the last leader's journal; `None` to resume from the disk.
     pub(crate) opened: Option<Opened>,
     pub(crate) thrift: TcpListener,
     pub(crate) web: TcpListener,
@@ -122,7 +122,7 @@ pub(crate) struct Takeover {
 
 impl Instance {
     /// Opens the ports. Must be called within a tokio runtime. `again` is how an earlier process of
-    /// this service has ended, if this one goes on from it.
+    /// this service has ended, if this one continues from it.
     ///
     /// # Errors
     /// A port cannot be opened, or no instance is configured.

@@ -17,7 +17,7 @@ pub(crate) struct RoleEvents {
 }
 
 impl RoleEvents {
-    /// Publishes for ever.
+    /// Publishes forever.
     pub(crate) async fn run(self) {
         if let Phase::Leading(epoch) = *self.instance_role.phase().borrow() {
             self.publish(Happening::LeaderElected {

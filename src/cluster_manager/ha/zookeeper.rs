@@ -252,8 +252,8 @@ impl Election {
         }
     }
 
-    /// Writes the lease, if nobody else has written the succession. Whatever else fails, the lease says
-    /// how long this instance may go on; the client connects again by itself while the session lasts.
+    /// Writes the lease, if no other instance has written the succession. Whatever else fails, the lease says
+    /// how long this instance may continue; the client connects again by itself while the session lasts.
     async fn confirm(&self, client: &Client, version: i32) -> Result<(), Unusable> {
         let sent = now();
         let mut writer = client.new_check_writer(&self.node("succession"), Some(version))?;
@@ -316,7 +316,7 @@ impl Election {
     }
 }
 
-/// Follows the leader that ZooKeeper shows, for ever. The last one is kept while ZooKeeper cannot be
+/// Follows the leader that ZooKeeper shows, forever. The last one is kept while ZooKeeper cannot be
 /// reached.
 pub(super) async fn follow_leader(
     settings: &ZooKeeperSettings,

@@ -29,7 +29,7 @@ impl Faults {
         Disk::behind(move |disk| Arc::new(Faulty { disk, faults: faults.clone() }))
     }
 
-    /// Has writes wait, or go on.
+    /// Has writes wait, or continue.
     pub(crate) fn hold(&self, held: bool) {
         self.state().held = held;
         self.0.1.notify_all();

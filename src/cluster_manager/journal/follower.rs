@@ -33,7 +33,7 @@ pub(crate) enum Misfit {
 }
 
 impl Follower {
-    /// Goes on from a state.
+    /// Continues from a state.
     pub(crate) fn new(base: Base, hash_seed: u64) -> Result<Follower, Misfit> {
         let now = base.engine.now();
         let engine = Engine::from_image(base.engine, hash_seed)?;

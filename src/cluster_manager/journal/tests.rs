@@ -287,7 +287,7 @@ async fn a_thread_that_applies_an_input_writes_its_record() {
     world.check().await;
 }
 
-/// The clock goes on from the image, even where the machine's clock was set back.
+/// The clock continues from the image, even where the machine's clock was set back.
 #[tokio::test]
 async fn time_does_not_run_backwards_after_a_recovery() {
     let directory = tempfile::tempdir().unwrap();
@@ -374,7 +374,7 @@ async fn the_journal_of_the_first_version_is_read() {
     };
     assert_eq!(tally(engine, "2026.1"), (3, 3));
     assert_eq!(tally(engine, "2026.2"), (9, 3));
-    // It goes on: what is free is granted, and a node restarts.
+    // It continues: free slots are granted, and a node restarts.
     while engine.wants_pass() {
         engine.apply(*now, Input::Pass).reply.unwrap();
     }

@@ -21,7 +21,7 @@ use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::writables::{Block, DatanodeInfo};
 
 /// Packets without data that may follow each other. Servers of the original send none; without a limit
-/// one that sends nothing else would occupy its reader for ever.
+/// one that sends nothing else would occupy its reader forever.
 const MAX_EMPTY_PACKETS: usize = 16;
 /// Bytes that there is room for when more is read.
 const LEAST_READ_BYTES: usize = 64 << 10;

@@ -26,8 +26,8 @@ const CLIENT_NAMES: [&[u8]; 3] = [b"DFSClient_", b"RustLike_", b"C_"];
 /// What the original asks for when it opens a file.
 const OPENED_BYTES: i64 = 10 * 65_536;
 
-/// A recording that is played: replies by method and parameters, answers of data nodes by request,
-/// whoever asks.
+/// A recording that is played: replies by method and parameters, answers of data nodes by request, to
+/// any client.
 struct Playback {
     replies: Vec<(Call, Outcome)>,
     /// How often each reply was given.

@@ -214,7 +214,7 @@ impl Log {
         }
     }
 
-    /// Opens a journal of an earlier run. Absent if there is nothing to resume: no client was told that
+    /// Opens a journal of an earlier run. Absent if there is nothing to resume: no client was notified that
     /// the job was submitted, or everything about it is done.
     pub(super) fn open(
         directory: &Path,

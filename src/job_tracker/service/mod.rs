@@ -12,8 +12,8 @@
 //! * `job`: the task of one job, which owns its engine;
 //! * `live`, `launcher`: what carries out its decisions; `left_output`: what no task cleans up any more;
 //! * `remote`: the same for a job whose job tracker runs on a node;
-//! * `log`: the journal of a job, from which a restart goes on; `history`, `end_notice`, `statistics`: for others;
-//! * `store`: which jobs there are; `finished`: which of them have ended, for the next run; `submit`: how one begins and goes on;
+//! * `log`: the journal of a job, from which a restart resumes; `history`, `end_notice`, `statistics`: for others;
+//! * `store`: which jobs there are; `finished`: which of them have ended, for the next run; `submit`: how one begins and resumes;
 //! * `hosts`: which hosts there are; `http`: requests to others;
 //! * `clients`, `inter_tracker`: the calls of Hadoop RPC;
 //! * `standalone`: one job, for a parent elsewhere;
@@ -96,7 +96,7 @@ pub struct JobTracker {
 /// Where a job tracker listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// For clients and task trackers, as they are told: `mapred.job.tracker`.
+    /// The address that clients and task trackers are given: `mapred.job.tracker`.
     pub rpc: String,
     /// The same as a socket address.
     pub rpc_socket: SocketAddr,
@@ -163,7 +163,7 @@ pub enum StartError {
 /// How the service ended.
 #[derive(Debug)]
 pub enum Ending {
-    /// It was told to stop.
+    /// It was asked to stop.
     Stopped,
     /// A part of it panicked.
     Panicked(TaskPanicked),
@@ -176,7 +176,7 @@ impl std::fmt::Debug for JobTracker {
 }
 
 impl JobTracker {
-    /// Opens all ports, and goes on with the jobs that an earlier run has left. Clients and task
+    /// Opens all ports, and resumes the jobs that an earlier run has left. Clients and task
     /// trackers are served in [`JobTracker::run`]. Must be called within a tokio runtime.
     pub fn bind(loaded: LoadedJobTracker) -> Boxed<'static, Result<JobTracker, StartError>> {
         Box::pin(JobTracker::open(loaded))
@@ -286,12 +286,12 @@ impl JobTracker {
         &self.addresses
     }
 
-    /// Jobs of an earlier run that go on.
+    /// Resumed jobs of an earlier run.
     pub fn resumed(&self) -> usize {
         self.resumed
     }
 
-    /// Serves until `stop` becomes true or its sender is dropped. The jobs that run then go on when
+    /// Serves until `stop` becomes true or its sender is dropped. The jobs that run then resume when
     /// the service is started again; their sessions are not ended.
     pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
         Box::pin(async move {

@@ -17,7 +17,7 @@ fn payload(number: u64) -> Vec<u8> {
     number.to_le_bytes().into_iter().chain(std::iter::repeat_n(number as u8, length)).collect()
 }
 
-/// What a script acknowledged before it broke off.
+/// What a script acknowledged before it failed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Acknowledged {
     /// Written: a crash of the process cannot lose it.
@@ -69,7 +69,7 @@ fn run(memory: &Memory, seed: u64, always: bool, acknowledged: &mut Acknowledged
         }
         Ok(())
     };
-    // What fails is the storage, as it was told to.
+    // The failure is that of the storage, which the script ordered.
     if let Err(error) = work() {
         assert!(matches!(error, OpenError::Storage(StorageError::System { .. })), "{error}");
     }
@@ -119,7 +119,7 @@ fn whatever_breaks_off_nothing_acknowledged_is_lost() {
                     let context = format!("{context}, power cut {cut}");
                     let last = reopened(&after_cut, &context);
                     assert!(last >= acknowledged.durable, "{context}: {last} {acknowledged:?}");
-                    // It goes on from there, through another crash.
+                    // It continues from there, through another crash.
                     let mut again = Acknowledged { written: 0, durable: 0, image: 0 };
                     after_cut.fail_after(step % 17);
                     run(&after_cut, seed + 1, always, &mut again);

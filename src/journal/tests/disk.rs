@@ -107,7 +107,7 @@ fn images_keep_the_journal_small() {
     assert_eq!(records, []);
 }
 
-/// Whatever operation fails first, no later record is acknowledged, and everybody who waits is told.
+/// Whatever operation fails first, no later record is acknowledged, and every waiting writer receives the error.
 #[tokio::test]
 async fn a_failing_disk_ends_the_journal_and_nothing_is_tried_again() {
     for sync in [Sync::Write, Sync::Always] {

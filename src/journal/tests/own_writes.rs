@@ -190,7 +190,7 @@ async fn what_may_take_long_is_left_to_the_thread_of_the_journal() {
     assert_eq!(storage.take_writers(), [JOURNAL_THREAD]);
 }
 
-/// One thread waits for a disk that accepts nothing. The others go on, and their records are written by
+/// One thread waits for a disk that accepts nothing. The others continue, and their records are written by
 /// the thread of the journal as soon as the disk is back.
 #[tokio::test]
 async fn a_blocked_disk_blocks_one_caller() {

@@ -1,5 +1,5 @@
 //! The program as a remote job tracker: a node starts it for a parent, which is played here, and nothing is
-//! left whoever is killed.
+//! left whichever process is killed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -71,7 +71,7 @@ fn a_job_without_any_task_is_set_up_and_cleaned_up_after() {
 
 #[test]
 fn a_slot_whose_task_has_used_up_its_numbers_is_returned() {
-    // mapreduce/09 §B: the original looks at it for ever.
+    // mapreduce/09 §B: the original looks at it forever.
     let mut world = world_with(2, 0, |settings| settings.max_attempts.map = 1);
     world.set_up("m3.0");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What a remote job tracker is told at its start: the words that a task tracker passes to the
+//! The arguments of a remote job tracker: the words that a task tracker passes to the
 //! original's. Spec: mapreduce/05, mapreduce/04 §4.12.
 
 use corona_hadoop::writables::{InetAddress, TaskAttemptId};

@@ -182,7 +182,7 @@ struct Beginning {
     save_failed: oneshot::Sender<CallError>,
 }
 
-/// Whether another job tracker may go on with the job. Spec: mapreduce/05 §5.7.
+/// Whether another job tracker may continue the job. Spec: mapreduce/05 §5.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Restarts {
     /// How often.
@@ -418,7 +418,7 @@ impl Running {
         is_refused(error)
     }
 
-    /// Ends the job, if it runs, and the session. Another job tracker may go on with its tasks unless the
+    /// Ends the job, if it runs, and the session. Another job tracker may continue its tasks unless the
     /// parent has ended.
     async fn end(&self, parent_ended: bool, stop_serving: &watch::Sender<bool>) {
         if *self.closed.borrow() {

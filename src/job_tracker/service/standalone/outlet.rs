@@ -90,9 +90,9 @@ impl ToParent {
 /// What carries out the decisions of the job.
 pub(super) struct RemoteOutlet {
     pub(super) live: Live,
-    /// Absent if no other job tracker may go on with the job.
+    /// Absent if no other job tracker may continue the job.
     pub(super) to_parent: Option<ToParent>,
-    /// Task trackers are not ordered to forget the job: another job tracker goes on with it.
+    /// Task trackers are not ordered to forget the job: another job tracker continues it.
     pub(super) keeps_tasks: Arc<AtomicBool>,
     pub(super) ending: Option<Ending>,
 }

@@ -44,7 +44,7 @@ impl JavaWorld {
 }
 
 impl Child {
-    /// Asks until there is a task, and goes on as its process.
+    /// Asks until there is a task, and continues as its process.
     async fn next_task(&mut self) -> Task {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
