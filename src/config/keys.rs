@@ -902,6 +902,10 @@ keys! {
 
     PJT_HANDLERS = "corona.proxy.job.tracker.handler.count", int(1), "10", "threads", Accepted,
         "Threads of the original's RPC server.";
+    PJT_CLASSIC_HISTORIES = "hadoop.job.history.location", Text, "", "", Proxy,
+        "Directory of the histories of classic job trackers, which are listed as well; unset: none.";
+    PJT_CLASSIC_DONE = "mapred.job.tracker.history.completed.location", Text, "", "", Proxy,
+        "Directory of those histories of ended jobs; unset: done in hadoop.job.history.location.";
     PJT_HISTORY_CACHE = "mapred.job.tracker.jobhistory.lru.cache.size", int(1), "5", "jobs", Proxy,
         "Histories of jobs that are kept in memory after they were shown.";
     PJT_JOB_FILE_THRESHOLD = "mapred.job.file.expirethreshold", span(0), "864000000", "ms", Proxy,

@@ -56,7 +56,9 @@ pub use job_tracker::{
 pub use journal::{JournalSettings, JournalSync};
 pub use limits::{CallSettings, NameSettings, RackSettings};
 pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity, SimilarKey};
-pub use proxy_job_tracker::{CleanUp, LoadedProxyJobTracker, ProxyJobTrackerSettings};
+pub use proxy_job_tracker::{
+    ClassicHistories, CleanUp, LoadedProxyJobTracker, ProxyJobTrackerSettings,
+};
 pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use service::LoadedService;
 pub use settings::{ClusterManagerSettings, Interfaces, NotifierSettings, WireSettings};

@@ -31,6 +31,8 @@ pub struct ProxyJobTrackerSettings {
     pub sessions_dir: String,
     /// Sessions whose histories share one directory, at least 1.
     pub sessions_per_dir: i32,
+    /// The directories of the histories of classic job trackers, if there are any.
+    pub classic_histories: Option<ClassicHistories>,
     /// The directory of the index.
     pub data_dir: PathBuf,
     /// Time between two searches for new histories.
@@ -65,6 +67,15 @@ pub struct ProxyJobTrackerSettings {
     pub histories: (Duration, Duration),
     /// Files of the shared cache: time without access and interval.
     pub shared_cache: (Duration, Duration),
+}
+
+/// Where classic job trackers leave histories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassicHistories {
+    /// Of jobs that run.
+    pub running: String,
+    /// Of ended jobs.
+    pub done: String,
 }
 
 /// What is done with directories and files that have expired.
@@ -104,7 +115,17 @@ impl SettingsReader<'_> {
             true => self.value(&keys::CLIENT_PROXY, typed::address),
             false => HostPort { host: "0.0.0.0".into(), port: 0 },
         };
+        let (running, done) =
+            (self.text(&keys::PJT_CLASSIC_HISTORIES), self.text(&keys::PJT_CLASSIC_DONE));
+        let classic_histories = (!running.is_empty()).then(|| ClassicHistories {
+            done: match &*done {
+                "" => format!("{}/done", running.trim_end_matches('/')),
+                _ => done,
+            },
+            running,
+        });
         let settings = ProxyJobTrackerSettings {
+            classic_histories,
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
             cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
             thrift: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
@@ -178,6 +199,7 @@ mod tests {
             ("corona.sessions.log.dir", "/seven", "sessions_dir: \"/seven\""),
             ("corona.history.max.per.dir", "7", "sessions_per_dir: 7"),
             ("corona.system.dir", "/seven", "system_dir: \"/seven\""),
+            ("hadoop.job.history.location", "/seven/", "done: \"/seven/done\""),
             ("mapred.job.tracker.jobhistory.lru.cache.size", "7", "cached_histories: 7"),
             ("mapred.job.file.expirethreshold", "1234", "job_files: (1.234s, 86400s)"),
             ("mapred.job.file.checkinterval", "1234", "job_files: (864000s, 1.234s)"),
@@ -203,6 +225,16 @@ mod tests {
             assert!(shown.contains(effect), "{key}: {shown}");
             assert!(!format!("{:?}", load(&[]).unwrap().settings).contains(effect), "{key}");
         }
+    }
+
+    #[test]
+    fn ended_jobs_of_classic_job_trackers_may_have_a_directory_of_their_own() {
+        let location = ("hadoop.job.history.location", "file:/h");
+        let done = ("mapred.job.tracker.history.completed.location", "hdfs://n:1/d");
+        let classic = |own: &[_]| load(own).unwrap().settings.classic_histories;
+        let both = ClassicHistories { running: "file:/h".into(), done: "hdfs://n:1/d".into() };
+        assert_eq!(classic(&[location, done]), Some(both));
+        assert_eq!(classic(&[done]), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use corona_config::ProxyJobTrackerSettings;
+use corona_config::{ClassicHistories, ProxyJobTrackerSettings};
 use corona_filesystem::{ErrorKind, FileStatus, FileSystem, FileSystems, FsError, FsPath};
 use corona_mapreduce::history_reader::{AttemptCounters, Record, Records};
 use corona_mapreduce::{JobHistory, JobId};
@@ -48,25 +48,47 @@ pub(super) enum HistoryError {
 /// The file of a history: which directory of sessions, which job, and whether it has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HistoryFile {
-    /// Such as `202611210043.0`.
+    /// Such as `202611210043.0`; empty for the history of a classic job tracker.
     pub(super) directory: String,
     pub(super) job: JobId,
     pub(super) is_done: bool,
+    /// The name that a classic job tracker gave the file; empty where the job's id is the name.
+    pub(super) name: Box<str>,
 }
 
-impl HistoryFile {
-    /// The file below the directory of all sessions.
-    pub(super) fn path(&self, root: &FsPath) -> FsPath {
-        let directory = root.join(&self.directory);
-        let directory = if self.is_done { directory.join(DONE) } else { directory };
-        directory.join(self.job.as_str())
-    }
+/// A history in its file system.
+struct Located {
+    system: Arc<dyn FileSystem>,
+    /// The configured directory that it is in.
+    root: FsPath,
+    path: FsPath,
+    /// The job's configuration beside it.
+    conf: FsPath,
+}
 
-    fn conf(&self, root: &FsPath) -> FsPath {
-        let path = self.path(root);
-        let name = format!("{}_conf.xml", self.job);
-        path.parent().map_or_else(|| path.clone(), |parent| parent.join(&name))
-    }
+/// The directories of classic job trackers. Spec: mapreduce/08 §8.1.
+pub(super) struct ClassicDirectories {
+    /// Histories of jobs that run.
+    pub(super) running: (Arc<dyn FileSystem>, FsPath),
+    /// Histories of jobs that have ended.
+    pub(super) done: (Arc<dyn FileSystem>, FsPath),
+}
+
+/// The job of a classic job tracker's history: `<host>_<start>_<job>_<user>_<name>`.
+pub(super) fn job_of_classic(name: &str) -> Option<JobId> {
+    let mut parts = name.splitn(6, '_');
+    let (_host, start) = (parts.next()?, parts.next()?);
+    let is_history = !name.ends_with("_conf.xml") && !name.ends_with(".recover");
+    let is_start = !start.is_empty() && start.bytes().all(|byte| byte.is_ascii_digit());
+    let (prefix, tracker, number) = (parts.next()?, parts.next()?, parts.next()?);
+    parts.next().filter(|_| is_history && is_start && prefix == "job")?;
+    format!("job_{tracker}_{number}").parse().ok()
+}
+
+/// The name of the configuration beside a history of this name.
+pub(super) fn conf_name(file: &str, job: &str) -> String {
+    let before = file.find(job).and_then(|at| file.get(..at)).unwrap_or_default();
+    format!("{before}{job}_conf.xml")
 }
 
 /// The contents of a history.
@@ -87,6 +109,7 @@ pub(super) struct Contents {
 pub(super) struct Histories {
     system: Arc<dyn FileSystem>,
     root: FsPath,
+    classic: Option<ClassicDirectories>,
     per_dir: i32,
     patience: Duration,
     max_bytes: u64,
@@ -103,9 +126,17 @@ impl Histories {
         settings: &ProxyJobTrackerSettings,
     ) -> Result<Histories, FsError> {
         let (system, root) = files.resolve(&settings.sessions_dir)?;
+        let classic = match &settings.classic_histories {
+            Some(ClassicHistories { running, done }) => Some(ClassicDirectories {
+                running: files.resolve(running)?,
+                done: files.resolve(done)?,
+            }),
+            None => None,
+        };
         Ok(Histories {
             system,
             root,
+            classic,
             per_dir: settings.sessions_per_dir,
             patience: settings.file_timeout,
             max_bytes: settings.max_history_bytes,
@@ -123,12 +154,57 @@ impl Histories {
         &self.root
     }
 
-    /// The file that a path names, if it is the history of a job below the directory of the sessions.
+    /// The configured directories, as text.
+    pub(super) fn roots(&self) -> String {
+        match &self.classic {
+            None => self.root.to_string(),
+            Some(classic) => format!("{}, {}, {}", self.root, classic.done.1, classic.running.1),
+        }
+    }
+
+    /// The configured directory of histories in a directory of sessions, or of classic job trackers if
+    /// that is empty.
+    pub(super) fn root_of(&self, directory: &str, is_done: bool) -> (Arc<dyn FileSystem>, FsPath) {
+        match self.classic.as_ref().filter(|_| directory.is_empty()) {
+            None => (self.system.clone(), self.root.clone()),
+            Some(classic) if is_done => classic.done.clone(),
+            Some(classic) => classic.running.clone(),
+        }
+    }
+
+    pub(super) fn classic(&self) -> Option<&ClassicDirectories> {
+        self.classic.as_ref()
+    }
+
+    /// Where a file is; none for one of classic job trackers if no directory of theirs is configured.
+    fn locate(&self, file: &HistoryFile) -> Option<Located> {
+        let (system, root, directory, name) = match &*file.name {
+            "" => {
+                let directory = self.root.join(&file.directory);
+                let directory = if file.is_done { directory.join(DONE) } else { directory };
+                (&self.system, &self.root, directory, file.job.as_str())
+            }
+            name => {
+                let classic = self.classic.as_ref()?;
+                let (system, directory) =
+                    if file.is_done { &classic.done } else { &classic.running };
+                (system, directory, directory.clone(), name)
+            }
+        };
+        Some(Located {
+            system: system.clone(),
+            root: root.clone(),
+            path: directory.join(name),
+            conf: directory.join(&conf_name(name, file.job.as_str())),
+        })
+    }
+
+    /// The file that a path names, if it is the history of a job below a configured directory.
     pub(super) fn file_of(&self, path: &str) -> Option<HistoryFile> {
         let own = self.root.root()?;
         let path = FsPath::parse(path).ok()?.qualified(own, "/").ok()?;
         if !path.is_within(&self.root) {
-            return None;
+            return self.classic_file_of(&path);
         }
         let rest = path.path().strip_prefix(self.root.path().trim_end_matches('/'))?;
         let parts: Vec<&str> = rest.trim_start_matches('/').split('/').collect();
@@ -142,7 +218,19 @@ impl Histories {
             directory: directory.to_owned(),
             job,
             is_done,
+            name: Box::default(),
         })
+    }
+
+    fn classic_file_of(&self, path: &FsPath) -> Option<HistoryFile> {
+        let classic = self.classic.as_ref()?;
+        let parent = path.parent()?;
+        let is_done = parent == classic.done.1;
+        // Addresses of configurations name files without their last parts.
+        let job =
+            job_of_classic(path.name()).or_else(|| job_of_classic(&format!("{}_", path.name())));
+        let job = job.filter(|_| is_done || parent == classic.running.1)?;
+        Some(HistoryFile { directory: String::new(), job, is_done, name: path.name().into() })
     }
 
     /// The directory of a job's history, as its session says; none for a job of no session.
@@ -150,8 +238,8 @@ impl Histories {
         session_directory(job.session()?, self.per_dir)
     }
 
-    /// The history of a job in one directory: that of its end, or else of one that runs, or whose job
-    /// tracker died.
+    /// The history of a job in one directory of sessions: that of its end, or else of one that runs, or
+    /// whose job tracker died.
     pub(super) async fn find(
         &self,
         directory: &str,
@@ -160,13 +248,22 @@ impl Histories {
         if !is_session_dir(directory) {
             return Ok(None);
         }
-        let directory = directory.to_owned();
-        let file =
-            |is_done| HistoryFile { directory: directory.clone(), job: job.clone(), is_done };
-        for file in [file(true), file(false)] {
-            let (system, root, at) = (self.system.clone(), self.root.clone(), file.clone());
+        let (directory, job, name) = (directory.to_owned(), job.clone(), Box::default());
+        self.find_file(HistoryFile { directory, job, is_done: true, name }).await
+    }
+
+    /// The file of that name, of the job's end or else of one that runs.
+    pub(super) async fn find_file(
+        &self,
+        file: HistoryFile,
+    ) -> Result<Option<HistoryFile>, HistoryError> {
+        for is_done in [true, false] {
+            let file = HistoryFile { is_done, ..file.clone() };
+            let Some(Located { system, root, path, .. }) = self.locate(&file) else {
+                return Ok(None);
+            };
             let found = self.work(async move {
-                match status(&*system, &root, &at.path(&root)).await {
+                match status(&*system, &root, &path).await {
                     Ok(status) => Ok(!status.is_directory),
                     Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
                     Err(error) => Err(error.into()),
@@ -181,8 +278,8 @@ impl Histories {
 
     /// The contents of a history; those in memory unless the file has changed.
     pub(super) async fn read(&self, file: &HistoryFile) -> Result<Arc<Contents>, HistoryError> {
-        let (system, root, at) = (self.system.clone(), self.root.clone(), file.clone());
-        let path = file.path(&self.root);
+        let at = file.clone();
+        let Located { system, root, path, .. } = self.locate(file).ok_or(HistoryError::NotFound)?;
         let kept = self.kept(&path.to_string());
         let most = self.max_bytes;
         let contents = self.work(async move {
@@ -216,8 +313,8 @@ impl Histories {
         file: &HistoryFile,
         id: &str,
     ) -> Result<Option<String>, HistoryError> {
-        let (system, root) = (self.system.clone(), self.root.clone());
-        let (path, most) = (file.path(&self.root), self.max_bytes);
+        let Located { system, root, path, .. } = self.locate(file).ok_or(HistoryError::NotFound)?;
+        let most = self.max_bytes;
         let mut one = AttemptCounters::of(id);
         self.work(async move {
             status(&*system, &root, &path).await?;
@@ -233,8 +330,7 @@ impl Histories {
         self: &Arc<Self>,
         file: &HistoryFile,
     ) -> Result<mpsc::Receiver<Piece>, HistoryError> {
-        let (system, root) = (self.system.clone(), self.root.clone());
-        let path = file.path(&self.root);
+        let Located { system, root, path, .. } = self.locate(file).ok_or(HistoryError::NotFound)?;
         let mut reader = self
             .work(async move {
                 status(&*system, &root, &path).await?;
@@ -277,8 +373,8 @@ impl Histories {
         &self,
         file: &HistoryFile,
     ) -> Result<Vec<(String, String)>, HistoryError> {
-        let (system, root) = (self.system.clone(), self.root.clone());
-        let path = file.conf(&self.root);
+        let Located { system, root, conf: path, .. } =
+            self.locate(file).ok_or(HistoryError::NotFound)?;
         self.work(async move {
             status(&*system, &root, &path).await?;
             let bytes = read_part(&*system, &path, 0, MAX_CONF).await?;
@@ -469,6 +565,30 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn files_of_classic_job_trackers_have_names_with_their_job() {
+        let of = |name: &str| job_of_classic(name).map(|job| job.to_string());
+        let job = Some("job_202611221033_0008".to_owned());
+        for (name, expected) in [
+            ("localhost_1795343630800_job_202611221033_0008_root_bad+%22map%22+%3D+a.b", &job),
+            ("h_1_job_202611221033_0008_a_b_c_d", &job),
+            ("h_1_job_202611221033_0008_a_", &job),
+            ("h_1_job_202611221033_0008_conf.xml", &None),
+            ("h_1_job_202611221033_0008_a_b.recover", &None),
+            ("h_1_job_202611221033_0008", &None),
+            ("h_x_job_202611221033_0008_a_b", &None),
+            ("h_1_job_.._0008_a_b", &None),
+            ("job_202611221049.2_0001", &None),
+        ] {
+            assert_eq!(of(name), *expected, "{name}");
+        }
+        assert_eq!(
+            conf_name("h_1_job_202611221033_0008_a_b", "job_202611221033_0008"),
+            "h_1_job_202611221033_0008_conf.xml"
+        );
+        assert_eq!(conf_name("job_1.2_0001", "job_1.2_0001"), "job_1.2_0001_conf.xml");
+    }
+
     fn histories(root: &std::path::Path) -> Histories {
         let settings =
             FileSystemSettings { default_fs: "file:///".into(), ..FileSystemSettings::default() };
@@ -516,7 +636,8 @@ mod tests {
         let other: JobId = "job_202611221049.3_0001".parse().unwrap();
         std::os::unix::fs::symlink(&secret, done.join(other.as_str())).unwrap();
         assert_eq!(histories.find("202611221049.0", &other).await.unwrap(), None);
-        let file = HistoryFile { directory: "202611221049.0".into(), job: other, is_done: true };
+        let (directory, name) = ("202611221049.0".into(), Box::default());
+        let file = HistoryFile { directory, job: other, is_done: true, name };
         assert!(matches!(histories.read(&file).await, Err(HistoryError::NotFound)));
     }
 

@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::Shared;
-use super::histories::{DONE, is_session_dir, pool_of, read_part, status};
+use super::histories::{
+    DONE, conf_name, is_session_dir, job_of_classic, pool_of, read_part, status,
+};
 
 /// A history up to this size is read as a whole, in bytes.
 const SMALL: u64 = 256 << 10;
@@ -29,7 +31,7 @@ const READERS: usize = 4;
 /// After so many new jobs the index is published: a list is useful before the index is complete.
 const BATCH: usize = 2000;
 /// The form of the stored index.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 /// The largest stored index that is read, in bytes.
 const MAX_STORED: u64 = 1 << 30;
 
@@ -49,8 +51,10 @@ pub(super) struct Entry {
     pub(super) reduces: u32,
     pub(super) failed_maps: u32,
     pub(super) failed_reduces: u32,
-    /// The directory of its history.
+    /// The directory of its history; empty for one of a classic job tracker.
     pub(super) directory: Box<str>,
+    /// The name of the file of a classic job tracker; empty where the id is the name.
+    pub(super) file: Box<str>,
     pub(super) is_done: bool,
     bytes: u64,
     modified_ms: i64,
@@ -159,11 +163,28 @@ impl Index {
     }
 }
 
+/// The directory of sessions that stands for the directories of classic job trackers.
+const CLASSIC: &str = "";
+/// After this time without a change a directory is not listed again until it changes.
+const SETTLED_MS: i64 = 3000;
+
+/// The histories in a directory, by job.
+type Found = HashMap<String, (FileStatus, bool)>;
+
+/// What is known of a directory before its histories are read.
+struct Listing {
+    found: Found,
+    /// When the directory of ended jobs has changed, if there is one.
+    done_ms: Option<i64>,
+    /// That directory has not changed since it was listed.
+    is_known: bool,
+}
+
 /// The index on disk.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
     form: u32,
-    /// The directory of the sessions.
+    /// The directories of the sessions and of classic job trackers.
     root: String,
     entries: Vec<Arc<Entry>>,
     /// Directories of finished jobs that need not be listed again while they have this time.
@@ -195,7 +216,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
 impl Builder {
     async fn open(shared: Arc<Shared>) -> Builder {
         let file = shared.settings.data_dir.join("history.index");
-        let root = shared.histories.root().to_string();
+        let root = shared.histories.roots();
         let at = file.clone();
         let stored = tokio::task::spawn_blocking(move || load(&at, &root)).await.ok().flatten();
         let (entries, listed) = stored.map(|it| (it.entries, it.listed)).unwrap_or_default();
@@ -234,6 +255,15 @@ impl Builder {
     }
 
     async fn search_all(&mut self, changed: &mut usize) -> Result<(), FsError> {
+        // What cannot be read keeps nothing else from being searched.
+        let sessions = self.search_sessions(changed).await;
+        let classic = self.search_classic(changed).await;
+        let unreadable = self.unreadable.values().sum();
+        self.shared.index.unreadable_now.store(unreadable, Ordering::Relaxed);
+        sessions.and(classic)
+    }
+
+    async fn search_sessions(&mut self, changed: &mut usize) -> Result<(), FsError> {
         let (system, root) = (self.shared.histories.system(), self.shared.histories.root().clone());
         let Some(directories) = entries(&*system, &root).await? else { return Ok(()) };
         let directories: Vec<FileStatus> = directories
@@ -241,55 +271,81 @@ impl Builder {
             .filter(|entry| entry.is_directory && is_session_dir(entry.path.name()))
             .collect();
         let before = self.entries.len();
-        let is_there = |name: &str| directories.iter().any(|entry| entry.path.name() == name);
+        let is_there = |name: &str| {
+            name == CLASSIC || directories.iter().any(|entry| entry.path.name() == name)
+        };
         self.entries.retain(|_, entry| is_there(&entry.directory));
         self.listed.retain(|name, _| is_there(name));
         self.unreadable.retain(|name, _| is_there(name));
         *changed += before - self.entries.len();
-        // One directory that cannot be read keeps no other from being searched.
         let mut failed = Ok(());
         for directory in &directories {
-            if let Err(error) = self.directory(&*system, &root, directory, changed).await {
+            if let Err(error) = self.search_session(&system, &root, directory, changed).await {
                 failed = Err(error);
             }
         }
-        let unreadable = self.unreadable.values().sum();
-        self.shared.index.unreadable_now.store(unreadable, Ordering::Relaxed);
         failed
     }
 
     /// Reads what is new in the directory of some sessions.
-    async fn directory(
+    async fn search_session(
         &mut self,
-        system: &dyn FileSystem,
+        system: &Arc<dyn FileSystem>,
         root: &FsPath,
         directory: &FileStatus,
         changed: &mut usize,
     ) -> Result<(), FsError> {
-        const SETTLED_MS: i64 = 3000;
         let name = directory.path.name().to_owned();
         let done = directory.path.join(DONE);
-        let done_status = status(system, root, &done).await.ok();
-        let modified_ms = done_status.as_ref().map_or(0, |status| status.modified_ms);
-        let mut found: HashMap<String, (FileStatus, bool)> = HashMap::new();
-        let list = entries(system, &directory.path).await?.unwrap_or_default();
-        let is_known = self.listed.get(&name) == Some(&modified_ms);
-        let has_done = done_status.is_some();
-        let mut may_be_listed = false;
-        if has_done && !is_known {
-            let settled = super::now().0 - modified_ms > SETTLED_MS;
-            for file in entries(system, &done).await?.unwrap_or_default() {
+        let done_ms = status(&**system, root, &done).await.ok().map(|status| status.modified_ms);
+        let list = entries(&**system, &directory.path).await?.unwrap_or_default();
+        let is_known = self.listed.get(&name) == Some(&done_ms.unwrap_or(0));
+        let mut found = Found::new();
+        if done_ms.is_some() && !is_known {
+            for file in entries(&**system, &done).await?.unwrap_or_default() {
                 found.insert(file.path.name().to_owned(), (file, true));
             }
-            may_be_listed = settled;
         }
         for file in list {
             found.entry(file.path.name().to_owned()).or_insert((file, false));
         }
         found.retain(|name, (file, _)| !file.is_directory && name.parse::<JobId>().is_ok());
+        let listing = Listing { found, done_ms, is_known };
+        self.take(name, listing, changed).await;
+        Ok(())
+    }
+
+    /// Reads what is new in the directories of classic job trackers.
+    async fn search_classic(&mut self, changed: &mut usize) -> Result<(), FsError> {
+        let shared = self.shared.clone();
+        let Some(classic) = shared.histories.classic() else { return Ok(()) };
+        let mut found = Found::new();
+        let (system, done) = &classic.done;
+        let done_ms = system.status(done).await.ok().map(|status| status.modified_ms);
+        let is_known = self.listed.get(CLASSIC) == Some(&done_ms.unwrap_or(0));
+        let mut add = |list: Vec<FileStatus>, is_done| {
+            for file in list.into_iter().filter(|file| !file.is_directory) {
+                if let Some(job) = job_of_classic(file.path.name()) {
+                    found.entry(job.to_string()).or_insert((file, is_done));
+                }
+            }
+        };
+        if done_ms.is_some() && !is_known {
+            add(entries(&**system, done).await?.unwrap_or_default(), true);
+        }
+        let (system, running) = &classic.running;
+        add(entries(&**system, running).await?.unwrap_or_default(), false);
+        let listing = Listing { found, done_ms, is_known };
+        self.take(CLASSIC.to_owned(), listing, changed).await;
+        Ok(())
+    }
+
+    /// Takes the histories of a directory into the index.
+    async fn take(&mut self, name: String, listing: Listing, changed: &mut usize) {
+        let Listing { found, done_ms, is_known } = listing;
         let before = self.entries.len();
         self.entries.retain(|id, entry| {
-            let stays = entry.is_done && is_known && has_done;
+            let stays = entry.is_done && is_known && done_ms.is_some();
             *entry.directory != *name || stays || found.contains_key(&**id)
         });
         *changed += before - self.entries.len();
@@ -308,10 +364,11 @@ impl Builder {
             some => self.unreadable.insert(name.clone(), some),
         };
         // What could not be read is tried again.
-        if may_be_listed && unreadable == 0 {
-            self.listed.insert(name, modified_ms);
+        if let Some(done_ms) = done_ms.filter(|_| !is_known && unreadable == 0)
+            && super::now().0 - done_ms > SETTLED_MS
+        {
+            self.listed.insert(name, done_ms);
         }
-        Ok(())
     }
 
     async fn read(
@@ -327,8 +384,7 @@ impl Builder {
             while reading.len() < READERS
                 && let Some((id, (file, is_done))) = waiting.next()
             {
-                let (system, root) =
-                    (self.shared.histories.system(), self.shared.histories.root().clone());
+                let (system, root) = self.shared.histories.root_of(directory, *is_done);
                 let (id, file, is_done) = (id.clone(), file.clone(), *is_done);
                 let directory: Box<str> = directory.into();
                 reading.spawn(async move {
@@ -360,7 +416,7 @@ impl Builder {
     async fn store(&self) {
         let stored = Stored {
             form: FORM,
-            root: self.shared.histories.root().to_string(),
+            root: self.shared.histories.roots(),
             entries: self.entries.values().cloned().collect(),
             listed: self.listed.iter().map(|(name, at)| (name.clone(), *at)).collect(),
         };
@@ -444,7 +500,7 @@ async fn entry(
             take_all(&tail, Records::in_the_middle());
         }
     }
-    let conf = file.path.parent().map(|parent| parent.join(&format!("{id}_conf.xml")));
+    let conf = file.path.parent().map(|parent| parent.join(&conf_name(file.path.name(), id)));
     let conf = match conf {
         Some(conf) if status(system, root, &conf).await.is_ok() => {
             read_part(system, &conf, 0, MAX_CONF).await.unwrap_or_default()
@@ -466,6 +522,7 @@ async fn entry(
         reduces: number(history.reduces),
         failed_maps: number(history.failed_maps),
         failed_reduces: number(history.failed_reduces),
+        file: if file.path.name() == id { "" } else { file.path.name() }.into(),
         directory,
         is_done,
         bytes: file.bytes,
@@ -492,6 +549,7 @@ mod tests {
             failed_maps: 0,
             failed_reduces: 0,
             directory: "1.0".into(),
+            file: "".into(),
             is_done: true,
             bytes: 1,
             modified_ms: 1,

@@ -62,7 +62,7 @@ fn state(shared: &Shared) -> Markup {
         }
         @if failed {
             p.problem.bad {
-                "Histories below " (shared.histories.root().to_string())
+                "Histories below " (shared.histories.roots())
                 " cannot be read. The log says why."
             }
         }

@@ -160,14 +160,18 @@ pub(super) async fn file_of(
     let file = query.get("logFile").or(query.get("jobhistoryfileloc"));
     if let (Some(file), None) = (file, job) {
         let file = histories.file_of(file).ok_or(HistoryError::NotFound)?;
-        let found = histories.find(&file.directory, &file.job).await?;
-        return found.ok_or(HistoryError::NotFound);
+        return histories.find_file(file).await?.ok_or(HistoryError::NotFound);
     }
     let job = job.or(query.get("jobid")).or(query.get("jobUniqueString")).unwrap_or_default();
     let job: JobId = job.parse().map_err(|_| HistoryError::NotFound)?;
     let directory = match query.get("historydir") {
         Some(directory) => Some(directory.to_owned()),
         None => match shared.index.job(job.as_str()) {
+            Some(entry) if !entry.file.is_empty() => {
+                let (directory, name) = (entry.directory.to_string(), entry.file.clone());
+                let file = HistoryFile { directory, job, is_done: entry.is_done, name };
+                return histories.find_file(file).await?.ok_or(HistoryError::NotFound);
+            }
             Some(entry) => Some(entry.directory.to_string()),
             None => histories.directory_of(&job),
         },

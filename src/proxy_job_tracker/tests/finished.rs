@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::time::Instant;
 
 use corona_filesystem::testing::{Faults, MiniCluster};
@@ -191,6 +192,80 @@ async fn histories_are_shown_as_far_as_they_go_and_never_from_elsewhere() {
             "{address}: {body}"
         );
     }
+}
+
+/// Recorded histories of a classic job tracker, beside those of sessions.
+#[tokio::test(flavor = "multi_thread")]
+async fn histories_of_classic_job_trackers_are_listed_too() {
+    const NAMED: &str = "localhost_1795343630800_job_202611221033_0008_root_bad+%22map%22+%3D+a.b";
+    let root = tempfile::tempdir().unwrap();
+    lay_out(&root.path().join("sessions"));
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/recordings/job-clients/classic-history");
+    let running = root.path().join("classic");
+    let done = running.join("done");
+    fs::create_dir_all(&done).unwrap();
+    for entry in fs::read_dir(fixtures).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), done.join(entry.file_name())).unwrap();
+    }
+    // A job that runs.
+    let whole = fs::read(done.join(NAMED)).unwrap();
+    let unfinished = "localhost_1795343630800_job_202611221033_0009_eve_runs";
+    fs::write(running.join(unfinished), &whole[..whole.len() / 2]).unwrap();
+    let location = [("hadoop.job.history.location", running.to_str().unwrap())];
+    let proxy = Running::start(root.path(), &location).await;
+    proxy.until_jobs("", ALL + 4).await;
+    proxy.until_jobs("?q=job_202611221033&state=incomplete", 1).await;
+    proxy.until_jobs("?name=word%20count&q=job_202611221033", 1).await;
+    let job = "job_202611221033_0008";
+    let of_file = running.join("done").join(NAMED.replace('%', "%25"));
+    for address in [
+        format!("/jobs/{job}"),
+        format!("/jobs/{job}/tasks"),
+        format!("/jobdetailshistory.jsp?jobid={job}"),
+        format!(
+            "/jobdetailshistory.jsp?logFile={}",
+            of_file.display().to_string().replace('+', "%2B")
+        ),
+        format!("/jobs/{job}/history"),
+    ] {
+        let (status, body) = proxy.get(&address).await;
+        assert_eq!(status, 200, "{address}: {body}");
+        assert!(body.contains(job), "{address}: {body}");
+    }
+    let (_, page) = proxy.get(&format!("/jobs/{job}")).await;
+    assert!(page.contains("bad &quot;map&quot; = a.b"), "{page}");
+    let (_, page) = proxy.get(&format!("/jobs/{job}/configuration")).await;
+    assert!(page.contains("mapred.job.name"), "{page}");
+    let unique = "localhost_1795343630800_job_202611221033_0008";
+    let address = format!(
+        "/jobconf_history.jsp?jobid={job}&jobLogDir={}&jobUniqueString={unique}",
+        done.display()
+    );
+    let (status, page) = proxy.get(&address).await;
+    assert!(status == 200 && page.contains("mapred.job.name"), "{status} {page}");
+    for address in [
+        format!("/jobdetailshistory.jsp?logFile={}/../sessions", done.display()),
+        format!("/jobconf_history.jsp?jobLogDir={}/..&jobUniqueString={unique}", done.display()),
+    ] {
+        assert!(matches!(proxy.get(&address).await.0, 400 | 404), "{address}");
+    }
+    // The job ends, another one is deleted, and a restart knows all from the stored index.
+    fs::remove_file(running.join(unfinished)).unwrap();
+    let ended = unfinished.replace("_runs", "_has+ended");
+    fs::write(done.join(ended), &whole).unwrap();
+    proxy.until_jobs("?q=job_202611221033&state=incomplete", 0).await;
+    proxy.until_jobs("?q=job_202611221033", 4).await;
+    fs::remove_file(done.join(NAMED)).unwrap();
+    proxy.until_jobs("?q=job_202611221033", 3).await;
+    drop(proxy);
+    let proxy = Running::start(root.path(), &location).await;
+    proxy.until_jobs("", ALL + 3).await;
+    drop(proxy);
+    // Without the directory they are of no interest.
+    let proxy = Running::start(root.path(), &[]).await;
+    proxy.until_jobs("", ALL).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
