@@ -69,18 +69,35 @@ impl Codec {
         match class.trim() {
             "org.apache.hadoop.io.compress.DefaultCodec" => Ok(Codec::Deflate),
             "org.apache.hadoop.io.compress.GzipCodec" => Ok(Codec::Gzip),
+}
+
+/// How a file of the input is compressed. Such a file is one split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputCodec {
+    /// A zlib stream.
+    Deflate,
+    /// gzip, of one member or more.
+    Gzip,
+    /// bzip2, of one stream or more.
+    Bzip2,
+}
             other => Err(NotNative::Class { key, value: other.to_owned() }),
+impl InputCodec {
         }
     }
 
     /// The codec of a file, by its name. An error names an ending that only Java can read.
-    pub fn of_file(name: &str) -> Result<Option<Codec>, &'static str> {
-        for codec in [Codec::Deflate, Codec::Gzip] {
-            if name.ends_with(codec.extension()) {
+    pub fn of_file(name: &str) -> Result<Option<InputCodec>, &'static str> {
+        for (ending, codec) in [
+            (Codec::Deflate.extension(), InputCodec::Deflate),
+            (Codec::Gzip.extension(), InputCodec::Gzip),
+            (".bz2", InputCodec::Bzip2),
+        ] {
+            if name.ends_with(ending) {
                 return Ok(Some(codec));
             }
         }
-        let unknown = [".bz2", ".lzo", ".lzo_deflate", ".snappy", ".lzma", ".lzma_deflate"];
+        let unknown = [".lzo", ".lzo_deflate", ".snappy", ".lzma", ".lzma_deflate"];
         match unknown.into_iter().find(|ending| name.ends_with(ending)) {
             Some(ending) => Err(ending),
             None => Ok(None),
@@ -651,10 +668,15 @@ mod tests {
         assert_eq!((job.combiner, job.reducer), (Some(Step::Words), Step::Sort));
         assert_eq!(job.map_output_codec, Some(Codec::Deflate));
         assert_eq!(job.output_codec, Some(Codec::Gzip));
-        assert_eq!(Codec::of_file("/a/b.gz"), Ok(Some(Codec::Gzip)));
-        assert_eq!(Codec::of_file("/a/b.txt"), Ok(None));
-        assert_eq!(Codec::of_file("/a/b.bz2"), Err(".bz2"));
-        assert_eq!(Codec::of_file("/a/b.lzo"), Err(".lzo"));
+        for (name, codec) in [
+            ("/a/b.gz", Ok(Some(InputCodec::Gzip))),
+            ("/a/b.deflate", Ok(Some(InputCodec::Deflate))),
+            ("/a/b.bz2", Ok(Some(InputCodec::Bzip2))),
+            ("/a/b.txt", Ok(None)),
+            ("/a/b.lzo", Err(".lzo")),
+        ] {
+            assert_eq!(InputCodec::of_file(name), codec, "{name}");
+        }
     }
 
     #[test]

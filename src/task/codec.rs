@@ -6,7 +6,22 @@ use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
-pub use corona_mapreduce::native::Codec;
+pub use corona_mapreduce::native::{Codec, InputCodec};
+
+use crate::bzip2;
+
+/// Reads a file of the input. A file of several members or streams reads as one.
+pub fn input_reader<'a>(
+    codec: Option<InputCodec>,
+    inner: impl Read + Send + 'a,
+) -> Box<dyn Read + Send + 'a> {
+    match codec {
+        None => Box::new(inner),
+        Some(InputCodec::Gzip) => reader(Some(Codec::Gzip), inner),
+        Some(InputCodec::Deflate) => reader(Some(Codec::Deflate), inner),
+        Some(InputCodec::Bzip2) => Box::new(bzip2::Decoder::new(inner)),
+    }
+}
 
 /// Reads a codec's output. A file of several members reads as one.
 pub fn reader<'a>(codec: Option<Codec>, inner: impl Read + Send + 'a) -> Box<dyn Read + Send + 'a> {

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::{FileSplit, Split};
-use corona_mapreduce::native::{Codec, LineFormat, Step};
+use corona_mapreduce::native::{InputCodec, LineFormat, Step};
 
 use crate::builtin::{Mapper, Sum};
 use crate::child::Work;
@@ -48,7 +48,7 @@ pub(crate) struct Input<'a> {
 
 impl<'a> Input<'a> {
     pub(crate) fn open(work: &'a Work<'_>, split: &FileSplit) -> Result<Input<'a>, TaskError> {
-        let codec = Codec::of_file(&split.path).map_err(|ending| {
+        let codec = InputCodec::of_file(&split.path).map_err(|ending| {
             TaskError::Task(format!("native tasks do not read {ending} files: {}", split.path))
         })?;
         let (start, length) = match codec {
@@ -58,8 +58,8 @@ impl<'a> Input<'a> {
         };
         let file = work.files.open(&split.path, first_byte(start))?;
         let end = length.map(|length| start.saturating_add(length));
-        let lines =
-            SplitLines::new(codec::reader(codec, file), start, end, work.settings.max_record_bytes);
+        let file = codec::input_reader(codec, file);
+        let lines = SplitLines::new(file, start, end, work.settings.max_record_bytes);
         let path = split.path.clone();
         let lines = lines.map_err(|error| TaskError::Input { path: path.clone(), error })?;
         let (counters, status) = (&*work.counters, &*work.status);

@@ -212,12 +212,16 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
     cluster.write("in/a.txt", text());
     cluster.write("in/b.txt", text().replace("line", "row"));
     cluster.write("in/_left_out", "never\n");
-    cluster.write("c.txt", text().to_uppercase());
+    cluster.write("c.txt", text().replace("line", "column"));
     shell(cluster.root.path(), "gzip c.txt");
+    // The text in capital letters, in two streams.
+    fs::copy(repository().join("src/task/golden/text.bz2"), cluster.path("d.bz2")).unwrap();
+    cluster.write("capitals", text().to_uppercase());
     let output = cluster.run(&[
         "--input",
         "in",
         "c.*",
+        "d.bz2",
         "--output",
         "out",
         "--reduces",
@@ -234,7 +238,8 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((json["state"].as_str(), json["reduces"].as_u64()), (Some("SUCCEEDED"), Some(3)));
     assert!(json["maps"].as_u64().unwrap() > 5, "{json}");
-    let expected = "(cat in/a.txt in/b.txt; zcat c.txt.gz) | tr -s ' ' '\\n' | sort | uniq -c";
+    let expected =
+        "(cat in/a.txt in/b.txt capitals; zcat c.txt.gz) | tr -s ' ' '\\n' | sort | uniq -c";
     // Behind a key without a value stands the separator, as in the original.
     let found =
         cluster.lines("out").iter().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
@@ -244,7 +249,7 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
         let found = all.iter().find(|counter| counter["name"] == name);
         found.and_then(|counter| counter["value"].as_i64()).unwrap_or_else(|| panic!("{name}"))
     };
-    assert_eq!(counter("MAP_INPUT_RECORDS"), 6_000);
+    assert_eq!(counter("MAP_INPUT_RECORDS"), 8_000);
     assert_eq!(counter("REDUCE_OUTPUT_RECORDS"), found.len() as i64);
 
     // A script that is shipped, a variable, a counter of its own, parts of the key, compressed output.
@@ -392,6 +397,16 @@ fn a_job_that_fails_says_why() {
             "mapred.map.max.attempts=1",
         ]);
         assert!(said.contains(expected), "{said}");
+    }
+    // A compressed file that is damaged.
+    let golden = fs::read(repository().join("src/task/golden/text.bz2")).unwrap();
+    cluster.write("cut.bz2", &golden[..golden.len() / 2]);
+    cluster.write("damaged.bz2", [&golden[..1000], &[0; 8], &golden[1008..]].concat());
+    for (input, expected) in [("cut.bz2", "truncated"), ("damaged.bz2", "bzip2 ")] {
+        let output = format!("out-{input}");
+        let said = cluster.fails(&["--input", input, "--output", &output, "--mapper", "cat"]);
+        let file = format!("cannot read the input file:{}", cluster.path(input).display());
+        assert!(said.contains(&file) && said.contains(expected), "{said}");
     }
     // A line of the input that is too large can be left out.
     cluster.write("in", format!("a\n{}\nb\n", "x".repeat(5_000)));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use corona::filesystem::{BlockHosts, FileStatus, FileSystem, FileSystems, expand};
-use corona::mapreduce::native::Codec;
+use corona::mapreduce::native::InputCodec;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -103,7 +103,7 @@ impl Inputs {
         split_bytes: Option<u64>,
     ) -> anyhow::Result<()> {
         let path = file.path.to_string();
-        let codec = Codec::of_file(&path).map_err(|ending| {
+        let codec = InputCodec::of_file(&path).map_err(|ending| {
             anyhow::anyhow!("input {path}: files that end in {ending} cannot be read")
         })?;
         self.files += 1;

@@ -17,7 +17,7 @@ use corona_config::{JobConf, keys};
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{Reader, TooLarge};
 use corona_hadoop::writables::{self, FileSplit, JvmId, SessionInfo, Task};
-use corona_mapreduce::native::Codec;
+use corona_mapreduce::native::InputCodec;
 
 /// The largest split of a map, in bytes. No call that brings one can be larger.
 const MAX_SPLIT_BYTES: usize = 64 << 20;
@@ -161,7 +161,7 @@ fn is_native_input(split: &[u8]) -> bool {
     let split = writables::Split::decode(&mut Reader::new(split));
     let file = split.ok().filter(|split| split.class == "org.apache.hadoop.mapred.FileSplit");
     let file = file.and_then(|split| FileSplit::decode(&mut Reader::new(&split.data)).ok());
-    file.is_some_and(|file| Codec::of_file(&file.path).is_ok())
+    file.is_some_and(|file| InputCodec::of_file(&file.path).is_ok())
 }
 
 /// The files in a directory, in the order of their names. None if it does not exist.
