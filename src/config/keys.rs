@@ -618,6 +618,12 @@ keys! {
         "The largest line, key or value of a native task. A task with a larger one fails.";
     JOB_SKIP_BAD = "corona.task.skip.bad.records", Boolean, "false", "", Job,
         "Whether a native map skips lines of its input that are larger, and counts them, instead of failing.";
+    JOB_SKIP_DIR = "mapred.skip.out.dir", Text, "", "", Job,
+        "Where native tasks write records that they skip, in sequence files; unset: _logs/skip in the output directory. none: nowhere.";
+    JOB_COUNT_RECORDS = "mapred.skip.map.auto.incr.proc.count", Boolean, "true", "", Job,
+        "Whether the built-in mapper of a job that skips bad records counts those that it has processed.";
+    JOB_COUNT_GROUPS = "mapred.skip.reduce.auto.incr.proc.count", Boolean, "true", "", Job,
+        "The same for the groups of a built-in reducer.";
     JOB_MAX_OUTPUT = "corona.task.max.output.bytes", long(0), "0", "bytes", Job,
         "What a program of a native task may write. A task with a program that writes more fails. 0: any number.";
     JOB_STDERR_LINES = "corona.task.stderr.lines", int(0), "20", "lines", Job,

@@ -41,9 +41,6 @@ pub enum NotNative {
         /// The key's value.
         options: String,
     },
-    /// Bad records are to be skipped.
-    #[error("{0} is set, and native tasks skip no records")]
-    Skipping(&'static str),
 }
 
 /// A codec.
@@ -69,6 +66,9 @@ impl Codec {
         match class.trim() {
             "org.apache.hadoop.io.compress.DefaultCodec" => Ok(Codec::Deflate),
             "org.apache.hadoop.io.compress.GzipCodec" => Ok(Codec::Gzip),
+            other => Err(NotNative::Class { key, value: other.to_owned() }),
+        }
+    }
 }
 
 /// How a file of the input is compressed. Such a file is one split.
@@ -81,11 +81,8 @@ pub enum InputCodec {
     /// bzip2, of one stream or more.
     Bzip2,
 }
-            other => Err(NotNative::Class { key, value: other.to_owned() }),
-impl InputCodec {
-        }
-    }
 
+impl InputCodec {
     /// The codec of a file, by its name. An error names an ending that only Java can read.
     pub fn of_file(name: &str) -> Result<Option<InputCodec>, &'static str> {
         for (ending, codec) in [
@@ -250,7 +247,6 @@ const CLASSES: &[(&str, &[&str])] = &[
     ("mapred.reducer.new-api", &["false"]),
     ("stream.map.input.ignoreNewLine", &["false"]),
     ("stream.reduce.input.ignoreNewLine", &["false"]),
-    ("mapred.skip.on", &["false"]),
 ];
 const KEY_FIELD_COMPARATOR: &str = "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator";
 const TEXT: &str = "org.apache.hadoop.io.Text";
@@ -267,11 +263,6 @@ impl NativeJob {
         let reader = ConfReader { conf };
         for (key, allowed) in CLASSES {
             reader.only(key, allowed)?;
-        }
-        for key in [&keys::JOB_MAX_SKIPPED_RECORDS, &keys::JOB_MAX_SKIPPED_GROUPS] {
-            if conf.number(key).unwrap_or(0) > 0 {
-                return Err(NotNative::Skipping(key.name));
-            }
         }
         let reduces = conf.get("mapred.reduce.tasks").and_then(|text| text.trim().parse().ok());
         let reduces = reduces.unwrap_or(1);
@@ -634,7 +625,6 @@ mod tests {
             ("mapred.output.key.comparator.class", "com.x.Comparator"),
             ("mapred.mapoutput.key.class", "org.apache.hadoop.io.LongWritable"),
             ("mapred.mapper.new-api", "true"),
-            ("mapred.skip.map.max.skip.records", "1"),
             ("mapred.text.key.partitioner.options", "-kx"),
             ("corona.task.mapper", "awk"),
             ("corona.task.combiner", "grep x"),

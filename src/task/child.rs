@@ -18,7 +18,7 @@ use corona_process::procfs;
 use thiserror::Error;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::counters::{Count, TaskCounters};
 use crate::error::TaskError;
@@ -170,11 +170,23 @@ impl Reports {
     /// Reports now and then, until the task tracker is lost or has lost the task. The exit status.
     async fn until_lost(&self) -> u8 {
         let mut errors = 0;
+        let mut due = Instant::now() + self.interval();
         loop {
-            sleep(self.interval()).await;
-            let known = match self.counters.take_progress() {
-                true => self.umbilical.status_update(self.status()).await,
-                false => self.umbilical.ping(&self.attempt).await,
+            let read = tokio::select! {
+                () = sleep_until(due) => None,
+                // Should the process be killed, the node knows which record it was at.
+                records = self.status.next_records() => Some(records),
+            };
+            let known = match read {
+                Some(records) => self.umbilical.next_records(&self.attempt, records).await,
+                None => {
+                    let known = match self.counters.take_progress() {
+                        true => self.umbilical.status_update(self.status()).await,
+                        false => self.umbilical.ping(&self.attempt).await,
+                    };
+                    due = Instant::now() + self.interval();
+                    known
+                }
             };
             match known {
                 Ok(true) => errors = 0,
@@ -345,6 +357,7 @@ impl Worker {
         let job = NativeJob::of(&conf)?;
         let settings = TaskSettings::of(&conf, &job);
         self.reports.status.set_report_interval(settings.report_interval);
+        conf.set("mapred.skip.on", if self.task.skipping { "true" } else { "false" });
         let attempt = self.task.attempt.to_string();
         let output_dir = committer.work_dir(&attempt);
         if let Some(dir) = &output_dir {
@@ -367,6 +380,7 @@ impl Worker {
         programs.stderr_lines = settings.stderr_lines;
         programs.max_line_bytes = settings.max_record_bytes;
         programs.max_output_bytes = settings.max_output_bytes;
+        programs.small_pipes = self.task.skipping;
         let programs = self.programs.get_or_init(|| Arc::new(programs)).clone();
         Ok(Work {
             job,
@@ -502,6 +516,28 @@ impl Work<'_> {
     /// Reports the task's status.
     pub(crate) fn report(&self) -> Result<(), TaskError> {
         self.worker.report()
+    }
+
+    /// The task, as the task tracker gave it.
+    pub(crate) fn task(&self) -> &Task {
+        &self.worker.task
+    }
+
+    /// Where records that were skipped are written. None: nowhere.
+    pub(crate) fn skip_output_dir(&self) -> Option<String> {
+        match self.conf.text_if_set(&keys::JOB_SKIP_DIR) {
+            Some(none) if none == "none" => None,
+            Some(directory) => Some(directory),
+            None => {
+                let output = self.conf.get("mapred.output.dir").filter(|dir| !dir.is_empty())?;
+                Some(format!("{}/_logs/skip", output.trim_end_matches('/')))
+            }
+        }
+    }
+
+    /// Counts what a built-in step has processed, as the original does for classes of Java.
+    pub(crate) fn count_processed(&self, group: &str, name: &str, records: u64) {
+        self.counters.add_own(group, name, i64::try_from(records).unwrap_or(i64::MAX));
     }
 
     /// The file that the task writes for its job.

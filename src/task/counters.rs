@@ -30,7 +30,7 @@ counts! {
     MapInputRecords = Task "MAP_INPUT_RECORDS" "Map input records";
     /// Bytes of these lines.
     MapInputBytes = Task "MAP_INPUT_BYTES" "Map input bytes";
-    /// Lines of the split that were too large.
+    /// Lines of the split that were too large, or were left out by an attempt that skips bad records.
     MapSkippedRecords = Task "MAP_SKIPPED_RECORDS" "Map skipped records";
     /// Records of the mapper.
     MapOutputRecords = Task "MAP_OUTPUT_RECORDS" "Map output records";
@@ -52,6 +52,10 @@ counts! {
     ReduceInputBytes = Task "REDUCE_INPUT_BYTES" "REDUCE_INPUT_BYTES";
     /// Records of a reduce.
     ReduceInputRecords = Task "REDUCE_INPUT_RECORDS" "Reduce input records";
+    /// Keys that were left out by an attempt that skips bad records.
+    ReduceSkippedGroups = Task "REDUCE_SKIPPED_GROUPS" "Reduce skipped groups";
+    /// Records of these keys.
+    ReduceSkippedRecords = Task "REDUCE_SKIPPED_RECORDS" "Reduce skipped records";
     /// Records of the reducer.
     ReduceOutputRecords = Task "REDUCE_OUTPUT_RECORDS" "Reduce output records";
     /// Records that were written to disk between map and reduce.

@@ -184,6 +184,11 @@ impl<R: Read> SplitLines<R> {
         Ok(())
     }
 
+    /// Where the next line begins.
+    pub fn position(&self) -> u64 {
+        self.at
+    }
+
     /// How much of the split has been read, from 0 to 1.
     pub fn progress(&self) -> f32 {
         if self.end == u64::MAX || self.end <= self.start {

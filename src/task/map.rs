@@ -18,6 +18,7 @@ use crate::output::TextOutput;
 use crate::partition::Partitioner;
 use crate::program::{Programs, of_pipe};
 use crate::run::RecordStream;
+use crate::skipped::{GROUP, PROCESSED_RECORDS, Skipped};
 use crate::spill::{Collector, Combiner, MapOutput};
 use crate::status::Status;
 use crate::vint;
@@ -43,7 +44,8 @@ pub(crate) struct Input<'a> {
     status: &'a Status,
     records: u64,
     bytes: u64,
-    skips_bad: bool,
+    skips_large: bool,
+    skipped: Option<Skipped<'a>>,
 }
 
 impl<'a> Input<'a> {
@@ -63,8 +65,9 @@ impl<'a> Input<'a> {
         let path = split.path.clone();
         let lines = lines.map_err(|error| TaskError::Input { path: path.clone(), error })?;
         let (counters, status) = (&*work.counters, &*work.status);
-        let skips_bad = work.settings.skips_bad_records;
-        Ok(Input { lines, path, counters, status, records: 0, bytes: 0, skips_bad })
+        let skips_large = work.settings.skips_bad_records;
+        let skipped = Skipped::of(work);
+        Ok(Input { lines, path, counters, status, records: 0, bytes: 0, skips_large, skipped })
     }
 
     fn count(&mut self) {
@@ -82,8 +85,13 @@ impl<'a> Input<'a> {
             if self.records == 1024 {
                 self.count();
             }
+            if self.skipped.as_ref().is_some_and(Skipped::is_over) {
+                self.count();
+                return Ok(());
+            }
+            let position = self.lines.position();
             let line = match self.lines.next_line() {
-                Err(LineError::TooLong { .. }) if self.skips_bad => {
+                Err(LineError::TooLong { .. }) if self.skips_large => {
                     let skipped = self.lines.skip_line().map_err(LineError::Io);
                     skipped.map_err(|error| TaskError::Input { path: self.path.clone(), error })?;
                     self.counters.add(Count::MapSkippedRecords, 1);
@@ -95,12 +103,24 @@ impl<'a> Input<'a> {
                 .map_err(|error: LineError| TaskError::Input { path: self.path.clone(), error });
             match line? {
                 Some(line) => {
+                    if let Some(skipped) = &mut self.skipped
+                        && !skipped.keeps_next()?
+                    {
+                        let mut value = Vec::new();
+                        vint::put_text(line.text, &mut value);
+                        skipped.write(&position.to_be_bytes(), &value)?;
+                        self.counters.add(Count::MapSkippedRecords, 1);
+                        continue;
+                    }
                     self.records += 1;
                     self.bytes += line.bytes as u64;
                     to(line.text)?;
                 }
                 None => {
                     self.count();
+                    if let Some(skipped) = &mut self.skipped {
+                        skipped.end()?;
+                    }
                     return Ok(());
                 }
             }
@@ -147,15 +167,25 @@ fn through(
     match &work.job.mapper {
         Step::Program(words) => {
             let (programs, format) = (&work.programs, &work.job.map_lines);
+            let skips = input.skipped.is_some();
             programs.run(words, format, &work.counters, &work.status, to, |pipe| {
                 input.each(|line| {
-                    pipe.write_all(line).and_then(|()| pipe.write_all(b"\n")).map_err(of_pipe)
+                    pipe.write_all(line)
+                        .and_then(|()| pipe.write_all(b"\n"))
+                        // Records that are held back are suspect if the program fails.
+                        .and_then(|()| if skips { pipe.flush() } else { Ok(()) })
+                        .map_err(of_pipe)
                 })
             })
         }
         step => {
             let mapper = Mapper::new(step, &work.job.map_lines);
-            input.each(|line| mapper.map(line, to))
+            input.each(|line| mapper.map(line, to))?;
+            if work.settings.counts_records {
+                let records = work.counters.get(Count::MapInputRecords);
+                work.count_processed(GROUP, PROCESSED_RECORDS, records);
+            }
+            Ok(())
         }
     }
 }

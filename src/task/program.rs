@@ -19,6 +19,7 @@ use crate::builtin::split;
 use crate::counters::TaskCounters;
 use crate::error::{TaskError, cut};
 use crate::lines::Lines;
+use crate::skipped::{GROUP, PROCESSED_GROUPS, PROCESSED_RECORDS};
 use crate::spill::Collector;
 use crate::status::Status;
 
@@ -46,6 +47,8 @@ pub struct Programs {
     pub max_line_bytes: usize,
     /// What one of them may write to stdout; 0 for any number of bytes.
     pub max_output_bytes: u64,
+    /// Whether few of its records may be under way to a program, for an attempt that looks for a bad one.
+    pub small_pipes: bool,
     running: Mutex<Running>,
 }
 
@@ -66,6 +69,7 @@ impl Programs {
             stderr_lines: 20,
             max_line_bytes: 64 << 20,
             max_output_bytes: 0,
+            small_pipes: false,
             running: Mutex::default(),
         }
     }
@@ -176,6 +180,10 @@ impl Programs {
         let child =
             started.map_err(|error| TaskError::Start { program: program.clone(), error })?;
         running.programs.push(Pid::from_child(&child));
+        if let Some(stdin) = child.stdin.as_ref().filter(|_| self.small_pipes) {
+            // The system makes it one page. A larger pipe only means more records that are suspect.
+            let _ = rustix::pipe::fcntl_setpipe_size(stdin, 1);
+        }
         Ok(child)
     }
 
@@ -284,7 +292,11 @@ fn report(order: &str, counters: &TaskCounters, status: &Status) {
     let columns: Vec<&str> = counter.trim().split(',').collect();
     match &columns[..] {
         [group, name, amount] => match amount.parse() {
-            Ok(amount) if counters.add_own(group, name, amount) => {}
+            Ok(amount) if counters.add_own(group, name, amount) => {
+                if *group == GROUP && [PROCESSED_RECORDS, PROCESSED_GROUPS].contains(name) {
+                    status.processed_records(amount);
+                }
+            }
             Ok(_) => tracing::warn!(counter, "too many counters; ignoring one"),
             Err(_) => tracing::warn!(counter, "cannot parse a counter increment; ignoring it"),
         },

@@ -1,6 +1,7 @@
 //! A reduce: outputs of maps, fetched and merged, through the reducer, into the job's output.
 //! Spec: mapreduce/04 §4.6, §4.9.
 
+use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use corona_hadoop::writables::Phase;
@@ -17,6 +18,7 @@ use crate::order::compare;
 use crate::program::of_pipe;
 use crate::run::RecordStream;
 use crate::segment::merged;
+use crate::skipped::{GROUP, PROCESSED_GROUPS, Skipped};
 use crate::spill::Collector;
 use crate::status::Status;
 use crate::vint;
@@ -40,11 +42,18 @@ pub(crate) fn run(work: &Work<'_>, partition: i32, maps: usize) -> Result<(), Ta
     status.set_text("reduce > reduce");
     work.report()?;
     let (key, counts, order) = (Vec::new(), Counts::default(), &*settings.data.order);
-    let mut input = Groups { run, key, counts, order, counters, status };
+    let skipped = Skipped::of(work);
+    let (has_group, is_left_out) = (false, false);
+    let mut input =
+        Groups { run, key, has_group, counts, order, counters, status, skipped, is_left_out };
     let keys_alone = matches!(work.job.reducer, Step::Sort);
     let mut output = work.text_output(partition, keys_alone, Count::ReduceOutputRecords)?;
     through(work, &mut input, &mut output)?;
     input.count();
+    if work.settings.counts_groups && !matches!(work.job.reducer, Step::Program(_)) {
+        let groups = counters.get(Count::ReduceInputGroups);
+        work.count_processed(GROUP, PROCESSED_GROUPS, groups);
+    }
     output.close()
 }
 
@@ -63,8 +72,13 @@ fn through(
         Step::Program(words) => {
             let (programs, format) = (&work.programs, &work.job.reduce_lines);
             programs.run(words, format, &work.counters, &work.status, to, |pipe| {
+                let skips = input.skipped.is_some();
                 while input.advance()? {
                     write_record(pipe, format, input).map_err(of_pipe)?;
+                    if skips {
+                        // Records that are held back are suspect if the program fails.
+                        pipe.flush().map_err(of_pipe)?;
+                    }
                 }
                 Ok(())
             })
@@ -89,11 +103,16 @@ struct Counts {
 /// The records of a reduce, and their counters.
 struct Groups<'a> {
     run: Box<dyn RecordStream + Send>,
+    /// The key of the group.
     key: Vec<u8>,
+    has_group: bool,
     counts: Counts,
     order: &'a KeyOrder,
     counters: &'a TaskCounters,
     status: &'a Status,
+    skipped: Option<Skipped<'a>>,
+    /// Whether the group of the record is left out.
+    is_left_out: bool,
 }
 
 impl Groups<'_> {
@@ -108,29 +127,65 @@ impl Groups<'_> {
     }
 }
 
+impl Groups<'_> {
+    /// Whether the record is the first one of its key.
+    fn begins_group(&self) -> bool {
+        let key = self.run.key();
+        let is_same = match self.order {
+            KeyOrder::Bytes => self.key == key,
+            order => compare(order, vint::text(&self.key), vint::text(key)).is_eq(),
+        };
+        !self.has_group || !is_same
+    }
+
+    fn enter_group(&mut self) -> Result<(), TaskError> {
+        self.has_group = true;
+        self.key.clear();
+        self.key.extend_from_slice(self.run.key());
+        if let Some(skipped) = &mut self.skipped {
+            self.is_left_out = !skipped.keeps_next()?;
+        }
+        match self.is_left_out {
+            true => self.counters.add(Count::ReduceSkippedGroups, 1),
+            false => self.counts.groups += 1,
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self) -> Result<(), TaskError> {
+        self.counters.add(Count::ReduceSkippedRecords, 1);
+        match &mut self.skipped {
+            Some(skipped) => skipped.write(self.run.key(), self.run.value()),
+            None => Ok(()),
+        }
+    }
+}
+
 impl RecordStream for Groups<'_> {
     fn advance(&mut self) -> Result<bool, IFileError> {
-        if !self.run.advance()? {
-            return Ok(false);
+        let failed = |error: TaskError| IFileError::Io(io::Error::other(error));
+        while self.run.advance()? {
+            if self.begins_group() {
+                if self.skipped.as_ref().is_some_and(Skipped::is_over) {
+                    return Ok(false);
+                }
+                self.enter_group().map_err(failed)?;
+            }
+            if self.is_left_out {
+                self.leave_out().map_err(failed)?;
+                continue;
+            }
+            self.counts.bytes += (self.run.key().len() + self.run.value().len()) as u64;
+            self.counts.records += 1;
+            if self.counts.records == 1024 {
+                self.count();
+            }
+            return Ok(true);
         }
-        let key = self.run.key();
-        let is_first =
-            self.counters.get(Count::ReduceInputRecords) == 0 && self.counts.records == 0;
-        self.counts.bytes += (key.len() + self.run.value().len()) as u64;
-        self.counts.records += 1;
-        let is_same = |one: &[u8], other: &[u8]| match self.order {
-            KeyOrder::Bytes => one == other,
-            order => compare(order, vint::text(one), vint::text(other)).is_eq(),
-        };
-        if is_first || !is_same(&self.key, key) {
-            self.counts.groups += 1;
-            self.key.clear();
-            self.key.extend_from_slice(key);
+        if let Some(skipped) = &mut self.skipped {
+            skipped.end().map_err(failed)?;
         }
-        if self.counts.records == 1024 {
-            self.count();
-        }
-        Ok(true)
+        Ok(false)
     }
 
     fn key(&self) -> &[u8] {

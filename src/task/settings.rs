@@ -21,6 +21,10 @@ pub(crate) struct TaskSettings {
     pub(crate) max_record_bytes: usize,
     /// Whether larger lines of the input are skipped.
     pub(crate) skips_bad_records: bool,
+    /// Whether the job skips bad records, and a built-in mapper counts those that it has processed.
+    pub(crate) counts_records: bool,
+    /// The same for the groups of a built-in reducer.
+    pub(crate) counts_groups: bool,
     /// What a program may write; 0 for any number of bytes.
     pub(crate) max_output_bytes: u64,
     /// Lines of stderr that become part of the reason of a failure.
@@ -59,6 +63,10 @@ impl TaskSettings {
         TaskSettings {
             max_record_bytes,
             skips_bad_records: conf.is_true(&keys::JOB_SKIP_BAD),
+            counts_records: number(&keys::JOB_MAX_SKIPPED_RECORDS) > 0
+                && conf.is_true(&keys::JOB_COUNT_RECORDS),
+            counts_groups: number(&keys::JOB_MAX_SKIPPED_GROUPS) > 0
+                && conf.is_true(&keys::JOB_COUNT_GROUPS),
             max_output_bytes: number(&keys::JOB_MAX_OUTPUT),
             stderr_lines: count(&keys::JOB_STDERR_LINES).min(1000),
             report_interval: millis(&keys::JOB_REPORT_INTERVAL),
@@ -139,6 +147,10 @@ mod tests {
         for (key, value, expected) in [
             ("corona.task.max.record.bytes", "2048", "max_record_bytes: 2048"),
             ("corona.task.skip.bad.records", "true", "skips_bad_records: true"),
+            ("mapred.skip.map.max.skip.records", "1", "counts_records: true"),
+            ("mapred.skip.reduce.max.skip.groups", "1", "counts_groups: true"),
+            ("mapred.skip.map.auto.incr.proc.count", "true", "counts_records: false"),
+            ("mapred.skip.reduce.auto.incr.proc.count", "true", "counts_groups: false"),
             ("corona.task.max.output.bytes", "7", "max_output_bytes: 7"),
             ("corona.task.stderr.lines", "7", "stderr_lines: 7"),
             ("corona.task.report.ms", "7", "report_interval: 7ms"),

@@ -3,7 +3,10 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::error::cut;
+use crate::skip::Unprocessed;
 use corona_hadoop::writables::{
     Counters, Phase, RecordRange, ReduceProgress, TaskAttemptId, TaskState, TaskStatus,
 };
@@ -15,6 +18,8 @@ const MOST_TEXT_BYTES: usize = 1000;
 #[derive(Debug)]
 pub struct Status {
     inner: Mutex<Inner>,
+    /// Another record was read by an attempt that skips.
+    has_read: Notify,
 }
 
 /// Pause between reports until the configuration of the job was read.
@@ -29,6 +34,8 @@ struct Inner {
     output_bytes: i64,
     reduce: Option<ReduceProgress>,
     report_interval: Duration,
+    /// If the attempt skips records: those that may not be processed.
+    unprocessed: Option<Unprocessed>,
 }
 
 impl Status {
@@ -42,8 +49,9 @@ impl Status {
             output_bytes: -1,
             reduce: (!is_map).then(ReduceProgress::default),
             report_interval: FIRST_INTERVAL,
+            unprocessed: None,
         };
-        Status { inner: Mutex::new(inner) }
+        Status { inner: Mutex::new(inner), has_read: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -97,6 +105,32 @@ impl Status {
         }
     }
 
+    /// The attempt leaves out these records, and reports which ones it may not have processed.
+    pub(crate) fn start_skipping(&self, left_out: &[RecordRange]) {
+        self.lock().unprocessed = Some(Unprocessed::new(left_out));
+    }
+
+    /// The program gets the record of this number.
+    pub(crate) fn read_record(&self, record: i64) {
+        if let Some(unprocessed) = &mut self.lock().unprocessed {
+            unprocessed.read(record);
+        }
+        self.has_read.notify_one();
+    }
+
+    /// The program has processed so many further records.
+    pub(crate) fn processed_records(&self, records: i64) {
+        if let Some(unprocessed) = &mut self.lock().unprocessed {
+            unprocessed.processed(records);
+        }
+    }
+
+    /// The records that may not be processed, when the program of an attempt that skips got another one.
+    pub(crate) async fn next_records(&self) -> RecordRange {
+        self.has_read.notified().await;
+        self.lock().unprocessed.as_ref().map(Unprocessed::range).unwrap_or_default()
+    }
+
     /// The report. Failed fetches are reported once.
     pub fn report(
         &self,
@@ -121,7 +155,7 @@ impl Status {
             finish_time_ms: 0,
             output_size: inner.output_bytes,
             counters,
-            next_records: RecordRange::default(),
+            next_records: inner.unprocessed.as_ref().map(Unprocessed::range).unwrap_or_default(),
             reduce,
         }
     }

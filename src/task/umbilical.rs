@@ -8,7 +8,8 @@ use corona_hadoop::protocols::inter_tracker::InterTrackerClient;
 use corona_hadoop::protocols::task_umbilical::TaskUmbilicalClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, User};
 use corona_hadoop::writables::{
-    InetAddress, JobId, JvmContext, JvmTask, TaskAttemptId, TaskCompletionEvent, TaskStatus,
+    InetAddress, JobId, JvmContext, JvmTask, RecordRange, TaskAttemptId, TaskCompletionEvent,
+    TaskStatus,
 };
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
@@ -56,6 +57,16 @@ impl Umbilical {
     /// Reports that the task lives. False: the task tracker does not know it.
     pub(crate) async fn ping(&self, attempt: &TaskAttemptId) -> Result<bool, CallError> {
         self.client.lock().await.ping(attempt.clone()).await
+    }
+
+    /// Reports the records that may not be processed. The answer says nothing of whether the task is known.
+    pub(crate) async fn next_records(
+        &self,
+        attempt: &TaskAttemptId,
+        records: RecordRange,
+    ) -> Result<bool, CallError> {
+        let mut client = self.client.lock().await;
+        client.report_next_record_range(attempt.clone(), records).await.map(|()| true)
     }
 
     /// Reports and waits for the answer.

@@ -421,6 +421,65 @@ fn a_job_that_fails_says_why() {
     cluster.stop();
 }
 
+/// A program that ends with the status 3 at a line that begins with `bad`, and else passes on its lines.
+const BREAKS: &str = "while read line; do case $line in bad*) exit 3;; esac; echo \"$line\"; done";
+
+#[test]
+fn records_on_which_a_program_fails_are_skipped() {
+    let cluster = MiniCluster::start(&[]);
+    let lines = |count: usize, bad: &[usize]| -> String {
+        let line = |n| format!("{} {n:03}\n", if bad.contains(&n) { "bad" } else { "good" });
+        (0..count).map(line).collect()
+    };
+    cluster.write("in", lines(60, &[20, 41]));
+    let run = |output: &str, mapper: &str, reducer: &str, settings: &[&str]| {
+        let steps = ["--input", "in", "--mapper", mapper, "--reducer", reducer];
+        let arguments = [&steps[..], &["--json", "--output", output], settings].concat();
+        let output = cluster.run(&arguments);
+        let job: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let counters = job["counters"].as_array().unwrap().clone();
+        move |name: &str| {
+            let found = counters.iter().find(|counter| counter["name"] == name);
+            found.and_then(|counter| counter["value"].as_i64()).unwrap_or(0)
+        }
+    };
+    let good = || shell(cluster.root.path(), "grep -v bad in");
+    let kept = |output: &str| -> Vec<String> {
+        cluster.lines(output).iter().map(|line| line.trim_end().to_owned()).collect()
+    };
+    let skipped = |directory: &str| {
+        let files = fs::read_dir(cluster.path(directory)).into_iter().flatten().flatten();
+        let files = files.filter(|file| file.file_name().to_string_lossy().starts_with("attempt_"));
+        files.map(|file| fs::read(file.path()).unwrap()).collect::<Vec<_>>()
+    };
+    // The mapper does not report what it has processed: the bad records are found by halves.
+    let of_maps = ["--max-skipped-records", "1", "-D", "mapred.map.max.attempts=40"];
+    let counter = run("out1", BREAKS, "cat", &of_maps);
+    assert_eq!(kept("out1"), good());
+    assert_eq!(["MAP_INPUT_RECORDS", "MAP_SKIPPED_RECORDS"].map(counter), [58, 2]);
+    let files = skipped("out1/_logs/skip");
+    assert!(!files.is_empty() && files.iter().all(|file| file.starts_with(b"SEQ\x06")));
+    // One that reports it, with a directory for the records.
+    let reports = BREAKS.replace(
+        "; done",
+        "; echo reporter:counter:SkippingTaskCounters,MapProcessedRecords,1 >&2; done",
+    );
+    let directory = format!("mapred.skip.out.dir=file:{}", cluster.path("bad").display());
+    let counter = run("out2", &reports, "cat", &[&of_maps[..], &["-D", &directory]].concat());
+    assert_eq!(kept("out2"), good());
+    assert_eq!(["MapProcessedRecords", "MAP_SKIPPED_RECORDS"].map(counter), [58, 2]);
+    assert!(!skipped("bad").is_empty() && skipped("out2/_logs/skip").is_empty());
+    // The groups of a reduce, and none of them is written.
+    let of_reduces = ["--max-skipped-groups", "1", "-D", "mapred.reduce.max.attempts=40"];
+    let nowhere = ["-D", "mapred.skip.out.dir=none"];
+    let counter = run("out3", "cat", BREAKS, &[&of_reduces[..], &nowhere].concat());
+    assert_eq!(kept("out3"), good());
+    let groups = ["REDUCE_INPUT_GROUPS", "REDUCE_SKIPPED_GROUPS", "REDUCE_SKIPPED_RECORDS"];
+    assert_eq!(groups.map(counter), [58, 2, 2]);
+    assert!(skipped("out3/_logs/skip").is_empty());
+    cluster.stop();
+}
+
 /// A mapper that leaves the number of its process and waits for a file.
 const WAITS: &str =
     "echo $$ >\"$NOTES/started.$$\"; while [ ! -e \"$NOTES/go\" ]; do sleep 0.05; done; cat";

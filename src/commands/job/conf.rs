@@ -121,6 +121,14 @@ pub(super) fn steps(conf: &mut JobConf, steps: &Steps) -> anyhow::Result<()> {
     if steps.skip_bad_records {
         set("corona.task.skip.bad.records", "true");
     }
+    for (key, count) in [
+        ("mapred.skip.map.max.skip.records", steps.max_skipped_records),
+        ("mapred.skip.reduce.max.skip.groups", steps.max_skipped_groups),
+    ] {
+        if let Some(count) = count {
+            set(key, &count.to_string());
+        }
+    }
     if let Some(percent) = steps.max_failed_maps {
         set("mapred.max.map.failures.percent", &percent.to_string());
     }

@@ -178,6 +178,15 @@ struct Steps {
     #[arg(long)]
     skip_bad_records: bool,
 
+    /// Lines that a map may leave out around one on which its program fails,
+    /// in its third attempt or a later one
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    max_skipped_records: Option<u32>,
+
+    /// Keys that a reduce may leave out in the same way
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    max_skipped_groups: Option<u32>,
+
     /// Maps that may fail without failing the job, in percent
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(..=100))]
     max_failed_maps: Option<u8>,
