@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +12,9 @@ use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::cluster_manager::ClusterManager;
 use compat_tests::task_tracker::node::Home;
 use compat_tests::{corona_program, repository};
+use corona::hadoop::protocols::job_aggregator::CoronaJobAggregatorClient;
+use corona::hadoop::rpc::{ClientOptions, User};
+use corona::hadoop::writables::{Counters, InetAddress, JobStats};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -212,7 +215,7 @@ impl Server {
         Server { address, _child: Some(Ended(child)), _kept: Some(Box::new((lines, root))) }
     }
 
-    /// A proxy job tracker without jobs; no cluster manager has to answer it.
+    /// A proxy job tracker with the report of one job; no cluster manager has to answer it.
     fn proxy_job_tracker() -> Server {
         let root = tempfile::tempdir().unwrap();
         let below = |name: &str| root.path().join(name).display().to_string();
@@ -236,9 +239,13 @@ impl Server {
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut ready = String::new();
         lines.read_line(&mut ready).unwrap();
-        let mut words = ready.split_whitespace().skip_while(|word| *word != "http");
-        let address = words.nth(1).unwrap_or_else(|| panic!("{ready:?}")).to_owned();
-        Server { address, _child: Some(Ended(child)), _kept: Some(Box::new((lines, root))) }
+        let after = |word: &str| {
+            let mut words = ready.split_whitespace().skip_while(|other| *other != word);
+            words.nth(1).unwrap_or_else(|| panic!("{ready:?}")).to_owned()
+        };
+        report_job(after("rpc").parse().unwrap());
+        let kept = Box::new((lines, root));
+        Server { address: after("http"), _child: Some(Ended(child)), _kept: Some(kept) }
     }
 
     fn metrics(&self) -> String {
@@ -252,6 +259,19 @@ impl Server {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         answer
     }
+}
+
+/// Reports a finished job to a proxy job tracker, as job trackers do.
+fn report_job(rpc: SocketAddr) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let address = InetAddress { host: rpc.ip().to_string(), port: rpc.port() };
+        let user = User { name: "alice".into(), groups: vec![] };
+        let mut proxy = CoronaJobAggregatorClient::new(address, ClientOptions::new(user));
+        let job = Some("job_202611221049.2_0001".to_owned());
+        let (pool, counters) = (Some("default.p".to_owned()), Counters { groups: vec![] });
+        proxy.report_job_stats(job, pool, JobStats::default(), counters).await.unwrap();
+    });
 }
 
 /// Takes the families of a text for Prometheus in.
