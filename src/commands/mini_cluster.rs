@@ -574,7 +574,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops the daemons: job tracker, nodes, proxy job tracker, cluster manager. Jobs that run go on at the next start.
+    /// Stops the daemons: job tracker, nodes, proxy job tracker, cluster manager. Running jobs resume at the next start.
     async fn stop(mut self) {
         while let Some(Daemon { stop, keeper }) = self.daemons.pop() {
             stop.send_replace(true);

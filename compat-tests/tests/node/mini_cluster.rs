@@ -340,7 +340,7 @@ fn finished_jobs_are_found_from_the_one_url_and_safe_mode_can_be_set() {
     let page = |url: &str| shell(cluster.root.path(), &format!("curl -sf '{url}'")).join("\n");
     assert!(page(url).contains(&format!("href=\"{pages}\"")), "{url} does not link to {pages}");
     assert!(page(&pages).contains(id), "{pages} does not list {id}");
-    // A job that is started in safe mode waits, and goes on after it.
+    // A job that is started in safe mode waits, and continues after it.
     tool(&["admin", "set-safe-mode"]);
     let mut job = cluster.job(&["--input", "in", "--output", "later", "--mapper", "cat"]);
     let mut job = job.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -561,7 +561,7 @@ impl Parent {
         self.request(effects);
     }
 
-    /// A remote is lost: the next one goes on with its state, if that is allowed.
+    /// A remote is lost: the next one continues from its state, if that is allowed.
     fn lose_remote(&mut self, effects: &mut Vec<ParentEffect>) {
         self.end_remote_session(effects);
         self.lost += 1;

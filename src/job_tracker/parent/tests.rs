@@ -174,7 +174,7 @@ fn a_remote_that_does_not_start_is_tried_elsewhere() {
     world.expect(ParentInput::Tick, "release 1; request 2 -a");
     let late = world.apply(ParentInput::Reported(remote(0))).0.unwrap_err();
     assert_eq!(late.to_string(), "Attempt 0 does not match current attempt 1");
-    // Nobody else has a slot: the host is better than none.
+    // There is no other slot: the host is better than none.
     world.pass(3_000);
     world.expect(ParentInput::Tick, "request 3; release 2");
     assert_eq!(world.parent.next_deadline(), None);

@@ -94,7 +94,7 @@ impl Mark {
 
 /// Where the files of a history go.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct HistoryTarget {
     pub(super) files: Arc<FileSystems>,
     /// The directory that the cluster manager has chosen for the session.
     pub(super) log_path: String,
@@ -161,7 +161,12 @@ fn url_encoded(text: &str) -> String {
 impl History {
     /// Begins the history of a job with the lines that are kept, if any are kept, and these. A file of the
     /// same name is replaced.
-    pub(super) fn begin(job: JobId, place: Place, kept: Option<Kept>, first: String) -> History {
+    pub(super) fn begin(
+        job: JobId,
+        place: HistoryTarget,
+        kept: Option<Kept>,
+        first: String,
+    ) -> History {
         let (sender, orders) = mpsc::channel(MAX_RECORDS);
         let waiting = Arc::<AtomicUsize>::default();
         let bytes = kept.as_ref().map_or(0, |kept| kept.bytes) + first.len() as u64;
@@ -207,7 +212,7 @@ impl History {
 
 async fn write(
     job: JobId,
-    place: Place,
+    place: HistoryTarget,
     kept: Option<Kept>,
     first: String,
     mut orders: mpsc::Receiver<Order>,
@@ -368,11 +373,11 @@ struct Files {
     directory: FsPath,
     names: [String; 2],
     writer: Box<dyn FileWriter>,
-    place: Place,
+    place: HistoryTarget,
 }
 
 impl Files {
-    async fn begin(job: &JobId, place: Place) -> Result<Files, FsError> {
+    async fn begin(job: &JobId, place: HistoryTarget) -> Result<Files, FsError> {
         let (system, directory) = place.files.resolve(&place.log_path)?;
         let names = [job.to_string(), format!("{job}_conf.xml")];
         let conf = child(&directory, &names[1])?;
@@ -454,10 +459,10 @@ mod tests {
     use super::super::submission::tests::submission;
     use super::*;
 
-    fn place(root: &std::path::Path, user_copy: Option<UserCopy>) -> Place {
+    fn place(root: &std::path::Path, user_copy: Option<UserCopy>) -> HistoryTarget {
         let settings =
             FileSystemSettings { default_fs: "file:///".into(), ..FileSystemSettings::default() };
-        Place {
+        HistoryTarget {
             files: Arc::new(FileSystems::new(settings).unwrap()),
             log_path: format!("file:{}", root.join("202611210043.0").display()),
             conf: "<configuration/>".into(),

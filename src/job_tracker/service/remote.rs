@@ -66,14 +66,14 @@ pub(super) struct RemoteJob {
     description: Arc<Description>,
     inbox: mpsc::Sender<Message>,
     progress: watch::Receiver<Arc<JobProgress>>,
-    place: watch::Receiver<Place>,
+    place: watch::Receiver<RemoteLocation>,
     heard: Heard,
     options: Arc<ClientOptions>,
 }
 
 /// Where the remote job tracker is.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct RemoteLocation {
     /// The key by which nodes know the current remote job tracker.
     key: AttemptKey,
     remote: Option<Remote>,
@@ -163,7 +163,7 @@ impl RemoteJob {
         let (publish, progress) = watch::channel(progress);
         let (publish_place, place) = watch::channel(place_of(&parts.parent));
         let heard: Heard = Arc::new(Mutex::new(Instant::now()));
-        // The calls are those of the job's user: a remote job tracker serves nobody else.
+        // The calls are those of the job's user: a remote job tracker serves no other user.
         let user = parts.description.user.to_string();
         let options = ClientOptions {
             attempt_timeout: parts.connect_timeout,
@@ -355,8 +355,8 @@ pub(super) fn saved_update(job: &JobId, update: &wire::StateUpdate) -> Result<Sa
     })
 }
 
-fn place_of(parent: &Parent) -> Place {
-    Place {
+fn place_of(parent: &Parent) -> RemoteLocation {
+    RemoteLocation {
         key: parent.key(parent.attempt()),
         remote: parent.remote().cloned(),
         addresses: parent.addresses().to_vec(),
@@ -381,7 +381,7 @@ struct Task {
     messages: mpsc::Receiver<Message>,
     inbox: mpsc::WeakSender<Message>,
     publish: watch::Sender<Arc<JobProgress>>,
-    publish_place: watch::Sender<Place>,
+    publish_place: watch::Sender<RemoteLocation>,
     heard: Heard,
     options: ClientOptions,
     /// Inputs of its own making.
@@ -515,7 +515,7 @@ impl Task {
         let kept = input.clone();
         let kept_all = self.parts.parent.has_whole_state();
         let ParentOutcome { reply, effects: more } = self.parts.parent.apply(at, input);
-        // What is refused changes nothing, so whoever sends it does not fill the disk.
+        // What is refused changes nothing, so its sender does not fill the disk.
         if reply.is_ok() || kept_all != self.parts.parent.has_whole_state() {
             match self.parts.log.parent_input(at, &kept) {
                 Ok(number) => *last = Some(number),
@@ -752,7 +752,7 @@ impl Task {
         };
         let Parts { description, ending, .. } = &self.parts;
         ending.store.remote_ended(&description.id);
-        // Whoever sees that the job has ended must not be sent to a job tracker that is gone.
+        // A client that sees the end of the job must not be sent to a job tracker that has ended.
         if self.lingers {
             let counters = Arc::new(self.counters.clone());
             self.publish_place.send_modify(|place| place.counters = Some(counters));
@@ -878,7 +878,7 @@ struct Watcher {
     job: wire::JobId,
     remote: Remote,
     inbox: mpsc::WeakSender<Message>,
-    place: watch::Receiver<Place>,
+    place: watch::Receiver<RemoteLocation>,
     heard: Heard,
 }
 

@@ -100,7 +100,7 @@ pub(super) enum NoPlace {
 
 /// Whether a job begins now.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum JobArrival {
     /// It may be submitted, and holds a place until [`Store::begin`] or [`Store::give_up`].
     Free,
     /// It was submitted before.
@@ -180,12 +180,12 @@ impl Store {
     }
 
     /// Whether a user may submit a job now.
-    pub(super) fn arrive(&self, id: &JobId, user: &str) -> Result<Place, NoPlace> {
+    pub(super) fn arrive(&self, id: &JobId, user: &str) -> Result<JobArrival, NoPlace> {
         let mut state = self.lock();
         let not_owner = || NoPlace::NotOwner { id: id.clone(), user: user.to_owned() };
         if let Some(known) = state.jobs.get(id) {
             return match known.user() == user {
-                true => Ok(Place::Taken(known.clone())),
+                true => Ok(JobArrival::Taken(known.clone())),
                 false => Err(not_owner()),
             };
         }
@@ -203,7 +203,7 @@ impl Store {
         }
         state.running += 1;
         state.jobs.insert(id.clone(), Known::Arriving(user.into()));
-        Ok(Place::Free)
+        Ok(JobArrival::Free)
     }
 
     /// Jobs that run or are being submitted.
@@ -323,11 +323,11 @@ mod tests {
         assert_eq!(store.arrive(&id(2), "alice").unwrap_err(), NoPlace::UnknownId(id(2)));
         let error = store.arrive(&id(1), "bob").unwrap_err();
         assert_eq!(error.to_string(), format!("User bob is not the owner of the job {}", id(1)));
-        assert!(matches!(store.arrive(&id(1), "alice"), Ok(Place::Free)));
-        assert!(matches!(store.arrive(&id(1), "alice"), Ok(Place::Taken(Known::Arriving(_)))));
+        assert!(matches!(store.arrive(&id(1), "alice"), Ok(JobArrival::Free)));
+        assert!(matches!(store.arrive(&id(1), "alice"), Ok(JobArrival::Taken(Known::Arriving(_)))));
         assert!(store.arrive(&id(1), "bob").is_err());
         store.give_up(&id(1));
-        assert!(matches!(store.arrive(&id(1), "alice"), Ok(Place::Free)));
+        assert!(matches!(store.arrive(&id(1), "alice"), Ok(JobArrival::Free)));
     }
 
     #[test]
@@ -337,14 +337,14 @@ mod tests {
             store.give(id(number), if number <= 3 { "alice" } else { "bob" }.into());
         }
         for number in [1, 2] {
-            assert!(matches!(store.arrive(&id(number), "alice"), Ok(Place::Free)));
+            assert!(matches!(store.arrive(&id(number), "alice"), Ok(JobArrival::Free)));
         }
         let full = NoPlace::FullForUser { user: "alice".into(), running: 2 };
         assert_eq!(store.arrive(&id(3), "alice").unwrap_err(), full);
-        assert!(matches!(store.arrive(&id(4), "bob"), Ok(Place::Free)), "others have room");
+        assert!(matches!(store.arrive(&id(4), "bob"), Ok(JobArrival::Free)), "others have room");
         assert_eq!(store.arrive(&id(5), "bob").unwrap_err(), NoPlace::Full(3));
         store.give_up(&id(1));
-        assert!(matches!(store.arrive(&id(5), "bob"), Ok(Place::Free)));
+        assert!(matches!(store.arrive(&id(5), "bob"), Ok(JobArrival::Free)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How a job begins, and how it goes on after a restart.
+//! How a job begins, and how it resumes after a restart.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ use super::log::{Base, Log, LogError, Replayed, SessionBase};
 use super::outlet::Outlet;
 use super::remote::{self, RemoteJob};
 use super::statistics::Report;
-use super::store::{Known, Place, Retired};
+use super::store::{JobArrival, Known, Retired};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
 use super::{Shared, answers, endpoint};
 use crate::engine::{GrantedSlot, JobEngine, JobInput, JobSpec, NodeUsage, RequestId};
@@ -98,8 +98,8 @@ impl Shared {
                 self.meter.jobs_refused.add(1);
                 return Err(Fault::io(error.to_string()));
             }
-            Ok(Place::Taken(known)) => known,
-            Ok(Place::Free) => match self.start(&id, user).await {
+            Ok(JobArrival::Taken(known)) => known,
+            Ok(JobArrival::Free) => match self.start(&id, user).await {
                 Ok(known) => {
                     self.meter.jobs_submitted.add(1);
                     known
@@ -228,7 +228,7 @@ impl Shared {
         }
     }
 
-    /// Goes on with a job that a remote job tracker runs.
+    /// Resumes a job that a remote job tracker runs.
     async fn resume_remote(&self, replayed: Replayed, log: Log) -> Result<(), SubmitError> {
         let Replayed { description, session, parent, .. } = replayed;
         let parent = parent.ok_or(SubmitError::Broken)?;
@@ -324,7 +324,7 @@ impl Shared {
         self.shown.log_paths.note(job.id.clone(), log_path, |id| self.store.get(id).is_some());
         let location = conf.get(keys::JOB_HISTORY_LOCATION.name);
         let host = &self.address.host;
-        let place = history::Place {
+        let place = history::HistoryTarget {
             files: self.files.clone(),
             log_path: log_path.to_owned(),
             conf: conf.to_xml().unwrap_or_else(|error| {
@@ -369,7 +369,7 @@ impl Shared {
         let job = answers::job_id(id).ok_or_else(|| SubmitError::Id(id.clone()))?;
         let trackers = SessionTrackers {
             job_tracker: self.address.clone(),
-            // See the protocol's implementation: whoever misses this one waits for it.
+            // See the protocol's implementation: a caller that misses this one waits for it.
             secondary: Some(self.address.clone()),
         };
         let (store, retiring) = (self.store.clone(), id.clone());
@@ -412,7 +412,7 @@ impl Shared {
         })
     }
 
-    /// Goes on with the jobs that an earlier run has left; returns how many. One that cannot go on is
+    /// Resumes the jobs that an earlier run has left; returns how many. One that cannot be resumed is
     /// logged and left where it is.
     pub(super) async fn resume_jobs(&self) -> usize {
         let names = self.home.job_names().unwrap_or_else(|error| {
@@ -431,7 +431,7 @@ impl Shared {
                 Ok(true) => resumed += 1,
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::error!(job = name, %error, "a job of an earlier run cannot go on");
+                    tracing::error!(job = name, %error, "cannot resume a job of an earlier run");
                 }
             }
         }
@@ -462,7 +462,10 @@ impl Shared {
                 Some(Left::Here { replayed, log, splits, conf }) => (replayed, log, splits, conf),
                 Some(Left::Remote(replayed, log)) => {
                     self.resume_remote(*replayed, log).await?;
-                    tracing::info!(job = name, "a job of an earlier run goes on, on a node");
+                    tracing::info!(
+                        job = name,
+                        "resumed a job of an earlier run that runs on a node"
+                    );
                     return Ok(true);
                 }
                 None => return Ok(false),
@@ -485,7 +488,7 @@ impl Shared {
         let working =
             Working { description, engine, splits, log, driver, events, history, temporary };
         self.go_on(working, end)?;
-        tracing::info!(job = %id, "a job of an earlier run goes on");
+        tracing::info!(job = %id, "resumed a job of an earlier run");
         Ok(true)
     }
 
@@ -519,7 +522,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Leaves the jobs that run as they are: the next run goes on with them.
+    /// Leaves the jobs that run as they are: the next run resumes them.
     pub(super) async fn leave_jobs(&self) {
         self.stop.send_replace(true);
         // Each task of a job holds a receiver.

@@ -63,7 +63,7 @@ impl Running {
         };
         let job = self.start_job(submission, begins)?;
         self.shown.store.begin(job.clone());
-        // Nobody else sets it: the lock is held.
+        // No other caller sets it: the lock is held.
         Ok(self.job.get_or_init(|| job).clone())
     }
 
@@ -109,7 +109,7 @@ impl Running {
             deadline: None,
         };
         self.driver.update_info(info).map_err(|error| Fault::io(error.to_string()))?;
-        let place = history::Place {
+        let place = history::HistoryTarget {
             files: self.files.clone(),
             log_path: session_log(&self.conf, &self.arguments.attempt.job().tracker),
             conf: conf.to_xml().unwrap_or_else(|error| {

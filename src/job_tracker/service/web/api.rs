@@ -37,7 +37,7 @@ pub(super) struct Failure {
     pub(super) error: String,
 }
 
-/// Where a list goes on.
+/// Where a list continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Paging {
     pub(super) limit: usize,
