@@ -77,6 +77,8 @@ pub(super) struct RemoteLocation {
     /// The key by which nodes know the current remote job tracker.
     key: AttemptKey,
     remote: Option<Remote>,
+    /// It has taken the job. The original's fails all calls before.
+    has_job: bool,
     /// All addresses that the job has had.
     addresses: Vec<(Arc<str>, u16)>,
     may_restart: bool,
@@ -104,6 +106,8 @@ pub(super) enum Message {
     Status(u32, Box<wire::JobStatus>),
     /// Where its pages are.
     Pages(u32, Arc<str>),
+    /// It has taken the job.
+    Submitted(u32),
     /// It reports that the job has ended.
     Ended(u32, JobState, Counters),
 }
@@ -161,7 +165,7 @@ impl RemoteJob {
             priority: parts.description.priority,
         });
         let (publish, progress) = watch::channel(progress);
-        let (publish_place, place) = watch::channel(place_of(&parts.parent));
+        let (publish_place, place) = watch::channel(place_of(&parts.parent, None));
         let heard: Heard = Arc::new(Mutex::new(Instant::now()));
         // The calls are those of the job's user: a remote job tracker serves no other user.
         let user = parts.description.user.to_string();
@@ -189,6 +193,7 @@ impl RemoteJob {
             heard,
             options,
             next: vec![first],
+            submitted: None,
             counters: Counters::default(),
             why: None,
             pages: None,
@@ -230,18 +235,22 @@ impl RemoteJob {
         }
     }
 
-    /// A client of the remote job tracker. While that is replaced the call waits.
+    /// A client of the remote job tracker, if that has the job.
+    pub(super) fn present_client(&self) -> Option<JobSubmissionClient> {
+        let place = self.place.borrow();
+        let remote = place.remote.as_ref().filter(|_| place.has_job)?;
+        Some(client(remote, ClientOptions::clone(&self.options)))
+    }
+
+    /// A client of the remote job tracker. Until that has the job the call waits.
     pub(super) async fn client(&self) -> Result<JobSubmissionClient, Fault> {
         let mut place = self.place.clone();
-        let found = timeout(REPLACED, place.wait_for(|place| place.remote.is_some())).await;
-        let remote = match found {
-            Ok(Ok(place)) => place.remote.clone(),
-            _ => None,
-        };
+        // Too late or not at all: it is not there.
+        let _ = timeout(REPLACED, place.wait_for(|place| place.has_job)).await;
         let id = &self.description.id;
         let absent =
             || Fault::io(format!("the remote job tracker of {id} is being started; try again"));
-        Ok(client(&remote.ok_or_else(absent)?, ClientOptions::clone(&self.options)))
+        self.present_client().ok_or_else(absent)
     }
 
     /// The counters of a job that has ended.
@@ -355,10 +364,12 @@ pub(super) fn saved_update(job: &JobId, update: &wire::StateUpdate) -> Result<Sa
     })
 }
 
-fn place_of(parent: &Parent) -> RemoteLocation {
+fn place_of(parent: &Parent, submitted: Option<u32>) -> RemoteLocation {
+    let remote = parent.remote().cloned();
     RemoteLocation {
         key: parent.key(parent.attempt()),
-        remote: parent.remote().cloned(),
+        has_job: remote.as_ref().is_some_and(|remote| submitted == Some(remote.attempt)),
+        remote,
         addresses: parent.addresses().to_vec(),
         may_restart: parent.may_restart(),
         counters: None,
@@ -386,6 +397,8 @@ struct Task {
     options: ClientOptions,
     /// Inputs of its own making.
     next: Vec<ParentInput>,
+    /// The remote job tracker that has taken the job.
+    submitted: Option<u32>,
     /// Those of the job when it has ended.
     counters: Counters,
     /// Why the job ends without a remote job tracker that has ended it.
@@ -474,6 +487,7 @@ impl Task {
                 }
                 Message::Status(attempt, status) => self.show(attempt, &status),
                 Message::Pages(attempt, address) => self.pages = Some((attempt, address)),
+                Message::Submitted(attempt) => self.submitted = Some(attempt),
                 Message::Ended(attempt, state, counters) => {
                     let remote = self.parts.parent.remote();
                     if remote.is_some_and(|remote| remote.attempt == attempt) {
@@ -485,7 +499,7 @@ impl Task {
             }
         }
         self.make_safe(last).await;
-        let mut place = place_of(&self.parts.parent);
+        let mut place = place_of(&self.parts.parent, self.submitted);
         let of_remote = |attempt| place.remote.as_ref().is_some_and(|it| it.attempt == attempt);
         let pages = self.pages.as_ref().filter(|(attempt, _)| of_remote(*attempt));
         place.pages = pages.map(|(_, address)| address.clone());
@@ -909,6 +923,7 @@ impl Watcher {
             match status {
                 Ok(status) => {
                     if !is_submitted {
+                        tell(&self.inbox, Message::Submitted(attempt)).await;
                         self.find_pages().await;
                     }
                     (is_submitted, failed) = (true, 0);

@@ -50,6 +50,8 @@ async fn world() -> (World, PathBuf) {
 struct State {
     run_state: i32,
     submitted: usize,
+    /// It takes the job only when this is false.
+    holds: bool,
     killed: bool,
     priority: Option<String>,
 }
@@ -95,6 +97,7 @@ fn not_asked<T>() -> Result<T, Fault> {
 
 impl JobSubmission for Shared {
     async fn submit_job(&self, _: &Caller, job: JobId) -> Result<Option<JobStatus>, Fault> {
+        until("the job tracker to take the job", || (!self.lock().holds).then_some(())).await;
         self.lock().submitted += 1;
         Ok(Some(self.status(job)))
     }
@@ -105,6 +108,9 @@ impl JobSubmission for Shared {
         Ok(Some(self.status(job)))
     }
     async fn get_job_counters(&self, _: &Caller, _: JobId) -> Result<Option<Counters>, Fault> {
+        if self.lock().submitted == 0 {
+            return Err(Fault::io("java.lang.NullPointerException"));
+        }
         let counter = Counter { name: "N".into(), display_name: None, value: 42 };
         let (name, display_name) = ("test".to_owned(), "test".to_owned());
         let group = CounterGroup { name, display_name, counters: vec![counter] };
@@ -145,6 +151,9 @@ impl JobSubmission for Shared {
         from: i32,
         _: i32,
     ) -> Result<Option<Vec<TaskCompletionEvent>>, Fault> {
+        if self.lock().submitted == 0 {
+            return Err(Fault::io("java.lang.NullPointerException"));
+        }
         let attempt = format!("attempt_{}_0001_m_000000_0", job.tracker).parse().expect("an id");
         let event = TaskCompletionEvent {
             attempt,
@@ -337,6 +346,40 @@ fn a_job_is_handed_to_a_node_and_its_calls_are_forwarded() {
         assert_eq!(counters.get("test", "N"), Some(42));
         remote.dies().await;
         world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn calls_wait_until_the_remote_job_tracker_has_the_job() {
+    block_on(async {
+        let (world, started) = world().await;
+        let mut client = world.client("alice");
+        let job = world.prepare(&mut client, 3, 1, remote).await;
+        client.submit_job(job.id.clone()).await.unwrap().unwrap();
+        let mut remote = Remote::started(&started, 0).await;
+        remote.state.lock().holds = true;
+        remote.report().await.unwrap();
+        // A client that polls is not given an error.
+        let id = || job.id.clone();
+        let events = client.get_task_completion_events(id(), 0, 10).await.unwrap().unwrap();
+        assert_eq!(events, []);
+        let (other_id, state) = (id(), remote.state.clone());
+        let mut other = world.client("alice");
+        let asked = tokio::spawn(async move {
+            let counters = other.get_job_counters(other_id).await;
+            (counters, state.lock().submitted)
+        });
+        // A second report is served after the first, so the remote job tracker is known by now.
+        remote.report().await.unwrap();
+        client.get_job_status(id()).await.unwrap().unwrap();
+        remote.state.lock().holds = false;
+        let (counters, submitted) = asked.await.unwrap();
+        assert_eq!((counters.unwrap().unwrap().get("test", "N"), submitted), (Some(42), 1));
+        let events = client.get_task_completion_events(id(), 0, 10).await.unwrap().unwrap();
+        assert_eq!(events.len(), 1);
+        client.kill_job(job.id.clone()).await.unwrap();
+        world.ended(&mut client, &job).await;
+        remote.dies().await;
     });
 }
 
