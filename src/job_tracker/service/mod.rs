@@ -60,7 +60,7 @@ use corona_hadoop::rpc::{self, User};
 use corona_hadoop::writables::InetAddress;
 use corona_process::Boxed;
 use corona_process::panics::{TaskPanicked, run_essential};
-use corona_session_driver::{DriverHost, Endpoint, Listen};
+use corona_session_driver::{DriverHost, Endpoint, Listen, Timers};
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::watch;
@@ -373,6 +373,15 @@ async fn notifications(
         address: configured.to_string(),
         error,
     })
+}
+
+/// The longest pause between heartbeats of a session: in one of them it learns that somebody has ended it.
+const LONGEST_HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// The timers of a session in a cluster whose sessions expire after this time.
+fn session_timers(expiry: Duration) -> Timers {
+    let timers = Timers::for_session_expiry(expiry);
+    Timers { heartbeat_interval: timers.heartbeat_interval.min(LONGEST_HEARTBEAT), ..timers }
 }
 
 fn endpoint(address: &HostPort) -> Endpoint {

@@ -12,7 +12,7 @@ use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo, SessionTrackers};
 use corona_mapreduce::JobId;
 use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
-use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, StartError, Timers};
+use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, StartError};
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -27,7 +27,7 @@ use super::remote::{self, RemoteJob};
 use super::statistics::Report;
 use super::store::{JobArrival, Known, Retired};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
-use super::{Shared, answers, endpoint};
+use super::{Shared, answers, endpoint, session_timers};
 use crate::engine::{GrantedSlot, JobEngine, JobInput, JobSpec, NodeUsage, RequestId};
 use crate::parent::{Parent, ParentInput, ParentSettings};
 
@@ -306,7 +306,7 @@ impl Shared {
             release_lost: false,
             // And knows what it has requested.
             outline_requests: true,
-            timers: Timers::for_session_expiry(self.settings.session_expiry),
+            timers: session_timers(self.settings.session_expiry),
             ..Options::new(endpoint(&self.settings.cluster_manager), job.user.to_string())
         }
     }

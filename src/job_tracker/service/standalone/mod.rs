@@ -38,7 +38,7 @@ use corona_model::types::{SessionStatus, session_directory};
 use corona_process::Boxed;
 use corona_process::panics::run_essential;
 use corona_session_driver::{
-    DriverHost, Listen, Options, SessionDriver, SessionEvents, StartError as NoSession, Timers,
+    DriverHost, Listen, Options, SessionDriver, SessionEvents, StartError as NoSession,
 };
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
@@ -59,7 +59,7 @@ use super::web::Pages;
 use super::web::files::LogPaths;
 use super::web::manager::Manager;
 use super::web::shown::Shown;
-use super::{JobTrackerServiceSettings, build_version, endpoint};
+use super::{JobTrackerServiceSettings, build_version, endpoint, session_timers};
 use crate::engine::JobInput;
 
 pub use self::arguments::{Arguments, NotArguments};
@@ -495,7 +495,7 @@ async fn open_session(
         pool: pool(conf, user, &conf.text(&keys::JOB_QUEUE)),
         // The engine releases what is lost.
         release_lost: false,
-        timers: Timers::for_session_expiry(settings.session_expiry),
+        timers: session_timers(settings.session_expiry),
         ..Options::new(manager, user)
     };
     Ok(host.start(options).await?)
