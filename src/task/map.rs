@@ -2,6 +2,7 @@
 //! Spec: mapreduce/05 §5.2.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 
 use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
@@ -143,8 +144,8 @@ pub(crate) fn run(work: &Work<'_>, partition: i32, split: Option<&Split>) -> Res
         work.settings.spill.clone(),
         partitioner,
         combiner,
-        &work.scratch,
-        &work.counters,
+        work.scratch.clone(),
+        work.counters.clone(),
     );
     through(work, &mut input, &mut output)?;
     work.status.set_progress(1.0);
@@ -190,37 +191,38 @@ fn through(
     }
 }
 
-fn combiner<'a>(work: &'a Work<'_>, step: &'a Step) -> Box<dyn Combiner + 'a> {
+fn combiner(work: &Work<'_>, step: &Step) -> Box<dyn Combiner> {
     match step {
         Step::Program(words) => Box::new(ProgramCombiner {
-            programs: &work.programs,
-            words,
-            format: &work.job.reduce_lines,
-            counters: &work.counters,
-            status: &work.status,
+            programs: work.programs.clone(),
+            words: words.clone(),
+            format: work.job.reduce_lines.clone(),
+            counters: work.counters.clone(),
+            status: work.status.clone(),
         }),
         _ => Box::new(Sum),
     }
 }
 
 /// A program that gets the sorted records of a part and gives fewer, in the same order.
-struct ProgramCombiner<'a> {
-    programs: &'a Programs,
-    words: &'a [String],
-    format: &'a LineFormat,
-    counters: &'a TaskCounters,
-    status: &'a Status,
+struct ProgramCombiner {
+    programs: Arc<Programs>,
+    words: Vec<String>,
+    format: LineFormat,
+    counters: Arc<TaskCounters>,
+    status: Arc<Status>,
 }
 
-impl Combiner for ProgramCombiner<'_> {
+impl Combiner for ProgramCombiner {
     fn combine(
         &mut self,
         run: &mut (dyn RecordStream + Send),
         to: &mut dyn Collector,
     ) -> Result<(), TaskError> {
-        self.programs.run(self.words, self.format, self.counters, self.status, to, |pipe| {
+        let ProgramCombiner { programs, words, format, counters, status } = self;
+        programs.run(words, format, counters, status, to, |pipe| {
             while run.advance()? {
-                write_record(pipe, self.format, run).map_err(of_pipe)?;
+                write_record(pipe, format, run).map_err(of_pipe)?;
             }
             Ok(())
         })

@@ -75,6 +75,11 @@ impl SortBuffer {
         true
     }
 
+    /// Changes the limit. It must not be above the one of the beginning.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.min(MOST_BYTES);
+    }
+
     /// The memory in use, in bytes.
     #[inline]
     pub fn used(&self) -> usize {

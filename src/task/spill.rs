@@ -1,9 +1,14 @@
 //! The output of a map: collected in bounded memory, spilled in sorted files when that is full, and
 //! merged into `file.out` with its index, as reduces of both kinds fetch it. Spec: mapreduce/04 §4.9.
+//!
+//! A thread sorts and writes a spill, while the map goes on in the memory that the records of the spill
+//! leave.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 use corona_hadoop::writables::{IndexRecord, SpillIndex};
 
@@ -59,25 +64,33 @@ struct Spill {
 const COUNT_EVERY: u64 = 1024;
 
 /// Collects the output of a map.
-pub struct MapOutput<'a> {
+pub struct MapOutput {
     buffer: SortBuffer,
     settings: SpillSettings,
     partitioner: Partitioner,
-    scratch: &'a Scratch,
-    counters: &'a TaskCounters,
-    combiner: Option<Box<dyn Combiner + 'a>>,
-    spills: Vec<Spill>,
+    counters: Arc<TaskCounters>,
+    spiller: Spiller,
     records: u64,
     bytes: u64,
 }
 
-impl std::fmt::Debug for MapOutput<'_> {
+impl std::fmt::Debug for MapOutput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MapOutput").field("spills", &self.spills.len()).finish_non_exhaustive()
+        f.debug_struct("MapOutput").field("records", &self.records).finish_non_exhaustive()
     }
 }
 
-impl Collector for MapOutput<'_> {
+/// Who has the spills.
+enum Spiller {
+    /// The thread of the map.
+    Idle(Spills),
+    /// A thread that writes the next one.
+    Busy(JoinHandle<Result<Spills, TaskError>>),
+    /// Nobody: a spill failed, and the map fails with it.
+    Failed,
+}
+
+impl Collector for MapOutput {
     #[inline]
     fn collect(&mut self, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
         let partition = self.partitioner.of(key);
@@ -89,13 +102,9 @@ impl Collector for MapOutput<'_> {
         if self.buffer.used() >= self.settings.spill_bytes {
             self.spill()?;
         }
-        if self.buffer.add(partition, key, value) {
-            return Ok(());
-        }
-        self.spill()?;
         match self.buffer.add(partition, key, value) {
             true => Ok(()),
-            false => self.spill_large(partition, key, value),
+            false => self.make_room(partition, key, value),
         }
     }
 }
@@ -105,23 +114,28 @@ fn text_bytes(text: &[u8]) -> usize {
     text.len() + if text.len() < 0x80 { 1 } else { vint::size(text.len() as i64) }
 }
 
-impl<'a> MapOutput<'a> {
+impl MapOutput {
     /// An output without records.
     pub fn new(
         settings: SpillSettings,
         partitioner: Partitioner,
-        combiner: Option<Box<dyn Combiner + 'a>>,
-        scratch: &'a Scratch,
-        counters: &'a TaskCounters,
-    ) -> MapOutput<'a> {
+        combiner: Option<Box<dyn Combiner>>,
+        scratch: Scratch,
+        counters: Arc<TaskCounters>,
+    ) -> MapOutput {
+        let spills = Spills {
+            settings: settings.clone(),
+            scratch,
+            counters: counters.clone(),
+            combiner,
+            files: Vec::new(),
+        };
         MapOutput {
             buffer: SortBuffer::new(settings.sort_bytes, settings.data.order.clone()),
             settings,
             partitioner,
-            scratch,
             counters,
-            combiner,
-            spills: Vec::new(),
+            spiller: Spiller::Idle(spills),
             records: 0,
             bytes: 0,
         }
@@ -132,24 +146,98 @@ impl<'a> MapOutput<'a> {
         self.counters.add(Count::MapOutputBytes, std::mem::take(&mut self.bytes));
     }
 
-    /// Sorts the records in memory and writes them to a file.
-    fn spill(&mut self) -> Result<(), TaskError> {
-        if self.buffer.is_empty() {
+    /// Adds a record that does not fit into what is left of the memory.
+    #[cold]
+    fn make_room(&mut self, partition: u32, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
+        // The memory of a spill that is being written may be all that is missing.
+        self.wait()?;
+        if self.buffer.add(partition, key, value) {
             return Ok(());
         }
-        self.buffer.sort();
-        let mut file = SpillWriter::create(&format!("spill{}.out", self.spills.len()), self)?;
-        for partition in 0..self.settings.reduces {
-            let mut records = self.buffer.partition(partition);
-            file.part(&mut records, self.combiner.as_deref_mut(), self.counters)?;
+        self.spill()?;
+        self.wait()?;
+        if self.buffer.add(partition, key, value) {
+            return Ok(());
         }
-        self.spilled(file)?;
-        self.buffer.clear();
+        self.wait()?.write_large(partition, key, value)
+    }
+
+    /// Has a thread write the records in memory, after those that are being written.
+    fn spill(&mut self) -> Result<(), TaskError> {
+        self.wait()?;
+        let Spiller::Idle(mut spills) = std::mem::replace(&mut self.spiller, Spiller::Failed)
+        else {
+            return Ok(());
+        };
+        // The system takes the pages of the full buffer back when it is dropped.
+        let room = self.settings.sort_bytes.saturating_sub(self.buffer.used());
+        let next = SortBuffer::new(self.settings.sort_bytes, self.settings.data.order.clone());
+        let mut full = std::mem::replace(&mut self.buffer, next);
+        self.buffer.set_limit(room);
+        let thread = thread::Builder::new().name("spill".to_owned());
+        let thread = thread.spawn(move || spills.write(&mut full).map(|()| spills));
+        self.spiller = Spiller::Busy(thread.map_err(TaskError::local("(threads)"))?);
         Ok(())
     }
 
+    /// Waits for the spill that is being written. Then all memory is there for the next one.
+    fn wait(&mut self) -> Result<&mut Spills, TaskError> {
+        self.spiller = match std::mem::replace(&mut self.spiller, Spiller::Failed) {
+            Spiller::Busy(thread) => {
+                let panicked = |_| TaskError::Task("a thread of the task panicked".to_owned());
+                let spills = thread.join().map_err(panicked)??;
+                self.buffer.set_limit(self.settings.sort_bytes);
+                Spiller::Idle(spills)
+            }
+            other => other,
+        };
+        match &mut self.spiller {
+            Spiller::Idle(spills) => Ok(spills),
+            _ => Err(TaskError::Task("the output of the map could not be written".to_owned())),
+        }
+    }
+
+    /// Writes `file.out` and its index, and returns the bytes of the output.
+    pub fn finish(mut self) -> Result<u64, TaskError> {
+        self.count();
+        self.wait()?;
+        match self.spiller {
+            Spiller::Idle(mut spills) => {
+                spills.write(&mut self.buffer)?;
+                drop(self.buffer);
+                spills.finish()
+            }
+            _ => Ok(0),
+        }
+    }
+}
+
+/// The sorted files of a map.
+struct Spills {
+    settings: SpillSettings,
+    scratch: Scratch,
+    counters: Arc<TaskCounters>,
+    combiner: Option<Box<dyn Combiner>>,
+    files: Vec<Spill>,
+}
+
+impl Spills {
+    /// Sorts records and writes them to a file.
+    fn write(&mut self, buffer: &mut SortBuffer) -> Result<(), TaskError> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        buffer.sort();
+        let mut file = SpillWriter::create(&self.next_name(), self)?;
+        for partition in 0..self.settings.reduces {
+            let mut records = buffer.partition(partition);
+            file.part(&mut records, self.combiner.as_deref_mut(), &self.counters)?;
+        }
+        self.add(file)
+    }
+
     /// Writes a record that is larger than the memory to a file of its own.
-    fn spill_large(&mut self, partition: u32, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
+    fn write_large(&mut self, partition: u32, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
         let order = self.settings.data.order.clone();
         let mut single = SortBuffer::new(key.len() + value.len() + 1024, order);
         let limit = self.settings.data.max_record_bytes;
@@ -157,30 +245,31 @@ impl<'a> MapOutput<'a> {
             let bytes = (key.len() + value.len()) as u64;
             return Err(ifile::IFileError::TooLarge { bytes, limit }.into());
         }
-        let mut file = SpillWriter::create(&format!("spill{}.out", self.spills.len()), self)?;
+        let mut file = SpillWriter::create(&self.next_name(), self)?;
         for partition in 0..self.settings.reduces {
-            file.part(&mut single.partition(partition), None, self.counters)?;
+            file.part(&mut single.partition(partition), None, &self.counters)?;
         }
-        self.spilled(file)
+        self.add(file)
     }
 
-    fn spilled(&mut self, file: SpillWriter) -> Result<(), TaskError> {
-        let spill = file.finish(self.counters)?;
+    fn next_name(&self) -> String {
+        format!("spill{}.out", self.files.len())
+    }
+
+    fn add(&mut self, file: SpillWriter) -> Result<(), TaskError> {
+        let spill = file.finish(&self.counters)?;
         let bytes = spill.index.records.iter().map(|part| part.part_length.unsigned_abs()).sum();
         self.counters.add(Count::MapSpills, 1);
         self.counters.add(Count::MapSpillBytes, bytes);
-        self.spills.push(spill);
+        self.files.push(spill);
         Ok(())
     }
 
-    /// Writes `file.out` and its index, and returns the bytes of the output.
-    pub fn finish(mut self) -> Result<u64, TaskError> {
-        self.count();
-        self.spill()?;
+    fn finish(mut self) -> Result<u64, TaskError> {
         let path = self.scratch.place("file.out")?;
-        let output = match self.spills.len() {
+        let output = match self.files.len() {
             1 => {
-                let spill = self.spills.remove(0);
+                let spill = self.files.remove(0);
                 self.move_to(&spill, &path)?;
                 Spill { path, index: spill.index }
             }
@@ -206,11 +295,11 @@ impl<'a> MapOutput<'a> {
     }
 
     fn merge(&mut self) -> Result<Spill, TaskError> {
-        let combines = self.spills.len() >= self.settings.combine_spills;
+        let combines = self.files.len() >= self.settings.combine_spills;
         let mut combiner = self.combiner.take().filter(|_| combines);
         let mut file = SpillWriter::create("file.out", self)?;
         for partition in 0..self.settings.reduces as usize {
-            let segments = self.spills.iter().filter_map(|spill| {
+            let segments = self.files.iter().filter_map(|spill| {
                 let part = spill.index.records.get(partition)?;
                 Some(Segment::Disk(DiskPart {
                     path: spill.path.clone(),
@@ -220,13 +309,13 @@ impl<'a> MapOutput<'a> {
                 }))
             });
             let data = &self.settings.data;
-            let mut run = merged(segments.collect(), data, self.scratch, self.counters)?;
-            file.part(&mut *run, combiner.as_deref_mut(), self.counters)?;
+            let mut run = merged(segments.collect(), data, &self.scratch, &self.counters)?;
+            file.part(&mut *run, combiner.as_deref_mut(), &self.counters)?;
         }
-        for spill in self.spills.drain(..) {
+        for spill in self.files.drain(..) {
             self.scratch.remove(&spill.path);
         }
-        file.finish(self.counters)
+        file.finish(&self.counters)
     }
 }
 
@@ -240,9 +329,9 @@ struct SpillWriter {
 }
 
 impl SpillWriter {
-    fn create(name: &str, output: &MapOutput<'_>) -> Result<SpillWriter, TaskError> {
-        let (path, file) = output.scratch.create(name)?;
-        let codec = output.settings.data.codec;
+    fn create(name: &str, spills: &Spills) -> Result<SpillWriter, TaskError> {
+        let (path, file) = spills.scratch.create(name)?;
+        let codec = spills.settings.data.codec;
         Ok(SpillWriter { path, file: Some(file), codec, index: SpillIndex::default(), at: 0 })
     }
 
@@ -250,7 +339,7 @@ impl SpillWriter {
     fn part(
         &mut self,
         run: &mut (dyn RecordStream + Send),
-        combiner: Option<&mut (dyn Combiner + '_)>,
+        combiner: Option<&mut (dyn Combiner + 'static)>,
         counters: &TaskCounters,
     ) -> Result<(), TaskError> {
         let Some(file) = self.file.take() else { return Ok(()) };
@@ -355,7 +444,8 @@ mod tests {
     use crate::codec::Codec;
     use corona_mapreduce::native::Partitioning;
     use proptest::prelude::*;
-    use std::sync::Arc;
+    use std::sync::mpsc;
+    use std::time::Duration;
 
     type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -364,14 +454,15 @@ mod tests {
         records: &Pairs,
         settings: SpillSettings,
         combine: bool,
-    ) -> (Vec<Pairs>, TaskCounters) {
+    ) -> (Vec<Pairs>, Arc<TaskCounters>) {
         let dir = tempfile::tempdir().unwrap();
         let scratch = Scratch::new(&[dir.path().to_owned()], "job_1", "attempt_1");
-        let counters = TaskCounters::default();
+        let counters = Arc::new(TaskCounters::default());
         let partitioner = Partitioner::new(Partitioning::Hash, settings.reduces);
         let combiner = combine.then(|| Box::new(Sum) as Box<dyn Combiner>);
         let codec = settings.data.codec;
-        let mut map = MapOutput::new(settings, partitioner, combiner, &scratch, &counters);
+        let mut map =
+            MapOutput::new(settings, partitioner, combiner, scratch.clone(), counters.clone());
         for (key, value) in records {
             map.collect(key, value).unwrap();
         }
@@ -435,10 +526,10 @@ mod tests {
     fn the_files_of_an_output_have_the_bytes_of_the_format() {
         let dir = tempfile::tempdir().unwrap();
         let scratch = Scratch::new(&[dir.path().to_owned()], "job_1", "attempt_1");
-        let counters = TaskCounters::default();
+        let counters = Arc::new(TaskCounters::default());
         let partitioner = Partitioner::new(Partitioning::Hash, 1);
         let settings = SpillSettings { reduces: 1, ..settings(1 << 16, None) };
-        let mut map = MapOutput::new(settings, partitioner, None, &scratch, &counters);
+        let mut map = MapOutput::new(settings, partitioner, None, scratch.clone(), counters);
         map.collect(b"b", b"").unwrap();
         map.collect(b"a", b"1").unwrap();
         assert_eq!(map.finish().unwrap(), 17);
@@ -474,5 +565,84 @@ mod tests {
         assert!(parts.concat().contains(&large));
         assert_eq!(parts.concat().len(), 3);
         assert_eq!(counters.get(Count::MapSpills), 3);
+    }
+
+    /// A combiner that waits for permission at each part, and passes on the records.
+    struct Waits {
+        begun: mpsc::SyncSender<()>,
+        go_on: mpsc::Receiver<()>,
+    }
+
+    impl Combiner for Waits {
+        fn combine(
+            &mut self,
+            run: &mut (dyn RecordStream + Send),
+            to: &mut dyn Collector,
+        ) -> Result<(), TaskError> {
+            let _ = self.begun.send(());
+            // Without a sender it goes on.
+            let _ = self.go_on.recv();
+            while run.advance()? {
+                to.collect(vint::text(run.key()), vint::text(run.value()))?;
+            }
+            Ok(())
+        }
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_map_goes_on_in_the_memory_that_a_spill_leaves() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(&[dir.path().to_owned()], "job_1", "attempt_1");
+        let counters = Arc::new(TaskCounters::default());
+        let (begun, has_begun) = mpsc::sync_channel(2000);
+        let (may_go_on, go_on) = mpsc::sync_channel(2000);
+        let (collected, is_collected) = mpsc::sync_channel(2000);
+        let settings = SpillSettings { reduces: 1, ..settings(10_000, None) };
+        let partitioner = Partitioner::new(Partitioning::Hash, 1);
+        let combiner: Box<dyn Combiner> = Box::new(Waits { begun, go_on });
+        let mut map =
+            MapOutput::new(settings, partitioner, Some(combiner), scratch, counters.clone());
+        let mapper = thread::spawn(move || {
+            for n in 0..1000 {
+                map.collect(format!("{n:08}").as_bytes(), b"").unwrap();
+                collected.send(map.buffer.used()).unwrap();
+            }
+            map.finish().unwrap()
+        });
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        // The mapper fills what the spill leaves of the 10,000 bytes, and then waits.
+        let mut used = Vec::new();
+        let is_full = |used: &[usize]| {
+            let is_another = used.windows(2).any(|pair| pair[1] < pair[0]);
+            is_another && used.last().is_some_and(|used| *used > 1900)
+        };
+        while !is_full(&used) {
+            used.push(is_collected.recv_timeout(PATIENCE).unwrap());
+        }
+        let spilled = *used.iter().max().unwrap();
+        assert!((8000..8100).contains(&spilled), "{spilled}");
+        while let Ok(more) = is_collected.recv_timeout(Duration::from_millis(50)) {
+            used.push(more);
+        }
+        let beside = *used.last().unwrap();
+        assert!((1900..=10_000 - spilled).contains(&beside), "{beside}");
+        drop(may_go_on);
+        assert!(mapper.join().unwrap() > 8000);
+        assert!(counters.get(Count::MapSpills) > 3);
+    }
+
+    #[test]
+    fn a_spill_that_fails_fails_the_map() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(&[dir.path().join("file")], "job_1", "attempt_1");
+        fs::write(dir.path().join("file"), "in the way of the directory").unwrap();
+        let counters = Arc::new(TaskCounters::default());
+        let partitioner = Partitioner::new(Partitioning::Hash, 2);
+        let mut map = MapOutput::new(settings(400, None), partitioner, None, scratch, counters);
+        let failed = (0..1000).find_map(|n| map.collect(format!("{n}").as_bytes(), b"").err());
+        assert!(matches!(failed, Some(TaskError::Local { .. })), "{failed:?}");
+        assert!(map.collect(b"k", b"").is_err() && map.finish().is_err());
     }
 }

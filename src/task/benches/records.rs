@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corona_mapreduce::native::{LineFormat, Partitioning, Step};
@@ -71,12 +72,13 @@ fn compare(what: &str, step: &Step, dir: &Path, input_mib: u64, memory_mib: u64)
 fn native(step: &Step, dir: &Path, input: &Path, memory: u64) -> Duration {
     let began = Instant::now();
     let scratch = Scratch::new(&[dir.to_owned()], "job_1", "attempt_1");
-    let counters = TaskCounters::default();
-    let order = std::sync::Arc::default();
+    let counters = Arc::new(TaskCounters::default());
+    let order = Arc::default();
     let data = DataSettings { order, codec: None, factor: 100, max_record_bytes: 64 << 20 };
     let settings = SpillSettings {
         sort_bytes: memory as usize,
-        spill_bytes: memory as usize,
+        // The map goes on in one half while the other one is written.
+        spill_bytes: memory as usize / 2,
         combine_spills: 3,
         reduces: 1,
         data: data.clone(),
@@ -89,7 +91,8 @@ fn native(step: &Step, dir: &Path, input: &Path, memory: u64) -> Duration {
     };
     let combiner = matches!(step, Step::Words).then(|| Box::new(Sum) as Box<dyn Combiner>);
     let partitioner = Partitioner::new(Partitioning::Hash, 1);
-    let mut output = MapOutput::new(settings, partitioner, combiner, &scratch, &counters);
+    let mut output =
+        MapOutput::new(settings, partitioner, combiner, scratch.clone(), counters.clone());
     let mapper = Mapper::new(step, &format);
     let file = File::open(input).expect("the input");
     let mut lines = SplitLines::new(file, 0, None, 64 << 20).expect("lines");
