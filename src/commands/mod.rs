@@ -75,6 +75,11 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// The same with other streams than those of the process.
 fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console<'_>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // A node starts such a process for each task. To know all other commands would cost it milliseconds.
+    if matches!(&arguments[..], [_, command] if command == task_child::NAME) {
+        return conclude(task_child::run(&task_child::Arguments {}), console);
+    }
     let arguments = match accept_java_spellings(arguments) {
         Ok(arguments) => arguments,
         Err(JavaUsage { text, asked_for }) => {

@@ -6,6 +6,9 @@ use anyhow::Context;
 use clap::Args;
 use corona::task::child::{Birth, run as run_task};
 
+/// The name of the command.
+pub(super) const NAME: &str = "task-child";
+
 /// Run a native task; task trackers start it
 #[derive(Args, Clone, Debug)]
 pub(super) struct Arguments {}
