@@ -59,12 +59,14 @@ pub(super) fn executor(threads: usize) -> anyhow::Result<Runtime> {
 const MAX_BLOCKING: usize = 512;
 
 fn executor_with(threads: usize, blocking: usize) -> anyhow::Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .max_blocking_threads(blocking)
         .enable_all()
         .build()
-        .context("cannot start the threads of the service")
+        .context("cannot start the threads of the service")?;
+    runtime.spawn(feed_watchdog());
+    Ok(runtime)
 }
 
 /// Runs a service until it ends. It gets the future that completes when it is asked to stop.
@@ -95,7 +97,6 @@ where
 {
     allow_open_files();
     let runtime = executor_with(threads, blocking)?;
-    runtime.spawn(feed_watchdog());
     let served = runtime.block_on(async {
         let stop = shutdown_signal().context("cannot listen for signals")?;
         serve(Box::pin(stop)).await

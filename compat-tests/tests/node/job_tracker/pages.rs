@@ -98,6 +98,12 @@ fn recorded_addresses_lead_to_pages(world: &World, job: &str) {
             let to = head.lines().find_map(|line| line.strip_prefix("location: ")).unwrap();
             (status, _, body) = get(world, to.trim());
         }
+        if path.contains("action=confirm") {
+            // No token for that is configured here.
+            assert!(status == 403 && body.contains("corona.jt.web.kill.token"), "{path}: {body}");
+            asked += 1;
+            continue;
+        }
         assert_eq!(status, 200, "{path}: {body}");
         let of = |name: &str| {
             let (_, value) = path.split_once(&format!("{name}="))?;

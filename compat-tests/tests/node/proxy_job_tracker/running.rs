@@ -166,7 +166,9 @@ async fn recorded_addresses_of_running_jobs_reach_their_job_tracker() {
         }
         let (_, address) = rest.split_once("http://localhost:28337").unwrap();
         let (address, form) = address.split_once(' ').unwrap_or((address, ""));
-        let form = form.replace("jobid", "jobid=job_1.1_0001").replace("tipid", "tipid=t");
+        let form = ["jobid", "tipid", "taskid"].iter().fold(form.to_owned(), |form, name| {
+            form.replace(&format!("&{name}"), &format!("&{name}=value"))
+        });
         let Some((_, query)) = address.split_once('?') else {
             assert_eq!((address, proxy.get(address).await.0), ("/metrics", 200));
             asked.push(name);
