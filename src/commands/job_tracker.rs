@@ -77,10 +77,10 @@ const REMOTE_THREADS: usize = 2;
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let _log = arguments.log.init()?;
     let source = arguments.source.found()?;
+    // Each thread that allocates touches pages of its own, and there may be many job trackers on a node.
+    corona::process::memory::use_small_pages();
     // A task tracker ends its job trackers itself; the process that it ends with is another one's parent.
     if arguments.remote {
-        // There may be many on a node, each for one job.
-        corona::process::memory::use_small_pages();
         let words = standalone::Arguments::parse(&arguments.words)?;
         let mut status = ExitCode::FAILURE;
         let ran =

@@ -163,8 +163,10 @@ struct Book {
 struct JobBook {
     /// The maps, then the reduces, that have succeeded as their job tracker knows.
     done: Vec<bool>,
+    /// Those whose success is about to be reported or was, and how many are not among them.
+    sent: Vec<bool>,
+    to_send: u32,
     maps_left: u32,
-    work_left: u32,
     last_report: Option<Instant>,
     maps_done: watch::Sender<bool>,
     /// The job tracker that was killed, and when, until another one launches something.
@@ -500,8 +502,9 @@ async fn run_job(shared: Arc<Shared>) -> Result<Duration, String> {
     let (maps, work) = (plan.maps, plan.maps + plan.reduces);
     let job = JobBook {
         done: vec![false; work as usize],
+        sent: vec![false; work as usize],
+        to_send: work,
         maps_left: maps,
-        work_left: work,
         last_report: None,
         maps_done: watch::Sender::new(maps == 0),
         killed: None,
@@ -626,8 +629,9 @@ impl Shared {
         for status in tasks {
             let Some(place) = self.place(&status.attempt, status.is_map()) else { continue };
             let Some(job) = book.jobs.get_mut(status.attempt.job()) else { continue };
-            if job.work_left <= 1 && !job.done[place] {
-                job.last_report = Some(now);
+            if !std::mem::replace(&mut job.sent[place], true) {
+                job.to_send = job.to_send.saturating_sub(1);
+                job.last_report = (job.to_send == 0).then_some(now);
             }
         }
     }
@@ -641,7 +645,6 @@ impl Shared {
             if std::mem::replace(&mut job.done[place], true) {
                 continue;
             }
-            job.work_left = job.work_left.saturating_sub(1);
             if status.is_map() {
                 job.maps_left = job.maps_left.saturating_sub(1);
                 if job.maps_left == 0 {

@@ -22,7 +22,7 @@ fn reading(status: TaskStatus, bytes: i64) -> TaskStatus {
 fn bytes_count_by_the_place_of_the_attempt_that_succeeded() {
     let mut world = world(4, 0);
     for (split, host) in world.job.spec.splits.iter_mut().zip(["a", "b", "x", "y"]) {
-        split.hosts = vec![host.into()].into();
+        split.hosts = vec![host.into()];
     }
     let racks = [("c", "/r1"), ("d", "/r2"), ("x", "/r1"), ("y", "/r3")];
     world.job.spec.racks = racks.map(|(host, rack)| (host.into(), rack.into())).into();
