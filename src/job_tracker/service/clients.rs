@@ -406,6 +406,7 @@ impl Shared {
         let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         let names = || trackers.iter().map(|tracker| tracker.name.clone()).collect();
         let (used_memory, max_memory) = memory();
+        let tasks = if detailed { self.tracker_tasks(caller, &trackers).await } else { Vec::new() };
         ClusterStatus {
             active: managed(&cluster["nodes"]).unwrap_or_else(|| count(trackers.len())),
             active_names: if detailed { names() } else { Vec::new() },
@@ -423,8 +424,8 @@ impl Shared {
             state: ClusterState::Running,
             total_maps: whole(total[0]),
             total_reduces: whole(total[1]),
-            tasks: if detailed { self.tracker_tasks(caller, &trackers).await } else { Vec::new() },
-            trackers: if detailed { trackers } else { Vec::new() },
+            trackers: if detailed { with_running(trackers, &tasks) } else { Vec::new() },
+            tasks,
         }
     }
 
@@ -451,6 +452,20 @@ impl Shared {
         let entries = names.iter().cloned().zip(of_trackers);
         entries.map(|(tracker, tasks)| TrackerTasks { tracker, tasks }).collect()
     }
+}
+
+/// Task trackers with the attempts that run on them, which clients count.
+fn with_running(
+    mut trackers: Vec<wire::TaskTrackerStatus>,
+    tasks: &[TrackerTasks],
+) -> Vec<wire::TaskTrackerStatus> {
+    let runs = |task: &&wire::TaskStatus| {
+        matches!(task.state, wire::TaskState::Running | wire::TaskState::Unassigned)
+    };
+    for (tracker, of_tracker) in trackers.iter_mut().zip(tasks) {
+        tracker.tasks = of_tracker.tasks.iter().filter(runs).cloned().collect();
+    }
+    trackers
 }
 
 /// An input for the parent of a job; nothing for one that has ended.

@@ -133,6 +133,10 @@ fn a_job_can_be_followed_on_pages_and_as_json() {
         }
         let job = waiting(&world, &mut client, HOSTILE).await;
         let id = job.id.to_string();
+        // Clients count the tasks that the task trackers themselves have.
+        let status = client.get_cluster_status(true).await.unwrap().unwrap();
+        let mut running = status.trackers.iter().flat_map(|tracker| &tracker.tasks);
+        assert!(running.any(|task| task.attempt == job.map(0)), "{status:?}");
         // The tracking URL leads to the page, as the original's address does.
         let profile = client.get_job_profile(job.id.clone()).await.unwrap().unwrap();
         let expected = format!("{}/jobdetails.jsp?jobid={id}", world.job_tracker.pages());
