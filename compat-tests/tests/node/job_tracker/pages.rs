@@ -109,7 +109,8 @@ fn recorded_addresses_lead_to_pages(world: &World, job: &str) {
             let (_, value) = path.split_once(&format!("{name}="))?;
             value.split('&').next()
         };
-        let wanted = ["taskid", "tipid", "jobid"].into_iter().find_map(of).unwrap_or(job);
+        let wanted =
+            ["taskid", "tipid", "jobid"].into_iter().find_map(of).unwrap_or("Running jobs");
         assert!(body.contains(wanted), "{path} does not show {wanted}: {body}");
         asked += 1;
     }
