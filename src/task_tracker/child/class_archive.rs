@@ -336,8 +336,11 @@ impl ArchivedInstall {
             ATTEMPT,
             &*number,
         ];
+        // Before a task the original's child deletes what is in its working directory.
+        let work = scratch.join("work");
+        fs::create_dir_all(&work).map_err(at(&work))?;
         // It need not end well: what it has loaded counts.
-        let _ = self.java("the child to be archived", &child, scratch).await;
+        let _ = self.java("the child to be archived", &child, &work).await;
         let mut classes = fs::read_to_string(&list).map_err(at(&list))?;
         for class in TASK_CLASSES {
             classes.push_str(class);
@@ -588,7 +591,7 @@ mod tests {
     /// A Java that writes what it is asked for.
     const JAVA: &str = "echo \"$*\" >> $(dirname $0)/runs
         for word; do case $word in
-            -XX:DumpLoadedClassList=*) echo A > ${word#*=};;
+            -XX:DumpLoadedClassList=*) echo A > ${word#*=}; rm -rf ./*;;
             -XX:SharedClassListFile=*) grep -q ReduceTask ${word#*=} || exit 9;;
             -XX:SharedArchiveFile=*) echo archive > ${word#*=};;
         esac; done";
