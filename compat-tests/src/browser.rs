@@ -14,6 +14,9 @@ use tempfile::TempDir;
 /// How long anything may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The browser's error for a page that it has left before it replied.
+const NAVIGATED: &str = "Inspected target navigated or closed";
+
 /// Messages of the browser that may wait to be read.
 const MESSAGES_WAITING: usize = 4096;
 
@@ -94,6 +97,14 @@ impl Browser {
 
     /// Sends a command and waits for its result.
     pub fn command(&mut self, method: &str, parameters: Value) -> Value {
+        match self.answer(method, parameters) {
+            Ok(result) => result,
+            Err(error) => panic!("{method}: {error}"),
+        }
+    }
+
+    /// Sends a command and waits for its result, or for the browser's error.
+    fn answer(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
         self.last_id += 1;
         let id = self.last_id;
         let mut message = json!({ "id": id, "method": method, "params": parameters });
@@ -107,8 +118,10 @@ impl Browser {
         loop {
             let message = self.next(deadline);
             if message["id"] == id {
-                assert!(message.get("error").is_none(), "{method}: {message}");
-                return message["result"].clone();
+                return match message.get("error") {
+                    None => Ok(message["result"].clone()),
+                    Some(error) => Err(error.clone()),
+                };
             }
         }
     }
@@ -151,12 +164,21 @@ impl Browser {
         });
     }
 
-    /// The value of an expression in the page.
+    /// The value of an expression in the page; in the next page if the browser has left this one before
+    /// it replied.
     pub fn value(&mut self, expression: &str) -> Value {
-        let result = self.command(
-            "Runtime.evaluate",
-            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true }),
-        );
+        let parameters =
+            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let deadline = Instant::now() + PATIENCE;
+        let result = loop {
+            match self.answer("Runtime.evaluate", parameters.clone()) {
+                Ok(result) => break result,
+                Err(error) => assert!(
+                    error["message"] == NAVIGATED && Instant::now() < deadline,
+                    "{expression}: {error}"
+                ),
+            }
+        };
         assert!(result.get("exceptionDetails").is_none(), "{expression}: {result}");
         result["result"]["value"].clone()
     }
