@@ -365,7 +365,8 @@ async fn archived(http: SocketAddr) {
 }
 
 /// The time from the start of a map's process to its `done`, without an archive and with one, one
-/// after the other on the same machine: `CORONA_TEST_HADOOP_CLASSPATH` may name an install.
+/// after the other on the same machine. `CORONA_TEST_HADOOP_CLASSPATH` may name another class path
+/// with the classes of this project's own child.
 #[test]
 #[ignore = "a measurement, see docs/performance.md"]
 fn measured_starts_of_java_with_and_without_an_archive() {
