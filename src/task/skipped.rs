@@ -32,7 +32,7 @@ pub(crate) struct Skipped<'a> {
 struct Target<'a> {
     files: &'a JobFiles,
     directory: String,
-    name: String,
+    path: String,
     key_class: &'static str,
 }
 
@@ -48,8 +48,8 @@ impl<'a> Skipped<'a> {
         let directory = work.skip_output_dir().filter(|_| task.write_skipped);
         let target = directory.map(|directory| Target {
             files: work.files,
+            path: format!("{directory}/{}", task.attempt),
             directory,
-            name: task.attempt.to_string(),
             key_class: if task.is_map() { LONG } else { TEXT },
         });
         let mut kept = Kept::new(&task.skip.ranges);
@@ -79,13 +79,12 @@ impl<'a> Skipped<'a> {
     /// Writes down a record that is left out: key and value as Hadoop writes them.
     pub(crate) fn write(&mut self, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
         let Some(target) = &self.target else { return Ok(()) };
-        let path = format!("{}/{}", target.directory, target.name);
-        let wrong = |error| TaskError::Output { path: path.clone(), error };
+        let wrong = |error| TaskError::Output { path: target.path.clone(), error };
         let file = match &mut self.file {
             Some(file) => file,
             none => {
                 target.files.make_dirs(&target.directory)?;
-                let out = target.files.create(&path)?;
+                let out = target.files.create(&target.path)?;
                 let file = SequenceFile::new(out, target.key_class, TEXT, mark());
                 none.insert(file.map_err(wrong)?)
             }
@@ -102,8 +101,7 @@ impl<'a> Skipped<'a> {
     fn close(&mut self) -> Result<(), TaskError> {
         let (Some(file), Some(target)) = (self.file.take(), &self.target) else { return Ok(()) };
         let closed = file.finish().and_then(OutputFile::close);
-        let path = format!("{}/{}", target.directory, target.name);
-        closed.map_err(|error| TaskError::Output { path, error })
+        closed.map_err(|error| TaskError::Output { path: target.path.clone(), error })
     }
 }
 

@@ -1,8 +1,8 @@
 //! The output of a map: collected in bounded memory, spilled in sorted files when that is full, and
 //! merged into `file.out` with its index, as reduces of both kinds fetch it. Spec: mapreduce/04 §4.9.
 //!
-//! A thread sorts and writes a spill, while the map goes on in the memory that the records of the spill
-//! leave.
+//! A thread sorts and writes a spill, while the map continues in the memory that the records of the
+//! spill leave.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -80,13 +80,13 @@ impl std::fmt::Debug for MapOutput {
     }
 }
 
-/// Who has the spills.
+/// The owner of the spills.
 enum Spiller {
     /// The thread of the map.
     Idle(Spills),
     /// A thread that writes the next one.
     Busy(JoinHandle<Result<Spills, TaskError>>),
-    /// Nobody: a spill failed, and the map fails with it.
+    /// None: a spill failed, and the map fails with it.
     Failed,
 }
 
@@ -150,25 +150,24 @@ impl MapOutput {
     #[cold]
     fn make_room(&mut self, partition: u32, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
         // The memory of a spill that is being written may be all that is missing.
-        self.wait()?;
+        self.settle()?;
         if self.buffer.add(partition, key, value) {
             return Ok(());
         }
         self.spill()?;
-        self.wait()?;
+        self.settle()?;
         if self.buffer.add(partition, key, value) {
             return Ok(());
         }
-        self.wait()?.write_large(partition, key, value)
+        let mut spills = self.take_spills()?;
+        spills.write_large(partition, key, value)?;
+        self.spiller = Spiller::Idle(spills);
+        Ok(())
     }
 
     /// Has a thread write the records in memory, after those that are being written.
     fn spill(&mut self) -> Result<(), TaskError> {
-        self.wait()?;
-        let Spiller::Idle(mut spills) = std::mem::replace(&mut self.spiller, Spiller::Failed)
-        else {
-            return Ok(());
-        };
+        let mut spills = self.take_spills()?;
         // The system takes the pages of the full buffer back when it is dropped.
         let room = self.settings.sort_bytes.saturating_sub(self.buffer.used());
         let next = SortBuffer::new(self.settings.sort_bytes, self.settings.data.order.clone());
@@ -181,34 +180,34 @@ impl MapOutput {
     }
 
     /// Waits for the spill that is being written. Then all memory is there for the next one.
-    fn wait(&mut self) -> Result<&mut Spills, TaskError> {
-        self.spiller = match std::mem::replace(&mut self.spiller, Spiller::Failed) {
+    fn settle(&mut self) -> Result<(), TaskError> {
+        self.spiller = Spiller::Idle(self.take_spills()?);
+        Ok(())
+    }
+
+    /// Takes the spills, once none is being written. Until they are put back the output has failed.
+    fn take_spills(&mut self) -> Result<Spills, TaskError> {
+        match std::mem::replace(&mut self.spiller, Spiller::Failed) {
+            Spiller::Idle(spills) => Ok(spills),
             Spiller::Busy(thread) => {
                 let panicked = |_| TaskError::Task("a thread of the task panicked".to_owned());
                 let spills = thread.join().map_err(panicked)??;
                 self.buffer.set_limit(self.settings.sort_bytes);
-                Spiller::Idle(spills)
+                Ok(spills)
             }
-            other => other,
-        };
-        match &mut self.spiller {
-            Spiller::Idle(spills) => Ok(spills),
-            _ => Err(TaskError::Task("the output of the map could not be written".to_owned())),
+            Spiller::Failed => {
+                Err(TaskError::Task("the output of the map could not be written".to_owned()))
+            }
         }
     }
 
     /// Writes `file.out` and its index, and returns the bytes of the output.
     pub fn finish(mut self) -> Result<u64, TaskError> {
         self.count();
-        self.wait()?;
-        match self.spiller {
-            Spiller::Idle(mut spills) => {
-                spills.write(&mut self.buffer)?;
-                drop(self.buffer);
-                spills.finish()
-            }
-            _ => Ok(0),
-        }
+        let mut spills = self.take_spills()?;
+        spills.write(&mut self.buffer)?;
+        drop(self.buffer);
+        spills.finish()
     }
 }
 
