@@ -57,7 +57,7 @@ impl From<Damage> for io::Error {
 /// Reads the content of a bzip2 file.
 pub struct Decoder<R> {
     bits: Bits<R>,
-    place: Place,
+    next: Next,
     most_bytes: usize,
     block: Block,
     /// The checksum that the stream should have after the blocks so far.
@@ -66,13 +66,13 @@ pub struct Decoder<R> {
 
 impl<R> std::fmt::Debug for Decoder<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Decoder").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Decoder").field("next", &self.next).finish_non_exhaustive()
     }
 }
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Next {
     FirstStream,
     FurtherStream,
     BlockOrEnd,
@@ -85,60 +85,60 @@ impl<R: Read> Decoder<R> {
     pub fn new(inner: R) -> Decoder<R> {
         let bits = Bits::new(inner);
         let block = Block::default();
-        Decoder { bits, place: Place::FirstStream, most_bytes: 0, block, stream_sum: 0 }
+        Decoder { bits, next: Next::FirstStream, most_bytes: 0, block, stream_sum: 0 }
     }
 
-    /// Moves on from a place that has no content.
+    /// Moves on to what follows.
     fn advance(&mut self) -> io::Result<()> {
-        self.place = match self.place {
-            Place::FurtherStream if self.bits.is_over()? => Place::Over,
-            Place::FirstStream | Place::FurtherStream => self.begin_stream()?,
-            Place::BlockOrEnd => match self.bits.take_mark()? {
+        self.next = match self.next {
+            Next::FurtherStream if self.bits.is_over()? => Next::Over,
+            Next::FirstStream | Next::FurtherStream => self.begin_stream()?,
+            Next::BlockOrEnd => match self.bits.take_mark()? {
                 BLOCK_MARK => {
                     self.block.read(&mut self.bits, self.most_bytes)?;
-                    Place::InBlock
+                    Next::InBlock
                 }
                 END_MARK => self.end_stream()?,
                 _ => return Err(Damage::NoBlock.into()),
             },
-            Place::InBlock => {
+            Next::InBlock => {
                 let sum = self.block.checked()?;
                 self.stream_sum = self.stream_sum.rotate_left(1) ^ sum;
-                Place::BlockOrEnd
+                Next::BlockOrEnd
             }
-            Place::Over => Place::Over,
+            Next::Over => Next::Over,
         };
         Ok(())
     }
 
-    fn begin_stream(&mut self) -> io::Result<Place> {
+    fn begin_stream(&mut self) -> io::Result<Next> {
         let header = self.bits.take(32)?.to_be_bytes();
         let [b'B', b'Z', b'h', level @ b'1'..=b'9'] = header else {
             return Err(Damage::NoStream.into());
         };
         self.most_bytes = usize::from(level - b'0') * LEVEL_BYTES;
         self.stream_sum = 0;
-        Ok(Place::BlockOrEnd)
+        Ok(Next::BlockOrEnd)
     }
 
-    fn end_stream(&mut self) -> io::Result<Place> {
+    fn end_stream(&mut self) -> io::Result<Next> {
         let (found, expected) = (self.stream_sum, self.bits.take(32)?);
         if found != expected {
             return Err(Damage::StreamChecksum { found, expected }.into());
         }
         self.bits.skip_to_byte();
-        Ok(Place::FurtherStream)
+        Ok(Next::FurtherStream)
     }
 }
 
 impl<R: Read> Read for Decoder<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
-            let written = match self.place {
-                Place::InBlock => self.block.write(to),
+            let written = match self.next {
+                Next::InBlock => self.block.write(to),
                 _ => 0,
             };
-            if written > 0 || to.is_empty() || self.place == Place::Over {
+            if written > 0 || to.is_empty() || self.next == Next::Over {
                 return Ok(written);
             }
             self.advance()?;

@@ -1,7 +1,8 @@
 //! Native map and reduce tasks: the process of a task, without Java.
 //!
-//! From the inside out: `vint.rs`, [`bzip2`], [`ifile`], [`lines`], `order.rs`, [`partition`], [`run`], `sequence_file.rs`, `skip.rs` and [`sort`] know bytes,
-//! [`Read`](std::io::Read) and [`Write`](std::io::Write) alone; [`segment`] and [`spill`] put sorted data
+//! From the inside out: `vint.rs`, [`bzip2`], [`ifile`], [`lines`], `order.rs`, [`partition`], [`run`],
+//! `sequence_file.rs`, `skip.rs` and [`sort`] know bytes, [`Read`](std::io::Read) and
+//! [`Write`](std::io::Write) alone; [`segment`] and [`spill`] put sorted data
 //! into the local directories of a node; [`program`] and [`builtin`] are the user's code; [`shuffle`] decides
 //! and [`fetch`] carries out what a reduce fetches; [`output`] commits; [`child`] ties all of it to the task
 //! tracker's umbilical.
