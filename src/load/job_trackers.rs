@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use corona_hadoop::rpc::Fault;
 use corona_hadoop::writables::{JobId, SessionInfo, Task};
+use corona_process::memory::SMALL_PAGES;
 use serde::Serialize;
 use tokio::process::{Child, Command};
 
@@ -79,7 +80,7 @@ fn spawn(plan: &JobTrackersPlan, task: &Task, session: &SessionInfo) -> io::Resu
         .args(NODE)
         .current_dir(&directory)
         // As task trackers do.
-        .env("MIMALLOC_ARENA_EAGER_COMMIT", "0")
+        .envs([SMALL_PAGES])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

@@ -9,12 +9,10 @@ use super::command::{ChildCommand, CommandError, Install, checked, library_path,
 use crate::ids::AttemptId;
 use corona_config::{JobConf, keys};
 use corona_hadoop::writables::InetAddress;
+use corona_process::memory::SMALL_PAGES;
 
 /// Its main class.
 const CLASS: &str = "org.apache.hadoop.mapred.CoronaJobTracker";
-/// Has the allocator of this program take memory in small pages from its first page on: a job tracker of a
-/// small job has a few megabytes.
-const SMALL_PAGES: [(&str, &str); 1] = [("MIMALLOC_ARENA_EAGER_COMMIT", "0")];
 
 /// The inputs of a job tracker's start.
 #[derive(Clone, Debug)]
@@ -72,7 +70,9 @@ pub fn job_tracker(
     );
     let mut environment = vec![library_path(launch.work, variable)];
     if !launch.program.is_empty() {
-        environment.extend(SMALL_PAGES.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        // A job tracker of a small job has a few megabytes.
+        let (name, value) = SMALL_PAGES;
+        environment.push((name.to_owned(), value.to_owned()));
     }
     checked(ChildCommand {
         line,
