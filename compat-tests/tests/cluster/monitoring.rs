@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use compat_tests::skipping::{Missing, skip};
@@ -151,6 +151,22 @@ impl Drop for Ended {
     }
 }
 
+/// Starts a daemon with these properties: its process, its output, and the first line of that.
+fn daemon(command: &str, properties: &[String]) -> (Child, BufReader<ChildStdout>, String) {
+    let mut child = Command::new(corona_program())
+        .arg(command)
+        .args(properties.iter().flat_map(|property| ["-D", property]))
+        .env_remove("RUST_LOG")
+        .env_remove("HADOOP_CONF_DIR")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut ready = String::new();
+    lines.read_line(&mut ready).unwrap();
+    (child, lines, ready)
+}
+
 impl Server {
     /// A cluster manager with all that a cluster has.
     fn demo() -> Server {
@@ -198,17 +214,7 @@ impl Server {
             format!("corona.jt.data.dir={}", root.path().join("jt").display()),
             format!("corona.system.dir=file:{}", root.path().join("system").display()),
         ];
-        let mut child = Command::new(corona_program())
-            .arg("job-tracker")
-            .args(own.iter().flat_map(|property| ["-D", property]))
-            .env_remove("RUST_LOG")
-            .env_remove("HADOOP_CONF_DIR")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut ready = String::new();
-        lines.read_line(&mut ready).unwrap();
+        let (child, lines, ready) = daemon("job-tracker", &own);
         let address = ready.split_whitespace().find_map(|word| word.strip_prefix("http://"));
         let address =
             address.unwrap_or_else(|| panic!("{ready:?}")).trim_end_matches('/').to_owned();
@@ -228,17 +234,7 @@ impl Server {
             format!("corona.system.dir=file:{}", below("system")),
             format!("corona.pjt.data.dir={}", below("data")),
         ];
-        let mut child = Command::new(corona_program())
-            .arg("proxy-job-tracker")
-            .args(own.iter().flat_map(|property| ["-D", property]))
-            .env_remove("RUST_LOG")
-            .env_remove("HADOOP_CONF_DIR")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut ready = String::new();
-        lines.read_line(&mut ready).unwrap();
+        let (child, lines, ready) = daemon("proxy-job-tracker", &own);
         let after = |word: &str| {
             let mut words = ready.split_whitespace().skip_while(|other| *other != word);
             words.nth(1).unwrap_or_else(|| panic!("{ready:?}")).to_owned()

@@ -198,13 +198,7 @@ fn a_success_on_the_kill_list_is_a_kill() {
 #[test]
 fn fetch_failures_fail_a_map_whose_event_becomes_obsolete() {
     // Three reports, and half of the running reduces or more than the limit. Spec: mapreduce/09 §A.
-    let mut world = world(1, 5);
-    world.set_up("m2.0");
-    for id in 2..=6 {
-        world.grant(id, "b");
-    }
-    world.grant(7, "b");
-    world.report("a", "m0.0", Succeeded);
+    let mut world = fetching();
     let fetch =
         |world: &mut World, reduce: &str| world.heartbeat("b", vec![fetch_failure(reduce, "m0.0")]);
     assert_eq!(fetch(&mut world, "r0.0"), NOTHING);

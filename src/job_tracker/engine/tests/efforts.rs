@@ -97,13 +97,7 @@ fn an_attempt_beside_a_running_one_is_speculative_and_one_of_them_is_wasted() {
 
 #[test]
 fn maps_whose_output_cannot_be_fetched_are_counted() {
-    let mut world = world(1, 5);
-    world.set_up("m2.0");
-    for id in 2..=6 {
-        world.grant(id, "b");
-    }
-    world.grant(7, "b");
-    world.report("a", "m0.0", Succeeded);
+    let mut world = fetching();
     for reduce in ["r0.0", "r1.0"] {
         world.heartbeat("b", vec![fetch_failure(reduce, "m0.0")]);
     }

@@ -201,6 +201,18 @@ impl World {
     }
 }
 
+/// A job whose only map has succeeded on the node `a`, and whose five reduces run on `b`.
+pub(super) fn fetching() -> World {
+    let mut world = world(1, 5);
+    world.set_up("m2.0");
+    for id in 2..=6 {
+        world.grant(id, "b");
+    }
+    world.grant(7, "b");
+    world.report("a", "m0.0", TaskState::Succeeded);
+    world
+}
+
 /// A reduce's report that it could not fetch a map.
 pub(super) fn fetch_failure(reduce: &str, map: &str) -> TaskStatus {
     TaskStatus {
