@@ -871,6 +871,10 @@ fn a_job_that_waits_for_a_job_tracker_says_so() {
     assert!(info.contains("waits for a slot of type JOBTRACKER on a node"), "{info}");
     let explained = tool(&["jobs", "explain", &job]);
     assert!(explained.contains("none of the 2 nodes serves JOBTRACKER"), "{explained}");
+    let pages = configured(&cluster, "mapred.job.tracker.http.address");
+    let waits = format!("curl -sf 'http://{pages}/api/v1/jobs/{job}/waits'");
+    let waits = shell(cluster.root.path(), &waits).join("\n");
+    assert!(waits.contains("none of the 2 nodes serves JOBTRACKER"), "{waits}");
     tool(&["jobs", "kill", &job]);
     let end = end(child);
     assert_eq!((&end["state"], &end["note"]), (&"KILLED".into(), &serde_json::Value::Null));

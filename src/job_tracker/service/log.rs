@@ -751,7 +751,7 @@ pub(super) mod tests {
         assert_eq!((progress.finished.map, progress.live.map), (1, 2));
         // The lines behind the image.
         assert!(history.contains("TASK_STATUS=\"SUCCESS\""), "{history}");
-        // It goes on.
+        // The engine continues from there.
         for number in [1, 2] {
             engine.apply(Millis(1_790_000_001_000), succeeded(number)).reply.unwrap();
         }

@@ -222,11 +222,13 @@ impl JobTracker {
             started_ms: job::now().0,
             name: address.host.clone(),
             // One that listens on all addresses is named as clients name it.
-            host: match &*settings.http_address.host {
-                "0.0.0.0" | "::" => address.host.clone(),
-                host => host.to_owned(),
+            at: HostPort {
+                host: match &*settings.http_address.host {
+                    "0.0.0.0" | "::" => address.host.as_str().into(),
+                    _ => settings.http_address.host.clone(),
+                },
+                port: pages_socket.port(),
             },
-            port: pages_socket.port(),
             settings: settings.clone(),
         });
         let shared = Arc::new(Shared {
@@ -375,7 +377,7 @@ async fn notifications(
     })
 }
 
-/// The longest pause between heartbeats of a session: in one of them it learns that somebody has ended it.
+/// The longest pause between heartbeats of a session: their replies report that a user has ended it.
 const LONGEST_HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// The timers of a session in a cluster whose sessions expire after this time.

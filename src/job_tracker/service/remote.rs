@@ -30,6 +30,7 @@ use super::log::{Log, LogError};
 use super::meter::Meter;
 use super::store::{Retired, Store};
 use super::submission::Description;
+use super::web::trackers::page_address;
 use super::{end_notice, finished::Finished};
 use crate::engine::{GrantedSlot, JobProgress, RequestId};
 use crate::parent::{
@@ -165,7 +166,7 @@ impl RemoteJob {
             priority: parts.description.priority,
         });
         let (publish, progress) = watch::channel(progress);
-        let (publish_place, place) = watch::channel(place_of(&parts.parent, None));
+        let (publish_place, place) = watch::channel(place_of(&parts.parent, None, None));
         let heard: Heard = Arc::new(Mutex::new(Instant::now()));
         // The calls are those of the job's user: a remote job tracker serves no other user.
         let user = parts.description.user.to_string();
@@ -364,17 +365,24 @@ pub(super) fn saved_update(job: &JobId, update: &wire::StateUpdate) -> Result<Sa
     })
 }
 
-fn place_of(parent: &Parent, submitted: Option<u32>) -> RemoteLocation {
+/// Where the remote job tracker is. Which attempt has taken the job, and which has pages, may be known of
+/// an earlier one.
+fn place_of(
+    parent: &Parent,
+    submitted: Option<u32>,
+    pages: Option<&(u32, Arc<str>)>,
+) -> RemoteLocation {
     let remote = parent.remote().cloned();
+    let is_present = |attempt: u32| remote.as_ref().is_some_and(|remote| remote.attempt == attempt);
     RemoteLocation {
         key: parent.key(parent.attempt()),
-        has_job: remote.as_ref().is_some_and(|remote| submitted == Some(remote.attempt)),
+        has_job: submitted.is_some_and(is_present),
+        pages: pages.filter(|(attempt, _)| is_present(*attempt)).map(|(_, at)| at.clone()),
         remote,
         addresses: parent.addresses().to_vec(),
         may_restart: parent.may_restart(),
         counters: None,
         note: parent.awaits().map(Into::into),
-        pages: None,
     }
 }
 
@@ -499,10 +507,7 @@ impl Task {
             }
         }
         self.make_safe(last).await;
-        let mut place = place_of(&self.parts.parent, self.submitted);
-        let of_remote = |attempt| place.remote.as_ref().is_some_and(|it| it.attempt == attempt);
-        let pages = self.pages.as_ref().filter(|(attempt, _)| of_remote(*attempt));
-        place.pages = pages.map(|(_, address)| address.clone());
+        let place = place_of(&self.parts.parent, self.submitted, self.pages.as_ref());
         if self.parts.parent.end().is_none() {
             self.publish_place.send_if_modified(|known| {
                 let is_new = *known != place;
@@ -863,15 +868,7 @@ fn pages_of(url: &str) -> Option<String> {
         }
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port: u16 = port.parse().ok().filter(|port| *port > 0)?;
-    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
-    if host.is_empty() || host.len() > 255 || !host.bytes().all(is_legal) {
-        return None;
-    }
-    Some(match host.contains(':') {
-        true => format!("http://[{host}]:{port}/"),
-        false => format!("http://{host}:{port}/"),
-    })
+    page_address(host, port.parse().ok()?).filter(|_| host.len() <= 255)
 }
 
 /// Whether nobody listens where the remote job tracker was.

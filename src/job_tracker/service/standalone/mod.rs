@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use corona_config::{ConfigErrors, JobConf, LoadedJobTracker, SiteProperties, keys};
+use corona_config::{ConfigErrors, HostPort, JobConf, LoadedJobTracker, SiteProperties, keys};
 use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::protocols::{ALL, inter_tracker, job_submission};
 use corona_hadoop::rpc::{self, CallError, User};
@@ -540,9 +540,11 @@ fn shown(
         log_paths: LogPaths::default(),
         home: None,
         started_ms: now().0,
+        at: HostPort {
+            host: host.as_str().into(),
+            port: pages.local_addr().map_err(failed)?.port(),
+        },
         name: host.clone(),
-        port: pages.local_addr().map_err(failed)?.port(),
-        host,
         settings: settings.clone(),
     }))
 }
@@ -559,16 +561,16 @@ fn session_log(conf: &JobConf, session: &str) -> String {
 
 /// The page of the job. The proxy job tracker passes requests on while this process runs, and shows the
 /// history of the job afterwards. Spec: mapreduce/05 §5.6.
-fn tracking_url(conf: &JobConf, arguments: &Arguments, host: &str, port: u16) -> String {
+fn tracking_url(conf: &JobConf, arguments: &Arguments, at: &HostPort) -> String {
     const PAGE: &str = "coronajobdetails.jsp";
     let session = &arguments.attempt.job().tracker;
     let job = format!("job_{session}_0001");
     match conf.text_if_set(&keys::CLIENT_PROXY) {
         Some(proxy) => {
+            let HostPort { host, port } = at;
             format!("http://{proxy}/proxy?host={host}&port={port}&path={PAGE}&jobid={job}")
         }
-        None if host.contains(':') => format!("http://[{host}]:{port}/{PAGE}?jobid={job}"),
-        None => format!("http://{host}:{port}/{PAGE}?jobid={job}"),
+        None => format!("http://{at}/{PAGE}?jobid={job}"),
     }
 }
 
@@ -605,12 +607,13 @@ mod tests {
         let words = "job_20.1_0002 attempt_20.1_0002_m_100003_0 p 7 n1 50060".split(' ');
         let words: Vec<String> = words.map(str::to_owned).collect();
         let arguments = Arguments::parse(&words).unwrap();
+        let at = |host: &str| HostPort { host: host.into(), port: 81 };
         let proxied = conf(&[("mapred.job.tracker.corona.proxyaddr", "proxy:50032")]);
         assert_eq!(
-            tracking_url(&proxied, &arguments, "n1", 81),
+            tracking_url(&proxied, &arguments, &at("n1")),
             "http://proxy:50032/proxy?host=n1&port=81&path=coronajobdetails.jsp&jobid=job_20.1_0001"
         );
-        let own = |host| tracking_url(&conf(&[]), &arguments, host, 81);
+        let own = |host| tracking_url(&conf(&[]), &arguments, &at(host));
         assert_eq!(own("n1"), "http://n1:81/coronajobdetails.jsp?jobid=job_20.1_0001");
         assert_eq!(own("::1"), "http://[::1]:81/coronajobdetails.jsp?jobid=job_20.1_0001");
     }

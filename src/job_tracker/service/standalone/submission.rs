@@ -22,7 +22,6 @@ use super::super::live::{Live, ToJob};
 use super::super::statistics::Report;
 use super::super::submission::{Bounds, Submission, priority};
 use super::super::submit::{MAX_CONF_BYTES, read_whole};
-use super::super::web::shown::Shown;
 use super::outlet::{Ending, RemoteOutlet};
 use super::parent::Saver;
 use super::{Beginning, Running, session_log, tracking_url};
@@ -87,10 +86,8 @@ impl Running {
         });
         let read = read.await.map_err(|error| fault(&error))?;
         let mut submission = read.map_err(|error| fault(&error))?;
-        submission.description.url = {
-            let Shown { host, port, .. } = &*self.shown;
-            tracking_url(&self.conf, &self.arguments, host, *port).into()
-        };
+        submission.description.url =
+            tracking_url(&self.conf, &self.arguments, &self.shown.at).into();
         submission.spec.tracker = self.arguments.tracker().into();
         Ok(submission)
     }

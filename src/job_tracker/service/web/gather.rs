@@ -74,6 +74,21 @@ impl Found {
         }
     }
 
+    /// Where the pages of its job tracker are, as far as that is known, if it is one on a node.
+    pub(in crate::service) fn job_tracker(&self) -> Option<Option<Arc<str>>> {
+        match self {
+            Found::OnNode(_, job) => Some(job.pages()),
+            Found::Whole(..) | Found::Retired(_) => None,
+        }
+    }
+
+    /// Whether it waits for slots, for tasks or for its job tracker, so that somebody may want to know why.
+    pub(in crate::service) fn is_waiting(&self) -> bool {
+        let progress = self.row().progress;
+        let awaits_job_tracker = matches!(self, Found::OnNode(..)) && self.note().is_some();
+        !progress.state.is_over() && (awaits_job_tracker || progress.requested > 0)
+    }
+
     /// What it waits for, or why the service has ended it, if there is anything to say.
     pub(in crate::service) fn note(&self) -> Option<Arc<str>> {
         match self {

@@ -15,7 +15,7 @@ mod pages;
 mod server;
 pub(super) mod shown;
 mod time_line;
-mod trackers;
+pub(super) mod trackers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -114,14 +114,15 @@ impl Pages {
     pub(super) fn new(shown: Arc<Shown>) -> Pages {
         let web = &shown.settings.web;
         let own = &*shown.settings.http_address.host;
-        let names = web.hosts.iter().map(|name| &**name).chain([own, &*shown.name, &*shown.host]);
+        let names =
+            web.hosts.iter().map(|name| &**name).chain([own, &*shown.name, &*shown.at.host]);
         let room = Room {
             connections: web.max_connections,
             of_peer: web.max_connections_per_peer,
             probes: web.probe_connections,
         };
         Pages {
-            host: short_name(&shown.host).into(),
+            host: short_name(&shown.at.host).into(),
             cluster_manager: shown.settings.cluster_manager_pages.page_address(),
             finished_jobs: shown
                 .settings
@@ -351,8 +352,7 @@ impl Pages {
             Found::OnNode(_, job) => (None, job.counters().map(Arc::unwrap_or_clone)),
             Found::Retired(retired) => (None, Some(retired.counters.clone())),
         };
-        let awaits_job_tracker = found.note().is_some() && row.progress.finished_at.is_none();
-        let waits = match awaits_job_tracker || pages::job::is_waiting(&row) {
+        let waits = match found.is_waiting() {
             true => Some(self.shown.waits(&row.description.id).await),
             false => None,
         };
@@ -364,10 +364,7 @@ impl Pages {
             row,
             detail,
             kept,
-            job_tracker: match &found {
-                Found::OnNode(_, job) => Some(job.pages()),
-                Found::Whole(..) | Found::Retired(_) => None,
-            },
+            job_tracker: found.job_tracker(),
             note: found.note(),
             waits,
             may_be_ended: self.shown.settings.web.kill_token.is_some(),
@@ -424,10 +421,7 @@ impl Pages {
                     Found::OnNode(..) | Found::Retired(_) => None,
                 };
                 let note = found.note();
-                let pages = match &found {
-                    Found::OnNode(_, job) => job.pages(),
-                    Found::Whole(..) | Found::Retired(_) => None,
-                };
+                let pages = found.job_tracker().flatten();
                 self.json(move || {
                     let mut value = api::one_job(&row, detail.as_deref());
                     let more = [("note", note), ("job_tracker_pages", pages)];
@@ -501,8 +495,9 @@ impl Pages {
                 self.json(move || api::events(&row.description.id, from, &events)).await
             }
             ["jobs", id, "waits"] => {
-                let row = self.job(id)?.row();
-                let waits = match pages::job::is_waiting(&row) {
+                let found = self.job(id)?;
+                let row = found.row();
+                let waits = match found.is_waiting() {
                     true => self.shown.waits(&row.description.id).await,
                     false => Ok(Vec::new()),
                 };
@@ -738,7 +733,7 @@ impl Pages {
     }
 }
 
-/// What is asked of a job whose job tracker is on a node.
+/// The answer to a question about a job that only its job tracker on a node can answer.
 fn on_node(pages: Option<&str>) -> Nothing {
     let sentence = match pages {
         Some(pages) => format!("A job tracker on a node runs this job; its pages are at {pages}"),

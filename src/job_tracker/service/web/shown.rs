@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use corona_config::JobTrackerServiceSettings;
+use corona_config::{HostPort, JobTrackerServiceSettings};
 use corona_filesystem::FileSystems;
 use corona_mapreduce::JobId;
 
@@ -22,25 +22,20 @@ pub(in crate::service) struct Shown {
     pub(in crate::service) meter: Arc<Meter>,
     pub(in crate::service) manager: Manager,
     pub(in crate::service) log_paths: LogPaths,
-    /// What is kept on this machine; nothing by a job tracker of one job.
+    /// The directory with what is kept of jobs on this machine; a job tracker of one job has none.
     pub(in crate::service) home: Option<Arc<Home>>,
     /// When the program started, in milliseconds since the Unix epoch.
     pub(in crate::service) started_ms: i64,
     /// The name of this machine for clients and task trackers.
     pub(in crate::service) name: String,
-    /// The name of this machine in the addresses of pages, and their port.
-    pub(in crate::service) host: String,
-    pub(in crate::service) port: u16,
+    /// Where the pages are, as their addresses name it.
+    pub(in crate::service) at: HostPort,
 }
 
 impl Shown {
     /// The address before the name of a page.
     pub(in crate::service) fn address(&self) -> String {
-        let Shown { host, port, .. } = self;
-        match host.contains(':') {
-            true => format!("http://[{host}]:{port}/"),
-            false => format!("http://{host}:{port}/"),
-        }
+        format!("http://{}/", self.at)
     }
 
     /// Why requests of a job wait, as the cluster manager explains it.

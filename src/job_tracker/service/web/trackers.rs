@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use corona_config::HostPort;
 use corona_hadoop::writables::TaskTrackerStatus;
 
 use super::shown::Shown;
@@ -19,14 +20,15 @@ impl Places {
 
 /// The address of a tracker's pages; none if what it reports cannot be one.
 pub(super) fn address(tracker: &TaskTrackerStatus) -> Option<String> {
-    let host = &tracker.host;
+    page_address(&tracker.host, u16::try_from(tracker.http_port).ok()?)
+}
+
+/// The address of pages where a peer says that they are; none if they cannot be there.
+pub(in crate::service) fn page_address(host: &str, port: u16) -> Option<String> {
     let is_host = !host.is_empty()
         && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte));
-    let port = u16::try_from(tracker.http_port).ok().filter(|port| *port > 0)?;
-    is_host.then(|| match host.contains(':') {
-        true => format!("http://[{host}]:{port}/"),
-        false => format!("http://{host}:{port}/"),
-    })
+    let at = HostPort { host: host.into(), port };
+    (is_host && port > 0).then(|| format!("http://{at}/"))
 }
 
 impl Shown {

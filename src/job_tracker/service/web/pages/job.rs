@@ -1,6 +1,6 @@
 //! One job: how far it is, where its time goes, why it waits, its counters and its nodes.
 
-use corona_mapreduce::{JobState, TaskKind, TaskRole};
+use corona_mapreduce::{TaskKind, TaskRole};
 use corona_model::types::Millis;
 use corona_web::exchange::encode_segment;
 use corona_web::units::{Count, Name, Span, Time, bar, class_of};
@@ -469,9 +469,4 @@ fn nodes(detail: &Detail) -> Markup {
             }
         }
     }
-}
-
-/// Whether a job waits for slots, so that somebody may want to know why.
-pub(in super::super) fn is_waiting(row: &Row) -> bool {
-    matches!(row.progress.state, JobState::Prep | JobState::Running) && row.progress.requested > 0
 }
