@@ -7,22 +7,22 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use corona_filesystem::{
     CreateOptions, FileReader, FileSystem, FileSystems, FileWriter, FsError, FsPath,
 };
 use corona_mapreduce::{HistoryRecord, JobId};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
 
 use super::submission::Description;
 
 /// Bytes of records that wait to be written; with more, the job has no history.
 const MAX_WAITING: usize = 64 << 20;
-const MAX_RECORDS: usize = 100_000;
-/// Lines that are written at a time.
-const BATCH: usize = 256;
+/// The pause between two writes, unless a caller waits for one. The lines of a busy job share them.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Permissions of the files, and where files of jobs that are over lie.
 const MODE: u16 = 0o744;
 const DONE: &str = "done";
@@ -35,20 +35,36 @@ const PIECE: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct History {
     job: JobId,
-    sender: mpsc::Sender<Order>,
-    waiting: Arc<AtomicUsize>,
+    queue: Arc<Queue>,
     full: bool,
     /// Bytes of all lines so far.
     bytes: u64,
 }
 
-#[derive(Debug)]
-enum Order {
-    Write(String),
-    /// To make the kept lines durable.
-    Keep(oneshot::Sender<()>),
-    Close(oneshot::Sender<()>),
+/// What a job and the task that writes its history share.
+#[derive(Debug, Default)]
+struct Queue {
+    pending: Mutex<Pending>,
+    /// Something is pending.
+    arrived: Notify,
+    /// A caller waits.
+    urgent: Notify,
 }
+
+#[derive(Debug, Default)]
+struct Pending {
+    /// Lines that are not written.
+    lines: String,
+    /// For the answer once all lines so far are durable.
+    keep: Vec<oneshot::Sender<()>>,
+    /// For the answer once the files are complete.
+    close: Option<oneshot::Sender<()>>,
+    /// No more will come, or nothing is written any more.
+    ended: bool,
+}
+
+/// The queue as the task that writes has it. Nobody waits for one that has ended.
+struct Incoming(Arc<Queue>);
 
 /// The lines that the service keeps for a restart.
 #[derive(Clone, Debug)]
@@ -167,35 +183,41 @@ impl History {
         kept: Option<Kept>,
         first: String,
     ) -> History {
-        let (sender, orders) = mpsc::channel(MAX_RECORDS);
-        let waiting = Arc::<AtomicUsize>::default();
+        let queue = Arc::<Queue>::default();
         let bytes = kept.as_ref().map_or(0, |kept| kept.bytes) + first.len() as u64;
-        let writing = write(job.clone(), place, kept, first, orders, waiting.clone());
-        tokio::spawn(writing);
-        History { job, sender, waiting, full: false, bytes }
+        tokio::spawn(write(job.clone(), place, kept, first, Incoming(queue.clone())));
+        History { job, queue, full: false, bytes }
     }
 
     /// The present end of the history; none if it is not complete.
     pub(super) fn mark(&mut self) -> Option<Mark> {
         let (tell, safe) = oneshot::channel();
-        let sent = self.sender.try_send(Order::Keep(tell));
-        (sent.is_ok() && !self.full).then_some(Mark { bytes: self.bytes, safe })
+        let mut pending = self.queue.lock();
+        if pending.ended || self.full {
+            return None;
+        }
+        pending.keep.push(tell);
+        drop(pending);
+        self.queue.hurry();
+        Some(Mark { bytes: self.bytes, safe })
     }
 
     /// Adds a record. It is written soon, and can be read then.
     pub(super) fn record(&mut self, record: &HistoryRecord) {
-        let lines = record.lines(&self.job);
         if self.full {
             return;
         }
-        let length = lines.len();
-        let waiting = self.waiting.fetch_add(length, Ordering::Relaxed) + length;
-        let sent = self.sender.try_send(Order::Write(lines));
-        // A writer that has failed has said so.
-        let is_full = matches!(sent, Err(mpsc::error::TrySendError::Full(_)));
-        self.bytes += length as u64;
-        if is_full || waiting > MAX_WAITING {
-            self.full = true;
+        let lines = record.lines(&self.job);
+        self.bytes += lines.len() as u64;
+        let mut pending = self.queue.lock();
+        // A task that has ended has logged why.
+        if !pending.ended {
+            pending.lines.push_str(&lines);
+        }
+        self.full = pending.lines.len() > MAX_WAITING;
+        drop(pending);
+        self.queue.arrived.notify_one();
+        if self.full {
             let job = &self.job;
             tracing::error!(%job, "the history of a job cannot be written fast enough; it ends here");
         }
@@ -204,9 +226,74 @@ impl History {
     /// Returns when the files are complete and where they stay.
     pub(super) async fn close(self) {
         let (tell, told) = oneshot::channel();
-        if self.sender.send(Order::Close(tell)).await.is_ok() {
-            let _ = told.await;
+        self.queue.close(tell);
+        // Without the task that writes there is nothing to wait for.
+        let _ = told.await;
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.queue.lock().ended = true;
+        self.queue.hurry();
+    }
+}
+
+impl Queue {
+    /// No panic happens while the lock is held.
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what is pending. Also returns whether nothing will come any more.
+    fn take(&self) -> (Option<Pending>, bool) {
+        let mut pending = self.lock();
+        let ended = pending.ended;
+        let is_empty =
+            pending.lines.is_empty() && pending.keep.is_empty() && pending.close.is_none();
+        let rest = Pending { ended, ..Pending::default() };
+        ((!is_empty).then(|| std::mem::replace(&mut *pending, rest)), ended)
+    }
+
+    /// Has the files completed, unless nothing is written any more.
+    fn close(&self, tell: oneshot::Sender<()>) {
+        let mut pending = self.lock();
+        if !pending.ended {
+            pending.close = Some(tell);
         }
+        drop(pending);
+        self.hurry();
+    }
+
+    /// Has what is pending written now.
+    fn hurry(&self) {
+        self.arrived.notify_one();
+        self.urgent.notify_one();
+    }
+}
+
+impl Incoming {
+    /// Waits until something is pending, and takes it. `None` if nothing will come any more.
+    async fn next(&self) -> Option<Pending> {
+        loop {
+            let (taken, ended) = self.0.take();
+            if taken.is_some() || ended {
+                return taken;
+            }
+            self.0.arrived.notified().await;
+        }
+    }
+
+    /// Waits while more lines may come that can be written together.
+    async fn pause(&self) {
+        // The end of the pause is the usual case.
+        let _ = timeout(PAUSE, self.0.urgent.notified()).await;
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        *self.0.lock() = Pending { ended: true, ..Pending::default() };
     }
 }
 
@@ -215,8 +302,7 @@ async fn write(
     place: HistoryTarget,
     kept: Option<Kept>,
     first: String,
-    mut orders: mpsc::Receiver<Order>,
-    waiting: Arc<AtomicUsize>,
+    incoming: Incoming,
 ) {
     let mut lines = Lines::open(&job, kept).await;
     let not_kept = match lines.file {
@@ -239,18 +325,7 @@ async fn write(
             tracing::warn!(%job, %error, "the history of a job has not all earlier lines");
         }
     }
-    let mut batch = Vec::with_capacity(BATCH);
-    while orders.recv_many(&mut batch, BATCH).await > 0 {
-        let mut text = String::new();
-        let (mut keep, mut close) = (Vec::new(), None);
-        for order in batch.drain(..) {
-            match order {
-                Order::Write(lines) => text.push_str(&lines),
-                Order::Keep(tell) => keep.push(tell),
-                Order::Close(tell) => close = Some(tell),
-            }
-        }
-        waiting.fetch_sub(text.len(), Ordering::Relaxed);
+    while let Some(Pending { lines: text, keep, close, .. }) = incoming.next().await {
         if let Some(writing) = &mut files
             && let Err(error) = writing.write(&text).await
         {
@@ -261,11 +336,14 @@ async fn write(
         // Lines that came behind the mark do no harm: what an image does not count is cut off.
         if !keep.is_empty() && lines.sync().await {
             // A caller may have given up.
-            for tell in keep.drain(..) {
+            for tell in keep {
                 let _ = tell.send(());
             }
         }
-        let Some(tell) = close else { continue };
+        let Some(tell) = close else {
+            incoming.pause().await;
+            continue;
+        };
         if let Some(files) = files
             && let Err(error) = files.finish().await
         {
@@ -514,6 +592,33 @@ mod tests {
         let name = format!("jt-1.example.com_77_{}_alice_word+count+%3D%22x%22", job.id);
         assert_eq!(std::fs::read_to_string(copies.join(name)).unwrap(), expected);
         assert!(copies.join(format!("jt-1.example.com_77_{}_conf.xml", job.id)).exists());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_of_a_busy_job_are_written_together_and_callers_do_not_wait() {
+        let queue = Arc::<Queue>::default();
+        let job = submission(&[], 1).description.id;
+        let mut history = History { job: job.clone(), queue: queue.clone(), full: false, bytes: 0 };
+        let incoming = Incoming(queue);
+        let line = record().lines(&job);
+        history.record(&record());
+        assert_eq!(incoming.next().await.unwrap().lines, line, "the first line is written at once");
+        let begun = tokio::time::Instant::now();
+        for _ in 0..3 {
+            history.record(&record());
+        }
+        incoming.pause().await;
+        assert_eq!(begun.elapsed(), PAUSE);
+        assert_eq!(incoming.next().await.unwrap().lines, line.repeat(3));
+        let mark = history.mark().unwrap();
+        incoming.pause().await;
+        assert_eq!(begun.elapsed(), PAUSE, "a caller ends the pause");
+        assert_eq!(incoming.next().await.unwrap().keep.len(), 1);
+        assert!(!mark.wait_until_safe().await, "nobody has answered");
+        drop(incoming);
+        history.record(&record());
+        assert!(history.mark().is_none());
+        history.close().await;
     }
 
     #[test]

@@ -12,6 +12,7 @@ use corona_process::panics::caught;
 use corona_session_driver::{Event, SessionEvents};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::log::Log;
@@ -282,6 +283,10 @@ impl Task {
         if carry_out(effects, &mut *self.outlet).is_err() {
             self.next.push(JobInput::SessionLost { aborted: true });
         }
+        if self.is_progress_due() || self.log.as_ref().is_some_and(Log::image_is_due) {
+            // Both look at each task. What this thread has just woken, such as a launch, goes first.
+            yield_now().await;
+        }
         self.show_progress();
         self.store_image();
         if self.is_over() {
@@ -343,10 +348,13 @@ impl Task {
         }
     }
 
-    fn show_progress(&mut self) {
+    fn is_progress_due(&self) -> bool {
         let state_changed = self.publish.borrow().state != self.engine.state();
-        let is_old = self.published.is_none_or(|published| published.elapsed() >= PUBLISH_PAUSE);
-        if state_changed || is_old {
+        state_changed || self.published.is_none_or(|published| published.elapsed() >= PUBLISH_PAUSE)
+    }
+
+    fn show_progress(&mut self) {
+        if self.is_progress_due() {
             self.publish.send_replace(Arc::new(self.engine.progress()));
             self.published = Some(Instant::now());
             self.unpublished = false;

@@ -287,7 +287,7 @@ impl Log {
     }
 
     /// Whether so much has been written since the last image that another one is due.
-    fn image_is_due(&self) -> bool {
+    pub(super) fn image_is_due(&self) -> bool {
         if self.imaging.load(Ordering::Acquire) {
             return false;
         }
