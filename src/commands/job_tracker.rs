@@ -75,10 +75,10 @@ const REMOTE_THREADS: usize = 2;
 /// # Errors
 /// When it cannot start or continue; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    // Each thread that allocates touches pages of its own, and there may be many job trackers on a node.
+    corona::process::memory::be_frugal();
     let _log = arguments.log.init()?;
     let source = arguments.source.found()?;
-    // Each thread that allocates touches pages of its own, and there may be many job trackers on a node.
-    corona::process::memory::use_small_pages();
     // A task tracker ends its job trackers itself; the process that it ends with is another one's parent.
     if arguments.remote {
         let words = standalone::Arguments::parse(&arguments.words)?;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use corona_hadoop::rpc::Fault;
 use corona_hadoop::writables::{JobId, SessionInfo, Task};
-use corona_process::memory::SMALL_PAGES;
+use corona_process::memory::FRUGAL;
 use serde::Serialize;
 use tokio::process::{Child, Command};
 
@@ -80,7 +80,7 @@ fn spawn(plan: &JobTrackersPlan, task: &Task, session: &SessionInfo) -> io::Resu
         .args(NODE)
         .current_dir(&directory)
         // As task trackers do.
-        .envs([SMALL_PAGES])
+        .envs(FRUGAL)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

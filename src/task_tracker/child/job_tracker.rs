@@ -9,7 +9,7 @@ use super::command::{ChildCommand, CommandError, Install, checked, library_path,
 use crate::ids::AttemptId;
 use corona_config::{JobConf, keys};
 use corona_hadoop::writables::InetAddress;
-use corona_process::memory::SMALL_PAGES;
+use corona_process::memory::FRUGAL;
 
 /// Its main class.
 const CLASS: &str = "org.apache.hadoop.mapred.CoronaJobTracker";
@@ -71,8 +71,7 @@ pub fn job_tracker(
     let mut environment = vec![library_path(launch.work, variable)];
     if !launch.program.is_empty() {
         // A job tracker of a small job has a few megabytes.
-        let (name, value) = SMALL_PAGES;
-        environment.push((name.to_owned(), value.to_owned()));
+        environment.extend(FRUGAL.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
     checked(ChildCommand {
         line,
@@ -144,7 +143,8 @@ mod tests {
         // Java knows nothing of the allocator of this program.
         let mut environment = vec![("LD_LIBRARY_PATH", "/l/work")];
         if !program.is_empty() {
-            environment.push(("MIMALLOC_ARENA_EAGER_COMMIT", "0"));
+            environment
+                .extend([("MIMALLOC_ARENA_EAGER_COMMIT", "0"), ("MIMALLOC_PURGE_DELAY", "10")]);
         }
         let of_command = command.environment.iter().map(|(name, value)| (&**name, &**value));
         assert_eq!(of_command.collect::<Vec<_>>(), environment);
