@@ -4,11 +4,12 @@ use std::env;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Variables of the environment with which the allocator of a program of this project takes memory in small
-/// pages from its first page on, and gives back pages 10 ms after their last use instead of a second. It reads
-/// them before the program begins.
-pub const FRUGAL: [(&str, &str); 2] =
-    [("MIMALLOC_ARENA_EAGER_COMMIT", "0"), ("MIMALLOC_PURGE_DELAY", "10")];
+/// The variable of the environment, and its value, with which the allocator of a program of this project
+/// takes memory in small pages from its first page on. It reads it before the program begins.
+pub const SMALL_PAGES: (&str, &str) = ("MIMALLOC_ARENA_EAGER_COMMIT", "0");
+
+/// The same, and pages are given back 10 ms after their last use instead of a second.
+pub const FRUGAL: [(&str, &str); 2] = [SMALL_PAGES, ("MIMALLOC_PURGE_DELAY", "10")];
 
 /// Begins the program again, as the same process, unless it was started with [`FRUGAL`]; values that the
 /// environment has stay. Also has the kernel give memory in small pages, so that a small process has resident
