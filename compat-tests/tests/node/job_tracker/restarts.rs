@@ -109,6 +109,13 @@ fn many_jobs_go_on_after_the_service_was_killed_and_share_the_threads_of_their_j
             tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
         let of_journals = names.filter(|name| name.starts_with("journal-")).count();
         assert_eq!(of_journals, 8, "whatever the number of jobs");
+        // It was started plainly, and has begun again as the same process with a frugal allocator.
+        let environment = format!("/proc/{}/environ", world.job_tracker.child.id());
+        let environment = String::from_utf8(fs::read(environment).unwrap()).unwrap();
+        for (name, value) in corona::process::memory::FRUGAL {
+            let variable = format!("{name}={value}");
+            assert!(environment.split('\0').any(|found| found == variable), "{environment}");
+        }
         world.ended(&mut client, &jobs[0]).await;
         world.job_tracker.crash();
         world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
