@@ -9,6 +9,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("allocator", &[]),
     ("model", &[]),
     ("process", &[]),
+    ("logging", &[]),
     ("engine", &["model"]),
     ("simulation", &["engine", "model", "process"]),
     ("config", &["model"]),

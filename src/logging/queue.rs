@@ -21,12 +21,12 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The writing end of the queue. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct LogQueue(Arc<Shared>);
+pub(super) struct LogQueue(Arc<Shared>);
 
 /// Keep this as long as the program logs; dropping it writes the queued lines,
 /// for up to a second.
 #[must_use]
-pub(crate) struct LogGuard(Arc<Shared>);
+pub struct LogGuard(Arc<Shared>);
 
 struct Shared {
     waiting: Mutex<Waiting>,
@@ -89,7 +89,7 @@ impl Shared {
 ///
 /// # Errors
 /// When the thread cannot be started.
-pub(crate) fn start(
+pub(super) fn start(
     sink: impl Write + Send + 'static,
     tell: impl Fn(u64) -> String + Send + 'static,
 ) -> io::Result<(LogQueue, LogGuard)> {

@@ -1,8 +1,11 @@
-//! The log on stderr: levels, limits, and the two formats.
+//! The log of a program, on stderr: levels, limits, and the two formats.
 //!
 //! `text` has the original's layout, since operators search for it: `2026-11-21 00:05:39,123 INFO
 //! target: message`, in local time. `json` is one object a line, for programs.
 //! Spec: cluster-manager/08 §5.
+//!
+//! A thread that serves calls formats the lines that it logs, so this is a crate of its own, which is always
+//! optimised. It knows nothing of clusters.
 
 mod form;
 mod queue;
@@ -12,136 +15,91 @@ use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
 
-use anyhow::anyhow;
-use clap::{Args, ValueEnum};
 use jiff::Zoned;
+use thiserror::Error;
 use tracing::{Level, Subscriber};
-use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 
-use super::arguments::parse_size;
 use form::{JsonLayout, OriginalLayout, write_time};
-use queue::LogGuard;
-use rate::{Gate, LeftOut, LogLimits, LogRate, SHORT_LINE_BYTES};
+use rate::{Gate, LeftOut, LogRate};
 
-/// The default log level, which is the original's.
-const DEFAULT_LEVEL: &str = "info";
-
-/// The default maximum of lines of one kind per second.
-const DEFAULT_RATE: u32 = 200;
-
-/// The default maximum of their bytes per second.
-const DEFAULT_RATE_BYTES: usize = 64 << 10;
-
-/// The default maximum of the bytes of one line.
-const DEFAULT_LINE_BYTES: usize = 8 << 10;
-
-/// The logging options of every long-running command.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Log")]
-pub(crate) struct LogArguments {
-    /// Format of the lines on stderr
-    ///
-    /// 'text' is the original's layout with local time; 'json' is one object
-    /// per line with the time in UTC.
-    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
-    log_format: LogFormat,
-
-    /// Log level, or levels by part of the program
-    ///
-    /// A level is one of error, warn, info, debug and trace. Levels by part are
-    /// separated by commas: 'info,corona_wire=debug'.
-    #[arg(long, value_name = "FILTER", env = "RUST_LOG")]
-    #[arg(default_value = DEFAULT_LEVEL, value_parser = parse_filter)]
-    log_level: String,
-
-    /// Maximum number of lines of one kind per second; 0: no limit
-    ///
-    /// Omitted lines are counted and reported in one line per second.
-    #[arg(long, value_name = "LINES", default_value_t = DEFAULT_RATE)]
-    log_rate: u32,
-
-    /// Maximum bytes per second of lines of one kind, as in 64k; 0: no limit
-    ///
-    /// Further lines are cut to 256 bytes until the second is over.
-    #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = parse_limit)]
-    log_rate_bytes: usize,
-
-    /// Maximum bytes of one line, at least 256; 0: no limit
-    ///
-    /// The rest is cut, and the line reports how many bytes were cut.
-    #[arg(long, value_name = "SIZE", default_value = "8k", value_parser = parse_line_bytes)]
-    log_line_bytes: usize,
-}
+pub use queue::LogGuard;
+pub use rate::{LogLimits, SHORT_LINE_BYTES};
+pub use tracing_subscriber::filter::Targets;
 
 /// The form of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogForm {
+    /// The original's layout, in local time.
     Text,
+    /// One object a line, in UTC.
     Json,
 }
 
-impl LogArguments {
-    /// Text lines of these levels, for a command without the other options of the log.
-    pub(crate) fn of_levels(log_level: String) -> LogArguments {
-        LogArguments {
-            log_format: LogFormat::Text,
-            log_level,
-            log_rate: DEFAULT_RATE,
-            log_rate_bytes: DEFAULT_RATE_BYTES,
-            log_line_bytes: DEFAULT_LINE_BYTES,
-        }
-    }
+/// How a program logs.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// The form of its lines.
+    pub form: LogForm,
+    /// Which lines are written.
+    pub levels: Targets,
+    /// How many, and how long they may be.
+    pub limits: LogLimits,
+}
 
-    /// Starts logging to stderr on a separate thread, because a stuck terminal
-    /// or pipe must not block the cluster manager. Lines that do not fit into
-    /// its queue are lost and counted. Dropping the guard writes the queued
-    /// lines.
+/// Why a log cannot be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The thread that writes cannot be started.
+    #[error("the thread of the log: {0}")]
+    Thread(#[from] io::Error),
+    /// There is one.
+    #[error("the log is already set up")]
+    Again,
+}
+
+impl Log {
+    /// Starts logging to stderr on a separate thread, because a stuck terminal or pipe must not block the
+    /// program. Lines that do not fit into its queue are lost and counted. Dropping the guard writes the
+    /// queued lines.
     ///
     /// # Errors
     /// When a log was set up before, or no thread can be started.
-    pub(crate) fn init(&self) -> anyhow::Result<LogGuard> {
-        let form = self.log_format;
+    pub fn start(self) -> Result<LogGuard, StartError> {
+        let form = self.form;
         let tell = move |lost| {
             let sentence = format!("{lost} lines were lost here because stderr was blocked");
             form.line_for(lost, Level::WARN, module_path!(), &sentence)
         };
-        let (queue, guard) = queue::start(std::io::stderr(), tell)?;
+        let (queue, guard) = queue::start(io::stderr(), tell)?;
         tracing::subscriber::set_global_default(self.subscriber(queue))
-            .map_err(|_| anyhow!("the log is already set up"))?;
+            .map_err(|_| StartError::Again)?;
         Ok(guard)
     }
 
-    fn subscriber<W>(&self, writer: W) -> Box<dyn Subscriber + Send + Sync>
+    fn subscriber<W>(self, writer: W) -> Box<dyn Subscriber + Send + Sync>
     where
         W: for<'w> MakeWriter<'w> + Clone + Send + Sync + 'static,
     {
-        let (form, to) = (self.log_format, writer.clone());
-        let limits = LogLimits {
-            lines: self.log_rate,
-            bytes: self.log_rate_bytes,
-            line_bytes: self.log_line_bytes,
-        };
-        let rate = LogRate::new(limits, move |left_out| form.tell(left_out, &to));
+        let (form, to) = (self.form, writer.clone());
+        let rate = LogRate::new(self.limits, move |left_out| form.tell(left_out, &to));
         let gate = Gate(Arc::clone(&rate));
-        // Checked before, when the arguments were read.
-        let levels = self.log_level.parse().unwrap_or_else(|_| Targets::new());
         let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
-        match self.log_format {
-            LogFormat::Text => {
-                let lines = lines.event_format(OriginalLayout(rate));
-                Box::new(tracing_subscriber::registry().with(lines).with(levels).with(gate))
+        match self.form {
+            LogForm::Text => {
+                let lines = lines.event_format(OriginalLayout::new(rate));
+                Box::new(tracing_subscriber::registry().with(lines).with(self.levels).with(gate))
             }
-            LogFormat::Json => {
+            LogForm::Json => {
                 let lines = lines.event_format(JsonLayout(rate));
-                Box::new(tracing_subscriber::registry().with(lines).with(levels).with(gate))
+                Box::new(tracing_subscriber::registry().with(lines).with(self.levels).with(gate))
             }
         }
     }
 }
 
-impl LogFormat {
+impl LogForm {
     /// Writes a line about omitted lines.
     fn tell<W>(self, LeftOut { kind, lines }: LeftOut, to: &W)
     where
@@ -160,9 +118,9 @@ impl LogFormat {
         let mut line = String::new();
         // Writing to a string does not fail.
         let _ = match self {
-            LogFormat::Text => write_time(&mut line, &now)
+            LogForm::Text => write_time(&mut line, &now)
                 .and_then(|()| writeln!(line, " {level} {target}: {sentence}")),
-            LogFormat::Json => {
+            LogForm::Json => {
                 let object = serde_json::json!({
                     "timestamp": now.timestamp().to_string(),
                     "level": level.as_str(),
@@ -175,30 +133,6 @@ impl LogFormat {
         };
         line
     }
-}
-
-/// A number of bytes; 0 means no limit.
-fn parse_limit(text: &str) -> Result<usize, String> {
-    if text == "0" { Ok(0) } else { parse_size(text) }
-}
-
-/// A number of bytes that is not below the length to which lines are cut.
-fn parse_line_bytes(text: &str) -> Result<usize, String> {
-    match parse_limit(text)? {
-        bytes @ 1..SHORT_LINE_BYTES => {
-            Err(format!("expected at least {SHORT_LINE_BYTES} bytes, not {bytes}"))
-        }
-        bytes => Ok(bytes),
-    }
-}
-
-/// Checks a filter while it can still be reported as wrong usage. An empty variable in the
-/// environment counts as none.
-pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() {
-        return Ok(DEFAULT_LEVEL.into());
-    }
-    text.parse::<Targets>().map(|_| text.into()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -223,26 +157,18 @@ mod tests {
         }
     }
 
+    const LIMITS: LogLimits = LogLimits { lines: 200, bytes: 64 << 10, line_bytes: 8 << 10 };
+
     /// The log that `speak` leaves.
-    fn log_of(log_format: LogFormat, log_level: &str, speak: impl FnOnce()) -> String {
-        log_at_rate(DEFAULT_RATE, log_format, log_level, speak)
+    fn log_of(form: LogForm, levels: &str, speak: impl FnOnce()) -> String {
+        log_within(LIMITS, form, levels, speak)
     }
 
-    fn log_at_rate(
-        log_rate: u32,
-        log_format: LogFormat,
-        log_level: &str,
-        speak: impl FnOnce(),
-    ) -> String {
+    fn log_within(limits: LogLimits, form: LogForm, levels: &str, speak: impl FnOnce()) -> String {
         let buffer = Buffer::default();
         let sink = buffer.clone();
-        let arguments = LogArguments {
-            log_format,
-            log_level: log_level.into(),
-            log_rate,
-            ..LogArguments::of_levels(String::new())
-        };
-        tracing::subscriber::with_default(arguments.subscriber(move || sink.clone()), speak);
+        let log = Log { form, levels: levels.parse().unwrap(), limits };
+        tracing::subscriber::with_default(log.subscriber(move || sink.clone()), speak);
         let bytes = buffer.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }
@@ -258,7 +184,7 @@ mod tests {
 
     #[test]
     fn text_has_the_layout_of_the_original() {
-        let log = log_of(LogFormat::Text, "info", || {
+        let log = log_of(LogForm::Text, "info", || {
             tracing::info!(target: "NodeManager", "Timing out node: {}", "n1");
             tracing::warn!(target: "Session", id = 7, "late");
         });
@@ -268,7 +194,7 @@ mod tests {
 
     #[test]
     fn hostile_name_cannot_forge_a_line() {
-        let log = log_of(LogFormat::Text, "info", || {
+        let log = log_of(LogForm::Text, "info", || {
             tracing::info!(target: "t", name = "a\nb", "x\r\n2026 ERROR \u{1b}[2J{}", "é\u{85}");
         });
         assert_eq!(log.lines().count(), 1);
@@ -279,7 +205,7 @@ mod tests {
 
     #[test]
     fn json_is_one_object_a_line() {
-        let log = log_of(LogFormat::Json, "info", || tracing::info!(node = "n1", "gone\nnow"));
+        let log = log_of(LogForm::Json, "info", || tracing::info!(node = "n1", "gone\nnow"));
         assert_eq!(log.lines().count(), 1);
         let object: serde_json::Value = serde_json::from_str(&log).unwrap();
         assert_eq!(object["level"], "INFO");
@@ -291,9 +217,9 @@ mod tests {
     #[test]
     fn a_storm_of_one_line_is_cut_and_told() {
         for (form, rate, lines) in
-            [(LogFormat::Text, 2, 3), (LogFormat::Json, 2, 3), (LogFormat::Text, 0, 51)]
+            [(LogForm::Text, 2, 3), (LogForm::Json, 2, 3), (LogForm::Text, 0, 51)]
         {
-            let log = log_at_rate(rate, form, "info", || {
+            let log = log_within(LogLimits { lines: rate, ..LIMITS }, form, "info", || {
                 for number in 0..50 {
                     tracing::warn!(number, "again");
                 }
@@ -311,7 +237,7 @@ mod tests {
             tracing::info!(session, "killing session {session}");
         }
         let name = "x\"\u{1}".repeat(20_000);
-        for form in [LogFormat::Text, LogFormat::Json] {
+        for form in [LogForm::Text, LogForm::Json] {
             let started = Instant::now();
             let log = log_of(form, "info", || {
                 for _ in 0..150 {
@@ -331,7 +257,7 @@ mod tests {
             assert!(rest[0].contains("killing session 202611210005.7"), "{}", rest[0]);
             assert!(rest[1].contains("another place") && rest[1].contains("n1"), "{}", rest[1]);
             assert!(rest.iter().all(|line| !line.contains(" bytes cut)")), "{rest:?}");
-            if matches!(form, LogFormat::Json) {
+            if matches!(form, LogForm::Json) {
                 let objects = lines.iter().map(|line| serde_json::from_str(line).unwrap());
                 let objects: Vec<serde_json::Value> = objects.collect();
                 assert!(objects.iter().all(|object| object["level"] == "INFO"));
@@ -340,17 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_sizes_and_no_line_is_shorter_than_the_shortest() {
-        assert_eq!((parse_limit("0"), parse_limit("64k")), (Ok(0), Ok(DEFAULT_RATE_BYTES)));
-        assert_eq!(parse_line_bytes("8k"), Ok(DEFAULT_LINE_BYTES));
-        assert_eq!((parse_line_bytes("0"), parse_line_bytes("256")), (Ok(0), Ok(256)));
-        assert!(parse_line_bytes("255").unwrap_err().contains("at least 256 bytes"));
-        assert!(parse_limit("many").is_err());
-    }
-
-    #[test]
     fn what_was_left_out_is_told_in_both_forms() {
-        let told = |form: LogFormat| {
+        let told = |form: LogForm| {
             let buffer = Buffer::default();
             let sink = buffer.clone();
             form.tell(LeftOut { kind: &STORM, lines: 48 }, &move || sink.clone());
@@ -358,32 +275,18 @@ mod tests {
             String::from_utf8(bytes).unwrap()
         };
         let sentence = "48 more lines like those before, from storm.rs:1, are left out";
-        assert_eq!(without_time(&told(LogFormat::Text)), format!(" WARN storm: {sentence}\n"));
-        let object: serde_json::Value = serde_json::from_str(&told(LogFormat::Json)).unwrap();
+        assert_eq!(without_time(&told(LogForm::Text)), format!(" WARN storm: {sentence}\n"));
+        let object: serde_json::Value = serde_json::from_str(&told(LogForm::Json)).unwrap();
         assert_eq!(object["message"], sentence);
         assert_eq!(object["left_out"], 48);
     }
 
     #[test]
     fn level_filters_by_part() {
-        let log = log_of(LogFormat::Text, "warn,loud=debug", || {
+        let log = log_of(LogForm::Text, "warn,loud=debug", || {
             tracing::info!(target: "quiet", "unseen");
             tracing::debug!(target: "loud", "seen");
         });
         assert_eq!(log.lines().map(without_time).collect::<Vec<_>>(), [" DEBUG loud: seen"]);
-    }
-
-    #[test]
-    fn filter_is_checked_and_empty_means_default() {
-        for (text, expected) in [
-            ("", Some(DEFAULT_LEVEL)),
-            (" ", Some(DEFAULT_LEVEL)),
-            ("debug", Some("debug")),
-            ("WARN", Some("WARN")),
-            ("info,corona::wire=trace", Some("info,corona::wire=trace")),
-            ("corona=loud", None),
-        ] {
-            assert_eq!(parse_filter(text).ok().as_deref(), expected, "{text:?}");
-        }
     }
 }

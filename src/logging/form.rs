@@ -4,8 +4,9 @@
 //! the disk. Text beyond the limit is dropped while it is formatted, so it takes no memory either.
 
 use std::fmt::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use serde::Serializer;
 use serde_json::{Number, Value};
@@ -17,8 +18,34 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::rate::LogRate;
 
+/// The layout of the time in a line, without the milliseconds.
+const SECOND: &str = "%Y-%m-%d %H:%M:%S";
+
 /// `yyyy-MM-dd HH:mm:ss,SSS LEVEL target: message`, then fields as ` name=value`.
-pub(super) struct OriginalLayout(pub(super) Arc<LogRate>);
+pub(super) struct OriginalLayout {
+    rate: Arc<LogRate>,
+    /// A second, and its text: lines of the same second share it.
+    second: Mutex<(i64, String)>,
+}
+
+impl OriginalLayout {
+    pub(super) fn new(rate: Arc<LogRate>) -> OriginalLayout {
+        OriginalLayout { rate, second: Mutex::new((i64::MIN, String::new())) }
+    }
+
+    fn write_time(&self, out: &mut impl Write, now: Timestamp) -> fmt::Result {
+        // No panic leaves half a text in it.
+        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        let ms = now.as_millisecond();
+        if second.0 != ms.div_euclid(1000) {
+            second.0 = ms.div_euclid(1000);
+            second.1.clear();
+            let local = now.to_zoned(TimeZone::system());
+            write!(second.1, "{}", local.strftime(SECOND))?;
+        }
+        write!(out, "{},{:03}", second.1, ms.rem_euclid(1000))
+    }
+}
 
 /// One object a line: `timestamp`, `level`, the fields of the event, `target`.
 pub(super) struct JsonLayout(pub(super) Arc<LogRate>);
@@ -34,12 +61,12 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let metadata = event.metadata();
-        write_time(&mut writer, &Zoned::now())?;
+        self.write_time(&mut writer, Timestamp::now())?;
         write!(writer, " {} {}: ", metadata.level(), metadata.target())?;
-        let mut line = Within::new(&mut writer, self.0.line_bytes(metadata), Escaping::Here);
+        let mut line = Within::new(&mut writer, self.rate.line_bytes(metadata), Escaping::Here);
         context.field_format().format_fields(Writer::new(&mut line), event)?;
         let (written, cut) = line.end();
-        self.0.wrote(metadata, head_bytes(metadata).saturating_add(written));
+        self.rate.wrote(metadata, head_bytes(metadata).saturating_add(written));
         if cut > 0 {
             write!(writer, " {}", CutMark(cut))?;
         }
@@ -77,7 +104,7 @@ where
 
 /// `2026-11-21 00:05:39,123`
 pub(super) fn write_time(out: &mut impl Write, time: &Zoned) -> fmt::Result {
-    write!(out, "{}", time.strftime("%Y-%m-%d %H:%M:%S,%3f"))
+    write!(out, "{},{:03}", time.strftime(SECOND), time.millisecond())
 }
 
 /// Roughly the bytes of a line outside its fields.
@@ -232,7 +259,6 @@ impl Visit for Object {
 #[cfg(test)]
 mod tests {
     use jiff::civil;
-    use jiff::tz::TimeZone;
 
     use super::*;
 
@@ -242,6 +268,21 @@ mod tests {
         let mut text = String::new();
         write_time(&mut text, &time).unwrap();
         assert_eq!(text, "2026-01-02 03:04:05,006");
+    }
+
+    #[test]
+    fn lines_of_one_second_share_its_text() {
+        let rate =
+            LogRate::new(super::super::LogLimits { lines: 0, bytes: 0, line_bytes: 0 }, |_| {});
+        let layout = OriginalLayout::new(rate);
+        // Also when the clock is set back, and before 1970.
+        for ms in [1_000, 1_999, 2_000, 61_007, 1_500, -1, -1_000, -1_001] {
+            let now = Timestamp::from_millisecond(ms).unwrap();
+            let (mut text, mut expected) = (String::new(), String::new());
+            layout.write_time(&mut text, now).unwrap();
+            write_time(&mut expected, &now.to_zoned(TimeZone::system())).unwrap();
+            assert_eq!(text, expected, "{ms}");
+        }
     }
 
     #[test]

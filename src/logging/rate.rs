@@ -19,17 +19,17 @@ use tracing_subscriber::layer::Context;
 /// The window in which lines are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 /// The length of a line after earlier lines have used up the bytes of their kind.
-pub(super) const SHORT_LINE_BYTES: usize = 256;
+pub const SHORT_LINE_BYTES: usize = 256;
 
 /// The limits; 0 means no limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LogLimits {
+pub struct LogLimits {
     /// Lines of one kind per second.
-    pub(super) lines: u32,
+    pub lines: u32,
     /// Bytes of one kind per second, after which lines are cut.
-    pub(super) bytes: usize,
+    pub bytes: usize,
     /// Bytes of one line.
-    pub(super) line_bytes: usize,
+    pub line_bytes: usize,
 }
 
 /// Keeps the log within its limits.
@@ -155,7 +155,7 @@ pub(super) mod tests {
     macro_rules! kind {
         ($name:ident, $callsite:ident, $target:literal) => {
             static $callsite: DefaultCallsite = DefaultCallsite::new(&$name);
-            pub(in crate::commands) static $name: Metadata<'static> = Metadata::new(
+            pub(crate) static $name: Metadata<'static> = Metadata::new(
                 "event",
                 $target,
                 Level::WARN,
