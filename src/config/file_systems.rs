@@ -38,7 +38,7 @@ impl ClientSource<'_> {
 }
 
 impl SettingsReader<'_> {
-    fn read_file_systems(mut self, user: String) -> FileSystemSettings {
+    pub(super) fn read_file_systems(mut self, user: String) -> FileSystemSettings {
         let ugi = self.text(&keys::FS_UGI);
         let mut ugi = ugi.split(',').map(|name| name.trim().to_owned());
         let configured = ugi.next().filter(|user| !user.is_empty());
@@ -125,6 +125,7 @@ impl SettingsReader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::JobConf;
 
     fn load(overrides: &[(&str, &str)]) -> Result<FileSystemSettings, String> {
         let overrides: Vec<(String, String)> =
@@ -199,5 +200,25 @@ mod tests {
         file("hdfs-site.xml", "1");
         let source = ClientSource { conf_dir: Some(dir.path()), ..ClientSource::default() };
         assert_eq!(source.load_file_systems().unwrap().replication, 1);
+    }
+
+    #[test]
+    fn a_localised_job_has_them_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.xml");
+        let job = |value: &str| {
+            let text = format!(
+                "<configuration><property><name>replicas</name><value>{value}</value></property>\
+                 <property><name>dfs.replication</name><value>${{replicas}}</value></property></configuration>"
+            );
+            std::fs::write(&path, text).unwrap();
+            JobConf::localised(&path).unwrap()
+        };
+        let files = [path.clone()];
+        let source = ClientSource { further: &files, ..ClientSource::default() };
+        assert_eq!(job("1").file_systems().unwrap(), source.load_file_systems().unwrap());
+        assert_eq!(job("1").file_systems().unwrap().replication, 1);
+        let told = job("0").file_systems().unwrap_err().to_string();
+        assert!(told.contains("dfs.replication") && told.contains("is out of range"), "{told}");
     }
 }

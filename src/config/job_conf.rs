@@ -9,13 +9,17 @@ use std::path::Path;
 
 use thiserror::Error;
 
+use super::Source;
 use super::files::FileReader;
 use super::keys::Key;
 use super::problem::{ConfigErrors, Origin, Problem, Severity, warnings_or_errors};
 use super::properties::Properties;
+use super::settings::SettingsReader;
+use super::system::SystemProperties;
 use super::task_tracker::unusable;
 use super::typed;
 use super::xml::Includes;
+use corona_model::files::FileSystemSettings;
 
 /// The properties of a task tracker's own files. A job cannot change their final properties.
 #[derive(Clone, Debug)]
@@ -50,6 +54,27 @@ impl JobConf {
         properties.load_xml(path, Includes::Plain, &mut FileReader::default(), &mut problems);
         warnings_or_errors(problems)?;
         Ok(JobConf { properties })
+    }
+
+    /// Reads a `job.xml` that a task tracker has written, with everything of its own files in it. Errors: as
+    /// [`Self::read`].
+    pub fn localised(path: &Path) -> Result<Self, ConfigErrors> {
+        let mut problems = Vec::new();
+        let mut files = FileReader::default();
+        let system = SystemProperties::of_process();
+        let site = Properties::load(None, &[], &[], system, &mut files, &mut problems);
+        JobConf::read(&SiteProperties(site), path)
+    }
+
+    /// The settings of file-system clients. Errors: a wrong value of one of their keys.
+    pub fn file_systems(&self) -> Result<FileSystemSettings, ConfigErrors> {
+        let mut problems = Vec::new();
+        let user = self.properties.system_property("user.name").unwrap_or("nobody").to_owned();
+        let source = Source::default();
+        let reader = SettingsReader::new(&source, &self.properties, &mut problems);
+        let settings = reader.read_file_systems(user);
+        warnings_or_errors(problems)?;
+        Ok(settings)
     }
 
     /// What a client's own files say of jobs: neither the settings of services nor secrets.

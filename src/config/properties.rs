@@ -129,6 +129,11 @@ impl Properties {
         Err(Problem::error(origin(), kind).of(name))
     }
 
+    /// A property of the process, such as `user.name`.
+    pub(super) fn system_property(&self, name: &str) -> Option<&str> {
+        self.system.get(name)
+    }
+
     /// All names with their raw values, in the order of the names.
     pub(super) fn raw(&self) -> impl Iterator<Item = (&str, &Property)> {
         self.values.iter().map(|(name, property)| (name.as_str(), property))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use corona_config::{ClientSource, JobConf, Source, keys};
+use corona_config::{JobConf, keys};
 use corona_filesystem::FileSystems;
 use corona_hadoop::writables::{
     CleanupState, InetAddress, JvmContext, JvmId, Phase, Task, TaskAttemptId, TaskKind, TaskState,
@@ -46,7 +46,7 @@ pub struct Birth {
     pub attempt: TaskAttemptId,
     /// The number of the process.
     pub number: i32,
-    /// The process id, as the task tracker's shell knows it.
+    /// The process id, as the shell that has started it knows it, if there was one.
     pub pid: String,
     /// The directory that the task runs in.
     pub work: PathBuf,
@@ -73,7 +73,7 @@ impl Birth {
                 .ok_or_else(|| wrong("CORONA_UMBILICAL"))?,
             attempt: get("mapred_task_id")?.parse().map_err(|_| wrong("mapred_task_id"))?,
             number: get("CORONA_JVM_NUMBER")?.parse().map_err(|_| wrong("CORONA_JVM_NUMBER"))?,
-            pid: get("JVM_PID")?,
+            pid: variable("JVM_PID").unwrap_or_else(|| std::process::id().to_string()),
             work,
         })
     }
@@ -258,7 +258,7 @@ impl Worker {
 
     fn work(&self) -> Result<(), TaskError> {
         let conf = self.configuration()?;
-        let files = self.files()?;
+        let files = self.files(&conf)?;
         let committer =
             Committer::new(&files, conf.get("mapred.output.dir").filter(|dir| !dir.is_empty()));
         let (status, attempt) = (&self.reports.status, self.task.attempt.to_string());
@@ -294,19 +294,15 @@ impl Worker {
     /// The configuration of the attempt. Everything of the site is in it.
     fn configuration(&self) -> Result<JobConf, TaskError> {
         let path = PathBuf::from(&self.task.job_file);
-        let wrong = |why: String| TaskError::Configuration { path: path.clone(), why };
-        let loaded =
-            Source::default().load_task_tracker().map_err(|error| wrong(error.to_string()))?;
-        JobConf::read(&loaded.site, &path).map_err(|error| wrong(error.to_string()))
+        JobConf::localised(&path)
+            .map_err(|error| TaskError::Configuration { path, why: error.to_string() })
     }
 
-    fn files(&self) -> Result<JobFiles, TaskError> {
-        let path = PathBuf::from(&self.task.job_file);
-        let further = [path.clone()];
-        let source = ClientSource { conf_dir: None, further: &further, overrides: &[] };
-        let settings = source.load_file_systems();
-        let wrong = |why: String| TaskError::Configuration { path, why };
-        let mut settings = settings.map_err(|error| wrong(error.to_string()))?;
+    fn files(&self, conf: &JobConf) -> Result<JobFiles, TaskError> {
+        let mut settings = conf.file_systems().map_err(|error| TaskError::Configuration {
+            path: PathBuf::from(&self.task.job_file),
+            why: error.to_string(),
+        })?;
         if !self.task.user.is_empty() {
             settings.user.clone_from(&self.task.user);
         }
@@ -444,6 +440,8 @@ fn variables(conf: &JobConf, work: &Path) -> Vec<(String, String)> {
     let own =
         conf.names().filter_map(|name| Some((name.strip_prefix(ENVIRONMENT)?, conf.get(name)?)));
     variables.extend(own.map(|(name, value)| (name.to_owned(), value)));
+    // As programs below a shell that has set it for this process.
+    variables.push(("JVM_PID".to_owned(), std::process::id().to_string()));
     let temporary = conf.text(&keys::JOB_TEMPORARY_DIR);
     variables.push(("TMPDIR".to_owned(), work.join(temporary).display().to_string()));
     variables
@@ -566,10 +564,7 @@ impl Work<'_> {
         let below: PathBuf =
             ["taskTracker", "jobcache", &job.to_string(), "job.xml"].iter().collect();
         let newest = self.local_dirs.iter().map(|dir| dir.join(&below)).find(|path| path.exists());
-        let newest = newest.and_then(|path| {
-            let loaded = Source::default().load_task_tracker().ok()?;
-            JobConf::read(&loaded.site, &path).ok()
-        });
+        let newest = newest.and_then(|path| JobConf::localised(&path).ok());
         let conf = newest.as_ref().unwrap_or(&self.conf);
         let at = |key| conf.get(key).and_then(|text| address(&text));
         let Some(job_tracker) = at("mapred.direct.task.umbilical.address") else {
