@@ -13,6 +13,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use corona_mapreduce::native::LineFormat;
+use corona_process::memory::SMALL_PAGES;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::builtin::split;
@@ -167,6 +168,8 @@ impl Programs {
         command
             .args(arguments)
             .current_dir(&self.work)
+            // Memory of programs is their own affair.
+            .env_remove(SMALL_PAGES.0)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

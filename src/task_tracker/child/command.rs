@@ -9,10 +9,12 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::class_archive::ClassArchive;
+use super::logs::LogFile;
 use super::profile;
 use crate::localise::{LocalAttempt, TaskKind};
 use corona_config::{JobConf, NativeTasks, keys};
 use corona_mapreduce::native::NativeJob;
+use corona_process::memory::SMALL_PAGES;
 
 /// Parts of options of Java with which an archive is not used: it would be another one, or be ignored.
 const OPTIONS_WITHOUT_ARCHIVE: [&str; 8] = [
@@ -25,6 +27,8 @@ const OPTIONS_WITHOUT_ARCHIVE: [&str; 8] = [
     "--patch-module",
     "--upgrade-module-path",
 ];
+/// The subcommand that runs a native task.
+const NATIVE_TASK: &str = "task-child";
 /// Java options of set-up and clean-up tasks that name none.
 const DEFAULT_JAVA_OPTIONS: &str = "-Xmx200m";
 
@@ -76,6 +80,8 @@ pub struct Launch<'a> {
 pub struct ChildCommand {
     /// The line for the shell.
     pub line: String,
+    /// The same without a shell, where none is needed.
+    pub direct: Option<DirectCommand>,
     /// The directory that it runs in.
     pub work: PathBuf,
     /// Directories that must exist.
@@ -84,6 +90,19 @@ pub struct ChildCommand {
     pub environment: Vec<(String, String)>,
     /// Whether it runs Java, which may take several tasks.
     pub is_java: bool,
+}
+
+/// A program that is started without a shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectCommand {
+    /// Its path.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// The file to which its stdout is appended.
+    pub stdout: PathBuf,
+    /// The same for stderr.
+    pub stderr: PathBuf,
 }
 
 /// Why there is no command line.
@@ -124,10 +143,17 @@ pub fn command(
     if own.is_some() || is_native {
         environment.extend(builder.for_programs());
     }
+    if is_native {
+        // A short task would spend most of its start on clearing pages that it does not use.
+        let (name, value) = SMALL_PAGES;
+        environment.push((name.to_owned(), value.to_owned()));
+    }
     let line = builder.line(&words);
-    let directories = vec![attempt.work.clone(), builder.temporary_dir()];
+    let direct = is_native.then(|| builder.native_without_shell()).flatten();
+    let (work, directories) =
+        (attempt.work.clone(), vec![attempt.work.clone(), builder.temporary_dir()]);
     let is_java = own.is_none() && !is_native;
-    checked(ChildCommand { line, work: attempt.work.clone(), directories, environment, is_java })
+    checked(ChildCommand { line, direct, work, directories, environment, is_java })
 }
 
 /// The command, if a process can be given it.
@@ -240,8 +266,23 @@ impl Builder<'_> {
     fn native(&self) -> Vec<String> {
         let mut words = self.nice();
         words.push(quoted(&self.launch.install.native.program.display().to_string()));
-        words.push(quoted("task-child"));
+        words.push(quoted(NATIVE_TASK));
         words
+    }
+
+    /// The start of a native task without a shell, which takes milliseconds; none if a limit or a priority
+    /// is to be set before.
+    fn native_without_shell(&self) -> Option<DirectCommand> {
+        if self.ulimit().is_some() || !self.nice().is_empty() {
+            return None;
+        }
+        let log = |file: LogFile| self.launch.task_log_dir.join(file.file_name());
+        Some(DirectCommand {
+            program: self.launch.install.native.program.clone(),
+            arguments: vec![NATIVE_TASK.to_owned()],
+            stdout: log(LogFile::Stdout),
+            stderr: log(LogFile::Stderr),
+        })
     }
 
     /// The words that lower the priority.
@@ -623,6 +664,27 @@ mod tests {
         ] {
             assert!(child.environment.contains(&(name.into(), value.into())), "{name}");
         }
+    }
+
+    #[test]
+    fn a_native_task_has_a_shell_only_where_it_needs_one() {
+        let direct = |more: &[(&str, &str)]| {
+            let own = [("corona.task.native", "true")];
+            let attempt = attempt(&[&own, more].concat(), TaskKind::Work, true);
+            built_where(&attempt, &[], NativeTasks::Jobs, true).unwrap().direct
+        };
+        let expected = DirectCommand {
+            program: "/bin/corona".into(),
+            arguments: vec!["task-child".to_owned()],
+            stdout: "/logs/userlogs/A/stdout".into(),
+            stderr: "/logs/userlogs/A/stderr".into(),
+        };
+        assert_eq!(direct(&[]), Some(expected));
+        assert_eq!(direct(&[("mapred.child.ulimit", "1000")]), None);
+        assert_eq!(direct(&[("mapred.task.nicelevel", "5")]), None);
+        let program = attempt(&[("corona.task.command", "/bin/wc")], TaskKind::Work, true);
+        assert_eq!(built(&program, &[]).unwrap().direct, None);
+        assert_eq!(built(&attempt(&[], TaskKind::Work, true), &[]).unwrap().direct, None);
     }
 
     /// Each key of options, limits and variables, the kind of task that it is for, and a word of the

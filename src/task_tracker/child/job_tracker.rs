@@ -75,6 +75,7 @@ pub fn job_tracker(
     }
     checked(ChildCommand {
         line,
+        direct: None,
         work: launch.work.to_owned(),
         directories: vec![launch.work.to_owned(), temporary_dir],
         environment,

@@ -29,7 +29,7 @@ mod usage;
 
 pub use cgroup::{CgroupError, CgroupLimits, Cgroups, TaskGroup};
 pub use class_archive::{ArchivedInstall, ClassArchive, ClassArchives, JavaVersion};
-pub use command::{ChildCommand, CommandError, Install, Launch, Native, command};
+pub use command::{ChildCommand, CommandError, DirectCommand, Install, Launch, Native, command};
 pub use debug::{DebugScript, MAX_DEBUG_BYTES};
 pub use job_tracker::{JobTrackerLaunch, job_tracker};
 pub use logs::{LogFile, LogPart, Logs};

@@ -3,10 +3,11 @@
 //!
 //! Spec: mapreduce/04 §4.5 and §4.7.
 
+use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::{Notify, watch};
 
 use super::cgroup::TaskGroup;
-use super::command::{ChildCommand, quoted};
+use super::command::{ChildCommand, DirectCommand, quoted};
 use super::orphans::{self, ProcessNotes, of_note};
 use crate::ids::AttemptId;
 use corona_process::panics::caught;
@@ -73,26 +74,17 @@ pub fn start(
         std::fs::create_dir_all(dir).map_err(|error| StartError { what: dir.clone(), error })?;
     }
     let name = notes.name(attempt);
-    let failed = |error| StartError { what: "bash".into(), error };
     let group = group.map(Arc::new);
-    let line = match &group {
-        None => command.line.clone(),
-        // Before anything is started that could stay outside.
-        Some(group) => {
-            let procs = quoted(&group.procs().display().to_string());
-            format!("{{ echo 0 > {procs}; }} 2> /dev/null ;{}", command.line)
-        }
+    let (program, mut process) = match (&group, &command.direct) {
+        (None, Some(direct)) => (direct.program.clone(), without_shell(direct, &command.work)?),
+        (group, _) => ("bash".into(), with_shell(&command.line, group.as_deref())),
     };
-    let child = Command::new("bash")
-        .arg("-c")
-        .arg(line)
+    let failed = |error| StartError { what: program.clone(), error };
+    let child = process
         .current_dir(&command.work)
         .envs(command.environment.iter().map(|(name, value)| (name, value)))
         .env(orphans::NOTE, &name)
         .stdin(Stdio::null())
-        // The command line itself redirects the task's output.
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
         .process_group(0)
         .spawn()
         .map_err(failed)?;
@@ -119,6 +111,35 @@ pub fn start(
         gone_sender.send_replace(true);
     });
     Ok(RunningChild { pid, exit, gone, kill, group })
+}
+
+/// The shell with a line, which it runs in a control group.
+fn with_shell(line: &str, group: Option<&TaskGroup>) -> Command {
+    let line = match group {
+        None => line.to_owned(),
+        // Before anything is started that could stay outside.
+        Some(group) => {
+            let procs = quoted(&group.procs().display().to_string());
+            format!("{{ echo 0 > {procs}; }} 2> /dev/null ;{line}")
+        }
+    };
+    let mut bash = Command::new("bash");
+    // The line itself redirects the task's output.
+    bash.arg("-c").arg(line).stdout(Stdio::null()).stderr(Stdio::null());
+    bash
+}
+
+/// A program as a shell would start it in its directory.
+fn without_shell(direct: &DirectCommand, work: &Path) -> Result<Command, StartError> {
+    let log = |path: &Path| {
+        let opened = File::options().create(true).append(true).open(path);
+        opened.map_err(|error| StartError { what: path.to_owned(), error })
+    };
+    let mut program = Command::new(&direct.program);
+    program.args(&direct.arguments).stdout(log(&direct.stdout)?).stderr(log(&direct.stderr)?);
+    // The task tracker itself may have been started by a shell that has set them.
+    program.env("PWD", work).env_remove("OLDPWD").env_remove("JVM_PID");
+    Ok(program)
 }
 
 /// Awaits the supervision of a note's process, which returns the deadline for its leftover
@@ -229,7 +250,6 @@ fn signal_group(pid: i32, signal: Signal) {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
 
     use super::*;
     use crate::layout;
@@ -251,13 +271,18 @@ mod tests {
         fn start(&self, script: &str, kill_delay: Duration) -> RunningChild {
             let command = ChildCommand {
                 line: format!(" export JVM_PID=`echo $$` ; {script}"),
+                direct: None,
                 work: self.root.path().join("work"),
                 directories: vec![self.root.path().join("work/tmp")],
                 environment: vec![("GIVEN".into(), "a b".into())],
                 is_java: false,
             };
+            self.start_command(&command, kill_delay)
+        }
+
+        fn start_command(&self, command: &ChildCommand, kill_delay: Duration) -> RunningChild {
             let attempt = "attempt_20.1_0001_m_000000_0".parse().unwrap();
-            start(&attempt, &command, &self.notes, kill_delay, None).unwrap()
+            start(&attempt, command, &self.notes, kill_delay, None).unwrap()
         }
 
         fn path(&self, name: &str) -> PathBuf {
@@ -306,6 +331,37 @@ mod tests {
         assert_eq!(world.notes(), 0);
         // Nothing happens any more.
         child.kill();
+    }
+
+    #[tokio::test]
+    async fn a_program_without_a_shell_runs_as_with_one() {
+        let world = World::new();
+        let work = world.root.path().join("work");
+        let script = "cat; echo \"$GIVEN $PWD ${OLDPWD-none} ${JVM_PID-none} $(ps -o pgid= -p $$)\"; echo wrong >&2; exit 7";
+        let direct = DirectCommand {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned()],
+            stdout: work.join("stdout"),
+            stderr: work.join("stderr"),
+        };
+        let command = ChildCommand {
+            line: "exit 1".to_owned(),
+            direct: Some(direct),
+            work: work.clone(),
+            directories: vec![work.clone()],
+            environment: vec![("GIVEN".into(), "a b".into())],
+            is_java: false,
+        };
+        fs::create_dir(&work).unwrap();
+        fs::write(work.join("stdout"), "before\n").unwrap();
+        let child = world.start_command(&command, LONG);
+        assert_eq!(child.wait().await.code, Some(7));
+        let told = fs::read_to_string(work.join("stdout")).unwrap();
+        let expected = format!("before a b {} none none {}", work.display(), child.pid());
+        assert_eq!(told.split_whitespace().collect::<Vec<_>>().join(" "), expected);
+        assert_eq!(fs::read_to_string(work.join("stderr")).unwrap(), "wrong\n");
+        child.wait_until_gone().await;
+        assert_eq!(world.notes(), 0);
     }
 
     #[tokio::test]
@@ -366,6 +422,7 @@ mod tests {
         fs::write(world.root.path().join("file"), "").unwrap();
         let command = ChildCommand {
             line: "true".into(),
+            direct: None,
             work: world.root.path().join("file/work"),
             directories: vec![world.root.path().join("file/work")],
             environment: Vec::new(),
