@@ -24,6 +24,7 @@ use crate::counters::{Count, TaskCounters};
 use crate::error::TaskError;
 use crate::files::JobFiles;
 use crate::output::{Committer, TextFormat, TextOutput};
+use crate::profile::Profile;
 use crate::program::{Programs, environment};
 use crate::scratch::Scratch;
 use crate::settings::TaskSettings;
@@ -50,6 +51,8 @@ pub struct Birth {
     pub pid: String,
     /// The directory that the task runs in.
     pub work: PathBuf,
+    /// The file for its profile, if it is to be profiled.
+    pub profile: Option<PathBuf>,
 }
 
 /// The reason why a process cannot be that of a task.
@@ -75,6 +78,7 @@ impl Birth {
             number: get("CORONA_JVM_NUMBER")?.parse().map_err(|_| wrong("CORONA_JVM_NUMBER"))?,
             pid: variable("JVM_PID").unwrap_or_else(|| std::process::id().to_string()),
             work,
+            profile: variable("CORONA_PROFILE").map(PathBuf::from),
         })
     }
 
@@ -113,9 +117,9 @@ async fn serve(birth: &Birth, runtime: Handle) -> Result<u8, TaskError> {
         counters: counters.clone(),
     };
     let (done, is_done) = oneshot::channel();
-    let (mine, theirs, work_dir) = (reports.clone(), programs.clone(), birth.work.clone());
+    let (mine, theirs, birth) = (reports.clone(), programs.clone(), birth.clone());
     let thread = std::thread::Builder::new().name("task".to_owned()).spawn(move || {
-        let worker = Worker { task, reports: mine, runtime, work_dir, programs: theirs };
+        let worker = Worker { task, reports: mine, runtime, birth, programs: theirs };
         // Without a receiver the process ends anyway.
         let _ = done.send(worker.finish());
     });
@@ -224,7 +228,7 @@ struct Worker {
     task: Task,
     reports: Reports,
     runtime: Handle,
-    work_dir: PathBuf,
+    birth: Birth,
     programs: Arc<std::sync::OnceLock<Arc<Programs>>>,
 }
 
@@ -334,14 +338,21 @@ impl Worker {
         files: &JobFiles,
         committer: &Committer<'_>,
     ) -> Result<(), TaskError> {
-        let work = self.prepared(conf, files, committer)?;
-        match &self.task.kind {
+        let began = std::time::Instant::now();
+        let params = conf.text(&keys::JOB_PROFILE_PARAMS);
+        let profile = self.birth.profile.as_deref().map(|file| Profile::of(&params, file));
+        let work = self.prepared(conf, files, committer, profile.as_ref())?;
+        let done = match &self.task.kind {
             TaskKind::Map { split } => map::run(&work, self.task.partition, split.as_ref()),
             TaskKind::Reduce { maps } => {
                 let maps = usize::try_from(*maps).unwrap_or(0);
                 reduce::run(&work, self.task.partition, maps)
             }
+        };
+        if let Some(Err(error)) = profile.map(|profile| profile.write(began)) {
+            tracing::warn!(%error, "cannot write the profile of the task");
         }
+        done
     }
 
     fn prepared<'a>(
@@ -349,6 +360,7 @@ impl Worker {
         mut conf: JobConf,
         files: &'a JobFiles,
         committer: &Committer<'_>,
+        profile: Option<&Profile>,
     ) -> Result<Work<'a>, TaskError> {
         let job = NativeJob::of(&conf)?;
         let settings = TaskSettings::of(&conf, &job);
@@ -368,15 +380,16 @@ impl Worker {
         let local = conf.list(&keys::TT_LOCAL_DIRS);
         let local: Vec<PathBuf> = local.iter().map(|dir| PathBuf::from(dir.trim())).collect();
         let scratch = Scratch::new(&local, &self.task.attempt.job().to_string(), &attempt);
-        link_files(&conf, &self.work_dir)?;
-        let mut programs = Programs::new(&self.work_dir);
-        programs.environment = variables(&conf, &self.work_dir);
+        link_files(&conf, &self.birth.work)?;
+        let mut programs = Programs::new(&self.birth.work);
+        programs.environment = variables(&conf, &self.birth.work);
         programs.reporter_prefix.clone_from(&job.reporter_prefix);
         programs.exit_status_counts = job.exit_status_counts;
         programs.stderr_lines = settings.stderr_lines;
         programs.max_line_bytes = settings.max_record_bytes;
         programs.max_output_bytes = settings.max_output_bytes;
         programs.small_pipes = self.task.skipping;
+        programs.profiler = profile.map(|profile| profile.words().to_vec()).unwrap_or_default();
         let programs = self.programs.get_or_init(|| Arc::new(programs)).clone();
         Ok(Work {
             job,

@@ -21,6 +21,7 @@ mod map;
 mod order;
 pub mod output;
 pub mod partition;
+mod profile;
 pub mod program;
 mod reduce;
 pub mod run;

@@ -50,6 +50,8 @@ pub struct Programs {
     pub max_output_bytes: u64,
     /// Whether few of its records may be under way to a program, for an attempt that looks for a bad one.
     pub small_pipes: bool,
+    /// The words that precede those of a profiled program.
+    pub profiler: Vec<String>,
     running: Mutex<Running>,
 }
 
@@ -71,6 +73,7 @@ impl Programs {
             max_line_bytes: 64 << 20,
             max_output_bytes: 0,
             small_pipes: false,
+            profiler: Vec::new(),
             running: Mutex::default(),
         }
     }
@@ -87,6 +90,16 @@ impl Programs {
 
     fn running(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The words that start a program of the job, with those of a profiler before it.
+    pub(crate) fn profiled(&self, words: &[String]) -> Vec<String> {
+        let (Some((program, arguments)), false) = (words.split_first(), self.profiler.is_empty())
+        else {
+            return words.to_vec();
+        };
+        let program = self.executable(program).display().to_string();
+        self.profiler.iter().chain([&program]).chain(arguments).cloned().collect()
     }
 
     /// Runs a program. `feed` writes its input; the records in its lines go to `to`.
@@ -492,6 +505,19 @@ mod tests {
             programs().run(&words, &format, &counters, &status, &mut Found::default(), |_| Ok(()));
         let told = result.unwrap_err().to_string();
         assert!(told.starts_with("cannot start no-such-program: "), "{told}");
+    }
+
+    #[test]
+    fn a_profiler_starts_the_program_of_the_job() {
+        let dir = tempfile::tempdir().unwrap();
+        let words = ["own.sh", "a"].map(str::to_owned);
+        let mut programs = Programs::new(dir.path());
+        assert_eq!(programs.profiled(&words), words);
+        programs.profiler = vec!["nice".to_owned(), "-n".to_owned(), "1".to_owned()];
+        assert_eq!(programs.profiled(&words), ["nice", "-n", "1", "own.sh", "a"]);
+        std::fs::write(dir.path().join("own.sh"), "").unwrap();
+        let own = dir.path().join("own.sh").display().to_string();
+        assert_eq!(programs.profiled(&words), ["nice", "-n", "1", own.as_str(), "a"]);
     }
 
     #[test]

@@ -147,6 +147,8 @@ pub fn command(
         // A short task would spend most of its start on clearing pages that it does not use.
         let (name, value) = SMALL_PAGES;
         environment.push((name.to_owned(), value.to_owned()));
+        let file = profile::file(&attempt.conf, attempt.is_map, launch.task_log_dir);
+        environment.extend(file.map(|file| (profile::FILE.to_owned(), file.display().to_string())));
     }
     let line = builder.line(&words);
     let direct = is_native.then(|| builder.native_without_shell()).flatten();
@@ -685,6 +687,23 @@ mod tests {
         let program = attempt(&[("corona.task.command", "/bin/wc")], TaskKind::Work, true);
         assert_eq!(built(&program, &[]).unwrap().direct, None);
         assert_eq!(built(&attempt(&[], TaskKind::Work, true), &[]).unwrap().direct, None);
+    }
+
+    #[test]
+    fn a_native_task_is_told_where_its_profile_belongs() {
+        let told = |partition: &str| {
+            let properties = [
+                ("corona.task.native", "true"),
+                ("mapred.task.profile", "true"),
+                ("mapred.task.partition", partition),
+            ];
+            let attempt = attempt(&properties, TaskKind::Work, true);
+            let child = built_where(&attempt, &[], NativeTasks::Jobs, true).unwrap();
+            assert!(!child.line.contains("hprof"), "{}", child.line);
+            child.environment.into_iter().find(|(name, _)| name == profile::FILE)
+        };
+        assert_eq!(told("2").unwrap().1, "/logs/userlogs/A/profile.out");
+        assert_eq!(told("3"), None);
     }
 
     /// Each key of options, limits and variables, the kind of task that it is for, and a word of the

@@ -1,22 +1,30 @@
-//! The option with which a Java task is profiled. Pure.
+//! How a task is profiled: the option of Java, or the file that a native task writes. Pure.
 //!
 //! Spec: the original's `TaskRunner` and `JobConf.getProfileTaskRange`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::LogFile;
 use corona_config::{JobConf, keys};
 
+/// The variable that names the file for the profile of a native task.
+pub(super) const FILE: &str = "CORONA_PROFILE";
+
 /// The option of Java for a task whose job wants it to be profiled; `None` for other tasks.
 pub(super) fn option(conf: &JobConf, is_map: bool, task_log_dir: &Path) -> Option<String> {
+    let file = file(conf, is_map, task_log_dir)?;
+    let params = conf.text(&keys::JOB_PROFILE_PARAMS);
+    Some(params.replace("%s", &file.display().to_string()))
+}
+
+/// The file for the profile of a task whose job wants it to be profiled; `None` for other tasks.
+pub(super) fn file(conf: &JobConf, is_map: bool, task_log_dir: &Path) -> Option<PathBuf> {
     if !conf.is_true(&keys::JOB_PROFILE) {
         return None;
     }
     let ranges = if is_map { &keys::JOB_PROFILE_MAPS } else { &keys::JOB_PROFILE_REDUCES };
     let partition = conf.get("mapred.task.partition")?.parse().ok()?;
-    let file = task_log_dir.join(LogFile::Profile.file_name());
-    let params = conf.text(&keys::JOB_PROFILE_PARAMS);
-    is_in(&conf.text(ranges), partition).then(|| params.replace("%s", &file.display().to_string()))
+    is_in(&conf.text(ranges), partition).then(|| task_log_dir.join(LogFile::Profile.file_name()))
 }
 
 /// Whether a number is in one of the ranges of a text such as `0-2,5,7-`. A range that cannot be read

@@ -21,7 +21,7 @@ use super::java::{own_classes, session, world, world_with};
 use super::{World, block_on, process, readers};
 
 /// A page of the task tracker, without its head.
-async fn get(node: SocketAddr, path: &str) -> String {
+pub(super) async fn get(node: SocketAddr, path: &str) -> String {
     let answer = String::from_utf8(readers::get(node, path).await).expect("text");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
     body.to_owned()

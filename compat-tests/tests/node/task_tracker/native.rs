@@ -12,6 +12,7 @@ use corona::hadoop::writables::{
     TaskStatus, to_bytes,
 };
 
+use super::complete::get;
 use super::{World, block_on};
 
 /// The properties that `hadoop jar hadoop-streaming.jar` adds to a job.
@@ -248,6 +249,92 @@ fn a_mapper_that_fails_says_why_and_leaves_nothing() {
         );
         assert!(!job.output.join(format!("_temporary/_{map}")).exists());
         job.end().await;
+    });
+}
+
+#[test]
+fn a_debug_script_sees_a_native_task_that_has_failed() {
+    block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("debug.sh");
+        let text = "echo first\necho \"$# $1 $2 $3 $4 in $PWD\"\ncat \"$2\"\necho last\n";
+        fs::write(&script, text).unwrap();
+        let script = format!("sh {}", script.display());
+        let fails = "sh -c 'cat > /dev/null; echo it is broken >&2; exit 3'";
+        let steps = [
+            ("stream.map.streamprocessor", fails),
+            ("mapred.map.task.debug.script", &script),
+            ("mapred.debug.out.lines", "3"),
+        ];
+        let job = Native::new(TEXT.as_bytes(), 0, &steps).await;
+        job.set_up().await;
+        let map = job.job.map(0);
+        job.job_tracker.launch([job.map_task(0)]).await;
+        assert_eq!(job.job_tracker.ended(&map, 1).await.state, TaskState::Failed);
+        let logs = job.world.home.logs_of(&map.to_string());
+        let debugout = fs::read_to_string(logs.join("debugout")).unwrap();
+        let [stdout, stderr, syslog] =
+            ["stdout", "stderr", "syslog"].map(|log| logs.join(log).display().to_string());
+        let paths = format!("first\n4 {stdout} {stderr} {syslog} ");
+        assert!(debugout.starts_with(&paths), "{debugout}");
+        assert!(debugout.contains(&format!("{map}/job.xml in ")), "{debugout}");
+        assert!(debugout.contains(&format!("{map}/work\n")), "{debugout}");
+        assert!(debugout.contains("\nit is broken\n"), "{debugout}");
+        let why = job.job_tracker.diagnostics(&map);
+        let (before, debugged) = why.split_once("-------------------- DEBUG OUT").unwrap();
+        assert!(before.contains("subprocess failed with code 3"), "{why}");
+        assert!(debugged.ends_with("\nlast\n") && !debugged.contains("first"), "{why}");
+        job.end().await;
+    });
+}
+
+#[test]
+fn profiled_native_tasks_have_a_profile() {
+    block_on(async {
+        let busy = "sh -c 'cat; i=0; while [ $i -lt 20000 ]; do i=$((i %2B 1)); done'";
+        let profile = ("mapred.task.profile", "true");
+        let of = async |params: &str, reduces: i32| {
+            let steps = [
+                ("stream.map.streamprocessor", busy),
+                ("stream.reduce.streamprocessor", "cat"),
+                profile,
+                ("mapred.task.profile.maps", "1-"),
+                ("mapred.task.profile.reduces", "0"),
+                ("mapred.task.profile.params", params),
+            ];
+            let job = Native::new(TEXT.as_bytes(), reduces, &steps).await;
+            job.whole().await;
+            let read = |attempt: &TaskAttemptId| {
+                let logs = job.world.home.logs_of(&attempt.to_string());
+                fs::read_to_string(logs.join("profile.out")).ok()
+            };
+            let profiles = [job.job.map(0), job.job.map(1), job.job.reduce(0)].map(|it| read(&it));
+            let http = job.world.http(&job.job_tracker).await;
+            let path = format!("/tasklog?taskid={}&filter=profile&plaintext=true", job.job.map(1));
+            let served = get(http, &path).await;
+            let first = profiles[1].as_deref().and_then(|profile| profile.lines().next());
+            assert!(served.contains(first.unwrap()), "{served}");
+            job.end().await;
+            profiles
+        };
+        // Options of Java have no meaning here: what the programs have used.
+        let [none, map, reduce] = of("-agentlib:hprof=file=%s", 1).await;
+        assert_eq!(none, None);
+        let map = map.unwrap();
+        let value = |name: &str| -> u64 {
+            let line = map.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or_else(|| panic!("no {name} in {map}")).trim().parse().unwrap()
+        };
+        assert!(value("programs user ms") + value("programs system ms") > 0, "{map}");
+        assert!(value("programs peak resident KiB") > 100 && value("wall ms") > 0, "{map}");
+        assert!(reduce.unwrap().contains("\ntask peak resident KiB "));
+        // A program that starts that of the job.
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("profiler.sh");
+        fs::write(&script, "file=$1; shift; echo \"runs $1 $2\" > \"$file\"; exec \"$@\"\n")
+            .unwrap();
+        let [none, map, _] = of(&format!("sh {} %s", script.display()), 0).await;
+        assert_eq!((none, map.as_deref()), (None, Some("runs sh -c\n")));
     });
 }
 
