@@ -219,6 +219,7 @@ impl JobTracker {
             manager: Manager::new(&manager.host, manager.port),
             log_paths: LogPaths::default(),
             home: Some(home.clone()),
+            only: None,
             started_ms: job::now().0,
             name: address.host.clone(),
             // One that listens on all addresses is named as clients name it.

@@ -201,7 +201,8 @@ fn write_files(
     let notes = root.join("notes").join(id.to_string());
     fs::create_dir_all(&notes).expect("a directory for notes");
     let task = Path::new(env!("CARGO_BIN_EXE_test-task"));
-    let job = Job::new(&id.tracker, directory, task).expect("a directory for a job");
+    let mut job = Job::new(&id.tracker, directory, task).expect("a directory for a job");
+    job.id = id;
     let job = job
         .sized(maps, reduces)
         .with("test.directory", &notes.display().to_string())

@@ -163,6 +163,16 @@ struct Remote {
 impl Remote {
     /// A job of so many maps and reduces whose parent has a session.
     async fn new(maps: i32, reduces: i32, change: impl FnOnce(Job) -> Job) -> Remote {
+        Remote::numbered(1, maps, reduces, change).await
+    }
+
+    /// The same with a job that is not the first one of the session.
+    async fn numbered(
+        number: i32,
+        maps: i32,
+        reduces: i32,
+        change: impl FnOnce(Job) -> Job,
+    ) -> Remote {
         let root = tempfile::tempdir().expect("a directory");
         let history = root.path().join("history").display().to_string();
         let slots = r#"{"1":{"MAP":1,"REDUCE":1,"JOBTRACKER":1}}"#;
@@ -182,7 +192,7 @@ impl Remote {
         let started = SessionDriver::start(Options::new(endpoint, "alice")).await;
         let (driver, events) = started.expect("a session");
         let system = root.path().join("system");
-        let id = JobId { number: 1, tracker: driver.handle().to_string() };
+        let id = JobId { number, tracker: driver.handle().to_string() };
         let change = |job: Job| {
             let job = job
                 .with("corona.system.dir", &format!("file:{}", system.display()))
@@ -350,12 +360,18 @@ fn show(text: &str) {
 
 /// What a page of a node says, as JSON.
 fn get(at: &str, path: &str) -> Option<serde_json::Value> {
+    serde_json::from_str(&fetch(at, path)?.1).ok()
+}
+
+/// The head and the body of a page.
+fn fetch(at: &str, path: &str) -> Option<(String, String)> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(at).ok()?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {at}\r\n\r\n").ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
-    serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    Some((format!("{head}\r\n"), body.to_owned()))
 }
 
 const RESTARTS: (&str, &str) = ("mapred.coronajobtracker.restart.count", "1");
@@ -462,6 +478,37 @@ fn pages_show_the_job_and_the_proxy_job_tracker_names_its_directory() {
         let found = get(&cluster_manager, &format!("/api/v1/sessions/{session}")).unwrap();
         assert_eq!(found["url"], *profile.url, "{found}");
         remote.notes().let_go(&remote.job.map(1).to_string()).unwrap();
+        let status = remote.ended(&mut client).await;
+        assert_eq!(status.run_state, SUCCEEDED, "{status:?}");
+        remote.listens = None;
+        remote.nothing_left().await;
+    });
+}
+
+/// Without the state of the first job tracker, a parent of the original starts the job again under the
+/// next number, and the address that is announced names the first one.
+#[test]
+fn the_announced_address_of_a_job_that_was_started_again_leads_to_it() {
+    block_on(async {
+        let steps = |job: Job| job.map_steps(0, "update=0.5,wait,update=1.0,done");
+        let mut remote = Remote::numbered(2, 1, 0, steps).await;
+        let mut client = remote.start().await;
+        client.submit_job(remote.job.id.clone()).await.unwrap();
+        remote.waits(&remote.job.map(0)).await;
+        let profile = client.get_job_profile(remote.job.id.clone()).await.unwrap().unwrap();
+        let rest = profile.url.strip_prefix("http://").unwrap();
+        let (pages, page) = rest.split_once('/').unwrap();
+        let first = format!("job_{}_0001", remote.job.id.tracker);
+        assert_eq!(page, format!("coronajobdetails.jsp?jobid={first}"));
+        let (head, _) = fetch(pages, &format!("/{page}")).unwrap();
+        assert!(head.contains(&format!("location: /jobs/{first}\r\n")), "{head}");
+        let (head, body) = fetch(pages, &format!("/jobs/{first}")).unwrap();
+        assert!(head.starts_with("HTTP/1.0 200 ") || head.starts_with("HTTP/1.1 200 "), "{head}");
+        let tasks = format!("href=\"/jobs/{}/tasks?kind=map\"", remote.job.id);
+        assert!(body.contains(&tasks), "{body}");
+        let other = first.replace("_0001", "_0003");
+        assert!(fetch(pages, &format!("/jobs/{other}")).unwrap().0.contains(" 404 "));
+        remote.notes().let_go(&remote.job.map(0).to_string()).unwrap();
         let status = remote.ended(&mut client).await;
         assert_eq!(status.run_state, SUCCEEDED, "{status:?}");
         remote.listens = None;

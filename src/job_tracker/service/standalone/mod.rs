@@ -34,6 +34,7 @@ use corona_hadoop::protocols::{ALL, inter_tracker, job_submission};
 use corona_hadoop::rpc::{self, CallError, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::InetAddress;
+use corona_mapreduce::JobId;
 use corona_model::types::{SessionStatus, session_directory};
 use corona_process::Boxed;
 use corona_process::panics::run_essential;
@@ -279,7 +280,7 @@ impl RemoteJobTracker {
         };
         let beginning = Beginning { events, first, items, save_failed: tell_failure };
         let linger = settings.linger;
-        let shown = shown(&settings, &files, &address, &pages)?;
+        let shown = shown(&settings, &files, &address, &pages, arguments.job.clone())?;
         let running = Arc::new(Running {
             job_dir,
             conf,
@@ -526,6 +527,7 @@ fn shown(
     files: &Arc<FileSystems>,
     address: &InetAddress,
     pages: &TcpListener,
+    job: JobId,
 ) -> Result<Arc<Shown>, StartError> {
     let host = address.host.clone();
     let failed = |error| StartError::Listen { host: host.clone(), error };
@@ -539,6 +541,7 @@ fn shown(
         manager: Manager::new(&manager.host, manager.port),
         log_paths: LogPaths::default(),
         home: None,
+        only: Some(job),
         started_ms: now().0,
         at: HostPort {
             host: host.as_str().into(),

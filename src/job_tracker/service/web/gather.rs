@@ -146,7 +146,7 @@ impl Shown {
         if !self.shows_jobs() {
             return None;
         }
-        match self.store.get(&id.parse().ok()?)? {
+        match self.store.get(&self.meant(id.parse().ok()?))? {
             Known::Arriving(_) => None,
             Known::Job(job) => {
                 let row = Row { description: job.description().clone(), progress: job.progress() };

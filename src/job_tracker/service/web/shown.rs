@@ -24,6 +24,8 @@ pub(in crate::service) struct Shown {
     pub(in crate::service) log_paths: LogPaths,
     /// The directory with what is kept of jobs on this machine; a job tracker of one job has none.
     pub(in crate::service) home: Option<Arc<Home>>,
+    /// The job of a job tracker of one job.
+    pub(in crate::service) only: Option<JobId>,
     /// When the program started, in milliseconds since the Unix epoch.
     pub(in crate::service) started_ms: i64,
     /// The name of this machine for clients and task trackers.
@@ -36,6 +38,16 @@ impl Shown {
     /// The address before the name of a page.
     pub(in crate::service) fn address(&self) -> String {
         format!("http://{}/", self.at)
+    }
+
+    /// The job that an address means. That of a job tracker of one job is announced with the first job of
+    /// the session, whose place this one may have taken. Spec: mapreduce/05 §5.6.
+    pub(in crate::service) fn meant(&self, id: JobId) -> JobId {
+        let first = |only: &JobId| JobId::new(only.session()?, 1).ok();
+        match &self.only {
+            Some(only) if first(only).as_ref() == Some(&id) => only.clone(),
+            _ => id,
+        }
     }
 
     /// Why requests of a job wait, as the cluster manager explains it.
