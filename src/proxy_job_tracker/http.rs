@@ -14,14 +14,14 @@ use tokio::sync::watch;
 
 use super::Shared;
 use super::histories::HistoryError;
-use super::relay::Failed;
+use super::relay::{Address, Failed};
 use super::sessions::Target;
 use corona_config::HostPort;
 use corona_mapreduce::JobId;
 pub(super) use corona_web::exchange::Parameters;
 use corona_web::exchange::{self, Answer, respond, text};
 use corona_web::making::{compress, make_answer};
-use corona_web::operator::read_own_form;
+use corona_web::operator::{Objection, read_own_form};
 use corona_web::server::{Admission, Site};
 use corona_web::{compression, files, prometheus};
 
@@ -71,6 +71,18 @@ impl Shared {
             return refused;
         }
         let query = Parameters::parse(head.uri.query().unwrap_or_default().as_bytes());
+        if let Some(place) = path.strip_prefix("/proxy/") {
+            let rest = head.uri.path_and_query().map_or("", |both| both.as_str());
+            let rest = rest.strip_prefix("/proxy/").unwrap_or(place);
+            return match head.method {
+                Method::GET | Method::HEAD => self.page_at(rest, None).await,
+                Method::POST => match read_own_form(&head.headers, body).await {
+                    Ok(form) => self.page_at(rest, Some(form)).await,
+                    Err(objection) => refuse_form(&objection),
+                },
+                _ => wrong_method(),
+            };
+        }
         match (path, &head.method) {
             ("/proxy", &Method::POST) => self.proxy_post(&head.headers, body, query).await,
             (_, &Method::GET | &Method::HEAD) => match path {
@@ -94,10 +106,7 @@ impl Shared {
                     None => super::pages::answer(&self, path, &query).await.unwrap_or_else(no_page),
                 },
             },
-            _ => text(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "only GET and HEAD are supported, and POST for /proxy\n",
-            ),
+            _ => wrong_method(),
         }
     }
 
@@ -106,6 +115,39 @@ impl Shared {
         let pages = &self.settings.cluster_manager_pages;
         let host = self.settings.cluster_manager.host.clone();
         pages.page_address().or_else(|| HostPort { host, port: pages.port }.page_address())
+    }
+
+    /// A page of a job tracker, at `HOST:PORT/PAGE`, where links of its pages lead. When the job tracker
+    /// has ended, a page of a job leads to its history.
+    async fn page_at(self: Arc<Self>, address: &str, form: Option<Parameters>) -> Page {
+        let (place, page) = address.split_once('/').unwrap_or((address, ""));
+        let place = exchange::decode_segment(place);
+        let (host, port) = place.rsplit_once(':').unwrap_or((&place, ""));
+        let segments = page.split(['/', '?']).map(exchange::decode_segment);
+        let job = segments.filter_map(|segment| segment.parse::<JobId>().ok()).next();
+        let announced = match Target::of(host, port) {
+            Some(target) => {
+                self.sessions.announced(&target, job.as_ref().and_then(JobId::session)).await
+            }
+            None => None,
+        };
+        let is_form = form.is_some();
+        if let Some(target) = &announced {
+            let form = form.map(|form| {
+                form_urlencoded::Serializer::new(String::new()).extend_pairs(form.iter()).finish()
+            });
+            match self.relay.pass(target, Address::Path, &slashed(page), form).await {
+                Ok(page) => return page,
+                Err(Failed::Busy) => return busy(),
+                Err(error) => tracing::info!(%target, %error, "a job tracker does not answer"),
+            }
+        }
+        match job.filter(|_| !is_form) {
+            Some(job) => {
+                exchange::see_other(&format!("/jobs/{}", exchange::encode_segment(job.as_str())))
+            }
+            None => could_not_connect(host, port, announced.is_some()),
+        }
     }
 
     /// A job, wherever it is: its job tracker's pages while it runs, then its history.
@@ -129,7 +171,7 @@ impl Shared {
             };
             if let Some(target) = &announced {
                 let path = relayed_path(query, &["host", "port", "path", "jobhistoryfileloc"]);
-                match self.relay.pass(target, &path, None).await {
+                match self.relay.pass(target, Address::Query, &path, None).await {
                     Ok(page) => return page,
                     Err(Failed::Busy) => return busy(),
                     Err(error) => tracing::info!(%target, %error, "a job tracker does not answer"),
@@ -190,9 +232,7 @@ impl Shared {
     ) -> Page {
         match read_own_form(headers, body).await {
             Ok(form) => query.extend(form),
-            Err(objection) => {
-                return text(objection.status(), format!("{}\n", objection.sentence()));
-            }
+            Err(objection) => return refuse_form(&objection),
         }
         let (Some(host), Some(port), Some(path)) =
             (query.get("host"), query.get("port"), query.get("path"))
@@ -208,7 +248,7 @@ impl Shared {
         let Some(target) = target else { return could_not_connect(host, port, false) };
         let fields = query.others(&["host", "port", "path"]);
         let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-        match self.relay.pass(&target, &slashed(path), Some(form)).await {
+        match self.relay.pass(&target, Address::Query, &slashed(path), Some(form)).await {
             Ok(page) => page,
             Err(Failed::Busy) => busy(),
             Err(error) => {
@@ -259,6 +299,15 @@ fn could_not_connect(host: &str, port: &str, is_announced: bool) -> Page {
          tracking URL if available.{unknown}"
     );
     text(StatusCode::OK, sentence)
+}
+
+fn refuse_form(objection: &Objection) -> Page {
+    text(objection.status(), format!("{}\n", objection.sentence()))
+}
+
+fn wrong_method() -> Page {
+    let sentence = "only GET and HEAD are supported, and POST for /proxy\n";
+    text(StatusCode::METHOD_NOT_ALLOWED, sentence)
 }
 
 fn missing_parameters() -> Page {

@@ -18,9 +18,11 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::http::{Page, PageBody};
+use super::http::{Page, PageBody, begun};
 use super::sessions::Target;
 use corona_config::ProxyJobTrackerSettings;
+use corona_web::exchange::encode_segment;
+use corona_web::prefix::HEADER as PATH_OF_PROXY;
 
 /// The largest reply that is passed on, in bytes; a log of a task may be long.
 const MAX_BODY: u64 = 1 << 30;
@@ -39,6 +41,15 @@ pub(super) enum Failed {
     /// It did not answer in time, or not in HTTP.
     #[error("{0}")]
     NoReply(String),
+}
+
+/// How a browser asks for a page of a job tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    /// With parameters, as the original's pages do: `/proxy?host=H&port=P&path=PAGE`.
+    Query,
+    /// With a path, as links of this program's pages do: `/proxy/H:P/PAGE`.
+    Path,
 }
 
 /// Passes requests on.
@@ -101,12 +112,13 @@ impl Relay {
     pub(super) async fn pass(
         &self,
         target: &Target,
+        address: Address,
         path: &str,
         form: Option<String>,
     ) -> Result<Page, Failed> {
         let turn = self.turn(target).ok_or(Failed::Busy)?;
-        let address = (&*target.host, target.port);
-        let connecting = timeout(self.connect_timeout, TcpStream::connect(address));
+        let socket = (&*target.host, target.port);
+        let connecting = timeout(self.connect_timeout, TcpStream::connect(socket));
         let stream = match connecting.await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(Failed::Unreachable(error.to_string())),
@@ -124,46 +136,66 @@ impl Relay {
             Ok(response) => response.map_err(no_reply)?,
             Err(_) => return Err(Failed::NoReply("no reply in time".to_owned())),
         };
-        Ok(self.reply(target, response, turn, conversation))
+        Ok(self.reply(target, address, response, turn, conversation))
     }
 
-    /// The reply as the original gives it: the status, and a page whatever it is. A redirect within the
-    /// job tracker leads through this proxy.
     fn reply(
         &self,
         target: &Target,
+        address: Address,
         response: Response<Incoming>,
         turn: Turn,
         conversation: Conversation,
     ) -> Page {
         let (head, body) = response.into_parts();
-        let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let kind = match kind {
-            Some(kind) if kind.to_ascii_lowercase().starts_with("text/html") => kind.to_owned(),
-            _ => "text/html".to_owned(),
-        };
-        let location = head.headers.get(LOCATION).and_then(|location| location.to_str().ok());
-        let location = location.and_then(|location| redirect(target, location));
-        let body = Relayed {
+        let header = |name| head.headers.get(name).and_then(|value| value.to_str().ok());
+        let location = header(LOCATION).and_then(|location| redirect(target, address, location));
+        let location = location.and_then(|to| HeaderValue::from_str(&to).ok());
+        let body = PageBody::new(Relayed {
             body,
             left: MAX_BODY,
             patience: self.timeout,
             due: Box::pin(sleep(self.timeout)),
             _turn: turn,
             _conversation: conversation,
+        });
+        let mut response = match address {
+            Address::Query => as_the_original(header(CONTENT_TYPE), body),
+            Address::Path => begun(StatusCode::OK, safe_kind(header(CONTENT_TYPE)), body),
         };
-        let mut response = Response::new(Either::Right(PageBody::new(body)));
         *response.status_mut() = head.status;
-        let headers = response.headers_mut();
-        let html = HeaderValue::from_static("text/html");
-        headers.insert(CONTENT_TYPE, HeaderValue::from_str(&kind).unwrap_or(html));
-        if let Some(location) = location.and_then(|to| HeaderValue::from_str(&to).ok()) {
-            headers.insert(LOCATION, location);
+        if let Some(location) = location {
+            response.headers_mut().insert(LOCATION, location);
         } else if head.status.is_redirection() {
             *response.status_mut() = StatusCode::OK;
         }
         response
     }
+}
+
+/// A reply as the original gives it: a page whatever it is.
+fn as_the_original(kind: Option<&str>, body: PageBody) -> Page {
+    let kind = kind.filter(|kind| kind.to_ascii_lowercase().starts_with("text/html"));
+    let kind = kind.and_then(|kind| HeaderValue::from_str(kind).ok());
+    let mut response = Response::new(Either::Right(body));
+    let html = HeaderValue::from_static("text/html");
+    response.headers_mut().insert(CONTENT_TYPE, kind.unwrap_or(html));
+    response
+}
+
+/// The kind of a reply, if it is one that browsers show and do not run.
+fn safe_kind(kind: Option<&str>) -> &'static str {
+    let kind = kind.unwrap_or_default().to_ascii_lowercase();
+    match kind.split(';').next().unwrap_or_default().trim() {
+        "text/html" => "text/html; charset=utf-8",
+        "application/json" => "application/json",
+        _ => "text/plain; charset=utf-8",
+    }
+}
+
+/// The path below which the pages of a job tracker are shown.
+pub(super) fn prefix(target: &Target) -> String {
+    format!("/proxy/{}", encode_segment(&target.to_string()).replace("%3A", ":"))
 }
 
 /// Ends the conversation with a job tracker when it is dropped.
@@ -180,6 +212,7 @@ fn request(target: &Target, path: &str, form: Option<String>) -> Option<Request<
         .method(if form.is_some() { Method::POST } else { Method::GET })
         .uri(path)
         .header(HOST, target.to_string())
+        .header(PATH_OF_PROXY, prefix(target))
         .header(CONNECTION, "close");
     if form.is_some() {
         request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
@@ -188,12 +221,15 @@ fn request(target: &Target, path: &str, form: Option<String>) -> Option<Request<
 }
 
 /// Where a redirect of a job tracker leads through this proxy; none if it leads elsewhere.
-fn redirect(target: &Target, location: &str) -> Option<String> {
+fn redirect(target: &Target, address: Address, location: &str) -> Option<String> {
     let own = format!("http://{target}/");
     let path = location.strip_prefix(&own).or_else(|| {
         let is_relative = !location.contains("://") && !location.starts_with("//");
         is_relative.then(|| location.trim_start_matches('/'))
     })?;
+    if address == Address::Path {
+        return Some(format!("{}/{path}", prefix(target)));
+    }
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let begun = String::from("/proxy?");
     let start = begun.len();
@@ -255,13 +291,34 @@ mod tests {
     #[test]
     fn a_redirect_leads_through_the_proxy_or_nowhere() {
         let target = Target { host: "jt".into(), port: 81 };
-        for (location, expected) in [
-            ("http://jt:81/a.jsp?x=1%26", Some("/proxy?host=jt&port=81&path=a.jsp&x=1%26")),
-            ("/a.jsp", Some("/proxy?host=jt&port=81&path=a.jsp")),
-            ("http://elsewhere/a.jsp", None),
-            ("//elsewhere/a.jsp", None),
+        for (location, by_query, by_path) in [
+            (
+                "http://jt:81/a.jsp?x=1%26",
+                Some("/proxy?host=jt&port=81&path=a.jsp&x=1%26"),
+                Some("/proxy/jt:81/a.jsp?x=1%26"),
+            ),
+            ("/a.jsp", Some("/proxy?host=jt&port=81&path=a.jsp"), Some("/proxy/jt:81/a.jsp")),
+            ("http://elsewhere/a.jsp", None, None),
+            ("//elsewhere/a.jsp", None, None),
         ] {
-            assert_eq!(redirect(&target, location).as_deref(), expected, "{location}");
+            let to = |address| redirect(&target, address, location);
+            assert_eq!(to(Address::Query).as_deref(), by_query, "{location}");
+            assert_eq!(to(Address::Path).as_deref(), by_path, "{location}");
+        }
+        let six = Target { host: "fe80::1%2".into(), port: 81 };
+        assert_eq!(prefix(&six), "/proxy/%5Bfe80::1%252%5D:81");
+    }
+
+    #[test]
+    fn nothing_that_browsers_run_has_a_kind_of_its_own() {
+        for (kind, expected) in [
+            (Some("text/html"), "text/html; charset=utf-8"),
+            (Some("Application/JSON; charset=x"), "application/json"),
+            (Some("text/javascript"), "text/plain; charset=utf-8"),
+            (Some("image/svg+xml"), "text/plain; charset=utf-8"),
+            (None, "text/plain; charset=utf-8"),
+        ] {
+            assert_eq!(safe_kind(kind), expected, "{kind:?}");
         }
     }
 

@@ -11,6 +11,7 @@ pub mod histogram;
 pub mod hosts;
 pub mod making;
 pub mod operator;
+pub mod prefix;
 pub mod process;
 pub mod prometheus;
 pub mod server;

@@ -810,6 +810,80 @@ fn a_job_on_a_node_survives_the_service_without_running_anything_again() {
     drop(cluster.stop());
 }
 
+/// The links and forms of a page that lead to the same server, except those for files of the program.
+fn links(page: &str) -> Vec<String> {
+    let attributes = [" href=\"/", " action=\"/"];
+    let after = attributes.iter().flat_map(|attribute| page.split(attribute).skip(1));
+    let links = after.filter_map(|rest| rest.split('"').next());
+    links
+        .map(|link| format!("/{}", link.replace("&amp;", "&")))
+        .filter(|link| !link.starts_with("/static/"))
+        .collect()
+}
+
+#[test]
+fn pages_of_a_job_tracker_on_a_node_are_whole_through_the_proxy_job_tracker() {
+    let cluster = MiniCluster::start(&[]);
+    let (child, job) = half_done(&cluster, &[]);
+    until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None));
+    let conf = fs::read_to_string(cluster.path("cluster/conf/core-site.xml")).unwrap();
+    let value = |key: &str| {
+        let rest = conf.split_once(&format!("<name>{key}</name>")).unwrap().1;
+        rest.split_once("<value>").unwrap().1.split_once("</value>").unwrap().0.to_owned()
+    };
+    let (proxy, manager) =
+        (value("mapred.job.tracker.corona.proxyaddr"), value("cm.server.http.address"));
+    // The address that the session of the job tracker on the node has announced.
+    let announced = until("the announced address", || {
+        let (_, sessions) = fetch(&manager, "/api/v1/sessions")?;
+        let sessions: serde_json::Value = serde_json::from_str(&sessions).ok()?;
+        let urls = sessions["sessions"].as_array()?.iter().filter_map(|it| it["url"].as_str());
+        let mut own = urls.filter(|url| url.contains("/proxy?")).map(str::to_owned);
+        own.next()
+    });
+    let first = announced.strip_prefix(&format!("http://{proxy}")).expect("the proxy").to_owned();
+    let (mut seen, mut left, mut places) = (BTreeMap::new(), vec![first], String::new());
+    while let Some(address) = left.pop() {
+        if seen.contains_key(&address) || seen.len() >= 300 {
+            continue;
+        }
+        let (head, body) = fetch(&proxy, &address).unwrap_or_else(|| panic!("{address}"));
+        let status = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        match head.split("location: ").nth(1).and_then(|rest| rest.lines().next()) {
+            Some(to) => left.push(to.to_owned()),
+            None => {
+                assert_eq!(status, "200", "{address}: {head}\n{body}");
+                let links = links(&body);
+                for link in &links {
+                    assert!(link.starts_with("/proxy/"), "{address} leads to {link}");
+                    places = link.split('/').take(3).collect::<Vec<_>>().join("/");
+                }
+                left.extend(links);
+            }
+        }
+        seen.insert(address, status);
+    }
+    for page in ["", "/tasks?kind=map", "/configuration", "/history", "/failures"] {
+        let address = format!("{places}/jobs/{job}{page}");
+        assert!(seen.contains_key(&address), "{address} is not among {:?}", seen.keys());
+    }
+    assert!(seen.keys().any(|address| address.contains("/attempts/")), "{:?}", seen.keys());
+    cluster.write("go", "");
+    assert_eq!(end(child)["state"], "SUCCEEDED");
+    drop(cluster.stop());
+}
+
+/// The head and the body of a page.
+fn fetch(at: &str, path: &str) -> Option<(String, String)> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(at).ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {at}\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    Some((format!("{head}\r\n"), body.to_owned()))
+}
+
 #[test]
 fn a_job_whose_job_tracker_is_lost_fails_if_it_may_not_be_replaced() {
     let cluster = MiniCluster::start(&[]);

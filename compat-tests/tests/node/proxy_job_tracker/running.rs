@@ -148,6 +148,46 @@ async fn requests_reach_the_job_trackers_that_sessions_have_announced_and_nothin
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn links_of_relayed_pages_lead_through_the_proxy() {
+    let root = tempfile::tempdir().unwrap();
+    let (proxy, manager) = pair(root.path(), &[]);
+    let (tracker, other) = (job_tracker().await, job_tracker().await);
+    let handle = session(manager.thrift(), &format!("http://{tracker}/coronajobdetails.jsp")).await;
+    let job = format!("job_{handle}_0001");
+    let at = |of: SocketAddr, page: &str| format!("/proxy/{of}/{page}");
+    let (status, head, body) =
+        proxy.get(&at(tracker, &format!("jobs/{job}/tasks?kind=map&x=1%262"))).await;
+    let asked = format!("GET /jobs/{job}/tasks?kind=map&x=1%262 HTTP/1.1 | ");
+    assert_eq!((status, &*body), (200, &*asked));
+    // What is no page is not shown as one, and nothing is run that a job tracker sends.
+    let head = head.to_ascii_lowercase();
+    for line in ["content-type: text/plain", "x-content-type-options: nosniff", "script-src 'self'"]
+    {
+        assert!(head.contains(line), "{head}");
+    }
+    for (page, expected) in [("", "GET / HTTP/1.1 | "), ("?a=b", "GET /?a=b HTTP/1.1 | ")] {
+        assert_eq!(proxy.get(&at(tracker, page)).await.2, expected);
+    }
+    assert_eq!(proxy.get(&format!("/proxy/{tracker}")).await.2, "GET / HTTP/1.1 | ");
+    // Forms, but not those of other sites.
+    let end = at(tracker, &format!("jobs/{job}/end"));
+    let (_, _, body) = proxy.post(&end, "token=a%26b", "").await;
+    assert_eq!(body, format!("POST /jobs/{job}/end HTTP/1.1 | token=a%26b"));
+    let (status, _, _) = proxy.post(&end, "token=a", "Origin: http://elsewhere\r\n").await;
+    assert_eq!(status, 403);
+    // Addresses that no job has announced, and none at all: the history of the job, if one is named.
+    for place in [other.to_string(), "localhost:1".into(), "nothing".into(), "h:0".into()] {
+        let (status, head, _) = proxy.get(&format!("/proxy/{place}/jobs/{job}/tasks")).await;
+        assert_eq!(status, 303, "{place}: {head}");
+        assert!(head.contains(&format!("location: /jobs/{job}")), "{head}");
+        let (_, _, body) = proxy.get(&format!("/proxy/{place}/ended")).await;
+        assert!(body.starts_with("Could not connect to Job Tracker at "), "{body}");
+        let (_, _, body) = proxy.post(&format!("/proxy/{place}/jobs/{job}/end"), "a=b", "").await;
+        assert!(body.starts_with("Could not connect to Job Tracker at "), "{body}");
+    }
+}
+
 /// The recorded addresses of running jobs, with the address of a job tracker of this test: pages, forms
 /// and metrics.
 #[tokio::test(flavor = "multi_thread")]

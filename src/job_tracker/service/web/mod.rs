@@ -31,7 +31,7 @@ use corona_web::hosts::Hosts;
 use corona_web::making::{REFRESH_MS, SLOW_REFRESH_MS, compress, make_answer, refresh_ms};
 use corona_web::operator::{Form, Objection, read_own_form};
 use corona_web::server::{Admission, Room};
-use corona_web::{compression, files as static_files, prometheus};
+use corona_web::{compression, files as static_files, prefix, prometheus};
 use hyper::body::Body;
 use hyper::{Method, Request, StatusCode};
 use maud::Markup;
@@ -150,7 +150,11 @@ impl Pages {
     {
         let is_accepted = compression::is_accepted(request.headers());
         let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
-        let answer = self.clone().answer_plain(request, peer, &stop).await;
+        let path_of_proxy = prefix::of(request.headers());
+        let mut answer = self.clone().answer_plain(request, peer, &stop).await;
+        if let Some(path) = path_of_proxy {
+            answer = prefix::below(answer, &path).await;
+        }
         compress(answer, is_accepted, makers).await
     }
 
