@@ -46,26 +46,19 @@ const JVM_NUMBER: i32 = 0;
 const MAX_ENTRIES: usize = 100_000;
 /// How deep its directories are looked at.
 const MAX_DEPTH: usize = 64;
-/// Classes that most tasks of the original load after they have got a task.
-const TASK_CLASSES: &[&str] = &[
-    "org/apache/hadoop/mapred/MapTask",
-    "org/apache/hadoop/mapred/MapTask$MapOutputBuffer",
-    "org/apache/hadoop/mapred/MapTask$DirectMapOutputCollector",
-    "org/apache/hadoop/mapred/MapRunner",
-    "org/apache/hadoop/mapred/ReduceTask",
-    "org/apache/hadoop/mapred/ReduceTask$ReduceCopier",
-    "org/apache/hadoop/mapred/FileOutputCommitter",
-    "org/apache/hadoop/mapred/FileInputFormat",
-    "org/apache/hadoop/mapred/FileSplit",
-    "org/apache/hadoop/mapred/TextInputFormat",
-    "org/apache/hadoop/mapred/TextOutputFormat",
-    "org/apache/hadoop/mapred/LineRecordReader",
-    "org/apache/hadoop/mapred/Merger",
-    "org/apache/hadoop/mapred/IFile$Reader",
-    "org/apache/hadoop/mapred/IFile$Writer",
-    "org/apache/hadoop/mapred/SpillRecord",
-    "org/apache/hadoop/mapred/lib/HashPartitioner",
-    "org/apache/hadoop/util/QuickSort",
+/// Classes that most tasks of the original load after they have got a task: maps and reduces of its
+/// examples with text, sequences and no input. What a Java or an install does not have is left out.
+const TASK_CLASSES: &str = include_str!("task_classes.txt");
+/// Options with which Java compiles methods later than by default, so that a task's start is not
+/// mostly compilation: the default thresholds of calls, times four. Those of loops stay, so what a task
+/// repeats is compiled as soon as ever.
+pub(super) const COMPILATION: [&str; 6] = [
+    "-XX:Tier3InvocationThreshold=800",
+    "-XX:Tier3MinInvocationThreshold=400",
+    "-XX:Tier3CompileThreshold=8000",
+    "-XX:Tier4InvocationThreshold=20000",
+    "-XX:Tier4MinInvocationThreshold=2400",
+    "-XX:Tier4CompileThreshold=60000",
 ];
 
 /// The archive of an install.
@@ -342,10 +335,7 @@ impl ArchivedInstall {
         // It need not end well: what it has loaded counts.
         let _ = self.java("the child to be archived", &child, &work).await;
         let mut classes = fs::read_to_string(&list).map_err(at(&list))?;
-        for class in TASK_CLASSES {
-            classes.push_str(class);
-            classes.push('\n');
-        }
+        classes.push_str(TASK_CLASSES);
         fs::write(&list, classes).map_err(at(&list))?;
         let new = scratch.join("classes.jsa");
         let (list, archive) = (
@@ -353,7 +343,9 @@ impl ArchivedInstall {
             format!("-XX:SharedArchiveFile={}", new.display()),
         );
         let jars = ordered.jars();
+        // A Java that does not know the options that tasks get with the archive makes none.
         let dump = ["-Xshare:dump", &*list, &*archive, "-classpath", &*jars];
+        let dump = [&COMPILATION[..], &dump].concat();
         self.java("java -Xshare:dump", &dump, scratch).await?;
         fs::rename(&new, file).map_err(at(&new))
     }
@@ -392,7 +384,7 @@ impl ArchivedInstall {
     /// A number that changes with everything that makes an archive useless.
     fn hash(&self, version: &str, ordered: &Ordered) -> Result<u64, ArchiveError> {
         let mut hasher = DefaultHasher::new();
-        (&self.java, version, ordered.class_path()).hash(&mut hasher);
+        (&self.java, version, ordered.class_path(), TASK_CLASSES, COMPILATION).hash(&mut hasher);
         for jar in &ordered.jars {
             let metadata = fs::metadata(jar).map_err(at(jar))?;
             let modified =
@@ -593,7 +585,8 @@ mod tests {
         for word; do case $word in
             -XX:DumpLoadedClassList=*) echo A > ${word#*=}; rm -rf ./*;;
             -XX:SharedClassListFile=*) grep -q ReduceTask ${word#*=} || exit 9;;
-            -XX:SharedArchiveFile=*) echo archive > ${word#*=};;
+            -XX:Tier4CompileThreshold=*) tier=1;;
+            -XX:SharedArchiveFile=*) [ \"$tier\" ] || exit 8; echo archive > ${word#*=};;
         esac; done";
 
     async fn wanted(archives: &Arc<ClassArchives>) -> Result<Arc<ClassArchive>, String> {

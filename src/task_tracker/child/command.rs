@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::class_archive::ClassArchive;
+use super::class_archive::{COMPILATION, ClassArchive};
 use super::logs::LogFile;
 use super::profile;
 use crate::localise::{LocalAttempt, TaskKind};
@@ -219,6 +219,9 @@ impl Builder<'_> {
         let archive = self.archive(&options);
         if let Some(archive) = &archive {
             words.extend(archive_options(archive).map(|option| quoted(&option)));
+            if !options.iter().any(|option| is_of_compilation(option)) {
+                words.extend(COMPILATION.map(quoted));
+            }
         }
         words.extend(as_the_original_quotes(&options));
         let temporary_dir = self.temporary_dir();
@@ -423,6 +426,11 @@ fn archive_options(archive: &ClassArchive) -> [String; 3] {
     ["-Xshare:auto".to_owned(), file, "-Xlog:cds*=off".to_owned()]
 }
 
+/// Whether an option says what Java compiles, and when.
+fn is_of_compilation(option: &str) -> bool {
+    ["Tier", "Compil", "JVMCI", "-Xint", "-Xcomp"].iter().any(|part| option.contains(part))
+}
+
 /// One word for the shell, whatever is in it.
 pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
@@ -470,6 +478,16 @@ mod tests {
         allowed: NativeTasks,
         is_input_native: bool,
     ) -> Result<ChildCommand, CommandError> {
+        built_with(attempt, libraries, allowed, is_input_native, &|| None)
+    }
+
+    fn built_with(
+        attempt: &LocalAttempt,
+        libraries: &[PathBuf],
+        allowed: NativeTasks,
+        is_input_native: bool,
+        archive: &dyn Fn() -> Option<Arc<ClassArchive>>,
+    ) -> Result<ChildCommand, CommandError> {
         let install = Install {
             java: "/jdk/bin/java".into(),
             class_path: "/conf:/core.jar".into(),
@@ -484,7 +502,7 @@ mod tests {
             jvm_number: -1_483_528_459,
             jar_libraries: libraries,
             is_input_native,
-            archive: &|| None,
+            archive,
         };
         command(attempt, &launch, &|name| match name {
             "LD_LIBRARY_PATH" => Some("/old".into()),
@@ -552,6 +570,31 @@ mod tests {
         assert_eq!(child.work, Path::new("/l/A/work"));
         assert_eq!(child.directories, ["/l/A/work", "/l/A/work/tmp"].map(PathBuf::from));
         assert_eq!(child.environment, [("LD_LIBRARY_PATH".into(), "/l/A/work:/old".into())]);
+    }
+
+    #[test]
+    fn with_an_archive_java_compiles_later_unless_the_job_says_when() {
+        let archive =
+            ClassArchive { file: "/l/a.jsa".into(), class_path: "/core.jar:/conf".into() };
+        let archive = Arc::new(archive);
+        let with_archive = |options: &str| {
+            let attempt = attempt(&[("mapred.child.java.opts", options)], TaskKind::Work, true);
+            let get = || Some(archive.clone());
+            built_with(&attempt, &[], NativeTasks::None, true, &get).unwrap().line
+        };
+        let line = with_archive("-Xmx1g");
+        let all = "'-Xshare:auto' '-XX:SharedArchiveFile=/l/a.jsa' '-Xlog:cds*=off' \
+            '-XX:Tier3InvocationThreshold=800' '-XX:Tier3MinInvocationThreshold=400' \
+            '-XX:Tier3CompileThreshold=8000' '-XX:Tier4InvocationThreshold=20000' \
+            '-XX:Tier4MinInvocationThreshold=2400' '-XX:Tier4CompileThreshold=60000' '-Xmx1g'";
+        assert!(line.contains(all), "{line}");
+        assert!(line.contains("'-classpath' ':/core.jar:/conf:/l/A/work'"), "{line}");
+        for own in ["-XX:TieredStopAtLevel=1", "-Xint", "-XX:CompileThreshold=9", "-Xcomp"] {
+            let line = with_archive(own);
+            assert!(line.contains("a.jsa") && !line.contains("Tier3"), "{line}");
+        }
+        let line = with_archive("-Xshare:off");
+        assert!(!line.contains("a.jsa") && !line.contains("Tier3"), "{line}");
     }
 
     #[test]
