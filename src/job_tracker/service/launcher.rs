@@ -23,6 +23,10 @@ const FORGET_PAUSE: Duration = Duration::from_secs(5);
 /// A task tracker that could not be connected to is tried once at a time for so long.
 const UNREACHABLE_FOR: Duration = Duration::from_secs(60);
 
+/// The pause before a further try of a task tracker that could not be connected to, doubled with each. The
+/// cluster manager may grant the slots of a dead node again and again until it expires.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
 /// Learns which orders could not be delivered.
 pub(super) trait Sender: Send + Sync {
     fn not_delivered(&self, node: Arc<str>, orders: Vec<Order>, why: &CallError);
@@ -46,8 +50,15 @@ struct Shared {
     trackers: Mutex<HashMap<Arc<str>, Arc<Queue>>>,
     /// Batches that wait or are being delivered.
     pending: watch::Sender<usize>,
-    /// Task trackers that could not be connected to, and when that was last tried.
-    unreachable: Mutex<HashMap<Arc<str>, Instant>>,
+    /// Task trackers that could not be connected to lately.
+    unreachable: Mutex<HashMap<Arc<str>, Missed>>,
+}
+
+/// Connections to a task tracker that failed, one after another.
+#[derive(Clone, Copy)]
+struct Missed {
+    last: Instant,
+    times: u32,
 }
 
 /// What waits for one task tracker.
@@ -127,6 +138,7 @@ impl Launcher {
                 }
                 continue;
             };
+            sleep(self.shared.pause(&address)).await;
             let reached = self.deliver_batch(&address, &queue, &mut client, batch).await;
             if let Err(Unreachable(why)) = reached {
                 self.shared.note_unreachable(address.clone());
@@ -206,18 +218,30 @@ impl Shared {
     /// How a task tracker is connected to: one that could not be reached lately is tried once, so that
     /// the slots that are still granted there cost other jobs no time.
     fn options(&self, address: &Arc<str>) -> ClientOptions {
-        let unreachable = self.unreachable();
-        let lately = unreachable.get(address).is_some_and(|at| at.elapsed() < UNREACHABLE_FOR);
-        match lately {
-            true => ClientOptions { connect_patience: Duration::ZERO, ..self.options.clone() },
-            false => self.options.clone(),
+        match self.missed(address) {
+            Some(_) => ClientOptions { connect_patience: Duration::ZERO, ..self.options.clone() },
+            None => self.options.clone(),
         }
+    }
+
+    /// How long the next orders for a task tracker wait, at most as long as its first connection may take.
+    fn pause(&self, address: &Arc<str>) -> Duration {
+        let Some(missed) = self.missed(address) else { return Duration::ZERO };
+        let pause = FIRST_PAUSE.saturating_mul(1 << missed.times.saturating_sub(1).min(16));
+        pause.min(self.options.connect_patience)
+    }
+
+    fn missed(&self, address: &Arc<str>) -> Option<Missed> {
+        let missed = self.unreachable().get(address).copied();
+        missed.filter(|missed| missed.last.elapsed() < UNREACHABLE_FOR)
     }
 
     fn note_unreachable(&self, address: Arc<str>) {
         let mut unreachable = self.unreachable();
-        unreachable.retain(|_, at| at.elapsed() < UNREACHABLE_FOR);
-        unreachable.insert(address, Instant::now());
+        unreachable.retain(|_, missed| missed.last.elapsed() < UNREACHABLE_FOR);
+        let missed =
+            unreachable.entry(address).or_insert(Missed { last: Instant::now(), times: 0 });
+        *missed = Missed { last: Instant::now(), times: missed.times.saturating_add(1) };
     }
 
     fn reached(&self, address: &Arc<str>) {
@@ -225,7 +249,7 @@ impl Shared {
     }
 
     /// No panic happens while it is held.
-    fn unreachable(&self) -> MutexGuard<'_, HashMap<Arc<str>, Instant>> {
+    fn unreachable(&self) -> MutexGuard<'_, HashMap<Arc<str>, Missed>> {
         self.unreachable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -388,6 +412,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_task_whose_slots_are_always_on_a_host_that_is_gone_is_tried_ever_less_often() {
+        let user = User { name: "me".into(), groups: vec!["me".into()] };
+        let patience = Duration::from_millis(200);
+        let launcher = Launcher::new(user, patience, Duration::from_secs(60));
+        let (failed, mut failures) = mpsc::channel(1000);
+        let sender: Arc<dyn Sender> = Arc::new(Failures(failed));
+        let nowhere = Tracker { node: "node".into(), address: "127.0.0.1:1".into() };
+        let until = Instant::now() + Duration::from_millis(1_500);
+        let mut tries = 0;
+        while Instant::now() < until {
+            launcher.send(&nowhere, sender.clone(), orders(0..1));
+            assert_eq!(failures.recv().await.unwrap().len(), 1);
+            tries += 1;
+        }
+        // 10, 20, 40, 80, 160 and then 200 ms between.
+        assert!((2..=15).contains(&tries), "{tries} tries");
+    }
+
+    #[tokio::test]
     async fn a_host_that_is_gone_costs_one_wait_and_not_one_for_each_launch() {
         let user = User { name: "me".into(), groups: vec!["me".into()] };
         let patience = Duration::from_millis(2_500);
@@ -407,7 +450,7 @@ mod tests {
             assert_eq!(failures.recv().await.unwrap().len(), 1);
         }
         assert!(begun.elapsed() < 2 * patience, "{:?}", begun.elapsed());
-        // Later ones, of this job or another, do not wait at all.
+        // Later ones, of this job or another, hardly wait.
         let again = Instant::now();
         for number in 0..5 {
             launcher.send(&nowhere, sender.clone(), orders(number..number + 1));
