@@ -140,7 +140,7 @@ impl Submission {
             pool: pool(&conf, user, &queue),
             priority: priority(&conf.text(&keys::JOB_PRIORITY)).unwrap_or_default(),
             end_notice: end_notice(&conf),
-            output: conf.get("mapred.output.dir").filter(|dir| !dir.is_empty()).map(Into::into),
+            output: output(&conf).map(Into::into),
             queue,
             id: id.clone(),
         };
@@ -157,6 +157,18 @@ impl Submission {
         };
         Ok(Submission { description, spec, splits, conf })
     }
+}
+
+/// Where the job's output goes. A relative directory starts at the one that its client worked in.
+fn output(conf: &JobConf) -> Option<String> {
+    let given = |name| conf.get(name).filter(|dir: &String| !dir.is_empty());
+    let dir = given("mapred.output.dir")?;
+    let first = dir.split('/').next().unwrap_or_default();
+    let is_relative = !first.is_empty() && !first.contains(':');
+    Some(match given("mapred.working.dir").filter(|_| is_relative) {
+        Some(working) => format!("{}/{dir}", working.trim_end_matches('/')),
+        None => dir,
+    })
 }
 
 fn end_notice(conf: &JobConf) -> Option<EndNotice> {
@@ -319,6 +331,21 @@ pub(super) mod tests {
             "http://jt:1/",
             bounds,
         )
+    }
+
+    #[test]
+    fn a_relative_output_directory_starts_where_the_client_worked() {
+        for (working, dir, expected) in [
+            ("file:/home/alice", "words", Some("file:/home/alice/words")),
+            ("hdfs://n:1/user/alice/", "a/b", Some("hdfs://n:1/user/alice/a/b")),
+            ("/home/alice", "/out", Some("/out")),
+            ("/home/alice", "file:/out", Some("file:/out")),
+            ("", "words", Some("words")),
+            ("/home/alice", "", None),
+        ] {
+            let conf = conf(&[("mapred.working.dir", working), ("mapred.output.dir", dir)]);
+            assert_eq!(output(&conf).as_deref(), expected, "{working} {dir}");
+        }
     }
 
     /// A job of so many maps.
