@@ -4,6 +4,8 @@
 use corona_config::JobConf;
 use corona_filesystem::{FileSystems, FsError};
 
+use super::submission::output;
+
 /// The committers that keep unfinished output in [`TEMPORARY`], in both forms of the interface.
 const FILE_COMMITTERS: [&str; 2] = [
     "org.apache.hadoop.mapred.FileOutputCommitter",
@@ -17,7 +19,7 @@ const TEMPORARY: &str = "_temporary";
 pub(super) fn temporary_output(conf: &JobConf) -> Option<String> {
     let committer = conf.get("mapred.output.committer.class");
     let is_known = committer.is_none_or(|class| FILE_COMMITTERS.contains(&&*class));
-    let output = conf.get("mapred.output.dir").filter(|output| is_known && !output.is_empty())?;
+    let output = output(conf).filter(|_| is_known)?;
     Some(format!("{}/{TEMPORARY}", output.trim_end_matches('/')))
 }
 
@@ -47,6 +49,8 @@ mod tests {
         assert_eq!(temporary(&[]), None);
         assert_eq!(temporary(&[(output, "")]), None);
         assert_eq!(temporary(&[(output, "hdfs://nn/out/")]).unwrap(), "hdfs://nn/out/_temporary");
+        let relative = [(output, "out"), ("mapred.working.dir", "hdfs://nn/user/alice")];
+        assert_eq!(temporary(&relative).unwrap(), "hdfs://nn/user/alice/out/_temporary");
         let known = [(output, "/out"), (committer, FILE_COMMITTERS[0])];
         assert_eq!(temporary(&known).unwrap(), "/out/_temporary");
         assert_eq!(temporary(&[(output, "/out"), (committer, "com.example.Own")]), None);

@@ -160,7 +160,7 @@ impl Submission {
 }
 
 /// Where the job's output goes. A relative directory starts at the one that its client worked in.
-fn output(conf: &JobConf) -> Option<String> {
+pub(super) fn output(conf: &JobConf) -> Option<String> {
     let given = |name| conf.get(name).filter(|dir: &String| !dir.is_empty());
     let dir = given("mapred.output.dir")?;
     let first = dir.split('/').next().unwrap_or_default();
