@@ -138,7 +138,9 @@ impl Launcher {
                 }
                 continue;
             };
-            sleep(self.shared.pause(&address)).await;
+            if let Some(pause) = self.shared.pause(&address) {
+                sleep(pause).await;
+            }
             let reached = self.deliver_batch(&address, &queue, &mut client, batch).await;
             if let Err(Unreachable(why)) = reached {
                 self.shared.note_unreachable(address.clone());
@@ -225,10 +227,10 @@ impl Shared {
     }
 
     /// How long the next orders for a task tracker wait, at most as long as its first connection may take.
-    fn pause(&self, address: &Arc<str>) -> Duration {
-        let Some(missed) = self.missed(address) else { return Duration::ZERO };
+    fn pause(&self, address: &Arc<str>) -> Option<Duration> {
+        let missed = self.missed(address)?;
         let pause = FIRST_PAUSE.saturating_mul(1 << missed.times.saturating_sub(1).min(16));
-        pause.min(self.options.connect_patience)
+        Some(pause.min(self.options.connect_patience))
     }
 
     fn missed(&self, address: &Arc<str>) -> Option<Missed> {
