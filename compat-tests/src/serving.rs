@@ -1,4 +1,4 @@
-//! Thrift servers that a test answers for. They run on the runtime of their starter.
+//! Thrift servers that a test answers for, which run on the runtime of their starter, and requests to pages.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -33,4 +33,15 @@ pub fn serve_on<S: Service>(
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(Server::new(listener, handler, Limits::default()).run::<S>(stopped));
     stop
+}
+
+/// The head and the body of a page; `None` if there is no whole answer.
+pub fn fetch(at: &str, path: &str) -> Option<(String, String)> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(at).ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {at}\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    Some((format!("{head}\r\n"), body.to_owned()))
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use compat_tests::serving::fetch;
 use compat_tests::task_tracker::PATIENCE;
 use compat_tests::task_tracker::node::signal;
 use compat_tests::{corona_program, repository};
@@ -871,17 +872,6 @@ fn pages_of_a_job_tracker_on_a_node_are_whole_through_the_proxy_job_tracker() {
     cluster.write("go", "");
     assert_eq!(end(child)["state"], "SUCCEEDED");
     drop(cluster.stop());
-}
-
-/// The head and the body of a page.
-fn fetch(at: &str, path: &str) -> Option<(String, String)> {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(at).ok()?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {at}\r\n\r\n").ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    Some((format!("{head}\r\n"), body.to_owned()))
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use corona_mapreduce::{AttemptKey, TaskKind, TaskRole, TaskState};
 use corona_model::types::Millis;
 
-use super::tasks::{SlotUse, Stage};
+use super::tasks::{SlotUse, Stage, Task};
 use super::{JobEngine, JobStage};
 
 impl JobEngine {
@@ -66,6 +66,10 @@ impl JobEngine {
                 return Err(format!(
                     "{kind:?}: {counts:?}, but {live}, {finished}, {failed} are found"
                 ));
+            }
+            let is_quiet = |task: &Task| task.to_clean().is_none() && task.attempts.len() < 2;
+            if self.each_attempt_succeeded(kind) && !work().all(is_quiet) {
+                return Err(format!("{kind:?}: more attempts than were counted"));
             }
             for (number, task) in work().enumerate() {
                 let commits = task.committing.map(|number| task.attempts[number as usize].state);

@@ -134,7 +134,7 @@ impl JobEngine {
 
     /// Attempts that wait to be cleaned up after are not: the job's own clean-up does that.
     fn close_uncleaned(&mut self, turn: &mut Turn) {
-        for key in self.keys().collect::<Vec<_>>() {
+        for key in self.maybe_unclean() {
             while let Some(number) = self.task(key).to_clean() {
                 let key: AttemptKey = key.attempt(number);
                 let failed = self.attempt(key).state == TaskState::FailedUnclean;
@@ -143,6 +143,21 @@ impl JobEngine {
                 self.end_attempt(key, fate, "", true, turn);
             }
         }
+    }
+
+    /// The tasks of which attempts may wait to be cleaned up after. The work of a large job is not looked at
+    /// if each of its attempts has succeeded.
+    fn maybe_unclean(&self) -> Vec<TaskKey> {
+        let keys = TaskKind::ALL.into_iter().flat_map(|kind| {
+            let first = if self.each_attempt_succeeded(kind) { self.sizes[kind] } else { 0 };
+            (first..self.tasks[kind].len() as u32).map(move |number| TaskKey { kind, number })
+        });
+        keys.collect()
+    }
+
+    /// Whether as many tasks have succeeded as attempts were launched, so that there are no others.
+    pub(super) fn each_attempt_succeeded(&self, kind: TaskKind) -> bool {
+        self.totals.fail_overs == 0 && self.totals.launched[kind] == self.counts[kind].finished
     }
 
     /// The clean-up has ended, and the job in the state for which the clean-up ran.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use compat_tests::serving::fetch;
 use compat_tests::task_tracker::node::runs;
 use compat_tests::task_tracker::steps::TaskRole;
 use corona::hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
@@ -361,17 +362,6 @@ fn show(text: &str) {
 /// What a page of a node says, as JSON.
 fn get(at: &str, path: &str) -> Option<serde_json::Value> {
     serde_json::from_str(&fetch(at, path)?.1).ok()
-}
-
-/// The head and the body of a page.
-fn fetch(at: &str, path: &str) -> Option<(String, String)> {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(at).ok()?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {at}\r\n\r\n").ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    Some((format!("{head}\r\n"), body.to_owned()))
 }
 
 const RESTARTS: (&str, &str) = ("mapred.coronajobtracker.restart.count", "1");
