@@ -599,7 +599,7 @@ keys! {
     JOB_PROFILE = "mapred.task.profile", Boolean, "false", "", Job,
         "Whether tasks of the job are profiled.";
     JOB_PROFILE_PARAMS = "mapred.task.profile.params", Text, "-agentlib:hprof=cpu=samples,heap=sites,force=n,thread=y,verbose=n,file=%s", "", Job,
-        "The option of Java for profiled tasks, or the words before a program of native tasks; `%s` stands for the path of `profile.out`.";
+        "The option of Java for profiled tasks; for native tasks, the command that starts the program. `%s` stands for the path of `profile.out`.";
     JOB_PROFILE_MAPS = "mapred.task.profile.maps", Text, "0-2", "", Job,
         "The numbers of the maps that are profiled.";
     JOB_PROFILE_REDUCES = "mapred.task.profile.reduces", Text, "0-2", "", Job,

@@ -1,4 +1,4 @@
-//! How the kernel gives memory to this process, and when the allocator gives it back.
+//! How the kernel gives memory to this process, and when the allocator returns it.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,7 @@ use std::process::Command;
 /// takes memory in small pages from its first page on. It reads it before the program begins.
 pub const SMALL_PAGES: (&str, &str) = ("MIMALLOC_ARENA_EAGER_COMMIT", "0");
 
-/// The same, and pages are given back 10 ms after their last use instead of a second.
+/// The same, and it returns pages 10 ms after their last use instead of a second.
 pub const FRUGAL: [(&str, &str); 2] = [SMALL_PAGES, ("MIMALLOC_PURGE_DELAY", "10")];
 
 /// Begins the program again, as the same process, unless it was started with [`FRUGAL`]; values that the

@@ -133,9 +133,7 @@ impl Shared {
         };
         let is_form = form.is_some();
         if let Some(target) = &announced {
-            let form = form.map(|form| {
-                form_urlencoded::Serializer::new(String::new()).extend_pairs(form.iter()).finish()
-            });
+            let form = form.map(|form| encoded(form.iter()));
             match self.relay.pass(target, Address::Path, &slashed(page), form).await {
                 Ok(page) => return page,
                 Err(Failed::Busy) => return busy(),
@@ -246,8 +244,7 @@ impl Shared {
             None => None,
         };
         let Some(target) = target else { return could_not_connect(host, port, false) };
-        let fields = query.others(&["host", "port", "path"]);
-        let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let form = encoded(query.others(&["host", "port", "path"]));
         match self.relay.pass(&target, Address::Query, &slashed(path), Some(form)).await {
             Ok(page) => page,
             Err(Failed::Busy) => busy(),
@@ -299,6 +296,11 @@ fn could_not_connect(host: &str, port: &str, is_announced: bool) -> Page {
          tracking URL if available.{unknown}"
     );
     text(StatusCode::OK, sentence)
+}
+
+/// The fields of a form as browsers send them.
+fn encoded<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
 }
 
 fn refuse_form(objection: &Objection) -> Page {

@@ -169,22 +169,16 @@ fn through(
         Step::Program(words) => {
             let (programs, format) = (&work.programs, &work.job.map_lines);
             let skips = input.skipped.is_some();
-            programs.run(
-                &programs.profiled(words),
-                format,
-                &work.counters,
-                &work.status,
-                to,
-                |pipe| {
-                    input.each(|line| {
-                        pipe.write_all(line)
-                            .and_then(|()| pipe.write_all(b"\n"))
-                            // Records that are held back are suspect if the program fails.
-                            .and_then(|()| if skips { pipe.flush() } else { Ok(()) })
-                            .map_err(of_pipe)
-                    })
-                },
-            )
+            let words = programs.profiled(words);
+            programs.run(&words, format, &work.counters, &work.status, to, |pipe| {
+                input.each(|line| {
+                    pipe.write_all(line)
+                        .and_then(|()| pipe.write_all(b"\n"))
+                        // Records that are held back are suspect if the program fails.
+                        .and_then(|()| if skips { pipe.flush() } else { Ok(()) })
+                        .map_err(of_pipe)
+                })
+            })
         }
         step => {
             let mapper = Mapper::new(step, &work.job.map_lines);

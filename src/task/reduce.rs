@@ -71,24 +71,18 @@ fn through(
     match &work.job.reducer {
         Step::Program(words) => {
             let (programs, format) = (&work.programs, &work.job.reduce_lines);
-            programs.run(
-                &programs.profiled(words),
-                format,
-                &work.counters,
-                &work.status,
-                to,
-                |pipe| {
-                    let skips = input.skipped.is_some();
-                    while input.advance()? {
-                        write_record(pipe, format, input).map_err(of_pipe)?;
-                        if skips {
-                            // Records that are held back are suspect if the program fails.
-                            pipe.flush().map_err(of_pipe)?;
-                        }
+            let words = programs.profiled(words);
+            programs.run(&words, format, &work.counters, &work.status, to, |pipe| {
+                let skips = input.skipped.is_some();
+                while input.advance()? {
+                    write_record(pipe, format, input).map_err(of_pipe)?;
+                    if skips {
+                        // Records that are held back are suspect if the program fails.
+                        pipe.flush().map_err(of_pipe)?;
                     }
-                    Ok(())
-                },
-            )
+                }
+                Ok(())
+            })
         }
         Step::Words => builtin::sum(input, to, &mut || {}),
         _ => {

@@ -145,8 +145,8 @@ impl JobEngine {
         }
     }
 
-    /// The tasks of which attempts may wait to be cleaned up after. The work of a large job is not looked at
-    /// if each of its attempts has succeeded.
+    /// The tasks whose attempts may wait to be cleaned up after. If every attempt of a kind has succeeded, none
+    /// of its work is among them, so that the end of a large job does not examine all tasks.
     fn maybe_unclean(&self) -> Vec<TaskKey> {
         let keys = TaskKind::ALL.into_iter().flat_map(|kind| {
             let first = if self.each_attempt_succeeded(kind) { self.sizes[kind] } else { 0 };

@@ -59,11 +59,11 @@ struct Pending {
     keep: Vec<oneshot::Sender<()>>,
     /// For the answer once the files are complete.
     close: Option<oneshot::Sender<()>>,
-    /// No more will come, or nothing is written any more.
+    /// No more lines will come, or the writing task has ended.
     ended: bool,
 }
 
-/// The queue as the task that writes has it. Nobody waits for one that has ended.
+/// The end of the queue that the writing task has. Once it is dropped, callers no longer wait.
 struct Incoming(Arc<Queue>);
 
 /// The lines that the service keeps for a restart.
@@ -245,7 +245,7 @@ impl Queue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what is pending. Also returns whether nothing will come any more.
+    /// Takes what is pending, and returns whether the queue has ended.
     fn take(&self) -> (Option<Pending>, bool) {
         let mut pending = self.lock();
         let ended = pending.ended;
@@ -255,7 +255,7 @@ impl Queue {
         ((!is_empty).then(|| std::mem::replace(&mut *pending, rest)), ended)
     }
 
-    /// Has the files completed, unless nothing is written any more.
+    /// Asks for complete files, unless the writing task has ended.
     fn close(&self, tell: oneshot::Sender<()>) {
         let mut pending = self.lock();
         if !pending.ended {
@@ -265,7 +265,7 @@ impl Queue {
         self.hurry();
     }
 
-    /// Has what is pending written now.
+    /// Asks the writing task to write at once.
     fn hurry(&self) {
         self.arrived.notify_one();
         self.urgent.notify_one();
@@ -273,7 +273,7 @@ impl Queue {
 }
 
 impl Incoming {
-    /// Waits until something is pending, and takes it. `None` if nothing will come any more.
+    /// Waits until something is pending, and takes it. `None` if the queue has ended.
     async fn next(&self) -> Option<Pending> {
         loop {
             let (taken, ended) = self.0.take();

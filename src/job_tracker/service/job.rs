@@ -283,12 +283,19 @@ impl Task {
         if carry_out(effects, &mut *self.outlet).is_err() {
             self.next.push(JobInput::SessionLost { aborted: true });
         }
-        if self.is_progress_due() || self.log.as_ref().is_some_and(Log::image_is_due) {
+        let shows_progress = self.is_progress_due();
+        let stores_image = self.is_image_due();
+        if shows_progress || stores_image {
             // Both look at each task. What this thread has just woken, such as a launch, goes first.
             yield_now().await;
         }
-        self.show_progress();
-        self.store_image();
+        if shows_progress {
+            self.show_progress();
+        }
+        self.unpublished = !shows_progress;
+        if stores_image {
+            self.store_image();
+        }
         if self.is_over() {
             // What follows the end writes the last record.
             self.log = None;
@@ -340,9 +347,13 @@ impl Task {
         }
     }
 
-    /// Has an image of the job stored, if one is due. A job that is over needs none.
+    /// Whether an image of the job is to be stored. A job that is over needs none.
+    fn is_image_due(&self) -> bool {
+        !self.is_over() && self.log.as_ref().is_some_and(Log::image_is_due)
+    }
+
     fn store_image(&mut self) {
-        let Some(log) = self.log.as_ref().filter(|_| !self.is_over()) else { return };
+        let Some(log) = &self.log else { return };
         if let Some(image) = log.image(&self.engine, || self.outlet.history_mark()) {
             tokio::spawn(image.store());
         }
@@ -354,13 +365,8 @@ impl Task {
     }
 
     fn show_progress(&mut self) {
-        if self.is_progress_due() {
-            self.publish.send_replace(Arc::new(self.engine.progress()));
-            self.published = Some(Instant::now());
-            self.unpublished = false;
-        } else {
-            self.unpublished = true;
-        }
+        self.publish.send_replace(Arc::new(self.engine.progress()));
+        self.published = Some(Instant::now());
     }
 }
 

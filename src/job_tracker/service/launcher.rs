@@ -22,8 +22,7 @@ const FORGET_TRIES: u32 = 4;
 const FORGET_PAUSE: Duration = Duration::from_secs(5);
 /// A task tracker that could not be connected to is tried once at a time for so long.
 const UNREACHABLE_FOR: Duration = Duration::from_secs(60);
-
-/// The pause before a further try of a task tracker that could not be connected to, doubled with each. The
+/// The pause before another try to connect to such a task tracker; each further pause is twice as long. The
 /// cluster manager may grant the slots of a dead node again and again until it expires.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 

@@ -160,7 +160,7 @@ async fn links_of_relayed_pages_lead_through_the_proxy() {
         proxy.get(&at(tracker, &format!("jobs/{job}/tasks?kind=map&x=1%262"))).await;
     let asked = format!("GET /jobs/{job}/tasks?kind=map&x=1%262 HTTP/1.1 | ");
     assert_eq!((status, &*body), (200, &*asked));
-    // What is no page is not shown as one, and nothing is run that a job tracker sends.
+    // Other content is served as plain text, and browsers run no script of a job tracker.
     let head = head.to_ascii_lowercase();
     for line in ["content-type: text/plain", "x-content-type-options: nosniff", "script-src 'self'"]
     {
