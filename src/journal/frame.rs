@@ -129,14 +129,17 @@ pub(crate) fn read_segment_header(bytes: &[u8]) -> Header {
     }
 }
 
-/// The header of an image with this payload.
-pub(crate) fn image_header(number: u64, payload: &[u8]) -> Vec<u8> {
+/// The header of an image whose payload has these pieces.
+pub(crate) fn image_header(number: u64, pieces: &[&[u8]]) -> Vec<u8> {
+    let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+    let mut crc = crc32fast::Hasher::new();
+    pieces.iter().for_each(|piece| crc.update(piece));
     let mut header = Vec::with_capacity(IMAGE_HEADER);
     header.extend(IMAGE_MAGIC);
     header.extend(VERSION.to_le_bytes());
     header.extend(number.to_le_bytes());
-    header.extend((payload.len() as u64).to_le_bytes());
-    header.extend(crc32fast::hash(payload).to_le_bytes());
+    header.extend(length.to_le_bytes());
+    header.extend(crc.finalize().to_le_bytes());
     header.extend(crc32fast::hash(&header).to_le_bytes());
     header
 }
@@ -212,7 +215,7 @@ mod tests {
         let header = segment_header(7);
         assert_eq!(&header[..20], b"CORONAJL\x01\0\0\0\x07\0\0\0\0\0\0\0");
         assert_eq!(read_segment_header(&header), Header::Good(7));
-        let image = [image_header(9, b"abc"), b"abc".to_vec()].concat();
+        let image = [image_header(9, &[b"a", b"bc"]), b"abc".to_vec()].concat();
         assert_eq!(&image[..28], b"CORONAIM\x01\0\0\0\x09\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
         assert_eq!(read_image(&image), Ok((9, &b"abc"[..])));
     }
@@ -232,7 +235,7 @@ mod tests {
     fn a_flipped_bit_or_a_missing_byte_is_noticed() {
         let mut record = Vec::new();
         write_record(&mut record, 7, 3, b"payload");
-        let image = [image_header(9, b"payload"), b"payload".to_vec()].concat();
+        let image = [image_header(9, &[b"payload"]), b"payload".to_vec()].concat();
         let segment = segment_header(7);
         for bit in 0..record.len() * 8 {
             let mut damaged = record.clone();

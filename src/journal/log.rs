@@ -111,7 +111,7 @@ fn start_segment(storage: &dyn Storage, first: u64) -> Result<Arc<dyn StorageFil
 pub(crate) fn store_image(
     storage: &dyn Storage,
     number: u64,
-    bytes: &[u8],
+    pieces: &[&[u8]],
 ) -> Result<(), StorageError> {
     let name = frame::image_name(number);
     let new = format!("{name}{}", frame::NEW_SUFFIX);
@@ -119,8 +119,10 @@ pub(crate) fn store_image(
         storage.remove(&new)?;
     }
     let file = storage.create(&new)?;
-    file.write(&frame::image_header(number, bytes))?;
-    file.write(bytes)?;
+    file.write(&frame::image_header(number, pieces))?;
+    for piece in pieces {
+        file.write(piece)?;
+    }
     file.sync()?;
     storage.rename(&new, &name)?;
     storage.sync()?;
@@ -133,7 +135,7 @@ pub(crate) fn store_image(
 /// # Errors
 /// The storage cannot be written.
 pub fn seed(storage: &dyn Storage, number: u64, image: &[u8]) -> Result<(), StorageError> {
-    store_image(storage, number, image)
+    store_image(storage, number, &[image])
 }
 
 /// Removes images except the last two, and segments whose records are all in the older of these.

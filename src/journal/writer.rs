@@ -300,22 +300,22 @@ impl Journal {
         appended
     }
 
-    /// Stores the state after the record `number`, and removes files that it makes superfluous. It
+    /// Stores the state after the record `number`, in pieces, and removes files that it makes superfluous. It
     /// takes as long as the disk needs; records are appended and committed meanwhile.
     ///
     /// # Errors
     /// The journal has failed, or fails with this.
-    pub fn store_image(&self, number: u64, bytes: &[u8]) -> Result<(), Failed> {
+    pub fn store_image(&self, number: u64, pieces: &[&[u8]]) -> Result<(), Failed> {
         let shared = &self.shared;
         let _one_at_a_time = shared.imaging.lock().unwrap_or_else(PoisonError::into_inner);
         // An image never goes beyond the records that are durable.
         shared.wait_until_durable(number)?;
-        if let Err(error) = store_image(&*shared.storage, number, bytes) {
+        if let Err(error) = store_image(&*shared.storage, number, pieces) {
             return Err(shared.fail(&error));
         }
         let mut state = shared.lock();
         state.status.image = number;
-        state.status.image_bytes = bytes.len() as u64;
+        state.status.image_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let (read, bytes_then) = state.read;
         let covered = if read == number { bytes_then } else { state.bytes };
         state.status.tail_bytes = state.bytes - covered;

@@ -128,7 +128,7 @@ pub(super) fn make_image(journal: &Journal) -> Result<Duration, String> {
     let follower = reader.finish().ok_or("the journal is empty")?;
     let bytes = follower.base().encode().map_err(|error| error.to_string())?;
     drop(follower);
-    journal.store_image(number, &bytes).map_err(|error| error.to_string())?;
+    journal.store_image(number, &[&bytes]).map_err(|error| error.to_string())?;
     let took = started.elapsed();
     tracing::info!(
         "Stored an image of the journal: record {number}, {} bytes, in {} ms",

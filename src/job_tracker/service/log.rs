@@ -14,6 +14,7 @@ use corona_journal::{
 };
 use corona_mapreduce::JobState;
 use corona_model::types::{Millis, PoolName, SessionStatus};
+use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -27,6 +28,8 @@ use crate::parent::{Parent, ParentInput, ParentSettings};
 const WRITERS: usize = 4;
 /// Images that are made at a time: each takes memory.
 const IMAGES: usize = 2;
+/// An image is made in pieces of this size.
+const PIECE_BYTES: usize = 256 << 10;
 /// The form of images. **It is a promise** to later versions; what changes it gets a number of its own.
 const IMAGE_FORM: u8 = 1;
 
@@ -86,6 +89,56 @@ struct ImageRef<'a> {
     facts: &'a Facts,
     engine: &'a JobEngine,
     history_bytes: u64,
+}
+
+impl ImageRef<'_> {
+    /// The bytes of an image, in pieces.
+    fn pieces(&self) -> Result<Vec<Vec<u8>>, postcard::Error> {
+        postcard::serialize_with_flavor(self, Pieces::starting_with(IMAGE_FORM))
+    }
+}
+
+/// Bytes in pieces. A single buffer would be copied to a larger one again and again, and the image of a large
+/// job would need its memory twice for a moment.
+struct Pieces(Vec<Vec<u8>>);
+
+impl Pieces {
+    fn starting_with(byte: u8) -> Pieces {
+        let mut pieces = Pieces(vec![]);
+        pieces.open().push(byte);
+        pieces
+    }
+
+    /// The last piece, which has room for more.
+    fn open(&mut self) -> &mut Vec<u8> {
+        if self.0.last().is_none_or(|piece| piece.len() >= PIECE_BYTES) {
+            self.0.push(Vec::with_capacity(PIECE_BYTES));
+        }
+        self.0.last_mut().expect("one was added if there was none")
+    }
+}
+
+impl Flavor for Pieces {
+    type Output = Vec<Vec<u8>>;
+
+    fn try_push(&mut self, byte: u8) -> Result<(), postcard::Error> {
+        self.open().push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, mut bytes: &[u8]) -> Result<(), postcard::Error> {
+        while !bytes.is_empty() {
+            let piece = self.open();
+            let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES - piece.len()));
+            piece.extend_from_slice(now);
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    fn finalize(self) -> Result<Vec<Vec<u8>>, postcard::Error> {
+        Ok(self.0)
+    }
 }
 
 /// What every image repeats of the first record.
@@ -174,7 +227,7 @@ pub(super) struct Log {
 pub(super) struct NewImage {
     log: Log,
     number: u64,
-    bytes: Vec<u8>,
+    pieces: Vec<Vec<u8>>,
     mark: Mark,
     _permit: OwnedSemaphorePermit,
 }
@@ -312,8 +365,10 @@ impl Log {
         let number = self.journal.begin_image();
         self.imaging.store(true, Ordering::Release);
         let image = ImageRef { facts: &self.facts, engine, history_bytes: mark.bytes() };
-        match postcard::to_extend(&image, vec![IMAGE_FORM]) {
-            Ok(bytes) => Some(NewImage { log: self.clone(), number, bytes, mark, _permit: permit }),
+        match image.pieces() {
+            Ok(pieces) => {
+                Some(NewImage { log: self.clone(), number, pieces, mark, _permit: permit })
+            }
             Err(error) => {
                 self.no_image(&error);
                 None
@@ -340,13 +395,16 @@ impl Log {
 impl NewImage {
     /// Stores the image, once the history before it is safe.
     pub(super) async fn store(self) {
-        let NewImage { log, number, bytes, mark, _permit } = self;
+        let NewImage { log, number, pieces, mark, _permit } = self;
         if !mark.wait_until_safe().await {
             return log.no_image(&"its history is not kept");
         }
         let journal = log.journal.clone();
-        let stored = tokio::task::spawn_blocking(move || journal.store_image(number, &bytes)).await;
-        match stored {
+        let store = move || {
+            let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+            journal.store_image(number, &pieces)
+        };
+        match tokio::task::spawn_blocking(store).await {
             Ok(Ok(())) => log.imaging.store(false, Ordering::Release),
             // What is wrong is what the next record meets.
             Ok(Err(error)) => log.no_image(&error),
@@ -617,7 +675,17 @@ pub(super) mod tests {
         }
         let facts = Facts { description: base.description, session: base.session };
         let image = ImageRef { facts: &facts, engine: &engine, history_bytes: 7 };
-        postcard::to_extend(&image, vec![IMAGE_FORM]).unwrap()
+        image.pieces().unwrap().concat()
+    }
+
+    #[test]
+    fn pieces_hold_all_bytes() {
+        let text = "x".repeat(3 * PIECE_BYTES - 9);
+        let value = (1u8, &text, [2u8; 9], &text);
+        let pieces = postcard::serialize_with_flavor(&value, Pieces(vec![])).unwrap();
+        assert!(pieces.iter().all(|piece| piece.capacity() == PIECE_BYTES), "none was copied");
+        assert_eq!(pieces.len(), 6);
+        assert_eq!(pieces.concat(), postcard::to_stdvec(&value).unwrap());
     }
 
     #[test]
@@ -626,7 +694,7 @@ pub(super) mod tests {
         let Image { facts, engine, history_bytes } = read_image(&bytes).unwrap();
         assert_eq!((history_bytes, engine.state()), (7, JobState::Prep));
         let again = ImageRef { facts: &facts, engine: &engine, history_bytes };
-        assert_eq!(postcard::to_extend(&again, vec![IMAGE_FORM]).unwrap(), bytes);
+        assert_eq!(again.pieces().unwrap().concat(), bytes);
     }
 
     /// The journals of jobs of the first version that kept any. Later versions must read them.

@@ -63,7 +63,7 @@ fn run(memory: &Memory, seed: u64, always: bool, acknowledged: &mut Acknowledged
             }
             if acknowledged.durable > 0 && random.below(4) == 0 {
                 let number = acknowledged.durable;
-                store_image(&*storage, number, format!("image {number}").as_bytes())?;
+                store_image(&*storage, number, &[format!("image {number}").as_bytes()])?;
                 acknowledged.image = number;
             }
         }

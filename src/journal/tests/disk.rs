@@ -61,7 +61,7 @@ async fn what_many_tasks_append_is_committed_and_found_again() {
         }
         let half = 800;
         let imaging = journal.clone();
-        tokio::task::spawn_blocking(move || imaging.store_image(half, b"half").unwrap())
+        tokio::task::spawn_blocking(move || imaging.store_image(half, &[b"half"]).unwrap())
             .await
             .unwrap();
         let status = journal.status();
@@ -94,7 +94,7 @@ fn images_keep_the_journal_small() {
     let (journal, _) = Journal::open(storage, options(Sync::Write), |_| Ok(())).unwrap();
     for _ in 0..20 {
         let last = (0..100).fold(0, |_, _| journal.append(&[7; 100]).unwrap());
-        journal.store_image(last, b"state").unwrap();
+        journal.store_image(last, &[b"state"]).unwrap();
     }
     journal.close().unwrap();
     let bytes: u64 = fs::read_dir(directory.path())
@@ -131,7 +131,7 @@ async fn a_failing_disk_ends_the_journal_and_nothing_is_tried_again() {
             let text = failed.to_string();
             assert!(text.starts_with("the journal failed: memory: cannot "), "{text}");
             assert_eq!(journal.append(b"more").unwrap_err().to_string(), failed.to_string());
-            assert!(journal.store_image(1, b"").is_err());
+            assert!(journal.store_image(1, &[b""]).is_err());
             let made = memory.operations();
             assert!(journal.close().is_err());
             assert!(memory.operations() <= made + 1, "a sync under way, and nothing after it");
@@ -203,7 +203,7 @@ async fn an_open_journal_is_read_while_it_is_written() {
     timeout(PATIENCE, journal.wait_for(first)).await.unwrap().unwrap();
     assert_eq!(shown(&journal), (0, (1..=200).collect()));
     assert_eq!(journal.status().tail_bytes, 200 * 124);
-    journal.store_image(200, b"state").unwrap();
+    journal.store_image(200, &[b"state"]).unwrap();
     assert_eq!(journal.status().tail_bytes, 0);
 
     let second = append(50);
@@ -211,7 +211,7 @@ async fn an_open_journal_is_read_while_it_is_written() {
     assert_eq!(shown(&journal), (200, (201..=250).collect()));
     // Records that come while the image is made are behind it.
     let third = append(50);
-    journal.store_image(250, b"state").unwrap();
+    journal.store_image(250, &[b"state"]).unwrap();
     timeout(PATIENCE, journal.wait_for(third)).await.unwrap().unwrap();
     assert_eq!(journal.status().tail_bytes, 50 * 124);
     assert_eq!(shown(&journal), (250, (251..=300).collect()));
@@ -249,7 +249,7 @@ async fn a_copy_gets_every_record_while_the_journal_is_written() {
         journal.append(&number.to_le_bytes()).unwrap();
     }
     journal.sync(50).unwrap();
-    journal.store_image(50, b"fifty").unwrap();
+    journal.store_image(50, &[b"fifty"]).unwrap();
     let writing = journal.clone();
     let writer = std::thread::spawn(move || {
         for number in 101..=2000_u64 {
