@@ -9,7 +9,7 @@ use super::log;
 use super::metrics::Metrics;
 use super::notifier::{JournalPosition, Notifier, Wake};
 use super::outlet::Outlet;
-use super::web::events::Events;
+use super::web::events::{Events, Happening};
 use corona_engine::{Notification, Record};
 use corona_model::types::{Address, Millis, ResourceType};
 
@@ -53,7 +53,8 @@ impl Live {
         record: &Record,
         arrivals: &Arrivals,
     ) {
-        if self.events.publish(now, record, committed) {
+        if let Some(happening) = Happening::of(record) {
+            self.events.add(now, happening, committed);
             self.metrics.events.add(1);
         }
         if let Record::Assigned { kind, asked, .. } = record {

@@ -5,6 +5,7 @@
 
 pub mod attempts;
 pub mod compression;
+pub mod events;
 pub mod exchange;
 pub mod files;
 pub mod histogram;

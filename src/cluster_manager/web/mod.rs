@@ -24,13 +24,13 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use bytes::Bytes;
 use hyper::body::Body;
-use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
 use maud::Markup;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::interval;
 
-use self::events::{Begin, End, Events};
+use self::events::Events;
 use self::exchange::{Answer, Parameters};
 use self::filter::Filter;
 use self::gather::{Gather, Overview, Pools, count_nodes};
@@ -256,7 +256,7 @@ impl Pages {
         }
         if let ["api", "v1", "events"] = segments[..] {
             let last = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
-            return self.subscribe(last, &parameters, stop);
+            return self.events.answer(last, &parameters, None, stop);
         }
         match segments[..] {
             ["api", "v1"] | ["api", "v1", ""] => return api::index(),
@@ -646,42 +646,6 @@ impl Pages {
 
     fn not_found(&self, sentence: &str) -> Answer {
         self.say(StatusCode::NOT_FOUND, "Not found", sentence)
-    }
-
-    /// A stream of events: after the last one that the client has seen; else from as many back as
-    /// requested, or from now on.
-    fn subscribe(
-        &self,
-        last_id: Option<&str>,
-        parameters: &Parameters,
-        stop: watch::Receiver<bool>,
-    ) -> Answer {
-        let back = match parameters.text("last").map(str::parse) {
-            None => None,
-            Some(Ok(count)) => Some(count),
-            Some(Err(_)) => {
-                let sentence = "last: expected a number of events\n";
-                return exchange::text(StatusCode::BAD_REQUEST, sentence);
-            }
-        };
-        let begin = match (last_id, back) {
-            (Some(id), _) => Begin::Behind(id),
-            (None, Some(count)) => Begin::Back(count),
-            (None, None) => Begin::Now,
-        };
-        let end = match parameters.text("follow") {
-            Some("0" | "false") => End::CaughtUp,
-            _ => End::Never,
-        };
-        match self.events.subscribe(begin, end, stop) {
-            Some(stream) => exchange::stream(stream),
-            None => {
-                let sentence = "too many event streams are open\n";
-                let mut answer = exchange::text(StatusCode::SERVICE_UNAVAILABLE, sentence);
-                answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("10"));
-                answer
-            }
-        }
     }
 
     /// Whether the process lives: the task that drives the engine comes by.

@@ -25,6 +25,7 @@ use super::outlet::{NoSession, Outlet};
 use super::statistics::Report;
 use super::store::{Known, Retired, Store};
 use super::submission::{EndNotice, SplitStore};
+use super::web::events::{Events, Happening};
 use crate::engine::{JobEngine, JobInput, JobSpec, Launch, NodeUsage, Order, RequestId, Tracker};
 use crate::translate;
 
@@ -36,6 +37,7 @@ pub(super) struct Live {
     pub(super) driver: Arc<SessionDriver>,
     pub(super) launcher: Launcher,
     pub(super) meter: Arc<Meter>,
+    pub(super) events: Arc<Events>,
     /// What each order says of its job.
     pub(super) session: SessionInfo,
     pub(super) job: wire::JobId,
@@ -135,6 +137,8 @@ impl Outlet for Live {
 
     fn launch(&mut self, launch: Launch) {
         self.meter.launched(&launch);
+        let happening = Happening::launch(&self.spec.id, launch.attempt, &launch.at.node);
+        self.events.add(job::now(), happening, 0);
         let order = Order::Launch(launch.attempt);
         let split = self.splits.get(launch.attempt.task.number);
         match translate::task(&self.spec, &launch, split, self.maps) {
@@ -159,6 +163,9 @@ impl Outlet for Live {
 
     fn record(&mut self, record: &HistoryRecord) {
         self.meter.recorded(record);
+        if let Some(happening) = Happening::of(&self.spec.id, record) {
+            self.events.add(job::now(), happening, 0);
+        }
         if let Some(history) = self.ending.as_mut().and_then(|ending| ending.history.as_mut()) {
             history.record(record);
         }

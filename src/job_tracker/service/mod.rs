@@ -216,6 +216,7 @@ impl JobTracker {
             cluster: Arc::new(Cluster::new(settings.node_expiry)),
             files: files.clone(),
             meter: Arc::default(),
+            events: Shown::new_events(job::now(), &settings),
             manager: Manager::new(&manager.host, manager.port),
             log_paths: LogPaths::default(),
             home: Some(home.clone()),

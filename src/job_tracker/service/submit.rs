@@ -388,6 +388,7 @@ impl Shared {
             driver: Arc::new(driver),
             launcher: self.launcher.clone(),
             meter: self.meter.clone(),
+            events: self.shown.events.clone(),
             job,
             sender: Arc::new(ToJob { job: inbox.downgrade(), meter: self.meter.clone() }),
             orders: Vec::new(),

@@ -331,12 +331,78 @@ fn jobs_that_not_everybody_may_see_are_on_no_page() {
             assert!(!body.contains("a secret") && !body.contains(&job.id.to_string()), "{path}");
         }
         assert!(page(&world, "/").contains("corona.jt.viewers"));
+        let (status, _, body) = get(&world, "/api/v1/events?last=100&follow=0");
+        assert_eq!(status, 403);
+        assert!(body.contains("corona.jt.viewers"), "{body}");
         for rest in ["", "/tasks", "/configuration", "/history", "/failures"] {
             assert_eq!(get(&world, &format!("/jobs/{}{rest}", job.id)).0, 404);
             assert_eq!(get(&world, &format!("/api/v1/jobs/{}{rest}", job.id)).0, 404);
         }
         client.kill_job(job.id.clone()).await.unwrap();
         world.ended(&mut client, &job).await;
+    });
+}
+
+#[test]
+fn what_happens_to_jobs_is_a_stream_of_events() {
+    block_on(async {
+        let limits = [("corona.jt.web.max.connections", "8")];
+        let world = World::new(&limits).await;
+        let mut client = world.client("alice");
+        let fails = |job: Job| {
+            job.map_steps(1, "diagnose=no luck,exit=1").with("mapred.map.max.attempts", "1")
+        };
+        let failed = world.prepare(&mut client, 2, 0, fails).await;
+        client.submit_job(failed.id.clone()).await.unwrap();
+        world.ended(&mut client, &failed).await;
+        let other = waiting(&world, &mut client, "another job").await;
+
+        // All that has happened to one job.
+        let path = format!("/api/v1/events?last=4096&follow=0&job={}", failed.id);
+        let (status, head, body) = get(&world, &path);
+        assert_eq!(status, 200);
+        assert!(head.to_ascii_lowercase().contains("content-type: text/event-stream"), "{head}");
+        let mut names: Vec<&str> =
+            body.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+        assert_eq!(
+            (names.first(), names.last()),
+            (Some(&"job_submitted"), Some(&"job_ended")),
+            "{body}"
+        );
+        names.sort_unstable();
+        names.dedup();
+        for name in ["job_launched", "job_running", "attempt_launched", "attempt_failed"] {
+            assert!(names.contains(&name), "{name}: {names:?}");
+        }
+        assert!(body.contains("no luck") && body.contains(r#""state":"FAILED""#), "{body}");
+        assert!(!body.contains(&other.id.to_string()), "{body}");
+
+        // Readers that read nothing take their places only, and a page is still there.
+        let authority = world.job_tracker.pages().strip_prefix("http://").unwrap().to_owned();
+        let request = format!("GET /api/v1/events HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+        let mut unread = Vec::new();
+        for _ in 0..4 {
+            let stream = until("a place for a stream", || {
+                let mut stream = TcpStream::connect(&authority).unwrap();
+                stream.write_all(request.as_bytes()).unwrap();
+                let mut status = [0; b"HTTP/1.1 200".len()];
+                stream.read_exact(&mut status).unwrap();
+                (status == *b"HTTP/1.1 200").then_some(stream)
+            });
+            unread.push(stream.await);
+        }
+        assert_eq!(get(&world, "/api/v1/events?follow=0").0, 503);
+        assert!(page(&world, "/").contains("another job"));
+        client.kill_job(other.id.clone()).await.unwrap();
+        assert_eq!(world.ended(&mut client, &other).await.run_state, KILLED);
+        drop(unread);
+        let path = format!("/api/v1/events?last=4096&follow=0&job={}", other.id);
+        let body = until("a place", || {
+            let (status, _, body) = get(&world, &path);
+            (status == 200 && body.contains("event: job_ended")).then_some(body)
+        })
+        .await;
+        assert!(body.contains(r#""state":"KILLED""#), "{body}");
     });
 }
 

@@ -538,6 +538,7 @@ fn shown(
         cluster: Arc::new(Cluster::new(settings.node_expiry)),
         files: files.clone(),
         meter: Arc::default(),
+        events: Shown::new_events(now(), settings),
         manager: Manager::new(&manager.host, manager.port),
         log_paths: LogPaths::default(),
         home: None,

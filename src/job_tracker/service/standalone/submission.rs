@@ -138,6 +138,7 @@ impl Running {
             driver: self.driver.clone(),
             launcher: self.launcher.clone(),
             meter: self.meter.clone(),
+            events: self.shown.events.clone(),
             job: self.arguments.attempt.job().clone(),
             sender: sender.clone(),
             orders: Vec::new(),

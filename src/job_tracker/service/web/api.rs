@@ -13,8 +13,9 @@ use super::trackers::Places;
 use crate::engine::{AttemptTimes, AttemptView, TaskOutline, TaskView};
 
 /// The paths behind `/api/v1/`, and what each gives.
-pub(super) const PATHS: [(&str, &str); 11] = [
+pub(super) const PATHS: [(&str, &str); 12] = [
     ("status", "the service: jobs by state, slots, task trackers"),
+    ("events", "a stream of events; parameters job, last, follow"),
     ("jobs", "jobs; parameters q, users, pools, state, ended=0|1, limit, after"),
     ("jobs/{job}", "a job"),
     ("jobs/{job}/tasks", "its tasks; parameters kind, state, limit, after"),

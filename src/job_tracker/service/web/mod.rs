@@ -5,6 +5,7 @@
 //! the addresses.
 
 mod api;
+pub(super) mod events;
 pub(super) mod files;
 pub(super) mod gather;
 mod layout;
@@ -26,6 +27,7 @@ use corona_config::HostPort;
 use corona_mapreduce::{JobId, TaskKey};
 use corona_model::types::Millis;
 use corona_web::attempts::{Attempts, Failed};
+use corona_web::events::Stream;
 use corona_web::exchange::{self, Parameters};
 use corona_web::hosts::Hosts;
 use corona_web::making::{REFRESH_MS, SLOW_REFRESH_MS, compress, make_answer, refresh_ms};
@@ -33,6 +35,7 @@ use corona_web::operator::{Form, Objection, read_own_form};
 use corona_web::server::{Admission, Room};
 use corona_web::{compression, files as static_files, prefix, prometheus};
 use hyper::body::Body;
+use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
 use maud::Markup;
 use serde_json::Value;
@@ -48,7 +51,7 @@ use super::job::{AskError, Job, now};
 use crate::engine::{JobInput, JobReply};
 
 /// What is sent back.
-type Answer = exchange::Answer;
+type Answer = exchange::Answer<Stream>;
 
 /// Answers that are made at a time: each may hold a copy of all tasks of a large job.
 const MAKERS: usize = 2;
@@ -205,6 +208,7 @@ impl Pages {
             }
             ["readyz"] => exchange::text(StatusCode::OK, "ready\n"),
             ["metrics"] => self.metrics().await,
+            ["api", "v1", "events"] => self.events(&head.headers, &parameters, stop),
             ["api", "v1", ref rest @ ..] => match self.api(rest, parameters).await {
                 Ok(answer) => answer,
                 Err(nothing) => refuse_program(nothing),
@@ -219,6 +223,25 @@ impl Pages {
                 Err(nothing) => self.refuse(nothing),
             },
         }
+    }
+
+    /// The stream of events, of one job or of all.
+    fn events(
+        &self,
+        headers: &HeaderMap,
+        parameters: &Parameters,
+        stop: &watch::Receiver<bool>,
+    ) -> Answer {
+        if !self.shown.shows_jobs() {
+            let sentence = "corona.jt.viewers does not admit everybody: events are not shown";
+            return refuse_program(Nothing::Other(StatusCode::FORBIDDEN, sentence.to_owned()));
+        }
+        let meant = parameters.text("job").map(|job| match job.parse() {
+            Ok(id) => self.shown.meant(id).as_str().to_owned(),
+            Err(_) => job.to_owned(),
+        });
+        let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+        self.shown.events.answer(last, parameters, meant.as_deref(), stop.clone())
     }
 
     async fn metrics(&self) -> Answer {

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use corona_web::events::Stream;
 use corona_web::server::{Admission, Site};
-use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Incoming;
 use tokio::sync::watch;
@@ -13,7 +12,7 @@ use tokio::sync::watch;
 use super::{Answer, Pages};
 
 impl Site for Pages {
-    type Stream = Full<Bytes>;
+    type Stream = Stream;
 
     fn admission(&self) -> &Admission {
         &self.admission

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use corona_config::{HostPort, JobTrackerServiceSettings};
 use corona_filesystem::FileSystems;
 use corona_mapreduce::JobId;
+use corona_model::types::Millis;
+use corona_web::events::Committed;
 
 use super::super::cluster::Cluster;
 use super::super::home::Home;
 use super::super::meter::Meter;
 use super::super::store::Store;
+use super::events::Events;
 use super::files::LogPaths;
 use super::manager::{Manager, NoAnswer, Wait};
 
@@ -20,6 +23,7 @@ pub(in crate::service) struct Shown {
     pub(in crate::service) cluster: Arc<Cluster>,
     pub(in crate::service) files: Arc<FileSystems>,
     pub(in crate::service) meter: Arc<Meter>,
+    pub(in crate::service) events: Arc<Events>,
     pub(in crate::service) manager: Manager,
     pub(in crate::service) log_paths: LogPaths,
     /// The directory with what is kept of jobs on this machine; a job tracker of one job has none.
@@ -35,6 +39,14 @@ pub(in crate::service) struct Shown {
 }
 
 impl Shown {
+    /// No events so far. Streams may take half of the connections, so that pages stay reachable.
+    pub(in crate::service) fn new_events(
+        now: Millis,
+        settings: &JobTrackerServiceSettings,
+    ) -> Arc<Events> {
+        Arc::new(Events::new(now, settings.web.max_connections.div_ceil(2), Committed))
+    }
+
     /// The address before the name of a page.
     pub(in crate::service) fn address(&self) -> String {
         format!("http://{}/", self.at)
