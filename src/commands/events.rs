@@ -1,6 +1,6 @@
-//! `corona events`: past and new events of a cluster.
+//! `corona events`: past and new events of a cluster, or of jobs.
 //!
-//! Reads the stream of events of this program's cluster manager; the original has none.
+//! Reads the stream of events of this program's cluster manager or job tracker service; the original has none.
 
 use std::collections::VecDeque;
 use std::process::ExitCode;
@@ -24,8 +24,12 @@ Examples:
   New ends of sessions and losses of nodes, as JSON, one object per line:
     corona events --follow --last 0 --event session_ended --event node_lost \\
         --output json
+  What happens to a job of a job tracker service:
+    corona events --http-address jt.example.com:50030 --follow \\
+        --about job_202611210005.1_0001
 
-A cluster manager keeps its last 4,096 events; docs/web.md lists them.
+A cluster manager keeps its last 4,096 events; docs/web.md lists them, and
+docs/job-tracker.md those of a job tracker service.
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
 /// Show events: sessions, grants, nodes, pools, safe mode
@@ -47,7 +51,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "EVENT")]
     event: Vec<String>,
 
-    /// Only events about this session, node or pool (GROUP.POOL)
+    /// Only events about this session, node, pool (GROUP.POOL), job, task or attempt
     #[arg(long, value_name = "NAME")]
     about: Option<String>,
 
@@ -173,7 +177,7 @@ impl Lines {
 struct Wanted {
     /// Their names; all if there is none.
     events: Vec<String>,
-    /// The session, node or pool that they concern.
+    /// The session, node, pool, job, task or attempt that they concern.
     about: Option<String>,
 }
 
@@ -182,7 +186,8 @@ impl Wanted {
         let text = |member| data.get(member).and_then(Value::as_str).unwrap_or_default();
         let is_about = |wanted: &String| {
             let pool = format!("{}.{}", text("group"), text("pool"));
-            [text("session"), text("node"), &pool].contains(&wanted.as_str())
+            let names = ["session", "node", "job", "task", "attempt"].map(text);
+            names.contains(&wanted.as_str()) || pool == *wanted
         };
         (self.events.is_empty() || self.events.iter().any(|event| event == name))
             && self.about.as_ref().is_none_or(is_about)
@@ -285,10 +290,29 @@ fn text(name: &str, data: &Map<String, Value>) -> String {
         "stepping_down" => format!("instance {} was asked to step down", member("instance")),
         "standby_ready" => format!("standby {} may take over", member("instance")),
         "standby_lost" => format!("standby {} may not take over any more", member("instance")),
+        "job_submitted" => {
+            format!("{} was submitted by {}: {}", member("job"), member("user"), member("name"))
+        }
+        "job_launched" => format!(
+            "{} has {} maps and {} reduces",
+            member("job"),
+            member("maps"),
+            member("reduces")
+        ),
+        "job_running" => format!("{} runs", member("job")),
+        "job_ended" => format!("{} ended {}", member("job"), member("state")),
+        "attempt_launched" => format!("{} was launched on {}", member("attempt"), member("node")),
+        "attempt_succeeded" => format!("{} succeeded on {}", member("attempt"), member("node")),
+        "attempt_failed" | "attempt_killed" => {
+            let how = if name == "attempt_failed" { "failed" } else { "was killed" };
+            format!("{} {how} on {}: {}", member("attempt"), member("node"), member("reason"))
+        }
+        "task_succeeded" => format!("{} succeeded", member("task")),
+        "task_failed" => format!("{} failed: {}", member("task"), member("reason")),
         "missed" if data.contains_key("count") => {
             format!("{} events were missed", member("count"))
         }
-        "missed" => "the cluster manager was restarted; events were missed".to_owned(),
+        "missed" => "the program was restarted; events were missed".to_owned(),
         // Of a later version.
         other => {
             let members = data.iter().filter(|(member, _)| *member != "time_ms");
@@ -341,6 +365,34 @@ mod tests {
                 "session 1.1 started in g.p: Sleep",
             ),
             (
+                "job_submitted",
+                json!({"job": "job_1", "name": "n", "user": "u"}),
+                "job_1 was submitted by u: n",
+            ),
+            (
+                "job_launched",
+                json!({"job": "job_1", "maps": 4, "reduces": 2}),
+                "job_1 has 4 maps and 2 reduces",
+            ),
+            ("job_running", json!({"job": "job_1"}), "job_1 runs"),
+            ("job_ended", json!({"job": "job_1", "state": "FAILED"}), "job_1 ended FAILED"),
+            (
+                "attempt_launched",
+                json!({"job": "job_1", "attempt": "attempt_1", "node": "n1"}),
+                "attempt_1 was launched on n1",
+            ),
+            (
+                "attempt_failed",
+                json!({"attempt": "attempt_1", "node": "n1", "reason": "no\nluck"}),
+                "attempt_1 failed on n1: no\\nluck",
+            ),
+            (
+                "attempt_killed",
+                json!({"attempt": "attempt_1", "node": "n1", "reason": "too slow"}),
+                "attempt_1 was killed on n1: too slow",
+            ),
+            ("task_succeeded", json!({"task": "task_1", "reason": null}), "task_1 succeeded"),
+            (
                 "session_granted",
                 json!({"session": "1.1", "type": "MAP", "count": 3}),
                 "session 1.1 was granted 3 MAP",
@@ -387,7 +439,7 @@ mod tests {
                 "standby cm2:8890 may not take over any more",
             ),
             ("missed", json!({"count": 6}), "6 events were missed"),
-            ("missed", json!({}), "the cluster manager was restarted; events were missed"),
+            ("missed", json!({}), "the program was restarted; events were missed"),
             ("moon", json!({"phase": "full", "day": 3, "time_ms": 0}), "moon day=3 phase=full"),
         ];
         for (name, data, expected) in cases {
@@ -405,7 +457,7 @@ mod tests {
             other => panic!("{other}"),
         };
         let session = data(json!({"session": "1.1", "group": "g", "pool": "p"}));
-        let node = data(json!({"node": "n"}));
+        let node = data(json!({"node": "n", "job": "j"}));
         let wanted = |events: &[&str], about: Option<&str>| Wanted {
             events: events.iter().map(|event| (*event).to_owned()).collect(),
             about: about.map(str::to_owned),
@@ -417,6 +469,7 @@ mod tests {
             (wanted(&[], Some("1.1")), true, false),
             (wanted(&[], Some("g.p")), true, false),
             (wanted(&[], Some("n")), false, true),
+            (wanted(&[], Some("j")), false, true),
             (wanted(&["node_lost"], Some("1.1")), false, false),
         ] {
             assert_eq!(wanted.wants("session_started", &session), of_session);
