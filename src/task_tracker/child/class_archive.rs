@@ -60,6 +60,8 @@ pub(super) const COMPILATION: [&str; 6] = [
     "-XX:Tier4MinInvocationThreshold=2400",
     "-XX:Tier4CompileThreshold=60000",
 ];
+/// The same for processes that end after a short task: only the compiler that is quick itself.
+pub(super) const COMPILATION_OF_SHORT: [&str; 1] = ["-XX:TieredStopAtLevel=1"];
 
 /// The archive of an install.
 #[derive(Clone, Debug, PartialEq, Eq)]

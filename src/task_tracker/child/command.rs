@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::class_archive::{COMPILATION, ClassArchive};
+use super::class_archive::{COMPILATION, COMPILATION_OF_SHORT, ClassArchive};
 use super::logs::LogFile;
 use super::profile;
 use crate::localise::{LocalAttempt, TaskKind};
@@ -220,7 +220,7 @@ impl Builder<'_> {
         if let Some(archive) = &archive {
             words.extend(archive_options(archive).map(|option| quoted(&option)));
             if !options.iter().any(|option| is_of_compilation(option)) {
-                words.extend(COMPILATION.map(quoted));
+                words.extend(self.compilation().iter().copied().map(quoted));
             }
         }
         words.extend(as_the_original_quotes(&options));
@@ -348,6 +348,14 @@ impl Builder<'_> {
             && self.conf.text_if_set(&keys::JOB_DEBUG_CLASS_PATH).is_none()
             && !options.iter().any(is_in_the_way);
         if is_usable { (self.launch.archive)() } else { None }
+    }
+
+    /// The options that limit what Java compiles. A process that only sets a job up, or cleans up after an
+    /// attempt, is short. Cleaning up after a job may be long, as may be any further task of the process.
+    fn compilation(&self) -> &'static [&'static str] {
+        let is_short = matches!(self.attempt.kind, TaskKind::JobSetup | TaskKind::AttemptCleanup);
+        let has_one_task = self.conf.number(&keys::JOB_REUSE) == Some(1);
+        if is_short && has_one_task { &COMPILATION_OF_SHORT } else { &COMPILATION }
     }
 
     /// Every part has a colon before it, as the original's have. `system` takes the place of the class
@@ -595,6 +603,27 @@ mod tests {
         }
         let line = with_archive("-Xshare:off");
         assert!(!line.contains("a.jsa") && !line.contains("Tier3"), "{line}");
+    }
+
+    #[test]
+    fn a_process_that_is_short_gets_the_quick_compiler_only() {
+        let archive = ClassArchive { file: "/l/a.jsa".into(), class_path: "/core.jar".into() };
+        let archive = Arc::new(archive);
+        let is_quick = |kind, properties: &[(&str, &str)]| {
+            let get = || Some(archive.clone());
+            let attempt = attempt(properties, kind, true);
+            let line = built_with(&attempt, &[], NativeTasks::None, true, &get).unwrap().line;
+            assert_ne!(line.contains("TieredStopAtLevel=1"), line.contains("Tier3"), "{line}");
+            line.contains("'-XX:TieredStopAtLevel=1'")
+        };
+        assert!(is_quick(TaskKind::JobSetup, &[]));
+        assert!(is_quick(TaskKind::AttemptCleanup, &[]));
+        assert!(!is_quick(TaskKind::JobCleanup, &[]), "its committer may have much to do");
+        assert!(!is_quick(TaskKind::Work, &[]));
+        for reuse in ["-1", "2"] {
+            let reuse = ("mapred.job.reuse.jvm.num.tasks", reuse);
+            assert!(!is_quick(TaskKind::JobSetup, &[reuse]), "further tasks may be long");
+        }
     }
 
     #[test]
