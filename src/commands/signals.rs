@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// A request to stop, from a terminal or a service manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,26 +24,50 @@ impl fmt::Display for StopSignal {
     }
 }
 
+/// The SIGTERMs and SIGINTs since [`StopSignals::listen`]. Several that arrive before the first is
+/// received may count as one.
+pub(crate) struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// Installs the handlers. They are in place when this returns, not when a signal is first waited
+    /// for: a signal during a slow start is not lost. From then on neither signal ends the process by
+    /// itself.
+    ///
+    /// # Errors
+    /// When the system refuses a handler.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub(crate) fn listen() -> io::Result<StopSignals> {
+        Ok(StopSignals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for the next signal. A wait that is given up loses none.
+    pub(crate) async fn next(&mut self) -> StopSignal {
+        tokio::select! {
+            _ = self.interrupt.recv() => StopSignal::Interrupt,
+            _ = self.terminate.recv() => StopSignal::Terminate,
+        }
+    }
+}
+
 /// A future that completes at the first SIGTERM or SIGINT after this call, and
 /// returns which it was.
 ///
-/// The handlers are in place when this returns, not when the future is first polled: a signal
-/// during a slow start is not lost. From then on neither signal ends the process by itself.
-///
 /// # Errors
-/// When the system refuses a handler.
+/// As [`StopSignals::listen`].
 ///
 /// # Panics
 /// Outside of a tokio runtime.
 pub(crate) fn shutdown_signal() -> io::Result<impl Future<Output = StopSignal>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => StopSignal::Interrupt,
-            _ = terminate.recv() => StopSignal::Terminate,
-        }
-    })
+    let mut signals = StopSignals::listen()?;
+    Ok(async move { signals.next().await })
 }
 
 #[cfg(test)]

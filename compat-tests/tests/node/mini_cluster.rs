@@ -571,6 +571,48 @@ fn a_cluster_that_was_stopped_goes_on() {
     cluster.stop();
 }
 
+/// A signal kills the job, or comes before it is submitted, whenever it comes.
+#[test]
+fn a_client_that_is_stopped_leaves_no_job() {
+    let cluster = MiniCluster::start(&[]);
+    cluster.write("in", "a\nb\n");
+    let running = || {
+        let mut list = corona();
+        list.args(["jobs", "list", "--conf-dir", "cluster/conf", "--output", "json"]);
+        let output = list.current_dir(cluster.root.path()).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let jobs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        jobs.as_array().unwrap().len()
+    };
+    let mut killed = 0;
+    for run in 0..16_u64 {
+        let out = format!("out{run}");
+        let mut job = cluster.job(&["--input", "in", "--output", &out, "--mapper", "sleep 600"]);
+        let job = job.stderr(Stdio::piped()).spawn().unwrap();
+        // Any moment is right: what is expected afterwards is the same.
+        std::thread::sleep(Duration::from_millis(run * 6));
+        signal("INT", job.id());
+        let output = job.wait_with_output().unwrap();
+        assert!(!output.status.success(), "{}", stderr(&output));
+        assert_eq!(running(), 0, "after {} ms: {}", run * 6, stderr(&output));
+        killed += usize::from(stderr(&output).contains(" killed after "));
+    }
+    assert!(killed > 0, "no job was submitted before its client was stopped");
+    // While nobody answers, the first signal ends the client.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let arguments = ["--input", "in", "--output", "none", "--mapper", "cat"];
+    let mut job = cluster.job(&arguments);
+    job.args(["--job-tracker", &address]).stderr(Stdio::piped());
+    let job = job.spawn().unwrap();
+    let _connection = silent.accept().unwrap();
+    signal("INT", job.id());
+    let output = job.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("stopped before the job was submitted"), "{output:?}");
+    cluster.stop();
+}
+
 #[test]
 fn daemons_end_with_the_cluster_that_was_killed() {
     let mut cluster = MiniCluster::start(&[]);

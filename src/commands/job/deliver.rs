@@ -6,7 +6,9 @@ use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath};
 use corona::hadoop::writables::JobId;
 
 use super::follow::again;
+use super::stop::Stop;
 use crate::commands::jobs::Caller;
+use crate::commands::terminal::console::Console;
 
 /// The file of splits in a job's directory, and beside its configuration.
 pub(super) const SPLITS: &str = "job.split";
@@ -17,40 +19,57 @@ pub(super) const MAX_SPLIT_BYTES: usize = 256 << 20;
 /// job's directory, and names it in the configuration, which is written last.
 ///
 /// # Errors
-/// A file cannot be written, or the job tracker refuses the job. Its directory is deleted then.
+/// A file cannot be written, the job tracker refuses the job, or a signal came before the submission;
+/// the job's directory is deleted then. Or a second signal came before the job tracker answered.
 pub(super) async fn deliver(
     caller: &mut Caller,
     systems: &FileSystems,
     splits: &[u8],
     conf: &mut JobConf,
     ship: impl AsyncFnOnce(&dyn FileSystem, &FsPath, &mut JobConf) -> anyhow::Result<()>,
+    stop: &mut Stop,
+    console: &mut Console<'_>,
 ) -> anyhow::Result<JobId> {
+    let stopped = || anyhow!("stopped before the job was submitted");
+    let placed = stop.or(place(caller)).await.unwrap_or_else(|| Err(stopped()));
+    let (id, system) = placed?;
+    let (files, system) = systems.resolve(&system)?;
+    let directory = system.join(&id.to_string());
+    let written = async {
+        files.mkdirs(&directory, None).await?;
+        files.set_permission(&directory, 0o700).await?;
+        ship(&*files, &directory, conf).await?;
+        write(&*files, &directory.join(SPLITS), splits).await?;
+        let xml = conf.to_xml().context("the configuration of the job")?;
+        write(&*files, &directory.join("job.xml"), xml.as_bytes()).await
+    };
+    let mut submitted = stop.or(written).await.unwrap_or_else(|| Err(stopped()));
+    if submitted.is_ok() {
+        // From here on the job may run, whether or not the answer arrives.
+        let client = &mut caller.client;
+        let answer = again(async || client.submit_job(id.clone()).await);
+        let note = format!("killing {id} when it is submitted; again to stop at once\n");
+        let answer = stop.after_first(answer, || console.complain(&note)).await;
+        let answer = answer.with_context(|| format!("{id} may run; see corona jobs info {id}"))?;
+        submitted = caller.checked(answer).map(drop);
+    }
+    if let Err(error) = submitted {
+        // What cannot be deleted is removed by an operator; the error matters more.
+        let _ = files.delete(&directory, true).await;
+        return Err(error);
+    }
+    Ok(id)
+}
+
+/// The id of the next job, and the directory of the job tracker for files of jobs.
+async fn place(caller: &mut Caller) -> anyhow::Result<(JobId, String)> {
     let client = &mut caller.client;
     let id = again(async || client.get_new_job_id().await).await;
     let id = caller.checked(id)?.ok_or_else(|| anyhow!("{} gives no id", caller.who))?;
     let client = &mut caller.client;
     let system = again(async || client.get_system_dir().await).await;
     let system = caller.checked(system)?;
-    let system = system.ok_or_else(|| anyhow!("{} has no system directory", caller.who))?;
-    let (files, system) = systems.resolve(&system)?;
-    let directory = system.join(&id.to_string());
-    let submitted = async {
-        files.mkdirs(&directory, None).await?;
-        files.set_permission(&directory, 0o700).await?;
-        ship(&*files, &directory, conf).await?;
-        write(&*files, &directory.join(SPLITS), splits).await?;
-        let xml = conf.to_xml().context("the configuration of the job")?;
-        write(&*files, &directory.join("job.xml"), xml.as_bytes()).await?;
-        let client = &mut caller.client;
-        let submitted = again(async || client.submit_job(id.clone()).await).await;
-        caller.checked(submitted).map(drop)
-    };
-    if let Err(error) = submitted.await {
-        // What cannot be deleted is removed by an operator; the error matters more.
-        let _ = files.delete(&directory, true).await;
-        return Err(error);
-    }
-    Ok(id)
+    Ok((id, system.ok_or_else(|| anyhow!("{} has no system directory", caller.who))?))
 }
 
 async fn write(files: &dyn FileSystem, path: &FsPath, bytes: &[u8]) -> anyhow::Result<()> {

@@ -3,18 +3,17 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use corona::filesystem::{FileSystem, FsPath};
 use corona::hadoop::rpc::CallError;
 use corona::hadoop::writables::{
     EventStatus, JobId, TaskCompletionEvent, TaskReport, TaskReportState,
 };
 use serde::Serialize;
-use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use super::stop::Stop;
 use crate::commands::jobs::{Caller, Counter, counters_table, is_over, listed, note, state};
-use crate::commands::signals::shutdown_signal;
 use crate::commands::terminal::console::{Console, printable};
 use crate::commands::terminal::progress::bar;
 
@@ -104,7 +103,8 @@ enum Look {
 }
 
 impl Follower {
-    /// Shows the progress of the job until it ends. Ctrl-C kills it. Returns whether it succeeded.
+    /// Shows the progress of the job until it ends. The first signal kills it, the second ends the
+    /// wait. Returns whether it succeeded.
     ///
     /// # Errors
     /// The job tracker cannot be reached any more.
@@ -113,12 +113,17 @@ impl Follower {
         caller: &mut Caller,
         files: &dyn FileSystem,
         output: &FsPath,
+        mut stop: Stop,
         console: &mut Console<'_>,
     ) -> anyhow::Result<bool> {
         let began = Instant::now();
         let client = &mut caller.client;
-        let profile = again(async || client.get_job_profile(self.id.clone()).await).await;
-        let page = caller.checked(profile)?.map(|profile| profile.url).unwrap_or_default();
+        let profile = again(async || client.get_job_profile(self.id.clone()).await);
+        let page = match stop.or(profile).await {
+            Some(profile) => caller.checked(profile)?.map(|profile| profile.url),
+            None => None,
+        };
+        let page = page.unwrap_or_default();
         let counted = |count: u64, what: &str| match count {
             1 => format!("1 {what}"),
             count => format!("{count} {what}s"),
@@ -126,7 +131,7 @@ impl Follower {
         let maps = counted(self.maps as u64, "map");
         let reduces = counted(self.reduces.into(), "reduce");
         console.complain(&format!("{}: {maps}, {reduces}; page {}\n", self.id, printable(&page)));
-        let (state, note) = self.until_over(caller, files, output, console).await?;
+        let (state, note) = self.until_over(caller, files, output, &mut stop, console).await?;
         let seconds = began.elapsed().as_secs_f64();
         let failures = match state {
             "SUCCEEDED" => Vec::new(),
@@ -173,26 +178,44 @@ impl Follower {
         caller: &mut Caller,
         files: &dyn FileSystem,
         output: &FsPath,
+        stop: &mut Stop,
         console: &mut Console<'_>,
     ) -> anyhow::Result<(&'static str, Option<String>)> {
         let mut shown = Progress::new();
         let mut pause = FIRST_PAUSE;
-        let mut signals = signals()?;
         let mut is_killed = false;
         loop {
-            let looked = tokio::select! {
-                look = async { sleep(pause).await; self.look(caller).await } => Some(look?),
-                Some(()) = signals.recv() => None,
+            if stop.is_wanted() && !is_killed {
+                shown.clear(console);
+                console.complain(&format!("killing {}; again to stop at once\n", self.id));
+                is_killed = true;
+                let client = &mut caller.client;
+                let kill = again(async || client.kill_job(self.id.clone()).await);
+                let Some(killed) = stop.or(kill).await else { return Err(self.left()) };
+                caller.checked(killed)?;
+                pause = FIRST_PAUSE;
+            }
+            let look = async {
+                sleep(pause).await;
+                self.look(caller).await
+            };
+            let looked = match stop.or(look).await {
+                Some(looked) => looked?,
+                None if is_killed => {
+                    shown.clear(console);
+                    return Err(self.left());
+                }
+                None => continue,
             };
             match looked {
-                Some(Look::Runs { maps, reduces }) => {
+                Look::Runs { maps, reduces } => {
                     shown.show(maps, reduces, self.reduces, console);
                 }
-                Some(Look::Over(state, note)) => {
+                Look::Over(state, note) => {
                     shown.clear(console);
                     return Ok((state, note));
                 }
-                Some(Look::Forgotten) => {
+                Look::Forgotten => {
                     shown.clear(console);
                     // The output is new: if it is complete, this job has completed it.
                     return match files.find(&output.join("_SUCCESS")).await? {
@@ -205,23 +228,14 @@ impl Follower {
                         )),
                     };
                 }
-                None if is_killed => {
-                    shown.clear(console);
-                    bail!("stopped before the end of {}; see corona jobs info {}", self.id, self.id)
-                }
-                None => {
-                    shown.clear(console);
-                    console.complain(&format!("killing {}; again to stop at once\n", self.id));
-                    is_killed = true;
-                    let client = &mut caller.client;
-                    let killed = again(async || client.kill_job(self.id.clone()).await).await;
-                    caller.checked(killed)?;
-                    pause = FIRST_PAUSE;
-                    continue;
-                }
             }
             pause = (pause * 5 / 4).min(LONGEST_PAUSE);
         }
+    }
+
+    /// The error of a wait that a second signal has ended.
+    fn left(&self) -> anyhow::Error {
+        anyhow!("stopped before the end of {}; see corona jobs info {}", self.id, self.id)
     }
 
     async fn look(&self, caller: &mut Caller) -> anyhow::Result<Look> {
@@ -307,24 +321,6 @@ impl Failure {
         }
         text
     }
-}
-
-/// Each request to stop, also after the first one.
-fn signals() -> anyhow::Result<mpsc::Receiver<()>> {
-    let (sender, receiver) = mpsc::channel(4);
-    let mut next = shutdown_signal()?;
-    tokio::spawn(async move {
-        loop {
-            next.await;
-            // Nobody listens any more once the job is over.
-            let Ok(following) = shutdown_signal() else { return };
-            if sender.send(()).await.is_err() {
-                return;
-            }
-            next = following;
-        }
-    });
-    Ok(receiver)
 }
 
 /// The progress of a job: a bar on a terminal, else a line for each change of a few percent.

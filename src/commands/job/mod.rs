@@ -2,13 +2,14 @@
 //!
 //! It does what the original's streaming client does: it cuts the input into splits, puts the files of the
 //! job where the job tracker finds them, submits, and follows the job to its end. `inputs.rs` has the
-//! splits, `conf.rs` the configuration, `follow.rs` the rest of the job's life, and `submit.rs` a job whose
-//! configuration is ready.
+//! splits, `conf.rs` the configuration, `follow.rs` the rest of the job's life, `stop.rs` what Ctrl-C does,
+//! and `submit.rs` a job whose configuration is ready.
 
 mod conf;
 mod deliver;
 mod follow;
 mod inputs;
+mod stop;
 mod submit;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ use conf::{ShippedFile, Variable};
 use deliver::{MAX_SPLIT_BYTES, deliver};
 use follow::Follower;
 use inputs::{InputSplit, Inputs};
+use stop::Stop;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,7 +61,7 @@ stands before the first tab is the key. A CMD of the form builtin:NAME is a
 built-in step: cat, wc, sort or grep TEXT.
 A line on its stderr such as reporter:counter:GROUP,NAME,1 or
 reporter:status:TEXT is for the job; other lines go to the task's log.
-Ctrl-C kills the job.";
+Ctrl-C kills the job; again, it stops this program at once.";
 
 /// Run a job of programs that read and write lines
 #[derive(Args, Clone, Debug)]
@@ -282,7 +284,8 @@ impl Run {
             return Ok(ExitCode::SUCCESS);
         }
         let mut caller = self.which.caller()?;
-        let id = self.submit(&mut caller, &systems, &inputs, &mut conf).await?;
+        let mut stop = Stop::listen()?;
+        let id = self.submit(&mut caller, &systems, &inputs, &mut conf, &mut stop, console).await?;
         let follower = Follower {
             id,
             maps: inputs.splits.len(),
@@ -291,7 +294,7 @@ impl Run {
             output: output.to_string(),
             json: self.json,
         };
-        match follower.follow(&mut caller, &*out_files, &output, console).await? {
+        match follower.follow(&mut caller, &*out_files, &output, stop, console).await? {
             true => Ok(ExitCode::SUCCESS),
             false => Ok(ExitCode::from(EXIT_FAILED)),
         }
@@ -342,13 +345,15 @@ impl Run {
         systems: &FileSystems,
         inputs: &Inputs,
         conf: &mut JobConf,
+        stop: &mut Stop,
+        console: &mut Console<'_>,
     ) -> anyhow::Result<JobId> {
         let splits = split_file(&inputs.splits)?;
         let local = LocalFiles::new(&self.which.file_systems()?);
-        deliver(caller, systems, &splits, conf, async |files, directory, conf| {
+        let ship = async |files: &dyn FileSystem, directory: &FsPath, conf: &mut JobConf| {
             self.ship(files, directory, &local, conf).await
-        })
-        .await
+        };
+        deliver(caller, systems, &splits, conf, ship, stop, console).await
     }
 
     /// Copies the files of `--file`, and lists them in the configuration.

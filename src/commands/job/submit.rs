@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep};
 use super::deliver::{MAX_SPLIT_BYTES, SPLITS, deliver};
 use super::follow::{Follower, again};
 use super::inputs::Inputs;
+use super::stop::Stop;
 use super::{conf, split_file};
 use crate::commands::EXIT_FAILED;
 use crate::commands::jobs::{Caller, Which};
@@ -133,8 +134,9 @@ impl Submit {
         let (maps, bytes) = (ready.maps, ready.bytes);
         let reduces = conf::reduces(&ready.conf);
         let shown = ready.conf.get("mapred.output.dir").unwrap_or_default();
-        let id = self.submit(caller, systems, ready).await?;
-        if self.no_wait {
+        let mut stop = Stop::listen()?;
+        let id = self.submit(caller, systems, ready, &mut stop, console).await?;
+        if self.no_wait && !stop.is_wanted() {
             let client = &mut caller.client;
             let profile = again(async || client.get_job_profile(id.clone()).await).await;
             let page = caller.checked(profile)?.map(|profile| profile.url).unwrap_or_default();
@@ -146,7 +148,7 @@ impl Submit {
         }
         let output_text = if shown.is_empty() { "none".to_owned() } else { output.to_string() };
         let follower = Follower { id, maps, reduces, bytes, output: output_text, json: self.json };
-        follower.follow(caller, out_files, output, console).await
+        follower.follow(caller, out_files, output, stop, console).await
     }
 
     /// Reads the configuration, and reads or cuts the splits.
@@ -183,10 +185,12 @@ impl Submit {
         caller: &mut Caller,
         systems: &FileSystems,
         ready: Ready,
+        stop: &mut Stop,
+        console: &mut Console<'_>,
     ) -> anyhow::Result<JobId> {
         let Ready { mut conf, splits, jar, .. } = ready;
         let local = LocalFiles::new(&self.which.file_systems()?);
-        deliver(caller, systems, &splits, &mut conf, async |files, directory, conf| {
+        let ship = async |files: &dyn FileSystem, directory: &FsPath, conf: &mut JobConf| {
             if let Some(jar) = &jar {
                 let target = directory.join("job.jar");
                 put(jar, files, &target, &local, CreateOptions::default(), &mut |_| ())
@@ -196,8 +200,8 @@ impl Submit {
             }
             conf.set("mapred.job.split.file", &directory.join(SPLITS).to_string());
             Ok(())
-        })
-        .await
+        };
+        deliver(caller, systems, &splits, &mut conf, ship, stop, console).await
     }
 }
 

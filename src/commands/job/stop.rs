@@ -1,0 +1,62 @@
+//! What Ctrl-C does to a job: before its submission nothing is submitted, afterwards the job is killed.
+
+use std::future::Future;
+
+use anyhow::{Context, bail};
+
+use crate::commands::signals::StopSignals;
+
+/// The requests to stop since this was made, from before the job is submitted until it is over.
+pub(super) struct Stop {
+    signals: StopSignals,
+    is_wanted: bool,
+}
+
+impl Stop {
+    /// # Errors
+    /// When the system refuses a handler of signals.
+    pub(super) fn listen() -> anyhow::Result<Stop> {
+        let signals = StopSignals::listen().context("cannot listen for signals")?;
+        Ok(Stop { signals, is_wanted: false })
+    }
+
+    /// Whether a signal has been received.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
+    /// Waits for the next signal.
+    pub(super) async fn next(&mut self) {
+        self.signals.next().await;
+        self.is_wanted = true;
+    }
+
+    /// The result of `work`; or None, and the end of `work`, if a signal comes before it.
+    pub(super) async fn or<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.next() => None,
+            done = work => Some(done),
+        }
+    }
+
+    /// The result of `work`, which the first signal does not end. It calls `first` then.
+    ///
+    /// # Errors
+    /// A second signal ended the wait.
+    pub(super) async fn after_first<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+        first: impl FnOnce(),
+    ) -> anyhow::Result<T> {
+        tokio::pin!(work);
+        if let Some(done) = self.or(&mut work).await {
+            return Ok(done);
+        }
+        first();
+        match self.or(work).await {
+            Some(done) => Ok(done),
+            None => bail!("stopped"),
+        }
+    }
+}
