@@ -123,6 +123,11 @@ fn limits_are_stated_once() {
         assert!(subjects.insert(subject), "two items about {subject}");
     }
     assert!(subjects.len() > 5, "{subjects:?}");
+    let mut beginnings = std::collections::BTreeSet::new();
+    for item in text.lines().filter_map(|line| line.strip_prefix("* ")) {
+        let words: Vec<&str> = item.split_whitespace().take(6).collect();
+        assert!(beginnings.insert(words.join(" ")), "two items begin with: {item}");
+    }
 }
 
 #[test]
