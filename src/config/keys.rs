@@ -511,6 +511,8 @@ keys! {
         "Whether tasks of Java start with an archive of the classes of the install, which is made once (Java 11 or later).";
     TT_CLASS_ARCHIVE_TIMEOUT = "corona.tt.class.archive.timeout.ms", span(1), "120000", "ms", TrackerOwn,
         "Time for each of the two runs of Java that make the archive of classes.";
+    TT_SHORT_TASK = "corona.tt.java.short.task.ms", span(0), "2000", "ms", TrackerOwn,
+        "When three tasks of a job and type have used no more processor time than this, and none has used more, further ones start with Java's quick compiler only. 0: never.";
     TT_JOB_TRACKERS = "corona.tt.job.trackers", Boolean, "true", "", TrackerOwn,
         "Whether this node runs remote job trackers. Without it no JOBTRACKER slots are offered.";
     TT_JOB_TRACKER_COMMAND = "corona.tt.job.tracker.command", Text, "", "", TrackerOwn,

@@ -149,6 +149,8 @@ pub struct ChildSettings {
     pub class_archive: bool,
     /// The time for each of the two runs of Java that make it.
     pub class_archive_timeout: Duration,
+    /// The processor time up to which a task of Java is short. 0: no task is.
+    pub short_task: Duration,
 }
 
 /// Which jobs run without Java.
@@ -305,6 +307,7 @@ impl SettingsReader<'_> {
                 debug_timeout: self.span(&keys::TT_DEBUG_TIMEOUT),
                 class_archive: self.value(&keys::TT_CLASS_ARCHIVE, typed::boolean),
                 class_archive_timeout: self.span(&keys::TT_CLASS_ARCHIVE_TIMEOUT),
+                short_task: self.span(&keys::TT_SHORT_TASK),
             },
             remote_job_trackers: self.remote_job_trackers(),
             logs: self.task_logs(),
@@ -508,6 +511,7 @@ mod tests {
         ("mapred.tasktracker.cgroup.cpu", "true", "cpu: true"),
         ("corona.tt.class.archive", "false", "class_archive: false"),
         ("corona.tt.class.archive.timeout.ms", "1234", "class_archive_timeout: 1.234s"),
+        ("corona.tt.java.short.task.ms", "1234", "short_task: 1.234s"),
         ("corona.tt.fetch.timeout.ms", "1234", "timeout: 1.234s"),
         ("corona.tt.fetch.max.bytes", "7", "max_bytes: 7,"),
         ("corona.tt.unpack.max.bytes", "7", "max_unpacked_bytes: 7"),

@@ -69,6 +69,8 @@ pub struct Launch<'a> {
     pub jvm_number: i32,
     /// The files of `jars/lib`, in the order in which they stand on the class path.
     pub jar_libraries: &'a [PathBuf],
+    /// Whether its work is expected to be short.
+    pub is_work_short: bool,
     /// Whether a native task can read the map's input.
     pub is_input_native: bool,
     /// Returns the archive of the classes of the install, if there is one. Only tasks of Java ask.
@@ -351,9 +353,14 @@ impl Builder<'_> {
     }
 
     /// The options that limit what Java compiles. A process that only sets a job up, or cleans up after an
-    /// attempt, is short. Cleaning up after a job may be long, as may be any further task of the process.
+    /// attempt, is short, as is one whose task does what earlier ones did in a short time. Cleaning up
+    /// after a job may be long, as may be any further task of the process.
     fn compilation(&self) -> &'static [&'static str] {
-        let is_short = matches!(self.attempt.kind, TaskKind::JobSetup | TaskKind::AttemptCleanup);
+        let is_short = match self.attempt.kind {
+            TaskKind::JobSetup | TaskKind::AttemptCleanup => true,
+            TaskKind::Work => self.launch.is_work_short,
+            TaskKind::JobCleanup => false,
+        };
         let has_one_task = self.conf.number(&keys::JOB_REUSE) == Some(1);
         if is_short && has_one_task { &COMPILATION_OF_SHORT } else { &COMPILATION }
     }
@@ -496,6 +503,18 @@ mod tests {
         is_input_native: bool,
         archive: &dyn Fn() -> Option<Arc<ClassArchive>>,
     ) -> Result<ChildCommand, CommandError> {
+        let is_work_short = false;
+        built_as(attempt, libraries, allowed, is_input_native, archive, is_work_short)
+    }
+
+    fn built_as(
+        attempt: &LocalAttempt,
+        libraries: &[PathBuf],
+        allowed: NativeTasks,
+        is_input_native: bool,
+        archive: &dyn Fn() -> Option<Arc<ClassArchive>>,
+        is_work_short: bool,
+    ) -> Result<ChildCommand, CommandError> {
         let install = Install {
             java: "/jdk/bin/java".into(),
             class_path: "/conf:/core.jar".into(),
@@ -509,6 +528,7 @@ mod tests {
             umbilical: "127.0.0.1:35789".parse().unwrap(),
             jvm_number: -1_483_528_459,
             jar_libraries: libraries,
+            is_work_short,
             is_input_native,
             archive,
         };
@@ -609,19 +629,24 @@ mod tests {
     fn a_process_that_is_short_gets_the_quick_compiler_only() {
         let archive = ClassArchive { file: "/l/a.jsa".into(), class_path: "/core.jar".into() };
         let archive = Arc::new(archive);
-        let is_quick = |kind, properties: &[(&str, &str)]| {
+        let is_quick_if = |is_work_short, kind, properties: &[(&str, &str)]| {
             let get = || Some(archive.clone());
             let attempt = attempt(properties, kind, true);
-            let line = built_with(&attempt, &[], NativeTasks::None, true, &get).unwrap().line;
+            let line = built_as(&attempt, &[], NativeTasks::None, true, &get, is_work_short);
+            let line = line.unwrap().line;
             assert_ne!(line.contains("TieredStopAtLevel=1"), line.contains("Tier3"), "{line}");
             line.contains("'-XX:TieredStopAtLevel=1'")
         };
+        let is_quick = |kind, properties: &_| is_quick_if(false, kind, properties);
         assert!(is_quick(TaskKind::JobSetup, &[]));
         assert!(is_quick(TaskKind::AttemptCleanup, &[]));
         assert!(!is_quick(TaskKind::JobCleanup, &[]), "its committer may have much to do");
         assert!(!is_quick(TaskKind::Work, &[]));
+        assert!(is_quick_if(true, TaskKind::Work, &[]), "earlier ones were short");
+        assert!(!is_quick_if(true, TaskKind::JobCleanup, &[]));
         for reuse in ["-1", "2"] {
             let reuse = ("mapred.job.reuse.jvm.num.tasks", reuse);
+            assert!(!is_quick_if(true, TaskKind::Work, &[reuse]), "further tasks may be long");
             assert!(!is_quick(TaskKind::JobSetup, &[reuse]), "further tasks may be long");
         }
     }

@@ -37,11 +37,19 @@ pub struct TableLimits {
     pub task_bytes: usize,
     /// Blacklisted sessions. The oldest is forgotten for the sake of a new one.
     pub blacklisted: usize,
+    /// The processor time up to which a task is short, in milliseconds. 0: no task is.
+    pub short_cpu_ms: u64,
 }
 
 impl Default for TableLimits {
     fn default() -> Self {
-        TableLimits { jobs: 10_000, attempts: 200_000, task_bytes: 1 << 30, blacklisted: 1000 }
+        TableLimits {
+            jobs: 10_000,
+            attempts: 200_000,
+            task_bytes: 1 << 30,
+            blacklisted: 1000,
+            short_cpu_ms: 2_000,
+        }
     }
 }
 
@@ -124,6 +132,25 @@ struct Job {
     processes: HashMap<JvmId, JvmUse>,
     /// Whether the files of its attempts that have failed are to stay, and its own.
     keeps_failed: bool,
+    /// How long its maps and its reduces are.
+    maps: Lengths,
+    reduces: Lengths,
+}
+
+/// How long the tasks of a job that have ended here were, of one type.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lengths {
+    short: u32,
+    has_long: bool,
+}
+
+impl Lengths {
+    /// Tasks after which further ones are expected to be as short.
+    const ENOUGH: u32 = 3;
+
+    fn are_short(self) -> bool {
+        self.short >= Lengths::ENOUGH && !self.has_long
+    }
 }
 
 /// The use of a process.
@@ -231,6 +258,24 @@ impl AttemptTable {
         self.used = TaskUsage { memory_bytes: 0, peak_memory_bytes: 0, ..all };
     }
 
+    /// Counts a map or a reduce whose work is done as short or long, by what it has used.
+    pub fn count_length(&mut self, run: &AttemptRun) {
+        let Some(entry) = self.run(run) else { return };
+        let is_short = entry.usage.cpu_ms <= self.limits.short_cpu_ms;
+        let Some(job) = self.jobs.get_mut(run.attempt.job()) else { return };
+        let lengths = if run.attempt.task.is_map { &mut job.maps } else { &mut job.reduces };
+        lengths.has_long |= !is_short;
+        lengths.short = lengths.short.saturating_add(is_short.into());
+    }
+
+    /// Whether a map or a reduce is expected to be short: enough of its kind and job were, and none was
+    /// long.
+    pub fn is_short(&self, attempt: &TaskAttemptId) -> bool {
+        let Some(job) = self.jobs.get(attempt.job()) else { return false };
+        let lengths = if attempt.task.is_map { job.maps } else { job.reduces };
+        self.limits.short_cpu_ms > 0 && lengths.are_short()
+    }
+
     /// For how long the process of a run has reported nothing, if it should have.
     pub fn silence(&self, run: &AttemptRun, now: Now) -> Option<Duration> {
         self.run(run)?.attempt.silence(now)
@@ -304,6 +349,8 @@ impl AttemptTable {
             attempts: BTreeMap::new(),
             processes: HashMap::new(),
             keeps_failed: false,
+            maps: Lengths::default(),
+            reduces: Lengths::default(),
         });
         // Another job tracker may have taken the place of the first one.
         job.session.trackers = trackers;

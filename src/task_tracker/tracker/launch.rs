@@ -46,6 +46,8 @@ pub(super) enum LaunchError {
 pub(super) struct Spec {
     pub(super) job: JobSpec,
     pub(super) attempt: AttemptSpec,
+    /// Whether its work is expected to be short.
+    is_short: bool,
     jvm_job: writables::JobId,
     jvm_is_map: bool,
 }
@@ -80,9 +82,10 @@ impl Reuse {
     }
 }
 
-/// A task's description, checked.
+/// A task's description, checked. `is_short` says whether its work is expected to be.
 pub(super) fn spec(
     task: &Task,
+    is_short: bool,
     session: &SessionInfo,
     name: &AttemptId,
     reserved_bytes: Option<u64>,
@@ -109,7 +112,7 @@ pub(super) fn spec(
         memory_managed: reserved_bytes.is_some(),
     };
     let id = &task.attempt;
-    Ok(Spec { job, attempt, jvm_job: id.job().clone(), jvm_is_map: id.task.is_map })
+    Ok(Spec { job, attempt, is_short, jvm_job: id.job().clone(), jvm_is_map: id.task.is_map })
 }
 
 /// The purpose of a task.
@@ -145,6 +148,7 @@ pub(super) async fn prepare(shared: Arc<Shared>, spec: Spec) -> Result<Ready, La
             umbilical: shared.umbilical,
             jvm_number: number,
             jar_libraries: &libraries,
+            is_work_short: spec.is_short,
             is_input_native: split.as_deref().is_none_or(is_native_input),
             archive: &|| shared.archives.as_ref().and_then(ClassArchives::get),
         };

@@ -309,7 +309,9 @@ impl Runner {
             let state = self.shared.lock();
             let task = state.table.task(&self.run)?;
             let session = state.table.session(self.run.attempt.job())?;
-            launch::spec(task, session, &self.name, self.shared.settings.memory.reserved_bytes)
+            let is_short = state.table.is_short(&self.run.attempt);
+            let reserved = self.shared.settings.memory.reserved_bytes;
+            launch::spec(task, is_short, session, &self.name, reserved)
         };
         match spec {
             Ok(spec) => Some((spec.clone(), spec.attempt.kind)),
@@ -537,15 +539,17 @@ impl Runner {
                             // At once, for the next task that comes.
                             self.shared.apply(|table, _| table.released(&self.run));
                             self.give_back(&jvm, &task.child);
-                            self.shared.record_last_usage(&self.run, process).await;
+                            self.record_length(process, ready).await;
                             return AfterTask::Idle(jvm);
                         }
                         grace_over = Some(Instant::now() + self.shared.settings.exit_grace);
                     }
                     let process = self.shared.process_of(&self.run);
-                    self.shared.record_last_usage(&self.run, process).await;
                     if seen == StopOrder::End {
+                        self.shared.record_last_usage(&self.run, process).await;
                         task.child.kill();
+                    } else {
+                        self.record_length(process, ready).await;
                     }
                 }
                 () = at(grace_over), if grace_over.is_some() => {
@@ -583,6 +587,14 @@ impl Runner {
             table.exited(&self.run, &why, now)
         });
         AfterTask::Ended
+    }
+
+    /// Records what a task has used whose work is done, and whether that was short.
+    async fn record_length(&self, process: Option<Process>, ready: &Ready) {
+        self.shared.record_last_usage(&self.run, process).await;
+        if ready.attempt.kind == TaskKind::Work {
+            self.shared.lock().table.count_length(&self.run);
+        }
     }
 
     /// The diagnostics of a task that the kernel has killed for its memory; job trackers count a word in

@@ -98,9 +98,13 @@ impl Default for ReportSettings {
 impl TrackerSettings {
     /// As configured; values without a key are the original's.
     pub fn of(settings: &TaskTrackerSettings, user: User) -> TrackerSettings {
+        let short_cpu_ms = settings.child.short_task.as_millis();
         TrackerSettings {
             user,
-            table: TableLimits::default(),
+            table: TableLimits {
+                short_cpu_ms: u64::try_from(short_cpu_ms).unwrap_or(u64::MAX),
+                ..TableLimits::default()
+            },
             sigkill_delay: settings.child.sigkill_delay,
             localise_timeout: Duration::from_secs(600),
             late_done: Duration::from_secs(3),

@@ -314,11 +314,12 @@ fn tasks_of_java_start_with_an_archive_of_the_classes_of_the_install() {
         fs::create_dir(&conf).unwrap();
         fs::write(conf.join("core-site.xml"), "<configuration/>").unwrap();
         let class_path = format!("{}:{}", conf.display(), file.display());
-        let mut world = world_with(&class_path, &[("corona.tt.class.archive", "true")]).await;
+        let settings =
+            [("corona.tt.class.archive", "true"), ("corona.tt.java.short.task.ms", "600000")];
+        let mut world = world_with(&class_path, &settings).await;
         let (job_tracker, job) = session(&world, "").await;
-        let job = job
-            .sized(3, 0)
-            .with("mapred.child.java.opts", "-Xmx64m -Xlog:class+load:file=@taskid@.classes");
+        let options = "-Xmx64m -Xlog:class+load:file=@taskid@.classes -XX:+PrintCommandLineFlags";
+        let job = job.sized(4, 0).with("mapred.child.java.opts", options);
         let job = job.with("keep.task.files.pattern", ".*");
         job.write().unwrap();
         let http = world.http(&job_tracker);
@@ -343,7 +344,13 @@ fn tasks_of_java_start_with_an_archive_of_the_classes_of_the_install() {
         let file = fs::read_dir(archives).unwrap().next().unwrap().unwrap().path();
         fs::remove_file(&file).unwrap();
         fs::write(&file, "no archive").unwrap();
-        run_map(&job_tracker, &job, 2).await;
+        let map = run_map(&job_tracker, &job, 2).await;
+        let (flags, _) = printed(&world, &job_tracker, &map).await;
+        assert!(flags.contains("MaxHeapSize") && !flags.contains("TieredStopAt"), "{flags}");
+        // Three maps were short, so the next one is expected to be short.
+        let map = run_map(&job_tracker, &job, 3).await;
+        let (flags, _) = printed(&world, &job_tracker, &map).await;
+        assert!(flags.contains("-XX:TieredStopAtLevel=1"), "{flags}");
         job_tracker.kill_job(&job.id).await;
         world.node.ask_to_end();
         world.node.ended().await;

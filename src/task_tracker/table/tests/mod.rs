@@ -395,6 +395,43 @@ fn what_attempts_use_is_added_up_and_not_given_back() {
 }
 
 #[test]
+fn tasks_are_short_when_enough_of_their_kind_were_and_none_was_long() {
+    let limits = TableLimits { short_cpu_ms: 100, ..TableLimits::default() };
+    // The processor times of the maps of a job, and whether the next one is expected to be short.
+    for (times, expected) in [
+        (&[][..], false),
+        (&[10, 10], false),
+        (&[10, 100, 0], true),
+        (&[10, 101, 10, 10, 10], false),
+        (&[10, 10, 10, 10, 101], false),
+    ] {
+        let mut bench = Bench::limited(limits);
+        let mut task = kind("map");
+        for (number, cpu_ms) in (1..).zip(times) {
+            task.attempt.task.number += 1;
+            let run = bench.launch_and_start(&task, number);
+            bench.table.used(&run, TaskUsage { cpu_ms: *cpu_ms, ..TaskUsage::default() });
+            bench.table.count_length(&run);
+        }
+        let mut reduce = task.attempt.clone();
+        reduce.task.is_map = false;
+        assert_eq!(bench.table.is_short(&task.attempt), expected, "{times:?}");
+        assert!(!bench.table.is_short(&reduce), "{times:?}");
+        let mut other = task.attempt.clone();
+        other.task.job.number += 1;
+        assert!(!bench.table.is_short(&other), "{times:?}");
+    }
+    let mut bench = Bench::limited(TableLimits { short_cpu_ms: 0, ..limits });
+    let mut task = kind("map");
+    for number in 1..6 {
+        task.attempt.task.number += 1;
+        let run = bench.launch_and_start(&task, number);
+        bench.table.count_length(&run);
+    }
+    assert!(!bench.table.is_short(&task.attempt), "no task is short with 0");
+}
+
+#[test]
 fn errors_of_processes_end_their_attempts() {
     type Call = fn(&mut AttemptTable, &TaskAttemptId, &str, Now) -> Vec<Order>;
     let table: [(Call, &str); 3] = [
