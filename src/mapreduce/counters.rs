@@ -221,6 +221,17 @@ struct Names {
     display_name: Arc<str>,
 }
 
+impl Names {
+    /// Takes over a name for people where there was none: a task that has not reported yet has the
+    /// counters with which it was launched, whose names for people are their names.
+    fn learn(&mut self, display_name: &Arc<str>, limits: &CounterLimits) {
+        let is_known = self.display_name != self.name || *display_name == self.name;
+        if !is_known && display_name.len() <= limits.name_bytes {
+            self.display_name = display_name.clone();
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct GroupIndex {
     group: u32,
@@ -314,8 +325,12 @@ impl CounterNames {
         limits: &CounterLimits,
     ) -> Option<u32> {
         let known = self.index.get(&group.name);
-        if let Some(number) = known.and_then(|known| known.counters.get(&counter.name)) {
-            return Some(*number);
+        if let Some(known) = known {
+            self.groups[known.group as usize].learn(&group.display_name, limits);
+            if let Some(number) = known.counters.get(&counter.name) {
+                self.counters[*number as usize].1.learn(&counter.display_name, limits);
+                return Some(*number);
+            }
         }
         let names = [&group.name, &group.display_name, &counter.name, &counter.display_name];
         let fits = names.iter().all(|name| name.len() <= limits.name_bytes)
@@ -388,6 +403,23 @@ mod tests {
             counters.set(group, counter, *value);
         }
         counters
+    }
+
+    #[test]
+    fn names_for_people_are_learnt_from_later_reports() {
+        let mut names = CounterNames::default();
+        let (at_launch, _) = names.pack(&counters(&[("G", "BYTES", 0)]), &LIMITS);
+        let shown = |names: &CounterNames| names.unpack(&at_launch).to_text();
+        assert_eq!(shown(&names), "{(G)(G)[(BYTES)(BYTES)(0)]}");
+        for (reported, expected) in [
+            ("{(G)(For us all)[(BYTES)(Too long a name)(1)]}", "{(G)(G)[(BYTES)(BYTES)(0)]}"),
+            ("{(G)(Group)[(BYTES)(Bytes)(1)]}", "{(G)(Group)[(BYTES)(Bytes)(0)]}"),
+            ("{(G)(G)[(BYTES)(BYTES)(1)]}", "{(G)(Group)[(BYTES)(Bytes)(0)]}"),
+            ("{(G)(Other)[(BYTES)(Other)(1)]}", "{(G)(Group)[(BYTES)(Bytes)(0)]}"),
+        ] {
+            names.pack(&Counters::of_text(reported).unwrap(), &LIMITS);
+            assert_eq!(shown(&names), expected, "{reported}");
+        }
     }
 
     #[test]

@@ -341,6 +341,12 @@ fn finished_jobs_are_found_from_the_one_url_and_safe_mode_can_be_set() {
     let page = |url: &str| shell(cluster.root.path(), &format!("curl -sf '{url}'")).join("\n");
     assert!(page(url).contains(&format!("href=\"{pages}\"")), "{url} does not link to {pages}");
     assert!(page(&pages).contains(id), "{pages} does not list {id}");
+    // The page of an attempt leads to its logs, which the node serves.
+    let attempt = format!("{}_m_000000_0", id.replace("job_", "attempt_"));
+    let tracker = configured(&cluster, "mapred.job.tracker.http.address");
+    let shown = page(&format!("http://{tracker}/jobs/{id}/attempts/{attempt}"));
+    let link = shown.split('"').find(|part| part.contains("/tasklog?")).expect(&shown);
+    assert!(page(&link.replace("&amp;", "&")).contains(&attempt), "{link}");
     // A job that is started in safe mode waits, and continues after it.
     tool(&["admin", "set-safe-mode"]);
     let mut job = cluster.job(&["--input", "in", "--output", "later", "--mapper", "cat"]);

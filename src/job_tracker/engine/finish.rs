@@ -44,7 +44,8 @@ impl JobEngine {
                 let failed = u64::from(self.counts[kind].failed) * 100;
                 let allowed = u64::from(self.spec.settings.failures_percent[kind])
                     * u64::from(self.sizes[kind]);
-                if failed > allowed {
+                let working = matches!(self.stage, JobStage::Prep | JobStage::Running);
+                if failed > allowed && working {
                     self.record_task_failure(key, turn);
                     self.fail(turn);
                 } else {

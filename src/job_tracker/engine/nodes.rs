@@ -64,12 +64,13 @@ pub(super) struct Http {
 }
 
 impl Node {
-    /// Whether the job starts nothing here any more. Spec: mapreduce/05 §5.5. Attempts that time out
-    /// count like failed connections: a node that takes orders and reports nothing is of no use either.
+    /// Whether the job starts nothing here any more. Spec: mapreduce/05 §5.5. So many attempts that time
+    /// out are as bad as failed connections: a node that takes orders and reports nothing is of no use
+    /// either. They are not added up, since a launch that failed is both.
     pub(super) fn is_faulty(&self, settings: &JobSettings) -> bool {
         self.lost
-            || self.failed_connections.saturating_add(self.timeouts)
-                > settings.max_failed_connections
+            || self.failed_connections > settings.max_failed_connections
+            || self.timeouts > settings.max_failed_connections
             || self.failed > settings.max_node_failures
     }
 

@@ -8,24 +8,15 @@ use corona_model::types::{ComputeSpecs, Millis, ResourceRequest};
 
 use super::input::slot_type;
 use super::nodes::{HostIdx, NodeIdx};
-use super::tasks::{Attempt, Slot, SlotUse};
+use super::tasks::{Attempt, Exclusions, Slot, SlotUse};
 use super::{GrantedSlot, JobEffect, JobEngine, JobStage, Launch, RequestId, Turn, Work};
 
 impl JobEngine {
     /// Requests a slot for a task. A second one beside an attempt that runs keeps away from its host.
     pub(super) fn request(&mut self, key: TaskKey, turn: &mut Turn) {
-        let task = self.task(key);
-        let mut excluded = task.avoided.clone();
-        let running: Vec<HostIdx> =
-            task.live().map(|(_, attempt)| self.nodes[attempt.node].host).collect();
-        let is_second = !running.is_empty() && task.to_clean().is_none();
-        if is_second {
-            excluded.extend(running);
-            excluded.sort_unstable();
-            excluded.dedup();
-        }
+        let mut excluded = self.excluded(key);
         if self.covers_all_hosts(key.kind, &excluded) {
-            if is_second {
+            if self.would_be_second(key) {
                 return;
             }
             excluded.clear();
@@ -34,8 +25,25 @@ impl JobEngine {
         let hosts: Vec<HostIdx> = self.task(key).hosts.to_vec();
         let hosts: Vec<HostIdx> =
             hosts.into_iter().filter(|host| !excluded.contains(host)).collect();
-        let id = self.file(key.kind, Some(key), &hosts, &excluded, turn);
-        self.task_mut(key).slots.push(id);
+        self.file(key.kind, Some(key), &hosts, &excluded, turn);
+    }
+
+    /// Whether a slot for the task is for a second attempt beside one that runs.
+    fn would_be_second(&self, key: TaskKey) -> bool {
+        let task = self.task(key);
+        task.live().next().is_some() && task.to_clean().is_none()
+    }
+
+    /// The hosts that are of no use for the next attempt at a task.
+    fn excluded(&self, key: TaskKey) -> Vec<HostIdx> {
+        let task = self.task(key);
+        let mut excluded = task.avoided.clone();
+        if self.would_be_second(key) {
+            excluded.extend(task.live().map(|(_, attempt)| self.nodes[attempt.node].host));
+            excluded.sort_unstable();
+            excluded.dedup();
+        }
+        excluded
     }
 
     /// Requests a slot for the job's set-up or clean-up, where no task has one that could serve.
@@ -69,12 +77,14 @@ impl JobEngine {
     ) -> RequestId {
         self.last_request += 1;
         let id = RequestId(self.last_request);
-        let excludes = !excluded.is_empty();
-        let slot = Slot { owner, kind, use_: SlotUse::Requested, revoked: false, excludes };
+        let exclusions = if excluded.is_empty() { Exclusions::None } else { Exclusions::Some };
+        let slot = Slot { owner, kind, use_: SlotUse::Requested, revoked: false, exclusions };
         self.slots.insert(id, slot);
-        if excludes && self.known_hosts[kind].is_empty() {
-            let due = self.last.plus_ms(self.spec.settings.exclusion_wait_ms);
-            self.exclusions_due.insert((due, id));
+        if let Some(owner) = owner {
+            self.task_mut(owner).slots.push(id);
+        }
+        if exclusions == Exclusions::Some && self.known_hosts[kind].is_empty() {
+            self.await_exclusions(id);
         }
         turn.requests.push(ResourceRequest {
             id: id.0,
@@ -84,6 +94,12 @@ impl JobEngine {
             exclude_hosts: self.host_names(excluded),
         });
         id
+    }
+
+    /// Looks at the exclusions of a request again when it has waited for some time.
+    fn await_exclusions(&mut self, id: RequestId) {
+        let due = self.last.plus_ms(self.spec.settings.exclusion_wait_ms);
+        self.exclusions_due.insert((due, id));
     }
 
     /// Whether no known host is left. Where it is not known which hosts there are, time decides.
@@ -98,13 +114,14 @@ impl JobEngine {
         task.last_resort = true;
     }
 
-    /// Requests a slot for a task that lacks one.
+    /// Requests a slot for a task that lacks one, or is worth a second attempt.
     pub(super) fn request_if_lacking(&mut self, key: TaskKey, turn: &mut Turn) {
         let working = matches!(self.stage, JobStage::Prep | JobStage::Running);
         if !working || !self.requested[key.kind] || !self.role(key).is_work() {
             return;
         }
-        if self.task(key).lacks_slot() && !self.has_unused_slot(key) {
+        let lacks = self.task(key).lacks_slot() || self.is_worth_a_second_attempt(key);
+        if lacks && !self.has_unused_slot(key) {
             self.request(key, turn);
         }
     }
@@ -174,7 +191,7 @@ impl JobEngine {
         }
     }
 
-    /// The list of hosts has changed. Requests whose exclusions might cover all of them are filed again.
+    /// The list of hosts has changed. Requests whose exclusions cover all of them are filed again.
     pub(super) fn hosts_known(&mut self, kind: TaskKind, hosts: &[Arc<str>], turn: &mut Turn) {
         let mut known: Vec<HostIdx> = hosts.iter().map(|host| self.hosts.number(host)).collect();
         known.sort_unstable();
@@ -184,20 +201,26 @@ impl JobEngine {
         if !old.is_empty() && old.iter().all(|host| known.contains(host)) {
             return;
         }
-        let waits =
-            |slot: &Slot| slot.kind == kind && slot.excludes && slot.use_ == SlotUse::Requested;
+        let waits = |slot: &Slot| {
+            let excludes = slot.exclusions == Exclusions::Some;
+            slot.kind == kind && excludes && slot.use_ == SlotUse::Requested
+        };
         let waiting = self.slots.iter().filter(|(_, slot)| waits(slot));
         for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
             if self.known_hosts[kind].is_empty() {
-                let due = self.last.plus_ms(self.spec.settings.exclusion_wait_ms);
-                self.exclusions_due.insert((due, id));
-            } else {
+                self.await_exclusions(id);
+                continue;
+            }
+            let excluded = self.subject(id).map(|key| self.excluded(key)).unwrap_or_default();
+            if self.covers_all_hosts(kind, &excluded) {
                 self.request_again(id, turn);
             }
         }
     }
 
-    /// Requests that have waited long enough with excluded hosts take any host.
+    /// Requests that have waited long enough with excluded hosts take any host, where it is not known
+    /// which hosts there are. They may have waited because the cluster is busy, so only this request
+    /// does without exclusions, and none that is for a second attempt.
     pub(super) fn drop_old_exclusions(&mut self, turn: &mut Turn) {
         while let Some((due, id)) = self.exclusions_due.first().copied() {
             if due > self.last {
@@ -205,18 +228,22 @@ impl JobEngine {
             }
             self.exclusions_due.pop_first();
             let waits = self.slots.get(&id).filter(|slot| slot.use_ == SlotUse::Requested);
-            if waits.is_some_and(|slot| self.known_hosts[slot.kind].is_empty()) {
-                self.request_anywhere(id, turn);
+            let Some(Slot { owner, kind, .. }) = waits.cloned() else { continue };
+            if !self.known_hosts[kind].is_empty() {
+                continue;
+            }
+            if owner.is_some_and(|key| self.would_be_second(key)) {
+                // The attempt beside it may fail, and the request be needed.
+                self.await_exclusions(id);
+                continue;
+            }
+            self.release(id, turn);
+            let hosts = owner.map(|key| self.task(key).hosts.to_vec()).unwrap_or_default();
+            let anywhere = self.file(kind, owner, &hosts, &[], turn);
+            if let Some(slot) = self.slots.get_mut(&anywhere) {
+                slot.exclusions = Exclusions::Dropped;
             }
         }
-    }
-
-    /// Replaces a request that waits by one without exclusions.
-    fn request_anywhere(&mut self, id: RequestId, turn: &mut Turn) {
-        if let Some(key) = self.subject(id) {
-            self.accept_any_host(key);
-        }
-        self.request_again(id, turn);
     }
 
     fn request_again(&mut self, id: RequestId, turn: &mut Turn) {
@@ -295,11 +322,13 @@ impl JobEngine {
     }
 
     fn use_slot(&mut self, id: RequestId, turn: &mut Turn) {
-        let Some(Slot { owner, use_: SlotUse::Free(node), .. }) = self.slots.get(&id).cloned()
+        let Some(Slot { owner, use_: SlotUse::Free(node), exclusions, .. }) =
+            self.slots.get(&id).cloned()
         else {
             return;
         };
         if let Some(owner) = owner
+            && exclusions != Exclusions::Dropped
             && self.is_bad_place(owner, node)
             && !self.avoid(owner, node)
         {

@@ -67,7 +67,8 @@ impl JobEngine {
         self.statistics[key.kind].replace(old, rate);
     }
 
-    /// Finds the tasks that are slow now, and requests slots for those that were not before.
+    /// Finds the tasks that are slow now, and requests slots for those that have none that is unused: a
+    /// request may have been withdrawn, or granted where it was of no use.
     pub(super) fn look_for_slow_tasks(&mut self, turn: &mut Turn) {
         if !self.may_speculate() || self.last < self.speculation_due {
             return;
@@ -98,10 +99,8 @@ impl JobEngine {
         slow.sort_unstable();
         for key in running {
             let is_slow = slow.binary_search(&key).is_ok();
-            let task = self.task_mut(key);
-            let was_slow = std::mem::replace(&mut task.candidate, is_slow);
-            let has_unused = task.slots.len() > task.live().count();
-            if is_slow && !was_slow && !has_unused {
+            self.task_mut(key).candidate = is_slow;
+            if is_slow && !self.has_unused_slot(key) {
                 self.request(key, turn);
             }
         }
@@ -168,7 +167,7 @@ impl JobEngine {
         }
         let task = self.task_mut(key);
         task.wanted_again = true;
-        if task.slots.len() == task.live().count() {
+        if !self.has_unused_slot(key) {
             self.request(key, turn);
         }
         Ok(())

@@ -188,8 +188,16 @@ pub(super) struct Slot {
     pub(super) use_: SlotUse,
     /// The cluster manager wants it back.
     pub(super) revoked: bool,
-    /// The request excludes hosts.
-    pub(super) excludes: bool,
+    pub(super) exclusions: Exclusions,
+}
+
+/// Whether a request excludes hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Exclusions {
+    None,
+    Some,
+    /// It has waited too long with exclusions, so any host will do for this one.
+    Dropped,
 }
 
 /// The use of a slot.

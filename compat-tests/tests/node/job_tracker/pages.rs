@@ -166,7 +166,7 @@ fn a_job_can_be_followed_on_pages_and_as_json() {
         assert!(body.contains("&lt;/<wbr>td&gt;"), "the name is shown as text: {body}");
         assert!(body.contains("Why it waits") && body.contains("Where the time went"), "{body}");
         let body = page(&world, &format!("/jobs/{id}/attempts/{attempt}"));
-        assert!(body.contains(&format!("tasklog?attemptid={attempt}")), "{body}");
+        assert!(body.contains(&format!("tasklog?taskid={attempt}")), "{body}");
         assert!(page(&world, "/").contains(&id) && !page(&world, "/ended").contains(&id));
         assert!(page(&world, "/?q=nothing").contains("No job matches."));
         let history = page(&world, &format!("/jobs/{id}/history"));

@@ -58,6 +58,38 @@ fn a_slot_beside_the_slow_attempt_is_of_no_use() {
     let mut world = one_is_slow(0.1);
     world.tick();
     assert_eq!(world.grant(5, "d"), ["release 5"]);
+    // Another one may be. Spec: mapreduce/09 §E.
+    assert_eq!(world.after(5_000).tick(), ["request 6 MAP not d"]);
+    assert_eq!(world.grant(6, "a"), ["launch m3.1 on a with 6"]);
+}
+
+#[test]
+fn a_request_for_a_second_attempt_that_was_withdrawn_is_filed_again() {
+    let revoked = || JobInput::Revoked { ids: vec![RequestId(5)] };
+    for lose in [revoked(), JobInput::Resumed] {
+        let mut world = one_is_slow(0.1);
+        assert_eq!(world.tick(), ["request 5 MAP not d"]);
+        assert_eq!(world.apply(lose.clone()), ["request 6 MAP not d", "release 5"], "{lose:?}");
+        assert_eq!(world.grant(6, "a"), ["launch m3.1 on a with 6"], "{lose:?}");
+    }
+    // A node that must not be used is no place for it.
+    let mut world = one_is_slow(0.1);
+    world.tick();
+    let orders = vec![Order::Commit(key("m0.0")), Order::Commit(key("m0.0"))];
+    world.apply(JobInput::CallFailed { node: "tracker_a:1".into(), orders });
+    assert_eq!(world.grant(5, "a"), ["request 6 MAP not a,d", "release 5"]);
+}
+
+#[test]
+fn a_request_for_a_second_attempt_waits_however_long_it_takes() {
+    let mut world = one_is_slow(0.1);
+    assert_eq!(world.tick(), ["request 5 MAP not d"]);
+    world.hosts(TaskKind::Map, &["a", "b", "c", "d"]);
+    assert_eq!(world.hosts(TaskKind::Map, &["a", "b", "d"]), [""; 0], "it still excludes one only");
+    world.hosts(TaskKind::Map, &[]);
+    let wait_ms = JobSettings::default().exclusion_wait_ms;
+    assert_eq!(world.after(wait_ms).tick(), [""; 0], "the slow one runs on d");
+    assert_eq!(world.grant(5, "b"), ["launch m3.1 on b with 5"]);
 }
 
 #[test]

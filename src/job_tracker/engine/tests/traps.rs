@@ -44,6 +44,10 @@ fn exclusions_are_dropped_after_a_while_where_it_is_not_known_which_hosts_there_
     assert_eq!(world.job.next_deadline(), Some(world.now.plus_ms(500)));
     assert_eq!(world.after(500).tick(), ["request 3 MAP", "release 2"]);
     assert_eq!(world.grant(3, "a"), ["launch m0.1 on a with 3"]);
+    // The cluster may only have been busy: other hosts are tried first again.
+    assert_eq!(world.report("a", "m0.1", Failed)[1], "request 4 MAP not a");
+    assert_eq!(world.grant(4, "a"), ["request 5 MAP not a", "release 4"]);
+    assert_eq!(world.grant(5, "b"), ["launch m0.2 on b with 5"]);
 }
 
 #[test]

@@ -216,7 +216,7 @@ fn attempt(
     places: &Places,
 ) -> Value {
     let name = job.attempt(view.attempt);
-    let logs = places.of(&view.node).map(|at| format!("{at}tasklog?attemptid={name}"));
+    let logs = places.of(&view.node).map(|at| format!("{at}tasklog?taskid={name}"));
     json!({
         "id": name,
         "state": view.state.name(),

@@ -151,7 +151,7 @@ fn node(view: &View, attempt: &AttemptView) -> Markup {
 
 fn logs(view: &View, job: &JobId, attempt: &AttemptView) -> Markup {
     let Some(address) = view.places.of(&attempt.node) else { return html! { "–" } };
-    let logs = format!("{address}tasklog?attemptid={}", job.attempt(attempt.attempt));
+    let logs = format!("{address}tasklog?taskid={}", job.attempt(attempt.attempt));
     html! {
         a href={ (logs) "&start=-8193" } rel="noreferrer" { "last 8 KB" } " "
         a href=(logs) rel="noreferrer" { "all" }
@@ -192,7 +192,7 @@ pub(in super::super) fn attempt(view: &View, number: u32) -> Option<Markup> {
             (times_of(attempt, times))
             @if let Some(address) = view.places.of(&attempt.node) {
                 h2 { "Logs" }
-                @let logs = format!("{address}tasklog?attemptid={name}");
+                @let logs = format!("{address}tasklog?taskid={name}");
                 ul.links {
                     li { a href=(logs) rel="noreferrer" { "all" } }
                     @for log in LOGS {
