@@ -298,7 +298,7 @@ fn our_lines(status: &api::Status) -> Vec<StatusLine> {
             let flag = if flag { "ON" } else { "off" };
             format!("has the flag {flag} {}", since(then_ms))
         }
-        _ => "has not been reached".to_owned(),
+        _ => "has not acknowledged the flag yet".to_owned(),
     };
     let up = Ago { now_ms, then_ms: status.process_started_ms }.span();
     // The first start of a process is a moment before it counts as started.

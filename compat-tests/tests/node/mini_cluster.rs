@@ -295,7 +295,7 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
     let planned =
         cluster.run(&["--input", "in", "--output", "new", "--mapper", "cat", "--dry-run"]);
     let printed = String::from_utf8_lossy(&planned.stdout).into_owned();
-    assert!(printed.contains("2 files") && printed.contains("2 maps, 1 reduces"), "{printed}");
+    assert!(printed.contains("2 files") && printed.contains("2 maps, 1 reduce;"), "{printed}");
     assert!(!cluster.path("new").exists());
     for (arguments, expected) in [
         (&["--input", "in", "--output", "out", "--mapper", "cat"], "out already exists; delete it"),

@@ -12,6 +12,7 @@ use corona::hadoop::writables::{
 use serde::Serialize;
 use tokio::time::sleep;
 
+use super::counted;
 use super::stop::Stop;
 use crate::commands::jobs::{Caller, Counter, counters_table, is_over, listed, note, state};
 use crate::commands::terminal::console::{Console, printable};
@@ -124,10 +125,6 @@ impl Follower {
             None => None,
         };
         let page = page.unwrap_or_default();
-        let counted = |count: u64, what: &str| match count {
-            1 => format!("1 {what}"),
-            count => format!("{count} {what}s"),
-        };
         let maps = counted(self.maps as u64, "map");
         let reduces = counted(self.reduces.into(), "reduce");
         console.complain(&format!("{}: {maps}, {reduces}; page {}\n", self.id, printable(&page)));

@@ -85,7 +85,7 @@ enum Action {
 #[derive(Args, Clone, Debug)]
 struct Run {
     /// Files, directories or patterns to read, plain or compressed (.gz,
-    /// .deflate); may be repeated
+    /// .bz2, .deflate); may be repeated
     #[arg(long, value_name = "URI", required = true, num_args = 1..)]
     input: Vec<String>,
 
@@ -396,6 +396,14 @@ fn split_file(splits: &[InputSplit]) -> anyhow::Result<Vec<u8>> {
     Ok(writer.finish()?)
 }
 
+/// `1 map`, `2 maps`.
+fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
 /// Shows what a job would do.
 fn show(planned: &DryRun<'_>, json: bool, console: &mut Console<'_>) -> anyhow::Result<()> {
     if json {
@@ -418,7 +426,12 @@ fn show(planned: &DryRun<'_>, json: bool, console: &mut Console<'_>) -> anyhow::
     let shown = table.render(console, false);
     console.print(&shown)?;
     let mut lines = vec![
-        format!("{files} files, {bytes} bytes, {maps} maps, {reduces} reduces; output {output}"),
+        format!(
+            "{}, {bytes} bytes, {}, {}; output {output}",
+            counted(*files as u64, "file"),
+            counted(*maps as u64, "map"),
+            counted((*reduces).into(), "reduce")
+        ),
         format!("at most {largest_split} bytes a map; {} maps have hosts", planned.maps_with_hosts),
     ];
     if let Some(bytes) = planned.bytes_per_reduce {

@@ -208,7 +208,7 @@ fn the_status_of_this_programs_cluster_manager() {
             "Up:                  1 min 0 s, since ",
             "First started:       ",
             "Safe mode:           off\n",
-            "Proxy job tracker:   localhost:50036, has not been reached\n",
+            "Proxy job tracker:   localhost:50036, has not acknowledged the flag yet\n",
             "Journal:             /var/lib/corona/cm.state.journal, 3 MiB, sync write\n",
             "Last image:          made 30 s ago, 4 KiB of records since\n",
             "Recovery:            took 61 ms, with 12 records\n",
