@@ -420,12 +420,6 @@ impl Shared {
             tracing::error!(%error, "cannot look for the jobs of an earlier run");
             Vec::new()
         });
-        for job in self.finished.load() {
-            // One whose end was not complete is ended again.
-            if !names.iter().any(|name| name == job.description.id.as_str()) {
-                self.store.retire(job);
-            }
-        }
         let mut resumed = 0;
         for name in names {
             match self.resume(&name).await {
@@ -434,6 +428,12 @@ impl Shared {
                 Err(error) => {
                     tracing::error!(job = name, %error, "cannot resume a job of an earlier run");
                 }
+            }
+        }
+        // One whose end was not complete has been ended again, unless its directory was half removed.
+        for job in self.finished.load() {
+            if self.store.get(&job.description.id).is_none() {
+                self.store.retire(job);
             }
         }
         resumed
