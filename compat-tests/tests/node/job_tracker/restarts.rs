@@ -132,6 +132,14 @@ fn many_jobs_go_on_after_the_service_was_killed_and_share_the_threads_of_their_j
             assert_eq!(text.matches("JOB_STATUS=\"SUCCESS\"").count(), 1, "{text}");
         }
         world.home.nothing_left().await;
+        // The service may be killed while it removes what it kept of a job that has ended.
+        world.job_tracker.crash();
+        let kept = world.root.path().join("jt/jobs").join(jobs[0].id.to_string());
+        fs::create_dir_all(kept).unwrap();
+        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
+        let mut client = world.client("alice");
+        let status = client.get_job_status(jobs[0].id.clone()).await.unwrap();
+        assert_eq!(status.expect("a job that is known").run_state, SUCCEEDED);
     });
 }
 
