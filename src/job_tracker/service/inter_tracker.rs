@@ -7,22 +7,28 @@ use std::time::Duration;
 
 use corona_hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTracker;
 use corona_hadoop::protocols::inter_tracker::InterTracker;
-use corona_hadoop::rpc::{Caller, Fault};
+use corona_hadoop::rpc::{CallError, Caller, Fault};
 use corona_hadoop::writables as wire;
-use corona_hadoop::writables::{HeartbeatResponse, InetAddress, TaskTrackerStatus};
+use corona_hadoop::writables::{
+    HeartbeatResponse, InetAddress, SessionInfo, SessionTrackers, TaskTrackerStatus,
+};
 use corona_mapreduce::{AttemptKey, JobId};
+use corona_model::types::Millis;
 
-use super::job::{AskError, Job};
+use super::job::{AskError, Job, now};
+use super::launcher::Sender;
 use super::remote::{RemoteJob, saved_update};
 use super::store::Known;
 use super::{Shared, answers};
-use crate::engine::{JobInput, JobRefusal};
+use crate::engine::{JobEngine, JobInput, JobProgress, JobRefusal, Order};
 use crate::parent::{ParentInput, ParentReply, Remote};
 use crate::translate;
 
 /// Reports of task trackers that are welcome in a second, and the shortest time between two of one.
 const REPORTS_PER_SECOND: u32 = 1000;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(300);
+/// So long after the end of a job the order to forget it may be in flight: reports on the job are normal.
+const END_GRACE_MS: i64 = 10_000;
 /// The longest text of a task tracker that is logged, in characters.
 const MAX_LOGGED: usize = 1000;
 /// The longest name of a host or a session, in bytes.
@@ -51,6 +57,62 @@ impl Shared {
     }
 }
 
+/// What to do about reports on a job.
+#[derive(Debug)]
+enum Place {
+    /// It runs here, or has ended a moment ago.
+    Here(Job),
+    /// It ended some time ago, or nothing is known of it. Its details may still be there.
+    Over(Option<Job>),
+    /// Its reports are for others, or for a later run.
+    Elsewhere,
+}
+
+impl Shared {
+    fn place_of(&self, id: &wire::JobId, at: Millis) -> Place {
+        let ended = |progress: &JobProgress| {
+            progress.finished_at.is_some_and(|end| at.since(end) >= END_GRACE_MS)
+        };
+        let Some(id) = known_id(id) else { return Place::Over(None) };
+        match self.store.get(&id) {
+            Some(Known::Job(job)) if ended(&job.progress()) => Place::Over(Some(job)),
+            Some(Known::Job(job)) => Place::Here(job),
+            Some(Known::Retired(retired)) if ended(&retired.progress) => Place::Over(None),
+            Some(Known::Arriving(_) | Known::Remote(_) | Known::Retired(_)) => Place::Elsewhere,
+            None if self.store.was_not_resumed(&id) => Place::Elsewhere,
+            None => Place::Over(None),
+        }
+    }
+
+    /// A task tracker reports on a job that is over, so it has missed the end: it is sent the end again.
+    /// False if its address is not known. It then gets errors, and ends the job after some of them.
+    /// Spec: mapreduce/04 §4.8 (7).
+    async fn remind(&self, node: &Arc<str>, id: &wire::JobId, job: Option<&Job>) -> bool {
+        let Some(job) = job else { return false };
+        let name = node.clone();
+        let find = move |job: &JobEngine| job.trackers().into_iter().find(|at| at.node == name);
+        let Ok(Some(at)) = job.look(find).await else { return false };
+        if self.launcher.may_remind(&at.node, id) {
+            tracing::info!(%node, job = %id, "a task tracker reports on a job that has ended; sending it the end again");
+            let trackers = SessionTrackers {
+                job_tracker: self.address.clone(),
+                secondary: Some(self.address.clone()),
+            };
+            let handle = job.description().id.session().map(str::to_owned);
+            let session = SessionInfo { handle, trackers };
+            self.launcher.forget(&at, Arc::new(Nobody), id.clone(), session);
+        }
+        true
+    }
+}
+
+/// A job that has ended needs not know what was not delivered.
+struct Nobody;
+
+impl Sender for Nobody {
+    fn not_delivered(&self, _node: Arc<str>, _orders: Vec<Order>, _why: &CallError) {}
+}
+
 /// An id of a peer, if it is one.
 pub(super) fn known_id(id: &wire::JobId) -> Option<JobId> {
     id.to_string().parse().ok()
@@ -76,10 +138,21 @@ impl InterTracker for Shared {
         let meter = &self.meter;
         meter.heartbeats.add(1);
         self.cluster.heard(status);
+        self.launcher.heard(&node);
+        let mut over = None;
         for (id, reports) in of_jobs {
-            let Some(job) = self.job(&id) else {
-                tracing::debug!(%node, job = %id, "reports of a job that is not known");
-                continue;
+            let job = match self.place_of(&id, now()) {
+                Place::Here(job) => job,
+                Place::Over(job) => {
+                    if !self.remind(&node, &id, job.as_ref()).await {
+                        over = Some(id);
+                    }
+                    continue;
+                }
+                Place::Elsewhere => {
+                    tracing::debug!(%node, job = %id, "reports of a job that is not run here");
+                    continue;
+                }
             };
             let id = &job.description().id;
             let reports = reports.into_iter().filter_map(|report| translate::status(id, report));
@@ -99,6 +172,9 @@ impl InterTracker for Shared {
                     return Err(Fault::io(AskError::Busy.to_string()));
                 }
             }
+        }
+        if let Some(job) = over {
+            return Err(Fault::io(format!("the job {job} has ended or is not known here")));
         }
         Ok(HeartbeatResponse {
             response_id: response_id.wrapping_add(1),
@@ -274,7 +350,117 @@ impl InterCoronaJobTracker for Shared {
 
 #[cfg(test)]
 mod tests {
+    use corona_hadoop::writables::Action;
+    use corona_mapreduce::TaskState;
+    use tokio::sync::watch;
+
+    use super::super::job::tests::{Notes, grant_at, report, start};
+    use super::super::launcher::tests::tracker;
+    use super::super::store::Retired;
+    use super::super::submission::tests::submission;
+    use super::super::tests::service;
     use super::*;
+    use crate::engine::JobEngine;
+
+    const NODE: &str = "tracker_a:1";
+
+    async fn heartbeat(shared: &Shared, reports: &[&str]) -> Result<HeartbeatResponse, Fault> {
+        let caller = Caller { peer: ([127, 0, 0, 1], 1).into(), user: None };
+        let tasks = reports.iter().map(|attempt| wire::TaskStatus {
+            attempt: attempt.parse().unwrap(),
+            progress: 0.5,
+            slots: 1,
+            state: wire::TaskState::Running,
+            diagnostics: String::new(),
+            state_string: String::new(),
+            phase: wire::Phase::Map,
+            start_time_ms: 1,
+            finish_time_ms: 0,
+            output_size: 0,
+            counters: None,
+            next_records: wire::RecordRange::default(),
+            reduce: None,
+        });
+        let status = TaskTrackerStatus {
+            name: NODE.into(),
+            host: "a".into(),
+            http_port: 1,
+            failures: 0,
+            max_maps: 1,
+            max_reduces: 1,
+            resources: wire::ResourceStatus::default(),
+            tasks: tasks.collect(),
+            health: wire::NodeHealth::default(),
+        };
+        shared.heartbeat(&caller, status, false, false, false, 4).await
+    }
+
+    #[tokio::test]
+    async fn a_task_tracker_that_reports_on_an_unknown_job_gets_errors() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await.shared;
+        assert_eq!(heartbeat(&shared, &[]).await.unwrap().response_id, 5);
+        let attempt = "attempt_202611210043.7_0001_m_000000_0";
+        let refused = heartbeat(&shared, &[attempt]).await.unwrap_err();
+        let expected = "the job job_202611210043.7_0001 has ended or is not known here";
+        assert!(refused.to_string().ends_with(expected), "{refused}");
+
+        // One that is being submitted, or that a later run may resume.
+        let id: JobId = "job_202611210043.7_0001".parse().unwrap();
+        shared.store.give(id.clone(), "alice".into());
+        shared.store.arrive(&id, "alice").unwrap();
+        assert!(heartbeat(&shared, &[attempt]).await.is_ok());
+        shared.store.give_up(&id);
+        assert!(heartbeat(&shared, &[attempt]).await.is_err());
+        shared.store.not_resumed(id);
+        assert!(heartbeat(&shared, &[attempt]).await.is_ok());
+
+        // One that ended a moment ago, and one that ended long ago.
+        for (number, ago_ms) in [(8, 0), (9, END_GRACE_MS)] {
+            let submission = submission(&[], 1);
+            let mut description = submission.description;
+            description.id = JobId::new(&format!("202611210043.{number}"), 1).unwrap();
+            let mut progress = JobEngine::new(submission.spec).progress();
+            progress.finished_at = Some(Millis(now().0 - ago_ms));
+            let (description, progress) = (description.into(), progress.into());
+            let counters = corona_mapreduce::Counters::default();
+            shared.store.retire(Retired { description, progress, counters, reason: None });
+            let attempt = format!("attempt_202611210043.{number}_0001_m_000000_0");
+            let reply = heartbeat(&shared, &[&attempt]).await;
+            assert_eq!(reply.is_ok(), ago_ms == 0, "{number}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_tracker_that_reports_after_the_end_of_a_job_is_sent_the_end_again() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await.shared;
+        let (_stop, stopped) = watch::channel(false);
+        let (at, mut hears) = tracker(false, &stopped);
+        let (job, _running) = start(&Notes::default(), None);
+        job.apply(grant_at(1, &at.address)).await.unwrap();
+        shared.store.begin(job.clone());
+        let id = answers::job_id(&job.description().id).unwrap();
+        let much_later = || Millis(now().0 + END_GRACE_MS);
+        assert!(matches!(shared.place_of(&id, much_later()), Place::Here(_)), "it runs");
+        for number in [2, 0, 1] {
+            job.apply(report(number, TaskState::Succeeded)).await.unwrap();
+        }
+        job.look(|_| ()).await.unwrap();
+        assert!(matches!(shared.place_of(&id, now()), Place::Here(_)), "it has just ended");
+        let Place::Over(Some(job)) = shared.place_of(&id, much_later()) else { panic!() };
+
+        assert!(!shared.remind(&"another".into(), &id, Some(&job)).await);
+        for _ in 0..3 {
+            assert!(shared.remind(&NODE.into(), &id, Some(&job)).await);
+        }
+        let sent = hears.recv().await.unwrap();
+        assert_eq!(sent[0].action, Action::KillJob(id.clone()));
+        let handle = sent[0].session.as_ref().unwrap().handle.as_deref();
+        assert_eq!(handle, job.description().id.session());
+        shared.launcher.drained(Duration::from_secs(10)).await;
+        assert!(hears.try_recv().is_err(), "once in a while");
+    }
 
     #[test]
     fn few_task_trackers_report_more_often_than_many() {

@@ -390,7 +390,7 @@ pub(super) fn granted(grant: &Grant) -> GrantedSlot {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Mutex;
 
     use corona_mapreduce::{HistoryRecord, TaskKey, TaskKind, TaskState, TaskStatus};
@@ -404,7 +404,7 @@ mod tests {
 
     /// An outlet that notes what it is given.
     #[derive(Clone, Default)]
-    struct Notes {
+    pub(in super::super) struct Notes {
         notes: Arc<Mutex<Vec<String>>>,
         has_no_session: bool,
     }
@@ -456,7 +456,8 @@ mod tests {
         }
     }
 
-    fn start(notes: &Notes, log: Option<Log>) -> (Job, watch::Sender<bool>) {
+    /// A job of one map, with the sender that stops it.
+    pub(in super::super) fn start(notes: &Notes, log: Option<Log>) -> (Job, watch::Sender<bool>) {
         let submission = submission(&[("mapred.reduce.tasks", "0")], 1);
         let (stop, stopped) = watch::channel(false);
         let parts = Parts {
@@ -472,16 +473,20 @@ mod tests {
     }
 
     fn grant(id: i32) -> JobInput {
+        grant_at(id, "a:2")
+    }
+
+    pub(in super::super) fn grant_at(id: i32, address: &str) -> JobInput {
         let slot = GrantedSlot {
             id: RequestId(id),
             node: "tracker_a:1".into(),
             host: "a".into(),
-            address: "a:2".into(),
+            address: address.into(),
         };
         JobInput::Granted { slots: vec![slot] }
     }
 
-    fn report(number: u32, state: TaskState) -> JobInput {
+    pub(in super::super) fn report(number: u32, state: TaskState) -> JobInput {
         let task = TaskKey { kind: TaskKind::Map, number };
         JobInput::Heartbeat {
             node: "tracker_a:1".into(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, User};
-use corona_hadoop::writables::{InetAddress, TaskTrackerAction};
+use corona_hadoop::writables::{Action, InetAddress, JobId, SessionInfo, TaskTrackerAction};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -20,6 +20,13 @@ const IDLE: Duration = Duration::from_secs(9);
 /// How often the end of a job is sent to a task tracker, and the pause between.
 const FORGET_TRIES: u32 = 4;
 const FORGET_PAUSE: Duration = Duration::from_secs(5);
+/// Ends of jobs that are kept for task trackers that could not be reached, and for how long.
+const MAX_KEPT: usize = 10_000;
+const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
+/// A task tracker that still reports on a job that has ended is sent the end again after this pause. So
+/// many pairs of task tracker and job are remembered.
+const REMIND_PAUSE: Duration = Duration::from_secs(60);
+const MAX_REMINDED: usize = 10_000;
 /// A task tracker that could not be connected to is tried once at a time for so long.
 const UNREACHABLE_FOR: Duration = Duration::from_secs(60);
 /// The pause before another try to connect to such a task tracker; each further pause is twice as long. The
@@ -51,6 +58,24 @@ struct Shared {
     pending: watch::Sender<usize>,
     /// Task trackers that could not be connected to lately.
     unreachable: Mutex<HashMap<Arc<str>, Missed>>,
+    /// Ends of jobs that were not delivered, by the name of the node.
+    kept: Mutex<Kept>,
+    /// When a task tracker was last sent the end of a job because it reported on the job.
+    reminded: Mutex<HashMap<(Arc<str>, JobId), Instant>>,
+}
+
+/// Ends of jobs that wait for their task tracker to report again.
+#[derive(Default)]
+struct Kept {
+    of_nodes: HashMap<Arc<str>, Vec<KeptBatch>>,
+    count: usize,
+}
+
+struct KeptBatch {
+    address: Arc<str>,
+    actions: Vec<TaskTrackerAction>,
+    sender: Arc<dyn Sender>,
+    since: Instant,
 }
 
 /// Connections to a task tracker that failed, one after another.
@@ -84,14 +109,61 @@ impl Launcher {
             ..ClientOptions::new(user)
         };
         let pending = watch::Sender::new(0);
-        let (trackers, unreachable) = (Mutex::default(), Mutex::default());
-        Launcher { shared: Arc::new(Shared { options, trackers, pending, unreachable }) }
+        let shared = Shared {
+            options,
+            trackers: Mutex::default(),
+            pending,
+            unreachable: Mutex::default(),
+            kept: Mutex::default(),
+            reminded: Mutex::default(),
+        };
+        Launcher { shared: Arc::new(shared) }
     }
 
     /// Sends orders of a job, in this order and behind those that it sent before.
     pub(super) fn send(&self, to: &Tracker, sender: Arc<dyn Sender>, orders: Vec<Dispatch>) {
         let batch = Batch { node: to.node.clone(), sender, orders, tries: 1 };
         self.queue(to.address.clone(), batch);
+    }
+
+    /// A task tracker reports: what it has missed of the ends of jobs is sent again, to the address that
+    /// its slots were granted with.
+    pub(super) fn heard(&self, node: &str) {
+        for KeptBatch { address, actions, sender, .. } in self.shared.kept().take(node) {
+            let orders = actions.into_iter().map(kill_job).collect();
+            self.queue(address, Batch { node: node.into(), sender, orders, tries: 1 });
+        }
+    }
+
+    /// Whether a task tracker that reports on a job that has ended is to be sent the end again now.
+    /// It is noted as sent.
+    pub(super) fn may_remind(&self, node: &Arc<str>, job: &JobId) -> bool {
+        let mut reminded = self.shared.reminded.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: &Instant| at.elapsed() < REMIND_PAUSE;
+        let key = (node.clone(), job.clone());
+        if reminded.get(&key).is_some_and(is_recent) {
+            return false;
+        }
+        if reminded.len() >= MAX_REMINDED {
+            reminded.retain(|_, at| is_recent(at));
+        }
+        let has_room = reminded.len() < MAX_REMINDED;
+        if has_room {
+            reminded.insert(key, Instant::now());
+        }
+        has_room
+    }
+
+    /// Sends the end of a job.
+    pub(super) fn forget(
+        &self,
+        at: &Tracker,
+        sender: Arc<dyn Sender>,
+        job: JobId,
+        session: SessionInfo,
+    ) {
+        let action = TaskTrackerAction { session: Some(session), action: Action::KillJob(job) };
+        self.send(at, sender, vec![kill_job(action)]);
     }
 
     fn queue(&self, address: Arc<str>, batch: Batch) {
@@ -187,10 +259,8 @@ impl Launcher {
             // The job is over: only the last try is worth a line.
             Some(actions) if batch.tries < FORGET_TRIES => {
                 let tries = batch.tries + 1;
-                let orders = actions.into_iter();
-                let orders = orders.map(|action| Dispatch { order: Order::KillJob, action });
                 let again = Batch {
-                    orders: orders.collect(),
+                    orders: actions.into_iter().map(kill_job).collect(),
                     tries,
                     ..batch_of(&batch.node, &batch.sender)
                 };
@@ -200,8 +270,11 @@ impl Launcher {
                     launcher.queue(address, again);
                 });
             }
-            _ => {
+            given_up => {
                 tracing::info!(%address, node = %batch.node, %error, "orders to a task tracker failed");
+                if let Some(actions) = given_up {
+                    self.shared.keep(&batch.node, address, actions, &batch.sender);
+                }
                 batch.sender.not_delivered(batch.node, orders, &error);
             }
         }
@@ -245,6 +318,30 @@ impl Shared {
         *missed = Missed { last: Instant::now(), times: missed.times.saturating_add(1) };
     }
 
+    /// Keeps the ends of jobs until their task tracker reports again.
+    fn keep(
+        &self,
+        node: &Arc<str>,
+        address: &Arc<str>,
+        actions: Vec<TaskTrackerAction>,
+        sender: &Arc<dyn Sender>,
+    ) {
+        let (address, sender) = (address.clone(), sender.clone());
+        let batch = KeptBatch { address, actions, sender, since: Instant::now() };
+        if !self.kept().keep(node, batch) {
+            tracing::warn!(
+                %node,
+                kept = MAX_KEPT,
+                "dropped the end of a job for a task tracker that cannot be reached: too many are kept"
+            );
+        }
+    }
+
+    /// No panic happens while it is held.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn reached(&self, address: &Arc<str>) {
         self.unreachable().remove(address);
     }
@@ -253,6 +350,36 @@ impl Shared {
     fn unreachable(&self) -> MutexGuard<'_, HashMap<Arc<str>, Missed>> {
         self.unreachable.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Kept {
+    /// Whether there was room.
+    fn keep(&mut self, node: &Arc<str>, batch: KeptBatch) -> bool {
+        if self.count + batch.actions.len() > MAX_KEPT {
+            self.of_nodes.retain(|_, batches| {
+                batches.retain(|batch| batch.since.elapsed() < KEPT_FOR);
+                !batches.is_empty()
+            });
+            let batches = self.of_nodes.values().flatten();
+            self.count = batches.map(|batch| batch.actions.len()).sum();
+        }
+        let has_room = self.count + batch.actions.len() <= MAX_KEPT;
+        if has_room {
+            self.count += batch.actions.len();
+            self.of_nodes.entry(node.clone()).or_default().push(batch);
+        }
+        has_room
+    }
+
+    fn take(&mut self, node: &str) -> Vec<KeptBatch> {
+        let batches = self.of_nodes.remove(node).unwrap_or_default();
+        self.count -= batches.iter().map(|batch| batch.actions.len()).sum::<usize>();
+        batches
+    }
+}
+
+fn kill_job(action: TaskTrackerAction) -> Dispatch {
+    Dispatch { order: Order::KillJob, action }
 }
 
 fn batch_of(node: &Arc<str>, sender: &Arc<dyn Sender>) -> Batch {
@@ -302,10 +429,10 @@ impl Queue {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use corona_hadoop::protocols::corona_task_tracker::{CoronaTaskTracker, Served};
     use corona_hadoop::rpc::{Caller, Fault, Limits, Server, Services};
-    use corona_hadoop::writables::{Action, JobId, SessionInfo, Task};
+    use corona_hadoop::writables::{SessionTrackers, Task};
     use tokio::sync::{mpsc, watch};
 
     use super::*;
@@ -347,9 +474,10 @@ mod tests {
         }
     }
 
-    type Heard = mpsc::Receiver<Vec<TaskTrackerAction>>;
+    pub(in super::super) type Heard = mpsc::Receiver<Vec<TaskTrackerAction>>;
 
-    fn tracker(hangs: bool, stop: &watch::Receiver<bool>) -> (Tracker, Heard) {
+    /// A task tracker, and what it is sent.
+    pub(in super::super) fn tracker(hangs: bool, stop: &watch::Receiver<bool>) -> (Tracker, Heard) {
         let at = corona_net::ListenOn::Address(([127, 0, 0, 1], 0).into());
         let listener = corona_net::listen(at).unwrap();
         let address = listener.local_addr().unwrap().to_string().into();
@@ -429,6 +557,73 @@ mod tests {
         }
         // 10, 20, 40, 80, 160 and then 200 ms between.
         assert!((2..=15).contains(&tries), "{tries} tries");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_job_reaches_a_task_tracker_that_reports_again_hours_later() {
+        let user = User { name: "me".into(), groups: vec!["me".into()] };
+        let patience = Duration::from_millis(200);
+        let launcher = Launcher::new(user, patience, Duration::from_secs(60));
+        let (failed, mut failures) = mpsc::channel(1000);
+        let sender: Arc<dyn Sender> = Arc::new(Failures(failed));
+        // A port that was just closed has no listener.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address: Arc<str> = listener.local_addr().unwrap().to_string().into();
+        drop(listener);
+        let at = Tracker { node: "node".into(), address: address.clone() };
+        let job = JobId { number: 7, tracker: "1.1".into() };
+        let job_tracker = InetAddress { host: "jt".into(), port: 1 };
+        let trackers = SessionTrackers { job_tracker, secondary: None };
+        let session = SessionInfo { handle: Some("1.1".into()), trackers };
+        launcher.forget(&at, sender.clone(), job, session);
+        assert_eq!(failures.recv().await.unwrap(), [Order::KillJob], "after the last try");
+        sleep(Duration::from_secs(3 * 3600)).await;
+        let (_stop, stopped) = watch::channel(false);
+        let at = corona_net::ListenOn::Address(address.parse().unwrap());
+        let (heard, mut hears) = mpsc::channel(1000);
+        let service = Served::new(Arc::new(Tracked { heard, hangs: false }));
+        let listener = corona_net::listen(at).unwrap();
+        let server = Server::new(listener, Services::new().offer(service), Limits::default());
+        tokio::spawn(server.run(stopped));
+        launcher.heard("another");
+        assert_eq!(launcher.shared.kept().count, 1);
+        launcher.heard("node");
+        assert_eq!(numbers(&hears.recv().await.unwrap()), [7]);
+        assert_eq!(launcher.shared.kept().count, 0);
+        launcher.heard("node");
+        launcher.drained(Duration::from_secs(10)).await;
+        assert!(hears.try_recv().is_err(), "once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ends_of_jobs_that_are_kept_are_bounded_and_not_repeated_too_often() {
+        let user = User { name: "me".into(), groups: vec!["me".into()] };
+        let launcher = Launcher::new(user, Duration::ZERO, Duration::ZERO);
+        let (failed, _failures) = mpsc::channel(1);
+        let sender: Arc<dyn Sender> = Arc::new(Failures(failed));
+        let end = |number| {
+            let (address, since) = ("a:1".into(), Instant::now());
+            let actions = orders(number..number + 1).into_iter().map(|it| it.action).collect();
+            KeptBatch { address, actions, sender: sender.clone(), since }
+        };
+        let mut kept = Kept::default();
+        for number in 0..MAX_KEPT as i32 {
+            assert!(kept.keep(&format!("node{}", number % 100).into(), end(number)));
+        }
+        assert!(!kept.keep(&"node".into(), end(0)));
+        sleep(KEPT_FOR).await;
+        assert!(kept.keep(&"node".into(), end(0)), "the old ones are dropped");
+        assert_eq!((kept.count, kept.of_nodes.len()), (1, 1));
+
+        let (node, job) = (Arc::<str>::from("n"), JobId { number: 1, tracker: "1.1".into() });
+        assert!(launcher.may_remind(&node, &job));
+        assert!(!launcher.may_remind(&node, &job));
+        for number in 2..=MAX_REMINDED as i32 {
+            assert!(launcher.may_remind(&node, &JobId { number, tracker: "1.1".into() }));
+        }
+        assert!(!launcher.may_remind(&node, &JobId { number: 1, tracker: "1.2".into() }));
+        sleep(REMIND_PAUSE).await;
+        assert!(launcher.may_remind(&node, &job));
     }
 
     #[tokio::test]

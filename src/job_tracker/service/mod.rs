@@ -432,3 +432,28 @@ impl Shared {
         self.home.jobs().join(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use corona_config::Source;
+
+    use super::*;
+
+    /// A service with its files below `root`, whose cluster manager cannot be reached.
+    pub(super) async fn service(root: &Path) -> JobTracker {
+        let path = |name: &str| root.join(name).display().to_string();
+        let overrides = [
+            ("cm.server.address", "localhost:1".to_owned()),
+            ("corona.jt.address", "127.0.0.1:0".to_owned()),
+            ("mapred.job.tracker.http.address", "127.0.0.1:0".to_owned()),
+            ("corona.jt.data.dir", path("data")),
+            ("corona.system.dir", format!("file:{}", path("system"))),
+            ("hadoop.tmp.dir", path("tmp")),
+        ];
+        let overrides = overrides.map(|(key, value)| (key.to_owned(), value));
+        let source = Source { overrides: &overrides, ..Source::default() };
+        JobTracker::bind(source.load_job_tracker().unwrap()).await.unwrap()
+    }
+}

@@ -3,7 +3,7 @@
 //! What is remembered of jobs that have ended is bounded: first the oldest ones lose their details, then
 //! they are forgotten. Spec: mapreduce/07 §7.5.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ struct State {
     finished_tasks: usize,
     ids: HashMap<JobId, Given>,
     ids_in_order: VecDeque<JobId>,
+    /// Jobs of an earlier run that could not be resumed.
+    not_resumed: BTreeSet<JobId>,
 }
 
 /// An id that was given out, and to whom.
@@ -280,6 +282,16 @@ impl Store {
             let Some(oldest) = state.retired.pop_front() else { break };
             state.jobs.remove(&oldest);
         }
+    }
+
+    /// A job of an earlier run could not be resumed. A later run may.
+    pub(super) fn not_resumed(&self, id: JobId) {
+        self.lock().not_resumed.insert(id);
+    }
+
+    /// Whether a job of an earlier run could not be resumed.
+    pub(super) fn was_not_resumed(&self, id: &JobId) -> bool {
+        self.lock().not_resumed.contains(id)
     }
 
     /// What is known of a job.

@@ -427,6 +427,9 @@ impl Shared {
                 Ok(false) => {}
                 Err(error) => {
                     tracing::error!(job = name, %error, "cannot resume a job of an earlier run");
+                    if let Ok(id) = name.parse() {
+                        self.store.not_resumed(id);
+                    }
                 }
             }
         }

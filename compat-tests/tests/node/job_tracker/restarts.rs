@@ -149,3 +149,23 @@ pub(super) fn find(history: &Path, job: &str) -> Option<PathBuf> {
     let done = entries.map(|entry| entry.path().join("done").join(job));
     done.into_iter().find(|path| path.exists())
 }
+
+#[test]
+fn a_node_ends_what_it_runs_for_a_job_that_the_service_has_forgotten() {
+    block_on(async {
+        let mut world = World::new(&[]).await;
+        let mut client = world.client("alice");
+        let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,output,update=1.0,done");
+        let job = world.prepare(&mut client, 1, 0, waits).await;
+        client.submit_job(job.id.clone()).await.unwrap();
+        let (notes, map) = (world.notes(&job), job.map(0).to_string());
+        until("a map that waits", || notes.of(&map, "waits").into_iter().next()).await;
+        until_progress(&mut client, &job, 0.5).await;
+        // As if the job's end had never reached the node.
+        world.job_tracker.crash();
+        fs::remove_dir_all(world.root.path().join("jt/jobs").join(job.id.to_string())).unwrap();
+        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
+        assert!(world.job_tracker.ready.contains("jobs resumed 0"), "{}", world.job_tracker.ready);
+        world.home.nothing_left().await;
+    });
+}
