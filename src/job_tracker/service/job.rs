@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use corona_mapreduce::JobState;
+use corona_mapreduce::history::JobEnd;
+use corona_mapreduce::{Counters, HistoryRecord, JobState, PerKind};
 use corona_model::types::{Grant, Millis};
-use corona_process::panics::caught;
+use corona_process::panics::{Panic, caught};
 use corona_session_driver::{Event, SessionEvents};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -19,7 +20,8 @@ use super::log::Log;
 use super::outlet::{Outlet, carry_out};
 use super::submission::Description;
 use crate::engine::{
-    GrantedSlot, JobEffect, JobEngine, JobInput, JobProgress, JobRefusal, JobReply, RequestId,
+    GrantedSlot, JobEffect, JobEngine, JobInput, JobProgress, JobRefusal, JobReply, Order,
+    RequestId,
 };
 
 /// Messages that are taken at a time, so that they share a wait for the disk.
@@ -87,7 +89,7 @@ impl Job {
             parts;
         let (publish, progress) = watch::channel(Arc::new(engine.progress()));
         let id = description.id.clone();
-        let task = Task {
+        let mut task = Task {
             engine,
             log,
             outlet,
@@ -102,7 +104,8 @@ impl Job {
         };
         tokio::spawn(async move {
             if let Err(panic) = caught(task.run()).await {
-                tracing::error!(job = %id, %panic, "the job is lost because of a bug; its session ends");
+                tracing::error!(job = %id, %panic, "the handling of a job panicked; the job fails");
+                task.lost(&panic).await;
             }
         });
         Job { description, inbox: sender, progress }
@@ -154,6 +157,11 @@ impl Job {
         let _ = self.send(Message::Retire).await;
     }
 
+    /// Whether its details are let go, or its handling panicked.
+    pub(super) fn is_gone(&self) -> bool {
+        self.inbox.is_closed()
+    }
+
     async fn send(&self, message: Message) -> Result<(), AskError> {
         match timeout(ROOM_TIMEOUT, self.inbox.send(message)).await {
             Ok(Ok(())) => Ok(()),
@@ -202,7 +210,7 @@ enum After {
 }
 
 impl Task {
-    async fn run(mut self) {
+    async fn run(&mut self) {
         let mut messages = Vec::with_capacity(BATCH);
         while !self.retired {
             if self.next.is_empty() {
@@ -328,6 +336,34 @@ impl Task {
         outcome.reply
     }
 
+    /// Ends a job whose handling panicked: it has failed for everybody who asks or waits.
+    async fn lost(&mut self, panic: &Panic) {
+        let known = JobProgress::clone(&self.publish.borrow());
+        if known.finished_at.is_some() {
+            return;
+        }
+        let state = if self.is_over() { self.engine.state() } else { JobState::Failed };
+        let progress = JobProgress {
+            state,
+            // Spec: mapreduce/09 §H.
+            work: PerKind { map: 1.0, reduce: 1.0 },
+            cleanup: 1.0,
+            live: PerKind::default(),
+            requested: 0,
+            finished_at: Some(now()),
+            ..known
+        };
+        // The engine may panic again.
+        let trackers = caught(async { self.engine.trackers() }).await.unwrap_or_default();
+        for at in trackers {
+            self.outlet.order(at, Order::KillJob);
+        }
+        self.outlet.record(&end_record(&progress));
+        let progress = Arc::new(progress);
+        self.outlet.lost(progress.clone(), &lost_reason(panic));
+        self.publish.send_replace(progress);
+    }
+
     fn is_over(&self) -> bool {
         !matches!(self.engine.state(), JobState::Prep | JobState::Running)
     }
@@ -370,6 +406,28 @@ impl Task {
     }
 }
 
+/// Why a job failed whose handling panicked, for its user.
+pub(super) fn lost_reason(panic: &Panic) -> String {
+    format!("a bug in the job tracker ended the job ({panic}); report it, and submit the job again")
+}
+
+/// The last record of a job whose counts are not known.
+fn end_record(progress: &JobProgress) -> HistoryRecord {
+    HistoryRecord::Ended(Box::new(JobEnd {
+        state: progress.state,
+        finish_ms: progress.finished_at.map_or(0, |at| at.0),
+        finished_maps: progress.finished.map as usize,
+        finished_reduces: progress.finished.reduce as usize,
+        failed_maps: 0,
+        failed_reduces: 0,
+        killed_maps: 0,
+        killed_reduces: 0,
+        map_counters: Counters::default(),
+        reduce_counters: Counters::default(),
+        counters: Counters::default(),
+    }))
+}
+
 pub(super) async fn next_event(events: &mut Option<SessionEvents>) -> Event {
     match events {
         Some(events) => match events.next().await {
@@ -393,14 +451,14 @@ pub(super) fn granted(grant: &Grant) -> GrantedSlot {
 pub(super) mod tests {
     use std::sync::Mutex;
 
-    use corona_mapreduce::{HistoryRecord, TaskKey, TaskKind, TaskState, TaskStatus};
+    use corona_mapreduce::{TaskKey, TaskKind, TaskState, TaskStatus};
     use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
 
     use super::super::log::tests::{base, breakable, journals};
     use super::super::outlet::NoSession;
     use super::super::submission::tests::submission;
     use super::*;
-    use crate::engine::{Launch, NodeUsage, Order, Tracker};
+    use crate::engine::{Launch, NodeUsage, Tracker};
 
     /// An outlet that notes what it is given.
     #[derive(Clone, Default)]
@@ -449,6 +507,10 @@ pub(super) mod tests {
 
         fn end(&mut self, status: SessionStatus, _feedback: Vec<NodeUsage>) {
             self.add(format!("end {}", status.name()));
+        }
+
+        fn lost(&mut self, progress: Arc<JobProgress>, reason: &str) {
+            self.add(format!("lost {:?}: {reason}", progress.state));
         }
 
         fn leave(&mut self) {
@@ -554,6 +616,22 @@ pub(super) mod tests {
         progress.wait_for(|progress| progress.state == JobState::Killed).await.unwrap();
         job.look(|_| ()).await.unwrap();
         assert_eq!(notes.all(), ["request 1", "end KILLED_ABORTED"]);
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_handling_panics_fails() {
+        let notes = Notes::default();
+        let (job, _stop) = start(&notes, None);
+        job.apply(grant(1)).await.unwrap();
+        let looked = job.look(|_| panic!("a test")).await;
+        assert_eq!(looked, Err(AskError::Gone));
+        let mut progress = job.watch();
+        let ended = progress.wait_for(|progress| progress.finished_at.is_some()).await.unwrap();
+        assert_eq!((ended.state, ended.live), (JobState::Failed, PerKind::default()));
+        let notes = notes.all();
+        assert_eq!(notes[..3], ["request 1", "launch 2", "KillJob"]);
+        assert!(notes[3].starts_with("lost Failed: a bug in the job tracker"), "{notes:?}");
+        assert!(notes[3].contains("panic: a test"), "{notes:?}");
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::rpc::CallError;
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{Action, SessionInfo, TaskTrackerAction};
-use corona_mapreduce::{HistoryRecord, JobId, JobState};
+use corona_mapreduce::{Counters, HistoryRecord, JobId, JobState};
 use corona_model::types::{ComputeSpecs, ResourceRequest, SessionPriority, SessionStatus};
 use corona_session_driver::{InfoUpdate, NodeUsage as Usage, SessionDriver, SlotRequest};
 use tokio::sync::mpsc;
@@ -26,7 +26,9 @@ use super::statistics::Report;
 use super::store::{Known, Retired, Store};
 use super::submission::{EndNotice, SplitStore};
 use super::web::events::{Events, Happening};
-use crate::engine::{JobEngine, JobInput, JobSpec, Launch, NodeUsage, Order, RequestId, Tracker};
+use crate::engine::{
+    JobEngine, JobInput, JobProgress, JobSpec, Launch, NodeUsage, Order, RequestId, Tracker,
+};
 use crate::translate;
 
 /// What carries out a job's decisions.
@@ -64,6 +66,8 @@ pub(super) struct Ending {
     /// What the service keeps of it on this machine.
     pub(super) data_dir: PathBuf,
     pub(super) files: Arc<FileSystems>,
+    /// The job, if its handling panicked.
+    pub(super) lost: Option<Retired>,
     /// Called when its details may go.
     pub(super) done: Box<dyn FnOnce() + Send>,
 }
@@ -199,12 +203,33 @@ impl Outlet for Live {
         tokio::spawn(ending.carry_out(driver, status, feedback));
     }
 
+    fn lost(&mut self, progress: Arc<JobProgress>, reason: &str) {
+        self.flush();
+        if let Some(ending) = &mut self.ending {
+            ending.lost(progress, reason);
+        }
+        self.end(SessionStatus::Failed, Vec::new());
+    }
+
     fn leave(&mut self) {
         self.driver.leave();
     }
 }
 
 impl Ending {
+    /// Keeps what clients ask of a job that has failed. Nothing else remains of it.
+    fn lost(&mut self, progress: Arc<JobProgress>, reason: &str) {
+        let Some(Known::Job(job)) = self.store.get(&self.id) else { return };
+        let retired = || Retired {
+            description: job.description().clone(),
+            progress: progress.clone(),
+            counters: Counters::default(),
+            reason: Some(reason.into()),
+        };
+        self.store.lost(retired());
+        self.lost = Some(retired());
+    }
+
     /// Everything that follows the end of a job. When it is done a restart has nothing to do for it.
     async fn carry_out(
         self,
@@ -219,8 +244,13 @@ impl Ending {
         if let Some(history) = self.history {
             history.close().await;
         }
-        if let Some(Known::Job(job)) = self.store.get(&self.id) {
-            keep(self.finished, &job).await;
+        if let Some(lost) = self.lost {
+            keep(self.finished, lost).await;
+            if let Some(temporary) = &self.temporary {
+                remove_output(&self.files, &self.id, temporary).await;
+            }
+        } else if let Some(Known::Job(job)) = self.store.get(&self.id) {
+            keep_job(self.finished, &job).await;
             if let Some(temporary) = &self.temporary
                 && let Ok(true) = job.look(JobEngine::was_left_uncleaned).await
             {
@@ -272,14 +302,18 @@ async fn remove_output(files: &FileSystems, job: &JobId, temporary: &str) {
 }
 
 /// Notes for the next run how a job has ended.
-async fn keep(finished: Arc<Finished>, job: &Job) {
+async fn keep_job(finished: Arc<Finished>, job: &Job) {
     let look = |job: &JobEngine| (job.progress(), job.counters());
     let Ok((progress, counters)) = job.look(look).await else { return };
     let description = job.description().clone();
     let ended = Retired { description, progress: progress.into(), counters, reason: None };
+    keep(finished, ended).await;
+}
+
+async fn keep(finished: Arc<Finished>, ended: Retired) {
+    let job = ended.description.id.clone();
     let kept = tokio::task::spawn_blocking(move || finished.keep(&ended)).await;
     if let Ok(Err(error)) = kept {
-        let job = &job.description().id;
         tracing::warn!(%job, %error, "a restart will not know this job, which has ended");
     }
 }

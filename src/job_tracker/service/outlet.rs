@@ -1,10 +1,12 @@
 //! What a job wants done, and who does it. The core of a job never knows which outlet it has.
 
+use std::sync::Arc;
+
 use corona_mapreduce::HistoryRecord;
 use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
 
 use super::history::Mark;
-use crate::engine::{JobEffect, Launch, NodeUsage, Order, RequestId, Tracker};
+use crate::engine::{JobEffect, JobProgress, Launch, NodeUsage, Order, RequestId, Tracker};
 
 /// The session with the cluster manager can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,13 @@ pub trait Outlet: Send {
 
     /// The job is over. Nothing follows.
     fn end(&mut self, status: SessionStatus, feedback: Vec<NodeUsage>);
+
+    /// The job has failed because of a panic, and its engine is of no use any more. Orders have been given.
+    /// Nothing follows.
+    fn lost(&mut self, _progress: Arc<JobProgress>, _reason: &str) {
+        self.flush();
+        self.end(SessionStatus::Failed, Vec::new());
+    }
 
     /// The program ends and the job does not: another process continues it.
     fn leave(&mut self);

@@ -16,14 +16,14 @@ use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
 use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind};
 use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
-use corona_process::panics::caught;
+use corona_process::panics::{Panic, caught};
 use corona_session_driver::{Event, InfoUpdate, SessionDriver, SessionEvents, SlotRequest};
 use corona_web::exchange::Parameters;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::answers;
-use super::job::{AskError, NO_DEADLINE, ROOM_TIMEOUT, granted, next_event, now};
+use super::job::{AskError, NO_DEADLINE, ROOM_TIMEOUT, granted, lost_reason, next_event, now};
 use super::launcher::parse;
 use super::live::remove;
 use super::log::{Log, LogError};
@@ -111,6 +111,9 @@ pub(super) enum Message {
     Submitted(u32),
     /// It reports that the job has ended.
     Ended(u32, JobState, Counters),
+    /// Has its handling panic.
+    #[cfg(test)]
+    Panic,
 }
 
 /// What the task of a job is made of.
@@ -185,7 +188,7 @@ impl RemoteJob {
             options: Arc::new(options.clone()),
         };
         let id = parts.description.id.clone();
-        let task = Task {
+        let mut task = Task {
             parts,
             messages,
             inbox: inbox.downgrade(),
@@ -203,7 +206,11 @@ impl RemoteJob {
         };
         tokio::spawn(async move {
             if let Err(panic) = caught(task.run()).await {
-                tracing::error!(job = %id, %panic, "the job is lost because of a bug; its session ends");
+                tracing::error!(job = %id, %panic, "the handling of a job panicked; the job fails");
+                task.lost(&panic).await;
+            }
+            if task.is_over {
+                task.linger().await;
             }
         });
         job
@@ -226,6 +233,11 @@ impl RemoteJob {
         let (reply, answer) = oneshot::channel();
         self.send(Message::Input(input, Some(reply))).await?;
         answer.await.map_err(|_| AskError::Gone)
+    }
+
+    #[cfg(test)]
+    pub(super) async fn panic(&self) {
+        self.send(Message::Panic).await.unwrap();
     }
 
     async fn send(&self, message: Message) -> Result<(), AskError> {
@@ -422,7 +434,7 @@ struct Task {
 struct Waiting(Reply, Result<ParentReply, ParentRefusal>);
 
 impl Task {
-    async fn run(mut self) {
+    async fn run(&mut self) {
         let mut messages = Vec::with_capacity(BATCH);
         if let Some(state) = self.parts.parent.end() {
             // Only what follows the end of the job was missing.
@@ -443,7 +455,19 @@ impl Task {
             }
             self.turn(&mut messages).await;
         }
-        self.linger().await;
+    }
+
+    /// Ends a job whose handling panicked: it has failed for everybody who asks or waits.
+    async fn lost(&mut self, panic: &Panic) {
+        if self.is_over {
+            return;
+        }
+        // The remote job tracker ends the job's tasks, and its own session with them.
+        if let Some(remote) = self.parts.parent.remote().cloned() {
+            self.kill(remote);
+        }
+        self.why = Some(lost_reason(panic));
+        self.end(JobState::Failed, SessionStatus::Failed).await;
     }
 
     fn wake(&self) -> Instant {
@@ -496,6 +520,8 @@ impl Task {
                 Message::Status(attempt, status) => self.show(attempt, &status),
                 Message::Pages(attempt, address) => self.pages = Some((attempt, address)),
                 Message::Submitted(attempt) => self.submitted = Some(attempt),
+                #[cfg(test)]
+                Message::Panic => panic!("a test"),
                 Message::Ended(attempt, state, counters) => {
                     let remote = self.parts.parent.remote();
                     if remote.is_some_and(|remote| remote.attempt == attempt) {

@@ -216,7 +216,13 @@ impl Store {
     /// The submission came to nothing; it may be tried again.
     pub(super) fn give_up(&self, id: &JobId) {
         let mut state = self.lock();
-        if matches!(state.jobs.get(id), Some(Known::Arriving(_))) {
+        let has_begun = match state.jobs.get(id) {
+            Some(Known::Arriving(_)) => false,
+            // Its handling panicked before it was here.
+            Some(Known::Job(job)) => !job.is_gone(),
+            _ => true,
+        };
+        if !has_begun {
             state.jobs.remove(id);
             state.running -= 1;
         }
@@ -270,6 +276,18 @@ impl Store {
             }
         }
         old
+    }
+
+    /// The job has failed, and only this remains of it.
+    pub(super) fn lost(&self, retired: Retired) {
+        {
+            let mut state = self.lock();
+            let known = state.jobs.get(&retired.description.id);
+            if known.is_some_and(|known| !matches!(known, Known::Retired(_))) {
+                state.running -= 1;
+            }
+        }
+        self.retire(retired);
     }
 
     /// Only this is kept of a job.

@@ -404,6 +404,7 @@ impl Shared {
                 job_dir: self.job_dir(id.as_str()),
                 data_dir: self.data_dir(id.as_str()),
                 files: self.files.clone(),
+                lost: None,
                 done: Box::new(move || {
                     for job in store.ended(&retiring) {
                         tokio::spawn(retire(store.clone(), job));
@@ -594,7 +595,8 @@ struct Working {
 
 /// Lets the details of a job go.
 async fn retire(store: Arc<super::store::Store>, job: Job) {
-    let Ok(counters) = job.look(JobEngine::counters).await else { return };
+    // They are gone if its handling panicked after its end.
+    let counters = job.look(JobEngine::counters).await.unwrap_or_default();
     let (description, progress) = (job.description().clone(), job.progress());
     store.retire(Retired { description, progress, counters, reason: None });
     job.retire().await;
@@ -618,4 +620,114 @@ async fn blocking<T: Send + 'static>(
 
 fn fault(error: &SubmitError) -> Fault {
     Fault::io(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use corona_mapreduce::{JobState, TaskState};
+    use tokio::sync::watch;
+    use tokio::time::{Instant, sleep};
+
+    use super::super::job::tests::{grant_at, report};
+    use super::super::launcher::tests::tracker;
+    use super::super::submission::tests::submission;
+    use super::super::tests::service;
+    use super::*;
+
+    async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// A job and its session, at a cluster manager that cannot be reached.
+    async fn prepared(
+        shared: &Shared,
+        root: &Path,
+        properties: &[(&str, &str)],
+    ) -> (Submission, Base, SessionDriver, SessionEvents) {
+        let submission = submission(properties, 1);
+        let description = submission.description.clone();
+        let session = SessionBase {
+            handle: description.id.session().unwrap().into(),
+            pool: description.pool.clone(),
+            log_path: root.join("history").display().to_string(),
+        };
+        let resumed = Resumed {
+            handle: session.handle.clone(),
+            pool: session.pool.clone(),
+            session_log: session.log_path.clone(),
+            last_id: 0,
+            open: Vec::new(),
+        };
+        let options = shared.session_options(&description);
+        let (driver, events) = shared.host.resume(resumed, options).await.unwrap();
+        std::fs::create_dir_all(shared.data_dir(description.id.as_str())).unwrap();
+        let base = Base { description, spec: submission.spec.clone(), session };
+        (submission, base, driver, events)
+    }
+
+    /// Checks that a job has failed, why, and that nothing else is left of it.
+    async fn has_failed(shared: &Shared, id: &JobId) {
+        let known = || shared.store.get(id).unwrap();
+        until("the end of the job", || matches!(known(), Known::Retired(_))).await;
+        let status = known().status().unwrap();
+        assert_eq!(answers::state_of(status.run_state), Some(JobState::Failed));
+        assert!(status.scheduling_info.contains("a bug in the job tracker"), "{status:?}");
+        assert_eq!(shared.store.running(), 0);
+        let directory = shared.data_dir(id.as_str());
+        until("the end of its directory", || !directory.exists()).await;
+        let kept = shared.finished.load();
+        let kept: Vec<JobState> = kept.iter().map(|job| job.progress.state).collect();
+        assert_eq!(kept, [JobState::Failed]);
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_handling_panics_has_failed_for_all_who_ask() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await.shared;
+        let (submission, base, driver, events) = prepared(&shared, root.path(), &[]).await;
+        let Submission { description, spec, splits, conf } = submission;
+        let directory = shared.data_dir(description.id.as_str()).join(JOURNAL);
+        let log = Log::begin(&directory, &shared.journals, &base).unwrap();
+        let history = shared.history(&description, &conf, &base.session.log_path, 0, String::new());
+        let (engine, events, temporary) = (JobEngine::new(spec), Some(events), None);
+        let id = description.id.clone();
+        let working =
+            Working { description, engine, splits, log, driver, events, history, temporary };
+        let job = shared.work(working, JobInput::Submitted).unwrap();
+        shared.store.begin(job.clone());
+        let (_stop, stopped) = watch::channel(false);
+        let (at, mut hears) = tracker(false, &stopped);
+        job.apply(grant_at(1, &at.address)).await.unwrap();
+        job.apply(report(2, TaskState::Running)).await.unwrap();
+        let launched = hears.recv().await.unwrap();
+        assert!(matches!(launched[0].action, wire::Action::Launch(_)), "{launched:?}");
+        job.look(|_| panic!("a test")).await.unwrap_err();
+        has_failed(&shared, &id).await;
+        let sent = hears.recv().await.unwrap();
+        assert!(matches!(sent[0].action, wire::Action::KillJob(_)), "{sent:?}");
+    }
+
+    #[tokio::test]
+    async fn a_job_on_a_node_whose_handling_panics_has_failed_for_all_who_ask() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await.shared;
+        let to_node = [("mapred.coronajobtracker.forceremote", "true")];
+        let (submission, base, driver, events) = prepared(&shared, root.path(), &to_node).await;
+        let settings = ParentSettings::of(&submission.conf, 1, 1, 1 << 20).unwrap();
+        let directory = shared.data_dir(submission.description.id.as_str()).join(JOURNAL);
+        let log = Log::begin(&directory, &shared.journals, &base).unwrap();
+        log.hand_over(&settings).unwrap();
+        let parent = Parent::new(settings);
+        let parts = shared.remote_parts(submission.description, parent, log, driver, events);
+        let job = RemoteJob::start(parts, ParentInput::Submitted);
+        shared.store.begin_remote(job.clone());
+        job.panic().await;
+        has_failed(&shared, &job.description().id).await;
+    }
 }
