@@ -89,8 +89,7 @@ impl JobEngine {
 
     /// Everything that must still be done has a slot, or a request for one.
     fn audit_liveness(&self) -> Result<(), String> {
-        let works = matches!(self.stage, JobStage::Prep | JobStage::Running);
-        for key in self.keys().filter(|key| works && self.role(*key).is_work()) {
+        for key in self.keys().filter(|key| self.is_working() && self.role(*key).is_work()) {
             let task = self.task(key);
             if self.requested[key.kind] && task.lacks_slot() && !self.has_unused_slot(key) {
                 return Err(format!("{key:?} has nothing that runs and no request"));

@@ -44,8 +44,7 @@ impl JobEngine {
                 let failed = u64::from(self.counts[kind].failed) * 100;
                 let allowed = u64::from(self.spec.settings.failures_percent[kind])
                     * u64::from(self.sizes[kind]);
-                let working = matches!(self.stage, JobStage::Prep | JobStage::Running);
-                if failed > allowed && working {
+                if failed > allowed && self.is_working() {
                     self.record_task_failure(key, turn);
                     self.fail(turn);
                 } else {
@@ -57,7 +56,7 @@ impl JobEngine {
 
     /// The job fails: nothing runs any more but its clean-up.
     fn fail(&mut self, turn: &mut Turn) {
-        if !matches!(self.stage, JobStage::Prep | JobStage::Running) {
+        if !self.is_working() {
             return;
         }
         // From now on no task requests anything.
@@ -70,9 +69,8 @@ impl JobEngine {
     /// not stay. The original leaves that out, spec: mapreduce/09 §D. Where nothing was set up nothing is
     /// cleaned up, and a second order ends the job at once.
     pub(super) fn kill(&mut self, turn: &mut Turn) {
-        let working = matches!(self.stage, JobStage::Prep | JobStage::Running);
         let was_set_up = |kind| !self.task(self.setup_task(kind)).attempts.is_empty();
-        let is_set_up = working && TaskKind::ALL.into_iter().any(was_set_up);
+        let is_set_up = self.is_working() && TaskKind::ALL.into_iter().any(was_set_up);
         let settings = &self.spec.settings;
         let span_ms = settings.killed_cleanup_ms;
         if !is_set_up || !settings.setup_cleanup_needed || span_ms == 0 {

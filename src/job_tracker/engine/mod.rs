@@ -329,8 +329,7 @@ impl JobEngine {
     }
 
     fn request_reduces_if_due(&mut self, turn: &mut Turn) {
-        let working = matches!(self.stage, JobStage::Prep | JobStage::Running);
-        if !working || self.requested.reduce || self.sizes.reduce == 0 {
+        if !self.is_working() || self.requested.reduce || self.sizes.reduce == 0 {
             return;
         }
         let settings = &self.spec.settings;
@@ -346,6 +345,11 @@ impl JobEngine {
                 self.request(TaskKey { kind: TaskKind::Reduce, number }, turn);
             }
         }
+    }
+
+    /// Whether tasks of the work may still begin: it is being set up, or runs.
+    fn is_working(&self) -> bool {
+        matches!(self.stage, JobStage::Prep | JobStage::Running)
     }
 
     /// Whether inputs may still change something.

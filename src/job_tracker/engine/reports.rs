@@ -224,9 +224,8 @@ impl JobEngine {
                 Fate::Killed => self.nodes[node].killed += 1,
             }
         }
-        let working = matches!(self.stage, JobStage::Prep | JobStage::Running);
         let cleanable = self.role(key.task).is_work() && self.spec.settings.task_cleanup_needed;
-        if !(unclean && working && cleanable) {
+        if !(unclean && self.is_working() && cleanable) {
             return self.end_attempt(key, fate, "", true, turn);
         }
         self.is_no_longer_live(key);

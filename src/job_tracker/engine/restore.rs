@@ -8,7 +8,7 @@ use super::input::{GrantedSlot, RequestId, SavedEvent};
 use super::nodes::{Http, NodeIdx};
 use super::reports::Fate;
 use super::tasks::{Attempt, Stage};
-use super::{JobEffect, JobEngine, JobStage, Turn};
+use super::{JobEffect, JobEngine, Turn};
 
 /// The slots of restored attempts were those of another session.
 const NO_SLOT: RequestId = RequestId(-1);
@@ -46,7 +46,7 @@ impl JobEngine {
             return;
         }
         self.end_restored_attempts(turn);
-        if !matches!(self.stage, JobStage::Prep | JobStage::Running) {
+        if !self.is_working() {
             return;
         }
         self.requested.map = true;

@@ -116,8 +116,7 @@ impl JobEngine {
 
     /// Requests a slot for a task that lacks one, or is worth a second attempt.
     pub(super) fn request_if_lacking(&mut self, key: TaskKey, turn: &mut Turn) {
-        let working = matches!(self.stage, JobStage::Prep | JobStage::Running);
-        if !working || !self.requested[key.kind] || !self.role(key).is_work() {
+        if !self.is_working() || !self.requested[key.kind] || !self.role(key).is_work() {
             return;
         }
         let lacks = self.task(key).lacks_slot() || self.is_worth_a_second_attempt(key);

@@ -165,11 +165,8 @@ impl JobEngine {
         if !exists || self.stage != JobStage::Running || !self.may_have_second(key) {
             return Err(JobRefusal::UnknownTask);
         }
-        let task = self.task_mut(key);
-        task.wanted_again = true;
-        if !self.has_unused_slot(key) {
-            self.request(key, turn);
-        }
+        self.task_mut(key).wanted_again = true;
+        self.request_if_lacking(key, turn);
         Ok(())
     }
 }
