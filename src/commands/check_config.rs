@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::EXIT_FAILED;
 use super::arguments::SourceArguments;
 use super::terminal::console::{Console, Form, OutputArguments, printable};
+use super::terminal::counted;
 use super::terminal::table::{Cell, Column, Table, Tone};
 
 const EXAMPLES: &str = "\
@@ -207,10 +208,7 @@ fn lines(checked: &Checked, report: &Report, colours: bool) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{severity}: {}", printable(&problem.to_string()));
     }
-    let count = |count: usize, what: &str| match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    };
+    let count = |count: usize, what: &str| counted(count as u64, what);
     let _ = match (report.errors, report.warnings) {
         (0, 0) => writeln!(text, "No problems."),
         (0, warnings) => {

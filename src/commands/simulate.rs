@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::simulate_jobs;
 use super::terminal::console::{Console, FormArguments, TextForm};
+use super::terminal::counted;
 use super::terminal::progress::{bar, write_stderr};
 
 const EXAMPLES: &str = "\
@@ -316,11 +317,6 @@ fn summary_text(arguments: &Arguments, summary: &Summary, took: Duration) -> Str
         counted(*steps, "step"),
         took.as_secs_f64(),
     )
-}
-
-/// `1 run`, `2 runs`.
-fn counted(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 fn report(

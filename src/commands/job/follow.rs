@@ -12,10 +12,10 @@ use corona::hadoop::writables::{
 use serde::Serialize;
 use tokio::time::sleep;
 
-use super::counted;
 use super::stop::Stop;
 use crate::commands::jobs::{Caller, Counter, counters_table, is_over, listed, note, state};
 use crate::commands::terminal::console::{Console, printable};
+use crate::commands::terminal::counted;
 use crate::commands::terminal::progress::bar;
 
 /// The pause between two looks at the job, which grows from the first to the second.
@@ -120,11 +120,8 @@ impl Follower {
         let began = Instant::now();
         let client = &mut caller.client;
         let profile = again(async || client.get_job_profile(self.id.clone()).await);
-        let page = match stop.or(profile).await {
-            Some(profile) => caller.checked(profile)?.map(|profile| profile.url),
-            None => None,
-        };
-        let page = page.unwrap_or_default();
+        let profile = stop.or(profile).await.map(|profile| caller.checked(profile)).transpose()?;
+        let page = profile.flatten().map(|profile| profile.url).unwrap_or_default();
         let maps = counted(self.maps as u64, "map");
         let reduces = counted(self.reduces.into(), "reduce");
         console.complain(&format!("{}: {maps}, {reduces}; page {}\n", self.id, printable(&page)));

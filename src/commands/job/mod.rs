@@ -28,6 +28,7 @@ use super::EXIT_FAILED;
 use super::arguments::parse_size;
 use super::jobs::{Caller, Which};
 use super::terminal::console::{Console, printable};
+use super::terminal::counted;
 use super::terminal::table::{Column, Table};
 use conf::{ShippedFile, Variable};
 use deliver::{MAX_SPLIT_BYTES, deliver};
@@ -394,14 +395,6 @@ fn split_file(splits: &[InputSplit]) -> anyhow::Result<Vec<u8>> {
     let mut writer = Writer::new(MAX_SPLIT_BYTES);
     SplitFile { splits }.encode(&mut writer);
     Ok(writer.finish()?)
-}
-
-/// `1 map`, `2 maps`.
-fn counted(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
 }
 
 /// Shows what a job would do.

@@ -26,7 +26,7 @@ impl Stop {
     }
 
     /// Waits for the next signal.
-    pub(super) async fn next(&mut self) {
+    async fn next(&mut self) {
         self.signals.next().await;
         self.is_wanted = true;
     }

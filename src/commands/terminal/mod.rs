@@ -4,3 +4,8 @@
 pub(crate) mod console;
 pub(crate) mod progress;
 pub(crate) mod table;
+
+/// `1 run`, `2 runs`.
+pub(crate) fn counted(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
