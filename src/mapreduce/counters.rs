@@ -304,6 +304,9 @@ impl CounterNames {
     pub fn pack(&mut self, counters: &Counters, limits: &CounterLimits) -> (PackedCounters, usize) {
         let (mut values, mut left_out) = (Vec::new(), 0);
         for group in &counters.groups {
+            if let Some(known) = self.index.get(&group.name) {
+                self.groups[known.group as usize].learn(&group.display_name, limits);
+            }
             for counter in &group.counters {
                 match self.number(group, counter, limits) {
                     Some(number) => values.push((number, counter.value)),
@@ -325,12 +328,9 @@ impl CounterNames {
         limits: &CounterLimits,
     ) -> Option<u32> {
         let known = self.index.get(&group.name);
-        if let Some(known) = known {
-            self.groups[known.group as usize].learn(&group.display_name, limits);
-            if let Some(number) = known.counters.get(&counter.name) {
-                self.counters[*number as usize].1.learn(&counter.display_name, limits);
-                return Some(*number);
-            }
+        if let Some(number) = known.and_then(|known| known.counters.get(&counter.name)) {
+            self.counters[*number as usize].1.learn(&counter.display_name, limits);
+            return Some(*number);
         }
         let names = [&group.name, &group.display_name, &counter.name, &counter.display_name];
         let fits = names.iter().all(|name| name.len() <= limits.name_bytes)

@@ -317,6 +317,23 @@ impl AttemptEnd {
 }
 
 impl JobEnd {
+    /// The end of a job of which nothing else is known.
+    pub fn without_counts(state: JobState, finish_ms: i64) -> JobEnd {
+        JobEnd {
+            state,
+            finish_ms,
+            finished_maps: 0,
+            finished_reduces: 0,
+            failed_maps: 0,
+            failed_reduces: 0,
+            killed_maps: 0,
+            killed_reduces: 0,
+            map_counters: Counters::default(),
+            reduce_counters: Counters::default(),
+            counters: Counters::default(),
+        }
+    }
+
     fn line(&self, id: (&'static str, &str)) -> String {
         let numbers = [
             ("FINISHED_MAPS", self.finished_maps.to_string()),

@@ -16,7 +16,7 @@ use crate::engine::JobInput;
 
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Of more nodes it does not matter which hosts there are.
+/// A job needs to know no more nodes than these.
 const MOST_NODES: usize = 64;
 /// The longest list that is read, in bytes.
 const MAX_BYTES: usize = 4 << 20;

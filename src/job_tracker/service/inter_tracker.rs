@@ -69,6 +69,15 @@ enum Place {
 }
 
 impl Shared {
+    /// What task trackers are told of the job tracker of a job here.
+    pub(super) fn session_trackers(&self) -> SessionTrackers {
+        SessionTrackers {
+            job_tracker: self.address.clone(),
+            // See the protocol's implementation: a caller that misses this one waits for it.
+            secondary: Some(self.address.clone()),
+        }
+    }
+
     fn place_of(&self, id: &wire::JobId, at: Millis) -> Place {
         let ended = |progress: &JobProgress| {
             progress.finished_at.is_some_and(|end| at.since(end) >= END_GRACE_MS)
@@ -94,12 +103,8 @@ impl Shared {
         let Ok(Some(at)) = job.look(find).await else { return false };
         if self.launcher.may_remind(&at.node, id) {
             tracing::info!(%node, job = %id, "a task tracker reports on a job that has ended; sending it the end again");
-            let trackers = SessionTrackers {
-                job_tracker: self.address.clone(),
-                secondary: Some(self.address.clone()),
-            };
             let handle = job.description().id.session().map(str::to_owned);
-            let session = SessionInfo { handle, trackers };
+            let session = SessionInfo { handle, trackers: self.session_trackers() };
             self.launcher.forget(&at, Arc::new(Nobody), id.clone(), session);
         }
         true

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corona_mapreduce::history::JobEnd;
-use corona_mapreduce::{Counters, HistoryRecord, JobState, PerKind};
+use corona_mapreduce::{HistoryRecord, JobState, PerKind};
 use corona_model::types::{Grant, Millis};
 use corona_process::panics::{Panic, caught};
 use corona_session_driver::{Event, SessionEvents};
@@ -413,18 +413,11 @@ pub(super) fn lost_reason(panic: &Panic) -> String {
 
 /// The last record of a job whose counts are not known.
 fn end_record(progress: &JobProgress) -> HistoryRecord {
+    let finish_ms = progress.finished_at.map_or(0, |at| at.0);
     HistoryRecord::Ended(Box::new(JobEnd {
-        state: progress.state,
-        finish_ms: progress.finished_at.map_or(0, |at| at.0),
         finished_maps: progress.finished.map as usize,
         finished_reduces: progress.finished.reduce as usize,
-        failed_maps: 0,
-        failed_reduces: 0,
-        killed_maps: 0,
-        killed_reduces: 0,
-        map_counters: Counters::default(),
-        reduce_counters: Counters::default(),
-        counters: Counters::default(),
+        ..JobEnd::without_counts(progress.state, finish_ms)
     }))
 }
 

@@ -478,7 +478,11 @@ pub(super) mod tests {
 
     /// A task tracker, and what it is sent.
     pub(in super::super) fn tracker(hangs: bool, stop: &watch::Receiver<bool>) -> (Tracker, Heard) {
-        let at = corona_net::ListenOn::Address(([127, 0, 0, 1], 0).into());
+        tracker_at("127.0.0.1:0", hangs, stop)
+    }
+
+    fn tracker_at(address: &str, hangs: bool, stop: &watch::Receiver<bool>) -> (Tracker, Heard) {
+        let at = corona_net::ListenOn::Address(address.parse().unwrap());
         let listener = corona_net::listen(at).unwrap();
         let address = listener.local_addr().unwrap().to_string().into();
         let (heard, hears) = mpsc::channel(1000);
@@ -486,6 +490,13 @@ pub(super) mod tests {
         let server = Server::new(listener, Services::new().offer(service), Limits::default());
         tokio::spawn(server.run(stop.clone()));
         (Tracker { node: "node".into(), address }, hears)
+    }
+
+    /// A task tracker that has ended: a port that was just closed has no listener.
+    async fn gone() -> Tracker {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string().into();
+        Tracker { node: "node".into(), address }
     }
 
     fn orders(numbers: std::ops::Range<i32>) -> Vec<Dispatch> {
@@ -566,11 +577,7 @@ pub(super) mod tests {
         let launcher = Launcher::new(user, patience, Duration::from_secs(60));
         let (failed, mut failures) = mpsc::channel(1000);
         let sender: Arc<dyn Sender> = Arc::new(Failures(failed));
-        // A port that was just closed has no listener.
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address: Arc<str> = listener.local_addr().unwrap().to_string().into();
-        drop(listener);
-        let at = Tracker { node: "node".into(), address: address.clone() };
+        let at = gone().await;
         let job = JobId { number: 7, tracker: "1.1".into() };
         let job_tracker = InetAddress { host: "jt".into(), port: 1 };
         let trackers = SessionTrackers { job_tracker, secondary: None };
@@ -579,12 +586,7 @@ pub(super) mod tests {
         assert_eq!(failures.recv().await.unwrap(), [Order::KillJob], "after the last try");
         sleep(Duration::from_secs(3 * 3600)).await;
         let (_stop, stopped) = watch::channel(false);
-        let at = corona_net::ListenOn::Address(address.parse().unwrap());
-        let (heard, mut hears) = mpsc::channel(1000);
-        let service = Served::new(Arc::new(Tracked { heard, hangs: false }));
-        let listener = corona_net::listen(at).unwrap();
-        let server = Server::new(listener, Services::new().offer(service), Limits::default());
-        tokio::spawn(server.run(stopped));
+        let mut hears = tracker_at(&at.address, false, &stopped).1;
         launcher.heard("another");
         assert_eq!(launcher.shared.kept().count, 1);
         launcher.heard("node");
@@ -633,11 +635,7 @@ pub(super) mod tests {
         let launcher = Launcher::new(user, patience, Duration::from_secs(60));
         let (failed, mut failures) = mpsc::channel(1000);
         let sender: Arc<dyn Sender> = Arc::new(Failures(failed));
-        // A port that was just closed has no listener.
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address: Arc<str> = listener.local_addr().unwrap().to_string().into();
-        drop(listener);
-        let nowhere = Tracker { node: "node".into(), address: address.clone() };
+        let nowhere = gone().await;
         let begun = Instant::now();
         for number in 0..5 {
             launcher.send(&nowhere, sender.clone(), orders(number..number + 1));
@@ -655,12 +653,7 @@ pub(super) mod tests {
         assert!(again.elapsed() < patience, "{:?}", again.elapsed());
         // Once it is there again, orders reach it.
         let (_stop, stopped) = watch::channel(false);
-        let at = corona_net::ListenOn::Address(address.parse().unwrap());
-        let (heard, mut hears) = mpsc::channel(1000);
-        let service = Served::new(Arc::new(Tracked { heard, hangs: false }));
-        let listener = corona_net::listen(at).unwrap();
-        let server = Server::new(listener, Services::new().offer(service), Limits::default());
-        tokio::spawn(server.run(stopped));
+        let mut hears = tracker_at(&nowhere.address, false, &stopped).1;
         launcher.send(&nowhere, sender, orders(7..8));
         assert_eq!(numbers(&hears.recv().await.unwrap()), [7]);
         assert!(launcher.shared.unreachable().is_empty() || failures.try_recv().is_err());

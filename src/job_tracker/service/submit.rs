@@ -9,7 +9,7 @@ use corona_config::{JobConf, JournalSync, keys};
 use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::rpc::{Fault, User};
 use corona_hadoop::writables as wire;
-use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo, SessionTrackers};
+use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo};
 use corona_mapreduce::JobId;
 use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
 use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, StartError};
@@ -367,11 +367,7 @@ impl Shared {
     ) -> Result<Live, SubmitError> {
         let id = &description.id;
         let job = answers::job_id(id).ok_or_else(|| SubmitError::Id(id.clone()))?;
-        let trackers = SessionTrackers {
-            job_tracker: self.address.clone(),
-            // See the protocol's implementation: a caller that misses this one waits for it.
-            secondary: Some(self.address.clone()),
-        };
+        let trackers = self.session_trackers();
         let (store, retiring) = (self.store.clone(), id.clone());
         let user = &self.access.service_user;
         let report = self.settings.proxy_job_tracker_reports.as_ref().map(|proxy| Report {

@@ -132,19 +132,7 @@ mod tests {
     }
 
     fn ended(state: JobState) -> HistoryRecord {
-        HistoryRecord::Ended(Box::new(JobEnd {
-            state,
-            finish_ms: 9,
-            finished_maps: 0,
-            finished_reduces: 0,
-            failed_maps: 0,
-            failed_reduces: 0,
-            killed_maps: 0,
-            killed_reduces: 0,
-            map_counters: Counters::default(),
-            reduce_counters: Counters::default(),
-            counters: Counters::default(),
-        }))
+        HistoryRecord::Ended(Box::new(JobEnd::without_counts(state, 9)))
     }
 
     #[test]
