@@ -493,21 +493,10 @@ mod tests {
         allowed: NativeTasks,
         is_input_native: bool,
     ) -> Result<ChildCommand, CommandError> {
-        built_with(attempt, libraries, allowed, is_input_native, &|| None)
+        built_with(attempt, libraries, allowed, is_input_native, &|| None, false)
     }
 
     fn built_with(
-        attempt: &LocalAttempt,
-        libraries: &[PathBuf],
-        allowed: NativeTasks,
-        is_input_native: bool,
-        archive: &dyn Fn() -> Option<Arc<ClassArchive>>,
-    ) -> Result<ChildCommand, CommandError> {
-        let is_work_short = false;
-        built_as(attempt, libraries, allowed, is_input_native, archive, is_work_short)
-    }
-
-    fn built_as(
         attempt: &LocalAttempt,
         libraries: &[PathBuf],
         allowed: NativeTasks,
@@ -608,7 +597,7 @@ mod tests {
         let with_archive = |options: &str| {
             let attempt = attempt(&[("mapred.child.java.opts", options)], TaskKind::Work, true);
             let get = || Some(archive.clone());
-            built_with(&attempt, &[], NativeTasks::None, true, &get).unwrap().line
+            built_with(&attempt, &[], NativeTasks::None, true, &get, false).unwrap().line
         };
         let line = with_archive("-Xmx1g");
         let all = "'-Xshare:auto' '-XX:SharedArchiveFile=/l/a.jsa' '-Xlog:cds*=off' \
@@ -632,7 +621,7 @@ mod tests {
         let is_quick_if = |is_work_short, kind, properties: &[(&str, &str)]| {
             let get = || Some(archive.clone());
             let attempt = attempt(properties, kind, true);
-            let line = built_as(&attempt, &[], NativeTasks::None, true, &get, is_work_short);
+            let line = built_with(&attempt, &[], NativeTasks::None, true, &get, is_work_short);
             let line = line.unwrap().line;
             assert_ne!(line.contains("TieredStopAtLevel=1"), line.contains("Tier3"), "{line}");
             line.contains("'-XX:TieredStopAtLevel=1'")

@@ -48,7 +48,7 @@ impl Default for TableLimits {
             attempts: 200_000,
             task_bytes: 1 << 30,
             blacklisted: 1000,
-            short_cpu_ms: 2_000,
+            short_cpu_ms: 0,
         }
     }
 }

@@ -82,7 +82,7 @@ impl Reuse {
     }
 }
 
-/// A task's description, checked. `is_short` says whether its work is expected to be.
+/// A task's description, checked. `is_short` says whether its work is expected to be short.
 pub(super) fn spec(
     task: &Task,
     is_short: bool,
