@@ -791,7 +791,7 @@ keys! {
     JOB_ATTEMPTS_BEFORE_SKIPPING = "mapred.skip.attempts.to.start.skipping", int(0), "2", "attempts", JobTracker,
         "Failed attempts after which a task skips.";
     JOB_EXCLUSION_WAIT = "corona.jt.exclusion.wait.ms", span(1), "60000", "ms", JobTracker,
-        "How long a request waits with excluded hosts while it is not known which hosts there are; then any host will do.";
+        "How long a request waits with excluded hosts while it is not known which hosts there are; then any host will do, except for a second attempt beside one that runs.";
     JOB_USER = "user.name", Text, "", "", JobTracker,
         "The user of the job, whose session a remote job tracker opens.";
     JOB_KILLED_CLEANUP = "corona.jt.killed.cleanup.ms", span(0), "60000", "ms", JobTracker,

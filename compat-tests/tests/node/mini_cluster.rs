@@ -595,7 +595,7 @@ fn a_client_that_is_stopped_leaves_no_job() {
         let out = format!("out{run}");
         let mut job = cluster.job(&["--input", "in", "--output", &out, "--mapper", "sleep 600"]);
         let job = job.stderr(Stdio::piped()).spawn().unwrap();
-        // Any moment is right: what is expected afterwards is the same.
+        // Before, during or after the submission: no job may be left in any case.
         std::thread::sleep(Duration::from_millis(run * 6));
         signal("INT", job.id());
         let output = job.wait_with_output().unwrap();
@@ -604,7 +604,7 @@ fn a_client_that_is_stopped_leaves_no_job() {
         killed += usize::from(stderr(&output).contains(" killed after "));
     }
     assert!(killed > 0, "no job was submitted before its client was stopped");
-    // While nobody answers, the first signal ends the client.
+    // The client waits for a reply that never comes: the first signal ends it.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let arguments = ["--input", "in", "--output", "none", "--mapper", "cat"];
