@@ -157,8 +157,14 @@ async fn connections_are_held_as_long_as_configured() {
     let instance = Instance::start(&zookeeper, directory.path(), &settings).await;
     let connected = Instant::now();
     let mut held = connect(instance.running.thrift()).await;
-    let status = instance.status().await.unwrap();
-    assert_eq!(status["ha"]["relayed_connections"], 1, "{status}");
+    // It is counted when it has been taken up, which is before it is given up.
+    loop {
+        let status = instance.status().await.unwrap();
+        if status["ha"]["relayed_connections"] == 1 {
+            break;
+        }
+        assert!(connected.elapsed() < HOLD, "{status}");
+    }
     let ended = timeout(PATIENCE, held.call(&Call::GetNextSessionId)).await.unwrap();
     let took = connected.elapsed();
     assert!(matches!(ended, Err(CallError::Closed | CallError::Io(_))), "{ended:?}");
