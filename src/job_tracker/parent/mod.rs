@@ -48,7 +48,8 @@ pub struct Parent {
     excluded: BTreeSet<Arc<str>>,
     /// A user wants the job killed.
     is_killed: bool,
-    priority: SessionPriority,
+    /// The priority that a user has given the job since it began.
+    priority: Option<SessionPriority>,
     /// The session of the last remote that reported.
     last_session: Arc<str>,
     /// The addresses of all remotes that reported.
@@ -270,7 +271,7 @@ impl Parent {
             lost: 0,
             excluded: BTreeSet::new(),
             is_killed: false,
-            priority: SessionPriority::Normal,
+            priority: None,
             last_session: "".into(),
             addresses: Vec::new(),
             saved: SavedState::default(),
@@ -350,8 +351,8 @@ impl Parent {
         self.lost
     }
 
-    /// The priority of the job's session.
-    pub fn priority(&self) -> SessionPriority {
+    /// The priority that a user has given the job since it began, if one has.
+    pub fn priority(&self) -> Option<SessionPriority> {
         self.priority
     }
 
@@ -455,7 +456,7 @@ impl Parent {
                 None => self.end_as(JobState::Killed, None, effects),
             },
             ParentInput::SetPriority { priority } => {
-                self.priority = priority;
+                self.priority = Some(priority);
                 effects.push(ParentEffect::UpdatePriority(priority));
             }
             ParentInput::SessionLost => {

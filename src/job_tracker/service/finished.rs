@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use corona_mapreduce::Counters;
+use corona_mapreduce::{Counters, JobId};
 use serde::{Deserialize, Serialize};
 
 use super::store::Retired;
@@ -22,8 +22,17 @@ pub(super) struct Finished {
     most: usize,
 }
 
+/// A job that was kept.
+#[derive(Debug)]
+pub(super) struct KeptJob {
+    pub(super) job: Retired,
+    /// The directory of its history. Earlier versions did not keep it.
+    pub(super) log_path: Option<String>,
+}
+
 /// A file. **Its form is a promise** to later versions. The reason why the service has ended the job
-/// follows, if there is one.
+/// follows, empty if there is none, and then the directory of its history; in files of earlier versions
+/// both may be missing.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     description: Arc<Description>,
@@ -37,8 +46,8 @@ impl Finished {
         Finished { directory, most }
     }
 
-    /// Keeps a job, and drops the oldest ones that are too many.
-    pub(super) fn keep(&self, job: &Retired) -> io::Result<()> {
+    /// Keeps a job whose history is in this directory, and drops the oldest ones that are too many.
+    pub(super) fn keep(&self, job: &Retired, log_path: &str) -> io::Result<()> {
         let Retired { description, progress, counters, reason } = job;
         let stored = Stored {
             description: description.clone(),
@@ -46,8 +55,8 @@ impl Finished {
             counters: counters.clone(),
         };
         let mut bytes = postcard::to_stdvec(&stored).map_err(io::Error::other)?;
-        if let Some(reason) = reason {
-            bytes = postcard::to_extend(&**reason, bytes).map_err(io::Error::other)?;
+        for text in [reason.as_deref().unwrap_or_default(), log_path] {
+            bytes = postcard::to_extend(text, bytes).map_err(io::Error::other)?;
         }
         let ended = progress.finished_at.map_or(0, |at| at.0.max(0));
         fs::create_dir_all(&self.directory)?;
@@ -62,7 +71,7 @@ impl Finished {
     }
 
     /// The jobs that were kept, oldest first. What cannot be read is logged and dropped.
-    pub(super) fn load(&self) -> Vec<Retired> {
+    pub(super) fn load(&self) -> Vec<KeptJob> {
         let names = match self.names() {
             Ok(names) => names,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -86,6 +95,13 @@ impl Finished {
         jobs
     }
 
+    /// How a job has ended, if it was kept.
+    pub(super) fn find(&self, id: &JobId) -> Option<Retired> {
+        let ending = format!("-{id}");
+        let name = self.names().ok()?.into_iter().rev().find(|name| name.ends_with(&ending))?;
+        Some(read(&self.directory.join(name)).ok()?.job)
+    }
+
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -96,15 +112,21 @@ impl Finished {
     }
 }
 
-fn read(path: &Path) -> io::Result<Retired> {
+fn read(path: &Path) -> io::Result<KeptJob> {
     let bytes = fs::read(path)?;
-    let (stored, rest) = postcard::take_from_bytes(&bytes).map_err(io::Error::other)?;
+    let (stored, mut rest) = postcard::take_from_bytes(&bytes).map_err(io::Error::other)?;
     let Stored { description, progress, counters } = stored;
-    let reason = match rest {
-        [] => None,
-        rest => Some(postcard::from_bytes(rest).map_err(io::Error::other)?),
+    let mut text = || {
+        let (text, after) = match rest {
+            [] => ("", rest),
+            rest => postcard::take_from_bytes(rest).map_err(io::Error::other)?,
+        };
+        rest = after;
+        Ok::<_, io::Error>((!text.is_empty()).then_some(text))
     };
-    Ok(Retired { description, progress, counters, reason })
+    let reason = text()?.map(Into::into);
+    let log_path = text()?.map(str::to_owned);
+    Ok(KeptJob { job: Retired { description, progress, counters, reason }, log_path })
 }
 
 #[cfg(test)]
@@ -136,16 +158,43 @@ mod tests {
         let finished = Finished::new(path.clone(), 2);
         assert!(finished.load().is_empty());
         for number in [2, 1, 3] {
-            finished.keep(&job(number)).unwrap();
+            finished.keep(&job(number), &format!("/history/{number}")).unwrap();
         }
         fs::write(path.join("00000000000000000999-damaged"), "x").unwrap();
         let found = finished.load();
-        let ids: Vec<String> = found.iter().map(|job| job.description.id.to_string()).collect();
-        assert_eq!(ids, ["job_202611210043.2_0001", "job_202611210043.1_0001"]);
-        assert_eq!(found[0].description, job(2).description);
-        assert_eq!(found[0].progress, job(2).progress);
-        assert_eq!(found[0].reason, job(2).reason);
-        assert_eq!(found[1].reason, None);
+        let kept: Vec<(String, Option<&str>)> = found
+            .iter()
+            .map(|kept| (kept.job.description.id.to_string(), kept.log_path.as_deref()))
+            .collect();
+        let expected = [
+            ("job_202611210043.2_0001".to_owned(), Some("/history/2")),
+            ("job_202611210043.1_0001".to_owned(), Some("/history/1")),
+        ];
+        assert_eq!(kept, expected);
+        assert_eq!(found[0].job.description, job(2).description);
+        assert_eq!(found[0].job.progress, job(2).progress);
+        assert_eq!(found[0].job.reason, job(2).reason);
+        assert_eq!(found[1].job.reason, None);
         assert_eq!(fs::read_dir(path).unwrap().count(), 2, "what is damaged is gone");
+        let of = |number: u32| finished.find(&job(number).description.id);
+        assert_eq!(of(2).unwrap().reason, job(2).reason);
+        assert!(of(3).is_none());
+    }
+
+    #[test]
+    fn files_of_earlier_versions_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        for (number, reason) in [(1, None), (2, Some("its session was lost"))] {
+            let Retired { description, progress, counters, .. } = job(number);
+            let mut bytes =
+                postcard::to_stdvec(&Stored { description, progress, counters }).unwrap();
+            if let Some(reason) = reason {
+                bytes = postcard::to_extend(reason, bytes).unwrap();
+            }
+            fs::write(&path, bytes).unwrap();
+            let kept = read(&path).unwrap();
+            assert_eq!((kept.job.reason.as_deref(), kept.log_path), (reason, None));
+        }
     }
 }

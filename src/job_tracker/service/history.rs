@@ -13,6 +13,7 @@ use std::time::Duration;
 use corona_filesystem::{
     CreateOptions, FileReader, FileSystem, FileSystems, FileWriter, FsError, FsPath,
 };
+use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{HistoryRecord, JobId};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
@@ -28,6 +29,8 @@ const MODE: u16 = 0o744;
 const DONE: &str = "done";
 /// Characters of a job's name in the name of its user's copy.
 const MAX_NAME: usize = 50;
+/// Bytes of a line that may be left without its end.
+const MAX_LINE: usize = 16 << 20;
 /// Bytes that are copied at a time.
 const PIECE: usize = 256 << 10;
 
@@ -499,6 +502,58 @@ impl Files {
     }
 }
 
+/// Ends the history that a lost job tracker of a job has left, and moves it to where those of jobs that
+/// are over lie. A part of a line at its end is left out. Returns false if there is none, or only a
+/// whole one.
+pub(super) async fn complete(
+    files: &FileSystems,
+    log_path: &str,
+    job: &JobId,
+    end: JobEnd,
+) -> Result<bool, FsError> {
+    let (system, directory) = files.resolve(log_path)?;
+    let from = child(&directory, job.as_str())?;
+    if system.find(&from).await?.is_none() {
+        return Ok(false);
+    }
+    let done = child(&directory, DONE)?;
+    system.mkdirs(&done, Some(0o755)).await?;
+    let to = child(&done, job.as_str())?;
+    let mut reader = system.open(&from).await?;
+    let options = CreateOptions { overwrite: true, ..CreateOptions::default() };
+    let mut writer = system.create(&to, options).await?;
+    let (mut piece, mut line) = (vec![0; PIECE], Vec::new());
+    loop {
+        let length = reader.read(&mut piece).await?;
+        let read = piece.get(..length).unwrap_or_default();
+        if read.is_empty() {
+            break;
+        }
+        match read.iter().rposition(|byte| *byte == b'\n') {
+            Some(at) => {
+                let (whole, rest) = read.split_at(at + 1);
+                line.extend_from_slice(whole);
+                writer.write(&line).await?;
+                line = rest.to_vec();
+            }
+            None if line.len() < MAX_LINE => line.extend_from_slice(read),
+            None => {}
+        }
+    }
+    writer.write(HistoryRecord::Ended(Box::new(end)).lines(job).as_bytes()).await?;
+    writer.close().await?;
+    system.set_permission(&to, MODE).await?;
+    let conf = format!("{job}_conf.xml");
+    let (conf, conf_done) = (child(&directory, &conf)?, child(&done, &conf)?);
+    if system.find(&conf).await?.is_some() {
+        system.delete(&conf_done, false).await?;
+        system.rename(&conf, &conf_done).await?;
+    }
+    // It goes last: while it is there, all this is done again.
+    system.delete(&from, false).await?;
+    Ok(true)
+}
+
 fn child(directory: &FsPath, name: &str) -> Result<FsPath, FsError> {
     Ok(FsPath::parse(&format!("{directory}/{name}"))?)
 }
@@ -533,6 +588,7 @@ async fn copy_file(
 #[cfg(test)]
 mod tests {
     use corona_filesystem::FileSystemSettings;
+    use corona_mapreduce::JobState;
 
     use super::super::submission::tests::submission;
     use super::*;
@@ -592,6 +648,34 @@ mod tests {
         let name = format!("jt-1.example.com_77_{}_alice_word+count+%3D%22x%22", job.id);
         assert_eq!(std::fs::read_to_string(copies.join(name)).unwrap(), expected);
         assert!(copies.join(format!("jt-1.example.com_77_{}_conf.xml", job.id)).exists());
+    }
+
+    #[tokio::test]
+    async fn what_a_lost_job_tracker_has_left_is_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let HistoryTarget { files, log_path, .. } = place(dir.path(), None);
+        let job = submission(&[], 1).description.id;
+        let directory = dir.path().join("202611210043.0");
+        std::fs::create_dir_all(&directory).unwrap();
+        let (left, done) = (directory.join(job.as_str()), directory.join("done"));
+        let whole = format!("{}{}", HistoryRecord::Version.lines(&job), record().lines(&job));
+        let long = "x".repeat(PIECE * 2);
+        let end = JobEnd::without_counts(JobState::Failed, 9);
+        let last = HistoryRecord::Ended(Box::new(end.clone())).lines(&job);
+        for (text, expected) in [
+            ("Task TASKID=\"t".to_owned(), String::new()),
+            (format!("{whole}Task TASKID=\"t"), whole.clone()),
+            (format!("{whole}{long}\n"), format!("{whole}{long}\n")),
+            (String::new(), String::new()),
+        ] {
+            std::fs::write(&left, text).unwrap();
+            std::fs::write(directory.join(format!("{job}_conf.xml")), "<configuration/>").unwrap();
+            assert!(complete(&files, &log_path, &job, end.clone()).await.unwrap());
+            let written = std::fs::read_to_string(done.join(job.as_str())).unwrap();
+            assert_eq!(written, format!("{expected}{last}"));
+            assert!(done.join(format!("{job}_conf.xml")).exists() && !left.exists());
+        }
+        assert!(!complete(&files, &log_path, &job, end).await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]

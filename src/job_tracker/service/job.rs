@@ -642,6 +642,10 @@ pub(super) mod tests {
     async fn a_job_that_is_busy_delays_no_other() {
         let (busy, _stop) = start(&Notes::default(), None);
         let (other, _stop) = start(&Notes::default(), None);
+        // Neither task is to be queued behind the other on a thread that is about to be blocked.
+        for job in [&busy, &other] {
+            job.look(|_| ()).await.unwrap();
+        }
         let (let_go, held) = std::sync::mpsc::sync_channel::<()>(1);
         let look = tokio::spawn({
             let busy = busy.clone();

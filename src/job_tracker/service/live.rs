@@ -245,12 +245,12 @@ impl Ending {
             history.close().await;
         }
         if let Some(lost) = self.lost {
-            keep(self.finished, lost).await;
+            keep(self.finished, lost, driver.session_log()).await;
             if let Some(temporary) = &self.temporary {
                 remove_output(&self.files, &self.id, temporary).await;
             }
         } else if let Some(Known::Job(job)) = self.store.get(&self.id) {
-            keep_job(self.finished, &job).await;
+            keep_job(self.finished, &job, driver.session_log()).await;
             if let Some(temporary) = &self.temporary
                 && let Ok(true) = job.look(JobEngine::was_left_uncleaned).await
             {
@@ -289,7 +289,7 @@ impl Ending {
 }
 
 /// Removes what a job has left that was not cleaned up after.
-async fn remove_output(files: &FileSystems, job: &JobId, temporary: &str) {
+pub(super) async fn remove_output(files: &FileSystems, job: &JobId, temporary: &str) {
     match left_output::remove(files, temporary).await {
         Ok(true) => {
             tracing::info!(%job, temporary, "removed the unfinished output of a job that ended without its clean-up")
@@ -302,17 +302,18 @@ async fn remove_output(files: &FileSystems, job: &JobId, temporary: &str) {
 }
 
 /// Notes for the next run how a job has ended.
-async fn keep_job(finished: Arc<Finished>, job: &Job) {
+async fn keep_job(finished: Arc<Finished>, job: &Job, log_path: &str) {
     let look = |job: &JobEngine| (job.progress(), job.counters());
     let Ok((progress, counters)) = job.look(look).await else { return };
     let description = job.description().clone();
     let ended = Retired { description, progress: progress.into(), counters, reason: None };
-    keep(finished, ended).await;
+    keep(finished, ended, log_path).await;
 }
 
-async fn keep(finished: Arc<Finished>, ended: Retired) {
+async fn keep(finished: Arc<Finished>, ended: Retired, log_path: &str) {
     let job = ended.description.id.clone();
-    let kept = tokio::task::spawn_blocking(move || finished.keep(&ended)).await;
+    let log_path = log_path.to_owned();
+    let kept = tokio::task::spawn_blocking(move || finished.keep(&ended, &log_path)).await;
     if let Ok(Err(error)) = kept {
         tracing::warn!(%job, %error, "a restart will not know this job, which has ended");
     }

@@ -74,7 +74,7 @@ use self::log::Journals;
 use self::meter::Meter;
 use self::store::{Most, Store};
 use self::web::Pages;
-use self::web::files::LogPaths;
+use self::web::files::JobSessions;
 use self::web::manager::Manager;
 use self::web::shown::Shown;
 
@@ -218,7 +218,7 @@ impl JobTracker {
             meter: Arc::default(),
             events: Shown::new_events(job::now(), &settings),
             manager: Manager::new(&manager.host, manager.port),
-            log_paths: LogPaths::default(),
+            sessions: JobSessions::default(),
             home: Some(home.clone()),
             only: None,
             started_ms: job::now().0,

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use corona_filesystem::FileSystems;
 use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
@@ -14,24 +15,26 @@ use corona_hadoop::protocols::job_submission::JobSubmissionClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, Fault, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
+use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind};
 use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
 use corona_process::panics::{Panic, caught};
 use corona_session_driver::{Event, InfoUpdate, SessionDriver, SessionEvents, SlotRequest};
 use corona_web::exchange::Parameters;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::answers;
 use super::job::{AskError, NO_DEADLINE, ROOM_TIMEOUT, granted, lost_reason, next_event, now};
 use super::launcher::parse;
-use super::live::remove;
+use super::live::{remove, remove_output};
 use super::log::{Log, LogError};
 use super::meter::Meter;
 use super::store::{Retired, Store};
-use super::submission::Description;
+use super::submission::{Description, EndNotice};
 use super::web::trackers::page_address;
-use super::{end_notice, finished::Finished};
+use super::{end_notice, finished::Finished, history};
 use crate::engine::{GrantedSlot, JobProgress, RequestId};
 use crate::parent::{
     EndReason, Parent, ParentEffect, ParentInput, ParentOutcome, ParentRefusal, ParentReply,
@@ -125,6 +128,8 @@ pub(super) struct Parts {
     pub(super) events: Option<SessionEvents>,
     pub(super) meter: Arc<Meter>,
     pub(super) ending: Ending,
+    /// The priority that the job has now.
+    pub(super) priority: SessionPriority,
     /// Maps and reduces.
     pub(super) total: PerKind<u32>,
     pub(super) submitted: Millis,
@@ -143,7 +148,9 @@ pub(super) struct Parts {
 pub(super) struct Ending {
     pub(super) store: Arc<Store>,
     pub(super) finished: Arc<Finished>,
-    pub(super) files: Arc<corona_filesystem::FileSystems>,
+    pub(super) files: Arc<FileSystems>,
+    /// Where its unfinished output is.
+    pub(super) temporary: Option<String>,
     /// The job's directory in the system directory.
     pub(super) job_dir: String,
     /// What the service keeps of it on this machine.
@@ -166,7 +173,7 @@ impl RemoteJob {
             requested: 0,
             submitted: parts.submitted,
             finished_at: None,
-            priority: parts.description.priority,
+            priority: parts.priority,
         });
         let (publish, progress) = watch::channel(progress);
         let (publish_place, place) = watch::channel(place_of(&parts.parent, None, None));
@@ -203,6 +210,7 @@ impl RemoteJob {
             pages: None,
             is_over: false,
             lingers: false,
+            closing: None,
         };
         tokio::spawn(async move {
             if let Err(panic) = caught(task.run()).await {
@@ -264,6 +272,11 @@ impl RemoteJob {
         let absent =
             || Fault::io(format!("the remote job tracker of {id} is being started; try again"));
         self.present_client().ok_or_else(absent)
+    }
+
+    /// The session of the remote job tracker, if one works.
+    pub(super) fn session(&self) -> Option<Arc<str>> {
+        Some(self.place.borrow().remote.as_ref()?.session.clone())
     }
 
     /// The counters of a job that has ended.
@@ -428,6 +441,8 @@ struct Task {
     is_over: bool,
     /// The remote job tracker has ended the job, and can be asked about it.
     lingers: bool,
+    /// Does the last of what follows the end.
+    closing: Option<JoinHandle<()>>,
 }
 
 /// What waits until the inputs before it are safe.
@@ -438,6 +453,7 @@ impl Task {
         let mut messages = Vec::with_capacity(BATCH);
         if let Some(state) = self.parts.parent.end() {
             // Only what follows the end of the job was missing.
+            self.recall().await;
             self.end(state, session_end(state)).await;
         }
         while !self.is_over {
@@ -786,7 +802,7 @@ impl Task {
         if state == JobState::Succeeded {
             progress.finished = progress.total;
         }
-        progress.finished_at = Some(now());
+        progress.finished_at.get_or_insert_with(now);
         let progress = Arc::new(progress);
         let reason: Option<Arc<str>> = self.why.as_deref().map(Into::into);
         let retired = || Retired {
@@ -806,20 +822,34 @@ impl Task {
         }
         self.publish.send_replace(progress.clone());
         let (finished, retired) = (ending.finished.clone(), retired());
-        let kept = tokio::task::spawn_blocking(move || finished.keep(&retired)).await;
+        let log_path = self.parts.driver.session_log().to_owned();
+        let of_history = log_path.clone();
+        let kept = tokio::task::spawn_blocking(move || finished.keep(&retired, &of_history)).await;
         if let Ok(Err(error)) = kept {
             tracing::warn!(%job, %error, "a restart will not know this job, which has ended");
         }
-        if let Some(notice) = description.end_notice.clone() {
-            let job = job.clone();
-            tokio::spawn(async move { end_notice::notify(&notice, &job, state).await });
-        }
-        if let Err(error) = remove(&ending.files, &ending.job_dir).await {
-            tracing::warn!(directory = ending.job_dir, %error, "cannot remove the files of a job");
-        }
-        if let Ok(number) = self.parts.log.close() {
-            // If it cannot be written the next start does all this again.
-            let _ = self.parts.log.committed(number).await;
+        let closing = Closing {
+            job: job.clone(),
+            end: JobEnd::without_counts(state, progress.finished_at.map_or(0, |at| at.0)),
+            // One that has ended the job has ended its history, and cleaned up.
+            left: (!self.lingers).then(|| (log_path, ending.temporary.clone())),
+            notice: description.end_notice.clone(),
+            files: ending.files.clone(),
+            job_dir: ending.job_dir.clone(),
+            log: self.parts.log.clone(),
+        };
+        self.closing = Some(tokio::spawn(closing.carry_out()));
+    }
+
+    /// What an earlier run has kept of a job that had ended.
+    async fn recall(&mut self) {
+        let finished = self.parts.ending.finished.clone();
+        let id = self.parts.description.id.clone();
+        let found = tokio::task::spawn_blocking(move || finished.find(&id)).await;
+        if let Ok(Some(Retired { progress, counters, reason, .. })) = found {
+            self.publish.send_replace(progress);
+            self.counters = counters;
+            self.why = reason.as_deref().map(str::to_owned);
         }
     }
 
@@ -841,7 +871,7 @@ impl Task {
             loop {
                 tokio::select! {
                     biased;
-                    _ = stop.wait_for(|stop| *stop) => break,
+                    _ = stop.wait_for(|stop| *stop) => return,
                     () = sleep_until(until) => break,
                     count = self.messages.recv_many(&mut messages, BATCH) => if count == 0 { break },
                 }
@@ -854,11 +884,56 @@ impl Task {
             // From now on the reports of the remote job tracker are refused, so it ends.
             self.parts.ending.store.retire(self.retired());
         }
+        if let Some(closing) = self.closing.take() {
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                closed = closing => if closed.is_err() { return },
+            }
+        }
         let data_dir = self.parts.ending.data_dir;
         drop(self.parts.log);
         let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(data_dir)).await;
         if let Ok(Err(error)) = removed {
             tracing::warn!(%error, "cannot remove what was kept of a job; the next start will");
+        }
+    }
+}
+
+/// What follows the end of a job once clients see it. A restart before it is done does it again.
+struct Closing {
+    job: JobId,
+    end: JobEnd,
+    /// The directory of the history and that of the unfinished output, if nobody has completed them.
+    left: Option<(String, Option<String>)>,
+    notice: Option<EndNotice>,
+    files: Arc<FileSystems>,
+    job_dir: String,
+    log: Log,
+}
+
+impl Closing {
+    async fn carry_out(self) {
+        let (job, state) = (&self.job, self.end.state);
+        if let Some((log_path, temporary)) = &self.left {
+            if let Err(error) =
+                history::complete(&self.files, log_path, job, self.end.clone()).await
+            {
+                tracing::warn!(%job, %error, "cannot end the history of a job without its job tracker");
+            }
+            if let Some(temporary) = temporary.as_deref().filter(|_| state != JobState::Succeeded) {
+                remove_output(&self.files, job, temporary).await;
+            }
+        }
+        if let Some(notice) = &self.notice {
+            end_notice::notify(notice, job, state).await;
+        }
+        if let Err(error) = remove(&self.files, &self.job_dir).await {
+            tracing::warn!(directory = self.job_dir, %error, "cannot remove the files of a job");
+        }
+        if let Ok(number) = self.log.close() {
+            // If it cannot be written the next start does all this again.
+            let _ = self.log.committed(number).await;
         }
     }
 }

@@ -171,11 +171,14 @@ pub(super) fn output(conf: &JobConf) -> Option<String> {
     })
 }
 
+/// The longest pause between two notices of the end of a job: its directories are kept as long.
+const MOST_PAUSE_MS: i64 = 10 * 60 * 1000;
+
 fn end_notice(conf: &JobConf) -> Option<EndNotice> {
     Some(EndNotice {
         url: conf.text_if_set(&keys::JOB_END_URL)?,
         retries: conf.number(&keys::JOB_END_RETRIES).unwrap_or(0).clamp(0, 100) as u32,
-        pause_ms: conf.number(&keys::JOB_END_PAUSE).unwrap_or(0).max(0).unsigned_abs(),
+        pause_ms: conf.number(&keys::JOB_END_PAUSE).unwrap_or(0).clamp(0, MOST_PAUSE_MS) as u64,
     })
 }
 

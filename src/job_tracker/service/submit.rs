@@ -16,6 +16,7 @@ use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, Star
 use thiserror::Error;
 use tokio::time::timeout;
 
+use super::finished::KeptJob;
 use super::history::{self, History, Kept, UserCopy};
 use super::inter_tracker::known_id;
 use super::job::{self, AskError, Job, Parts};
@@ -27,6 +28,7 @@ use super::remote::{self, RemoteJob};
 use super::statistics::Report;
 use super::store::{JobArrival, Known, Retired};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
+use super::web::files::JobSession;
 use super::{Shared, answers, endpoint, session_timers};
 use crate::engine::{GrantedSlot, JobEngine, JobInput, JobSpec, NodeUsage, RequestId};
 use crate::parent::{Parent, ParentInput, ParentSettings};
@@ -166,7 +168,7 @@ impl Shared {
         submission: Submission,
         settings: ParentSettings,
     ) -> Result<RemoteJob, SubmitError> {
-        let Submission { description, mut spec, .. } = submission;
+        let Submission { description, mut spec, conf, .. } = submission;
         // Only the remote job tracker uses them.
         spec.splits.clear();
         let (driver, events, session) = self.open_session(&description).await?;
@@ -180,7 +182,8 @@ impl Shared {
         });
         let log = log.await??;
         let parent = Parent::new(settings);
-        let parts = self.remote_parts(description, parent, log, driver, events);
+        let temporary = temporary_output(&conf);
+        let parts = self.remote_parts(description, parent, log, driver, events, temporary);
         let job = RemoteJob::start(parts, ParentInput::Submitted);
         self.store.begin_remote(job.clone());
         // Its first input is safe when it answers.
@@ -195,15 +198,15 @@ impl Shared {
         log: Log,
         driver: SessionDriver,
         events: SessionEvents,
+        temporary: Option<String>,
     ) -> remote::Parts {
         let id = description.id.as_str();
         let user = &self.access.service_user;
         // The remote job tracker writes the history.
-        let log_path = driver.session_log();
-        self.shown
-            .log_paths
-            .note(description.id.clone(), log_path, |id| self.store.get(id).is_some());
+        self.note_session(&description.id, Some(driver.handle().clone()), driver.session_log());
+        let priority = parent.priority().unwrap_or(description.priority);
         remote::Parts {
+            priority,
             total: parent.total(),
             submitted: parent.submitted().unwrap_or_else(job::now),
             parent,
@@ -215,6 +218,7 @@ impl Shared {
                 store: self.store.clone(),
                 finished: self.finished.clone(),
                 files: self.files.clone(),
+                temporary,
                 job_dir: self.job_dir(id),
                 data_dir: self.data_dir(id),
             },
@@ -229,7 +233,12 @@ impl Shared {
     }
 
     /// Resumes a job that a remote job tracker runs.
-    async fn resume_remote(&self, replayed: Replayed, log: Log) -> Result<(), SubmitError> {
+    async fn resume_remote(
+        &self,
+        replayed: Replayed,
+        log: Log,
+        temporary: Option<String>,
+    ) -> Result<(), SubmitError> {
         let Replayed { description, session, parent, .. } = replayed;
         let parent = parent.ok_or(SubmitError::Broken)?;
         let (last_id, open) = parent.open_request();
@@ -241,9 +250,10 @@ impl Shared {
             last_id,
             open: open.into_iter().collect(),
         };
-        let options = self.session_options(&description);
+        let mut options = self.session_options(&description);
+        options.priority = parent.priority().unwrap_or(description.priority);
         let (driver, events) = self.host.resume(resumed, options).await?;
-        let parts = self.remote_parts(description, parent, log, driver, events);
+        let parts = self.remote_parts(description, parent, log, driver, events, temporary);
         self.store.begin_remote(RemoteJob::start(parts, ParentInput::Resumed));
         Ok(())
     }
@@ -311,6 +321,11 @@ impl Shared {
         }
     }
 
+    fn note_session(&self, job: &JobId, handle: Option<Arc<str>>, log_path: &str) {
+        let session = JobSession { handle, log_path: log_path.into() };
+        self.shown.sessions.note(job.clone(), session, |id| self.store.get(id).is_some());
+    }
+
     /// Begins the history of a job, with what an earlier run has written: so many bytes that are kept, and
     /// these lines.
     fn history(
@@ -321,7 +336,8 @@ impl Shared {
         bytes: u64,
         written: String,
     ) -> History {
-        self.shown.log_paths.note(job.id.clone(), log_path, |id| self.store.get(id).is_some());
+        let handle = job.id.session().map(Into::into);
+        self.note_session(&job.id, handle, log_path);
         let location = conf.get(keys::JOB_HISTORY_LOCATION.name);
         let host = &self.address.host;
         let place = history::HistoryTarget {
@@ -431,9 +447,13 @@ impl Shared {
             }
         }
         // One whose end was not complete has been ended again, unless its directory was half removed.
-        for job in self.finished.load() {
-            if self.store.get(&job.description.id).is_none() {
+        for KeptJob { job, log_path } in self.finished.load() {
+            let id = job.description.id.clone();
+            if self.store.get(&id).is_none() {
                 self.store.retire(job);
+                if let Some(log_path) = log_path {
+                    self.note_session(&id, None, &log_path);
+                }
             }
         }
         resumed
@@ -451,7 +471,9 @@ impl Shared {
                     return Ok(None);
                 };
                 if replayed.parent.is_some() {
-                    return Ok(Some(Left::Remote(replayed, log)));
+                    let conf = JobConf::read(&site, &directory.join(CONF));
+                    let temporary = conf.ok().as_ref().and_then(temporary_output);
+                    return Ok(Some(Left::Remote(replayed, log, temporary)));
                 }
                 let splits = SplitStore::read(std::fs::read(directory.join(SPLITS))?);
                 let (splits, _) = splits.map_err(Refused::from)?;
@@ -461,8 +483,8 @@ impl Shared {
             });
             match found.await?? {
                 Some(Left::Here { replayed, log, splits, conf }) => (replayed, log, splits, conf),
-                Some(Left::Remote(replayed, log)) => {
-                    self.resume_remote(*replayed, log).await?;
+                Some(Left::Remote(replayed, log, temporary)) => {
+                    self.resume_remote(*replayed, log, temporary).await?;
                     tracing::info!(
                         job = name,
                         "resumed a job of an earlier run that runs on a node"
@@ -537,8 +559,8 @@ impl Shared {
 enum Left {
     /// The service runs it.
     Here { replayed: Box<Replayed>, log: Log, splits: SplitStore, conf: Box<JobConf> },
-    /// A remote job tracker does.
-    Remote(Box<Replayed>, Log),
+    /// A remote job tracker does. Its unfinished output is in this directory.
+    Remote(Box<Replayed>, Log, Option<String>),
 }
 
 /// The request of a parent, as its session must know it after a restart.
@@ -678,7 +700,7 @@ mod tests {
         let directory = shared.data_dir(id.as_str());
         until("the end of its directory", || !directory.exists()).await;
         let kept = shared.finished.load();
-        let kept: Vec<JobState> = kept.iter().map(|job| job.progress.state).collect();
+        let kept: Vec<JobState> = kept.iter().map(|kept| kept.job.progress.state).collect();
         assert_eq!(kept, [JobState::Failed]);
     }
 
@@ -720,7 +742,7 @@ mod tests {
         let log = Log::begin(&directory, &shared.journals, &base).unwrap();
         log.hand_over(&settings).unwrap();
         let parent = Parent::new(settings);
-        let parts = shared.remote_parts(submission.description, parent, log, driver, events);
+        let parts = shared.remote_parts(submission.description, parent, log, driver, events, None);
         let job = RemoteJob::start(parts, ParentInput::Submitted);
         shared.store.begin_remote(job.clone());
         job.panic().await;

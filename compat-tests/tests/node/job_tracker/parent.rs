@@ -12,7 +12,9 @@ use corona::hadoop::writables::{
     TaskReport, Update,
 };
 use corona::wire::server::{ListenOn, listen};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::super::task_tracker::block_on;
 use super::*;
@@ -405,11 +407,20 @@ fn a_remote_job_tracker_that_is_lost_ends_the_job_if_no_restart_is_allowed() {
     block_on(async {
         let (world, started) = world().await;
         let mut client = world.client("alice");
-        let job = world.prepare(&mut client, 1, 0, remote).await;
+        let output = world.root.path().join("out");
+        let to = |job: Job| remote(job).with("mapred.output.dir", &output.display().to_string());
+        let job = world.prepare(&mut client, 1, 0, to).await;
         client.submit_job(job.id.clone()).await.unwrap();
         let mut remote = Remote::started(&started, 0).await;
         remote.report().await.unwrap();
         remote.until_submitted().await;
+        // What it has written by now: unfinished output and a history.
+        fs::create_dir_all(output.join("_temporary/_attempt")).unwrap();
+        let (start, number) = job.id.tracker.rsplit_once('.').unwrap();
+        let session = format!("{start}.{}", number.parse::<u32>().unwrap() / 10);
+        let history = world.root.path().join("history").join(session);
+        fs::create_dir_all(&history).unwrap();
+        fs::write(history.join(job.id.to_string()), "Meta VERSION=\"1\" .\nTask TASK").unwrap();
         remote.dies().await;
         let status = world.ended(&mut client, &job).await;
         let reason = "remote job trackers lost: 1, replacements allowed: 0";
@@ -417,7 +428,76 @@ fn a_remote_job_tracker_that_is_lost_ends_the_job_if_no_restart_is_allowed() {
         assert!(status.scheduling_info.starts_with(reason), "{status:?}");
         until("the reason", || world.job_tracker.log().contains(reason).then_some(())).await;
         assert_eq!(fs::read_to_string(&started).unwrap().lines().count(), 1);
+        // Both are completed by the service.
+        let done = history.join("done").join(job.id.to_string());
+        let ended = until("the history", || {
+            let text = fs::read_to_string(&done).ok()?;
+            (text.ends_with(" .\n") && !history.join(job.id.to_string()).exists()).then_some(text)
+        });
+        let ended = ended.await;
+        assert!(ended.starts_with("Meta VERSION=\"1\" .\nJob JOBID="), "{ended}");
+        assert!(ended.contains("JOB_STATUS=\"FAILED\""), "{ended}");
+        until("the end of the unfinished output", || {
+            (output.exists() && !output.join("_temporary").exists()).then_some(())
+        })
+        .await;
     });
+}
+
+#[test]
+fn what_follows_the_end_of_a_job_on_a_node_is_done_after_a_restart() {
+    block_on(async {
+        let (mut world, started) = world().await;
+        let mut client = world.client("alice");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/$jobStatus", listener.local_addr().unwrap());
+        // Within the time of this test it is tried once by each process.
+        let notifies = |job: Job| {
+            remote(job)
+                .with("job.end.notification.url", &url)
+                .with("job.end.retry.attempts", "5")
+                .with("job.end.retry.interval", "3600000")
+        };
+        let job = world.prepare(&mut client, 2, 0, notifies).await;
+        client.submit_job(job.id.clone()).await.unwrap();
+        let mut remote = Remote::started(&started, 0).await;
+        remote.report().await.unwrap();
+        remote.until_submitted().await;
+        client.set_job_priority(job.id.clone(), "HIGH".to_owned()).await.unwrap();
+        let again = |world: &mut World| {
+            world.job_tracker.crash();
+            world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
+            world.client("alice")
+        };
+        let mut client = again(&mut world);
+        let listed = client.jobs_to_complete().await.unwrap().unwrap();
+        assert_eq!((listed.len(), &listed[0].priority), (1, &JobPriority::High));
+
+        remote.report().await.unwrap();
+        remote.state.lock().run_state = SUCCEEDED;
+        notified(&listener, "503 Busy").await;
+        let counters = client.get_job_counters(job.id.clone()).await.unwrap().unwrap();
+        assert_eq!(counters.get("test", "N"), Some(42));
+        let mut client = again(&mut world);
+        notified(&listener, "200 OK").await;
+        let status = client.get_job_status(job.id.clone()).await.unwrap().unwrap();
+        assert_eq!((status.run_state, &status.priority), (SUCCEEDED, &JobPriority::High));
+        let counters = client.get_job_counters(job.id.clone()).await.unwrap().unwrap();
+        assert_eq!(counters.get("test", "N"), Some(42), "they are known after a restart");
+        let directory = world.root.path().join("jt/jobs").join(job.id.to_string());
+        until("the end of its directory", || (!directory.exists()).then_some(())).await;
+        remote.dies().await;
+    });
+}
+
+/// Takes the notice of the end of a job that has succeeded, and replies.
+async fn notified(listener: &tokio::net::TcpListener, reply: &str) {
+    let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.expect("a notice").unwrap();
+    let mut request = [0; 512];
+    let length = stream.read(&mut request).await.unwrap();
+    let request = String::from_utf8_lossy(&request[..length]);
+    assert!(request.starts_with("GET /SUCCEEDED HTTP/"), "{request}");
+    stream.write_all(format!("HTTP/1.1 {reply}\r\n\r\n").as_bytes()).await.unwrap();
 }
 
 #[test]

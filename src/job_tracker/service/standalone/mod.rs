@@ -57,7 +57,7 @@ use super::meter::Meter;
 use super::store::{Most, Store};
 use super::submission::pool;
 use super::web::Pages;
-use super::web::files::LogPaths;
+use super::web::files::JobSessions;
 use super::web::manager::Manager;
 use super::web::shown::Shown;
 use super::{JobTrackerServiceSettings, build_version, endpoint, session_timers};
@@ -540,7 +540,7 @@ fn shown(
         meter: Arc::default(),
         events: Shown::new_events(now(), settings),
         manager: Manager::new(&manager.host, manager.port),
-        log_paths: LogPaths::default(),
+        sessions: JobSessions::default(),
         home: None,
         only: Some(job),
         started_ms: now().0,

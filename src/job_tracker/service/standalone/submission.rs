@@ -22,6 +22,7 @@ use super::super::live::{Live, ToJob};
 use super::super::statistics::Report;
 use super::super::submission::{Bounds, Submission, priority};
 use super::super::submit::{MAX_CONF_BYTES, read_whole};
+use super::super::web::files::JobSession;
 use super::outlet::{Ending, RemoteOutlet};
 use super::parent::Saver;
 use super::{Beginning, Running, session_log, tracking_url};
@@ -115,7 +116,11 @@ impl Running {
             }),
             user_copy: None,
         };
-        self.shown.log_paths.note(description.id.clone(), &place.log_path, |_| true);
+        let session = JobSession {
+            handle: Some(self.driver.handle().clone()),
+            log_path: place.log_path.as_str().into(),
+        };
+        self.shown.sessions.note(description.id.clone(), session, |_| true);
         let history = History::begin(description.id.clone(), place, None, String::new());
         let inbox = Job::queue(self.settings.max_queued_inputs);
         let sender = Arc::new(ToJob { job: inbox.0.downgrade(), meter: self.meter.clone() });

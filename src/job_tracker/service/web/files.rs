@@ -20,27 +20,36 @@ pub(super) struct Property {
     pub(super) value: String,
 }
 
-/// The directories in which jobs write their histories.
+/// Where jobs run.
 #[derive(Debug, Default)]
-pub(in crate::service) struct LogPaths(Mutex<BTreeMap<JobId, Arc<str>>>);
+pub(in crate::service) struct JobSessions(Mutex<BTreeMap<JobId, JobSession>>);
 
-impl LogPaths {
-    /// Notes the directory of a job. Those of jobs for which `is_known` fails are forgotten at times.
+/// The session of a job.
+#[derive(Clone, Debug)]
+pub(in crate::service) struct JobSession {
+    /// Its handle; none if the job ended before the program started.
+    pub(in crate::service) handle: Option<Arc<str>>,
+    /// The directory in which the job writes its history.
+    pub(in crate::service) log_path: Arc<str>,
+}
+
+impl JobSessions {
+    /// Notes the session of a job. Those of jobs for which `is_known` fails are forgotten at times.
     pub(in crate::service) fn note(
         &self,
         job: JobId,
-        path: &str,
+        session: JobSession,
         is_known: impl Fn(&JobId) -> bool,
     ) {
         const OFTEN: usize = 256;
-        let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        paths.insert(job.clone(), path.into());
-        if paths.len().is_multiple_of(OFTEN) {
-            paths.retain(|id, _| *id == job || is_known(id));
+        let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.insert(job.clone(), session);
+        if sessions.len().is_multiple_of(OFTEN) {
+            sessions.retain(|id, _| *id == job || is_known(id));
         }
     }
 
-    fn get(&self, job: &JobId) -> Option<Arc<str>> {
+    pub(super) fn get(&self, job: &JobId) -> Option<JobSession> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(job).cloned()
     }
 }
@@ -68,7 +77,7 @@ impl Shown {
     }
 
     async fn job_file(&self, job: &JobId, name: &str) -> Result<String, NoFile> {
-        let log_path = self.log_paths.get(job).ok_or(NoFile::Unknown)?;
+        let log_path = self.sessions.get(job).ok_or(NoFile::Unknown)?.log_path;
         // It moves when the job ends.
         let mut last = NoFile::Unknown;
         for path in [
@@ -195,13 +204,19 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_jobs_that_are_gone_are_forgotten() {
-        let paths = LogPaths::default();
+    fn sessions_of_jobs_that_are_gone_are_forgotten() {
+        let sessions = JobSessions::default();
+        let session = |number: u32| JobSession {
+            handle: Some(format!("202611210043.{number}").into()),
+            log_path: "/logs".into(),
+        };
         let id = |number: u32| JobId::new(&format!("202611210043.{number}"), 1).unwrap();
         for number in 0..1000 {
-            paths.note(id(number), "/logs", |_| false);
+            sessions.note(id(number), session(number), |_| false);
         }
-        assert!(paths.0.lock().unwrap().len() <= 256);
-        assert_eq!(paths.get(&id(999)).as_deref(), Some("/logs"));
+        assert!(sessions.0.lock().unwrap().len() <= 256);
+        let found = sessions.get(&id(999)).unwrap();
+        assert_eq!(found.handle.as_deref(), Some("202611210043.999"));
+        assert_eq!(&*found.log_path, "/logs");
     }
 }

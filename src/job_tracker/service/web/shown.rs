@@ -11,9 +11,9 @@ use corona_web::events::Committed;
 use super::super::cluster::Cluster;
 use super::super::home::Home;
 use super::super::meter::Meter;
-use super::super::store::Store;
+use super::super::store::{Known, Store};
 use super::events::Events;
-use super::files::LogPaths;
+use super::files::JobSessions;
 use super::manager::{Manager, NoAnswer, Wait};
 
 /// What pages show.
@@ -25,7 +25,7 @@ pub(in crate::service) struct Shown {
     pub(in crate::service) meter: Arc<Meter>,
     pub(in crate::service) events: Arc<Events>,
     pub(in crate::service) manager: Manager,
-    pub(in crate::service) log_paths: LogPaths,
+    pub(in crate::service) sessions: JobSessions,
     /// The directory with what is kept of jobs on this machine; a job tracker of one job has none.
     pub(in crate::service) home: Option<Arc<Home>>,
     /// The job of a job tracker of one job.
@@ -64,9 +64,20 @@ impl Shown {
 
     /// Why requests of a job wait, as the cluster manager explains it.
     pub(super) async fn waits(&self, job: &JobId) -> Result<Vec<Wait>, NoAnswer> {
-        match job.session() {
-            Some(session) => self.manager.waits(session).await,
+        match self.session(job) {
+            Some(session) => self.manager.waits(&session).await,
             None => Ok(Vec::new()),
         }
+    }
+
+    /// The session in which a job requests its slots. A remote job tracker has one of its own; until it
+    /// works, the one that is in the job's id requests a slot for it.
+    pub(super) fn session(&self, job: &JobId) -> Option<Arc<str>> {
+        let of_remote = match self.store.get(job) {
+            Some(Known::Remote(remote)) => remote.session(),
+            _ => None,
+        };
+        let noted = || self.sessions.get(job)?.handle;
+        of_remote.or_else(noted).or_else(|| job.session().map(Into::into))
     }
 }
