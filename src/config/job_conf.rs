@@ -56,6 +56,11 @@ impl JobConf {
         Ok(JobConf { properties })
     }
 
+    /// A job that sets nothing.
+    pub fn of_site(site: &SiteProperties) -> Self {
+        JobConf { properties: site.0.clone() }
+    }
+
     /// Reads a `job.xml` that a task tracker has written, with everything of its own files in it. Errors: as
     /// [`Self::read`].
     pub fn localised(path: &Path) -> Result<Self, ConfigErrors> {

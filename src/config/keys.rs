@@ -765,7 +765,7 @@ keys! {
     JOB_REDUCE_SPECULATION = "mapred.reduce.tasks.speculative.execution", Boolean, "true", "", JobTracker,
         "Whether slow reduces get a second attempt.";
     JOB_SPECULATION_REFRESH = "mapreduce.job.speculative.refresh.timeout", span(1), "5000", "ms", JobTracker,
-        "How often slow tasks are looked for.";
+        "How often slow tasks are looked for, at most once a second.";
     JOB_SLOW_TASK_THRESHOLD = "mapreduce.job.speculative.slowtaskthreshold", Text, "1.0", "", JobTracker,
         "How many standard deviations below the mean a rate is slow.";
     JOB_MAX_DEVIATION_RATIO = "mapreduce.job.speculative.stddevmeanratio.max", Text, "0.33", "", JobTracker,

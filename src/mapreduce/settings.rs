@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 use crate::counters::CounterLimits;
 use crate::ids::PerKind;
 
+/// Slow tasks are looked for at most this often: each time all tasks are looked at. The original's thread
+/// that does it runs once a second. Spec: mapreduce/09.
+const MIN_REFRESH_MS: i64 = 1000;
+
 /// The settings of one job. A value that cannot be read counts as the default, as in the original.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobSettings {
@@ -93,6 +97,18 @@ impl JobSettings {
         JobSettings::read(&|key| conf.get(key.name))
     }
 
+    /// The same with limits that are not above these: those of the service, which a job cannot raise.
+    pub fn limited(mut self, most: &JobSettings) -> JobSettings {
+        let CounterLimits { groups, counters, name_bytes } = most.counters;
+        self.counters = CounterLimits {
+            groups: self.counters.groups.min(groups),
+            counters: self.counters.counters.min(counters),
+            name_bytes: self.counters.name_bytes.min(name_bytes),
+        };
+        self.max_text_bytes = self.max_text_bytes.min(most.max_text_bytes);
+        self
+    }
+
     fn read(get: &dyn Fn(&keys::Key) -> Option<String>) -> JobSettings {
         let number = |key: &keys::Key| key.number_of(get(key).as_deref());
         let count = |key| number(key).map_or(0, |number| number.clamp(0, u32::MAX.into()) as u32);
@@ -141,7 +157,7 @@ impl JobSettings {
                     unfinished_threshold: part(&keys::JOB_REDUCE_SPECULATION_UNFINISHED),
                 },
             },
-            speculation_refresh_ms: span(&keys::JOB_SPECULATION_REFRESH),
+            speculation_refresh_ms: span(&keys::JOB_SPECULATION_REFRESH).max(MIN_REFRESH_MS),
             slow_task_threshold: part(&keys::JOB_SLOW_TASK_THRESHOLD),
             max_deviation_ratio: part(&keys::JOB_MAX_DEVIATION_RATIO),
             speculative_cap: part(&keys::JOB_SPECULATIVE_CAP),
@@ -185,6 +201,25 @@ mod tests {
         assert_eq!(settings.speculation.map.lag_ms, 60_000);
         assert_eq!((settings.slow_task_threshold, settings.max_deviation_ratio), (1.0, 0.33));
         assert_eq!((settings.max_failed_connections, settings.max_node_failures), (1, 5));
+    }
+
+    #[test]
+    fn a_job_lowers_limits_and_does_not_raise_them() {
+        let keys = [
+            "corona.jt.max.counter.groups",
+            "corona.jt.max.counters",
+            "corona.jt.max.counter.name.bytes",
+            "corona.jt.max.text.bytes",
+        ];
+        let limits = |value| {
+            let settings = read(&keys.map(|key| (key, value))).limited(&JobSettings::default());
+            let CounterLimits { groups, counters, name_bytes } = settings.counters;
+            [groups, counters, name_bytes, settings.max_text_bytes]
+        };
+        assert_eq!(limits("100"), [100; 4]);
+        assert_eq!(limits("1000000000"), [200, 5000, 1024, 32_768]);
+        let often = read(&[("mapreduce.job.speculative.refresh.timeout", "1")]);
+        assert_eq!(often.speculation_refresh_ms, MIN_REFRESH_MS);
     }
 
     #[test]

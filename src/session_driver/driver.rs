@@ -194,7 +194,8 @@ impl SessionDriver {
         let requests = state.books.want(slots)?;
         let ids = requests.iter().map(|request| request.id).collect();
         for requests in requests.chunks(self.shared.0.bounds.max_ids_per_call.max(1)) {
-            state.queue.push(OutgoingCall::Request(requests.to_vec()));
+            let call = OutgoingCall::Request(requests.to_vec());
+            state.queue.push_within(call, &self.shared.0.bounds);
         }
         drop(state);
         self.shared.0.wake.notify_one();
@@ -206,7 +207,12 @@ impl SessionDriver {
     pub fn release(&self, ids: impl IntoIterator<Item = i32>) -> Result<Vec<i32>, DriverError> {
         let mut state = self.open()?;
         let released = state.books.release(ids);
-        self.shared.0.push_release(&mut state, &released);
+        for ids in released.chunks(self.shared.0.bounds.max_ids_per_call.max(1)) {
+            let call = OutgoingCall::Release(ids.to_vec());
+            state.queue.push_within(call, &self.shared.0.bounds);
+        }
+        drop(state);
+        self.shared.0.wake.notify_one();
         Ok(released)
     }
 
@@ -296,7 +302,7 @@ impl SessionDriver {
     fn push(&self, call: impl FnOnce(&mut State) -> OutgoingCall) -> Result<(), DriverError> {
         let mut state = self.open()?;
         let call = call(&mut state);
-        state.queue.push(call);
+        state.queue.push_within(call, &self.shared.0.bounds);
         drop(state);
         self.shared.0.wake.notify_one();
         Ok(())
@@ -466,6 +472,7 @@ impl SharedDriver {
         }
     }
 
+    /// Each is a call of its own: notifications wait while there are too many.
     fn push_release(&self, state: &mut State, ids: &[i32]) {
         if state.is_ending || ids.is_empty() {
             return;

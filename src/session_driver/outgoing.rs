@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::options::Endpoint;
+use super::options::{Bounds, Endpoint};
 use super::translate;
 use corona_model::types::{
     Millis, PoolName, ResourceRequest, ResourceType, SessionPriority, SessionStatus,
@@ -160,6 +160,9 @@ impl OutgoingCall {
     }
 }
 
+/// How many of the last calls are looked at for one that another can be joined with.
+const JOIN_DEPTH: usize = 8;
+
 /// Calls in the order in which they are to be made.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -173,6 +176,51 @@ impl Queue {
 
     pub(super) fn push(&mut self, call: OutgoingCall) {
         self.calls.push_back(Arc::new(call));
+    }
+
+    /// Adds a call, to one that waits if there are many, as after a long outage of the cluster manager: a
+    /// session must not end because its calls wait.
+    pub(super) fn push_within(&mut self, call: OutgoingCall, bounds: &Bounds) {
+        let call = match self.calls.len() >= bounds.max_outgoing / 2 {
+            true => self.join(call, bounds.max_ids_per_call),
+            false => Some(call),
+        };
+        if let Some(call) = call {
+            self.push(call);
+        }
+    }
+
+    /// Joins a call with one of the last that wait, or returns it. No release comes before its request.
+    fn join(&mut self, call: OutgoingCall, max_ids: usize) -> Option<OutgoingCall> {
+        // The first one may be on its way.
+        let waiting = self.calls.iter_mut().skip(1).rev().take(JOIN_DEPTH);
+        for waiting in waiting {
+            match (Arc::make_mut(waiting), &call) {
+                (OutgoingCall::Request(to), OutgoingCall::Request(more))
+                    if to.len() + more.len() <= max_ids =>
+                {
+                    to.extend_from_slice(more);
+                    return None;
+                }
+                (OutgoingCall::Release(to), OutgoingCall::Release(more))
+                    if to.len() + more.len() <= max_ids =>
+                {
+                    to.extend_from_slice(more);
+                    return None;
+                }
+                (OutgoingCall::Request(to), OutgoingCall::Release(ids))
+                    if to.iter().any(|request| ids.contains(&request.id)) =>
+                {
+                    break;
+                }
+                (OutgoingCall::UpdateInfo(to), OutgoingCall::UpdateInfo(new)) => {
+                    to.clone_from(new);
+                    return None;
+                }
+                _ => {}
+            }
+        }
+        Some(call)
     }
 
     pub(super) fn head(&self) -> Option<Arc<OutgoingCall>> {
@@ -193,5 +241,83 @@ impl Queue {
         };
         self.calls.retain(matters);
         self.push(OutgoingCall::End(status));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corona_model::types::ComputeSpecs;
+
+    use super::*;
+
+    fn request(id: i32) -> OutgoingCall {
+        let specs = Some(ComputeSpecs::default());
+        let (hosts, exclude_hosts) = (Vec::new(), Vec::new());
+        let kind = ResourceType::Map;
+        let request = ResourceRequest { id, hosts, specs, kind, exclude_hosts };
+        OutgoingCall::Request(vec![Arc::new(request)])
+    }
+
+    fn release(id: i32) -> OutgoingCall {
+        OutgoingCall::Release(vec![id])
+    }
+
+    fn shown(queue: &Queue) -> Vec<String> {
+        let show = |call: &Arc<OutgoingCall>| match &**call {
+            OutgoingCall::Request(requests) => {
+                let ids: Vec<i32> = requests.iter().map(|request| request.id).collect();
+                format!("request {ids:?}")
+            }
+            OutgoingCall::Release(ids) => format!("release {ids:?}"),
+            other => format!("{other:?}"),
+        };
+        queue.calls.iter().map(show).collect()
+    }
+
+    #[test]
+    fn calls_that_wait_are_joined_when_there_are_many() {
+        let bounds = Bounds { max_outgoing: 6, max_ids_per_call: 3, ..Bounds::default() };
+        let mut queue = Queue::default();
+        for call in [request(1), release(1), request(2)] {
+            queue.push_within(call, &bounds);
+        }
+        assert_eq!(
+            shown(&queue),
+            ["request [1]", "release [1]", "request [2]"],
+            "few are left alone"
+        );
+        // A release stays behind its request; the rest finds a place before.
+        for call in [request(3), release(7), release(2), request(4), release(8), request(5)] {
+            queue.push_within(call, &bounds);
+        }
+        let expected =
+            ["request [1]", "release [1, 7]", "request [2, 3, 4]", "release [2, 8]", "request [5]"];
+        assert_eq!(shown(&queue), expected);
+        // The head may be under way.
+        let head = queue.head().unwrap();
+        queue.push_within(release(9), &bounds);
+        queue.answered(&head);
+        assert_eq!(shown(&queue)[2], "release [2, 8, 9]");
+    }
+
+    #[test]
+    fn an_outage_however_long_does_not_fill_the_queue() {
+        let bounds = Bounds { max_outgoing: 20, ..Bounds::default() };
+        let mut queue = Queue::default();
+        for id in 0..10_000 {
+            queue.push_within(request(id), &bounds);
+            queue.push_within(release(id - 1), &bounds);
+        }
+        assert!(queue.len() < 20, "{}", queue.len());
+        let seen: usize = queue
+            .calls
+            .iter()
+            .map(|call| match &**call {
+                OutgoingCall::Request(requests) => requests.len(),
+                OutgoingCall::Release(ids) => ids.len(),
+                _ => 0,
+            })
+            .sum();
+        assert_eq!(seen, 20_000);
     }
 }

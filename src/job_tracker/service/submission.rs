@@ -152,7 +152,7 @@ impl Submission {
             tracker: "null:null:null".into(),
             splits: of_engine,
             reduces: reduces as u32,
-            settings: JobSettings::of(&conf),
+            settings: JobSettings::of(&conf).limited(&JobSettings::of(&JobConf::of_site(site))),
             racks: Vec::new(),
         };
         Ok(Submission { description, spec, splits, conf })

@@ -46,7 +46,7 @@ fn post(world: &World, path: &str, form: &str) -> (u16, String, String) {
     exchange(world, &request)
 }
 
-fn page(world: &World, path: &str) -> String {
+pub(super) fn page(world: &World, path: &str) -> String {
     let (status, _, body) = get(world, path);
     assert_eq!(status, 200, "{path}: {body}");
     body

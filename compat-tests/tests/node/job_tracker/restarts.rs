@@ -140,6 +140,12 @@ fn many_jobs_go_on_after_the_service_was_killed_and_share_the_threads_of_their_j
         let mut client = world.client("alice");
         let status = client.get_job_status(jobs[0].id.clone()).await.unwrap();
         assert_eq!(status.expect("a job that is known").run_state, SUCCEEDED);
+        // Its history and its configuration are still found.
+        let id = jobs[0].id.to_string();
+        let history = super::pages::page(&world, &format!("/jobs/{id}/history"));
+        assert!(history.contains("JOB_STATUS=\"SUCCESS\""), "{history}");
+        let configuration = super::pages::page(&world, &format!("/jobs/{id}/configuration"));
+        assert!(configuration.contains("mapred.job.name"), "{configuration}");
     });
 }
 
