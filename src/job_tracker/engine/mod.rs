@@ -358,7 +358,7 @@ impl JobEngine {
     }
 
     /// The purpose of a task. Spec: mapreduce/05 §5.3.
-    fn role(&self, task: TaskKey) -> TaskRole {
+    pub fn role(&self, task: TaskKey) -> TaskRole {
         match (task.number.checked_sub(self.sizes[task.kind]), task.kind) {
             (None, TaskKind::Map) => TaskRole::Map,
             (None, TaskKind::Reduce) => TaskRole::Reduce,

@@ -10,7 +10,7 @@ use corona_model::types::{Address, Grant, Millis, ResourceRequest, SessionPriori
 use serde::{Deserialize, Serialize};
 
 use super::input::slot_type;
-use super::tasks::{SlotUse, Stage};
+use super::tasks::{Attempt, SlotUse, Stage};
 use super::{JobEngine, JobSpec, JobStage, JobTotals, RequestId, Tracker};
 
 /// How far a job is. Spec: mapreduce/09 §H.
@@ -150,18 +150,8 @@ impl JobEngine {
     /// A task of the work, or one that sets the job up or cleans up after it.
     pub fn task_view(&self, key: TaskKey) -> Option<TaskView> {
         let task = self.tasks[key.kind].get(key.number as usize)?;
-        let attempts = task.numbered().map(|(number, attempt)| AttemptView {
-            attempt: key.attempt(number),
-            state: attempt.state,
-            phase: attempt.phase,
-            progress: attempt.progress,
-            node: self.nodes[attempt.node].name.clone(),
-            start_ms: attempt.start_ms,
-            finish_ms: attempt.finish_ms,
-            state_string: attempt.state_string.to_string(),
-            diagnostics: attempt.diagnostics.to_string(),
-            counters: self.counter_names.unpack(&attempt.counters),
-        });
+        let view = |(number, attempt)| self.attempt_view(key.attempt(number), attempt);
+        let attempts = task.numbered().map(view);
         Some(TaskView {
             task: key,
             role: self.role(key),
@@ -175,6 +165,29 @@ impl JobEngine {
             hosts: self.host_names(&task.hosts),
             attempts: attempts.collect(),
         })
+    }
+
+    /// The attempts that run.
+    pub fn attempts_that_run(&self) -> impl Iterator<Item = AttemptView> {
+        TaskKind::ALL.into_iter().flat_map(|kind| self.tasks_of(kind)).flat_map(move |key| {
+            let attempts = self.task(key).numbered().filter(|(_, attempt)| attempt.state.is_live());
+            attempts.map(move |(number, attempt)| self.attempt_view(key.attempt(number), attempt))
+        })
+    }
+
+    fn attempt_view(&self, key: AttemptKey, attempt: &Attempt) -> AttemptView {
+        AttemptView {
+            attempt: key,
+            state: attempt.state,
+            phase: attempt.phase,
+            progress: attempt.progress,
+            node: self.nodes[attempt.node].name.clone(),
+            start_ms: attempt.start_ms,
+            finish_ms: attempt.finish_ms,
+            state_string: attempt.state_string.to_string(),
+            diagnostics: attempt.diagnostics.to_string(),
+            counters: self.counter_names.unpack(&attempt.counters),
+        }
     }
 
     /// All tasks of a kind, those that set the job up or clean up after it last.

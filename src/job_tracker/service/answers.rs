@@ -109,8 +109,8 @@ fn event(job: &JobId, at: usize, event: CompletionEvent) -> Option<wire::TaskCom
 
 /// The reports of the tasks of the work of a kind: those that are complete, then the others.
 pub(super) fn work_reports(job: &JobEngine, kind: TaskKind) -> Vec<wire::TaskReport> {
-    let tasks = job.tasks_of(kind).filter_map(|key| job.task_view(key));
-    let tasks: Vec<TaskView> = tasks.filter(|task| task.role.is_work()).collect();
+    let of_work = job.tasks_of(kind).filter(|key| job.role(*key).is_work());
+    let tasks: Vec<TaskView> = of_work.filter_map(|key| job.task_view(key)).collect();
     let (done, open): (Vec<_>, Vec<_>) =
         tasks.into_iter().partition(|task| task.succeeded.is_some());
     let all = done.iter().chain(&open);
@@ -120,9 +120,9 @@ pub(super) fn work_reports(job: &JobEngine, kind: TaskKind) -> Vec<wire::TaskRep
 /// The reports of the two tasks that prepare the job, or clean up after it: one of them runs, and the
 /// other one is killed then. Spec: mapreduce/07 §7.6.
 pub(super) fn reports_for_the_job(job: &JobEngine, role: TaskRole) -> Vec<wire::TaskReport> {
-    let of_kind = |kind| job.tasks_of(kind).filter_map(|key| job.task_view(key));
-    let tasks = TaskKind::ALL.into_iter().flat_map(of_kind);
-    let mut tasks: Vec<TaskView> = tasks.filter(|task| task.role == role).collect();
+    let keys = TaskKind::ALL.into_iter().flat_map(|kind| job.tasks_of(kind));
+    let of_role = keys.filter(|key| job.role(*key) == role);
+    let mut tasks: Vec<TaskView> = of_role.filter_map(|key| job.task_view(key)).collect();
     tasks.sort_by_key(|task| task.succeeded.is_none());
     let is_done = tasks.iter().any(|task| task.succeeded.is_some());
     tasks.iter().filter_map(|task| report(job.id(), task, is_done)).collect()
@@ -181,9 +181,7 @@ pub(super) fn statuses_at(
     nodes: &[String],
 ) -> Vec<(usize, Vec<wire::TaskStatus>)> {
     let mut found: BTreeMap<usize, Vec<wire::TaskStatus>> = BTreeMap::new();
-    let keys = TaskKind::ALL.into_iter().flat_map(|kind| job.tasks_of(kind));
-    let tasks = keys.filter_map(|key| job.task_view(key));
-    for view in tasks.flat_map(|task| task.attempts).filter(|view| view.state.is_live()) {
+    for view in job.attempts_that_run() {
         let at = nodes.binary_search_by(|node| node.as_str().cmp(&view.node));
         if let (Ok(at), Some(status)) = (at, task_status(job.id(), &view)) {
             found.entry(at).or_default().push(status);

@@ -11,6 +11,7 @@ use corona_hadoop::writables::{
     TaskCompletionEvent, TaskReport, TrackerTasks,
 };
 use corona_mapreduce::{TaskKind, TaskRole};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::access::Access;
 use super::inter_tracker::known_id;
@@ -25,6 +26,9 @@ use crate::translate;
 
 /// Events in one reply to a client.
 const MAX_EVENTS: usize = 10_000;
+/// Answers about all tasks of a large job that are made at once, and how many tasks such a job has.
+const LARGE_ANSWERS: usize = 2;
+const LARGE_JOB: u32 = 5_000;
 /// The queue that exists always.
 const DEFAULT_QUEUE: &str = "default";
 const NO_SCHEDULING_INFO: &str = "N/A";
@@ -39,6 +43,27 @@ macro_rules! forward {
             return remote.checked($call.await);
         }
     };
+}
+
+/// Turns for answers that show all tasks of a large job. Each is tens of megabytes, and clients may ask for
+/// many at once. Answers of other jobs do not wait.
+#[derive(Debug)]
+pub(super) struct LargeAnswers(Semaphore);
+
+impl Default for LargeAnswers {
+    fn default() -> LargeAnswers {
+        LargeAnswers(Semaphore::new(LARGE_ANSWERS))
+    }
+}
+
+impl LargeAnswers {
+    /// Returns when such an answer about a job may be made. What it returns is held meanwhile.
+    async fn turn(&self, progress: &JobProgress) -> Option<SemaphorePermit<'_>> {
+        let is_large =
+            TaskKind::ALL.iter().map(|kind| progress.total[*kind]).sum::<u32>() > LARGE_JOB;
+        // It is never closed.
+        if is_large { self.0.acquire().await.ok() } else { None }
+    }
 }
 
 impl Shared {
@@ -108,6 +133,11 @@ impl Shared {
         job: &wire::JobId,
         look: impl FnOnce(&JobEngine) -> Vec<TaskReport> + Send + 'static,
     ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        let known = self.visible(caller, job)?;
+        let _turn = match known.as_ref().and_then(Known::progress) {
+            Some(progress) => self.large_answers.turn(&progress).await,
+            None => None,
+        };
         Ok(Some(self.look(caller, job, look).await?.unwrap_or_default()))
     }
 
@@ -483,4 +513,31 @@ fn memory() -> (i64, i64) {
     let most = corona_process::procfs::Machine::now().memory_bytes.max(1);
     let whole = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     (whole(used), whole(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use corona_mapreduce::PerKind;
+    use tokio::time::timeout;
+
+    use super::super::submission::tests::submission;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn large_answers_take_turns_and_delay_no_others() {
+        let answers = LargeAnswers::default();
+        let small = JobEngine::new(submission(&[], 1).spec).progress();
+        let total = PerKind { map: LARGE_JOB, reduce: 1 };
+        let large = JobProgress { total, ..small.clone() };
+        let mut turns = Vec::new();
+        for _ in 0..LARGE_ANSWERS {
+            turns.push(answers.turn(&large).await);
+        }
+        assert!(timeout(Duration::from_secs(60), answers.turn(&large)).await.is_err());
+        assert!(answers.turn(&small).await.is_none(), "no turn is needed");
+        turns.pop();
+        assert!(answers.turn(&large).await.is_some());
+    }
 }

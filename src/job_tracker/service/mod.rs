@@ -66,6 +66,7 @@ use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::watch;
 
 use self::access::Access;
+use self::clients::LargeAnswers;
 use self::cluster::Cluster;
 use self::finished::Finished;
 use self::home::{Home, HomeError};
@@ -126,6 +127,7 @@ struct Shared {
     home: Arc<Home>,
     address: InetAddress,
     meter: Arc<Meter>,
+    large_answers: LargeAnswers,
     /// What the pages show.
     shown: Arc<Shown>,
     /// Becomes true when the program ends.
@@ -234,6 +236,7 @@ impl JobTracker {
             settings: settings.clone(),
         });
         let shared = Arc::new(Shared {
+            large_answers: LargeAnswers::default(),
             finished: Arc::new(finished),
             store: shown.store.clone(),
             stop: watch::Sender::new(false),
