@@ -53,6 +53,23 @@ impl FileSystems {
         })
     }
 
+    /// The same as another user, with the rights of that user on HDFS. On this machine the rights are those
+    /// of the process. Connections are not shared.
+    pub fn as_user(&self, user: &str) -> FileSystems {
+        let settings = FileSystemSettings {
+            user: user.to_owned(),
+            groups: vec![user.to_owned()],
+            ..FileSystemSettings::clone(&self.settings)
+        };
+        FileSystems {
+            settings: Arc::new(settings),
+            default: self.default.clone(),
+            local: self.local.clone(),
+            hdfs: Mutex::default(),
+            counters: self.counters.clone(),
+        }
+    }
+
     /// What is counted over all of them.
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
@@ -149,6 +166,10 @@ mod tests {
         let one = systems.resolve("hdfs://NN:9000/x").unwrap().0;
         let other = systems.resolve("/y").unwrap().0;
         assert!(Arc::ptr_eq(&one, &other), "one client for one name node");
+        let of_bob = systems.as_user("bob");
+        let (theirs, home) = of_bob.resolve("a").unwrap();
+        assert_eq!(home.to_string(), "hdfs://nn:9000/user/bob/a");
+        assert!(!Arc::ptr_eq(&one, &theirs), "no connection is shared with another user");
     }
 
     #[test]

@@ -125,6 +125,8 @@ pub(super) struct HistoryTarget {
 /// The copy for the user of a job, which `hadoop job -history` reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UserCopy {
+    /// Whose it is, and with whose rights it is written.
+    pub(super) user: String,
     /// The directory of the copy.
     pub(super) directory: String,
     /// The name of the copy of the history.
@@ -155,6 +157,7 @@ impl UserCopy {
         let name =
             format!("{host}_{started_ms}_{}_{}_{}", job.id, or_none(&job.user), or_none(&job.name));
         Some(UserCopy {
+            user: job.user.to_string(),
             directory: format!("{}/_logs/history", base.trim_end_matches('/')),
             history: url_encoded(&name),
             conf: format!("{}_{started_ms}_{}_conf.xml", url_encoded(&host), job.id),
@@ -496,7 +499,7 @@ impl Files {
         }
         let Some(copy) = &place.user_copy else { return Ok(()) };
         let history = system.open(&child(&done, &names[0])?).await?;
-        let (system, directory) = place.files.resolve(&copy.directory)?;
+        let (system, directory) = place.files.as_user(&copy.user).resolve(&copy.directory)?;
         copy_file(history, &*system, &child(&directory, &copy.history)?).await?;
         create(&*system, &child(&directory, &copy.conf)?, place.conf.as_bytes()).await
     }
@@ -711,7 +714,7 @@ mod tests {
         assert_eq!(UserCopy::of(&job, None, "jt", 1), None, "no output, no copy");
         job.output = Some("hdfs://nn/out/".into());
         let copy = UserCopy::of(&job, None, "jt", 1).unwrap();
-        assert_eq!(copy.directory, "hdfs://nn/out/_logs/history");
+        assert_eq!((&*copy.user, &*copy.directory), ("alice", "hdfs://nn/out/_logs/history"));
         assert!(copy.history.ends_with("_alice_NA"), "{copy:?}");
         assert_eq!(UserCopy::of(&job, Some("none"), "jt", 1), None);
         let copy = UserCopy::of(&job, Some("/elsewhere"), "jt", 1).unwrap();

@@ -61,6 +61,8 @@ pub(super) struct Ending {
     pub(super) store: Arc<Store>,
     pub(super) finished: Arc<Finished>,
     pub(super) id: JobId,
+    /// The user of the job.
+    pub(super) user: Arc<str>,
     /// The job's directory in the system directory.
     pub(super) job_dir: String,
     /// What the service keeps of it on this machine.
@@ -247,14 +249,14 @@ impl Ending {
         if let Some(lost) = self.lost {
             keep(self.finished, lost, driver.session_log()).await;
             if let Some(temporary) = &self.temporary {
-                remove_output(&self.files, &self.id, temporary).await;
+                remove_output(&self.files, &self.id, &self.user, temporary).await;
             }
         } else if let Some(Known::Job(job)) = self.store.get(&self.id) {
             keep_job(self.finished, &job, driver.session_log()).await;
             if let Some(temporary) = &self.temporary
                 && let Ok(true) = job.look(JobEngine::was_left_uncleaned).await
             {
-                remove_output(&self.files, &self.id, temporary).await;
+                remove_output(&self.files, &self.id, &self.user, temporary).await;
             }
             if let Some(report) = self.report {
                 report.make(&job).await;
@@ -288,9 +290,10 @@ impl Ending {
     }
 }
 
-/// Removes what a job has left that was not cleaned up after.
-pub(super) async fn remove_output(files: &FileSystems, job: &JobId, temporary: &str) {
-    match left_output::remove(files, temporary).await {
+/// Removes what a job has left that was not cleaned up after, with the rights of its user: the job names
+/// the directory.
+pub(super) async fn remove_output(files: &FileSystems, job: &JobId, user: &str, temporary: &str) {
+    match left_output::remove(&files.as_user(user), temporary).await {
         Ok(true) => {
             tracing::info!(%job, temporary, "removed the unfinished output of a job that ended without its clean-up")
         }

@@ -830,6 +830,7 @@ impl Task {
         }
         let closing = Closing {
             job: job.clone(),
+            user: description.user.clone(),
             end: JobEnd::without_counts(state, progress.finished_at.map_or(0, |at| at.0)),
             // One that has ended the job has ended its history, and cleaned up.
             left: (!self.lingers).then(|| (log_path, ending.temporary.clone())),
@@ -903,6 +904,7 @@ impl Task {
 /// What follows the end of a job once clients see it. A restart before it is done does it again.
 struct Closing {
     job: JobId,
+    user: Arc<str>,
     end: JobEnd,
     /// The directory of the history and that of the unfinished output, if nobody has completed them.
     left: Option<(String, Option<String>)>,
@@ -922,7 +924,7 @@ impl Closing {
                 tracing::warn!(%job, %error, "cannot end the history of a job without its job tracker");
             }
             if let Some(temporary) = temporary.as_deref().filter(|_| state != JobState::Succeeded) {
-                remove_output(&self.files, job, temporary).await;
+                remove_output(&self.files, job, &self.user, temporary).await;
             }
         }
         if let Some(notice) = &self.notice {

@@ -413,6 +413,7 @@ impl Shared {
                 store: store.clone(),
                 finished: self.finished.clone(),
                 id: id.clone(),
+                user: description.user.clone(),
                 job_dir: self.job_dir(id.as_str()),
                 data_dir: self.data_dir(id.as_str()),
                 files: self.files.clone(),
