@@ -9,6 +9,9 @@ use tokio::time::Instant;
 
 /// Task trackers that are remembered.
 const MAX_TRACKERS: usize = 100_000;
+/// Bytes of the name of a task tracker or of its host, and of what it says of its health.
+const MAX_NAME: usize = 1024;
+const MAX_REPORT: usize = 4096;
 
 /// The task trackers that were heard of lately.
 #[derive(Debug)]
@@ -23,8 +26,18 @@ impl Cluster {
         Cluster { expiry, trackers: Mutex::default() }
     }
 
-    /// A task tracker reports. What it says of its tasks is not kept.
-    pub(super) fn heard(&self, status: TaskTrackerStatus) {
+    /// A task tracker reports. What it says of its tasks is not kept, nor is a long text. One with a long name
+    /// is not remembered.
+    pub(super) fn heard(&self, mut status: TaskTrackerStatus) {
+        if status.name.len() > MAX_NAME || status.host.len() > MAX_NAME {
+            return;
+        }
+        status.tasks = Vec::new();
+        let report = &mut status.health.report;
+        if report.len() > MAX_REPORT {
+            report.truncate(report.floor_char_boundary(MAX_REPORT));
+            report.shrink_to_fit();
+        }
         let mut trackers = self.lock();
         if trackers.len() >= MAX_TRACKERS && !trackers.contains_key(&status.name) {
             trackers.retain(|_, (heard, _)| heard.elapsed() <= self.expiry);
@@ -35,9 +48,10 @@ impl Cluster {
         trackers.insert(status.name.clone(), (Instant::now(), status));
     }
 
-    /// How many task trackers are remembered.
+    /// How many task trackers were heard of lately.
     pub(super) fn count(&self) -> usize {
-        self.lock().len()
+        let is_recent = |(heard, _): &&(Instant, _)| heard.elapsed() <= self.expiry;
+        self.lock().values().filter(is_recent).count()
     }
 
     /// The task trackers that were heard of lately, by name.
@@ -50,5 +64,42 @@ impl Cluster {
     /// No panic happens while it is held.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, TaskTrackerStatus)>> {
         self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corona_hadoop::writables::{NodeHealth, ResourceStatus};
+
+    use super::*;
+
+    fn status(name: &str, report: String) -> TaskTrackerStatus {
+        let health = NodeHealth { report, ..NodeHealth::default() };
+        TaskTrackerStatus {
+            name: name.into(),
+            host: "h".into(),
+            http_port: 1,
+            failures: 0,
+            max_maps: 1,
+            max_reduces: 1,
+            resources: ResourceStatus::default(),
+            tasks: Vec::new(),
+            health,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_task_trackers_say_takes_little_memory() {
+        let cluster = Cluster::new(Duration::from_secs(10));
+        cluster.heard(status(&"n".repeat(MAX_NAME + 1), String::new()));
+        cluster.heard(status("a", "\u{20ac}".repeat(MAX_REPORT)));
+        cluster.heard(status("b", "full disk".into()));
+        let kept = cluster.trackers();
+        let kept: Vec<(&str, usize)> =
+            kept.iter().map(|it| (&*it.name, it.health.report.len())).collect();
+        assert_eq!(kept, [("a", MAX_REPORT - 1), ("b", 9)]);
+        tokio::time::advance(Duration::from_secs(11)).await;
+        cluster.heard(status("c", String::new()));
+        assert_eq!(cluster.count(), 1, "the others are silent");
     }
 }

@@ -248,7 +248,7 @@ impl Pages {
         let gauges = metrics::Gauges {
             started_ms: self.shown.started_ms,
             rows: self.shown.all_rows(),
-            trackers: self.shown.cluster.trackers().len(),
+            trackers: self.shown.cluster.count(),
             connections: self.admission.open(),
             journals: self.shown.home.as_ref().and_then(|home| Some(home.job_names().ok()?.len())),
         };
@@ -568,7 +568,7 @@ impl Pages {
                 "failed": count(JobState::Failed),
                 "killed": count(JobState::Killed),
             },
-            "task_trackers": self.shown.cluster.trackers().len(),
+            "task_trackers": self.shown.cluster.count(),
             "jobs_are_shown": self.shown.shows_jobs(),
         })
     }
