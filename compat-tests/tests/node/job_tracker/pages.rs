@@ -52,7 +52,7 @@ pub(super) fn page(world: &World, path: &str) -> String {
     body
 }
 
-fn api(world: &World, path: &str) -> Value {
+pub(super) fn api(world: &World, path: &str) -> Value {
     serde_json::from_str(&page(world, &format!("/api/v1/{path}"))).expect("JSON")
 }
 

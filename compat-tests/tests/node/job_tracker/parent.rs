@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::super::task_tracker::block_on;
 use super::*;
 
+const REMOTE_SESSION: &str = "202611210043.77";
 const PARTITIONING: &str = r#"{"1":{"MAP":1,"REDUCE":1,"JOBTRACKER":1}}"#;
 
 /// A cluster whose node starts job trackers, and the file in which each leaves its arguments.
@@ -263,7 +264,7 @@ impl Remote {
 
     async fn report(&mut self) -> Result<(), String> {
         let (host, port) = (self.address.host.clone(), self.address.port.into());
-        let (attempt, session) = (self.attempt.to_string(), "202611210043.77".to_owned());
+        let (attempt, session) = (self.attempt.to_string(), REMOTE_SESSION.to_owned());
         let called = self.parent.report_remote_corona_job_tracker(attempt, host, port, session);
         called.await.map_err(|error| error.to_string())
     }
@@ -319,6 +320,9 @@ fn a_job_is_handed_to_a_node_and_its_calls_are_forwarded() {
         remote.until_submitted().await;
         until_progress(&mut client, &job, 0.5).await;
         let id = || job.id.clone();
+        // Its tasks wait in the session of the remote job tracker.
+        let shown = super::pages::api(&world, &format!("jobs/{}", job.id));
+        assert_eq!(shown["session"], REMOTE_SESSION, "{shown}");
         let events = client.get_task_completion_events(id(), 0, 10).await.unwrap().unwrap();
         assert_eq!(events.len(), 1);
         let attempt = events[0].attempt.clone();
