@@ -203,7 +203,7 @@ impl Shared {
         let id = description.id.as_str();
         let user = &self.access.service_user;
         // The remote job tracker writes the history.
-        self.note_session(&description.id, Some(driver.handle().clone()), driver.session_log());
+        self.note_session(&description.id, driver.session_log());
         let priority = parent.priority().unwrap_or(description.priority);
         remote::Parts {
             priority,
@@ -321,8 +321,8 @@ impl Shared {
         }
     }
 
-    fn note_session(&self, job: &JobId, handle: Option<Arc<str>>, log_path: &str) {
-        let session = JobSession { handle, log_path: log_path.into() };
+    fn note_session(&self, job: &JobId, log_path: &str) {
+        let session = JobSession { handle: None, log_path: log_path.into() };
         self.shown.sessions.note(job.clone(), session, |id| self.store.get(id).is_some());
     }
 
@@ -336,8 +336,7 @@ impl Shared {
         bytes: u64,
         written: String,
     ) -> History {
-        let handle = job.id.session().map(Into::into);
-        self.note_session(&job.id, handle, log_path);
+        self.note_session(&job.id, log_path);
         let location = conf.get(keys::JOB_HISTORY_LOCATION.name);
         let host = &self.address.host;
         let place = history::HistoryTarget {
@@ -453,7 +452,7 @@ impl Shared {
             if self.store.get(&id).is_none() {
                 self.store.retire(job);
                 if let Some(log_path) = log_path {
-                    self.note_session(&id, None, &log_path);
+                    self.note_session(&id, &log_path);
                 }
             }
         }

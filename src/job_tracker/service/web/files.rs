@@ -27,7 +27,7 @@ pub(in crate::service) struct JobSessions(Mutex<BTreeMap<JobId, JobSession>>);
 /// The session of a job.
 #[derive(Clone, Debug)]
 pub(in crate::service) struct JobSession {
-    /// Its handle; none if the job ended before the program started.
+    /// Its handle, if it is not the one in the job's id.
     pub(in crate::service) handle: Option<Arc<str>>,
     /// The directory in which the job writes its history.
     pub(in crate::service) log_path: Arc<str>,
