@@ -137,6 +137,16 @@ pub enum Beginning {
     /// and so is one that is written later when safe mode ends without a stop: no later start
     /// recovers from a state that is out of date by then.
     StateFileIfPresent,
+    /// From the journal if it leads back to any state: it is never older than the state file, which is
+    /// then moved aside. Else as [`Beginning::StateFileIfPresent`].
+    JournalIfPresent,
+}
+
+impl Beginning {
+    /// Whether a state file is moved aside when the state has been recovered or is out of date.
+    fn sets_state_file_aside(self) -> bool {
+        matches!(self, Beginning::StateFileIfPresent | Beginning::JournalIfPresent)
+    }
 }
 
 /// Why a cluster manager has stopped by itself.
@@ -236,10 +246,10 @@ impl ClusterManager {
         if matches!(beginning, Beginning::Resume | Beginning::Fresh) && is_there {
             return Err(StartError::StateFileExists { path: state_path });
         }
-        let from_file = match beginning {
+        let may_be_from_file = match beginning {
             Beginning::Resume | Beginning::Fresh => false,
             Beginning::StateFile => true,
-            Beginning::StateFileIfPresent => is_there,
+            Beginning::StateFileIfPresent | Beginning::JournalIfPresent => is_there,
         };
         let hosts = settings.host_files.load()?.hosts;
         tracing::info!(
@@ -251,7 +261,11 @@ impl ClusterManager {
         let directory = settings.journal.directory.as_ref();
         let directory =
             directory.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
-        let resumes = !from_file && beginning != Beginning::Fresh;
+        let resumes = match beginning {
+            Beginning::JournalIfPresent => true,
+            Beginning::Fresh => false,
+            _ => !may_be_from_file,
+        };
         let mut journal = match &directory {
             _ if taken.is_some() => taken,
             Some(path) if resumes => Some(open_journal(&disk, path, &settings).await?),
@@ -259,6 +273,7 @@ impl ClusterManager {
         };
         let resumed = journal.as_mut().and_then(Opened::take_state);
         let is_resumed = resumed.is_some();
+        let from_file = may_be_from_file && !is_resumed;
         let (engine, outbox, clock) = if let Some((engine, outbox, now)) = resumed {
             (engine, outbox, Clock::not_before(now))
         } else if from_file {
@@ -343,7 +358,7 @@ impl ClusterManager {
             state_path.clone(),
             compress,
         );
-        if beginning == Beginning::StateFileIfPresent {
+        if beginning.sets_state_file_aside() {
             persist = persist.setting_aside_what_is_outdated();
         }
         let persist = Arc::new(persist);
@@ -377,8 +392,9 @@ impl ClusterManager {
         }
         let reloader = Arc::new(Reloader::new(&loaded, core.clone()));
         // Last, so that a start that fails leaves the file for the next one.
-        if from_file && beginning == Beginning::StateFileIfPresent {
-            let aside = state_file::set_aside(&state_path, state_file::RECOVERED)
+        if is_there && beginning.sets_state_file_aside() {
+            let name = if from_file { state_file::RECOVERED } else { state_file::OUTDATED };
+            let aside = state_file::set_aside(&state_path, name)
                 .map_err(|error| StartError::SetAside { path: state_path.clone(), error })?;
             persist.file_is_gone();
             tracing::info!("The state file is now {}", aside.display());

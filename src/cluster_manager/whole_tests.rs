@@ -14,6 +14,7 @@ use super::journal::faults::Faults;
 use super::journal::opening::Disk;
 use super::names::Resolver;
 use super::{Beginning, ClusterManager, Failure};
+use corona_engine::Input;
 use corona_wire::calls::{
     ClusterManager as Contract, ClusterManagerCall as Call, ClusterManagerReply as Reply,
     SessionDriver, SessionDriverCall, SessionDriverReply,
@@ -577,6 +578,46 @@ async fn a_start_can_leave_the_journal_aside() {
     let three = Serving::start(loaded(), Beginning::StateFileIfPresent).await;
     assert!(three.core.look(|engine, _| engine.is_running(&handle)), "the old journal is whole");
     three.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_can_prefer_the_journal_to_a_state_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let start = || Serving::start(in_directory(directory.path(), &[]), Beginning::JournalIfPresent);
+    let one = start().await;
+    let mut client = peer([127, 0, 0, 1], one.thrift).await;
+    let saved = begin(&mut client, "127.0.0.1", 9).await;
+    one.core.apply(Input::SetSafeMode { on: true }).unwrap();
+    let written = client.call(&Call::PersistState).await.unwrap();
+    assert_eq!(written, Reply::PersistState(true));
+    one.stop().await;
+    assert!(at("cm.state").exists());
+    std::fs::copy(at("cm.state"), at("kept")).unwrap();
+
+    let two = start().await;
+    assert!(two.core.look(|engine, _| engine.is_running(&saved)));
+    assert!(!at("cm.state").exists() && at("cm.state.outdated").exists());
+    let mut client = peer([127, 0, 0, 1], two.thrift).await;
+    let later = begin(&mut client, "127.0.0.1", 9).await;
+    two.stop().await;
+
+    // A file that the journal is ahead of.
+    std::fs::copy(at("kept"), at("cm.state")).unwrap();
+    let three = start().await;
+    for handle in [&saved, &later] {
+        assert!(three.core.look(|engine, _| engine.is_running(handle)), "{handle}");
+    }
+    three.stop().await;
+    assert!(!at("cm.state.recovered").exists() && !at("cm.state.journal.old").exists());
+
+    std::fs::remove_dir_all(at("cm.state.journal")).unwrap();
+    std::fs::copy(at("kept"), at("cm.state")).unwrap();
+    let four = start().await;
+    assert!(four.core.look(|engine, _| engine.is_running(&saved)));
+    assert!(!four.core.look(|engine, _| engine.is_running(&later)));
+    assert!(!at("cm.state").exists() && at("cm.state.recovered").exists());
+    four.stop().await;
 }
 
 /// Nothing may happen that cannot be recorded: no reply is sent, and the process ends.

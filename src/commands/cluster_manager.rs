@@ -63,7 +63,7 @@ pub(super) struct Arguments {
     ///
     /// The directory of the journal gets the name <corona.cm.journal.dir>.old.
     /// Without this option a start resumes from the journal.
-    #[arg(long, conflicts_with_all = ["recover_from_disk", "recover_if_present"])]
+    #[arg(long, conflicts_with_all = ["recover_from_disk", "recover_if_present", "prefer_journal"])]
     fresh: bool,
 
     /// Recover from the state file if there is one, then rename it
@@ -73,6 +73,15 @@ pub(super) struct Arguments {
     /// options each time.
     #[arg(long, conflicts_with = "recover_from_disk")]
     recover_if_present: bool,
+
+    /// Resume from the journal if there is one, and rename a state file
+    ///
+    /// The journal is never older than a state file that this cluster manager
+    /// has written; the file is renamed to <cm.state>.outdated. Without a
+    /// journal it is as with --recover-if-present. 'corona mini-cluster' starts
+    /// its cluster manager so.
+    #[arg(long, conflicts_with_all = ["recover_from_disk", "recover_if_present"])]
+    prefer_journal: bool,
 
     #[command(flatten)]
     log: LogArguments,
@@ -219,11 +228,17 @@ fn reload_on_hangup(request: ReloadRequest) -> anyhow::Result<JoinHandle<()>> {
 impl Arguments {
     fn into_start(self, variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Start> {
         let source = self.source.found_with(variable)?;
-        let beginning = match (self.recover_from_disk, self.recover_if_present) {
-            (true, _) => Beginning::StateFile,
-            (false, true) => Beginning::StateFileIfPresent,
-            (false, false) if self.fresh => Beginning::Fresh,
-            (false, false) => Beginning::Resume,
+        // At most one of them is set.
+        let beginning = if self.recover_from_disk {
+            Beginning::StateFile
+        } else if self.recover_if_present {
+            Beginning::StateFileIfPresent
+        } else if self.prefer_journal {
+            Beginning::JournalIfPresent
+        } else if self.fresh {
+            Beginning::Fresh
+        } else {
+            Beginning::Resume
         };
         Ok(Start { source, beginning })
     }
@@ -258,6 +273,7 @@ mod tests {
             (&[][..], vec![], clean),
             (&["--recover-from-disk"], vec![], from_file),
             (&["--recover-if-present"], vec![], Beginning::StateFileIfPresent),
+            (&["--prefer-journal"], vec![], Beginning::JournalIfPresent),
             (&["--fresh"], vec![], Beginning::Fresh),
             (&["-recoverFromDisk"], vec![], from_file),
             (&["-D", "a=b"], vec![setting("a", "b")], clean),
@@ -292,6 +308,10 @@ mod tests {
         let line = ["cluster-manager", "--recover-if-present", "--recover-from-disk"];
         assert!(Line::try_parse_from(line).is_err());
         for other in ["--recover-if-present", "--recover-from-disk"] {
+            let line = ["cluster-manager", "--prefer-journal", other];
+            assert!(Line::try_parse_from(line).is_err());
+        }
+        for other in ["--recover-if-present", "--recover-from-disk", "--prefer-journal"] {
             assert!(Line::try_parse_from(["cluster-manager", "--fresh", other]).is_err());
         }
     }

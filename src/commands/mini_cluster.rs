@@ -155,10 +155,11 @@ async fn serve(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Resul
 
 /// Starts all daemons and waits until they are ready: the cluster manager first.
 async fn start(cluster: &mut Cluster, home: &Home, ports: &Ports, nodes: u8) -> anyhow::Result<()> {
-    cluster.launch("cluster-manager", "cluster-manager", home, &[])?;
+    // A state file, of 'corona admin persist-state', must not keep it from going on.
+    cluster.launch("cluster-manager", &["cluster-manager", "--prefer-journal"], home, &[])?;
     cluster.until_ready(&["cluster-manager".to_owned()]).await?;
     // The nodes and job trackers ask it whether the cluster manager is in safe mode.
-    cluster.launch("proxy-job-tracker", "proxy-job-tracker", home, &[])?;
+    cluster.launch("proxy-job-tracker", &["proxy-job-tracker"], home, &[])?;
     let mut awaited = vec!["proxy-job-tracker".to_owned(), "job-tracker".to_owned()];
     for number in 1..=nodes {
         let name = format!("node-{number}");
@@ -171,10 +172,10 @@ async fn start(cluster: &mut Cluster, home: &Home, ports: &Ports, nodes: u8) -> 
             ("hadoop.log.dir", dir.join("logs").display().to_string()),
             ("hadoop.tmp.dir", dir.join("tmp").display().to_string()),
         ];
-        cluster.launch(&name, "task-tracker", home, &settings)?;
+        cluster.launch(&name, &["task-tracker"], home, &settings)?;
         awaited.push(name);
     }
-    cluster.launch("job-tracker", "job-tracker", home, &[])?;
+    cluster.launch("job-tracker", &["job-tracker"], home, &[])?;
     cluster.until_ready(&awaited).await
 }
 
@@ -520,7 +521,7 @@ impl Cluster {
     fn launch(
         &mut self,
         name: &str,
-        command: &str,
+        command: &[&str],
         home: &Home,
         settings: &[(&str, String)],
     ) -> anyhow::Result<()> {
@@ -529,7 +530,8 @@ impl Cluster {
             fs::rename(&log, log.with_extension("log.old"))
                 .with_context(|| format!("cannot rename {}", log.display()))?;
         }
-        let mut arguments = vec![command.to_owned(), "--conf-dir".to_owned()];
+        let mut arguments: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
+        arguments.push("--conf-dir".to_owned());
         arguments.push(home.conf().display().to_string());
         for (key, value) in settings {
             arguments.extend(["-D".to_owned(), format!("{key}={value}")]);

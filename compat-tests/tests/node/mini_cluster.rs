@@ -110,6 +110,22 @@ impl MiniCluster {
         until("another process", || (self.pid(daemon) != before).then_some(()));
     }
 
+    /// Runs a tool, which succeeds; returns what it prints.
+    fn tool(&self, arguments: &[&str]) -> String {
+        let mut command = corona();
+        command.args(arguments).args(["--conf-dir", "cluster/conf"]);
+        let output = command.current_dir(self.root.path()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Saves the state of the cluster manager as an operator does before another one takes over.
+    fn save_state(&self) {
+        self.tool(&["admin", "set-safe-mode"]);
+        self.tool(&["admin", "persist-state"]);
+        assert!(self.path("cluster/cluster-manager/cm.state").exists());
+    }
+
     /// Stops the cluster as Ctrl-C does.
     pub(super) fn stop(mut self) -> TempDir {
         signal("INT", self.child.id());
@@ -545,6 +561,17 @@ fn a_job_survives_a_cluster_manager_that_is_killed() {
     survives(&[], |cluster, _| cluster.crash("cluster-manager"));
 }
 
+/// A state file of `corona admin persist-state` keeps no cluster manager from going on.
+#[test]
+fn a_job_survives_a_cluster_manager_that_is_killed_when_its_state_was_saved() {
+    survives(&[], |cluster, _| {
+        cluster.save_state();
+        cluster.crash("cluster-manager");
+        let outdated = cluster.path("cluster/cluster-manager/cm.state.outdated");
+        until("a file that is set aside", || outdated.exists().then_some(()));
+    });
+}
+
 #[test]
 fn a_cluster_that_was_stopped_goes_on() {
     let cluster = MiniCluster::start(&[]);
@@ -558,6 +585,8 @@ fn a_cluster_that_was_stopped_goes_on() {
     let refused = second.output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("another mini-cluster uses cluster"), "{}", stderr(&refused));
+    // The state file of an operator does not keep the next one from going on.
+    cluster.save_state();
     let root = cluster.stop();
     assert_eq!(fs::read_dir(root.path().join("cluster/run")).unwrap().count(), 0);
     let cluster = MiniCluster::start_in(root, &[]);
