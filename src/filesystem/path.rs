@@ -167,21 +167,29 @@ impl FsPath {
     /// It leads above the root; or it names a scheme that needs an authority, has none, and is not of
     /// the default file system.
     pub fn qualified(&self, default: &Root, working: &str) -> Result<FsPath, NotAPath> {
-        let root = match &self.root {
-            None => default.clone(),
-            Some(root) if root.authority.is_empty() && root.scheme == default.scheme => {
-                default.clone()
-            }
-            Some(root) if root.authority.is_empty() && root.scheme == "hdfs" => {
-                return Err(refused(&self.to_string(), "is an incomplete HDFS URI, no host"));
-            }
-            Some(root) => root.clone(),
-        };
+        let root = self.qualified_root(default)?;
         let path = match self.is_absolute() {
             true => self.path.clone(),
             false => normalised(&self.path, &format!("{working}/{}", self.path), true)?,
         };
         Ok(FsPath { root: Some(root), path })
+    }
+
+    /// The file system that it lies in: the default one if it names none.
+    ///
+    /// # Errors
+    /// It names a scheme that needs an authority, has none, and is not of the default file system.
+    pub fn qualified_root(&self, default: &Root) -> Result<Root, NotAPath> {
+        match &self.root {
+            None => Ok(default.clone()),
+            Some(root) if root.authority.is_empty() && root.scheme == default.scheme => {
+                Ok(default.clone())
+            }
+            Some(root) if root.authority.is_empty() && root.scheme == "hdfs" => {
+                Err(refused(&self.to_string(), "is an incomplete HDFS URI, no host"))
+            }
+            Some(root) => Ok(root.clone()),
+        }
     }
 
     /// The file system that it names.

@@ -93,13 +93,11 @@ impl FileSystems {
 
     /// The file system of a path, and the path in full.
     pub fn of(&self, path: &FsPath) -> Result<(Arc<dyn FileSystem>, FsPath), FsError> {
-        let root = path.clone();
-        // Only the root is of interest so far: the home is the file system's business.
-        let whole = root.qualified(&self.default, "/")?;
-        let root = whole.root().unwrap_or(&self.default);
+        // The directory of relative paths is the file system's business.
+        let root = path.qualified_root(&self.default)?;
         let files: Arc<dyn FileSystem> = match root.scheme() {
             "file" => self.local.clone(),
-            "hdfs" => self.name_node(root, &whole)?,
+            "hdfs" => self.name_node(&root, path)?,
             scheme => {
                 let known = REFUSED.iter().find(|(refused, _)| *refused == scheme);
                 let why = known.map_or("there is no such file system here", |(_, why)| why);
@@ -160,9 +158,13 @@ mod tests {
             ("hdfs:///a", "hdfs://nn:9000/a"),
             ("hdfs://other/a", "hdfs://other/a"),
             ("file:///a", "file:/a"),
+            ("../bob/a", "hdfs://nn:9000/user/bob/a"),
+            ("../../a", "hdfs://nn:9000/a"),
         ] {
             assert_eq!(systems.resolve(text).unwrap().1.to_string(), expected);
         }
+        let above = systems.resolve("../../../a").err().unwrap();
+        assert!(above.to_string().contains("leads above the root"), "{above}");
         let one = systems.resolve("hdfs://NN:9000/x").unwrap().0;
         let other = systems.resolve("/y").unwrap().0;
         assert!(Arc::ptr_eq(&one, &other), "one client for one name node");
@@ -170,6 +172,19 @@ mod tests {
         let (theirs, home) = of_bob.resolve("a").unwrap();
         assert_eq!(home.to_string(), "hdfs://nn:9000/user/bob/a");
         assert!(!Arc::ptr_eq(&one, &theirs), "no connection is shared with another user");
+    }
+
+    #[test]
+    fn a_relative_path_of_this_machine_starts_at_the_working_directory() {
+        let systems = systems(on("file:///"));
+        let here = std::env::current_dir().unwrap();
+        let beside = here.with_file_name("a");
+        for (text, expected) in
+            [("a", here.join("a")), ("../a", beside.clone()), ("x/../../a", beside)]
+        {
+            let (_, path) = systems.resolve(text).unwrap();
+            assert_eq!(path.to_string(), format!("file:{}", expected.display()), "{text}");
+        }
     }
 
     #[test]
