@@ -353,6 +353,10 @@ pub struct JobHistory {
     pub failed_maps: u64,
     /// The same of reduces.
     pub failed_reduces: u64,
+    /// Attempts at maps that were killed, as its end says.
+    pub killed_maps: u64,
+    /// The same of reduces.
+    pub killed_reduces: u64,
     /// How it stands: none where the file does not say so.
     pub state: Option<JobState>,
     /// Its counters in their text form: those of maps, of reduces, and all.
@@ -454,6 +458,8 @@ impl JobHistory {
                 "FINISHED_REDUCES" => self.finished_reduces = count(&value),
                 "FAILED_MAPS" => self.failed_maps = count(&value),
                 "FAILED_REDUCES" => self.failed_reduces = count(&value),
+                "KILLED_MAPS" => self.killed_maps = count(&value),
+                "KILLED_REDUCES" => self.killed_reduces = count(&value),
                 "JOB_STATUS" => self.state = state_of(&value).or(self.state),
                 "MAP_COUNTERS" => self.counters[0] = cut(&value, MAX_COUNTERS),
                 "REDUCE_COUNTERS" => self.counters[1] = cut(&value, MAX_COUNTERS),

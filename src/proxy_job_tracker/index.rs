@@ -31,7 +31,7 @@ const READERS: usize = 4;
 /// After so many new jobs the index is published: a list is useful before the index is complete.
 const BATCH: usize = 2000;
 /// The form of the stored index.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
 /// The largest stored index that is read, in bytes.
 const MAX_STORED: u64 = 1 << 30;
 
@@ -49,6 +49,7 @@ pub(super) struct Entry {
     pub(super) finish_ms: i64,
     pub(super) maps: u32,
     pub(super) reduces: u32,
+    /// Attempts that failed, without those that were killed.
     pub(super) failed_maps: u32,
     pub(super) failed_reduces: u32,
     /// The directory of its history; empty for one of a classic job tracker.
@@ -520,8 +521,9 @@ async fn entry(
         finish_ms: history.finish_ms,
         maps: number(history.maps),
         reduces: number(history.reduces),
-        failed_maps: number(history.failed_maps),
-        failed_reduces: number(history.failed_reduces),
+        // A history counts killed attempts among the failed ones. Spec: mapreduce/08.
+        failed_maps: number(history.failed_maps.saturating_sub(history.killed_maps)),
+        failed_reduces: number(history.failed_reduces.saturating_sub(history.killed_reduces)),
         file: if file.path.name() == id { "" } else { file.path.name() }.into(),
         directory,
         is_done,

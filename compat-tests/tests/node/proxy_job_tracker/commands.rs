@@ -55,6 +55,11 @@ async fn corona_jobs_lists_finished_jobs_and_prints_histories() {
         let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         found.as_array().unwrap().clone()
     };
+    // The history counts killed attempts among the failed ones; here they are no failures.
+    let recorded = found(&[]);
+    let speculated = recorded.iter().find(|job| job["id"] == "job_202611221049.13_0001").unwrap();
+    let failed = ["failed_maps", "failed_reduces"].map(|kind| &speculated["history"][kind]);
+    assert_eq!(failed, [0, 0], "three attempts of each kind were killed");
     let killed = found(&["--state", "killed", "--user", "root"]);
     assert!(!killed.is_empty() && killed.iter().all(|job| job["state"] == "killed"), "{killed:?}");
     assert_eq!(found(&["--user", "nobody"]), [] as [serde_json::Value; 0]);
