@@ -255,7 +255,13 @@ fn a_job_can_be_followed_on_pages_and_as_json() {
         client.kill_job(job.id.clone()).await.unwrap();
         assert_eq!(world.ended(&mut client, &job).await.run_state, KILLED);
         assert!(page(&world, "/ended").contains(&id) && !page(&world, "/").contains(&id));
-        assert_eq!(api(&world, &format!("jobs/{id}"))["state"], "KILLED");
+        let killed = api(&world, &format!("jobs/{id}"));
+        assert_eq!(killed["state"], "KILLED");
+        for kind in ["maps", "reduces"] {
+            let [succeeded, total, progress] =
+                ["succeeded", "total", "progress"].map(|name| killed[kind][name].as_f64().unwrap());
+            assert!((progress - succeeded / total).abs() < 1e-6 && progress < 1.0, "{killed}");
+        }
         assert_eq!(metric(&world, "corona_job_tracker_jobs_ended_total{how=\"killed\"}"), 1.0);
         world.home.nothing_left().await;
     });

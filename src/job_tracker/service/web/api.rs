@@ -88,7 +88,7 @@ fn job(row: &Row) -> Value {
             "succeeded": progress.finished[kind],
             "failed": progress.failed[kind],
             "running_attempts": progress.live[kind],
-            "progress": progress.work[kind],
+            "progress": row.done(kind),
         })
     };
     json!({

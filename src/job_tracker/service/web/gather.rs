@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use corona_mapreduce::{Counters, JobId, PerKind, TaskKey, TaskKind};
+use corona_mapreduce::{Counters, JobId, JobState, PerKind, TaskKey, TaskKind};
 use corona_model::types::Millis;
 use tokio::time::Instant;
 
@@ -33,6 +33,20 @@ pub(super) const MOST_ENDED: usize = 1000;
 pub(in crate::service) struct Row {
     pub(in crate::service) description: Arc<Description>,
     pub(in crate::service) progress: Arc<JobProgress>,
+}
+
+impl Row {
+    /// How much of its maps or reduces is done, from 0 to 1. Clients of the original see 1 for a job that
+    /// failed or was killed; here it is the part of its tasks that succeeded.
+    pub(super) fn done(&self, kind: TaskKind) -> f32 {
+        let progress = &self.progress;
+        match (progress.state, progress.total[kind]) {
+            (JobState::Failed | JobState::Killed, total) => {
+                progress.finished[kind] as f32 / total.max(1) as f32
+            }
+            _ => progress.work[kind],
+        }
+    }
 }
 
 /// A job with its tasks.

@@ -153,10 +153,10 @@ fn kinds(view: &View, detail: &Detail) -> Markup {
                 section class={ "card " (class_of(slot_type(kind))) } {
                     h3 { (title(kind)) }
                     p.big {
-                        strong { (percent(view.row.progress.work[kind])) }
+                        strong { (percent(view.row.done(kind))) }
                         span { (sentence(&tasks)) }
                     }
-                    (bar(slot_type(kind), (f64::from(view.row.progress.work[kind]) * 1000.0) as u64, 1000))
+                    (bar(slot_type(kind), (f64::from(view.row.done(kind)) * 1000.0) as u64, 1000))
                     dl.facts.small {
                         div { dt { "Launched" } dd { (Count(totals.launched[kind])) } }
                         div { dt { "Failed attempts" } dd { (Count(totals.failed_attempts[kind])) } }

@@ -202,9 +202,7 @@ fn columns<'a>(list: List, now: Millis) -> Vec<Column<'a, Row>> {
         };
         columns.push(
             Column::text(super::kind_name(kind), title, move |row: &Row| progress(row, kind))
-                .sorted_by(move |a: &Row, b| {
-                    a.progress.work[kind].total_cmp(&b.progress.work[kind])
-                })
+                .sorted_by(move |a: &Row, b| a.done(kind).total_cmp(&b.done(kind)))
                 .largest_first(),
         );
     }
@@ -249,7 +247,7 @@ fn progress(row: &Row, kind: TaskKind) -> Markup {
     html! {
         div.used {
             @if all == 0 { "–" } @else {
-                (bar(slot_type(kind), (f64::from(row.progress.work[kind]) * 1000.0) as u64, 1000))
+                (bar(slot_type(kind), (f64::from(row.done(kind)) * 1000.0) as u64, 1000))
                 span { (Count(done)) " of " (Count(all)) }
             }
         }
