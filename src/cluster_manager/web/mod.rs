@@ -412,9 +412,10 @@ impl Pages {
             let Some(ended) = ended else {
                 return self.not_found("No running or retired session has this id.");
             };
+            let finished_jobs = self.finished_jobs.clone();
             return self
                 .make(Section::Retired, &title, overview, None, move |overview| {
-                    pages::session::ended(&ended, overview)
+                    pages::session::ended(&ended, overview, finished_jobs.as_deref())
                 })
                 .await;
         };

@@ -479,6 +479,28 @@ async fn only_a_post_with_the_token_ends_a_session() {
     assert_eq!(again.status(), StatusCode::NOT_FOUND);
 }
 
+/// Pages of a job tracker in a client end with it.
+#[tokio::test]
+async fn an_ended_session_leads_to_its_finished_job() {
+    const OWN: &str = "http://client.example.com:4711/jobs/job_2026.1_0001";
+    const FINISHED: &str = "href=\"http://pjt.example.com:50032/jobs/job_2026.1_0001\"";
+    for (setting, is_linked) in [(None, true), (Some("pjt.example.com:50032"), false)] {
+        let setting = setting.map(|address| ("mapred.job.tracker.corona.proxyaddr", address));
+        let world = World::new(setting.as_slice());
+        let info = SessionInfo { url: Some(OWN.into()), ..info("job", None) };
+        world.apply(Input::StartSession { handle: "2026.1".into(), info });
+        let link = format!("href=\"{OWN}\"");
+        let page = world.body("/sessions/2026.1").await;
+        assert!(page.contains(&link) && !page.contains(FINISHED), "{page}");
+        let status = SessionStatus::Successful;
+        world.apply(Input::EndSession { handle: "2026.1".into(), status });
+        let page = world.body("/sessions/2026.1").await;
+        assert!(page.contains(OWN) && page.contains("SUCCESSFUL"), "{page}");
+        assert_eq!(page.contains(&link), is_linked, "{page}");
+        assert_eq!(page.contains(FINISHED), !is_linked, "{page}");
+    }
+}
+
 #[tokio::test]
 async fn sessions_cannot_be_ended_without_a_configured_token_or_from_elsewhere() {
     let world = World::new(&[]);

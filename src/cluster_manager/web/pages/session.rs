@@ -56,7 +56,7 @@ fn facts(session: &RunningSession, overview: &Overview) -> Markup {
     let RunningSession { info, scheduling_pool, .. } = session;
     html! {
         dl.facts {
-            (identity(info))
+            (identity(info, true))
             div { dt { "Pool" } dd { (pool_link(scheduling_pool, info)) } }
             div { dt { "Priority" } dd { (session.priority.name()) } }
             @if session.deadline != 0 {
@@ -79,7 +79,7 @@ fn facts(session: &RunningSession, overview: &Overview) -> Markup {
 }
 
 /// The session's identity: name, user, groups, its own page.
-fn identity(info: &SessionInfo) -> Markup {
+fn identity(info: &SessionInfo, is_linked: bool) -> Markup {
     let groups = info.group_ids.as_deref().unwrap_or_default();
     html! {
         div.wide { dt { "Name" } dd { (Name(&info.name)) } }
@@ -87,7 +87,7 @@ fn identity(info: &SessionInfo) -> Markup {
             div.wide {
                 dt { "Page" }
                 dd {
-                    @match web_address(url) {
+                    @match web_address(url).filter(|_| is_linked) {
                         Some(address) => a href=(address) rel="noreferrer" { (Name(url)) },
                         None => (Name(url)),
                     }
@@ -276,13 +276,31 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
 }
 
 /// The content of the page of a session that has ended.
-pub(in crate::web) fn ended(session: &RetiredSession, overview: &Overview) -> Markup {
+///
+/// The page of its job tracker may have ended with it, as that of a job tracker in a client does. So where
+/// finished jobs are shown, at `finished_jobs`, the link leads there.
+pub(in crate::web) fn ended(
+    session: &RetiredSession,
+    overview: &Overview,
+    finished_jobs: Option<&str>,
+) -> Markup {
     let RetiredSession { handle, info, pool, started, ended, status, .. } = session;
     html! {
         p.crumbs { a href="/retired" { "Retired" } }
         h1 { "Session " (handle) }
         dl.facts {
-            (identity(info))
+            (identity(info, finished_jobs.is_none()))
+            @if let Some(pages) = finished_jobs {
+                @let job = format!("job_{handle}_0001");
+                div.wide {
+                    dt { "Finished job" }
+                    dd {
+                        a href=(format!("{pages}jobs/{}", encode_segment(&job))) rel="noreferrer" {
+                            (Name(&job))
+                        }
+                    }
+                }
+            }
             div { dt { "Pool" } dd { (pool_link(pool, info)) } }
             div { dt { "Status" } dd { (status_badge(*status)) } }
             div { dt { "Started" } dd { (Time(*started)) } }
