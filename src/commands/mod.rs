@@ -201,7 +201,15 @@ fn conclude(outcome: anyhow::Result<ExitCode>, console: &mut Console<'_>) -> Exi
 
 /// The error and its causes on one line, so that a log or a script gets them together.
 fn one_line(error: &anyhow::Error) -> String {
-    let text = format!("{error:#}");
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        // Many errors name their cause in their own text.
+        if !text.ends_with(&cause) {
+            let colon = if text.is_empty() { "" } else { ": " };
+            text.push_str(&format!("{colon}{cause}"));
+        }
+    }
     text.split(char::is_control)
         .map(str::trim)
         .filter(|part| !part.is_empty())
