@@ -53,6 +53,7 @@ mod watch;
 mod web;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -194,10 +195,22 @@ fn conclude(outcome: anyhow::Result<ExitCode>, console: &mut Console<'_>) -> Exi
         Ok(status) => status,
         Err(error) => {
             console.complain(&format!("corona: {}\n", one_line(&error)));
-            ExitCode::from(EXIT_FAILED)
+            ExitCode::from(if error.is::<UsageError>() { EXIT_USAGE } else { EXIT_FAILED })
         }
     }
 }
+
+/// Options that do not fit together, which no single one of them shows.
+#[derive(Debug)]
+struct UsageError(String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
 
 /// The error and its causes on one line, so that a log or a script gets them together.
 fn one_line(error: &anyhow::Error) -> String {

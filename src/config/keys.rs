@@ -611,11 +611,11 @@ keys! {
     JOB_NATIVE = "corona.task.native", Boolean, "false", "", Job,
         "Whether the tasks of the job are native ones, which a node must allow by `corona.tt.native.tasks`.";
     JOB_MAPPER = "corona.task.mapper", Text, "", "", Job,
-        "Built-in mapper of native tasks, instead of a program: `cat`, `wc`, `sort` or `grep TEXT`.";
+        "Built-in mapper of native tasks, instead of a program: `cat`, `wc`, `sort`, `grep TEXT` or `sh COMMAND`.";
     JOB_COMBINER = "corona.task.combiner", Text, "", "", Job,
-        "Built-in combiner of native tasks: `wc`.";
+        "Built-in combiner of native tasks: `wc` or `sh COMMAND`.";
     JOB_REDUCER = "corona.task.reducer", Text, "", "", Job,
-        "Built-in reducer of native tasks: `cat`, `wc` or `sort`.";
+        "Built-in reducer of native tasks: `cat`, `wc`, `sort` or `sh COMMAND`.";
     JOB_MAX_RECORD = "corona.task.max.record.bytes", int(1024), "67108864", "bytes", Job,
         "The largest line, key or value of a native task. A task with a larger one fails.";
     JOB_SKIP_BAD = "corona.task.skip.bad.records", Boolean, "false", "", Job,

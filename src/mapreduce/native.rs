@@ -117,6 +117,28 @@ pub enum Step {
     Grep(String),
 }
 
+impl Step {
+    /// The built-in step of this name, with its text or command; none if there is none.
+    pub fn built_in(text: &str) -> Option<Step> {
+        let text = text.trim();
+        Some(match text.split_once(' ').unwrap_or((text, "")) {
+            ("cat", "") => Step::Cat,
+            ("wc", "") => Step::Words,
+            ("sort", "") => Step::Sort,
+            ("grep", text) if !text.is_empty() => Step::Grep(text.to_owned()),
+            ("sh", command) if !command.is_empty() => {
+                Step::Program(["sh", "-c", command].map(str::to_owned).into())
+            }
+            _ => return None,
+        })
+    }
+
+    /// Whether it can combine the output of maps.
+    pub fn combines(&self) -> bool {
+        matches!(self, Step::Words | Step::Program(_))
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -337,13 +359,11 @@ impl ConfReader<'_> {
 
     fn combiner(&self) -> Result<Option<Step>, NotNative> {
         if let Some(step) = self.built_in(&keys::JOB_COMBINER)? {
-            return match step {
-                Step::Words | Step::Program(_) => Ok(Some(step)),
-                other => {
-                    let value = other.to_string();
-                    Err(NotNative::BuiltIn { key: keys::JOB_COMBINER.name, value })
-                }
-            };
+            if step.combines() {
+                return Ok(Some(step));
+            }
+            let value = step.to_string();
+            return Err(NotNative::BuiltIn { key: keys::JOB_COMBINER.name, value });
         }
         let class = self.text("mapred.combiner.class", "");
         match class.trim() {
@@ -373,17 +393,10 @@ impl ConfReader<'_> {
 
     fn built_in(&self, key: &keys::Key) -> Result<Option<Step>, NotNative> {
         let Some(value) = self.conf.text_if_set(key) else { return Ok(None) };
-        let step = match value.trim().split_once(' ').unwrap_or((value.trim(), "")) {
-            ("cat", "") => Step::Cat,
-            ("wc", "") => Step::Words,
-            ("sort", "") => Step::Sort,
-            ("grep", text) if !text.is_empty() => Step::Grep(text.to_owned()),
-            ("sh", command) if !command.is_empty() => {
-                Step::Program(["sh", "-c", command].map(str::to_owned).into())
-            }
-            _ => return Err(NotNative::BuiltIn { key: key.name, value }),
-        };
-        Ok(Some(step))
+        match Step::built_in(&value) {
+            Some(step) => Ok(Some(step)),
+            None => Err(NotNative::BuiltIn { key: key.name, value }),
+        }
     }
 
     /// The words of a program. None without one.
@@ -479,10 +492,10 @@ fn key_fields(options: &str) -> Option<Vec<SortField>> {
             ("-nr", _) => (all.numeric, all.reverse) = (true, true),
             // Without a part the original leaves it out.
             (_, Some("")) => match words.next() {
-                Some(text) => fields.push(key_field(text)?),
+                Some(text) => fields.push(SortField::parse(text)?),
                 None => break,
             },
-            (_, Some(text)) => fields.push(key_field(text)?),
+            (_, Some(text)) => fields.push(SortField::parse(text)?),
             _ => {}
         }
     }
@@ -495,27 +508,30 @@ fn key_fields(options: &str) -> Option<Vec<SortField>> {
     Some(fields)
 }
 
-/// Reads a part of the form `field[.char][nr][,field[.char][nr]]`.
-fn key_field(text: &str) -> Option<SortField> {
-    let position = |text: &str, char_default: usize| {
-        let numbers = text.trim_end_matches(['n', 'r']);
-        let orders = text.get(numbers.len()..).unwrap_or_default();
-        let (field, char) = match numbers.split_once('.') {
-            None => (numbers.parse().ok()?, char_default),
-            Some((field, char)) => (field.parse().ok()?, char.parse().ok()?),
+impl SortField {
+    /// Reads a part of a key as `sort -k` names it, `field[.char][nr][,field[.char][nr]]`, such as
+    /// `2,2nr`; none if it is not of that form.
+    pub fn parse(text: &str) -> Option<SortField> {
+        let position = |text: &str, char_default: usize| {
+            let numbers = text.trim_end_matches(['n', 'r']);
+            let orders = text.get(numbers.len()..).unwrap_or_default();
+            let (field, char) = match numbers.split_once('.') {
+                None => (numbers.parse().ok()?, char_default),
+                Some((field, char)) => (field.parse().ok()?, char.parse().ok()?),
+            };
+            Some((field, char, orders.contains('n'), orders.contains('r')))
         };
-        Some((field, char, orders.contains('n'), orders.contains('r')))
-    };
-    let (begin, end) = match text.split_once(',') {
-        None => (text, None),
-        Some((begin, end)) => (begin, Some(end)),
-    };
-    let (begin_field, begin_char, n1, r1): (usize, usize, bool, bool) = position(begin, 1)?;
-    let (end_field, end_char, n2, r2) =
-        end.map_or(Some((0, 0, false, false)), |end| position(end, 0))?;
-    let field = KeyField { begin_field, begin_char, end_field, end_char };
-    let is_right = begin_field >= 1 && begin_char >= 1;
-    is_right.then_some(SortField { field, numeric: n1 || n2, reverse: r1 || r2 })
+        let (begin, end) = match text.split_once(',') {
+            None => (text, None),
+            Some((begin, end)) => (begin, Some(end)),
+        };
+        let (begin_field, begin_char, n1, r1): (usize, usize, bool, bool) = position(begin, 1)?;
+        let (end_field, end_char, n2, r2) =
+            end.map_or(Some((0, 0, false, false)), |end| position(end, 0))?;
+        let field = KeyField { begin_field, begin_char, end_field, end_char };
+        let is_right = begin_field >= 1 && begin_char >= 1;
+        is_right.then_some(SortField { field, numeric: n1 || n2, reverse: r1 || r2 })
+    }
 }
 
 /// The result of Java's `URLDecoder` for a text. An invalid escape stays as it is.

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use corona::config::JobConf;
-use corona::mapreduce::native::NativeJob;
+use corona::mapreduce::native::{NativeJob, SortField, Step};
 
 use super::{OutputCodec, Steps};
 
@@ -46,6 +46,50 @@ pub(super) fn parse_file(text: &str) -> Result<ShippedFile, String> {
     Ok(ShippedFile { path, name })
 }
 
+/// Checks a command of `--mapper` or `--reducer`.
+pub(super) fn parse_command(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("expected a command, or builtin:NAME".to_owned());
+    }
+    match text.strip_prefix(BUILT_IN) {
+        Some(step) if Step::built_in(step).is_none() => {
+            Err("there is no such built-in step; expected builtin:cat, builtin:wc, builtin:sort, \
+             'builtin:grep TEXT' or 'builtin:sh COMMAND'"
+                .to_owned())
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// Checks a command of `--combiner`.
+pub(super) fn parse_combiner(text: &str) -> Result<String, String> {
+    let command = parse_command(text)?;
+    let step = command.strip_prefix(BUILT_IN).and_then(Step::built_in);
+    match step.is_none_or(|step| step.combines()) {
+        true => Ok(command),
+        false => Err("this built-in step combines nothing; expected builtin:wc, \
+                      'builtin:sh COMMAND' or a command"
+            .to_owned()),
+    }
+}
+
+/// Checks a part of a key.
+pub(super) fn parse_key_part(text: &str) -> Result<String, String> {
+    match SortField::parse(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => {
+            Err("expected FIELD[.CHAR][nr][,FIELD[.CHAR][nr]] as sort -k has it, counted from \
+                     1, such as 2,2nr"
+                .to_owned())
+        }
+    }
+}
+
+/// Checks a text that must not be empty.
+pub(super) fn parse_separator(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("expected a text".to_owned()) } else { Ok(text.to_owned()) }
+}
+
 /// Reads `NAME=VALUE`.
 pub(super) fn parse_variable(text: &str) -> Result<Variable, String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
@@ -73,15 +117,14 @@ pub(super) fn base(conf: &mut JobConf) {
 }
 
 /// What the options of the steps say.
-pub(super) fn steps(conf: &mut JobConf, steps: &Steps) -> anyhow::Result<()> {
-    step(conf, "mapper", &steps.mapper)?;
+pub(super) fn steps(conf: &mut JobConf, steps: &Steps) {
+    step(conf, "mapper", &steps.mapper);
     if let Some(combiner) = &steps.combiner {
-        step(conf, "combiner", combiner)?;
+        step(conf, "combiner", combiner);
     }
-    step(conf, "reducer", steps.reducer.as_deref().unwrap_or("builtin:cat"))?;
+    step(conf, "reducer", steps.reducer.as_deref().unwrap_or("builtin:cat"));
     let mut set = |key: &str, value: &str| conf.set(key, value);
     if let Some(separator) = &steps.separator {
-        ensure!(!separator.is_empty(), "--separator must not be empty");
         for side in ["map", "reduce"] {
             set(&format!("stream.{side}.output.field.separator"), separator);
         }
@@ -132,11 +175,9 @@ pub(super) fn steps(conf: &mut JobConf, steps: &Steps) -> anyhow::Result<()> {
     if let Some(percent) = steps.max_failed_maps {
         set("mapred.max.map.failures.percent", &percent.to_string());
     }
-    Ok(())
 }
 
-fn step(conf: &mut JobConf, role: &str, command: &str) -> anyhow::Result<()> {
-    ensure!(!command.trim().is_empty(), "--{role} must not be empty");
+fn step(conf: &mut JobConf, role: &str, command: &str) {
     let key = format!("corona.task.{role}");
     if let Some(name) = command.strip_prefix(BUILT_IN) {
         conf.set(&key, name);
@@ -153,7 +194,18 @@ fn step(conf: &mut JobConf, role: &str, command: &str) -> anyhow::Result<()> {
         let encoded = command.replace('+', "%2B").replace(' ', "+");
         conf.set(&format!("stream.{program}.streamprocessor"), &encoded);
     }
-    Ok(())
+}
+
+/// Two files for the tasks that would have one name.
+pub(super) fn same_name(files: &[ShippedFile]) -> Option<(&ShippedFile, &ShippedFile)> {
+    let mut rest = files;
+    while let [first, later @ ..] = rest {
+        if let Some(other) = later.iter().find(|other| other.name == first.name) {
+            return Some((first, other));
+        }
+        rest = later;
+    }
+    None
 }
 
 /// How many reduces there are.
@@ -195,6 +247,38 @@ mod tests {
         }
         for wrong in ["", "/", "a#", "a#b/c", "a#..", "a,b", "50%"] {
             assert!(parse_file(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn two_files_with_one_name_are_noticed() {
+        let files = |texts: &[&str]| -> Vec<ShippedFile> {
+            texts.iter().map(|text| parse_file(text).unwrap()).collect()
+        };
+        assert_eq!(same_name(&files(&["a/x", "b/y", "b/x#z"])), None);
+        let files = files(&["a/x", "b/y", "c/z#x"]);
+        assert_eq!(same_name(&files), Some((&files[0], &files[2])));
+    }
+
+    #[test]
+    fn steps_and_parts_of_keys_are_checked() {
+        for right in ["cat", "builtin:cat", "builtin:grep x", "builtin:sh cat; true"] {
+            assert_eq!(parse_command(right).as_deref(), Ok(right));
+        }
+        for wrong in ["", " ", "builtin:", "builtin:awk", "builtin:grep", "builtin:sh"] {
+            assert!(parse_command(wrong).unwrap_err().contains("expected "), "{wrong}");
+        }
+        for right in ["uniq -c", "builtin:wc", "builtin:sh cat"] {
+            assert_eq!(parse_combiner(right).as_deref(), Ok(right));
+        }
+        for wrong in ["", "builtin:cat", "builtin:awk"] {
+            assert!(parse_combiner(wrong).unwrap_err().contains("expected "), "{wrong}");
+        }
+        for right in ["1", "1,2", "2,2nr", "3.2,3.4n"] {
+            assert_eq!(parse_key_part(right).as_deref(), Ok(right));
+        }
+        for wrong in ["", "0", "zz", "1,x", "2 -k3"] {
+            assert!(parse_key_part(wrong).unwrap_err().contains("such as 2,2nr"), "{wrong}");
         }
     }
 

@@ -24,12 +24,12 @@ use corona::hadoop::io::formats::Writable;
 use corona::hadoop::writables::{FileSplit, JobId, RawSplit, SplitFile, to_bytes};
 use serde::Serialize;
 
-use super::EXIT_FAILED;
 use super::arguments::parse_size;
 use super::jobs::{Caller, Which};
 use super::terminal::console::{Console, printable};
 use super::terminal::counted;
 use super::terminal::table::{Column, Table};
+use super::{EXIT_FAILED, UsageError};
 use conf::{ShippedFile, Variable};
 use deliver::{MAX_SPLIT_BYTES, deliver};
 use follow::Follower;
@@ -59,7 +59,8 @@ const RUN_HELP: &str = "\
 A CMD that has any of the characters |&;<>()$`\\\"'*?[]#~=%!{} is run by sh -c;
 any other is split into words at blanks. It reads lines and writes lines: what
 stands before the first tab is the key. A CMD of the form builtin:NAME is a
-built-in step: cat, wc, sort or grep TEXT.
+built-in step: cat, wc, sort, grep TEXT or sh COMMAND, which runs COMMAND by
+sh -c whatever characters it has. A combiner is wc or sh COMMAND.
 A line on its stderr such as reporter:counter:GROUP,NAME,1 or
 reporter:status:TEXT is for the job; other lines go to the task's log.
 Ctrl-C kills the job; again, it stops this program at once.";
@@ -127,21 +128,21 @@ struct Run {
 #[command(next_help_heading = "Steps")]
 struct Steps {
     /// Program that maps lines to lines
-    #[arg(long, value_name = "CMD")]
+    #[arg(long, value_name = "CMD", value_parser = conf::parse_command)]
     mapper: String,
 
     /// Program that reduces the output of each map; it keeps the order of the
     /// keys
-    #[arg(long, value_name = "CMD")]
+    #[arg(long, value_name = "CMD", value_parser = conf::parse_combiner)]
     combiner: Option<String>,
 
     /// Program that reduces lines sorted by key [default: builtin:cat]
-    #[arg(long, value_name = "CMD")]
+    #[arg(long, value_name = "CMD", value_parser = conf::parse_command)]
     reducer: Option<String>,
 
     /// Text between the fields of the mapper's and the reducer's lines
     /// [default: tab]
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = conf::parse_separator)]
     separator: Option<String>,
 
     /// Number of fields that are the key [default: 1]
@@ -150,12 +151,12 @@ struct Steps {
 
     /// Distribute records by these parts of the key, as sort -k names them,
     /// such as 1,2
-    #[arg(long, value_name = "FIELDS")]
+    #[arg(long, value_name = "FIELDS", value_parser = conf::parse_key_part)]
     partition_by: Option<String>,
 
     /// Order the keys by this part, as sort -k names it, such as 2,2nr: n for
     /// numbers, r for the largest first; may be repeated
-    #[arg(long, value_name = "FIELDS")]
+    #[arg(long, value_name = "FIELDS", value_parser = conf::parse_key_part)]
     sort_by: Vec<String>,
 
     /// File for the tasks, in their working directory, under its own name or
@@ -257,6 +258,16 @@ const CLUSTER_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Run {
     async fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+        if let Some((one, other)) = conf::same_name(&self.steps.file) {
+            bail!(UsageError(format!(
+                "--file {} and --file {} both have the name {:?} in the working directory of \
+                 tasks; expected different names, such as {}#NAME",
+                one.path.display(),
+                other.path.display(),
+                one.name,
+                other.path.display(),
+            )));
+        }
         let site = self.which.job_conf()?;
         let systems = FileSystems::new(self.which.file_systems()?)?;
         let split_bytes = self.split_size.map(|bytes| bytes as u64);
@@ -320,7 +331,7 @@ impl Run {
     fn conf(&self, mut conf: JobConf, inputs: &Inputs, output: &FsPath) -> anyhow::Result<JobConf> {
         let steps = &self.steps;
         conf::base(&mut conf);
-        conf::steps(&mut conf, steps)?;
+        conf::steps(&mut conf, steps);
         if let Some(reduces) = self.reduces {
             conf.set("mapred.reduce.tasks", &reduces.to_string());
         }

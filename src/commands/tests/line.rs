@@ -148,6 +148,33 @@ fn every_command_has_a_form_for_programs() {
 }
 
 #[test]
+fn wrong_values_of_a_job_are_wrong_usage() {
+    const RUN: [&str; 9] =
+        ["corona", "job", "run", "--input", "in", "--output", "out", "--mapper", "cat"];
+    for (wrong, value, option, expected) in [
+        (&["--mapper", ""][..], "", "--mapper <CMD>", "expected a command"),
+        (&["--mapper", "builtin:awk"], "builtin:awk", "--mapper <CMD>", "expected builtin:cat"),
+        (&["--reducer", " "], " ", "--reducer <CMD>", "expected a command"),
+        (&["--combiner", "builtin:cat"], "builtin:cat", "--combiner <CMD>", "expected builtin:wc"),
+        (&["--sort-by", "zz"], "zz", "--sort-by <FIELDS>", "such as 2,2nr"),
+        (&["--partition-by", "0"], "0", "--partition-by <FIELDS>", "such as 2,2nr"),
+        (&["--separator", ""], "", "--separator <TEXT>", "expected a text"),
+    ] {
+        let rest = if wrong[0] == "--mapper" { &RUN[..7] } else { &RUN };
+        let error = Cli::try_parse_from([rest, wrong].concat()).unwrap_err().to_string();
+        let first = error.lines().next().unwrap_or_default();
+        let start = format!("error: invalid value '{value}' for '{option}': ");
+        assert!(first.starts_with(&start) && first.contains(expected), "{error}");
+        assert_eq!(corona_words(&[&rest[1..], wrong].concat()).status, ExitCode::from(2));
+    }
+    let files = ["--file", "a/x", "--file", "b/y#x"];
+    let done = corona_words(&[&RUN[1..], &files].concat());
+    let expected = "corona: --file a/x and --file b/y both have the name \"x\" in the working \
+                    directory of tasks; expected different names, such as b/y#NAME\n";
+    done.is(2, "", expected);
+}
+
+#[test]
 fn a_mistyped_command_is_recognised() {
     let mut cli = Cli::command();
     for (typed, meant) in [("sesions", "sessions"), ("statsu", "status"), ("node", "nodes")] {
