@@ -388,7 +388,7 @@ fn table(nodes: &Nodes, wide: bool) -> Table {
     }
     let more = |column: Column| wide.then_some(column);
     let columns = [
-        Some(Column::text("NODE", 12)),
+        Some(Column::whole("NODE")),
         more(Column::whole("ADDRESS")),
         Some(Column::text("RACK", 8)),
         Some(Column::number("MAP")),

@@ -804,6 +804,22 @@ fn the_original_cannot_explain_and_says_so() {
     corona(&format!("sessions explain 1.1 --http-address {at}")).is(1, "", &err);
 }
 
+/// The name is needed in the next command.
+#[test]
+fn the_name_of_a_node_is_never_cut() {
+    let name = "a-node-with-a-long-name.of.a-large.example.com:50060";
+    let problems = json!(["late", "below_reserve", "excluded"]);
+    let node = json!({
+        "name": name, "problems": problems, "rack": "/a-datacenter/a-row/a-rack",
+        "address": {"host": "10.0.0.1", "port": 50060}, "last_heartbeat_ms": 1000,
+        "slots": {"MAP": {"total": 4, "used": 3, "blacklisted": false}},
+    });
+    let nodes = json!({"now_ms": 5000, "total": 1, "nodes": [node]});
+    let at = pages(&[("/api/v1/nodes?limit=2000", 200, nodes.to_string())]);
+    let out = corona(&format!("nodes list --http-address {at}")).out;
+    assert!(out.contains(&format!("\n{name}  ")) && out.contains('…'), "{out}");
+}
+
 #[test]
 fn nodes_are_read_page_by_page() {
     let node = |name: &str, blacklisted: bool| {
