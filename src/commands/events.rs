@@ -6,14 +6,15 @@ use std::collections::VecDeque;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::anyhow;
 use clap::Args;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::cluster::{WebArguments, block_on};
 use super::terminal::console::{Console, FormArguments, TextForm, harmless_json, printable};
 use super::times::Date;
-use super::web::{StreamEnd, Web};
+use super::web::{Answer, StreamEnd, Web};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -119,11 +120,27 @@ async fn read(web: &Web, path: &str, printer: &mut Printer<'_, '_>) -> anyhow::R
         .await?;
     match end {
         StreamEnd::Ended => Ok(()),
-        StreamEnd::NoApi => bail!(
-            "{} have no events: this is the original cluster manager, or an older version",
-            web.who()
-        ),
+        StreamEnd::NoApi => Err(without_events(web).await),
     }
+}
+
+/// The error for pages without events, which names the service whose pages they are.
+async fn without_events(web: &Web) -> anyhow::Error {
+    for (path, service) in
+        [("/api/v1/statistics", "a proxy job tracker"), ("/api/v1/tracker", "a node")]
+    {
+        if let Ok(Answer::Found(IgnoredAny)) = web.api::<IgnoredAny>(path).await {
+            return anyhow!(
+                "the pages at {} are those of {service}, which has no events; name those of a \
+                 cluster manager or of a job tracker service with --http-address",
+                web.url()
+            );
+        }
+    }
+    anyhow!(
+        "{} have no events: this is the original cluster manager, or an older version",
+        web.who()
+    )
 }
 
 /// The maximum size of an incomplete event.

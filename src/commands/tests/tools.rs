@@ -804,6 +804,20 @@ fn the_original_cannot_explain_and_says_so() {
     corona(&format!("sessions explain 1.1 --http-address {at}")).is(1, "", &err);
 }
 
+#[test]
+fn pages_without_events_name_their_service() {
+    for (path, service) in [
+        ("/api/v1/statistics", "are those of a proxy job tracker"),
+        ("/api/v1/tracker", "are those of a node"),
+        ("/", "this is the original cluster manager"),
+    ] {
+        let at = pages(&[(path, 200, "{}".to_owned())]);
+        let done = corona(&format!("events --http-address {at}"));
+        assert_eq!((done.status, done.err.lines().count()), (ExitCode::from(1), 1));
+        assert!(done.err.contains(service), "{}", done.err);
+    }
+}
+
 /// The name is needed in the next command.
 #[test]
 fn the_name_of_a_node_is_never_cut() {
