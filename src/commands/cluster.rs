@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use corona::config::{ClientSettings, ClientSource, ConfigErrors, HostPort, keys};
+use corona::filesystem::FileSystemSettings;
 use corona::wire::calls::{ClusterManager, ProxyJobTracker};
 use corona::wire::client::{CallError, Client, ClientOptions, ConnectError};
 use corona::wire::{Exception, Malformed, Service};
@@ -158,6 +159,17 @@ impl WebArguments {
 }
 
 impl WebArguments {
+    /// The addresses of the cluster, and how files are read, which says who the user is.
+    ///
+    /// # Errors
+    /// As [`ClusterArguments::find`].
+    pub(super) fn client_settings(&self) -> anyhow::Result<(ClientSettings, FileSystemSettings)> {
+        self.configuration.clone().look(
+            |name| std::env::var_os(name),
+            |source| Ok((source.load()?, source.load_file_systems()?)),
+        )
+    }
+
     /// The token that actions of operators need over HTTP, if the configuration has one.
     ///
     /// # Errors

@@ -137,6 +137,19 @@ pub(super) fn pages(address: HostPort, timeout: Duration) -> Web {
     Web::of("proxy job tracker", address, timeout)
 }
 
+/// How a job has ended: none if its history does not say so.
+pub(super) fn state(from: &Web, job: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Ended {
+        state: String,
+    }
+
+    match block_on(from.api::<Ended>(&format!("/api/v1/jobs/{job}"))) {
+        Ok(Answer::Found(Ended { state })) if state != "incomplete" => Some(state.to_uppercase()),
+        _ => None,
+    }
+}
+
 /// The history of a job.
 ///
 /// # Errors

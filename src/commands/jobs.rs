@@ -2,11 +2,14 @@
 //!
 //! Uses the calls of the original's clients only.
 
+use std::cmp::Ordering;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use corona::cluster_manager::api::handle_order;
 use corona::config::{ClientSource, ConfigErrors, HostPort, JobConf, LoadedJobTracker};
 use corona::filesystem::FileSystemSettings;
 use corona::hadoop::protocols::job_submission::JobSubmissionClient;
@@ -201,10 +204,11 @@ struct Job {
     user: String,
     priority: String,
     started_ms: i64,
-    setup_progress: f32,
-    map_progress: f32,
-    reduce_progress: f32,
-    cleanup_progress: f32,
+    /// From 0 to 1; none of a job that failed or was killed, as the other three.
+    setup_progress: Option<f32>,
+    map_progress: Option<f32>,
+    reduce_progress: Option<f32>,
+    cleanup_progress: Option<f32>,
     scheduling_info: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<Profile>,
@@ -255,7 +259,11 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         Action::History(history) => history.run(console)?,
         // The session of a job is the middle part of its id.
         Action::Explain(Explain { job, grants, output, web }) => {
-            return explain(job.tracker, grants, output, web, console);
+            let explained = explain(job.tracker.clone(), grants, output, web.clone(), console);
+            return explained.map_err(|error| match how_ended(&job, &web) {
+                Some(how) => anyhow!("{job} has ended: {how}; see 'corona jobs info {job}'"),
+                None => error,
+            });
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -318,31 +326,58 @@ impl Which {
 
     /// A caller of the job tracker at an address.
     pub(super) fn caller_at(&self, address: HostPort) -> anyhow::Result<Caller> {
-        let files = self.file_systems()?;
-        let mut groups = files.groups;
-        if groups.is_empty() {
-            groups.push(files.user.clone());
-        }
-        let due = std::time::Duration::from_secs(self.timeout.into());
-        let options = ClientOptions {
-            call_timeout: Some(due),
-            attempt_timeout: due,
-            connect_patience: std::time::Duration::ZERO,
-            ..ClientOptions::new(User { name: files.user, groups })
-        };
-        let who = format!("the job tracker at {address}");
-        let address = InetAddress { host: address.host.to_string(), port: address.port };
-        Ok(Caller { client: JobSubmissionClient::new(address, options), who })
+        let due = Duration::from_secs(self.timeout.into());
+        Ok(Caller::new(address, self.file_systems()?, due))
     }
 }
 
 impl Caller {
+    fn new(address: HostPort, files: FileSystemSettings, due: Duration) -> Caller {
+        let mut groups = files.groups;
+        if groups.is_empty() {
+            groups.push(files.user.clone());
+        }
+        let options = ClientOptions {
+            call_timeout: Some(due),
+            attempt_timeout: due,
+            connect_patience: Duration::ZERO,
+            ..ClientOptions::new(User { name: files.user, groups })
+        };
+        let who = format!("the job tracker at {address}");
+        let address = InetAddress { host: address.host.to_string(), port: address.port };
+        Caller { client: JobSubmissionClient::new(address, options), who }
+    }
+
     /// What a call returned, or an error that names the job tracker.
     pub(super) fn checked<T>(&self, result: Result<T, CallError>) -> anyhow::Result<T> {
+        const OWN_PORT: &str = "name the port of corona.jt.address with --job-tracker";
+        let who = &self.who;
         result.map_err(|error| match error {
-            CallError::Remote(error) => anyhow!("{} refuses: {}", self.who, error.message()),
-            other => anyhow!("{}: {other}", self.who),
+            CallError::Remote(error) => anyhow!("{who} refuses: {}", error.message()),
+            CallError::Closed => anyhow!(
+                "{who} closed the connection instead of answering: if this is the port of a \
+                 cluster manager or of another Thrift service, {OWN_PORT}"
+            ),
+            other if other.is_http() => anyhow!(
+                "{who} answered with HTTP: this looks like the port of the pages; {OWN_PORT}"
+            ),
+            other => anyhow!("{who}: {other}"),
         })
+    }
+
+    /// The names of these jobs and what else does not change of them, as far as the job tracker knows
+    /// them: a call for each, so only of the first ones.
+    async fn profiles(&mut self, jobs: &[JobStatus]) -> anyhow::Result<Vec<Option<JobProfile>>> {
+        let mut profiles = Vec::with_capacity(jobs.len());
+        for status in jobs.iter().take(MOST_PROFILES) {
+            profiles.push(match self.client.get_job_profile(status.job.clone()).await {
+                // It may have been forgotten meanwhile, or be another user's.
+                Err(CallError::Remote(_)) => None,
+                profile => self.checked(profile)?,
+            });
+        }
+        profiles.resize_with(jobs.len(), || None);
+        Ok(profiles)
     }
 
     fn known<T>(&self, result: Result<Option<T>, CallError>, job: &JobId) -> anyhow::Result<T> {
@@ -357,7 +392,7 @@ impl Histories {
             Some(address) => Some(address.clone()),
             None => which.with_source(|source| source.load())?.finished_jobs,
         };
-        let due = std::time::Duration::from_secs(which.timeout.into());
+        let due = Duration::from_secs(which.timeout.into());
         Ok(address.map(|address| finished_jobs::pages(address, due)))
     }
 }
@@ -372,21 +407,23 @@ impl List {
         }
         let mut caller = self.which.caller()?;
         let all = self.all;
-        let jobs = block_on(async {
+        let (jobs, profiles) = block_on(async {
             let jobs = match all {
                 true => caller.client.get_all_jobs().await,
                 false => caller.client.jobs_to_complete().await,
             };
             // A Java job tracker inside a client returns nothing.
-            Ok(caller.checked(jobs)?.unwrap_or_default())
+            let mut jobs = caller.checked(jobs)?.unwrap_or_default();
+            jobs.sort_by(|a, b| job_order(&a.job, &b.job));
+            let profiles = caller.profiles(&jobs).await?;
+            Ok((jobs, profiles))
         })?;
+        let jobs: Vec<Job> =
+            jobs.iter().zip(profiles).map(|(status, profile)| job(status, profile)).collect();
         match self.output.output {
-            Form::Json => {
-                let jobs: Vec<Job> = jobs.iter().map(|status| job(status, None)).collect();
-                console.print_json(&jobs)
-            }
+            Form::Json => console.print_json(&jobs),
             Form::Table if jobs.is_empty() => Ok(console.print("No jobs.\n")?),
-            Form::Table => Ok(console.print(&jobs_table(&jobs).render(console, self.output.wide))?),
+            Form::Table => Ok(console.print(&jobs_table(jobs).render(console, self.output.wide))?),
         }
     }
 }
@@ -468,7 +505,13 @@ impl History {
     }
 }
 
-fn jobs_table(jobs: &[JobStatus]) -> Table {
+/// The order of jobs: by session and number, so that `job_202611221033.2_0001` precedes
+/// `job_202611221033.10_0001`.
+fn job_order(a: &JobId, b: &JobId) -> Ordering {
+    handle_order(&a.tracker, &b.tracker).then(a.number.cmp(&b.number))
+}
+
+fn jobs_table(jobs: Vec<Job>) -> Table {
     let mut table = Table::new(&[
         Column::whole("JOB"),
         Column::whole("STATE"),
@@ -476,18 +519,41 @@ fn jobs_table(jobs: &[JobStatus]) -> Table {
         Column::whole("PRIORITY"),
         Column::number("MAPS"),
         Column::number("REDUCES"),
+        Column::text("NAME", 12),
     ]);
-    for status in jobs {
+    for job in jobs {
+        let tone = match job.state {
+            "FAILED" => Tone::Bad,
+            "KILLED" => Tone::Notable,
+            _ => Tone::Plain,
+        };
         table.row([
-            status.job.to_string().into(),
-            Cell::new(state(status.run_state), tone(status.run_state)),
-            status.user.clone().into(),
-            status.priority.to_string().into(),
-            percent(status.map_progress).into(),
-            percent(status.reduce_progress).into(),
+            job.id.into(),
+            Cell::new(job.state, tone),
+            job.user.into(),
+            job.priority.into(),
+            percent(job.map_progress).into(),
+            percent(job.reduce_progress).into(),
+            job.profile.map(|profile| profile.name).unwrap_or_default().into(),
         ]);
     }
     table
+}
+
+/// How a job has ended, as its job tracker or its history says; none if it runs or nobody knows it.
+fn how_ended(job: &JobId, web: &WebArguments) -> Option<String> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let (settings, files) = web.client_settings().ok()?;
+    let mut caller = Caller::new(settings.job_tracker, files, PATIENCE);
+    let known = block_on(async {
+        let status = caller.client.get_job_status(job.clone()).await;
+        caller.checked(status)
+    });
+    if let Ok(Some(status)) = known {
+        return is_over(status.run_state).then(|| state(status.run_state).to_owned());
+    }
+    let pages = finished_jobs::pages(settings.finished_jobs?, PATIENCE);
+    finished_jobs::state(&pages, &job.to_string())
 }
 
 impl One {
@@ -511,10 +577,10 @@ impl One {
                     ("queue", profile.queue),
                     ("state", state(status.run_state).to_owned()),
                     ("priority", status.priority.to_string()),
-                    ("set-up", percent(status.setup_progress)),
-                    ("maps", percent(status.map_progress)),
-                    ("reduces", percent(status.reduce_progress)),
-                    ("clean-up", percent(status.cleanup_progress)),
+                    ("set-up", percent(progress(&status, status.setup_progress))),
+                    ("maps", percent(progress(&status, status.map_progress))),
+                    ("reduces", percent(progress(&status, status.reduce_progress))),
+                    ("clean-up", percent(progress(&status, status.cleanup_progress))),
                     ("note", note(&status).unwrap_or_default().to_owned()),
                     ("job file", profile.job_file),
                     ("page", profile.url),
@@ -544,7 +610,7 @@ impl One {
 
     /// The history is on the pages of the service, whose address is in the profile of the job.
     fn history(&self) -> anyhow::Result<String> {
-        let due = std::time::Duration::from_secs(self.which.timeout.into());
+        let due = Duration::from_secs(self.which.timeout.into());
         let mut caller = self.which.caller()?;
         let profile = block_on(async {
             let profile = caller.client.get_job_profile(self.job.clone()).await;
@@ -613,7 +679,7 @@ impl Tasks {
                     table.row([
                         task.id.into(),
                         task.state.into(),
-                        percent(task.progress).into(),
+                        percent(Some(task.progress)).into(),
                         task.status.into(),
                         errors.into(),
                     ]);
@@ -626,7 +692,11 @@ impl Tasks {
 
 /// States of jobs on the wire.
 const RUNNING: i32 = 1;
+const FAILED: i32 = 3;
 const PREPARING: i32 = 4;
+const KILLED: i32 = 5;
+/// Jobs of a list whose names are asked for.
+const MOST_PROFILES: usize = 1_000;
 
 /// Whether a job in this state has ended.
 pub(super) fn is_over(run_state: i32) -> bool {
@@ -637,23 +707,21 @@ pub(super) fn state(run_state: i32) -> &'static str {
     match run_state {
         RUNNING => "RUNNING",
         2 => "SUCCEEDED",
-        3 => "FAILED",
+        FAILED => "FAILED",
         PREPARING => "PREP",
-        5 => "KILLED",
+        KILLED => "KILLED",
         _ => "UNKNOWN",
     }
 }
 
-fn tone(run_state: i32) -> Tone {
-    match run_state {
-        3 => Tone::Bad,
-        5 => Tone::Notable,
-        _ => Tone::Plain,
-    }
+/// How far a part of a job is. Job trackers say that all parts of a job that failed or was killed are
+/// complete, so nothing is known of them.
+fn progress(status: &JobStatus, part: f32) -> Option<f32> {
+    (!matches!(status.run_state, FAILED | KILLED)).then_some(part)
 }
 
-fn percent(part: f32) -> String {
-    format!("{:.0} %", f64::from(part) * 100.0)
+fn percent(part: Option<f32>) -> String {
+    part.map_or_else(|| "-".to_owned(), |part| format!("{:.0} %", f64::from(part) * 100.0))
 }
 
 fn job(status: &JobStatus, profile: Option<JobProfile>) -> Job {
@@ -663,10 +731,10 @@ fn job(status: &JobStatus, profile: Option<JobProfile>) -> Job {
         user: status.user.clone(),
         priority: status.priority.to_string(),
         started_ms: status.start_time_ms,
-        setup_progress: status.setup_progress,
-        map_progress: status.map_progress,
-        reduce_progress: status.reduce_progress,
-        cleanup_progress: status.cleanup_progress,
+        setup_progress: progress(status, status.setup_progress),
+        map_progress: progress(status, status.map_progress),
+        reduce_progress: progress(status, status.reduce_progress),
+        cleanup_progress: progress(status, status.cleanup_progress),
         scheduling_info: status.scheduling_info.clone(),
         profile: profile.map(|profile| Profile {
             name: profile.name,
@@ -730,4 +798,49 @@ pub(super) fn listed(counters: Counters) -> Vec<Counter> {
         .collect();
     all.sort_by(|a, b| (&a.group, &a.name).cmp(&(&b.group, &b.name)));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(id: &str, run_state: i32) -> JobStatus {
+        JobStatus {
+            job: id.parse().unwrap(),
+            setup_progress: 1.0,
+            map_progress: 1.0,
+            reduce_progress: 1.0,
+            cleanup_progress: 1.0,
+            run_state,
+            start_time_ms: 1,
+            user: "alice".to_owned(),
+            priority: corona::hadoop::writables::JobPriority::Normal,
+            scheduling_info: "NA".to_owned(),
+        }
+    }
+
+    #[test]
+    fn jobs_are_in_the_order_of_their_numbers() {
+        let sorted = [
+            "job_202611221033.2_0001",
+            "job_202611221033.10_0001",
+            "job_202611221033.10_0002",
+            "job_202611221033.10_10000",
+            "job_202611230000.1_0001",
+        ];
+        let mut ids: Vec<JobId> = sorted.iter().rev().map(|id| id.parse().unwrap()).collect();
+        ids.sort_by(job_order);
+        assert_eq!(ids.iter().map(ToString::to_string).collect::<Vec<_>>(), sorted);
+    }
+
+    #[test]
+    fn nothing_is_known_of_the_progress_of_a_job_that_did_not_succeed() {
+        for (run_state, map_progress, shown) in
+            [(1, Some(1.0), "100 %"), (2, Some(1.0), "100 %"), (3, None, "-"), (5, None, "-")]
+        {
+            let job = job(&status("job_202611221033.2_0001", run_state), None);
+            assert_eq!(job.map_progress, map_progress, "{run_state}");
+            assert_eq!(percent(job.map_progress), shown);
+        }
+    }
 }

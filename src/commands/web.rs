@@ -205,10 +205,19 @@ impl Web {
     /// length of a message that it does not allow, and closes the connection.
     fn failed(&self, error: hyper::Error) -> anyhow::Error {
         let is_thrift = error.is_incomplete_message() || error.is_parse();
-        if self.service == "cluster manager" && is_thrift {
+        let other_port = match self.service {
+            "cluster manager" => {
+                Some("cm.server.address, name that of cm.server.http.address with --http-address")
+            }
+            "proxy job tracker" => Some(
+                "corona.proxy.job.tracker.rpcaddr or another one without pages, name that of \
+                 mapred.job.tracker.corona.proxyaddr with --proxy-job-tracker",
+            ),
+            _ => None,
+        };
+        if let Some(other_port) = other_port.filter(|_| is_thrift) {
             return anyhow!(
-                "{} did not answer with HTTP ({error}): if this is the port of cm.server.address, \
-                 name that of cm.server.http.address with --http-address",
+                "{} did not answer with HTTP ({error}): if this is the port of {other_port}",
                 self.who()
             );
         }

@@ -334,14 +334,15 @@ fn configured(cluster: &MiniCluster, key: &str) -> String {
 fn finished_jobs_are_found_from_the_one_url_and_safe_mode_can_be_set() {
     let cluster = MiniCluster::start(&[]);
     cluster.write("in", "a\nb\n");
-    let tool = |arguments: &[&str]| {
-        let mut command = corona();
-        command.args(arguments).args(["--conf-dir", "cluster/conf"]);
-        let output = command.current_dir(cluster.root.path()).output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    cluster.run(&["--input", "in", "--output", "out", "--mapper", "cat", "--name", "a name"]);
+    let tool = |arguments: &[&str]| cluster.tool(arguments);
+    // Relative paths start at the working directory, also those above it.
+    fs::create_dir(cluster.path("below")).unwrap();
+    let mut job = corona();
+    job.args(["job", "run", "--conf-dir", "../cluster/conf", "--input", "../in"]);
+    job.args(["--output", "../out", "--mapper", "cat", "--name", "a name"]);
+    let output = job.current_dir(cluster.path("below")).output().unwrap();
+    let said = stderr(&output);
+    assert!(output.status.success() && said.contains("map 100 % reduce 100 %\n"), "{said}");
     let found = until("the finished job", || {
         let printed = tool(&["jobs", "list", "--finished", "--name", "A NAME", "--output", "json"]);
         let jobs: serde_json::Value = serde_json::from_str(&printed).unwrap();
@@ -350,6 +351,12 @@ fn finished_jobs_are_found_from_the_one_url_and_safe_mode_can_be_set() {
     let id = found["id"].as_str().unwrap();
     assert_eq!(found["history"]["maps"], 1, "{found}");
     assert!(tool(&["jobs", "history", id]).contains("JOB_STATUS=\"SUCCESS\""));
+    assert!(tool(&["jobs", "list", "--all"]).contains("100 %  a name"));
+    let mut explain = corona();
+    explain.args(["jobs", "explain", id, "--conf-dir", "cluster/conf"]);
+    let explained = explain.current_dir(cluster.root.path()).output().unwrap();
+    let said = stderr(&explained);
+    assert!(said.starts_with(&format!("corona: {id} has ended: SUCCEEDED;")), "{said}");
     // The pages of the cluster manager, to which the one URL leads, link to those of finished jobs.
     let pages = format!("http://{}/", configured(&cluster, "mapred.job.tracker.corona.proxyaddr"));
     let url = cluster.ready.split_whitespace().find(|word| word.starts_with("http://")).unwrap();

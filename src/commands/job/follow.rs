@@ -44,7 +44,7 @@ pub(super) async fn again<T>(
                 let is_answer = matches!(
                     error,
                     CallError::Remote(_) | CallError::Refused(_) | CallError::Version { .. }
-                );
+                ) || error.is_http();
                 if is_answer || began.elapsed() >= PATIENCE {
                     return Err(error);
                 }
@@ -206,6 +206,10 @@ impl Follower {
                     shown.show(maps, reduces, self.reduces, console);
                 }
                 Look::Over(state, note) => {
+                    if state == "SUCCEEDED" {
+                        // The last look was before the last task ended.
+                        shown.show(1.0, 1.0, self.reduces, console);
+                    }
                     shown.clear(console);
                     return Ok((state, note));
                 }

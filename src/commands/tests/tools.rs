@@ -312,6 +312,21 @@ fn the_other_port_is_recognised() {
     let done = corona(&format!("sessions list --timeout 5 --address {http}"));
     assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
     assert!(done.err.contains("with HTTP: this looks like the port of the pages;"), "{}", done.err);
+    let done = corona(&format!("jobs list --timeout 5 --job-tracker {http}"));
+    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
+    assert!(
+        done.err.contains("with HTTP: this looks like the port of the pages;")
+            && done.err.contains("corona.jt.address with --job-tracker"),
+        "{}",
+        done.err
+    );
+    let done = corona(&format!("jobs list --timeout 5 --job-tracker {}", peer.address));
+    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
+    assert!(done.err.contains("corona.jt.address with --job-tracker"), "{}", done.err);
+    let finished = "jobs list --finished --name x --timeout 5 --proxy-job-tracker";
+    let done = corona(&format!("{finished} {}", peer.address));
+    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
+    assert!(done.err.contains("mapred.job.tracker.corona.proxyaddr with --proxy"), "{}", done.err);
     let done = corona(&format!("pools --timeout 5 --http-address {}", peer.address));
     assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
     assert!(

@@ -122,6 +122,13 @@ impl CallError {
     pub fn is_connect(&self) -> bool {
         matches!(self, CallError::Connect { .. })
     }
+
+    /// Whether the received bytes are the start of an HTTP response, as the port of pages sends it:
+    /// `HTTP` was read as the id of the call, and `/1.1` or `/1.0` as the status.
+    pub fn is_http(&self) -> bool {
+        let CallError::Malformed(DecodeError::Number { value, .. }) = self else { return false };
+        [*b"/1.1", *b"/1.0"].iter().any(|text| *value == i64::from(i32::from_be_bytes(*text)))
+    }
 }
 
 /// A client of a protocol at an address.
