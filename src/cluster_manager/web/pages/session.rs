@@ -275,6 +275,14 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     table.render(grants, view.grants.len())
 }
 
+/// The job of a session: the one that its page is about, since a remote job tracker has a session of its
+/// own, or the one whose id was made of the session's.
+fn job_of(handle: &str, url: Option<&str>) -> String {
+    let named = url.and_then(|url| url.split_once("jobid=")?.1.split('&').next());
+    let job = named.filter(|job| job.starts_with("job_"));
+    job.map_or_else(|| format!("job_{handle}_0001"), str::to_owned)
+}
+
 /// The content of the page of a session that has ended.
 ///
 /// The page of its job tracker may have ended with it, as that of a job tracker in a client does. So where
@@ -291,7 +299,7 @@ pub(in crate::web) fn ended(
         dl.facts {
             (identity(info, finished_jobs.is_none()))
             @if let Some(pages) = finished_jobs {
-                @let job = format!("job_{handle}_0001");
+                @let job = job_of(handle, info.url.as_deref());
                 div.wide {
                     dt { "Finished job" }
                     dd {
@@ -329,6 +337,24 @@ pub(in crate::web) fn ended(
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_job_of_a_session_is_the_one_that_its_page_is_about() {
+        for (url, job) in [
+            (None, "job_2026.7_0001"),
+            (Some("http://h:1/jobs/x"), "job_2026.7_0001"),
+            (Some("http://h:1/jobdetails.jsp?jobid="), "job_2026.7_0001"),
+            (Some("http://h:1/jobdetails.jsp?jobid=job_2026.5_0001"), "job_2026.5_0001"),
+            (Some("http://h:1/proxy?jobid=job_2026.5_0001&port=2"), "job_2026.5_0001"),
+        ] {
+            assert_eq!(job_of("2026.7", url), job, "{url:?}");
         }
     }
 }

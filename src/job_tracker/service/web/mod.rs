@@ -452,8 +452,7 @@ impl Pages {
                 let session = self.shown.session(&row.description.id);
                 self.json(move || {
                     let mut value = api::one_job(&row, detail.as_deref());
-                    let more =
-                        [("note", note), ("job_tracker_pages", pages), ("session", session)];
+                    let more = [("note", note), ("job_tracker_pages", pages), ("session", session)];
                     for (name, text) in more {
                         if let Some(text) = text {
                             value[name] = (*text).into();
