@@ -353,6 +353,10 @@ impl Caller {
         const OWN_PORT: &str = "name the port of corona.jt.address with --job-tracker";
         let who = &self.who;
         result.map_err(|error| match error {
+            CallError::Remote(error) if error.message().starts_with("Unknown protocol") => anyhow!(
+                "{who} refuses: {}; this is no job tracker, perhaps a proxy job tracker: {OWN_PORT}",
+                error.message()
+            ),
             CallError::Remote(error) => anyhow!("{who} refuses: {}", error.message()),
             CallError::Closed => anyhow!(
                 "{who} closed the connection instead of answering: if this is the port of a \

@@ -144,8 +144,12 @@ impl List {
                 Form::Json => console.print_json(&nodes),
                 Form::Table if nodes.nodes.is_empty() => Ok(console.print("No nodes.\n")?),
                 Form::Table => {
-                    let text = table(&nodes, output.wide).render(console, output.wide);
-                    Ok(console.print(&text)?)
+                    let mut shown = table(&nodes, output.wide, true);
+                    // A rack that all nodes have in common says less than their names.
+                    if !shown.fits(console, output.wide) && have_one_rack(&nodes) {
+                        shown = table(&nodes, output.wide, false);
+                    }
+                    Ok(console.print(&shown.render(console, output.wide))?)
                 }
             }
         })
@@ -202,6 +206,10 @@ impl ClearBlacklist {
         Ok(console.print(&line)?)
     }
 }
+
+/// So much of a node's name is shown if other columns can be cut: it ends with the port, and is needed in
+/// the next command. Names of task trackers such as `tracker_n1:localhost/127.0.0.1:38549` have it.
+const MOST_OF_NAME: usize = 46;
 
 /// The path of a node in the API.
 fn path_of(node: &str) -> String {
@@ -377,7 +385,13 @@ fn path(after: Option<&str>) -> String {
     format!("/api/v1/nodes?{}", query.finish())
 }
 
-fn table(nodes: &Nodes, wide: bool) -> Table {
+fn have_one_rack(nodes: &Nodes) -> bool {
+    let mut racks = nodes.nodes.iter().map(|node| &node.rack);
+    let first = racks.next();
+    racks.all(|rack| Some(rack) == first)
+}
+
+fn table(nodes: &Nodes, wide: bool, with_racks: bool) -> Table {
     // The original's pages do not contain slots.
     if nodes.nodes.iter().all(|node| node.slots.is_none()) {
         let mut table = Table::new(&[Column::whole("NODE"), Column::whole("STATE")]);
@@ -388,9 +402,9 @@ fn table(nodes: &Nodes, wide: bool) -> Table {
     }
     let more = |column: Column| wide.then_some(column);
     let columns = [
-        Some(Column::whole("NODE")),
+        Some(Column::text("NODE", MOST_OF_NAME)),
         more(Column::whole("ADDRESS")),
-        Some(Column::text("RACK", 8)),
+        with_racks.then_some(Column::text("RACK", 8)),
         Some(Column::number("MAP")),
         Some(Column::number("RED")),
         Some(Column::number("JT")),
@@ -399,14 +413,14 @@ fn table(nodes: &Nodes, wide: bool) -> Table {
         more(Column::number("FREE GB")),
         more(Column::number("SESSIONS")),
         Some(Column::number("HEARD")),
-        Some(Column::text("STATE", 14)),
+        Some(Column::text("STATE", 10)),
     ];
     let mut table = Table::new(&columns.into_iter().flatten().collect::<Vec<_>>());
     for node in &nodes.nodes {
         let cells = [
             Some(node.name.as_str().into()),
             wide.then(|| text(node.address.as_ref().map(|at| format!("{}:{}", at.host, at.port)))),
-            Some(text(node.rack.clone())),
+            with_racks.then(|| text(node.rack.clone())),
             Some(slots(node, ResourceType::Map)),
             Some(slots(node, ResourceType::Reduce)),
             Some(slots(node, ResourceType::JobTracker)),

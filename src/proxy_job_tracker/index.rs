@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use corona_filesystem::{FileStatus, FileSystem, FsError, FsPath};
 use corona_mapreduce::history_reader::Records;
-use corona_mapreduce::{JobHistory, JobId, history::JobState};
+use corona_mapreduce::{Counters, JobHistory, JobId, history::JobState};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -30,6 +30,8 @@ const MAX_CONF: u64 = 1 << 20;
 const READERS: usize = 4;
 /// After so many new jobs the index is published: a list is useful before the index is complete.
 const BATCH: usize = 2000;
+/// The group of the counters that a job tracker counts.
+const JOB_COUNTERS: &str = "org.apache.hadoop.mapred.JobInProgress$Counter";
 /// The form of the stored index.
 const FORM: u32 = 3;
 /// The largest stored index that is read, in bytes.
@@ -49,7 +51,8 @@ pub(super) struct Entry {
     pub(super) finish_ms: i64,
     pub(super) maps: u32,
     pub(super) reduces: u32,
-    /// Attempts that failed, without those that were killed.
+    /// Attempts that failed, without those that were killed; of a job that did not succeed, tasks that
+    /// failed.
     pub(super) failed_maps: u32,
     pub(super) failed_reduces: u32,
     /// The directory of its history; empty for one of a classic job tracker.
@@ -509,6 +512,13 @@ async fn entry(
         _ => Vec::new(),
     };
     let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    // The end of a job that failed or was killed counts no attempts; its counters count failed tasks.
+    let counters = Counters::of_text(&history.counters[2]).unwrap_or_default();
+    // A history counts killed attempts among the failed ones. Spec: mapreduce/08.
+    let failed = |ended: u64, killed: u64, counter: &str| {
+        let tasks = counters.get(JOB_COUNTERS, counter).unwrap_or_default();
+        number(ended.saturating_sub(killed).max(u64::try_from(tasks).unwrap_or_default()))
+    };
     let short = |text: &str| text.chars().take(200).collect::<String>().into_boxed_str();
     Ok(Entry {
         id: id.into(),
@@ -521,9 +531,12 @@ async fn entry(
         finish_ms: history.finish_ms,
         maps: number(history.maps),
         reduces: number(history.reduces),
-        // A history counts killed attempts among the failed ones. Spec: mapreduce/08.
-        failed_maps: number(history.failed_maps.saturating_sub(history.killed_maps)),
-        failed_reduces: number(history.failed_reduces.saturating_sub(history.killed_reduces)),
+        failed_maps: failed(history.failed_maps, history.killed_maps, "NUM_FAILED_MAPS"),
+        failed_reduces: failed(
+            history.failed_reduces,
+            history.killed_reduces,
+            "NUM_FAILED_REDUCES",
+        ),
         file: if file.path.name() == id { "" } else { file.path.name() }.into(),
         directory,
         is_done,

@@ -357,6 +357,10 @@ fn finished_jobs_are_found_from_the_one_url_and_safe_mode_can_be_set() {
     let explained = explain.current_dir(cluster.root.path()).output().unwrap();
     let said = stderr(&explained);
     assert!(said.starts_with(&format!("corona: {id} has ended: SUCCEEDED;")), "{said}");
+    let proxy = configured(&cluster, "corona.proxy.job.tracker.rpcaddr");
+    let refused = corona().args(["jobs", "list", "--job-tracker", &proxy]).output().unwrap();
+    let said = stderr(&refused);
+    assert!(said.contains("perhaps a proxy job tracker: name the port of corona.jt.a"), "{said}");
     // The pages of the cluster manager, to which the one URL leads, link to those of finished jobs.
     let pages = format!("http://{}/", configured(&cluster, "mapred.job.tracker.corona.proxyaddr"));
     let url = cluster.ready.split_whitespace().find(|word| word.starts_with("http://")).unwrap();

@@ -835,8 +835,8 @@ fn pages_without_events_name_their_service() {
 
 /// The name is needed in the next command.
 #[test]
-fn the_name_of_a_node_is_never_cut() {
-    let name = "a-node-with-a-long-name.of.a-large.example.com:50060";
+fn other_columns_are_cut_before_the_name_of_a_node() {
+    let name = "tracker_127.0.0.10:localhost/127.0.0.1:38549";
     let problems = json!(["late", "below_reserve", "excluded"]);
     let node = json!({
         "name": name, "problems": problems, "rack": "/a-datacenter/a-row/a-rack",
@@ -847,6 +847,7 @@ fn the_name_of_a_node_is_never_cut() {
     let at = pages(&[("/api/v1/nodes?limit=2000", 200, nodes.to_string())]);
     let out = corona(&format!("nodes list --http-address {at}")).out;
     assert!(out.contains(&format!("\n{name}  ")) && out.contains('…'), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
 }
 
 #[test]

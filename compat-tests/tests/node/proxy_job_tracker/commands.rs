@@ -60,6 +60,8 @@ async fn corona_jobs_lists_finished_jobs_and_prints_histories() {
     let speculated = recorded.iter().find(|job| job["id"] == "job_202611221049.13_0001").unwrap();
     let failed = ["failed_maps", "failed_reduces"].map(|kind| &speculated["history"][kind]);
     assert_eq!(failed, [0, 0], "three attempts of each kind were killed");
+    let bad = recorded.iter().find(|job| job["id"] == "job_202611221049.4_0001").unwrap();
+    assert_eq!((&bad["state"], &bad["history"]["failed_maps"]), (&"failed".into(), &1.into()));
     let killed = found(&["--state", "killed", "--user", "root"]);
     assert!(!killed.is_empty() && killed.iter().all(|job| job["state"] == "killed"), "{killed:?}");
     assert_eq!(found(&["--user", "nobody"]), [] as [serde_json::Value; 0]);
