@@ -17,7 +17,7 @@ use corona::hadoop::rpc::{CallError, ClientOptions, User};
 use corona::hadoop::writables::{
     Counters, InetAddress, JobId, JobProfile, JobStatus, TaskReport, TaskReportState,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::arguments::{FoundSource, Override, existing_conf_dir, pairs, parse_override};
 use super::cluster::{WebArguments, block_on};
@@ -26,7 +26,7 @@ use super::finished_jobs::{self, Finished, Wanted};
 use super::sessions::explain;
 use super::terminal::console::{Console, Form, OutputArguments, printable};
 use super::terminal::table::{Cell, Column, Table, Tone};
-use super::web::Web;
+use super::web::{Answer, Web};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -257,9 +257,10 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         Action::Counters(one) => one.counters(console)?,
         Action::Kill(one) => one.kill(console)?,
         Action::History(history) => history.run(console)?,
-        // The session of a job is the middle part of its id.
         Action::Explain(Explain { job, grants, output, web }) => {
-            let explained = explain(job.tracker.clone(), grants, output, web.clone(), console);
+            // It is the middle part of the job's id, but for a job whose job tracker is on a node.
+            let session = session_of(&job, &web).unwrap_or_else(|| job.tracker.clone());
+            let explained = explain(session, grants, output, web.clone(), console);
             return explained.map_err(|error| match how_ended(&job, &web) {
                 Some(how) => anyhow!("{job} has ended: {how}; see 'corona jobs info {job}'"),
                 None => error,
@@ -542,6 +543,30 @@ fn jobs_table(jobs: Vec<Job>) -> Table {
         ]);
     }
     table
+}
+
+/// The session in which a job requests its slots, as the pages of its job tracker name it; none if they do
+/// not answer, as those of a Java job tracker.
+fn session_of(job: &JobId, web: &WebArguments) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Known {
+        session: Option<String>,
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let (settings, files) = web.client_settings().ok()?;
+    let mut caller = Caller::new(settings.job_tracker, files, PATIENCE);
+    let profile = block_on(async {
+        let profile = caller.client.get_job_profile(job.clone()).await;
+        caller.checked(profile)
+    });
+    let profile = profile.ok()??;
+    let (authority, _) = profile.url.strip_prefix("http://")?.split_once('/')?;
+    let pages = Web::of("job tracker", authority.parse().ok()?, PATIENCE);
+    match block_on(pages.api::<Known>(&format!("/api/v1/jobs/{job}"))) {
+        Ok(Answer::Found(Known { session })) => session,
+        _ => None,
+    }
 }
 
 /// How a job has ended, as its job tracker or its history says; none if it runs or nobody knows it.

@@ -323,6 +323,16 @@ fn a_job_is_handed_to_a_node_and_its_calls_are_forwarded() {
         // Its tasks wait in the session of the remote job tracker.
         let shown = super::pages::api(&world, &format!("jobs/{}", job.id));
         assert_eq!(shown["session"], REMOTE_SESSION, "{shown}");
+        // The session of this test is none of the cluster manager's.
+        let asked = Command::new(corona_program())
+            .args(["jobs", "explain", &job.id.to_string()])
+            .args(["--http-address", &world.manager.http().unwrap().to_string()])
+            .arg("-D")
+            .arg(format!("corona.jt.address={}", world.job_tracker.address))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&asked.stderr);
+        assert!(said.contains(REMOTE_SESSION), "{said}");
         let events = client.get_task_completion_events(id(), 0, 10).await.unwrap().unwrap();
         assert_eq!(events.len(), 1);
         let attempt = events[0].attempt.clone();
