@@ -28,6 +28,9 @@ use super::terminal::console::{Console, Form, OutputArguments, printable};
 use super::terminal::table::{Cell, Column, Table, Tone};
 use super::web::{Answer, Web};
 
+/// How long services other than the cluster manager may take when a job is explained.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 const EXAMPLES: &str = "\
 Examples:
   The jobs that run:
@@ -553,7 +556,6 @@ fn session_of(job: &JobId, web: &WebArguments) -> Option<String> {
         session: Option<String>,
     }
 
-    const PATIENCE: Duration = Duration::from_secs(5);
     let (settings, files) = web.client_settings().ok()?;
     let mut caller = Caller::new(settings.job_tracker, files, PATIENCE);
     let profile = block_on(async {
@@ -571,7 +573,6 @@ fn session_of(job: &JobId, web: &WebArguments) -> Option<String> {
 
 /// How a job has ended, as its job tracker or its history says; none if it runs or nobody knows it.
 fn how_ended(job: &JobId, web: &WebArguments) -> Option<String> {
-    const PATIENCE: Duration = Duration::from_secs(5);
     let (settings, files) = web.client_settings().ok()?;
     let mut caller = Caller::new(settings.job_tracker, files, PATIENCE);
     let known = block_on(async {
