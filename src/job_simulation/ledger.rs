@@ -3,10 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use corona_job_tracker::engine::{JobEffect, JobEngine, JobInput, JobOutcome, RequestId, Work};
+use corona_job_tracker::engine::{
+    JobEffect, JobEngine, JobInput, JobOutcome, JobReply, RequestId, Work,
+};
 use corona_mapreduce::{
     AttemptKey, EventStatus, HistoryRecord, JobSettings, JobState, TaskKey, TaskKind, TaskState,
+    TaskStatus,
 };
+
+/// A map fails after no fewer reports of reduces that cannot fetch its output.
+const FETCH_FAILURES: u32 = 3;
 
 /// A slot, as the job's outcomes show it.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +30,8 @@ pub(crate) struct Ledger {
     /// Attempts that have ended, by their events, and those whose clean-up was launched.
     ended: BTreeSet<AttemptKey>,
     unclean: BTreeSet<AttemptKey>,
-    launched: BTreeSet<AttemptKey>,
+    /// Where each attempt was launched; where its clean-up was, once there is one.
+    launched: BTreeMap<AttemptKey, Arc<str>>,
     /// The attempt of each task that may commit.
     committing: BTreeMap<TaskKey, AttemptKey>,
     allowed: BTreeSet<AttemptKey>,
@@ -32,9 +39,12 @@ pub(crate) struct Ledger {
     commits: BTreeMap<AttemptKey, u32>,
     succeeded: BTreeMap<TaskKey, AttemptKey>,
     events: Vec<(AttemptKey, EventStatus)>,
-    /// Attempts of each task that were reported as failed, or failed for their output.
+    /// Attempts of each task that failed: they were reported as failed, a user wanted that, or reduces could
+    /// not fetch their output. Those whose node was lost were killed.
     failures: BTreeMap<TaskKey, BTreeSet<AttemptKey>>,
-    killed: BTreeMap<TaskKey, u32>,
+    killed: BTreeMap<TaskKey, BTreeSet<AttemptKey>>,
+    /// How often reduces could not fetch the output of an attempt.
+    failed_fetches: BTreeMap<AttemptKey, u32>,
     /// A user has killed the job, or its session was lost.
     pub(crate) is_killed: bool,
     /// How it ended.
@@ -58,11 +68,12 @@ impl Ledger {
         if self.end.is_some() && !outcome.effects.is_empty() {
             return Err(format!("effects after the end: {:?}", outcome.effects));
         }
-        if outcome.reply.is_ok() {
-            self.enter_input(input, engine);
+        if let Ok(reply) = outcome.reply {
+            self.enter_input(input, reply);
         }
+        let settings = &engine.spec().settings;
         for effect in &outcome.effects {
-            self.enter_effect(effect).map_err(|what| format!("{what}: {effect:?}"))?;
+            self.enter_effect(effect, settings).map_err(|what| format!("{what}: {effect:?}"))?;
         }
         if self.end.is_some() {
             return Ok(());
@@ -87,7 +98,7 @@ impl Ledger {
         if is_given_up { Ok(()) } else { Err(problem()) }
     }
 
-    fn enter_input(&mut self, input: &JobInput, engine: &JobEngine) {
+    fn enter_input(&mut self, input: &JobInput, reply: JobReply) {
         match input {
             JobInput::Granted { slots } => {
                 for slot in slots {
@@ -98,23 +109,35 @@ impl Ledger {
                     }
                 }
             }
-            JobInput::Heartbeat { reports, .. } => {
+            JobInput::Heartbeat { node, reports, .. } => {
                 for report in reports {
-                    let kills = engine.task_view(report.attempt.task).is_some();
-                    let fails =
-                        matches!(report.state, TaskState::Failed | TaskState::FailedUnclean);
-                    if kills && fails {
-                        self.fails(report.attempt);
-                    }
-                    let unclean = report.state.is_unclean();
-                    if unclean {
-                        self.unclean.insert(report.attempt);
+                    let attempt = report.attempt;
+                    if self.launched.get(&attempt) == Some(node) && !self.ended.contains(&attempt) {
+                        self.enter_report(report);
                     }
                 }
             }
-            JobInput::KillAttempt { attempt, fail: true } => self.fails(*attempt),
+            JobInput::KillAttempt { attempt, fail: true } if reply == JobReply::Killed(true) => {
+                self.fails(*attempt);
+            }
             JobInput::KillJob | JobInput::SessionLost { .. } => self.is_killed = true,
             _ => {}
+        }
+    }
+
+    /// Enters a report that the job tracker cannot ignore.
+    fn enter_report(&mut self, report: &TaskStatus) {
+        let (attempt, state) = (report.attempt, report.state);
+        let fails = matches!(state, TaskState::Failed | TaskState::FailedUnclean);
+        // The end of a clean-up changes nothing about how the attempt went.
+        if fails && !self.unclean.contains(&attempt) {
+            self.fails(attempt);
+        }
+        if state.is_unclean() {
+            self.unclean.insert(attempt);
+        }
+        for map in report.reduce.iter().flat_map(|reduce| &reduce.failed_fetches) {
+            *self.failed_fetches.entry(*map).or_default() += 1;
         }
     }
 
@@ -122,7 +145,7 @@ impl Ledger {
         self.failures.entry(attempt.task).or_default().insert(attempt);
     }
 
-    fn enter_effect(&mut self, effect: &JobEffect) -> Result<(), String> {
+    fn enter_effect(&mut self, effect: &JobEffect, settings: &JobSettings) -> Result<(), String> {
         match effect {
             JobEffect::Request(requests) => {
                 for request in requests {
@@ -144,7 +167,8 @@ impl Ledger {
             }
             JobEffect::Launch(launch) => {
                 let is_cleanup = matches!(launch.work, Work::TaskCleanup { .. });
-                if !is_cleanup && !self.launched.insert(launch.attempt) {
+                let before = self.launched.insert(launch.attempt, launch.at.node.clone());
+                if !is_cleanup && before.is_some() {
                     return Err("an attempt is launched twice".into());
                 }
                 if is_cleanup && !self.unclean.contains(&launch.attempt) {
@@ -171,7 +195,9 @@ impl Ledger {
                 }
                 self.allowed.insert(*attempt);
             }
-            JobEffect::Event { id, event } => self.enter_event(*id, event.attempt, event.status)?,
+            JobEffect::Event { id, event } => {
+                self.enter_event(*id, event.attempt, event.status, settings)?;
+            }
             JobEffect::EventObsolete { id } => {
                 let event = self.events.get_mut(*id as usize).ok_or("an unknown event")?;
                 if event.1 != EventStatus::Succeeded {
@@ -180,7 +206,9 @@ impl Ledger {
                 event.1 = EventStatus::Obsolete;
                 let attempt = event.0;
                 self.succeeded.remove(&attempt.task);
-                self.fails(attempt);
+                if self.failed_fetches.get(&attempt) >= Some(&FETCH_FAILURES) {
+                    self.fails(attempt);
+                }
             }
             JobEffect::Record(HistoryRecord::Ended(end)) => {
                 self.records_of_end += 1;
@@ -202,23 +230,43 @@ impl Ledger {
         id: u32,
         attempt: AttemptKey,
         status: EventStatus,
+        settings: &JobSettings,
     ) -> Result<(), String> {
         if id as usize != self.events.len() {
             return Err("an event is out of order".into());
         }
         self.events.push((attempt, status));
         let again = !self.ended.insert(attempt);
-        match status {
-            EventStatus::Succeeded if again => return Err("a success after the end".into()),
-            EventStatus::Succeeded => {
-                if self.succeeded.insert(attempt.task, attempt).is_some() {
-                    return Err("a task succeeds twice".into());
-                }
-            }
-            EventStatus::Killed => *self.killed.entry(attempt.task).or_default() += 1,
-            EventStatus::Failed | EventStatus::TipFailed | EventStatus::Obsolete => {}
+        let task = attempt.task;
+        if status == EventStatus::Succeeded {
+            return match (again, self.succeeded.insert(task, attempt)) {
+                (true, _) => Err("a success after the end".into()),
+                (_, Some(_)) => Err("a task succeeds twice".into()),
+                _ => Ok(()),
+            };
         }
-        Ok(())
+        let failed = self.failures.get(&task).is_some_and(|failed| failed.contains(&attempt));
+        if !failed {
+            self.killed.entry(task).or_default().insert(attempt);
+        }
+        match status {
+            EventStatus::Failed if !failed => {
+                Err("an attempt counts as failed that did not".into())
+            }
+            EventStatus::TipFailed if !self.has_failed(task, settings) => {
+                Err("a task fails that may have more attempts".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether so many attempts at a task have failed, or were killed, that it may fail for good.
+    fn has_failed(&self, task: TaskKey, settings: &JobSettings) -> bool {
+        let count = |attempts: &BTreeMap<TaskKey, BTreeSet<AttemptKey>>| {
+            attempts.get(&task).map_or(0, BTreeSet::len) as u32
+        };
+        count(&self.failures) >= settings.max_attempts[task.kind]
+            || count(&self.killed) >= settings.max_killed_attempts
     }
 
     /// The job has ended: nothing is left, and its end is the one that it deserves. Where a node lied, a
@@ -234,9 +282,8 @@ impl Ledger {
         if self.records_of_end != 1 {
             return Err(format!("{} ends in the history", self.records_of_end));
         }
-        let settings = &engine.spec().settings;
         match end {
-            JobState::Failed if !self.may_fail(settings) => {
+            JobState::Failed if !self.may_fail(engine) => {
                 return Err(format!("the job failed without a reason: {:?}", self.failures));
             }
             JobState::Killed if !self.is_killed => return Err("nobody killed the job".into()),
@@ -259,15 +306,21 @@ impl Ledger {
         Ok(())
     }
 
-    fn may_fail(&self, settings: &JobSettings) -> bool {
-        let failed = self
-            .failures
-            .iter()
-            .any(|(task, attempts)| attempts.len() as u32 >= settings.max_attempts[task.kind]);
-        failed || self.killed.values().any(|count| *count >= settings.max_killed_attempts)
+    /// Whether the set-up or clean-up has failed, or more tasks than the job may do without.
+    fn may_fail(&self, engine: &JobEngine) -> bool {
+        let settings = &engine.spec().settings;
+        let total = engine.progress().total;
+        TaskKind::ALL.into_iter().any(|kind| {
+            let failed =
+                |number: &u32| self.has_failed(TaskKey { kind, number: *number }, settings);
+            let work = (0..total[kind]).filter(failed).count() as u64 * 100;
+            let allowed = u64::from(settings.failures_percent[kind]) * u64::from(total[kind]);
+            work > allowed
+                || engine.tasks_of(kind).skip(total[kind] as usize).any(|task| failed(&task.number))
+        })
     }
 
-    /// All tasks have succeeded, except those that may fail or whose success is not needed.
+    /// All tasks have succeeded, except those that have failed and may, or whose success is not needed.
     fn is_complete(&self, engine: &JobEngine) -> Result<(), String> {
         let settings = &engine.spec().settings;
         let progress = engine.progress();
@@ -275,13 +328,19 @@ impl Ledger {
             let abandoned = kind == TaskKind::Map
                 && settings.finish_when_reduces_done
                 && progress.total.reduce > 0;
+            if abandoned {
+                continue;
+            }
             let total = progress.total[kind];
+            let tasks = (0..total).map(|number| TaskKey { kind, number });
+            let missing: Vec<TaskKey> =
+                tasks.filter(|task| !self.succeeded.contains_key(task)).collect();
             let allowed = u64::from(total) * u64::from(settings.failures_percent[kind]) / 100;
-            let succeeded = (0..total)
-                .filter(|number| self.succeeded.contains_key(&TaskKey { kind, number: *number }))
-                .count();
-            if !abandoned && (succeeded as u64) < u64::from(total) - allowed {
-                return Err(format!("{succeeded} of {total} tasks have succeeded: {kind:?}"));
+            if missing.len() as u64 > allowed {
+                return Err(format!("{missing:?} of {total} tasks have not succeeded"));
+            }
+            if let Some(task) = missing.iter().find(|task| !self.has_failed(**task, settings)) {
+                return Err(format!("the job does without {task:?}, which has not failed"));
             }
         }
         Ok(())
