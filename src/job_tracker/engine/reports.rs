@@ -336,7 +336,7 @@ impl JobEngine {
                 }
                 let is_output = self.role(key.task) == TaskRole::Map
                     && self.task(key.task).stage == Stage::Complete(number);
-                if attempt.state.is_live() || (attempt.state.is_unclean() && attempt.cleaning) {
+                if attempt.runs() {
                     let fate = self.fate_of_lost(key);
                     self.end_attempt(key, fate, "TaskTracker is dead", false, turn);
                 } else if is_output && output_is_needed {
@@ -389,8 +389,7 @@ impl JobEngine {
     /// Books an attempt whose task tracker does not answer or report.
     fn give_up(&mut self, key: AttemptKey, text: &str, counts_as_timeout: bool, turn: &mut Turn) {
         let attempt = self.attempt(key);
-        let runs = attempt.state.is_live() || (attempt.state.is_unclean() && attempt.cleaning);
-        if !runs {
+        if !attempt.runs() {
             return;
         }
         if counts_as_timeout {
@@ -401,10 +400,13 @@ impl JobEngine {
         self.end_attempt(key, fate, text, false, turn);
     }
 
-    /// The job tracker was away. An attempt that was never heard of may not have been launched.
+    /// The job tracker was away. An attempt that was never heard of may not have been launched, nor may a
+    /// clean-up: time shows that, or the clean-up is given up where there is no timeout.
     pub(super) fn resume_attempt(&mut self, key: AttemptKey, turn: &mut Turn) {
         let attempt = self.attempt(key);
-        if !attempt.heard {
+        let is_in_doubt =
+            if attempt.cleaning { attempt.due == Millis(i64::MAX) } else { !attempt.heard };
+        if is_in_doubt {
             let at = self.nodes[attempt.node].tracker();
             turn.effects.push(JobEffect::Kill { attempt: key, at });
             return self.give_up(key, "The job tracker was restarted", false, turn);
@@ -423,8 +425,7 @@ impl JobEngine {
             }
             self.due.pop_first();
             let attempt = self.attempt(key);
-            let runs = attempt.state.is_live() || (attempt.state.is_unclean() && attempt.cleaning);
-            if !runs {
+            if !attempt.runs() {
                 // Its clean-up, which may follow, gets an entry of its own.
                 self.attempt_mut(key).due = Millis(i64::MAX);
                 continue;

@@ -262,7 +262,8 @@ impl JobEngine {
             self.request_again(id, turn);
         }
         for key in self.keys().collect::<Vec<_>>() {
-            for number in self.live_attempts(key) {
+            let running = self.task(key).numbered().filter(|(_, attempt)| attempt.runs());
+            for number in running.map(|(number, _)| number).collect::<Vec<_>>() {
                 self.resume_attempt(key.attempt(number), turn);
             }
         }

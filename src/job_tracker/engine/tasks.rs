@@ -154,6 +154,11 @@ impl Task {
 }
 
 impl Attempt {
+    /// Whether it or its clean-up runs.
+    pub(super) fn runs(&self) -> bool {
+        self.state.is_live() || (self.state.is_unclean() && self.cleaning)
+    }
+
     pub(super) fn new(node: NodeIdx, slot: RequestId, launched: Millis, phase: Phase) -> Attempt {
         Attempt {
             state: TaskState::Unassigned,

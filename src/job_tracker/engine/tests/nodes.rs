@@ -238,3 +238,35 @@ fn after_a_restart_requests_are_filed_again_and_silent_launches_are_repeated() {
     assert_eq!(world.tick()[..2], ["kill m1.0 on b", "event 3 m1.0 KILLED"]);
     assert_eq!(world.grant(4, "d"), NOTHING, "a grant that comes late is not used");
 }
+
+#[test]
+fn after_a_restart_clean_ups_of_attempts_get_the_time_for_a_report() {
+    let JobSettings { task_timeout_ms, launch_timeout_ms, .. } = JobSettings::default();
+    // Whether the clean-up has reported before, and the timeout that the restart finds.
+    for (reports, timeout_ms) in [(true, task_timeout_ms), (false, launch_timeout_ms)] {
+        let mut world = cleaning(|_| {});
+        if reports {
+            world.report("b", "m0.0", FailedUnclean);
+        }
+        world.after(timeout_ms + 1);
+        assert_eq!(world.apply(JobInput::Resumed), NOTHING);
+        assert_eq!(world.tick(), NOTHING, "nobody could hear it");
+        world.after(task_timeout_ms);
+        assert_eq!(world.tick()[..2], ["kill m0.0 on b", "event 1 m0.0 FAILED"]);
+    }
+    // Nobody would notice that it was never launched.
+    let mut world = cleaning(|settings| settings.launch_timeout_ms = 0);
+    assert_eq!(
+        world.apply(JobInput::Resumed),
+        ["kill m0.0 on b", "event 1 m0.0 FAILED", "request 3 MAP not a", "release 2"]
+    );
+}
+
+/// A job of one map, whose failed attempt on `a` is cleaned up after on `b`.
+fn cleaning(change: impl FnOnce(&mut JobSettings)) -> World {
+    let mut world = world_with(1, 0, change);
+    world.set_up("m2.0");
+    world.report("a", "m0.0", FailedUnclean);
+    assert_eq!(world.grant(2, "b"), ["launch m0.0 on b with 2 cleaned, failed true"]);
+    world
+}
