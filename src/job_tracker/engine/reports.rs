@@ -163,7 +163,8 @@ impl JobEngine {
     }
 
     /// The first attempt of a task may commit; it gets the permission again at each report that shows that
-    /// it still waits, since an order may be lost. Spec: mapreduce/09 §A.
+    /// it still waits, since an order may be lost. Spec: mapreduce/09 §A. An attempt that read only a tested
+    /// range has passed the test, and is killed instead: its output is of no use.
     fn wants_to_commit(&mut self, key: AttemptKey, turn: &mut Turn) {
         if self.attempt(key).state == TaskState::Unassigned {
             self.expect_report(key, self.spec.settings.task_timeout_ms);
@@ -171,6 +172,11 @@ impl JobEngine {
         self.attempt_mut(key).state = TaskState::CommitPending;
         let task = self.task_mut(key.task);
         let may = task.is_open() && task.attempts[key.number as usize].kill.is_none();
+        if may && task.skipping.as_ref().is_some_and(|it| it.is_testing()) {
+            self.passes_test(key);
+            self.attempt_mut(key).kill = Some(true);
+            return;
+        }
         if may && task.committing.is_none() {
             task.committing = Some(key.number);
         }
@@ -188,9 +194,10 @@ impl JobEngine {
             Some(if fail { Fate::Failed } else { Fate::Killed })
         } else if !task.is_open() || other_commits {
             Some(Fate::Killed)
-        } else if let Some(skipping) = task.skipping.as_mut().filter(|it| it.is_testing()) {
+        } else if task.skipping.as_ref().is_some_and(|it| it.is_testing()) {
             // It read only the tested range.
-            skipping.test_passed();
+            self.passes_test(key);
+            self.attempt_mut(key).kill = Some(true);
             Some(Fate::Failed)
         } else {
             None
@@ -210,16 +217,15 @@ impl JobEngine {
         report: &TaskStatus,
         turn: &mut Turn,
     ) {
-        let fate = match self.attempt(key).kill {
-            Some(true) => Fate::Failed,
-            _ => fate,
-        };
-        if fate == Fate::Failed {
+        let (reported, kill) = (fate, self.attempt(key).kill);
+        let fate = if kill == Some(true) { Fate::Failed } else { fate };
+        // One that fails because it was killed has not failed on a record.
+        if fate == Fate::Failed && kill != Some(true) {
             self.note_bad_records(key, report.next_records);
         }
         if unclean {
             let node = self.attempt(key).node;
-            match fate {
+            match reported {
                 Fate::Failed => self.nodes[node].failed += 1,
                 Fate::Killed => self.nodes[node].killed += 1,
             }
@@ -238,6 +244,14 @@ impl JobEngine {
         }
         self.leave_slot(key, false, turn);
         self.request_if_lacking(key.task, turn);
+    }
+
+    /// The attempt got through the range that is tested, so that the other half is the bad one.
+    fn passes_test(&mut self, key: AttemptKey) {
+        if let Some(skipping) = self.task_mut(key.task).skipping.as_mut() {
+            skipping.test_passed();
+        }
+        self.note_bad_records(key, RecordRange::default());
     }
 
     fn note_bad_records(&mut self, key: AttemptKey, range: RecordRange) {

@@ -288,6 +288,57 @@ fn bad_records_are_found_by_halves_and_skipped() {
     assert_eq!(world.report("d", "m0.3", Succeeded)[0], "event 4 m0.3 SUCCEEDED");
 }
 
+/// A job of one map, whose attempt on `b` tests record 10. Record 11 is the other suspect.
+fn testing() -> World {
+    let mut world = world_with(1, 0, |settings| settings.max_skipped.map = 1);
+    world.set_up("m2.0");
+    world.heartbeat("a", vec![failure_at("m0.0", 10, 2)]);
+    assert_eq!(world.grant(2, "b"), ["launch m0.1 on b with 2"]);
+    world
+}
+
+#[test]
+fn a_test_of_some_records_does_not_commit() {
+    // However it ends: record 10 is good, so record 11 is bad.
+    for end in [Some(Killed), Some(KilledUnclean), Some(Failed), Some(Succeeded), None] {
+        let mut world = testing();
+        for _ in 0..2 {
+            assert_eq!(world.report("b", "m0.1", CommitPending), ["kill m0.1 on b"], "{end:?}");
+        }
+        match end {
+            Some(end) => world.report("b", "m0.1", end),
+            None => world.lose("b"),
+        };
+        let mut slot = 3;
+        if end == Some(KilledUnclean) {
+            assert_eq!(world.grant(3, "c"), ["launch m0.1 on c with 3 cleaned, failed true"]);
+            world.report("c", "m0.1", Failed);
+            slot = 4;
+        }
+        assert_eq!(world.events().last().unwrap(), "m0.1 FAILED", "{end:?}");
+        assert!(world.job.nodes.iter().all(|node| node.failed == 0), "no node is to blame");
+        let launch = format!("launch m0.2 on d with {slot} skipping 1 true");
+        assert_eq!(world.grant(slot, "d"), [launch], "{end:?}");
+        assert_eq!(world.report("d", "m0.2", CommitPending), ["commit m0.2 on d"]);
+    }
+}
+
+#[test]
+fn a_test_that_a_user_fails_is_repeated() {
+    let mut world = testing();
+    world.report("b", "m0.1", Running);
+    world.apply(JobInput::KillAttempt { attempt: key("m0.1"), fail: true });
+    world.report("b", "m0.1", Killed);
+    world.grant(3, "c");
+    let skips = |effect: &JobEffect| match effect {
+        JobEffect::Launch(Launch { work: Work::Task { skip, .. }, .. }) => Some(skip.clone()),
+        _ => None,
+    };
+    let skip = world.last.iter().find_map(skips).unwrap();
+    let skipped: Vec<_> = skip.ranges().iter().map(|range| (range.start, range.end())).collect();
+    assert_eq!(skipped, [(0, 10), (11, i64::MAX)]);
+}
+
 #[test]
 fn counters_are_summed_and_bounded() {
     // Spec: mapreduce/09 §F.
