@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use corona_job_tracker::engine::{
-    JobEffect, JobEngine, JobInput, JobOutcome, JobReply, RequestId, Work,
+    JobEffect, JobEngine, JobInput, JobOutcome, JobReply, RequestId, TIMEOUT_TEXTS, Work,
 };
+use corona_mapreduce::history::AttemptResult;
 use corona_mapreduce::{
-    AttemptKey, EventStatus, HistoryRecord, JobSettings, JobState, TaskKey, TaskKind, TaskState,
-    TaskStatus,
+    AttemptEnd, AttemptKey, EventStatus, HistoryRecord, JobSettings, JobState, TaskKey, TaskKind,
+    TaskState, TaskStatus,
 };
+use corona_model::types::Millis;
 
 /// A map fails after no fewer reports of reduces that cannot fetch its output.
 const FETCH_FAILURES: u32 = 3;
@@ -21,6 +23,13 @@ enum SlotBook {
     Granted(Arc<str>),
     Runs(Arc<str>, AttemptKey),
     Released,
+}
+
+/// Requests whose grants may have been missed, and attempts that may not have been launched.
+#[derive(Debug, Default)]
+struct Doubt {
+    waiting: Vec<RequestId>,
+    silent: Vec<AttemptKey>,
 }
 
 /// The books of one job.
@@ -37,6 +46,8 @@ pub(crate) struct Ledger {
     allowed: BTreeSet<AttemptKey>,
     /// How often each attempt committed, on its node.
     commits: BTreeMap<AttemptKey, u32>,
+    /// The last sign of each attempt or clean-up, and whether it has reported since its launch.
+    signs: BTreeMap<AttemptKey, (Millis, bool)>,
     succeeded: BTreeMap<TaskKey, AttemptKey>,
     events: Vec<(AttemptKey, EventStatus)>,
     /// Attempts of each task that failed: they were reported as failed, a user wanted that, or reduces could
@@ -58,9 +69,21 @@ impl Ledger {
         *self.commits.entry(attempt).or_default() += 1;
     }
 
+    /// A restart releases all slots that the engine does not know any more. It must not forget one.
+    pub(crate) fn lets_go(&self, released: &[i32]) -> Result<(), String> {
+        let is_held = |id: &&i32| {
+            self.slots.get(&RequestId(**id)).is_some_and(|book| *book != SlotBook::Released)
+        };
+        match released.iter().find(is_held) {
+            Some(id) => Err(format!("a restart forgets slot {id}")),
+            None => Ok(()),
+        }
+    }
+
     /// Enters an input and what it led to.
     pub(crate) fn enter(
         &mut self,
+        now: Millis,
         input: &JobInput,
         outcome: &JobOutcome,
         engine: &JobEngine,
@@ -69,11 +92,21 @@ impl Ledger {
             return Err(format!("effects after the end: {:?}", outcome.effects));
         }
         if let Ok(reply) = outcome.reply {
-            self.enter_input(input, reply);
+            self.enter_input(now, input, reply);
         }
+        let doubt = if *input == JobInput::Resumed { self.doubt() } else { Doubt::default() };
         let settings = &engine.spec().settings;
         for effect in &outcome.effects {
             self.enter_effect(effect, settings).map_err(|what| format!("{what}: {effect:?}"))?;
+            match effect {
+                JobEffect::Launch(launch) => {
+                    self.signs.insert(launch.attempt, (now, false));
+                }
+                JobEffect::Record(HistoryRecord::Attempt(end)) if *input == JobInput::Tick => {
+                    self.was_silent(now, end, settings)?;
+                }
+                _ => {}
+            }
         }
         if self.end.is_some() {
             return Ok(());
@@ -81,7 +114,55 @@ impl Ledger {
         if let (JobInput::Revoked { ids }, true) = (input, outcome.reply.is_ok()) {
             ids.iter().try_for_each(|id| self.gives_up(*id, &outcome.effects))?;
         }
+        self.leaves_no(&doubt)?;
         engine.audit()
+    }
+
+    /// An attempt that time alone has ended said nothing for its timeout, while somebody could hear it.
+    fn was_silent(
+        &self,
+        now: Millis,
+        end: &AttemptEnd,
+        settings: &JobSettings,
+    ) -> Result<(), String> {
+        let (AttemptResult::Failed { error } | AttemptResult::Killed { error }) = &end.result
+        else {
+            return Ok(());
+        };
+        let Some((sign, reported)) = self.signs.get(&end.attempt) else { return Ok(()) };
+        let timeout_ms =
+            if *reported { settings.task_timeout_ms } else { settings.launch_timeout_ms };
+        let silence_ms = now.since(*sign);
+        if TIMEOUT_TEXTS.iter().any(|text| error.ends_with(text)) && silence_ms < timeout_ms {
+            return Err(format!("{:?} is given up after {silence_ms} ms of silence", end.attempt));
+        }
+        Ok(())
+    }
+
+    fn has_reported(&self, attempt: AttemptKey) -> bool {
+        self.signs.get(&attempt).is_some_and(|(_, reported)| *reported)
+    }
+
+    /// What a job tracker cannot know after a restart.
+    fn doubt(&self) -> Doubt {
+        let waiting = self.slots.iter().filter(|(_, book)| **book == SlotBook::Requested);
+        // Time shows whether a clean-up was launched.
+        let silent = self
+            .launched
+            .keys()
+            .filter(|attempt| !self.has_reported(**attempt) && !self.unclean.contains(attempt));
+        Doubt { waiting: waiting.map(|(id, _)| *id).collect(), silent: silent.copied().collect() }
+    }
+
+    fn leaves_no(&self, doubt: &Doubt) -> Result<(), String> {
+        let waits = |id: &&RequestId| self.slots.get(id) == Some(&SlotBook::Requested);
+        if let Some(id) = doubt.waiting.iter().find(waits) {
+            return Err(format!("after a restart request {} waits as before", id.0));
+        }
+        match doubt.silent.iter().find(|attempt| !self.ended.contains(attempt)) {
+            Some(attempt) => Err(format!("after a restart {attempt:?} counts as launched")),
+            None => Ok(()),
+        }
     }
 
     /// A slot that was taken back is released, or what runs on it is killed, unless it is a clean-up.
@@ -98,7 +179,7 @@ impl Ledger {
         if is_given_up { Ok(()) } else { Err(problem()) }
     }
 
-    fn enter_input(&mut self, input: &JobInput, reply: JobReply) {
+    fn enter_input(&mut self, now: Millis, input: &JobInput, reply: JobReply) {
         match input {
             JobInput::Granted { slots } => {
                 for slot in slots {
@@ -113,7 +194,7 @@ impl Ledger {
                 for report in reports {
                     let attempt = report.attempt;
                     if self.launched.get(&attempt) == Some(node) && !self.ended.contains(&attempt) {
-                        self.enter_report(report);
+                        self.enter_report(now, report);
                     }
                 }
             }
@@ -121,13 +202,24 @@ impl Ledger {
                 self.fails(*attempt);
             }
             JobInput::KillJob | JobInput::SessionLost { .. } => self.is_killed = true,
+            // Nobody could hear them while the job tracker was away.
+            JobInput::Resumed => self.signs.values_mut().for_each(|(sign, _)| *sign = now),
             _ => {}
         }
     }
 
     /// Enters a report that the job tracker cannot ignore.
-    fn enter_report(&mut self, report: &TaskStatus) {
+    fn enter_report(&mut self, now: Millis, report: &TaskStatus) {
         let (attempt, state) = (report.attempt, report.state);
+        // As in the original, an attempt that waits for its commit must not wait for too long.
+        let is_sign = match state {
+            TaskState::Unassigned => false,
+            TaskState::CommitPending => !self.has_reported(attempt),
+            _ => true,
+        };
+        if is_sign {
+            self.signs.insert(attempt, (now, true));
+        }
         let fails = matches!(state, TaskState::Failed | TaskState::FailedUnclean);
         // The end of a clean-up changes nothing about how the attempt went.
         if fails && !self.unclean.contains(&attempt) {

@@ -1,14 +1,17 @@
 //! Seeded random jobs on a simulated cluster: job engines and the cluster engine together, in virtual time.
 //!
 //! A run follows from its seed. Nodes die, hang, come back, report late, twice, and what is not so; calls
-//! are lost on the way there and on the way back; users kill attempts and jobs; slots are taken back. After
-//! some minutes the trouble ends. What must hold in each run:
+//! are lost on the way there and on the way back; job trackers die, and are restarted from their journals;
+//! users kill attempts and jobs; slots are taken back. After some minutes the trouble ends. What must hold in each run:
 //!
 //! * every job ends;
 //! * a slot runs one attempt at a time, only while it is granted, and no slot is in use after the end;
 //! * no attempt may commit while another one of its task may;
 //! * each task that succeeded was committed by the attempt that succeeded;
-//! * a job fails only if one of its tasks had as many failures as its settings allow;
+//! * a job fails only if more of its tasks failed than its settings allow, each as often as they allow, and
+//!   succeeds only without such tasks; an attempt whose node was lost has not failed;
+//! * an attempt is given up only after its timeout, not counting the time without a job tracker;
+//! * after a restart no slot is forgotten, and nothing waits for what may have been missed;
 //! * an engine that is written and read again continues as before.
 //!
 //! Then the same seed makes a job whose job tracker runs on a node, and dies there: see `fail_over`.
@@ -55,6 +58,8 @@ pub struct Summary {
     pub lost_calls: u64,
     /// Engines that were written and read again.
     pub restored: u64,
+    /// Job trackers that died in the middle of a job and were restarted.
+    pub restarts: u64,
     /// Job trackers on nodes that were lost.
     pub lost_job_trackers: u64,
     /// Restarts of parents of such job trackers.
@@ -76,6 +81,7 @@ impl Summary {
         self.lost_nodes += other.lost_nodes;
         self.lost_calls += other.lost_calls;
         self.restored += other.restored;
+        self.restarts += other.restarts;
         self.lost_job_trackers += other.lost_job_trackers;
         self.parent_restarts += other.parent_restarts;
         self.saved += other.saved;

@@ -29,6 +29,8 @@ pub(crate) struct Weather {
     /// Whether jobs learn which hosts there are.
     pub(crate) hosts_known: bool,
     pub(crate) restores: usize,
+    /// Job trackers die, at an input or in any second, and are restarted.
+    pub(crate) restarts: usize,
 }
 
 impl Weather {
@@ -48,7 +50,8 @@ impl Weather {
             attempt_vanishes: chance(&[0, 0, 1, 5]),
             user_kills: chance(&[0, 0, 1, 3]),
             hosts_known: chance(&[0, 1]) == 1,
-            restores: chance(&[0, 1, 1]),
+            restores: chance(&[0, 0, 1, 1]),
+            restarts: chance(&[0, 0, 0, 1]),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The whole of a run: nodes, jobs, the cluster manager, and everything that is on its way between them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use corona_engine::{Effect, Engine, Input, Notification, Outcome, Refusal, Reply, Start};
@@ -8,7 +8,9 @@ use corona_job_tracker::engine::{
     GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, Order, RequestId,
 };
 use corona_mapreduce::{AttemptKey, JobState, TaskKey, TaskKind, TaskState, TaskStatus};
-use corona_model::types::{Address, Millis, PoolName, ResourceRequest, SessionInfo, SessionStatus};
+use corona_model::types::{
+    Address, Millis, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionStatus,
+};
 use corona_simulation::Random;
 
 use super::ledger::Ledger;
@@ -36,10 +38,10 @@ enum Happening {
     Call(JobNumber),
     /// A notification arrives.
     Notice(JobNumber, Box<Notification>),
-    /// Orders arrive at a node.
-    Orders(JobNumber, Arc<str>, Vec<NodeOrder>),
+    /// Orders of a run of a job tracker arrive at a node.
+    Orders(Run, Arc<str>, Vec<NodeOrder>),
     /// A call with orders has failed.
-    OrdersFailed(JobNumber, Arc<str>, Vec<Order>),
+    OrdersFailed(Run, Arc<str>, Vec<Order>),
     /// A task tracker reports to a job.
     Report(usize, JobNumber),
     /// A report arrives, once more or late.
@@ -50,6 +52,20 @@ enum Happening {
     Trouble,
     /// A node that died starts again.
     Restart(usize),
+    /// The job tracker of a job is there again.
+    Resume(JobNumber),
+}
+
+/// A job, and how often its job tracker was restarted before.
+type Run = (JobNumber, u32);
+
+/// What a job tracker that dies has still done of an input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Death {
+    /// Its journal does not have the input.
+    Before,
+    /// Its journal has the input, and a part of the effects has left.
+    After,
 }
 
 #[derive(Debug)]
@@ -65,6 +81,13 @@ struct Job<S> {
     pool: PoolName,
     handle: Arc<str>,
     submitted: bool,
+    /// Whether its job tracker runs.
+    up: bool,
+    restarts: u32,
+    /// Notifications that came while no job tracker ran.
+    missed: Vec<Notification>,
+    /// How its session must end, once the job has.
+    status: Option<SessionStatus>,
     calls: VecDeque<Call>,
     calling: bool,
     /// Orders and notifications keep their order.
@@ -73,6 +96,18 @@ struct Job<S> {
     ledger: Ledger,
     history: History,
     must_fail: bool,
+}
+
+impl<S> Job<S> {
+    /// Whether it runs as the cluster manager and its nodes see it.
+    fn runs(&self) -> bool {
+        self.submitted && self.up
+    }
+
+    /// Whether it and its session have ended.
+    fn is_over(&self) -> bool {
+        self.ledger.end.is_some() && self.up && self.calls.is_empty()
+    }
 }
 
 pub(crate) struct World<S> {
@@ -117,6 +152,10 @@ impl<S: Subject> World<S> {
                 pool,
                 handle: "".into(),
                 submitted: false,
+                up: true,
+                restarts: 0,
+                missed: Vec::new(),
+                status: None,
                 calls: VecDeque::new(),
                 calling: false,
                 last_order: BTreeMap::new(),
@@ -154,7 +193,7 @@ impl<S: Subject> World<S> {
         }
         self.after(500, Happening::Trouble);
         for steps in 0.. {
-            if self.jobs.iter().all(|job| job.ledger.end.is_some() && job.calls.is_empty()) {
+            if self.jobs.iter().all(Job::is_over) {
                 break;
             }
             let lasts = self.now.since(BEGIN) - self.weather.trouble_ms;
@@ -185,7 +224,7 @@ impl<S: Subject> World<S> {
                 _ => self.summary.killed += 1,
             }
         }
-        for kind in corona_model::types::ResourceType::ALL {
+        for kind in ResourceType::ALL {
             let used = self.cluster.slots(kind).used;
             if used > 0 {
                 return Err(format!("{used} slots of {kind} are in use after all jobs have ended"));
@@ -208,7 +247,7 @@ impl<S: Subject> World<S> {
     fn step(&mut self) -> Result<(), String> {
         let next = self.agenda.first_key_value().map(|(at, _)| at.0);
         let cluster = self.cluster.next_deadline();
-        let jobs = self.jobs.iter_mut().filter(|job| job.submitted);
+        let jobs = self.jobs.iter_mut().filter(|job| job.runs());
         let job = jobs.filter_map(|job| job.subject.engine().next_deadline()).min();
         let due = [next, cluster, job].into_iter().flatten().min().unwrap_or(self.now);
         self.now = self.now.max(due);
@@ -217,7 +256,7 @@ impl<S: Subject> World<S> {
         }
         for number in 0..self.jobs.len() {
             let job = &mut self.jobs[number];
-            if job.submitted && job.subject.engine().next_deadline() == Some(due) {
+            if job.runs() && job.subject.engine().next_deadline() == Some(due) {
                 return self.apply_to_job(number, JobInput::Tick);
             }
         }
@@ -244,17 +283,26 @@ impl<S: Subject> World<S> {
             Happening::Hosts(job) => self.read_hosts(job),
             Happening::Call(job) => self.call(job),
             Happening::Notice(job, notification) => self.notice(job, *notification),
-            Happening::Orders(job, node, orders) => self.orders(job, &node, orders),
-            Happening::OrdersFailed(job, node, orders) => {
+            Happening::Orders(run, node, orders) => self.orders(run, &node, orders),
+            // Nobody waits for the calls of a job tracker that has died.
+            Happening::OrdersFailed((job, run), ..) if run != self.jobs[job].restarts => Ok(()),
+            Happening::OrdersFailed((job, _), node, orders) => {
                 self.apply_to_job(job, JobInput::CallFailed { node, orders })
             }
             Happening::Report(node, job) => self.report(node, job),
-            Happening::Arrives(job, node, host, reports) => self
-                .apply_to_job(job, JobInput::Heartbeat { node, host, http_port: 50060, reports }),
+            Happening::Arrives(job, node, host, reports) => {
+                let input = JobInput::Heartbeat { node, host, http_port: 50060, reports };
+                if self.jobs[job].runs() {
+                    return self.apply_to_job(job, input);
+                }
+                self.repeat(job, input);
+                Ok(())
+            }
             Happening::Step(node, job, attempt, serial, killed) => {
                 self.attempt_steps(node, job, attempt, serial, killed)
             }
             Happening::Trouble => self.trouble(),
+            Happening::Resume(job) => self.resume(job),
             Happening::Restart(node) => {
                 if !self.nodes[node].alive {
                     self.nodes[node].starts_again();
@@ -332,9 +380,12 @@ impl<S: Subject> World<S> {
         if self.jobs[job].ledger.end.is_some() {
             return Ok(());
         }
+        self.after(10_000, Happening::SessionBeat(job));
+        if !self.jobs[job].up {
+            return Ok(());
+        }
         let handle = self.jobs[job].handle.clone();
         let reply = self.apply_to_cluster(Input::HeartbeatSession { handle, view: None })?;
-        self.after(10_000, Happening::SessionBeat(job));
         match reply {
             Err(refusal) if ends_session(&refusal) => {
                 self.apply_to_job(job, JobInput::SessionLost { aborted: false })
@@ -403,6 +454,10 @@ impl<S: Subject> World<S> {
     }
 
     fn notice(&mut self, job: JobNumber, notification: Notification) -> Result<(), String> {
+        if !self.jobs[job].up {
+            self.jobs[job].missed.push(notification);
+            return Ok(());
+        }
         let input = match notification {
             Notification::Granted(grants) => {
                 let slots = grants.into_iter().map(|grant| GrantedSlot {
@@ -427,11 +482,17 @@ impl<S: Subject> World<S> {
     // Jobs.
 
     fn apply_to_job(&mut self, number: JobNumber, input: JobInput) -> Result<(), String> {
-        let (now, restores) = (self.now, self.random.percent(self.weather.restores));
-        let job = &mut self.jobs[number];
-        if !job.submitted {
+        if !self.jobs[number].runs() {
             return Ok(());
         }
+        let death = self.dies(&input);
+        if death == Some(Death::Before) {
+            self.go_down(number);
+            self.repeat(number, input);
+            return Ok(());
+        }
+        let (now, restores) = (self.now, self.random.percent(self.weather.restores));
+        let job = &mut self.jobs[number];
         if self.keeps_inputs {
             job.history.inputs.push((now, input.clone()));
         }
@@ -442,12 +503,81 @@ impl<S: Subject> World<S> {
         let outcome = job.subject.apply(now, input.clone());
         self.summary.inputs += 1;
         job.ledger
-            .enter(&input, &outcome, job.subject.engine())
+            .enter(now, &input, &outcome, job.subject.engine())
             .map_err(|what| format!("job {number}: {what}"))?;
-        self.carry_out(number, outcome.effects)
+        let mut effects = outcome.effects;
+        self.note_end(number, &effects);
+        if death.is_none() {
+            return self.carry_out(number, effects);
+        }
+        effects.truncate(self.random.below(effects.len() + 1));
+        self.carry_out(number, effects)?;
+        self.go_down(number);
+        self.repeat(number, input);
+        Ok(())
+    }
+
+    /// Whether the job tracker dies at an input. The submission is one that a client repeats.
+    fn dies(&mut self, input: &JobInput) -> Option<Death> {
+        if *input == JobInput::Submitted || !self.wrong(self.weather.restarts) {
+            return None;
+        }
+        Some(*self.random.pick(&[Death::Before, Death::After]))
+    }
+
+    /// The job tracker dies, and with it all calls that were not made.
+    fn go_down(&mut self, job: JobNumber) {
+        let delay = *self.random.pick(&[100, 3_000, 20_000]);
+        self.after(delay, Happening::Resume(job));
+        let job = &mut self.jobs[job];
+        job.up = false;
+        job.restarts += 1;
+        job.calls.clear();
+        self.summary.restarts += 1;
+    }
+
+    /// A task tracker whose report got no answer repeats it. Nobody repeats a notification: it was
+    /// acknowledged, although no journal has it.
+    fn repeat(&mut self, job: JobNumber, input: JobInput) {
+        if let JobInput::Heartbeat { node, host, reports, .. } = input {
+            self.after(1_000, Happening::Arrives(job, node, host, reports));
+        }
+    }
+
+    /// As the service does it: the engine is that of the journal, the cluster manager releases what it does
+    /// not have, and everything that was in flight is in doubt.
+    fn resume(&mut self, number: JobNumber) -> Result<(), String> {
+        let job = &mut self.jobs[number];
+        job.up = true;
+        for notification in std::mem::take(&mut job.missed) {
+            self.after(0, Happening::Notice(number, Box::new(notification)));
+        }
+        let job = &mut self.jobs[number];
+        let engine = job.subject.engine();
+        if let Some(status) = job.status {
+            let trackers = engine.trackers();
+            job.calls.push_back(Call::End(status));
+            let forget = trackers.into_iter().map(|at| JobEffect::KillJob { at });
+            return self.carry_out(number, forget.collect());
+        }
+        let open: BTreeSet<i32> =
+            engine.open_requests().into_iter().map(|(request, _)| request.id).collect();
+        let released = (1..=engine.last_request().0).filter(|id| !open.contains(id));
+        let released: Vec<i32> = released.collect();
+        job.ledger.lets_go(&released).map_err(|what| format!("job {number}: {what}"))?;
+        job.calls.push_back(Call::Release(released));
+        job.calls.push_back(Call::Request(Vec::new()));
+        self.apply_to_job(number, JobInput::Resumed)
+    }
+
+    fn note_end(&mut self, job: JobNumber, effects: &[JobEffect]) {
+        if let Some(JobEffect::EndSession { status, .. }) = effects.last() {
+            self.jobs[job].status = Some(*status);
+        }
     }
 
     fn carry_out(&mut self, job: JobNumber, effects: Vec<JobEffect>) -> Result<(), String> {
+        let run = self.jobs[job].restarts;
         let mut orders: Vec<(Arc<str>, Vec<NodeOrder>)> = Vec::new();
         let mut order = |node: Arc<str>, order: NodeOrder| match orders
             .iter_mut()
@@ -485,29 +615,29 @@ impl<S: Subject> World<S> {
             let before = self.jobs[job].last_order.get(&node).copied().unwrap_or(self.now);
             let at = self.now.plus_ms(delay).max(before);
             self.jobs[job].last_order.insert(node.clone(), at);
-            self.at(at, Happening::Orders(job, node, batch));
+            self.at(at, Happening::Orders((job, run), node, batch));
         }
         self.call_soon(job, 5)
     }
 
     // Nodes.
 
-    fn orders(
-        &mut self,
-        job: JobNumber,
-        name: &Arc<str>,
-        orders: Vec<NodeOrder>,
-    ) -> Result<(), String> {
+    fn orders(&mut self, run: Run, name: &Arc<str>, orders: Vec<NodeOrder>) -> Result<(), String> {
+        let job = run.0;
+        // A job tracker that has died has perhaps not sent them.
+        if self.jobs[job].restarts != run.1 && self.random.percent(50) {
+            return Ok(());
+        }
         let names: Vec<Order> = orders.iter().map(NodeOrder::name).collect();
         let node = self.nodes.iter().position(|node| node.alive && node.name() == *name);
         let Some(node) = node else {
-            self.after(3_000, Happening::OrdersFailed(job, name.clone(), names));
+            self.after(3_000, Happening::OrdersFailed(run, name.clone(), names));
             return Ok(());
         };
         if self.wrong(self.weather.call_lost) {
             self.summary.lost_calls += 1;
             // Perhaps it arrived, and only the answer was lost.
-            self.after(1_000, Happening::OrdersFailed(job, name.clone(), names));
+            self.after(1_000, Happening::OrdersFailed(run, name.clone(), names));
             if self.random.percent(50) {
                 return Ok(());
             }
@@ -728,6 +858,11 @@ impl<S: Subject> World<S> {
             }
         }
         for job in 0..self.jobs.len() {
+            let runs = self.jobs[job].runs() && self.jobs[job].ledger.end.is_none();
+            // All that has left its engine may have left the job tracker too.
+            if runs && self.random.percent(self.weather.restarts) {
+                self.go_down(job);
+            }
             if !self.random.percent(self.weather.user_kills) || self.jobs[job].ledger.end.is_some()
             {
                 continue;
