@@ -13,6 +13,9 @@ use corona_mapreduce::{
 };
 use corona_model::types::Millis;
 
+use super::trackers::MOST_SUSPECTS;
+use super::weather::MOST_BAD_RECORDS;
+
 /// A map fails after no fewer reports of reduces that cannot fetch its output.
 const FETCH_FAILURES: u32 = 3;
 
@@ -32,6 +35,16 @@ struct Doubt {
     silent: Vec<AttemptKey>,
 }
 
+/// What an attempt does not read of its input.
+#[derive(Clone, Copy, Debug)]
+struct Skip {
+    records: i64,
+    /// It only tests some records.
+    is_test: bool,
+    /// It skips bad records, so that it says where it was when it fails.
+    is_skipping: bool,
+}
+
 /// The books of one job.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -49,6 +62,18 @@ pub(crate) struct Ledger {
     /// The last sign of each attempt or clean-up, and whether it has reported since its launch.
     signs: BTreeMap<AttemptKey, (Millis, bool)>,
     succeeded: BTreeMap<TaskKey, AttemptKey>,
+    /// What attempts of tasks that skip bad records do not read.
+    skips: BTreeMap<AttemptKey, Skip>,
+    /// Attempts that fail for bad records, or only test some.
+    for_records: BTreeSet<AttemptKey>,
+    /// Attempts that were ordered to be killed.
+    kills: BTreeSet<AttemptKey>,
+    /// Hosts on which something of the job failed.
+    bad_hosts: BTreeSet<Arc<str>>,
+    /// Attempts that were launched while another one of their task ran.
+    pub(crate) second_attempts: u64,
+    /// Tasks that succeeded without some records.
+    pub(crate) skipped: u64,
     events: Vec<(AttemptKey, EventStatus)>,
     /// Attempts of each task that failed: they were reported as failed, a user wanted that, or reduces could
     /// not fetch their output. Those whose node was lost were killed.
@@ -80,6 +105,27 @@ impl Ledger {
         }
     }
 
+    /// An attempt will fail for bad records, or only tests some.
+    pub(crate) fn is_for_records(&mut self, attempt: AttemptKey) {
+        self.for_records.insert(attempt);
+    }
+
+    /// Whether nothing of the past speaks against a second attempt beside this one.
+    pub(crate) fn may_have_second(&self, attempt: AttemptKey, settings: &JobSettings) -> bool {
+        let task = attempt.task;
+        let failed = self.failures.get(&task).map_or(0, BTreeSet::len) as u32;
+        let most = match settings.max_skipped[task.kind] {
+            0 => settings.max_attempts[task.kind],
+            _ => settings.max_attempts[task.kind].min(settings.attempts_before_skipping),
+        };
+        failed < most && !self.is_killed && !self.kills.contains(&attempt)
+    }
+
+    /// Whether something of the job failed on a host.
+    pub(crate) fn is_bad_host(&self, host: &str) -> bool {
+        self.bad_hosts.contains(host)
+    }
+
     /// Enters an input and what it led to.
     pub(crate) fn enter(
         &mut self,
@@ -104,6 +150,7 @@ impl Ledger {
                 }
                 JobEffect::Record(HistoryRecord::Attempt(end)) if *input == JobInput::Tick => {
                     self.was_silent(now, end, settings)?;
+                    self.avoid(&end.tracker);
                 }
                 _ => {}
             }
@@ -201,6 +248,7 @@ impl Ledger {
             JobInput::KillAttempt { attempt, fail: true } if reply == JobReply::Killed(true) => {
                 self.fails(*attempt);
             }
+            JobInput::CallFailed { node, .. } => self.avoid(node),
             JobInput::KillJob | JobInput::SessionLost { .. } => self.is_killed = true,
             // Nobody could hear them while the job tracker was away.
             JobInput::Resumed => self.signs.values_mut().for_each(|(sign, _)| *sign = now),
@@ -225,6 +273,11 @@ impl Ledger {
         if fails && !self.unclean.contains(&attempt) {
             self.fails(attempt);
         }
+        // A test that gets through is none of the task's success.
+        let passes = matches!(state, TaskState::Succeeded | TaskState::CommitPending);
+        if passes && self.is_test(attempt) {
+            self.fails(attempt);
+        }
         if state.is_unclean() {
             self.unclean.insert(attempt);
         }
@@ -233,7 +286,14 @@ impl Ledger {
         }
     }
 
+    fn avoid(&mut self, node: &Arc<str>) {
+        self.bad_hosts.insert(host_of(node).into());
+    }
+
     fn fails(&mut self, attempt: AttemptKey) {
+        if let Some(node) = self.launched.get(&attempt).cloned() {
+            self.avoid(&node);
+        }
         self.failures.entry(attempt.task).or_default().insert(attempt);
     }
 
@@ -259,6 +319,18 @@ impl Ledger {
             }
             JobEffect::Launch(launch) => {
                 let is_cleanup = matches!(launch.work, Work::TaskCleanup { .. });
+                let earlier = self.launched.range(launch.attempt.task.attempt(0)..launch.attempt);
+                let runs = |other: &AttemptKey| !self.is_out(*other);
+                if !is_cleanup && earlier.map(|(other, _)| other).any(runs) {
+                    self.second_attempts += 1;
+                }
+                if let Work::Task { skip, skipping, write_skipped } = &launch.work
+                    && settings.max_skipped[launch.attempt.task.kind] > 0
+                {
+                    let (records, is_test) = (skip.records(), !write_skipped);
+                    let skip = Skip { records, is_test, is_skipping: *skipping };
+                    self.skips.insert(launch.attempt, skip);
+                }
                 let before = self.launched.insert(launch.attempt, launch.at.node.clone());
                 if !is_cleanup && before.is_some() {
                     return Err("an attempt is launched twice".into());
@@ -281,11 +353,17 @@ impl Ledger {
                 if self.ended.contains(attempt) || self.succeeded.contains_key(&attempt.task) {
                     return Err("a commit after the end".into());
                 }
+                if self.is_test(*attempt) {
+                    return Err("a test of some records may commit".into());
+                }
                 let other = self.committing.insert(attempt.task, *attempt);
                 if other.is_some_and(|other| other != *attempt && !self.is_out(other)) {
                     return Err(format!("{other:?} may commit at the same time"));
                 }
                 self.allowed.insert(*attempt);
+            }
+            JobEffect::Kill { attempt, .. } => {
+                self.kills.insert(*attempt);
             }
             JobEffect::Event { id, event } => {
                 self.enter_event(*id, event.attempt, event.status, settings)?;
@@ -334,7 +412,7 @@ impl Ledger {
             return match (again, self.succeeded.insert(task, attempt)) {
                 (true, _) => Err("a success after the end".into()),
                 (_, Some(_)) => Err("a task succeeds twice".into()),
-                _ => Ok(()),
+                _ => self.skips_little(attempt, settings),
             };
         }
         let failed = self.failures.get(&task).is_some_and(|failed| failed.contains(&attempt));
@@ -347,6 +425,40 @@ impl Ledger {
             }
             EventStatus::TipFailed if !self.has_failed(task, settings) => {
                 Err("a task fails that may have more attempts".into())
+            }
+            _ => self.finds_bad_records(task),
+        }
+    }
+
+    fn is_test(&self, attempt: AttemptKey) -> bool {
+        self.skips.get(&attempt).is_some_and(|skip| skip.is_test)
+    }
+
+    /// An attempt that succeeds has read its input, but for a few records for each failure.
+    fn skips_little(&mut self, attempt: AttemptKey, settings: &JobSettings) -> Result<(), String> {
+        let Some(skip) = self.skips.get(&attempt) else { return Ok(()) };
+        if skip.is_test {
+            return Err("a test of some records is a success".into());
+        }
+        let failed = self.failures.get(&attempt.task).map_or(0, BTreeSet::len) as i64;
+        if skip.records > failed * settings.max_skipped[attempt.task.kind] {
+            return Err(format!("{} records are left out after {failed} failures", skip.records));
+        }
+        self.skipped += u64::from(skip.records > 0);
+        Ok(())
+    }
+
+    /// Where nothing but bad records makes attempts fail, these close in on them: one failure shows some
+    /// suspects, of which each test rules out the half.
+    fn finds_bad_records(&self, task: TaskKey) -> Result<(), String> {
+        let Some(failed) = self.failures.get(&task) else { return Ok(()) };
+        let skips =
+            |attempt: &&AttemptKey| self.skips.get(attempt).is_some_and(|skip| skip.is_skipping);
+        let skipping: Vec<&AttemptKey> = failed.iter().filter(skips).collect();
+        let most = MOST_BAD_RECORDS as usize * (1 + MOST_SUSPECTS.ilog2() as usize);
+        match skipping.len() {
+            count if count > most && skipping.iter().all(|it| self.for_records.contains(*it)) => {
+                Err(format!("{count} attempts have not found the bad records"))
             }
             _ => Ok(()),
         }
@@ -437,4 +549,10 @@ impl Ledger {
         }
         Ok(())
     }
+}
+
+/// The host in the name of a node.
+fn host_of(node: &str) -> &str {
+    let name = node.strip_prefix("tracker_").unwrap_or(node);
+    name.split_once(':').map_or(name, |(host, _)| host)
 }

@@ -2,7 +2,8 @@
 //!
 //! A run follows from its seed. Nodes die, hang, come back, report late, twice, and what is not so; calls
 //! are lost on the way there and on the way back; job trackers die, and are restarted from their journals;
-//! users kill attempts and jobs; slots are taken back. After some minutes the trouble ends. What must hold in each run:
+//! attempts hang, and records are bad; users kill attempts and jobs; slots are taken back. After some minutes
+//! the trouble ends. What must hold in each run:
 //!
 //! * every job ends;
 //! * a slot runs one attempt at a time, only while it is granted, and no slot is in use after the end;
@@ -12,6 +13,8 @@
 //!   succeeds only without such tasks; an attempt whose node was lost has not failed;
 //! * an attempt is given up only after its timeout, not counting the time without a job tracker;
 //! * after a restart no slot is forgotten, and nothing waits for what may have been missed;
+//! * a task that hangs, and may have a second attempt, has one soon when there is room for it;
+//! * an attempt that only tests some records neither commits nor succeeds, and few tests find bad records;
 //! * an engine that is written and read again continues as before.
 //!
 //! Then the same seed makes a job whose job tracker runs on a node, and dies there: see `fail_over`.
@@ -48,6 +51,10 @@ pub struct Summary {
     pub killed: u64,
     /// Attempts that were launched.
     pub launched: u64,
+    /// Attempts that were launched while another one of their task ran.
+    pub second_attempts: u64,
+    /// Tasks that succeeded without some records, since these were bad.
+    pub skipped: u64,
     /// Attempts that committed.
     pub committed: u64,
     /// Slots that were taken back.
@@ -76,6 +83,8 @@ impl Summary {
         self.failed += other.failed;
         self.killed += other.killed;
         self.launched += other.launched;
+        self.second_attempts += other.second_attempts;
+        self.skipped += other.skipped;
         self.committed += other.committed;
         self.revoked += other.revoked;
         self.lost_nodes += other.lost_nodes;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use corona_job_tracker::engine::{Launch, Order, Work};
-use corona_mapreduce::{AttemptKey, TaskState, TaskStatus};
+use corona_mapreduce::{AttemptKey, RecordRange, TaskState, TaskStatus};
 use corona_model::types::{Address, ComputeSpecs, Millis, NodeReport, PerType};
 use corona_simulation::Random;
 
@@ -37,6 +37,12 @@ pub(crate) struct Running {
     plan: Plan,
     started: Millis,
     work_ms: i64,
+    /// It makes no progress until it is given up.
+    hangs: bool,
+    /// Where it was when it failed on a bad record.
+    next_records: RecordRange,
+    /// It fails on a bad record, or only tests some records.
+    pub(crate) is_for_records: bool,
     /// Cleans up after an attempt that failed, or was killed.
     cleans: Option<bool>,
     pub(crate) failed_fetches: Vec<AttemptKey>,
@@ -144,14 +150,29 @@ impl Node {
             _ => None,
         };
         let is_work = matches!(launch.work, Work::Task { .. });
+        let bad = temper.bad_record(launch);
+        let fails = is_work && launch.attempt.number < temper.failures(launch.attempt.task);
         let plan = if random.percent(weather.attempt_hangs) {
             Plan::Hang
         } else if random.percent(weather.attempt_vanishes) {
             Plan::Vanish
-        } else if is_work && launch.attempt.number < temper.failures(launch.attempt.task) {
+        } else if fails || bad.is_some() {
             Plan::Fail { unclean: random.percent(60) }
         } else {
             Plan::Succeed { commit: is_work && temper.commits }
+        };
+        let is_test = matches!(launch.work, Work::Task { write_skipped: false, .. });
+        let is_for_records = match plan {
+            Plan::Fail { .. } => bad.is_some() && !fails,
+            Plan::Succeed { .. } => is_test,
+            Plan::Hang | Plan::Vanish => false,
+        };
+        let next_records = match (bad, &launch.work) {
+            (Some(bad), Work::Task { skipping: true, .. }) => {
+                let length = random.between(1, MOST_SUSPECTS);
+                RecordRange { start: (bad - random.between(0, length - 1)).max(0), length }
+            }
+            _ => RecordRange::default(),
         };
         let state = match cleans {
             Some(true) => TaskState::FailedUnclean,
@@ -165,6 +186,9 @@ impl Node {
             plan,
             started: now,
             work_ms,
+            hangs: plan == Plan::Hang,
+            next_records,
+            is_for_records,
             cleans,
             failed_fetches: Vec::new(),
         };
@@ -173,10 +197,17 @@ impl Node {
     }
 }
 
-/// A task tracker gives up an attempt that says nothing for so long.
+/// A task tracker gives up an attempt that makes no progress for so long.
 const SILENCE_MS: i64 = 15_000;
+/// The most records on which an attempt may have failed.
+pub(crate) const MOST_SUSPECTS: i64 = 8;
 
 impl Running {
+    /// Whether it says that it runs and makes no progress.
+    pub(crate) fn hangs(&self) -> bool {
+        self.hangs && self.state == TaskState::Running
+    }
+
     /// Whether its next step would be its success: a reduce needs the outputs of all maps for that.
     pub(crate) fn is_about_to_succeed(&self) -> bool {
         self.state == TaskState::Running && matches!(self.plan, Plan::Succeed { .. })
@@ -240,6 +271,7 @@ impl Running {
 
     pub(crate) fn status(&mut self, attempt: AttemptKey, now: Millis) -> TaskStatus {
         let part = now.since(self.started) as f32 / self.work_ms.max(1) as f32;
+        let part = if self.hangs { 0.0 } else { part };
         let finish_time_ms = if self.has_ended() { now.0 } else { 0 };
         let failed_fetches = std::mem::take(&mut self.failed_fetches);
         let reduce = corona_mapreduce::ReduceProgress { failed_fetches, ..Default::default() };
@@ -248,6 +280,7 @@ impl Running {
             start_time_ms: self.started.0,
             finish_time_ms,
             reduce: Some(reduce),
+            next_records: self.next_records,
             ..TaskStatus::new(attempt, self.state)
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use corona_job_tracker::engine::JobSpec;
-use corona_mapreduce::{JobId, JobSettings, Split, TaskKey};
+use corona_job_tracker::engine::{JobSpec, Launch, Work};
+use corona_mapreduce::{JobId, JobSettings, Split, TaskKey, TaskKind};
 use corona_model::settings::{PoolSettings, Settings};
 use corona_model::types::{PoolName, ResourceType};
 use corona_simulation::Random;
@@ -64,6 +64,8 @@ pub(crate) struct Temper {
     fails: usize,
     /// A task that always fails.
     doomed: Option<TaskKey>,
+    /// Of a hundred maps, those with one or two bad records.
+    bad: usize,
     /// Whether maps and reduces commit.
     pub(crate) commits: bool,
     /// The longest work of a task.
@@ -80,7 +82,26 @@ impl Temper {
         let mut random = Random::new(self.seed ^ number.wrapping_mul(0x9e37_79b9));
         if random.percent(self.fails) { random.between(1, 3) as u32 } else { 0 }
     }
+
+    /// The first bad record that an attempt reads.
+    pub(crate) fn bad_record(&self, launch: &Launch) -> Option<i64> {
+        let Work::Task { skip, .. } = &launch.work else { return None };
+        let task = launch.attempt.task;
+        let mut random = Random::new(self.seed ^ u64::from(task.number).wrapping_mul(0x51_7cc1));
+        if task.kind != TaskKind::Map || !random.percent(self.bad) {
+            return None;
+        }
+        let count = random.between(1, MOST_BAD_RECORDS);
+        let bad = (0..count).map(|_| random.between(0, 63));
+        let reads = |record: &i64| {
+            !skip.ranges().iter().any(|range| (range.start..range.end()).contains(record))
+        };
+        bad.filter(reads).min()
+    }
 }
+
+/// The most bad records of a map.
+pub(crate) const MOST_BAD_RECORDS: i64 = 2;
 
 /// The jobs of a run: each with the pool that it asks for.
 pub(crate) fn jobs(random: &mut Random, hosts: &[Arc<str>]) -> Vec<(JobSpec, Temper, PoolName)> {
@@ -108,11 +129,13 @@ fn job(random: &mut Random, hosts: &[Arc<str>], number: u32) -> (JobSpec, Temper
         settings: job_settings(random),
         racks: Vec::new(),
     };
-    let doomed = TaskKey { kind: corona_mapreduce::TaskKind::Map, number: 0 };
+    let doomed = TaskKey { kind: TaskKind::Map, number: 0 };
+    let skips = spec.settings.max_skipped.map > 0;
     let temper = Temper {
         seed: random.next(),
-        fails: *random.pick(&[0, 0, 10, 40]),
-        doomed: (maps > 0 && random.percent(10)).then_some(doomed),
+        fails: if skips { 0 } else { *random.pick(&[0, 0, 10, 40]) },
+        doomed: (maps > 0 && !skips && random.percent(10)).then_some(doomed),
+        bad: if skips { 20 } else { 0 },
         commits: random.percent(70),
         work_ms: *random.pick(&[100, 2_000, 20_000]),
     };
@@ -140,6 +163,12 @@ fn job_settings(random: &mut Random) -> JobSettings {
     settings.speculation.map.lag_ms = 2_000;
     settings.speculation.reduce.lag_ms = 2_000;
     settings.speculation.map.enabled = random.percent(80);
+    if random.percent(7) {
+        settings.max_skipped.map = *random.pick(&[1, 3]);
+        settings.attempts_before_skipping = *random.pick(&[1, 2]);
+        // The search for a bad record takes attempts.
+        settings.max_attempts.map = 12;
+    }
     settings
 }
 

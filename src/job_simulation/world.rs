@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use corona_engine::{Effect, Engine, Input, Notification, Outcome, Refusal, Reply, Start};
+use corona_engine::{
+    Effect, Engine, Input, NodeView, Notification, Outcome, Refusal, Reply, Start,
+};
 use corona_job_tracker::engine::{
     GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, Order, RequestId,
 };
@@ -21,6 +23,8 @@ use super::{History, Subject, Summary};
 const BEGIN: Millis = Millis(1_790_000_000_000);
 /// A run that takes more inputs than this does not come to its end.
 const MAX_STEPS: u64 = 100_000;
+/// A task that hangs has a second attempt when there was room for one for so long.
+const SECOND_ATTEMPT_MS: i64 = 10_000;
 /// No job takes longer than this after the trouble has ended.
 const HORIZON_MS: i64 = 1_800_000;
 
@@ -54,6 +58,8 @@ enum Happening {
     Restart(usize),
     /// The job tracker of a job is there again.
     Resume(JobNumber),
+    /// Tasks that hang are looked for.
+    Watch,
 }
 
 /// A job, and how often its job tracker was restarted before.
@@ -119,6 +125,8 @@ pub(crate) struct World<S> {
     cluster: Engine,
     nodes: Vec<Node>,
     jobs: Vec<Job<S>>,
+    /// Since when tasks hang and could have a second attempt.
+    hanging: BTreeMap<(JobNumber, AttemptKey), Millis>,
     keeps_inputs: bool,
     summary: Summary,
 }
@@ -170,6 +178,7 @@ impl<S: Subject> World<S> {
             cluster: Engine::new(settings, start),
             nodes,
             jobs: jobs.collect(),
+            hanging: BTreeMap::new(),
             weather,
             random,
             keeps_inputs,
@@ -192,6 +201,9 @@ impl<S: Subject> World<S> {
             self.after(delay, Happening::Submit(job));
         }
         self.after(500, Happening::Trouble);
+        if self.weather.attempt_hangs > 0 {
+            self.after(1_000, Happening::Watch);
+        }
         for steps in 0.. {
             if self.jobs.iter().all(Job::is_over) {
                 break;
@@ -218,6 +230,8 @@ impl<S: Subject> World<S> {
             ledger
                 .close(subject.engine(), honest, temper.commits, *must_fail)
                 .map_err(|what| format!("job {number}: {what}"))?;
+            self.summary.second_attempts += ledger.second_attempts;
+            self.summary.skipped += ledger.skipped;
             match ledger.end {
                 Some(JobState::Succeeded) => self.summary.succeeded += 1,
                 Some(JobState::Failed) => self.summary.failed += 1,
@@ -303,6 +317,7 @@ impl<S: Subject> World<S> {
             }
             Happening::Trouble => self.trouble(),
             Happening::Resume(job) => self.resume(job),
+            Happening::Watch => self.watch(),
             Happening::Restart(node) => {
                 if !self.nodes[node].alive {
                     self.nodes[node].starts_again();
@@ -666,6 +681,10 @@ impl<S: Subject> World<S> {
                 let (node_state, random) = (&mut self.nodes[node], &mut self.random);
                 let delay =
                     node_state.launch((job, &launch), (temper, &weather), (now, serial), random);
+                let launched = node_state.attempts.get(&(job, launch.attempt));
+                if self.weather.lies == 0 && launched.is_some_and(|it| it.is_for_records) {
+                    self.jobs[job].ledger.is_for_records(launch.attempt);
+                }
                 self.after(delay, Happening::Step(node, job, launch.attempt, serial, false));
             }
             NodeOrder::Kill(attempt) => {
@@ -832,6 +851,72 @@ impl<S: Subject> World<S> {
         let _ = job;
         let progress = *self.random.pick(&[0.0, 0.5, 7.0, f32::NAN]);
         TaskStatus { progress, ..TaskStatus::new(attempt, *self.random.pick(&states)) }
+    }
+
+    /// Looks for attempts that hang, and whose task has had room for a second one for too long.
+    fn watch(&mut self) -> Result<(), String> {
+        self.after(2_000, Happening::Watch);
+        let now = self.now;
+        let working = self.nodes.iter().filter(|node| node.works(now));
+        let hang = working.flat_map(|node| {
+            let hang = node.attempts.iter().filter(|(_, running)| running.hangs());
+            hang.map(|(key, _)| (*key, node.host.clone()))
+        });
+        let hang: Vec<_> = hang.collect();
+        let slots = if hang.is_empty() { Vec::new() } else { self.cluster.nodes() };
+        let mut hanging = BTreeMap::new();
+        for ((job, attempt), host) in hang {
+            let is_in_reach =
+                |node: &NodeView| self.is_in_reach(job, attempt.task.kind, &host, node);
+            if slots.iter().any(is_in_reach) && self.deserves_second(job, attempt) {
+                let since = self.hanging.get(&(job, attempt)).copied().unwrap_or(now);
+                if now.since(since) > SECOND_ATTEMPT_MS {
+                    return Err(format!("job {job}: {attempt:?} hangs and stays alone"));
+                }
+                hanging.insert((job, attempt), since);
+            }
+        }
+        self.hanging = hanging;
+        Ok(())
+    }
+
+    /// Whether an attempt that hangs must count as slow: others are faster, or it is the last one.
+    fn deserves_second(&mut self, number: JobNumber, attempt: AttemptKey) -> bool {
+        let job = &mut self.jobs[number];
+        let engine: &JobEngine = job.subject.engine();
+        let (settings, kind) = (&engine.spec().settings, attempt.task.kind);
+        if !job.up
+            || engine.state() != JobState::Running
+            || !settings.speculation[kind].enabled
+            || !job.ledger.may_have_second(attempt, settings)
+        {
+            return false;
+        }
+        let Some(view) = engine.task_view(attempt.task).filter(|view| view.role.is_work()) else {
+            return false;
+        };
+        let mut open = view.attempts.iter().filter(|other| !other.state.is_final());
+        let is_alone = open.all(|other| {
+            // A report may lie about its progress.
+            other.attempt == attempt && other.state == TaskState::Running && other.progress == 0.0
+        });
+        let progress = engine.progress();
+        let unfinished = progress.total[kind] - progress.finished[kind] - progress.failed[kind];
+        let is_slow = progress.finished[kind] > 0 || unfinished == 1;
+        let is_known = view.attempts.iter().any(|other| other.attempt == attempt);
+        // More may run than may have second attempts.
+        let is_first = progress.live[kind] <= 10;
+        is_known && is_alone && is_slow && is_first && view.succeeded.is_none() && !view.failed
+    }
+
+    /// Whether a slot is free on a node with another host, on which nothing of the job has failed.
+    fn is_in_reach(&self, job: JobNumber, kind: TaskKind, host: &str, node: &NodeView) -> bool {
+        let kind = match kind {
+            TaskKind::Map => ResourceType::Map,
+            TaskKind::Reduce => ResourceType::Reduce,
+        };
+        let other = &node.address.host;
+        node.is_usable(kind) && **other != *host && !self.jobs[job].ledger.is_bad_host(other)
     }
 
     // Trouble.
