@@ -89,11 +89,14 @@ struct Report {
     jobs_failed: u64,
     jobs_killed: u64,
     launched: u64,
+    second_attempts: u64,
+    skipped_tasks: u64,
     committed: u64,
     revoked: u64,
     dead_nodes: u64,
     lost_calls: u64,
     restored: u64,
+    restarts: u64,
     lost_job_trackers: u64,
     parent_restarts: u64,
     saved_tasks: u64,
@@ -111,11 +114,14 @@ impl Report {
             jobs_failed: summary.failed,
             jobs_killed: summary.killed,
             launched: summary.launched,
+            second_attempts: summary.second_attempts,
+            skipped_tasks: summary.skipped,
             committed: summary.committed,
             revoked: summary.revoked,
             dead_nodes: summary.lost_nodes,
             lost_calls: summary.lost_calls,
             restored: summary.restored,
+            restarts: summary.restarts,
             lost_job_trackers: summary.lost_job_trackers,
             parent_restarts: summary.parent_restarts,
             saved_tasks: summary.saved,
@@ -126,9 +132,9 @@ impl Report {
         format!(
             "everything held: seeds {} to {}\n\
              jobs succeeded {}, failed {}, killed {}\n\
-             inputs {}, attempts launched {}, committed {}, slots revoked {}, notices of dead nodes {}, \
-             calls lost {}, engines restored {}\n\
-             job trackers on nodes lost {}, their parents restarted {}, tasks taken over {}\n\
+             inputs {}, attempts launched {} (second ones {}), committed {}, tasks without bad records {}\n\
+             slots revoked {}, notices of dead nodes {}, calls lost {}, engines restored {}\n\
+             job trackers restarted {}, on nodes lost {}, their parents restarted {}, tasks taken over {}\n\
              {:.1} s, {:.0} inputs a second\n",
             self.seed,
             self.seed.wrapping_add(self.seeds.saturating_sub(1)),
@@ -137,11 +143,14 @@ impl Report {
             self.jobs_killed,
             self.inputs,
             self.launched,
+            self.second_attempts,
             self.committed,
+            self.skipped_tasks,
             self.revoked,
             self.dead_nodes,
             self.lost_calls,
             self.restored,
+            self.restarts,
             self.lost_job_trackers,
             self.parent_restarts,
             self.saved_tasks,
