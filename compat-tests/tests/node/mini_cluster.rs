@@ -62,7 +62,7 @@ impl MiniCluster {
     }
 
     /// A job with these arguments, which runs in the directory.
-    fn job(&self, arguments: &[&str]) -> Command {
+    pub(super) fn job(&self, arguments: &[&str]) -> Command {
         let mut command = corona();
         command.args(["job", "run", "--conf-dir", "cluster/conf"]).args(arguments);
         command.current_dir(self.root.path());
