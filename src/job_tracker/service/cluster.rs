@@ -35,7 +35,8 @@ impl Cluster {
         status.tasks = Vec::new();
         let report = &mut status.health.report;
         if report.len() > MAX_REPORT {
-            report.truncate(report.floor_char_boundary(MAX_REPORT));
+            let end = (0..=MAX_REPORT).rfind(|at| report.is_char_boundary(*at)).unwrap_or(0);
+            report.truncate(end);
             report.shrink_to_fit();
         }
         let mut trackers = self.lock();

@@ -3,6 +3,9 @@
 //! remote job tracker and watches it. Calls of clients are forwarded.
 //! Spec: mapreduce/05 §5.7, mapreduce/03 §3.4.
 
+mod closing;
+mod watcher;
+
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,21 +23,20 @@ use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind};
 use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
 use corona_process::panics::{Panic, caught};
 use corona_session_driver::{Event, InfoUpdate, SessionDriver, SessionEvents, SlotRequest};
-use corona_web::exchange::Parameters;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use self::closing::Closing;
+use self::watcher::Watcher;
 use super::answers;
+use super::finished::Finished;
 use super::job::{AskError, NO_DEADLINE, ROOM_TIMEOUT, granted, lost_reason, next_event, now};
 use super::launcher::parse;
-use super::live::{remove, remove_output};
 use super::log::{Log, LogError};
 use super::meter::Meter;
 use super::store::{Retired, Store};
-use super::submission::{Description, EndNotice};
-use super::web::trackers::page_address;
-use super::{end_notice, finished::Finished, history};
+use super::submission::Description;
 use crate::engine::{GrantedSlot, JobProgress, RequestId};
 use crate::parent::{
     EndReason, Parent, ParentEffect, ParentInput, ParentOutcome, ParentRefusal, ParentReply,
@@ -46,15 +48,10 @@ use crate::translate;
 const BATCH: usize = 64;
 /// How long a forwarded call waits while the remote job tracker is replaced.
 const REPLACED: Duration = Duration::from_secs(10);
-/// The pause between two looks at the job, which grows from the first to the second.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Calls of a remote job tracker that may fail in a row, with longer and longer pauses.
 /// Spec: mapreduce/05 §5.7.
 const TRIES: u32 = 10;
 const TRY_PAUSE: Duration = Duration::from_secs(1);
-/// A remote job tracker reports each second. One that is silent for so long is lost.
-const SILENCE: Duration = Duration::from_secs(30);
 /// How long one call may take: the remote job tracker closes a job before it says that it has ended.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long the details of a job that has ended can be asked for: the remote job tracker stays.
@@ -901,50 +898,6 @@ impl Task {
     }
 }
 
-/// What follows the end of a job once clients see it. A restart before it is done does it again.
-struct Closing {
-    job: JobId,
-    user: Arc<str>,
-    end: JobEnd,
-    /// The directory of the history and that of the unfinished output, if nobody has completed them.
-    left: Option<(String, Option<String>)>,
-    notice: Option<EndNotice>,
-    files: Arc<FileSystems>,
-    job_dir: String,
-    log: Log,
-}
-
-impl Closing {
-    async fn carry_out(self) {
-        let (job, state) = (&self.job, self.end.state);
-        if let Some((log_path, temporary)) = &self.left {
-            if let Err(error) =
-                history::complete(&self.files, log_path, job, self.end.clone()).await
-            {
-                tracing::warn!(%job, %error, "cannot end the history of a job without its job tracker");
-            }
-            if let Some(temporary) = temporary.as_deref().filter(|_| state != JobState::Succeeded) {
-                remove_output(&self.files, job, &self.user, temporary).await;
-            }
-        }
-        if let Some(notice) = &self.notice {
-            end_notice::notify(notice, job, state).await;
-        }
-        if let Err(error) = remove(&self.files, &self.job_dir).await {
-            tracing::warn!(directory = self.job_dir, %error, "cannot remove the files of a job");
-        }
-        if let Ok(number) = self.log.close() {
-            // If it cannot be written the next start does all this again.
-            let _ = self.log.committed(number).await;
-        }
-    }
-}
-
-/// How a job has ended, by its state on the wire; none if it has not.
-fn end_of(run_state: i32) -> Option<JobState> {
-    answers::state_of(run_state).filter(|state| state.is_over())
-}
-
 /// How the session of a job ends.
 fn session_end(state: JobState) -> SessionStatus {
     match state {
@@ -952,26 +905,6 @@ fn session_end(state: JobState) -> SessionStatus {
         JobState::Failed => SessionStatus::Failed,
         _ => SessionStatus::Killed,
     }
-}
-
-/// The address of the pages of a job tracker whose job has this tracking URL: that behind a proxy job
-/// tracker, or the one that it names.
-fn pages_of(url: &str) -> Option<String> {
-    let rest = url.strip_prefix("http://")?;
-    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = place.split_once('/').unwrap_or((place, ""));
-    let (host, port) = match path {
-        "proxy" => {
-            let parameters = Parameters::parse(query.as_bytes());
-            (parameters.text("host")?.to_owned(), parameters.text("port")?.to_owned())
-        }
-        _ => {
-            let (host, port) = authority.rsplit_once(':')?;
-            (host.to_owned(), port.to_owned())
-        }
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    page_address(host, port.parse().ok()?).filter(|_| host.len() <= 255)
 }
 
 /// Whether nobody listens where the remote job tracker was.
@@ -983,132 +916,5 @@ async fn tell(inbox: &mpsc::WeakSender<Message>, message: Message) {
     // A job that is over does not mind.
     if let Some(inbox) = inbox.upgrade() {
         let _ = inbox.send(message).await;
-    }
-}
-
-/// What submits a job to one remote job tracker, and watches it until it is lost or the job has ended.
-struct Watcher {
-    client: JobSubmissionClient,
-    job: wire::JobId,
-    remote: Remote,
-    inbox: mpsc::WeakSender<Message>,
-    place: watch::Receiver<RemoteLocation>,
-    heard: Heard,
-}
-
-impl Watcher {
-    async fn run(mut self) {
-        let (remote, mut place, heard) =
-            (self.remote.clone(), self.place.clone(), self.heard.clone());
-        let replaced = place.wait_for(|place| place.remote.as_ref() != Some(&remote));
-        let message = tokio::select! {
-            message = self.follow() => message,
-            () = silent(&heard) => self.lost("it does not report any more"),
-            _ = replaced => return,
-        };
-        tell(&self.inbox, message).await;
-    }
-
-    /// Returns what the parent must know: that the job has ended, or that the remote is lost.
-    async fn follow(&mut self) -> Message {
-        let attempt = self.remote.attempt;
-        let mut failed = 0;
-        let mut is_submitted = false;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let status = match is_submitted {
-                false => self.client.submit_job(self.job.clone()).await,
-                true => self.client.get_job_status(self.job.clone()).await,
-            };
-            match status {
-                Ok(status) => {
-                    if !is_submitted {
-                        tell(&self.inbox, Message::Submitted(attempt)).await;
-                        self.find_pages().await;
-                    }
-                    (is_submitted, failed) = (true, 0);
-                    let ended = status.as_ref().and_then(|status| end_of(status.run_state));
-                    if let Some(status) = status {
-                        tell(&self.inbox, Message::Status(attempt, Box::new(status))).await;
-                    }
-                    if let Some(state) = ended {
-                        return Message::Ended(attempt, state, self.counters().await);
-                    }
-                }
-                Err(error) if is_gone(&error) => return self.lost(&error.to_string()),
-                Err(error) => {
-                    failed += 1;
-                    if failed >= TRIES {
-                        return self.lost(&error.to_string());
-                    }
-                    tracing::info!(job = %self.job, %error, failed, "a remote job tracker does not answer");
-                    pause = TRY_PAUSE * failed;
-                }
-            }
-            sleep(pause).await;
-            pause = (pause * 5 / 4).min(LONGEST_PAUSE);
-        }
-    }
-
-    /// Asks where the pages of the remote job tracker are. Without them the job is none the worse.
-    async fn find_pages(&mut self) {
-        let profile = self.client.get_job_profile(self.job.clone()).await;
-        let url = profile.ok().flatten().map(|profile| profile.url);
-        if let Some(address) = url.as_deref().and_then(pages_of) {
-            tell(&self.inbox, Message::Pages(self.remote.attempt, address.into())).await;
-        }
-    }
-
-    /// The counters of a job that has ended; none if they cannot be had any more.
-    async fn counters(&mut self) -> Counters {
-        match self.client.get_job_counters(self.job.clone()).await {
-            Ok(counters) => counters.map(translate::counters).unwrap_or_default(),
-            Err(error) => {
-                tracing::warn!(job = %self.job, %error, "the counters of a job are not known");
-                Counters::default()
-            }
-        }
-    }
-
-    fn lost(&self, why: &str) -> Message {
-        let Remote { attempt, host, port, .. } = &self.remote;
-        tracing::warn!(job = %self.job, attempt, %host, port, why, "a remote job tracker is lost");
-        Message::Input(ParentInput::Unreachable { attempt: *attempt }, None)
-    }
-}
-
-/// Returns when a remote job tracker has been silent for too long.
-async fn silent(heard: &Heard) {
-    loop {
-        let due = *heard.lock().unwrap_or_else(PoisonError::into_inner) + SILENCE;
-        if due <= Instant::now() {
-            return;
-        }
-        sleep_until(due).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pages_of_a_job_tracker_are_behind_a_proxy_or_where_its_url_says() {
-        for (url, pages) in [
-            (
-                "http://p:1/proxy?host=n1&port=81&path=coronajobdetails.jsp&jobid=j",
-                Some("http://n1:81/"),
-            ),
-            ("http://n1:81/coronajobdetails.jsp?jobid=j", Some("http://n1:81/")),
-            ("http://[::1]:81/", Some("http://[::1]:81/")),
-            ("http://p:1/proxy?host=::1&port=81", Some("http://[::1]:81/")),
-            ("http://p:1/proxy?host=n1&port=0", None),
-            ("http://p:1/proxy?host=n%2F1&port=81", None),
-            ("http://n1/", None),
-            ("ftp://n1:81/", None),
-            ("", None),
-        ] {
-            assert_eq!(pages_of(url).as_deref(), pages, "{url}");
-        }
     }
 }
