@@ -903,10 +903,10 @@ keys! {
         "An http address that is fetched when the job has ended, $jobId and $jobStatus replaced.";
     JOB_HISTORY_LOCATION = "hadoop.job.history.user.location", Text, "", "", JobTracker,
         "Where the user's copy of the job's history goes, in _logs/history below it; none: no copy. Unset: the output directory.";
-    JOB_END_RETRIES = "job.end.retry.attempts", Int { least: 0, most: 100 }, "0", "attempts", JobTracker,
-        "Further tries if that fails.";
+    JOB_END_RETRIES = "job.end.retry.attempts", int(0), "0", "attempts", JobTracker,
+        "Further tries if that fails, at most 100.";
     JOB_END_PAUSE = "job.end.retry.interval", span(0), "30000", "ms", JobTracker,
-        "The pause between them.";
+        "The pause between them, at most 10 minutes.";
 
     PJT_HANDLERS = "corona.proxy.job.tracker.handler.count", int(1), "10", "threads", Accepted,
         "Threads of the original's RPC server.";

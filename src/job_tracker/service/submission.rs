@@ -337,6 +337,26 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn notices_of_the_end_have_bounds() {
+        let notice = |retries, pause| {
+            end_notice(&conf(&[
+                ("job.end.notification.url", "http://h/"),
+                ("job.end.retry.attempts", retries),
+                ("job.end.retry.interval", pause),
+            ]))
+            .map(|notice| (notice.retries, notice.pause_ms))
+        };
+        assert_eq!(end_notice(&conf(&[])), None);
+        for (retries, pause, expected) in [
+            ("3", "30000", (3, 30_000)),
+            ("-1", "-1", (0, 30_000)),
+            ("1000000", "3600000", (100, 600_000)),
+        ] {
+            assert_eq!(notice(retries, pause), Some(expected));
+        }
+    }
+
+    #[test]
     fn a_relative_output_directory_starts_where_the_client_worked() {
         for (working, dir, expected) in [
             ("file:/home/alice", "words", Some("file:/home/alice/words")),
