@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 
+use nix::sys::signal::{SigSet, SigmaskHow};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// A request to stop, from a terminal or a service manager.
@@ -34,7 +35,8 @@ pub(crate) struct StopSignals {
 impl StopSignals {
     /// Installs the handlers. They are in place when this returns, not when a signal is first waited
     /// for: a signal during a slow start is not lost. From then on neither signal ends the process by
-    /// itself.
+    /// itself. A signal that arrives while they are being installed waits, unless another thread that
+    /// exists by then takes it.
     ///
     /// # Errors
     /// When the system refuses a handler.
@@ -42,10 +44,16 @@ impl StopSignals {
     /// # Panics
     /// Outside of a tokio runtime.
     pub(crate) fn listen() -> io::Result<StopSignals> {
-        Ok(StopSignals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
+        // For a moment the system calls a handler whose own entry is not made yet, which drops the signal.
+        let mut both = SigSet::empty();
+        both.add(nix::sys::signal::Signal::SIGINT);
+        both.add(nix::sys::signal::Signal::SIGTERM);
+        let before = both.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let installed = signal(SignalKind::interrupt())
+            .and_then(|interrupt| Ok((interrupt, signal(SignalKind::terminate())?)));
+        before.thread_set_mask()?;
+        let (interrupt, terminate) = installed?;
+        Ok(StopSignals { interrupt, terminate })
     }
 
     /// Waits for the next signal. A wait that is given up loses none.

@@ -30,9 +30,7 @@ pub(super) async fn deliver(
     stop: &mut Stop,
     console: &mut Console<'_>,
 ) -> anyhow::Result<JobId> {
-    let stopped = || anyhow!("stopped before the job was submitted");
-    let placed = stop.or(place(caller)).await.unwrap_or_else(|| Err(stopped()));
-    let (id, system) = placed?;
+    let (id, system) = stop.before_submission(place(caller)).await?;
     let (files, system) = systems.resolve(&system)?;
     let directory = system.join(&id.to_string());
     let written = async {
@@ -43,7 +41,7 @@ pub(super) async fn deliver(
         let xml = conf.to_xml().context("the configuration of the job")?;
         write(&*files, &directory.join("job.xml"), xml.as_bytes()).await
     };
-    let mut submitted = stop.or(written).await.unwrap_or_else(|| Err(stopped()));
+    let mut submitted = stop.before_submission(written).await;
     if submitted.is_ok() {
         // From here on the job may run, whether or not the answer arrives.
         let client = &mut caller.client;

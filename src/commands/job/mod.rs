@@ -268,12 +268,16 @@ impl Run {
                 other.path.display(),
             )));
         }
+        // Before there are other threads: no signal is lost from here on.
+        let mut stop = Stop::listen()?;
         let site = self.which.job_conf()?;
         let systems = FileSystems::new(self.which.file_systems()?)?;
         let split_bytes = self.split_size.map(|bytes| bytes as u64);
-        let inputs = Inputs::find(&systems, &self.input, split_bytes).await?;
+        let inputs = Inputs::find(&systems, &self.input, split_bytes);
+        let inputs = stop.before_submission(inputs).await?;
         let (out_files, output) = systems.resolve(&self.output)?;
-        if out_files.find(&output).await?.is_some() {
+        let found = async { Ok(out_files.find(&output).await?) };
+        if stop.before_submission(found).await?.is_some() {
             bail!("Output directory {output} already exists; delete it, or name another --output");
         }
         let mut conf = self.conf(site, &inputs, &output)?;
@@ -296,7 +300,6 @@ impl Run {
             return Ok(ExitCode::SUCCESS);
         }
         let mut caller = self.which.caller()?;
-        let mut stop = Stop::listen()?;
         let id = self.submit(&mut caller, &systems, &inputs, &mut conf, &mut stop, console).await?;
         let follower = Follower {
             id,

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 
 use crate::commands::signals::StopSignals;
 
@@ -18,6 +18,18 @@ impl Stop {
     pub(super) fn listen() -> anyhow::Result<Stop> {
         let signals = StopSignals::listen().context("cannot listen for signals")?;
         Ok(Stop { signals, is_wanted: false })
+    }
+
+    /// The result of `work` on the way to the submission.
+    ///
+    /// # Errors
+    /// Those of `work`, or a signal came before it was done.
+    pub(super) async fn before_submission<T>(
+        &mut self,
+        work: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
+        let done = self.or(work).await;
+        done.unwrap_or_else(|| Err(anyhow!("stopped before the job was submitted")))
     }
 
     /// Whether a signal has been received.

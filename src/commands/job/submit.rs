@@ -99,24 +99,27 @@ struct Own {
 
 impl Submit {
     pub(super) async fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+        // Before there are other threads: no signal is lost from here on.
+        let mut stop = Stop::listen()?;
         let systems = FileSystems::new(self.which.file_systems()?)?;
-        let ready = self.ready(&systems).await?;
+        let ready = stop.before_submission(self.ready(&systems)).await?;
         // Where the success of a job is seen that the job tracker has forgotten.
         let output = ready.conf.get("mapred.output.dir").filter(|dir| !dir.is_empty());
         let (out_files, out_path) =
             systems.resolve(output.as_deref().unwrap_or("file:/nonexistent"))?;
-        if output.is_some() && out_files.find(&out_path).await?.is_some() {
+        let found = async { Ok(out_files.find(&out_path).await?) };
+        if output.is_some() && stop.before_submission(found).await?.is_some() {
             bail!("Output directory {out_path} already exists; delete it, or change JOB_XML");
         }
         if !self.in_process {
             let mut caller = self.which.caller()?;
-            let has_succeeded =
-                self.run_by(&mut caller, ready, &systems, &*out_files, &out_path, console).await?;
-            return Ok(status(has_succeeded));
+            let out = (&*out_files, &out_path);
+            let ended = self.run_by(&mut caller, ready, &systems, out, stop, console);
+            return Ok(status(ended.await?));
         }
         let mut own = Own::start(&self.which).await?;
-        let ended =
-            self.run_by(&mut own.caller, ready, &systems, &*out_files, &out_path, console).await;
+        let out = (&*out_files, &out_path);
+        let ended = self.run_by(&mut own.caller, ready, &systems, out, stop, console).await;
         own.end().await;
         Ok(status(ended?))
     }
@@ -127,14 +130,13 @@ impl Submit {
         caller: &mut Caller,
         ready: Ready,
         systems: &FileSystems,
-        out_files: &dyn FileSystem,
-        output: &FsPath,
+        (out_files, output): (&dyn FileSystem, &FsPath),
+        mut stop: Stop,
         console: &mut Console<'_>,
     ) -> anyhow::Result<bool> {
         let (maps, bytes) = (ready.maps, ready.bytes);
         let reduces = conf::reduces(&ready.conf);
         let shown = ready.conf.get("mapred.output.dir").unwrap_or_default();
-        let mut stop = Stop::listen()?;
         let id = self.submit(caller, systems, ready, &mut stop, console).await?;
         if self.no_wait && !stop.is_wanted() {
             let client = &mut caller.client;
