@@ -616,6 +616,23 @@ fn a_cluster_that_was_stopped_goes_on() {
     cluster.stop();
 }
 
+/// The same command, started with SIGINT as a terminal has it. A shell without job control has those that it
+/// starts in the background ignore it, and so do all that they start, until they handle it.
+fn interruptible(command: &Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg("--default-signal=INT").arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => env.env(name, value),
+            None => env.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        env.current_dir(directory);
+    }
+    env
+}
+
 /// A signal kills the job, or comes before it is submitted, whenever it comes.
 #[test]
 fn a_client_that_is_stopped_leaves_no_job() {
@@ -632,7 +649,8 @@ fn a_client_that_is_stopped_leaves_no_job() {
     let mut killed = 0;
     for run in 0..16_u64 {
         let out = format!("out{run}");
-        let mut job = cluster.job(&["--input", "in", "--output", &out, "--mapper", "sleep 600"]);
+        let arguments = ["--input", "in", "--output", &out, "--mapper", "sleep 600"];
+        let mut job = interruptible(&cluster.job(&arguments));
         let job = job.stderr(Stdio::piped()).spawn().unwrap();
         // Before, during or after the submission: no job may be left in any case.
         std::thread::sleep(Duration::from_millis(run * 6));
