@@ -484,6 +484,7 @@ impl ClusterManager {
             roles,
             ..
         } = self;
+        let _awake = journal.is_some().then(keep_awake);
         let mut tasks = ServiceTasks::default();
         if let Some(roles) = roles {
             let mut stop = stop.clone();
@@ -550,6 +551,27 @@ impl ClusterManager {
         }
         Ok(stopped?)
     }
+}
+
+/// How long connections may go unnoticed while a thread of the runtime waits for the disk.
+const AWAKE: Duration = Duration::from_millis(100);
+
+/// A call may write to the journal itself, on a thread of the runtime. If the disk stalls then, and this
+/// thread was the one that waits for connections, no other takes its place before it is woken. This
+/// wakes one now and then, until what is returned is dropped.
+fn keep_awake() -> std::sync::mpsc::SyncSender<()> {
+    let (stop, stopped) = std::sync::mpsc::sync_channel(0);
+    let runtime = tokio::runtime::Handle::current();
+    let wake = move || {
+        while stopped.recv_timeout(AWAKE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            runtime.spawn(async {});
+        }
+    };
+    let thread = std::thread::Builder::new().name("keep-awake".to_owned()).spawn(wake);
+    if let Err(error) = thread {
+        tracing::warn!(%error, "cannot start a thread; a stalled disk may hold up connections");
+    }
+    stop
 }
 
 /// Opens the journal and goes through it.
