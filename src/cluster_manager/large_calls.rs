@@ -19,6 +19,7 @@ use super::translate;
 use super::translate::calls::{HostRack, NoInput, resource_types};
 use corona_config::ClusterManagerSettings;
 use corona_engine::{Input, Refusal, RequestSummary};
+use corona_model::text::boundary;
 use corona_model::types::ResourceRequest;
 use corona_net::peer_of;
 use corona_net::permits::{Permit, Permits};
@@ -289,8 +290,7 @@ pub(super) fn fit(sessions: &mut Vec<wire::RunningSession>, max_bytes: usize) {
     for session in sessions.iter_mut() {
         let wire::PoolInfoStrings { pool_group_name, pool_name } = &mut session.pool_info;
         for name in [&mut session.name, &mut session.user_id, pool_group_name, pool_name] {
-            let end = (0..=room.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
-            name.truncate(end.unwrap_or(0));
+            name.truncate(boundary(name, room));
         }
     }
     let mut bytes = 0;

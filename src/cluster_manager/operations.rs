@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::api;
+use corona_model::text::boundary;
 use corona_model::types::Millis;
 
 /// The most bytes of a reason; a reason may quote a peer's input.
@@ -125,8 +126,7 @@ impl Operations {
 
 fn shortened(mut reason: String) -> String {
     if reason.len() > REASON_BYTES {
-        let end = (0..=REASON_BYTES).rfind(|at| reason.is_char_boundary(*at)).unwrap_or(0);
-        reason.truncate(end);
+        reason.truncate(boundary(&reason, REASON_BYTES));
         reason.push('…');
     }
     reason

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{Entry, GapReason, Header, Origin, Record, Unrecorded, VERSION};
 use crate::capture::{ConnectionId, Opening, Side};
 use crate::conversation::Offered;
+use corona_model::text::cut;
 
 /// How every recording begins. The first byte is no text and the line ends show a transfer that
 /// changed them.
@@ -260,9 +261,7 @@ fn push_address(out: &mut Vec<u8>, address: SocketAddr) {
 
 /// A text of bounded length.
 fn push_text(out: &mut Vec<u8>, text: &str) {
-    let most = text.len().min(MAX_TEXT_BYTES);
-    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    let kept = text.get(..end).unwrap_or_default();
+    let kept = cut(text, MAX_TEXT_BYTES);
     out.extend((kept.len() as u16).to_be_bytes());
     out.extend_from_slice(kept.as_bytes());
 }

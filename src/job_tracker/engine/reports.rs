@@ -6,6 +6,7 @@ use std::sync::Arc;
 use corona_mapreduce::{
     AttemptKey, EventStatus, RecordRange, TaskKey, TaskKind, TaskRole, TaskState, TaskStatus,
 };
+use corona_model::text::cut;
 use corona_model::types::Millis;
 
 use super::nodes::{Http, NodeIdx};
@@ -615,13 +616,4 @@ impl JobEngine {
             }
         }
     }
-}
-
-/// At most `most` bytes of a text.
-fn cut(text: &str, most: usize) -> &str {
-    let mut end = text.len().min(most);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }

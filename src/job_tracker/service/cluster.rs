@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use corona_hadoop::writables::TaskTrackerStatus;
+use corona_model::text::boundary;
 use tokio::time::Instant;
 
 /// Task trackers that are remembered.
@@ -35,8 +36,7 @@ impl Cluster {
         status.tasks = Vec::new();
         let report = &mut status.health.report;
         if report.len() > MAX_REPORT {
-            let end = (0..=MAX_REPORT).rfind(|at| report.is_char_boundary(*at)).unwrap_or(0);
-            report.truncate(end);
+            report.truncate(boundary(report, MAX_REPORT));
             report.shrink_to_fit();
         }
         let mut trackers = self.lock();

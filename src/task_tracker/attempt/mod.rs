@@ -10,6 +10,7 @@ pub(super) mod tests;
 use std::time::{Duration, Instant};
 
 use corona_hadoop::writables::{Phase, RecordRange, ReduceProgress, Task, TaskState, TaskStatus};
+use corona_model::text::{boundary, cut};
 
 /// The longest diagnostic text, in bytes; the rest is left out.
 const MAX_DIAGNOSTICS_BYTES: usize = 64 << 10;
@@ -177,7 +178,7 @@ impl Attempt {
     /// Adds to the diagnostics.
     pub fn add_diagnostics(&mut self, text: &str) {
         let room = MAX_DIAGNOSTICS_BYTES.saturating_sub(self.status.diagnostics.len());
-        self.status.diagnostics.push_str(text.get(..boundary(text, room)).unwrap_or_default());
+        self.status.diagnostics.push_str(cut(text, room));
     }
 
     /// Its process reports an error.
@@ -314,11 +315,6 @@ impl Attempt {
         }
         self.counters_told = None;
     }
-}
-
-/// The end of the longest beginning of a text that has at most so many bytes.
-pub(crate) fn boundary(text: &str, max_bytes: usize) -> usize {
-    (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0)
 }
 
 /// Whether an attempt that was reported like this is not to be reported any more.

@@ -12,10 +12,10 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::attempt::boundary;
 use crate::programs::{RunError, run_for};
 use corona_config::HealthSettings;
 use corona_hadoop::writables::NodeHealth;
+use corona_model::text::cut;
 
 /// How much of the script's output is looked at, in bytes.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
@@ -88,7 +88,7 @@ fn has_errors(output: &str) -> bool {
 
 /// The first part of a report, which ends between two characters.
 fn beginning(report: &str) -> &str {
-    report.get(..boundary(report, MAX_REPORT_BYTES)).unwrap_or_default()
+    cut(report, MAX_REPORT_BYTES)
 }
 
 fn is_executable(path: &Path) -> bool {

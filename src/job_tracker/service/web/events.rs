@@ -3,6 +3,7 @@
 
 use corona_mapreduce::history::AttemptResult;
 use corona_mapreduce::{AttemptKey, HistoryRecord, JobId};
+use corona_model::text::cut;
 use corona_web::events::Committed;
 use serde::Serialize;
 
@@ -102,9 +103,7 @@ impl corona_web::events::Happening for Happening {
 }
 
 fn bounded(text: &str) -> String {
-    let mut ends = (0..=MOST_REASON_BYTES.min(text.len())).rev();
-    let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    text[..end].to_owned()
+    cut(text, MOST_REASON_BYTES).to_owned()
 }
 
 #[cfg(test)]
