@@ -263,30 +263,57 @@ impl Ending {
             }
         }
         (self.done)();
+        let closing = Closing {
+            job: self.id,
+            state: state(status),
+            notice: self.notice,
+            files: self.files,
+            job_dir: self.job_dir,
+            log: self.log.clone(),
+        };
+        closing.carry_out().await;
+        remove_data(self.data_dir, self.log).await;
+    }
+}
+
+/// The last that follows the end of a job. A restart before it is done does it again.
+pub(super) struct Closing {
+    pub(super) job: JobId,
+    pub(super) state: JobState,
+    pub(super) notice: Option<EndNotice>,
+    pub(super) files: Arc<FileSystems>,
+    /// The job's directory in the system directory.
+    pub(super) job_dir: String,
+    pub(super) log: Option<Log>,
+}
+
+impl Closing {
+    pub(super) async fn carry_out(self) {
         if let Some(notice) = &self.notice {
-            end_notice::notify(notice, &self.id, state(status)).await;
+            end_notice::notify(notice, &self.job, self.state).await;
         }
         if let Err(error) = remove(&self.files, &self.job_dir).await {
             tracing::warn!(directory = self.job_dir, %error, "cannot remove the files of a job");
         }
-        let log = self.log;
-        if let Some(log) = &log
+        if let Some(log) = &self.log
             && let Ok(number) = log.close()
         {
             // If it cannot be written the next start does all this again.
             let _ = log.committed(number).await;
         }
-        let directory = self.data_dir;
-        let removed = tokio::task::spawn_blocking(move || {
-            let removed = std::fs::remove_dir_all(directory);
-            // It is closed once what it has written is on the disk, which takes a while.
-            drop(log);
-            removed
-        });
-        let removed = removed.await;
-        if let Ok(Err(error)) = removed {
-            tracing::warn!(%error, "cannot remove what was kept of a job; the next start will");
-        }
+    }
+}
+
+/// Removes what the service keeps of a job whose journal is closed.
+pub(super) async fn remove_data(directory: PathBuf, log: Option<Log>) {
+    let removed = tokio::task::spawn_blocking(move || {
+        let removed = std::fs::remove_dir_all(directory);
+        // It is closed once what it has written is on the disk, which takes a while.
+        drop(log);
+        removed
+    });
+    if let Ok(Err(error)) = removed.await {
+        tracing::warn!(%error, "cannot remove what was kept of a job; the next start will");
     }
 }
 
@@ -313,7 +340,7 @@ async fn keep_job(finished: Arc<Finished>, job: &Job, log_path: &str) {
     keep(finished, ended, log_path).await;
 }
 
-async fn keep(finished: Arc<Finished>, ended: Retired, log_path: &str) {
+pub(super) async fn keep(finished: Arc<Finished>, ended: Retired, log_path: &str) {
     let job = ended.description.id.clone();
     let log_path = log_path.to_owned();
     let kept = tokio::task::spawn_blocking(move || finished.keep(&ended, &log_path)).await;
@@ -331,7 +358,7 @@ fn state(status: SessionStatus) -> JobState {
     }
 }
 
-pub(super) async fn remove(files: &FileSystems, path: &str) -> Result<(), FsError> {
+async fn remove(files: &FileSystems, path: &str) -> Result<(), FsError> {
     let (files, path) = files.resolve(path)?;
     files.delete(&path, true).await.map(drop)
 }

@@ -3,7 +3,7 @@
 //! remote job tracker and watches it. Calls of clients are forwarded.
 //! Spec: mapreduce/05 §5.7, mapreduce/03 §3.4.
 
-mod closing;
+mod remains;
 mod watcher;
 
 use std::io;
@@ -27,12 +27,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::closing::Closing;
+use self::remains::Remains;
 use self::watcher::Watcher;
 use super::answers;
 use super::finished::Finished;
 use super::job::{AskError, NO_DEADLINE, ROOM_TIMEOUT, granted, lost_reason, next_event, now};
 use super::launcher::parse;
+use super::live::{Closing, keep, remove_data};
 use super::log::{Log, LogError};
 use super::meter::Meter;
 use super::store::{Retired, Store};
@@ -818,25 +819,32 @@ impl Task {
             ending.store.retire(retired());
         }
         self.publish.send_replace(progress.clone());
-        let (finished, retired) = (ending.finished.clone(), retired());
-        let log_path = self.parts.driver.session_log().to_owned();
-        let of_history = log_path.clone();
-        let kept = tokio::task::spawn_blocking(move || finished.keep(&retired, &of_history)).await;
-        if let Ok(Err(error)) = kept {
-            tracing::warn!(%job, %error, "a restart will not know this job, which has ended");
-        }
-        let closing = Closing {
+        let log_path = self.parts.driver.session_log();
+        keep(ending.finished.clone(), retired(), log_path).await;
+        let finish_ms = progress.finished_at.map_or(0, |at| at.0);
+        // One that has ended the job has ended its history, and cleaned up.
+        let remains = (!self.lingers).then(|| Remains {
             job: job.clone(),
             user: description.user.clone(),
-            end: JobEnd::without_counts(state, progress.finished_at.map_or(0, |at| at.0)),
-            // One that has ended the job has ended its history, and cleaned up.
-            left: (!self.lingers).then(|| (log_path, ending.temporary.clone())),
+            end: JobEnd::without_counts(state, finish_ms),
+            log_path: log_path.to_owned(),
+            temporary: ending.temporary.clone(),
+            files: ending.files.clone(),
+        });
+        let closing = Closing {
+            job: job.clone(),
+            state,
             notice: description.end_notice.clone(),
             files: ending.files.clone(),
             job_dir: ending.job_dir.clone(),
-            log: self.parts.log.clone(),
+            log: Some(self.parts.log.clone()),
         };
-        self.closing = Some(tokio::spawn(closing.carry_out()));
+        self.closing = Some(tokio::spawn(async move {
+            if let Some(remains) = remains {
+                remains.complete().await;
+            }
+            closing.carry_out().await;
+        }));
     }
 
     /// What an earlier run has kept of a job that had ended.
@@ -889,12 +897,7 @@ impl Task {
                 closed = closing => if closed.is_err() { return },
             }
         }
-        let data_dir = self.parts.ending.data_dir;
-        drop(self.parts.log);
-        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(data_dir)).await;
-        if let Ok(Err(error)) = removed {
-            tracing::warn!(%error, "cannot remove what was kept of a job; the next start will");
-        }
+        remove_data(self.parts.ending.data_dir, Some(self.parts.log)).await;
     }
 }
 
