@@ -173,10 +173,8 @@ impl JobEngine {
         self.attempt_mut(key).state = TaskState::CommitPending;
         let task = self.task_mut(key.task);
         let may = task.is_open() && task.attempts[key.number as usize].kill.is_none();
-        if may && task.skipping.as_ref().is_some_and(|it| it.is_testing()) {
-            self.passes_test(key);
-            self.attempt_mut(key).kill = Some(true);
-            return;
+        if may && task.is_tested() {
+            return self.passes_test(key);
         }
         if may && task.committing.is_none() {
             task.committing = Some(key.number);
@@ -195,10 +193,9 @@ impl JobEngine {
             Some(if fail { Fate::Failed } else { Fate::Killed })
         } else if !task.is_open() || other_commits {
             Some(Fate::Killed)
-        } else if task.skipping.as_ref().is_some_and(|it| it.is_testing()) {
+        } else if task.is_tested() {
             // It read only the tested range.
             self.passes_test(key);
-            self.attempt_mut(key).kill = Some(true);
             Some(Fate::Failed)
         } else {
             None
@@ -247,12 +244,14 @@ impl JobEngine {
         self.request_if_lacking(key.task, turn);
     }
 
-    /// The attempt got through the range that is tested, so that the other half is the bad one.
+    /// The attempt got through the range that is tested, so that the other half is the bad one. It ends as
+    /// one that failed because it was killed.
     fn passes_test(&mut self, key: AttemptKey) {
         if let Some(skipping) = self.task_mut(key.task).skipping.as_mut() {
             skipping.test_passed();
         }
         self.note_bad_records(key, RecordRange::default());
+        self.attempt_mut(key).kill = Some(true);
     }
 
     fn note_bad_records(&mut self, key: AttemptKey, range: RecordRange) {

@@ -107,6 +107,11 @@ impl Task {
         self.stage == Stage::Open
     }
 
+    /// Whether its attempts read only the records that are tested, in the search for bad ones.
+    pub(super) fn is_tested(&self) -> bool {
+        self.skipping.as_ref().is_some_and(|skipping| skipping.is_testing())
+    }
+
     pub(super) fn is_complete(&self) -> bool {
         matches!(self.stage, Stage::Complete(_))
     }
