@@ -144,6 +144,9 @@ impl Counters {
     }
 }
 
+/// The group of the counters that a job tracker computes. Spec: mapreduce/09 §F.
+pub const JOB_GROUP: &str = "org.apache.hadoop.mapred.JobInProgress$Counter";
+
 const ESCAPED: [char; 7] = ['{', '}', '[', ']', '(', ')', '\\'];
 
 fn block(out: &mut String, text: &str) {

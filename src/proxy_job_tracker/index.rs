@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use corona_filesystem::{FileStatus, FileSystem, FsError, FsPath};
+use corona_mapreduce::counters::JOB_GROUP;
 use corona_mapreduce::history_reader::Records;
 use corona_mapreduce::{Counters, JobHistory, JobId, history::JobState};
 use serde::{Deserialize, Serialize};
@@ -30,8 +31,6 @@ const MAX_CONF: u64 = 1 << 20;
 const READERS: usize = 4;
 /// After so many new jobs the index is published: a list is useful before the index is complete.
 const BATCH: usize = 2000;
-/// The group of the counters that a job tracker counts.
-const JOB_COUNTERS: &str = "org.apache.hadoop.mapred.JobInProgress$Counter";
 /// The form of the stored index.
 const FORM: u32 = 3;
 /// The largest stored index that is read, in bytes.
@@ -516,7 +515,7 @@ async fn entry(
     let counters = Counters::of_text(&history.counters[2]).unwrap_or_default();
     // A history counts killed attempts among the failed ones. Spec: mapreduce/08.
     let failed = |ended: u64, killed: u64, counter: &str| {
-        let tasks = counters.get(JOB_COUNTERS, counter).unwrap_or_default();
+        let tasks = counters.get(JOB_GROUP, counter).unwrap_or_default();
         number(ended.saturating_sub(killed).max(u64::try_from(tasks).unwrap_or_default()))
     };
     let short = |text: &str| text.chars().take(200).collect::<String>().into_boxed_str();

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use corona_hadoop::protocols::job_aggregator::CoronaJobAggregator;
 use corona_hadoop::rpc::{Caller, Fault};
 use corona_hadoop::writables::{Counters, JobStats};
+use corona_mapreduce::counters::JOB_GROUP;
 
 use super::Shared;
 
@@ -20,11 +21,8 @@ const MAX_NAME: usize = 256;
 /// The group of errors of tasks.
 const TASK_ERRORS: &str = "TaskError";
 /// The groups whose counters are added up.
-const GROUPS: [&str; 3] = [
-    "org.apache.hadoop.mapred.JobInProgress$Counter",
-    "org.apache.hadoop.mapred.Task$Counter",
-    "FileSystemCounters",
-];
+const GROUPS: [&str; 3] =
+    [JOB_GROUP, "org.apache.hadoop.mapred.Task$Counter", "FileSystemCounters"];
 
 /// The sums since the start.
 #[derive(Debug, Default)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use corona_mapreduce::counters::JOB_GROUP;
 use corona_mapreduce::history::{AttemptResult, JobEnd};
 use corona_mapreduce::{
     AttemptEnd, AttemptKey, Counter, CounterGroup, Counters, HistoryRecord, JobState, PerKind,
@@ -13,9 +14,6 @@ use corona_model::types::Millis;
 use super::reports::Fate;
 use super::tasks::Stage;
 use super::{JobEngine, Turn};
-
-/// The group of the counters that the job tracker computes.
-const GROUP: &str = "org.apache.hadoop.mapred.JobInProgress$Counter";
 
 impl JobEngine {
     pub(super) fn record_start(&self, turn: &mut Turn) {
@@ -235,7 +233,7 @@ impl JobEngine {
         });
         let counters: Vec<Counter> = counters.collect();
         let group =
-            CounterGroup { name: GROUP.into(), display_name: "Job Counters ".into(), counters };
+            CounterGroup { name: JOB_GROUP.into(), display_name: "Job Counters ".into(), counters };
         Counters {
             groups: Some(group).filter(|group| !group.counters.is_empty()).into_iter().collect(),
         }
