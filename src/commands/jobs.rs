@@ -352,6 +352,13 @@ impl Caller {
         Caller { client: JobSubmissionClient::new(address, options), who }
     }
 
+    /// A caller of the job tracker that these arguments configure, and the address of the pages of finished
+    /// jobs.
+    fn of(web: &WebArguments) -> anyhow::Result<(Caller, Option<HostPort>)> {
+        let (settings, files) = web.client_settings()?;
+        Ok((Caller::new(settings.job_tracker, files, PATIENCE), settings.finished_jobs))
+    }
+
     /// What a call returned, or an error that names the job tracker.
     pub(super) fn checked<T>(&self, result: Result<T, CallError>) -> anyhow::Result<T> {
         const OWN_PORT: &str = "name the port of corona.jt.address with --job-tracker";
@@ -556,25 +563,27 @@ fn session_of(job: &JobId, web: &WebArguments) -> Option<String> {
         session: Option<String>,
     }
 
-    let (settings, files) = web.client_settings().ok()?;
-    let mut caller = Caller::new(settings.job_tracker, files, PATIENCE);
+    let mut caller = Caller::of(web).ok()?.0;
     let profile = block_on(async {
         let profile = caller.client.get_job_profile(job.clone()).await;
-        caller.checked(profile)
+        caller.known(profile, job)
     });
-    let profile = profile.ok()??;
-    let (authority, _) = profile.url.strip_prefix("http://")?.split_once('/')?;
-    let pages = Web::of("job tracker", authority.parse().ok()?, PATIENCE);
+    let pages = pages_at(&profile.ok()?.url, PATIENCE)?;
     match block_on(pages.api::<Known>(&format!("/api/v1/jobs/{job}"))) {
         Ok(Answer::Found(Known { session })) => session,
         _ => None,
     }
 }
 
-/// How a job has ended, as its job tracker or its history says; none if it runs or nobody knows it.
+/// The pages of the job tracker whose page of a job has this address.
+fn pages_at(url: &str, timeout: Duration) -> Option<Web> {
+    let authority = url.strip_prefix("http://")?.split('/').next()?;
+    Some(Web::of("job tracker", authority.parse().ok()?, timeout))
+}
+
+/// The end of a job, from its job tracker or its history; none if it runs, or neither knows the job.
 fn how_ended(job: &JobId, web: &WebArguments) -> Option<String> {
-    let (settings, files) = web.client_settings().ok()?;
-    let mut caller = Caller::new(settings.job_tracker, files, PATIENCE);
+    let (mut caller, finished_jobs) = Caller::of(web).ok()?;
     let known = block_on(async {
         let status = caller.client.get_job_status(job.clone()).await;
         caller.checked(status)
@@ -582,7 +591,7 @@ fn how_ended(job: &JobId, web: &WebArguments) -> Option<String> {
     if let Ok(Some(status)) = known {
         return is_over(status.run_state).then(|| state(status.run_state).to_owned());
     }
-    let pages = finished_jobs::pages(settings.finished_jobs?, PATIENCE);
+    let pages = finished_jobs::pages(finished_jobs?, PATIENCE);
     finished_jobs::state(&pages, &job.to_string())
 }
 
@@ -647,10 +656,8 @@ impl One {
             caller.known(profile, &self.job)
         })?;
         let url = profile.url;
-        let pages = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
-        let pages = pages.and_then(|pages| pages.parse::<HostPort>().ok());
-        let pages = pages.with_context(|| format!("the page of the job is at {url:?}"))?;
-        let web = Web::of("job tracker", pages, due);
+        let web = pages_at(&url, due);
+        let web = web.with_context(|| format!("the page of the job is at {url:?}"))?;
         block_on(web.page(&format!("/jobs/{}/history", self.job)))
     }
 
