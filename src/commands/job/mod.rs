@@ -284,6 +284,7 @@ impl Run {
         let reduces = conf::reduces(&conf);
         conf::check(&conf)?;
         if self.dry_run {
+            let waves = async { Ok(self.waves(inputs.splits.len(), reduces).await) };
             let planned = DryRun {
                 files: inputs.files,
                 bytes: inputs.bytes,
@@ -293,7 +294,7 @@ impl Run {
                 largest_split: inputs.splits.iter().map(|split| split.length).max().unwrap_or(0),
                 maps_with_hosts: inputs.splits.iter().filter(|s| !s.hosts.is_empty()).count(),
                 bytes_per_reduce: inputs.bytes.checked_div(reduces.into()),
-                waves: self.waves(inputs.splits.len(), reduces).await,
+                waves: stop.before_submission(waves).await?,
                 splits: &inputs.splits,
             };
             show(&planned, self.json, console)?;

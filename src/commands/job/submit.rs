@@ -117,7 +117,7 @@ impl Submit {
             let ended = self.run_by(&mut caller, ready, &systems, out, stop, console);
             return Ok(status(ended.await?));
         }
-        let mut own = Own::start(&self.which).await?;
+        let mut own = stop.before_submission(Own::start(&self.which)).await?;
         let out = (&*out_files, &out_path);
         let ended = self.run_by(&mut own.caller, ready, &systems, out, stop, console).await;
         own.end().await;
