@@ -556,9 +556,10 @@ impl ClusterManager {
 /// How long connections may go unnoticed while a thread of the runtime waits for the disk.
 const AWAKE: Duration = Duration::from_millis(100);
 
-/// A call may write to the journal itself, on a thread of the runtime. If the disk stalls then, and this
-/// thread was the one that waits for connections, no other takes its place before it is woken. This
-/// wakes one now and then, until what is returned is dropped.
+/// Wakes a thread of the runtime at times, until the returned sender is dropped.
+///
+/// A call may write to the journal itself, on a thread of the runtime. If the disk stalls then, and this was
+/// the thread that waits for connections, another thread takes its place only when it is woken.
 fn keep_awake() -> std::sync::mpsc::SyncSender<()> {
     let (stop, stopped) = std::sync::mpsc::sync_channel(0);
     let runtime = tokio::runtime::Handle::current();

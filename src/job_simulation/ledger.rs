@@ -165,7 +165,7 @@ impl Ledger {
         engine.audit()
     }
 
-    /// An attempt that time alone has ended said nothing for its timeout, while somebody could hear it.
+    /// An attempt that was ended by its timeout has sent nothing for that long, while its job tracker ran.
     fn was_silent(
         &self,
         now: Millis,
@@ -250,7 +250,7 @@ impl Ledger {
             }
             JobInput::CallFailed { node, .. } => self.avoid(node),
             JobInput::KillJob | JobInput::SessionLost { .. } => self.is_killed = true,
-            // Nobody could hear them while the job tracker was away.
+            // While the job tracker was away, no report could reach it.
             JobInput::Resumed => self.signs.values_mut().for_each(|(sign, _)| *sign = now),
             _ => {}
         }
@@ -448,8 +448,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Where nothing but bad records makes attempts fail, these close in on them: one failure shows some
-    /// suspects, of which each test rules out the half.
+    /// Where attempts fail for bad records only, the search finds them: a failure names some suspects, and each
+    /// test halves them.
     fn finds_bad_records(&self, task: TaskKey) -> Result<(), String> {
         let Some(failed) = self.failures.get(&task) else { return Ok(()) };
         let skips =

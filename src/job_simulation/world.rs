@@ -298,7 +298,7 @@ impl<S: Subject> World<S> {
             Happening::Call(job) => self.call(job),
             Happening::Notice(job, notification) => self.notice(job, *notification),
             Happening::Orders(run, node, orders) => self.orders(run, &node, orders),
-            // Nobody waits for the calls of a job tracker that has died.
+            // A job tracker that has died does not wait for its calls.
             Happening::OrdersFailed((job, run), ..) if run != self.jobs[job].restarts => Ok(()),
             Happening::OrdersFailed((job, _), node, orders) => {
                 self.apply_to_job(job, JobInput::CallFailed { node, orders })
@@ -551,8 +551,8 @@ impl<S: Subject> World<S> {
         self.summary.restarts += 1;
     }
 
-    /// A task tracker whose report got no answer repeats it. Nobody repeats a notification: it was
-    /// acknowledged, although no journal has it.
+    /// A task tracker repeats a report that got no answer. A notification is not repeated: it was acknowledged,
+    /// although no journal has it.
     fn repeat(&mut self, job: JobNumber, input: JobInput) {
         if let JobInput::Heartbeat { node, host, reports, .. } = input {
             self.after(1_000, Happening::Arrives(job, node, host, reports));

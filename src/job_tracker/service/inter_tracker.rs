@@ -69,7 +69,7 @@ enum Place {
 }
 
 impl Shared {
-    /// What task trackers are told of the job tracker of a job here.
+    /// The addresses of a job's job tracker, for task trackers: those of this service.
     pub(super) fn session_trackers(&self) -> SessionTrackers {
         SessionTrackers {
             job_tracker: self.address.clone(),

@@ -254,7 +254,7 @@ fn after_a_restart_clean_ups_of_attempts_get_the_time_for_a_report() {
         world.after(task_timeout_ms);
         assert_eq!(world.tick()[..2], ["kill m0.0 on b", "event 1 m0.0 FAILED"]);
     }
-    // Nobody would notice that it was never launched.
+    // Without a timeout, a clean-up that was never launched would wait forever.
     let mut world = cleaning(|settings| settings.launch_timeout_ms = 0);
     assert_eq!(
         world.apply(JobInput::Resumed),
