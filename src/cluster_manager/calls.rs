@@ -265,24 +265,31 @@ pub(super) fn no_rack(error: &RackError) -> Answer<Answered> {
 mod tests {
     use std::future::poll_fn;
     use std::pin::pin;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Poll;
+    use std::time::Duration;
 
     use super::*;
+    use crate::arrivals::Arrivals;
     use crate::clock::Clock;
     use crate::metrics::Metrics;
     use crate::names::Resolver;
     use crate::new_engine;
+    use crate::notifier::Wake;
+    use crate::outlet::Outlet;
     use crate::testing::{Effects, reach};
     use corona_config::{self as config, ClusterManagerSettings};
+    use corona_engine::{Engine, Notification, Record};
     use corona_model::settings::Hosts;
+    use corona_model::types::{Address, Millis};
 
-    fn calls(settings: ClusterManagerSettings) -> Calls {
+    fn calls(settings: ClusterManagerSettings, outlet: Arc<dyn Outlet>) -> Calls {
         let clock = Clock::new();
         let engine = new_engine(&settings, clock.now(), Hosts::default()).unwrap();
-        let effects = Arc::new(Effects::default());
         let names = reach(&settings.names).names;
         Calls {
-            core: Arc::new(Core::new(engine, clock, effects, Arc::new(Metrics::new()))),
+            core: Arc::new(Core::new(engine, clock, outlet, Arc::new(Metrics::new()))),
             entrance: Entrance::new(&settings),
             access: Arc::new(Access::new(settings.access.clone(), names)),
             racks: Racks::new(settings.topology, settings.racks, &Resolver::system()),
@@ -290,9 +297,100 @@ mod tests {
         }
     }
 
+    /// The lists that the engine was given at once, and how often another task has run before.
+    #[derive(Debug, Default)]
+    struct Slices {
+        turns: AtomicUsize,
+        seen: Mutex<Vec<Slice>>,
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    struct Slice {
+        entries: usize,
+        turns: usize,
+    }
+
+    impl Outlet for Slices {
+        fn before(&self, _now: Millis, input: &Input, _engine: &Engine) {
+            let entries = match input {
+                Input::RequestResources { requests, .. } | Input::MoreRequests { requests, .. } => {
+                    requests.len()
+                }
+                Input::ReleaseResources { ids, .. } => ids.len(),
+                Input::NodeFeedback { reports, .. } => reports.len(),
+                _ => return,
+            };
+            let turns = self.turns.load(Ordering::Relaxed);
+            self.seen.lock().unwrap().push(Slice { entries, turns });
+        }
+
+        fn notify(&self, _: Arc<str>, _: Address, _: Notification) -> Option<Wake> {
+            None
+        }
+
+        fn forget_session(&self, _: &Arc<str>) {}
+
+        fn resume_notifications(&self) {}
+
+        fn record(&self, _: Millis, _: &Record, _: &Arrivals) {}
+
+        fn records(&self, _: &[Record]) {}
+
+        fn pass(&self, _: &[Record], _: Duration) {}
+    }
+
+    #[tokio::test]
+    async fn a_long_list_is_applied_in_slices_and_others_run_between_them() {
+        const MANY: usize = 5 * SLICE + 1;
+        let slices = Arc::new(Slices::default());
+        let calls = calls(config::load(None, &[]).unwrap().settings, slices.clone());
+        let peer: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let handle = match calls.answer(peer, Call::GetNextSessionId).await.answer {
+            Answer::Reply(Answered::GetNextSessionId(handle)) => Some(handle),
+            other => panic!("{other:?}"),
+        };
+        let address = wire::InetAddress::new("127.0.0.1".to_owned(), 1);
+        let (name, user) = ("large".to_owned(), "user".to_owned());
+        let info = wire::SessionInfo::new(address, name, user, None, None, None, None, None, None);
+        let start = Call::SessionStart { handle: handle.clone(), info: Some(info) };
+        assert!(matches!(calls.answer(peer, start).await.answer, Answer::Reply(_)));
+        tokio::spawn({
+            let slices = slices.clone();
+            async move {
+                loop {
+                    slices.turns.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+
+        let ids = 1..=i32::try_from(MANY).unwrap();
+        let request =
+            |id| wire::ResourceRequest::new(id, None, None, wire::ResourceType::MAP, None);
+        let requests = Some(ids.clone().map(request).collect());
+        let report = wire::NodeUsageReport::new("nobody".to_owned(), 0, 0, 0, 9, 0, 0, 9);
+        let (types, reports) = (Some(vec![wire::ResourceType::MAP]), Some(vec![report; MANY]));
+        for call in [
+            Call::RequestResource { handle: handle.clone(), requests },
+            Call::ReleaseResource { handle: handle.clone(), ids: Some(ids.collect()) },
+            Call::NodeFeedback { handle: handle.clone(), types, reports },
+        ] {
+            let method = <ClusterManager as corona_wire::Service>::method_name(&call);
+            let answer = calls.answer(peer, call).await.answer;
+            assert!(matches!(answer, Answer::Reply(_)), "{method}: {answer:?}");
+            let seen = std::mem::take(&mut *slices.seen.lock().unwrap());
+            assert_eq!(seen.iter().map(|slice| slice.entries).sum::<usize>(), MANY, "{method}");
+            assert!(seen.iter().all(|slice| slice.entries <= SLICE), "{method}: {seen:?}");
+            // Tasks that yield change their order each time, so two slices may follow each other.
+            let others_run = |three: &[Slice]| three[0].turns < three[2].turns;
+            assert!(seen.windows(3).all(others_run), "{method}: {seen:?}");
+        }
+    }
+
     #[tokio::test]
     async fn what_is_under_way_does_not_wait_for_new_requests() {
-        let calls = calls(config::load(None, &[]).unwrap().settings);
+        let effects = Arc::new(Effects::default());
+        let calls = calls(config::load(None, &[]).unwrap().settings, effects);
         let peer: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let handle = || Some("no such session".to_owned());
 
