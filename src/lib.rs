@@ -19,6 +19,7 @@ pub use corona_journal as journal;
 pub use corona_load as load;
 pub use corona_mapreduce as mapreduce;
 pub use corona_model as model;
+pub use corona_net as net;
 pub use corona_process as process;
 pub use corona_proxy_job_tracker as proxy_job_tracker;
 pub use corona_session_driver as session_driver;

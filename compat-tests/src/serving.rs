@@ -1,7 +1,9 @@
 //! Thrift servers that a test answers for, which run on the runtime of their starter, and requests to pages.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
 
+use corona::net::Reserved;
 use corona::wire::Service;
 use corona::wire::server::{Handler, Limits, ListenOn, Server, listen};
 use tokio::net::TcpListener;
@@ -13,6 +15,29 @@ use tokio::sync::watch;
 /// When there is none.
 pub fn free_port() -> TcpListener {
     listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).expect("a free port")
+}
+
+/// The addresses that programs of the tests have, or will have.
+static KEPT: Mutex<Vec<Reserved>> = Mutex::new(Vec::new());
+
+/// A free address of loopback for a program that is told to listen there. Nobody else gets it.
+///
+/// # Panics
+/// When there is none.
+pub fn free_address() -> SocketAddr {
+    let reserved = Reserved::new((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+    let address = reserved.address();
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(reserved);
+    address
+}
+
+/// Keeps the address of a program that has ended until it is started there again. Nobody else gets it.
+pub fn keep_address(address: SocketAddr) {
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.iter().all(|reserved| reserved.address() != address) {
+        // If somebody already has it, the program that is started there says so.
+        kept.extend(Reserved::new(address));
+    }
 }
 
 /// Serves on a free port of loopback until the sender is dropped.

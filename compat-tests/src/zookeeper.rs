@@ -1,13 +1,15 @@
 //! A ZooKeeper of the tests' own: the server of Debian's package `zookeeper`, on a port of this machine.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+use crate::serving::free_address;
 
 /// The server, with its libraries.
 pub const JAR: &str = "/usr/share/java/zookeeper.jar";
@@ -89,13 +91,4 @@ fn run(directory: &Path) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("java")
-}
-
-/// An unused address of this machine.
-///
-/// # Panics
-/// When there is none.
-pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("an address")
 }

@@ -6,13 +6,14 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
+use corona_net::Reserved;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -114,7 +115,8 @@ async fn serve(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Resul
     let stop = shutdown_signal().context("cannot listen for signals")?;
     tokio::pin!(stop);
     let home = Home::open(&arguments.dir)?;
-    let ports = home.ports(arguments.nodes, arguments.free_ports)?;
+    // Until the end: the daemons may be started again.
+    let (ports, _reserved) = home.ports(arguments.nodes, arguments.free_ports)?;
     home.write_configuration(&arguments, &ports)?;
     let mut cluster = Cluster::new(&home)?;
     let started = tokio::select! {
@@ -250,14 +252,13 @@ impl Ports {
         self.addresses(nodes).into_iter().find(|(_, host, port)| !is_free(*host, *port))
     }
 
-    /// Ports that the system calls free on all the addresses.
-    fn free(nodes: u8) -> anyhow::Result<Ports> {
-        // Held until all are chosen, so that none is chosen twice.
-        let mut held = Vec::new();
+    /// Ports that the system calls free on all the addresses, and none of which it gives to others.
+    fn free(nodes: u8) -> anyhow::Result<(Ports, Vec<Reserved>)> {
+        let mut reserved = Vec::new();
         let mut choose = || -> io::Result<u16> {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-            let port = listener.local_addr()?.port();
-            held.push(listener);
+            let chosen = Reserved::new((Ipv4Addr::LOCALHOST, 0).into())?;
+            let port = chosen.address().port();
+            reserved.push(chosen);
             Ok(port)
         };
         for _ in 0..MOST_SHIFTS {
@@ -273,11 +274,18 @@ impl Ports {
                     proxy_pages: choose()?,
                 }),
             };
-            if (2..=nodes).all(|node| is_free(Ipv4Addr::new(127, 0, 0, node), ports.nodes)) {
-                return Ok(ports);
+            if let Ok(more) = ports.reserved(nodes) {
+                reserved.extend(more);
+                return Ok((ports, reserved));
             }
         }
         bail!("no port is free on all addresses of the nodes")
+    }
+
+    /// Keeps all the addresses from programs that ask for any free port.
+    fn reserved(self, nodes: u8) -> io::Result<Vec<Reserved>> {
+        let reserve = |(_, host, port)| Reserved::new(SocketAddr::from((host, port)));
+        self.addresses(nodes).into_iter().map(reserve).collect()
     }
 }
 
@@ -329,8 +337,9 @@ impl Home {
         self.root.join("conf")
     }
 
-    /// The ports that the directory keeps, else free ones, which it keeps from then on.
-    fn ports(&self, nodes: u8, any: bool) -> anyhow::Result<Ports> {
+    /// The ports that the directory keeps, else free ones, which it keeps from then on. No other program
+    /// gets them while the second value exists, unless it asks for them.
+    fn ports(&self, nodes: u8, any: bool) -> anyhow::Result<(Ports, Vec<Reserved>)> {
         let path = self.root.join("ports.json");
         match fs::read(&path) {
             Ok(kept) => {
@@ -338,7 +347,7 @@ impl Home {
                     format!("{} cannot be read; delete it to get other ports", path.display())
                 })?;
                 if ports.proxy.is_none() {
-                    ports.proxy = Ports::free(nodes)?.proxy;
+                    ports.proxy = Ports::free(nodes)?.0.proxy;
                     ports.write(&path)?;
                 }
                 if let Some((what, host, port)) = ports.taken(nodes) {
@@ -349,22 +358,24 @@ impl Home {
                         path.display()
                     );
                 }
-                return Ok(ports);
+                let reserved = ports.reserved(nodes).context("cannot reserve ports")?;
+                return Ok((ports, reserved));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).context(format!("cannot read {}", path.display())),
         }
-        let ports = if any {
+        let (ports, reserved) = if any {
             Ports::free(nodes)?
         } else {
             let shifts = (0..MOST_SHIFTS).map(|number| Ports::shifted(number * SHIFT));
-            let found = shifts.into_iter().find(|ports| ports.taken(nodes).is_none());
+            let mut free = shifts.filter(|ports| ports.taken(nodes).is_none());
+            let found = free.find_map(|ports| Some((ports, ports.reserved(nodes).ok()?)));
             found.ok_or_else(|| {
                 anyhow!("all documented ports are taken; use --free-ports for any others")
             })?
         };
         ports.write(&path)?;
-        Ok(ports)
+        Ok((ports, reserved))
     }
 
     /// Writes `conf/core-site.xml`, each time, and files for the user's own settings if there are none.

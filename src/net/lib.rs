@@ -21,7 +21,7 @@ mod write_timeout;
 use std::net::{IpAddr, Ipv6Addr};
 
 pub use counters::{Counters, Ending};
-pub use listen::{ListenOn, listen};
+pub use listen::{ListenOn, Reserved, listen};
 pub use write_timeout::WriteTimeout;
 
 /// The peer to which a limit for each peer counts an address: the address itself, or its /64

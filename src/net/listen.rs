@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
 /// Where to listen.
@@ -32,19 +33,73 @@ pub fn listen(on: ListenOn) -> io::Result<TcpListener> {
     }
 }
 
+/// A TCP port of one address that the system gives to nobody who asks for any free port, while this
+/// value exists. [`listen`] can still open it, as can every program that allows address reuse, Java's
+/// among them. So a program may be started, or started again, on a port that was chosen before.
+#[derive(Debug)]
+pub struct Reserved {
+    address: SocketAddr,
+    _socket: Socket,
+}
+
+impl Reserved {
+    /// Reserves this port, or any free one if the port is 0.
+    ///
+    /// # Errors
+    /// Those of the system: something listens there, or the address is not of this machine.
+    pub fn new(address: SocketAddr) -> io::Result<Reserved> {
+        // A socket that does not listen shares its port with those that allow it. The system does
+        // not choose a port that any socket has.
+        let socket = bound(address)?;
+        let address = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Reserved { address, _socket: socket })
+    }
+
+    /// The address, with the port that was chosen.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
 /// Connections that wait to be accepted; the system's limit is lower.
 const BACKLOG: i32 = 1 << 16;
 
 fn open(address: SocketAddr) -> io::Result<TcpListener> {
-    use socket2::{Domain, Protocol, Socket, Type};
+    let socket = bound(address)?;
+    socket.set_nonblocking(true)?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
 
+fn bound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() && address.ip().is_unspecified() {
         socket.set_only_v6(false)?;
     }
-    socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reserved_port_is_for_those_who_name_it() {
+        let reserved = Reserved::new((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = reserved.address();
+        // The system chooses a port only where a socket without address reuse could be bound.
+        let plain = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        let refused = plain.bind(&address.into()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        let listener = listen(ListenOn::Address(address)).unwrap();
+        // Another one cannot listen at the same time, and nothing can be reserved there.
+        let taken = listen(ListenOn::Address(address)).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(Reserved::new(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        // It ends, and starts again.
+        drop(listener);
+        listen(ListenOn::Address(address)).unwrap();
+    }
 }

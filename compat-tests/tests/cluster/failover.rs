@@ -12,8 +12,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
+use compat_tests::serving::free_address;
 use compat_tests::skipping::{Missing, skip};
-use compat_tests::zookeeper::{ZooKeeper, free_address};
+use compat_tests::zookeeper::ZooKeeper;
 use corona::conformance::launch::{Launch, LaunchedManager};
 use serde_json::Value as Json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
-use compat_tests::serving::serve;
+use compat_tests::serving::{free_address, serve};
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::load::{
     self, Connections, Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan, Progress,
@@ -361,7 +361,8 @@ fn load_on(manager: SocketAddr) -> Plan {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_load_generator_finds_nothing_wrong_when_the_process_is_killed() {
     let directory = tempfile::tempdir().unwrap();
-    let mut running = started(launch(directory.path(), 0)).await;
+    let port = free_address().port();
+    let mut running = started(launch(directory.path(), port)).await;
     let manager = running.thrift();
     let (stop, stopped) = tokio::sync::oneshot::channel();
     // It stays on one thread.
@@ -380,7 +381,7 @@ async fn the_load_generator_finds_nothing_wrong_when_the_process_is_killed() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         running.stop();
-        running = started(launch(directory.path(), manager.port())).await;
+        running = started(launch(directory.path(), port)).await;
     }
     stop.send(()).unwrap();
     let report = load.await.unwrap().expect("the load began");
@@ -400,10 +401,10 @@ async fn grants_of(running: &LaunchedManager) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let directory = tempfile::tempdir().unwrap();
-    let mut running = started(launch(directory.path(), 0)).await;
+    let port = free_address().port();
+    let mut running = started(launch(directory.path(), port)).await;
     let world = World::new(running.thrift(), Size::SMALL);
     let (nodes, sessions) = world.populate();
-    let port = world.manager.port();
     for kill in 0..kills() {
         let before = world.grants.load(Ordering::SeqCst);
         let deadline = Instant::now() + PATIENCE;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use compat_tests::serving::serve;
+use compat_tests::serving::{keep_address, serve};
 use compat_tests::{corona_program, repository};
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::conformance::setup::RecordedSetup;
@@ -75,7 +75,9 @@ impl Cluster {
     fn restart(self, arguments: &[&str]) -> Cluster {
         let Cluster { mut launch, manager, proxy, flag, _stop } = self;
         let address = format!("localhost:{}", manager.thrift().port());
+        let thrift = manager.thrift();
         drop(manager);
+        keep_address(thrift);
         launch.overrides.push(("cm.server.address".into(), address));
         launch.arguments = arguments.iter().map(Into::into).collect();
         let manager = launch.start().unwrap_or_else(|error| panic!("{error}"));

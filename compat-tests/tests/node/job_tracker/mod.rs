@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use compat_tests::serving::keep_address;
 use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::BUILD;
 use compat_tests::task_tracker::node::{Home, Node, signal};
@@ -91,6 +92,13 @@ impl JobTracker {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        self.keep_address();
+    }
+
+    /// Keeps its address, where it is started again.
+    fn keep_address(&self) {
+        let InetAddress { host, port } = &self.address;
+        keep_address(format!("{host}:{port}").parse().expect("an address"));
     }
 
     /// Stops it as an operator does, and waits until it has ended.
@@ -99,6 +107,7 @@ impl JobTracker {
         let child = &mut self.child;
         let status = until("the end of the job tracker", || child.try_wait().ok().flatten()).await;
         assert!(status.success(), "{status}\n{}", self.log());
+        self.keep_address();
     }
 
     fn log(&self) -> String {

@@ -113,7 +113,7 @@ impl Drop for Proxy {
 
 /// A proxy and a cluster manager that know each other.
 fn pair(root: &Path, settings: &[(&str, &str)]) -> (Proxy, LaunchedManager) {
-    let thrift = compat_tests::zookeeper::free_address().to_string();
+    let thrift = compat_tests::serving::free_address().to_string();
     let history = root.join("history").display().to_string();
     let manager = compat_tests::start_with(&[
         ("corona.proxy.job.tracker.thriftaddr", &thrift),

@@ -3,16 +3,17 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compat_tests::cluster_peers::{Connection, Node, ReceivedNotices, call, report};
 use compat_tests::corona_program;
+use compat_tests::serving::keep_address;
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::wire::calls::{ProxyJobTracker, SessionDriver};
 use corona::wire::value::{Message, MessageKind, Value};
 use serde_json::{Value as Json, json};
 
-use super::processes::{PATIENCE, Shadow, counts, until_it_shows};
+use super::processes::{Shadow, counts, until_it_shows};
 
 /// A cluster manager, and where it expects a proxy job tracker.
 struct Primary {
@@ -51,18 +52,13 @@ impl Primary {
 
     fn stop(&mut self) {
         self.running = None;
+        keep_address(self.address);
     }
 
-    /// Starts it where it was. Its old port may be taken for a moment by connections that end.
+    /// Starts it where it was.
     fn start_again(&mut self) {
         self.launch.overrides[0].1 = self.address.to_string();
-        let deadline = Instant::now() + PATIENCE;
-        while self.running.is_none() {
-            match self.launch.start() {
-                Ok(running) => self.running = Some(running),
-                Err(error) => assert!(Instant::now() < deadline, "{error}"),
-            }
-        }
+        self.running = Some(self.launch.start().unwrap_or_else(|error| panic!("{error}")));
     }
 }
 
