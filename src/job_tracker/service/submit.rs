@@ -51,7 +51,7 @@ enum SubmitError {
     Refused(#[from] Refused),
     #[error(transparent)]
     Files(#[from] FsError),
-    #[error("{path}: {error}", path = CONF)]
+    #[error("the job tracker cannot keep the files of the job below corona.jt.data.dir: {error}")]
     Keep { error: io::Error },
     #[error("the job's journal: {0}")]
     Log(#[from] LogError),
@@ -210,7 +210,7 @@ impl Shared {
             total: parent.total(),
             submitted: parent.submitted().unwrap_or_else(job::now),
             parent,
-            log,
+            log: Some(log),
             driver: Arc::new(driver),
             events: Some(events),
             meter: self.meter.clone(),
@@ -642,6 +642,7 @@ fn fault(error: &SubmitError) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use corona_mapreduce::{JobState, TaskState};
@@ -650,6 +651,7 @@ mod tests {
 
     use super::super::job::tests::{grant_at, report};
     use super::super::launcher::tests::tracker;
+    use super::super::log::tests::breakable;
     use super::super::submission::tests::submission;
     use super::super::tests::service;
     use super::*;
@@ -731,21 +733,55 @@ mod tests {
         assert!(matches!(sent[0].action, wire::Action::KillJob(_)), "{sent:?}");
     }
 
-    #[tokio::test]
-    async fn a_job_on_a_node_whose_handling_panics_has_failed_for_all_who_ask() {
-        let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await.shared;
+    /// A job that a remote job tracker is to run, with the journal that `log` begins in a directory.
+    async fn on_a_node(
+        shared: &Shared,
+        root: &Path,
+        log: impl FnOnce(&Path, &Base) -> Log,
+    ) -> RemoteJob {
         let to_node = [("mapred.coronajobtracker.forceremote", "true")];
-        let (submission, base, driver, events) = prepared(&shared, root.path(), &to_node).await;
+        let (submission, base, driver, events) = prepared(shared, root, &to_node).await;
         let settings = ParentSettings::of(&submission.conf, 1, 1, 1 << 20).unwrap();
-        let directory = shared.data_dir(submission.description.id.as_str()).join(JOURNAL);
-        let log = Log::begin(&directory, &shared.journals, &base).unwrap();
+        let log = log(&shared.data_dir(submission.description.id.as_str()).join(JOURNAL), &base);
         log.hand_over(&settings).unwrap();
         let parent = Parent::new(settings);
         let parts = shared.remote_parts(submission.description, parent, log, driver, events, None);
         let job = RemoteJob::start(parts, ParentInput::Submitted);
         shared.store.begin_remote(job.clone());
+        job
+    }
+
+    #[tokio::test]
+    async fn a_job_on_a_node_whose_handling_panics_has_failed_for_all_who_ask() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await.shared;
+        let begin = |at: &Path, base: &Base| Log::begin(at, &shared.journals, base).unwrap();
+        let job = on_a_node(&shared, root.path(), begin).await;
         job.panic().await;
         has_failed(&shared, &job.description().id).await;
+    }
+
+    /// Another start must not go back to what the job was when its journal failed.
+    #[tokio::test]
+    async fn a_job_on_a_node_whose_journal_fails_goes_on_and_a_restart_does_not_know_it() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await.shared;
+        let mut broken = None;
+        let breaks = |at: &Path, base: &Base| {
+            let (log, breaks) = breakable(at, base);
+            broken = Some(breaks);
+            log
+        };
+        let job = on_a_node(&shared, root.path(), breaks).await;
+        job.apply(ParentInput::Tick).await.unwrap().unwrap();
+        let directory = shared.data_dir(job.description().id.as_str()).join(JOURNAL);
+        assert!(directory.exists());
+        broken.unwrap().store(true, Ordering::Release);
+        job.apply(ParentInput::Tick).await.unwrap().unwrap();
+        until("the end of its journal", || !directory.exists()).await;
+        job.apply(ParentInput::KillJob).await.unwrap().unwrap();
+        let known = || shared.store.get(&job.description().id).unwrap();
+        until("the end of the job", || matches!(known(), Known::Retired(_))).await;
+        assert_eq!(job.progress().state, JobState::Killed);
     }
 }

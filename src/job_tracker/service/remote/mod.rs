@@ -121,7 +121,8 @@ pub(super) enum Message {
 pub(super) struct Parts {
     pub(super) description: Arc<Description>,
     pub(super) parent: Parent,
-    pub(super) log: Log,
+    /// None if it failed.
+    pub(super) log: Option<Log>,
     pub(super) driver: Arc<SessionDriver>,
     pub(super) events: Option<SessionEvents>,
     pub(super) meter: Arc<Meter>,
@@ -575,8 +576,10 @@ impl Task {
         let kept_all = self.parts.parent.has_whole_state();
         let ParentOutcome { reply, effects: more } = self.parts.parent.apply(at, input);
         // What is refused changes nothing, so its sender does not fill the disk.
-        if reply.is_ok() || kept_all != self.parts.parent.has_whole_state() {
-            match self.parts.log.parent_input(at, &kept) {
+        if let Some(log) = &self.parts.log
+            && (reply.is_ok() || kept_all != self.parts.parent.has_whole_state())
+        {
+            match log.parent_input(at, &kept) {
                 Ok(number) => *last = Some(number),
                 Err(error) => self.without_log(&error),
             }
@@ -586,15 +589,18 @@ impl Task {
     }
 
     async fn make_safe(&mut self, last: Option<u64>) {
-        let Some(number) = last else { return };
-        if let Err(error) = self.parts.log.committed(number).await {
+        let (Some(log), Some(number)) = (&self.parts.log, last) else { return };
+        if let Err(error) = log.committed(number).await {
             self.without_log(&error);
         }
     }
 
-    fn without_log(&self, error: &LogError) {
+    fn without_log(&mut self, error: &LogError) {
         let job = &self.parts.description.id;
         tracing::error!(%job, %error, "the journal of a job failed; a restart will not know the job");
+        if let Some(log) = self.parts.log.take() {
+            log.discard();
+        }
     }
 
     async fn carry_out(&mut self, effect: ParentEffect) {
@@ -837,7 +843,7 @@ impl Task {
             notice: description.end_notice.clone(),
             files: ending.files.clone(),
             job_dir: ending.job_dir.clone(),
-            log: Some(self.parts.log.clone()),
+            log: self.parts.log.clone(),
         };
         self.closing = Some(tokio::spawn(async move {
             if let Some(remains) = remains {
@@ -897,7 +903,7 @@ impl Task {
                 closed = closing => if closed.is_err() { return },
             }
         }
-        remove_data(self.parts.ending.data_dir, Some(self.parts.log)).await;
+        remove_data(self.parts.ending.data_dir, self.parts.log).await;
     }
 }
 
