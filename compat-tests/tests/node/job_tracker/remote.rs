@@ -510,9 +510,11 @@ fn the_announced_address_of_a_job_that_was_started_again_leads_to_it() {
 fn another_job_tracker_goes_on_with_the_finished_work() {
     block_on(async {
         let steps = |job: Job| {
-            let id = job.map(1).to_string();
+            let (map, reduce) = (job.map(1).to_string(), job.reduce(0).to_string());
             job.with(RESTARTS.0, RESTARTS.1)
-                .with(&format!("test.steps.{id}"), "update=0.5,wait,output,update=1.0,done")
+                .with(&format!("test.steps.{map}"), "update=0.5,wait,output,update=1.0,done")
+                // It must not be about to commit when its job tracker is killed.
+                .with(&format!("test.steps.{reduce}"), "update=0.5,wait,commit,done")
                 .steps(TaskRole::Reduce, "commit,done")
         };
         let mut remote = Remote::new(2, 1, steps).await;
