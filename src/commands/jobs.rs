@@ -398,6 +398,24 @@ impl Caller {
     fn known<T>(&self, result: Result<Option<T>, CallError>, job: &JobId) -> anyhow::Result<T> {
         self.checked(result)?.with_context(|| format!("{} knows no job {job}", self.who))
     }
+
+    /// Whether the job tracker has no task of a job, not even one that sets it up or cleans up after it. It
+    /// keeps none then, since every job has those.
+    async fn has_no_tasks(&mut self, job: &JobId) -> anyhow::Result<bool> {
+        let client = &mut self.client;
+        let all = [
+            client.get_setup_task_reports(job.clone()).await,
+            client.get_cleanup_task_reports(job.clone()).await,
+            client.get_map_task_reports(job.clone()).await,
+            client.get_reduce_task_reports(job.clone()).await,
+        ];
+        for reports in all {
+            if self.checked(reports)?.is_some_and(|reports| !reports.is_empty()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
 }
 
 impl Histories {
@@ -689,7 +707,7 @@ impl Tasks {
         let kind = self.kind;
         let reports = block_on(async {
             let status = caller.client.get_job_status(job.clone()).await;
-            caller.known(status, &job)?;
+            let state = caller.known(status, &job)?.run_state;
             let client = &mut caller.client;
             let reports = match kind {
                 Kind::Map => client.get_map_task_reports(job.clone()).await,
@@ -697,7 +715,11 @@ impl Tasks {
                 Kind::Setup => client.get_setup_task_reports(job.clone()).await,
                 Kind::Cleanup => client.get_cleanup_task_reports(job.clone()).await,
             };
-            Ok(caller.checked(reports)?.unwrap_or_default())
+            let reports = caller.checked(reports)?.unwrap_or_default();
+            if reports.is_empty() && is_over(state) && caller.has_no_tasks(&job).await? {
+                bail!("the tasks of {job} are not kept any more; see 'corona jobs history {job}'");
+            }
+            Ok(reports)
         })?;
         let tasks: Vec<Task> = reports.into_iter().map(task).collect();
         match output.output {

@@ -48,6 +48,7 @@ impl JobEngine {
                     self.record_task_failure(key, turn);
                     self.fail(turn);
                 } else {
+                    turn.effects.push(JobEffect::DoneWithout(self.task_failure(key)));
                     self.clean_up_if_done(turn);
                 }
             }
@@ -184,6 +185,13 @@ impl JobEngine {
         }
         let was_submitted = self.stage != JobStage::New;
         self.stage = JobStage::Over(state);
+        // What has not run never will.
+        for key in self.keys().collect::<Vec<_>>() {
+            let task = self.task_mut(key);
+            if task.is_open() && task.live().next().is_none() {
+                task.stage = Stage::Killed;
+            }
+        }
         self.finished = self.last;
         self.slots.clear();
         self.free.clear();

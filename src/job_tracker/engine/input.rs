@@ -280,6 +280,8 @@ pub enum JobEffect {
     },
     /// Write to the job's history.
     Record(HistoryRecord),
+    /// A task has failed for good, and the job does without it. The original's history has no line for it.
+    DoneWithout(HistoryRecord),
     /// Notify the cluster manager of the session's priority.
     UpdatePriority(SessionPriority),
     /// Counters were left out because a limit was reached; for the log.

@@ -134,6 +134,10 @@ impl Nodes {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter()
     }
+
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (NodeIdx, &Node)> {
+        (0..).map(NodeIdx).zip(&self.nodes)
+    }
 }
 
 impl std::ops::Index<NodeIdx> for Nodes {

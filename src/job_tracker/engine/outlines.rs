@@ -1,10 +1,12 @@
 //! Outlines of all tasks, attempts and nodes of a job: small and without texts, so that a page of a
 //! large job costs little.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use corona_mapreduce::{Counters, PerKind, TaskKey, TaskKind, TaskRole, TaskState};
 
+use super::nodes::{Node, NodeIdx};
 use super::tasks::Stage;
 use super::{JobEngine, Task};
 
@@ -81,7 +83,7 @@ pub struct NodeOutline {
     pub launched: u32,
     /// Attempts that succeeded.
     pub succeeded: u32,
-    /// Attempts that were killed.
+    /// Attempts that were killed, also with the job.
     pub killed: u32,
     /// Attempts that failed.
     pub failed: u32,
@@ -162,18 +164,31 @@ impl JobEngine {
 
     /// The nodes of the job, in the order of their first grants.
     pub fn node_outlines(&self) -> Vec<NodeOutline> {
-        let outline = |node: &super::nodes::Node| NodeOutline {
+        // What a node counts itself is for its cluster manager: attempts that left output only.
+        let mut ended = BTreeMap::<NodeIdx, (u32, u32)>::new();
+        for attempt in self.keys().flat_map(|key| &self.task(key).attempts) {
+            match attempt.state {
+                TaskState::Failed | TaskState::FailedUnclean => {
+                    ended.entry(attempt.node).or_default().0 += 1;
+                }
+                TaskState::Killed | TaskState::KilledUnclean => {
+                    ended.entry(attempt.node).or_default().1 += 1;
+                }
+                _ => {}
+            }
+        }
+        let outline = |(at, node): (NodeIdx, &Node)| NodeOutline {
             node: node.name.clone(),
             lost: node.lost,
             faulty: node.is_faulty(&self.spec.settings),
             launched: node.launched,
             succeeded: node.succeeded,
-            killed: node.killed,
-            failed: node.failed,
+            killed: ended.get(&at).map_or(0, |(_, killed)| *killed),
+            failed: ended.get(&at).map_or(0, |(failed, _)| *failed),
             timeouts: node.timeouts,
             failed_connections: node.failed_connections,
         };
-        self.nodes.iter().map(outline).collect()
+        self.nodes.numbered().map(outline).collect()
     }
 
     /// The sums of the counters of the tasks of a kind.

@@ -89,15 +89,19 @@ impl JobEngine {
     }
 
     pub(super) fn record_task_failure(&self, key: TaskKey, turn: &mut Turn) {
+        turn.record(self.task_failure(key));
+    }
+
+    pub(super) fn task_failure(&self, key: TaskKey) -> HistoryRecord {
         let errors: Vec<&str> =
             self.task(key).attempts.iter().map(|attempt| &*attempt.diagnostics).collect();
         let errors: Vec<&str> = errors.into_iter().filter(|text| !text.is_empty()).collect();
-        turn.record(HistoryRecord::TaskFailed {
+        HistoryRecord::TaskFailed {
             task: key,
             role: self.role(key),
             finish_ms: self.last.0,
             error: errors.join(","),
-        });
+        }
     }
 
     pub(super) fn record_job_end(&self, state: JobState, turn: &mut Turn) {

@@ -169,11 +169,15 @@ impl Outlet for Live {
 
     fn record(&mut self, record: &HistoryRecord) {
         self.meter.recorded(record);
-        if let Some(happening) = Happening::of(&self.spec.id, record) {
-            self.events.add(job::now(), happening, 0);
-        }
+        self.done_without(record);
         if let Some(history) = self.ending.as_mut().and_then(|ending| ending.history.as_mut()) {
             history.record(record);
+        }
+    }
+
+    fn done_without(&mut self, record: &HistoryRecord) {
+        if let Some(happening) = Happening::of(&self.spec.id, record) {
+            self.events.add(job::now(), happening, 0);
         }
     }
 

@@ -29,6 +29,9 @@ pub trait Outlet: Send {
     /// Writes to the job's history.
     fn record(&mut self, record: &HistoryRecord);
 
+    /// A task has failed that the job does without, as the record says.
+    fn done_without(&mut self, _record: &HistoryRecord) {}
+
     /// The end of the job's history after all records so far; none without a history that is kept.
     fn history_mark(&mut self) -> Option<Mark> {
         None
@@ -67,6 +70,7 @@ pub(super) fn carry_out(effects: Vec<JobEffect>, outlet: &mut dyn Outlet) -> Res
             JobEffect::Commit { attempt, at } => outlet.order(at, Order::Commit(attempt)),
             JobEffect::KillJob { at } => outlet.order(at, Order::KillJob),
             JobEffect::Record(record) => outlet.record(&record),
+            JobEffect::DoneWithout(record) => outlet.done_without(&record),
             JobEffect::UpdatePriority(priority) => outlet.priority(priority),
             JobEffect::EndSession { status, feedback } => {
                 outlet.flush();

@@ -16,7 +16,7 @@ use super::*;
 /// A name that would show itself in the page's window if it were not escaped.
 const HOSTILE: &str = "</td><script>window.harmed = 1</script>\
                        <img src=x onerror=\"window.harmed = 2\">&lt;\"'";
-const TOKEN: &str = "a token of a test";
+pub(super) const TOKEN: &str = "a token of a test";
 
 /// One request: the status, the head and the body of its answer.
 fn exchange(world: &World, request: &str) -> (u16, String, String) {
@@ -33,11 +33,11 @@ fn exchange(world: &World, request: &str) -> (u16, String, String) {
     (status, head.to_lowercase(), body.to_owned())
 }
 
-fn get(world: &World, path: &str) -> (u16, String, String) {
+pub(super) fn get(world: &World, path: &str) -> (u16, String, String) {
     exchange(world, &format!("GET {path} HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\n\r\n"))
 }
 
-fn post(world: &World, path: &str, form: &str) -> (u16, String, String) {
+pub(super) fn post(world: &World, path: &str, form: &str) -> (u16, String, String) {
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\nContent-Length: {}\r\n\
          Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}",
@@ -240,6 +240,23 @@ fn a_job_can_be_followed_on_pages_and_as_json() {
         );
         assert_eq!(events["next"], 1);
         assert_eq!(get(&world, &format!("/api/v1/jobs/{id}/tasks?limit=0")).0, 400);
+        // A filter that nobody knows is no filter that finds nothing.
+        for (wrong, expected) in [
+            ("jobs?ended=yes", "ended: expected one of 0, 1"),
+            ("jobs?state=gone", "state: expected one of PREP, RUNNING"),
+            ("jobs?after=x", "after: "),
+            (&format!("jobs/{id}/tasks?kind=maps"), "kind: expected one of map, reduce, setup"),
+            (&format!("jobs/{id}/tasks?state=done"), "state: expected one of pending, running"),
+            (&format!("jobs/{id}/tasks?after={attempt}"), "after: "),
+        ] {
+            let (status, _, body) = get(&world, &format!("/api/v1/{wrong}"));
+            assert!(status == 400 && body.contains(expected), "{wrong}: {status} {body}");
+        }
+        let same = api(&world, &format!("jobs/{id}/tasks?kind=MAP&state=Running"));
+        assert_eq!(same["tasks"][0]["id"], json!(map), "{same}");
+        // The rest of a list is there although what it continues behind is not in it any more.
+        let rest = api(&world, &format!("jobs/{id}/tasks?state=pending&after={map}"));
+        assert!(rest["tasks"].as_array().is_some_and(|rest| !rest.is_empty()), "{rest}");
         assert_eq!(get(&world, "/api/v1/jobs/job_1_1").0, 404);
 
         assert_eq!(metric(&world, "corona_job_tracker_jobs_submitted_total"), 1.0);
@@ -262,6 +279,23 @@ fn a_job_can_be_followed_on_pages_and_as_json() {
                 ["succeeded", "total", "progress"].map(|name| killed[kind][name].as_f64().unwrap());
             assert!((progress - succeeded / total).abs() < 1e-6 && progress < 1.0, "{killed}");
         }
+        // Its set-up is done, and so is the clean-up of a job that was killed.
+        assert_eq!(
+            (&killed["setup_progress"], &killed["cleanup_progress"]),
+            (&json!(1.0), &json!(1.0))
+        );
+        let short = api(&world, "jobs?state=killed");
+        assert_eq!(short["jobs"][0]["setup_progress"], Value::Null, "{short}");
+        // There is one node.
+        let of_kind = |kind: &str| killed["totals"][kind]["killed_attempts"].as_u64().unwrap();
+        let all = of_kind("maps") + of_kind("reduces");
+        assert_eq!(killed["nodes"][0]["killed"].as_u64(), Some(all), "{killed}");
+        assert!(all > 0, "{killed}");
+        let failures = api(&world, &format!("jobs/{id}/failures"));
+        assert!(failures["attempts"][0]["launched_ms"].as_i64() > Some(0), "{failures}");
+        let tasks = api(&world, &format!("jobs/{id}/tasks"));
+        let pending = tasks["tasks"].as_array().unwrap().iter().find(|it| it["state"] == "pending");
+        assert_eq!(pending, None);
         assert_eq!(metric(&world, "corona_job_tracker_jobs_ended_total{how=\"killed\"}"), 1.0);
         world.home.nothing_left().await;
     });

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::super::task_tracker::block_on;
+use super::pages::{TOKEN, api, get, page, post};
 use super::*;
 
 const REMOTE_SESSION: &str = "202611210043.77";
@@ -44,7 +45,8 @@ async fn world() -> (World, PathBuf) {
         .with("corona.tt.job.trackers", "true")
         .with("corona.tt.job.tracker.command", &format!("/bin/sh {}", script.display()));
     let node = home.start().await;
-    let job_tracker = JobTracker::start(root.path(), &manager, &[]);
+    let settings = [("corona.jt.web.kill.token", TOKEN)];
+    let job_tracker = JobTracker::start(root.path(), &manager, &settings);
     (World { job_tracker, node, home, manager, root }, started)
 }
 
@@ -321,7 +323,7 @@ fn a_job_is_handed_to_a_node_and_its_calls_are_forwarded() {
         until_progress(&mut client, &job, 0.5).await;
         let id = || job.id.clone();
         // Its tasks wait in the session of the remote job tracker.
-        let shown = super::pages::api(&world, &format!("jobs/{}", job.id));
+        let shown = api(&world, &format!("jobs/{}", job.id));
         assert_eq!(shown["session"], REMOTE_SESSION, "{shown}");
         // The session of this test is none of the cluster manager's.
         let asked = Command::new(corona_program())
@@ -417,6 +419,29 @@ fn a_killed_job_ends_on_its_node() {
 }
 
 #[test]
+fn a_job_on_a_node_is_ended_from_its_page() {
+    block_on(async {
+        let (world, started) = world().await;
+        let mut client = world.client("alice");
+        let job = world.prepare(&mut client, 1, 0, remote).await;
+        client.submit_job(job.id.clone()).await.unwrap();
+        let mut remote = Remote::started(&started, 0).await;
+        remote.report().await.unwrap();
+        remote.until_submitted().await;
+        let end = format!("/jobs/{}/end", job.id);
+        assert!(page(&world, &format!("/jobs/{}", job.id)).contains(&end));
+        assert!(page(&world, &end).contains("End it"));
+        // Its tasks are at its job tracker.
+        let task = format!("/jobs/{}/tasks/{}/end", job.id, job.map(0).task);
+        assert_eq!(get(&world, &task).0, 404);
+        assert_eq!(post(&world, &end, "token=a+token+of+a+test").0, 303);
+        assert_eq!(world.ended(&mut client, &job).await.run_state, KILLED);
+        assert!(remote.state.lock().killed);
+        remote.dies().await;
+    });
+}
+
+#[test]
 fn a_remote_job_tracker_that_is_lost_ends_the_job_if_no_restart_is_allowed() {
     block_on(async {
         let (world, started) = world().await;
@@ -498,6 +523,16 @@ fn what_follows_the_end_of_a_job_on_a_node_is_done_after_a_restart() {
         assert_eq!((status.run_state, &status.priority), (SUCCEEDED, &JobPriority::High));
         let counters = client.get_job_counters(job.id.clone()).await.unwrap().unwrap();
         assert_eq!(counters.get("test", "N"), Some(42), "they are known after a restart");
+        // Its tasks are not, which is not the same as none.
+        let listed = Command::new(corona_program())
+            .args(["jobs", "tasks", &job.id.to_string(), "--job-tracker"])
+            .arg(world.job_tracker.address.to_string())
+            .env_remove("HADOOP_CONF_DIR")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&listed.stderr);
+        assert_eq!(listed.status.code(), Some(1), "{listed:?}");
+        assert!(said.contains("are not kept any more; see 'corona jobs history"), "{said}");
         let directory = world.root.path().join("jt/jobs").join(job.id.to_string());
         until("the end of its directory", || (!directory.exists()).then_some(())).await;
         remote.dies().await;

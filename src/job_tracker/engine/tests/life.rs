@@ -155,11 +155,62 @@ fn some_tasks_may_fail() {
     });
     world.set_up("m3.0");
     world.grant(2, "b");
-    assert_eq!(world.report("a", "m0.0", Failed), ["event 1 m0.0 TIPFAILED", "release 1"]);
+    assert_eq!(
+        world.report("a", "m0.0", Failed),
+        ["event 1 m0.0 TIPFAILED", "without m0", "release 1"]
+    );
     assert_eq!(
         world.report("b", "m1.0", Succeeded)[1],
         "launch m2.0 on b with 2 as clean-up Succeeded"
     );
+}
+
+/// A task that has not run when the job ends never will: nobody waits for it.
+#[test]
+fn no_task_of_a_job_that_has_ended_is_pending() {
+    let killed = |world: &mut World| {
+        world.submit();
+        world.apply(JobInput::KillJob);
+    };
+    let failed = |world: &mut World| {
+        world.set_up("m3.0");
+        world.report("a", "m0.0", Failed);
+        world.grant(3, "b");
+        world.report("b", "m2.0", Succeeded);
+    };
+    let succeeded = |world: &mut World| {
+        world.set_up("m3.0");
+        world.grant(2, "b");
+        world.report("a", "m0.0", Succeeded);
+        world.report("b", "m1.0", Succeeded);
+        world.report("b", "m2.0", Succeeded);
+    };
+    type End = fn(&mut World);
+    let ends: [(End, JobState); 3] =
+        [(killed, JobState::Killed), (failed, JobState::Failed), (succeeded, JobState::Succeeded)];
+    for (end, state) in ends {
+        let mut world = world_with(2, 0, |settings| settings.max_attempts.map = 1);
+        end(&mut world);
+        assert_eq!(world.job.state(), state);
+        let over = [TaskStanding::Complete, TaskStanding::Failed, TaskStanding::Killed];
+        for task in world.job.task_outlines() {
+            assert!(over.contains(&task.standing), "{state:?}: {task:?}");
+        }
+    }
+}
+
+/// Pages show how the attempts on each node ended. What the cluster manager hears is less: attempts that
+/// left output.
+#[test]
+fn nodes_count_all_attempts_that_failed_or_were_killed() {
+    let mut world = world_with(2, 0, |_| {});
+    world.set_up("m3.0");
+    world.grant(2, "b");
+    world.report("a", "m0.0", Failed);
+    world.apply(JobInput::KillJob);
+    let counts: Vec<_> =
+        world.job.node_outlines().into_iter().map(|node| (node.failed, node.killed)).collect();
+    assert_eq!(counts, [(1, 0), (0, 1)]);
 }
 
 #[test]

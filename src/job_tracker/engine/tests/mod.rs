@@ -64,8 +64,12 @@ pub(super) fn key(name: &str) -> AttemptKey {
 }
 
 fn name(key: AttemptKey) -> String {
-    let letter = if key.task.kind == TaskKind::Map { 'm' } else { 'r' };
-    format!("{letter}{}.{}", key.task.number, key.number)
+    format!("{}.{}", task_name(key.task), key.number)
+}
+
+fn task_name(task: TaskKey) -> String {
+    let letter = if task.kind == TaskKind::Map { 'm' } else { 'r' };
+    format!("{letter}{}", task.number)
 }
 
 fn host(at: &Tracker) -> &str {
@@ -117,6 +121,10 @@ fn text(effect: &JobEffect) -> Vec<String> {
         }
         JobEffect::EventObsolete { id } => vec![format!("obsolete {id}")],
         JobEffect::Record(_) => Vec::new(),
+        JobEffect::DoneWithout(HistoryRecord::TaskFailed { task, .. }) => {
+            vec![format!("without {}", task_name(*task))]
+        }
+        JobEffect::DoneWithout(other) => panic!("{other:?}"),
         JobEffect::UpdatePriority(priority) => vec![format!("priority {}", priority.name())],
         JobEffect::CountersLeftOut { attempt, count } => {
             vec![format!("{} loses {count} counters", name(*attempt))]

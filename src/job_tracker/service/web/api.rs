@@ -1,20 +1,20 @@
 //! `/api/v1/...`: the JSON for programs. `docs/job-tracker.md` describes it; fields are only added.
 
-use corona_mapreduce::{Counters, JobId, TaskKey};
+use corona_mapreduce::{Counters, JobId, JobState, TaskKey, TaskRole};
 use corona_web::exchange::Parameters;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::gather::{Detail, Row, TaskDetail};
 use super::pages::jobs::Filter;
-use super::pages::tasks::Which;
-use super::pages::{kind_name, standing_name, state_name};
+use super::pages::tasks::KINDS;
+use super::pages::{STANDINGS, kind_name, standing_name, state_name};
 use super::trackers::Places;
-use crate::engine::{AttemptTimes, AttemptView, TaskOutline, TaskView};
+use crate::engine::{AttemptTimes, AttemptView, TaskOutline, TaskStanding, TaskView};
 
 /// The paths behind `/api/v1/`, and what each gives.
-pub(super) const PATHS: [(&str, &str); 12] = [
-    ("status", "the service: jobs by state, slots, task trackers"),
+pub(super) const PATHS: [(&str, &str); 13] = [
+    ("status", "the service: jobs by state, how many task trackers"),
     ("events", "a stream of events; parameters job, last, follow"),
     ("jobs", "jobs; parameters q, users, pools, state, ended=0|1, limit, after"),
     ("jobs/{job}", "a job"),
@@ -26,11 +26,16 @@ pub(super) const PATHS: [(&str, &str); 12] = [
     ("jobs/{job}/events", "its completion events; parameters from, limit"),
     ("jobs/{job}/waits", "why it waits, as the cluster manager explains it"),
     ("jobs/{job}/configuration", "its properties"),
+    ("jobs/{job}/history", "its history so far, as text"),
 ];
 
 /// The most entries of one answer, and how many there are where nothing is said.
 pub(super) const MOST: usize = 2000;
 pub(super) const USUAL: usize = 1000;
+
+/// The states that a job can be in.
+const STATES: [JobState; 5] =
+    [JobState::Prep, JobState::Running, JobState::Succeeded, JobState::Failed, JobState::Killed];
 
 /// What is wrong with a request.
 #[derive(Debug, Serialize)]
@@ -56,19 +61,32 @@ impl Paging {
         Ok(Paging { limit, after: parameters.text("after").map(str::to_owned) })
     }
 
-    /// The part of a list that is wanted, and the key behind which more follows.
-    fn cut<T>(&self, all: Vec<T>, key: impl Fn(&T) -> String) -> (Vec<T>, Option<String>) {
-        let from = match &self.after {
-            None => 0,
-            Some(after) => {
-                all.iter().position(|it| key(it) == *after).map_or(all.len(), |at| at + 1)
-            }
-        };
-        let more = all.len().saturating_sub(from) > self.limit;
-        let part: Vec<T> = all.into_iter().skip(from).take(self.limit).collect();
-        let next = part.last().filter(|_| more).map(key);
-        (part, next)
+    /// What the list continues behind, which need not be in it any more. `read` reads a name of `what`.
+    fn after<K>(&self, what: &str, read: impl Fn(&str) -> Option<K>) -> Result<Option<K>, String> {
+        let wrong = |after: &String| format!("after: {after:?} is not the name of {what}");
+        self.after.as_ref().map(|after| read(after).ok_or_else(|| wrong(after))).transpose()
     }
+
+    /// The first part of a list, and the name behind which more follows.
+    fn cut<T>(&self, mut all: Vec<T>, name: impl Fn(&T) -> String) -> (Vec<T>, Option<String>) {
+        let more = all.len() > self.limit;
+        all.truncate(self.limit);
+        let next = all.last().filter(|_| more).map(name);
+        (all, next)
+    }
+}
+
+/// Which of the names of a filter is meant, in upper or lower case. The error is a sentence.
+fn one_of<T: Copy>(
+    parameters: &Parameters,
+    filter: &str,
+    known: &[(&str, T)],
+) -> Result<Option<T>, String> {
+    let Some(text) = parameters.text(filter) else { return Ok(None) };
+    let found = known.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+    let names = || known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let wrong = || format!("{filter}: expected one of {}, and not {text:?}", names());
+    Ok(Some(found.ok_or_else(wrong)?.1))
 }
 
 /// `/api/v1`
@@ -82,6 +100,7 @@ pub(super) fn index() -> Value {
 /// A job in short.
 fn job(row: &Row) -> Value {
     let Row { description: job, progress } = row;
+    let ended_badly = matches!(progress.state, JobState::Failed | JobState::Killed);
     let kind = |kind| {
         json!({
             "total": progress.total[kind],
@@ -101,26 +120,41 @@ fn job(row: &Row) -> Value {
         "state": state_name(progress.state),
         "submitted_ms": progress.submitted.0,
         "ended_ms": progress.finished_at.map(|at| at.0),
-        "setup_progress": progress.setup,
+        // What clients of the original see of a job that failed or was killed is always 1.
+        "setup_progress": (!ended_badly).then_some(progress.setup),
         "maps": kind(corona_mapreduce::TaskKind::Map),
         "reduces": kind(corona_mapreduce::TaskKind::Reduce),
-        "cleanup_progress": progress.cleanup,
+        "cleanup_progress": (!ended_badly).then_some(progress.cleanup),
         "requested_slots": progress.requested,
         "page": &*job.url,
     })
 }
 
 /// `jobs`
-pub(super) fn jobs(rows: Vec<Row>, parameters: &Parameters, paging: &Paging, now_ms: i64) -> Value {
+///
+/// Errors: a sentence that says which parameter is wrong.
+pub(super) fn jobs(
+    rows: Vec<Row>,
+    parameters: &Parameters,
+    paging: &Paging,
+    now_ms: i64,
+) -> Result<Value, String> {
     let filter = Filter::new(parameters);
-    let ended = parameters.text("ended");
+    let ended = one_of(parameters, "ended", &[("0", false), ("1", true)])?;
+    let states = STATES.map(|state| (state_name(state), state));
+    let state = one_of(parameters, "state", &states)?;
+    let after = paging.after("a job", |name| name.parse::<JobId>().ok())?;
     let wanted = rows.into_iter().filter(|row| {
         let is_ended = row.progress.finished_at.is_some();
-        ended.is_none_or(|ended| (ended == "1") == is_ended) && filter.wants(row)
+        // They come in the order of their ids.
+        after.as_ref().is_none_or(|after| row.description.id > *after)
+            && ended.is_none_or(|ended| ended == is_ended)
+            && state.is_none_or(|state| state == row.progress.state)
+            && filter.wants(row)
     });
     let (rows, next) = paging.cut(wanted.collect(), |row| row.description.id.to_string());
     let jobs: Vec<Value> = rows.iter().map(job).collect();
-    json!({ "now_ms": now_ms, "jobs": jobs, "next": next })
+    Ok(json!({ "now_ms": now_ms, "jobs": jobs, "next": next }))
 }
 
 /// `jobs/{job}`
@@ -150,6 +184,16 @@ pub(super) fn one_job(row: &Row, detail: Option<&Detail>) -> Value {
             "failed_connections": node.failed_connections,
         })
     });
+    // The tasks know it of a job that failed or was killed as well.
+    for (role, name) in
+        [(TaskRole::Setup, "setup_progress"), (TaskRole::Cleanup, "cleanup_progress")]
+    {
+        if value[name].is_null() {
+            let mut tasks = detail.tasks.iter().filter(|task| task.role == role);
+            let is_done = tasks.any(|task| task.standing == TaskStanding::Complete);
+            value[name] = if is_done { 1.0 } else { 0.0 }.into();
+        }
+    }
     let more = json!({
         "totals": {
             "maps": kind(corona_mapreduce::TaskKind::Map),
@@ -191,22 +235,27 @@ fn known(ms: i64) -> Option<i64> {
 }
 
 /// `jobs/{job}/tasks`
+///
+/// Errors: a sentence that says which parameter is wrong.
 pub(super) fn tasks(
     job: &JobId,
     detail: &Detail,
     parameters: &Parameters,
     paging: &Paging,
-) -> Value {
-    let which = Which::new(parameters);
-    let all_kinds = parameters.text("kind").is_none();
-    let state = parameters.text("state");
-    let wanted = detail.tasks.iter().filter(|task| match all_kinds {
-        true => state.is_none_or(|state| state == standing_name(task.standing)),
-        false => which.wants(task),
+) -> Result<Value, String> {
+    let role = one_of(parameters, "kind", &KINDS.map(|(name, _, role)| (name, role)))?;
+    let standings = STANDINGS.map(|standing| (standing_name(standing), standing));
+    let state = one_of(parameters, "state", &standings)?;
+    let after = paging.after("a task of the job", |name| super::gather::task_key(job, name))?;
+    let wanted = detail.tasks.iter().filter(|task| {
+        // They come in the order of their keys.
+        after.is_none_or(|after| task.task > after)
+            && role.is_none_or(|role| role == task.role)
+            && state.is_none_or(|state| state == task.standing)
     });
     let (tasks, next) = paging.cut(wanted.collect(), |task| job.task(task.task));
     let tasks: Vec<Value> = tasks.into_iter().map(|task| outline(job, task)).collect();
-    json!({ "now_ms": detail.now.0, "tasks": tasks, "next": next })
+    Ok(json!({ "now_ms": detail.now.0, "tasks": tasks, "next": next }))
 }
 
 fn attempt(
@@ -247,9 +296,8 @@ pub(super) fn task(job: &JobId, task: &TaskDetail, places: &Places) -> Value {
         (None, false, false, true) => "running",
         (None, false, false, false) => "pending",
     };
-    let times = task.times.iter().map(Some).chain(std::iter::repeat(None));
     let of_attempts: Vec<Value> =
-        attempts.iter().zip(times).map(|(view, times)| attempt(job, view, times, places)).collect();
+        task.attempts().map(|(view, times)| attempt(job, view, times, places)).collect();
     json!({
         "id": job.task(*key),
         "kind": kind_name(key.kind),
@@ -279,10 +327,12 @@ pub(super) fn one_attempt(
 }
 
 /// `jobs/{job}/failures`
-pub(super) fn failures(job: &JobId, tasks: &[TaskView], places: &Places) -> Value {
-    let attempts = tasks.iter().flat_map(|task| &task.attempts);
-    let ended = attempts.filter(|view| !view.state.is_live() && view.state.name() != "SUCCEEDED");
-    let failures: Vec<Value> = ended.map(|view| attempt(job, view, None, places)).collect();
+pub(super) fn failures(job: &JobId, tasks: &[TaskDetail], places: &Places) -> Value {
+    let attempts = tasks.iter().flat_map(TaskDetail::attempts);
+    let ended =
+        attempts.filter(|(view, _)| !view.state.is_live() && view.state.name() != "SUCCEEDED");
+    let failures: Vec<Value> =
+        ended.map(|(view, times)| attempt(job, view, times, places)).collect();
     json!({ "attempts": failures })
 }
 
@@ -337,14 +387,14 @@ mod tests {
     fn lists_come_in_parts() {
         let parameters = |query: &str| Parameters::parse(query.as_bytes());
         let all: Vec<u32> = (0..5).collect();
-        let cut = |query: &str| {
-            Paging::of(&parameters(query)).unwrap().cut(all.clone(), ToString::to_string)
-        };
+        let paging = |query: &str| Paging::of(&parameters(query)).unwrap();
+        let cut = |query: &str| paging(query).cut(all.clone(), ToString::to_string);
         assert_eq!(cut(""), (all.clone(), None));
         assert_eq!(cut("limit=2"), (vec![0, 1], Some("1".to_owned())));
-        assert_eq!(cut("limit=2&after=1"), (vec![2, 3], Some("3".to_owned())));
-        assert_eq!(cut("limit=2&after=3"), (vec![4], None));
-        assert_eq!(cut("after=gone"), (Vec::new(), None));
+        assert_eq!(cut("limit=5"), (all.clone(), None));
+        let after = |query: &str| paging(query).after("a number", |name| name.parse::<u32>().ok());
+        assert_eq!((after(""), after("after=7")), (Ok(None), Ok(Some(7))));
+        assert_eq!(after("after=x"), Err("after: \"x\" is not the name of a number".to_owned()));
         for wrong in ["limit=0", "limit=2001", "limit=x", "limit=-1"] {
             assert!(Paging::of(&parameters(wrong)).unwrap_err().contains("1 to 2000"), "{wrong}");
         }

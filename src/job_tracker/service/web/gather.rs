@@ -16,7 +16,8 @@ use super::super::submission::Description;
 use super::shown::Shown;
 use super::time_line::TimeLine;
 use crate::engine::{
-    AttemptTimes, JobEngine, JobProgress, JobTotals, NodeOutline, TaskOutline, TaskView,
+    AttemptTimes, AttemptView, JobEngine, JobProgress, JobTotals, NodeOutline, TaskOutline,
+    TaskView,
 };
 
 /// For how long a look at a job serves several readers, and one at a large job.
@@ -66,6 +67,20 @@ pub(in crate::service) struct Detail {
 pub(in crate::service) struct TaskDetail {
     pub(in crate::service) view: TaskView,
     pub(in crate::service) times: Vec<AttemptTimes>,
+}
+
+impl TaskDetail {
+    fn of(job: &JobEngine, key: TaskKey) -> Option<TaskDetail> {
+        Some(TaskDetail { view: job.task_view(key)?, times: job.attempt_times(key) })
+    }
+
+    /// Its attempts, with their times.
+    pub(in crate::service) fn attempts(
+        &self,
+    ) -> impl Iterator<Item = (&AttemptView, Option<&AttemptTimes>)> {
+        let times = self.times.iter().map(Some).chain(std::iter::repeat(None));
+        self.view.attempts.iter().zip(times)
+    }
 }
 
 /// What is known of a job.
@@ -184,7 +199,9 @@ impl Shown {
         let mut kept = slot.lock().await;
         if let Some((taken, detail)) = &*kept {
             let age = if detail.tasks.len() > LARGE { AGE_OF_LARGE } else { AGE };
-            if taken.elapsed() < age {
+            // One of before the end does not go with what is said of the end.
+            let has_ended_since = job.progress().finished_at.is_some_and(|end| end >= detail.now);
+            if taken.elapsed() < age && !has_ended_since {
                 return Ok(detail.clone());
             }
         }
@@ -215,20 +232,16 @@ pub(in crate::service) async fn task(
     job: &Job,
     key: TaskKey,
 ) -> Result<Option<TaskDetail>, AskError> {
-    job.look(move |job| {
-        let view = job.task_view(key)?;
-        Some(TaskDetail { view, times: job.attempt_times(key) })
-    })
-    .await
+    job.look(move |job| TaskDetail::of(job, key)).await
 }
 
 /// The tasks whose attempts failed or were killed.
-pub(in crate::service) async fn ended_attempts(job: &Job) -> Result<Vec<TaskView>, AskError> {
+pub(in crate::service) async fn ended_attempts(job: &Job) -> Result<Vec<TaskDetail>, AskError> {
     job.look(|job| {
         let mut keys: Vec<TaskKey> =
             job.ended_attempts(MOST_ENDED).into_iter().map(|attempt| attempt.task).collect();
         keys.dedup();
-        keys.into_iter().filter_map(|key| job.task_view(key)).collect()
+        keys.into_iter().filter_map(|key| TaskDetail::of(job, key)).collect()
     })
     .await
 }

@@ -48,7 +48,9 @@ use self::pages::end::Target;
 use self::pages::job_path;
 use self::shown::Shown;
 use super::job::{AskError, Job, now};
+use super::remote::RemoteJob;
 use crate::engine::{JobInput, JobReply};
+use crate::parent::ParentInput;
 
 /// What is sent back.
 type Answer = exchange::Answer<Stream>;
@@ -98,6 +100,14 @@ impl From<AskError> for Nothing {
 }
 
 impl Nothing {
+    /// Why a job has no details here.
+    fn of(found: Found) -> Nothing {
+        match found {
+            Found::OnNode(_, job) => on_node(job.pages().as_deref()),
+            Found::Whole(..) | Found::Retired(_) => AskError::Gone.into(),
+        }
+    }
+
     fn parts(self) -> (StatusCode, String) {
         match self {
             Nothing::NotFound(sentence) => (StatusCode::NOT_FOUND, sentence.to_owned()),
@@ -268,8 +278,7 @@ impl Pages {
     fn whole(&self, id: &str) -> Result<(Row, Job), Nothing> {
         match self.job(id)? {
             Found::Whole(row, job) => Ok((row, job)),
-            Found::OnNode(_, job) => Err(on_node(job.pages().as_deref())),
-            Found::Retired(_) => Err(AskError::Gone.into()),
+            found => Err(Nothing::of(found)),
         }
     }
 
@@ -301,7 +310,7 @@ impl Pages {
             ["jobs", id, "failures"] => {
                 let (row, job) = self.whole(id)?;
                 let tasks = gather::ended_attempts(&job).await?;
-                let attempts = tasks.iter().flat_map(|task| &task.attempts);
+                let attempts = tasks.iter().flat_map(|task| &task.view.attempts);
                 let places = self.shown.places(attempts.map(|attempt| &*attempt.node));
                 let refresh = row.progress.finished_at.is_none().then_some(SLOW_REFRESH_MS);
                 let title = format!("Failures of {}", row.description.id);
@@ -438,7 +447,7 @@ impl Pages {
             }
             ["jobs"] => {
                 let (rows, paging) = (self.shown.rows(), paging()?);
-                self.json(move || api::jobs(rows, &parameters, &paging, now().0)).await
+                self.checked(move || api::jobs(rows, &parameters, &paging, now().0)).await
             }
             ["jobs", id] => {
                 let found = self.job(id)?;
@@ -465,7 +474,7 @@ impl Pages {
             ["jobs", id, "tasks"] => {
                 let ((row, job), paging) = (self.whole(id)?, paging()?);
                 let detail = self.shown.detail(&self.looks, &job).await?;
-                self.json(move || api::tasks(&row.description.id, &detail, &parameters, &paging))
+                self.checked(move || api::tasks(&row.description.id, &detail, &parameters, &paging))
                     .await
             }
             ["jobs", id, "tasks", name] => {
@@ -483,7 +492,7 @@ impl Pages {
             ["jobs", id, "failures"] => {
                 let (row, job) = self.whole(id)?;
                 let tasks = gather::ended_attempts(&job).await?;
-                let attempts = tasks.iter().flat_map(|task| &task.attempts);
+                let attempts = tasks.iter().flat_map(|task| &task.view.attempts);
                 let places = self.shown.places(attempts.map(|attempt| &*attempt.node));
                 self.json(move || api::failures(&row.description.id, &tasks, &places)).await
             }
@@ -641,7 +650,13 @@ impl Pages {
             }
             Err(Failed::TooSoon) => return Err(Denied::Objection(Objection::TooSoon)),
         }
-        let (row, job) = self.whole(id).map_err(Denied::Nothing)?;
+        let (row, job) = match (self.job(id)?, target) {
+            (Found::OnNode(row, job), Target::Job) => {
+                return self.end_on_node(&row, &job, peer).await;
+            }
+            (Found::Whole(row, job), _) => (row, job),
+            (found, _) => return Err(Nothing::of(found).into()),
+        };
         let id = row.description.id.clone();
         let name = target.name(&id);
         tracing::info!("{} ends {name}", peer.ip());
@@ -676,6 +691,22 @@ impl Pages {
         Ok(id)
     }
 
+    /// Ends a job that a job tracker on a node runs.
+    async fn end_on_node(
+        &self,
+        row: &Row,
+        job: &RemoteJob,
+        peer: SocketAddr,
+    ) -> Result<JobId, Denied> {
+        let id = &row.description.id;
+        tracing::info!("{} ends {}", peer.ip(), Target::Job.name(id));
+        match job.apply(ParentInput::KillJob).await {
+            // It is refused by a job that is over.
+            Ok(_) | Err(AskError::Gone) => Ok(id.clone()),
+            Err(error) => Err(Nothing::from(error).into()),
+        }
+    }
+
     /// The question whether to end something, perhaps asked again.
     async fn end_page(
         &self,
@@ -686,7 +717,10 @@ impl Pages {
         if self.shown.settings.web.kill_token.is_none() {
             return Err(no_token());
         }
-        let (row, _) = self.whole(id)?;
+        let row = match (self.job(id)?, &target) {
+            (Found::OnNode(row, _), Target::Job) | (Found::Whole(row, _), _) => row,
+            (found, _) => return Err(Nothing::of(found)),
+        };
         if row.progress.finished_at.is_some() {
             return Ok(exchange::see_other(&job_path(&row.description.id)));
         }
@@ -727,6 +761,18 @@ impl Pages {
                 finished_jobs: finished_jobs.as_deref(),
             };
             exchange::html(StatusCode::OK, layout::page(&frame, &content))
+        })
+        .await
+    }
+
+    /// The answer of a function that checks its parameters.
+    async fn checked(
+        &self,
+        make: impl FnOnce() -> Result<Value, String> + Send + 'static,
+    ) -> Answer {
+        make_answer(&self.makers, move || match make() {
+            Ok(value) => exchange::json(StatusCode::OK, value.to_string()),
+            Err(sentence) => refuse_program(Nothing::Wrong(sentence)),
         })
         .await
     }

@@ -5,10 +5,10 @@ use corona_web::exchange::Parameters;
 use corona_web::units::{Name, class_of};
 use maud::{Markup, html};
 
-use super::super::gather::{MOST_ENDED, Row};
+use super::super::gather::{MOST_ENDED, Row, TaskDetail};
 use super::super::trackers::Places;
 use super::{attempt_badge, attempt_path, between, job_path, kind_name, slot_type, time};
-use crate::engine::{AttemptView, TaskView};
+use crate::engine::AttemptView;
 
 /// Characters of an error that are shown.
 const SHOWN: usize = 1000;
@@ -16,7 +16,7 @@ const SHOWN: usize = 1000;
 /// The content of the page.
 pub(in super::super) fn content(
     row: &Row,
-    tasks: &[TaskView],
+    tasks: &[TaskDetail],
     places: &Places,
     parameters: &Parameters,
 ) -> Markup {
@@ -34,7 +34,7 @@ pub(in super::super) fn content(
         is_cause && kind.is_none_or(|kind| kind_name(attempt.attempt.task.kind) == kind)
     };
     let attempts: Vec<&AttemptView> =
-        tasks.iter().flat_map(|task| &task.attempts).filter(wanted).take(MOST_ENDED).collect();
+        tasks.iter().flat_map(|task| &task.view.attempts).filter(wanted).take(MOST_ENDED).collect();
     let path = format!("{}/failures", job_path(job));
     html! {
         p.crumbs { a href=(job_path(job)) { "Job " (Name(job)) } }

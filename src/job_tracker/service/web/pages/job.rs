@@ -82,7 +82,7 @@ pub(in super::super) fn content(view: &View) -> Markup {
                 }
                 @if let Some(counters) = &view.kept { (counter_table(&[("Total", counters)])) }
             } @else if let Some(counters) = &view.kept {
-                p { "The details of this job are not kept any more (corona.jt.finished.tasks). Its history has them." }
+                p { "The details of this job are not kept any more: the service keeps those of so many tasks (corona.jt.finished.tasks) until it is started again. Its history has them." }
                 (counter_table(&[("Total", counters)]))
             }
         }
@@ -273,8 +273,9 @@ fn steps(view: &View, detail: &Detail) -> Vec<(&'static str, i64, i64)> {
     };
     let mut steps = Vec::new();
     let submitted = view.row.progress.submitted.0;
-    let begin = [TaskRole::Setup, TaskRole::Map, TaskRole::Reduce].map(first);
-    let begin = begin.into_iter().filter(|ms| *ms > 0).min().unwrap_or(0);
+    // The launch of an attempt that has failed since counts as well.
+    let begin = detail.tasks.iter().map(|task| task.launched_ms);
+    let begin = begin.filter(|ms| *ms > 0).min().unwrap_or(0);
     steps.push(("Wait for the first slot", submitted, begin));
     for (role, name) in [
         (TaskRole::Setup, "Set-up"),
@@ -296,6 +297,8 @@ fn time_went(view: &View, detail: &Detail) -> Markup {
         let done = work(detail, kind).iter().filter(|task| task.finish_ms > 0).count();
         i64::try_from(done).ok().filter(|done| *done > 0).map(|done| millis / done)
     };
+    // What has not ended goes on, or ended with the job.
+    let end = view.row.progress.finished_at.unwrap_or(detail.now).0;
     html! {
         h2 #time-title { "Where the time went" }
         (time_line(&detail.time_line))
@@ -318,7 +321,7 @@ fn time_went(view: &View, detail: &Detail) -> Markup {
                                     td data-label="From" { (time(from)) }
                                     td data-label="To" { (time(to)) }
                                     td.n data-label="Took" {
-                                        (between(from, if to > 0 { to } else if from > 0 { detail.now.0 } else { 0 }))
+                                        (between(from, if to > 0 { to } else if from > 0 { end } else { 0 }))
                                     }
                                 }
                             }

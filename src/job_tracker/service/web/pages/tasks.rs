@@ -15,35 +15,35 @@ use super::{
 use crate::engine::{TaskOutline, TaskStanding};
 
 /// What the original calls the tasks of a job.
-const KINDS: [(&str, &str); 4] =
-    [("map", "Maps"), ("reduce", "Reduces"), ("setup", "Set-up"), ("cleanup", "Clean-up")];
+pub(in super::super) const KINDS: [(&str, &str, TaskRole); 4] = [
+    ("map", "Maps", TaskRole::Map),
+    ("reduce", "Reduces", TaskRole::Reduce),
+    ("setup", "Set-up", TaskRole::Setup),
+    ("cleanup", "Clean-up", TaskRole::Cleanup),
+];
 
 /// Which tasks are wanted.
-pub(in super::super) struct Which {
-    kind: &'static str,
+struct Which {
+    role: TaskRole,
     state: Option<TaskStanding>,
 }
 
 impl Which {
     /// From `kind` and `state`; maps of every state where they say nothing that is known.
-    pub(in super::super) fn new(parameters: &Parameters) -> Which {
+    fn new(parameters: &Parameters) -> Which {
         let kind = parameters.text("kind").unwrap_or_default();
-        let kind = KINDS.iter().map(|(name, _)| *name).find(|name| *name == kind).unwrap_or("map");
+        let found = KINDS.iter().find(|(name, ..)| *name == kind);
+        let role = found.map_or(TaskRole::Map, |(.., role)| *role);
         let state = parameters.text("state").unwrap_or_default();
         let state = STANDINGS.into_iter().find(|standing| standing_name(*standing) == state);
-        Which { kind, state }
+        Which { role, state }
     }
 
     fn is_of_kind(&self, task: &TaskOutline) -> bool {
-        match self.kind {
-            "reduce" => task.role == TaskRole::Reduce,
-            "setup" => task.role == TaskRole::Setup,
-            "cleanup" => task.role == TaskRole::Cleanup,
-            _ => task.role == TaskRole::Map,
-        }
+        task.role == self.role
     }
 
-    pub(in super::super) fn wants(&self, task: &TaskOutline) -> bool {
+    fn wants(&self, task: &TaskOutline) -> bool {
         self.is_of_kind(task) && self.state.is_none_or(|state| state == task.standing)
     }
 }
@@ -54,7 +54,7 @@ pub(in super::super) fn content(row: &Row, detail: &Detail, parameters: &Paramet
     let which = Which::new(parameters);
     let path = format!("{}/tasks", job_path(job));
     let title =
-        KINDS.iter().find(|(name, _)| *name == which.kind).map_or("Tasks", |(_, title)| title);
+        KINDS.iter().find(|(.., role)| *role == which.role).map_or("Tasks", |(_, title, _)| title);
     let all = detail.tasks.iter().filter(|task| which.is_of_kind(task)).count();
     let chosen: Vec<&TaskOutline> = detail.tasks.iter().filter(|task| which.wants(task)).collect();
     html! {
@@ -71,8 +71,8 @@ fn choice(which: &Which, path: &str, parameters: &Parameters) -> Markup {
             div {
                 label for="kind" { "Tasks" }
                 select #kind name="kind" {
-                    @for (name, title) in KINDS {
-                        option value=(name) selected[which.kind == name] { (title) }
+                    @for (name, title, role) in KINDS {
+                        option value=(name) selected[which.role == role] { (title) }
                     }
                 }
             }
