@@ -13,7 +13,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("engine", &["model"]),
     ("simulation", &["engine", "model", "process"]),
     ("config", &["model"]),
-    ("mapreduce", &["config"]),
+    ("mapreduce", &["config", "model"]),
     (
         "job_tracker",
         &[

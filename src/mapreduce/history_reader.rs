@@ -10,6 +10,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use corona_model::text::cut;
+
 use crate::history::{JobState, TaskRole};
 use crate::ids::{TaskKey, TaskKind};
 
@@ -444,11 +446,11 @@ impl JobHistory {
         const MAX_COUNTERS: usize = MAX_RECORD;
         for (key, value) in record.pairs() {
             match key {
-                "JOBID" => self.id = cut(&value, 128),
-                "JOBNAME" => self.name = cut(&value, MAX_TEXT),
-                "USER" => self.user = cut(&value, 256),
-                "JOBCONF" => self.conf = cut(&value, MAX_TEXT),
-                "JOBTRACKERID" => self.job_tracker = cut(&value, 512),
+                "JOBID" => self.id = cut(&value, 128).to_owned(),
+                "JOBNAME" => self.name = cut(&value, MAX_TEXT).to_owned(),
+                "USER" => self.user = cut(&value, 256).to_owned(),
+                "JOBCONF" => self.conf = cut(&value, MAX_TEXT).to_owned(),
+                "JOBTRACKERID" => self.job_tracker = cut(&value, 512).to_owned(),
                 "SUBMIT_TIME" => self.submit_ms = number(&value),
                 "LAUNCH_TIME" => self.launch_ms = number(&value),
                 "FINISH_TIME" => self.finish_ms = number(&value),
@@ -461,9 +463,9 @@ impl JobHistory {
                 "KILLED_MAPS" => self.killed_maps = count(&value),
                 "KILLED_REDUCES" => self.killed_reduces = count(&value),
                 "JOB_STATUS" => self.state = state_of(&value).or(self.state),
-                "MAP_COUNTERS" => self.counters[0] = cut(&value, MAX_COUNTERS),
-                "REDUCE_COUNTERS" => self.counters[1] = cut(&value, MAX_COUNTERS),
-                "COUNTERS" => self.counters[2] = cut(&value, MAX_COUNTERS),
+                "MAP_COUNTERS" => self.counters[0] = cut(&value, MAX_COUNTERS).to_owned(),
+                "REDUCE_COUNTERS" => self.counters[1] = cut(&value, MAX_COUNTERS).to_owned(),
+                "COUNTERS" => self.counters[2] = cut(&value, MAX_COUNTERS).to_owned(),
                 _ => {}
             }
         }
@@ -509,7 +511,7 @@ impl JobHistory {
         for (key, value) in record.pairs_before(LONGEST) {
             match key {
                 "ERROR" => error = self.keep(&value),
-                "SPLITS" => splits = self.name(&cut(&value, MAX_TEXT)),
+                "SPLITS" => splits = self.name(cut(&value, MAX_TEXT)),
                 _ => {}
             }
         }
@@ -547,8 +549,8 @@ impl JobHistory {
                 "SORT_FINISHED" => seen.sort_ms = Some(number(&value)),
                 "FINISH_TIME" => seen.finish_ms = Some(number(&value)),
                 "HTTP_PORT" => seen.http_port = value.parse().ok(),
-                "TRACKER_NAME" => tracker = Some(self.name(&cut(&value, 512))),
-                "HOSTNAME" => host = Some(self.name(&cut(&value, 512))),
+                "TRACKER_NAME" => tracker = Some(self.name(cut(&value, 512))),
+                "HOSTNAME" => host = Some(self.name(cut(&value, 512))),
                 "ERROR" => error = Some(self.keep(&value)),
                 "STATE_STRING" => state_text = Some(self.keep(&value)),
                 _ => {}
@@ -700,15 +702,6 @@ fn number(text: &str) -> i64 {
 
 fn count(text: &str) -> u64 {
     text.parse().unwrap_or(0)
-}
-
-/// At most so many bytes, whole characters.
-fn cut(text: &str, most: usize) -> String {
-    let mut end = most.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -3,20 +3,34 @@
 //!
 //! Spec: mapreduce/02 §2.2.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Index, IndexMut};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use corona_model::text::natural_order;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The longest name in bytes, so that names with an ending still fit a directory entry.
 const MAX_BYTES: usize = 200;
 
-/// A job: `job_<job tracker>_<number>`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A job: `job_<job tracker>_<number>`. Jobs are in the order of their numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobId(Arc<str>);
+
+impl Ord for JobId {
+    fn cmp(&self, other: &JobId) -> Ordering {
+        natural_order(&self.0, &other.0)
+    }
+}
+
+impl PartialOrd for JobId {
+    fn partial_cmp(&self, other: &JobId) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// An attempt at a task: `attempt_<job tracker>_<job>_<m or r>_<task>_<attempt>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -288,6 +302,15 @@ mod tests {
         assert_eq!((reduce.is_map(), reduce.partition()), (false, 1_000_000));
         assert!("job_202611210043.1_0001".parse::<JobId>().is_ok());
         assert!("job_local_0001".parse::<JobId>().is_ok());
+    }
+
+    #[test]
+    fn jobs_are_in_the_order_of_their_numbers() {
+        let ids =
+            ["job_202611210043.9_0001", "job_202611210043.10_0001", "job_202611210043.10_0002"];
+        let ids = ids.map(|id| id.parse::<JobId>().unwrap());
+        assert!(ids.is_sorted());
+        assert_ne!(ids[0].cmp(&ids[1]), Ordering::Equal);
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! | `/api/v1` | [`Index`] |
 //! | `/api/v1/cluster` | [`Cluster`] |
 //! | `/api/v1/status` | [`Status`] |
-//! | `/api/v1/nodes` | [`Nodes`], pages by [`Paging`] with the node's name |
+//! | `/api/v1/nodes` | [`Nodes`], pages by [`Paging`] with the node's name; `problem` leaves out nodes without it |
 //! | `/api/v1/nodes/{name}` | [`NodeDetail`] |
 //! | `/api/v1/nodes/{name}/clear-blacklist`, by POST | [`BlacklistCleared`] |
 //! | `/api/v1/pools` | [`Pools`] |
@@ -48,6 +48,7 @@ pub use self::status::{
     ProxyJobTrackerStatus, SafeModeStatus, Severity, StandbyOfLeader, StandbyState, StandbyStatus,
     StateFileStatus, Status,
 };
+pub use corona_model::text::natural_order;
 use corona_model::types::ResourceType;
 
 /// One value for each resource type that the cluster has.
@@ -57,7 +58,7 @@ pub type ByType<T> = BTreeMap<ResourceType, T>;
 pub const PATHS: [(&str, &str); 13] = [
     ("cluster", "The cluster at a glance: version, safe mode, nodes, sessions and slots"),
     ("status", "Uptime, safe mode, the state file, administrative calls and problems"),
-    ("nodes", "Nodes by name; ?limit=N, ?after=NAME"),
+    ("nodes", "Nodes by name; ?problem=blacklisted, ?limit=N, ?after=NAME"),
     ("nodes/{name}", "A node with its grants and the complaints of sessions"),
     ("pools", "Pool groups and pools with their slots, shares and limits"),
     ("sessions", "Running sessions by id; ?limit=N, ?after=ID"),
@@ -209,6 +210,16 @@ pub enum NodeProblem {
     /// A problem that this version does not know.
     #[serde(other)]
     Other,
+}
+
+impl NodeProblem {
+    /// The problems that a list of nodes can be asked for, by name.
+    pub const NAMED: [(&str, NodeProblem); 4] = [
+        ("late", NodeProblem::Late),
+        ("excluded", NodeProblem::Excluded),
+        ("below_reserve", NodeProblem::BelowReserve),
+        ("blacklisted", NodeProblem::Blacklisted),
+    ];
 }
 
 /// Slots of one type on a node.
@@ -838,41 +849,6 @@ pub fn handle_order(a: &str, b: &str) -> Ordering {
     (key(a), a).cmp(&(key(b), b))
 }
 
-/// The order of names in which `node9` precedes `node10`: runs of digits compare as numbers.
-/// Names that differ only in leading zeros are ordered by their text.
-pub fn natural_order(a: &str, b: &str) -> Ordering {
-    let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
-    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let number = |text: &'_ [u8], length: usize| -> (usize, usize) {
-        let zeros = text[..length].iter().take_while(|byte| **byte == b'0').count();
-        (zeros, length)
-    };
-    loop {
-        let (left_digits, right_digits) = (digits(left), digits(right));
-        if left_digits > 0 && right_digits > 0 {
-            let (left_zeros, left_end) = number(left, left_digits);
-            let (right_zeros, right_end) = number(right, right_digits);
-            let (x, y) = (&left[left_zeros..left_end], &right[right_zeros..right_end]);
-            // Without leading zeros the longer number is the larger one.
-            match x.len().cmp(&y.len()).then_with(|| x.cmp(y)) {
-                Ordering::Equal => {}
-                other => return other,
-            }
-            (left, right) = (&left[left_end..], &right[right_end..]);
-            continue;
-        }
-        match (left.split_first(), right.split_first()) {
-            (Some((x, left_rest)), Some((y, right_rest))) if x == y => {
-                (left, right) = (left_rest, right_rest);
-            }
-            (Some((x, _)), Some((y, _))) => return x.cmp(y),
-            (None, None) => return a.cmp(b),
-            (None, Some(_)) => return Ordering::Less,
-            (Some(_), None) => return Ordering::Greater,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -956,34 +932,5 @@ mod tests {
         let text = serde_json::to_value(&pool).unwrap();
         assert_eq!(text["weight"], json!(1.5));
         assert_eq!(serde_json::from_value::<Pool>(text).unwrap(), pool);
-    }
-
-    #[test]
-    fn numbers_in_names_are_ordered_as_numbers() {
-        let sorted = [
-            "",
-            "9",
-            "10",
-            "a",
-            "a.b",
-            "n",
-            "n01",
-            "n1",
-            "n2",
-            "n2.b",
-            "n10",
-            "n10.a",
-            "n10.b2",
-            "n10.b11",
-            "n99999999999999999999998",
-            "n99999999999999999999999",
-            "é1",
-            "é2",
-        ];
-        for (at, a) in sorted.iter().enumerate() {
-            for (other, b) in sorted.iter().enumerate() {
-                assert_eq!(natural_order(a, b), at.cmp(&other), "{a} {b}");
-            }
-        }
     }
 }
