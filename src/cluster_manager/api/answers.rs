@@ -13,11 +13,17 @@ use corona_engine::{
 use corona_model::settings::{FaultLimits, SchedulingMode, UNLIMITED};
 use corona_model::types::{self, Millis, PerType, ResourceType};
 
-/// One page of nodes.
-pub(crate) fn nodes(now: Millis, views: &[NodeView], paging: &Paging) -> Nodes {
+/// One page of nodes: all, or those with a problem.
+pub(crate) fn nodes(
+    now: Millis,
+    views: &[NodeView],
+    problem: Option<NodeProblem>,
+    paging: &Paging,
+) -> Nodes {
     let mut wanted: Vec<&NodeView> = views
         .iter()
         .filter(|view| paging.after.as_deref().is_none_or(|after| *view.name > *after))
+        .filter(|view| problem.is_none_or(|problem| problems(view).any(|it| it == problem)))
         .collect();
     wanted.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     let (nodes, more) = page(&wanted, paging.limit, |view| node(view));
@@ -144,6 +150,16 @@ pub(crate) fn by_type<T>(
     kinds.into_iter().map(|kind| (kind, value(kind))).collect()
 }
 
+fn problems(view: &NodeView) -> impl Iterator<Item = NodeProblem> + use<> {
+    let problems = [
+        (view.late, NodeProblem::Late),
+        (!view.allowed, NodeProblem::Excluded),
+        (!view.has_reserve, NodeProblem::BelowReserve),
+        (view.blacklisted.0.contains(&true), NodeProblem::Blacklisted),
+    ];
+    problems.into_iter().filter(|(is, _)| *is).map(|(_, problem)| problem)
+}
+
 fn node(view: &NodeView) -> Node {
     let served = ResourceType::ALL.into_iter().filter(|kind| view.apps[*kind].is_some());
     let slots = by_type(served, |kind| NodeSlots {
@@ -151,15 +167,9 @@ fn node(view: &NodeView) -> Node {
         used: view.slots[kind].used,
         blacklisted: view.blacklisted[kind],
     });
-    let problems = [
-        (view.late, NodeProblem::Late),
-        (!view.allowed, NodeProblem::Excluded),
-        (!view.has_reserve, NodeProblem::BelowReserve),
-        (view.blacklisted.0.contains(&true), NodeProblem::Blacklisted),
-    ];
     Node {
         name: view.name.to_string(),
-        problems: problems.into_iter().filter(|(is, _)| *is).map(|(_, problem)| problem).collect(),
+        problems: problems(view).collect(),
         address: Some(address(&view.address)),
         rack: Some(view.rack.to_string()),
         last_heartbeat_ms: Some(view.last_heartbeat.0),

@@ -15,7 +15,8 @@ use super::{Denial, Form, Pages, history, loaded_at};
 use crate::api::answers::{self, PoolRemarks, by_type};
 use crate::api::{
     self, BlacklistCleared, Cluster, Configuration, ConfigurationValue, Failure, History, Index,
-    IndexEntry, Latencies, LatenciesOf, Latency, Paging, Sample, SilentHosts, Slots, Status,
+    IndexEntry, Latencies, LatenciesOf, Latency, NodeProblem, Paging, Sample, SilentHosts, Slots,
+    Status,
 };
 use crate::metrics::Snapshot;
 use crate::reload::ConfigStatus;
@@ -52,7 +53,8 @@ impl Pages {
             }
             "nodes" => {
                 let (paging, nodes) = (paging()?, self.gather.nodes().await);
-                self.make_json(move || answers::nodes(overview.now, &nodes, &paging)).await
+                let problem = problem(query).map_err(|wrong| (StatusCode::BAD_REQUEST, wrong))?;
+                self.make_json(move || answers::nodes(overview.now, &nodes, problem, &paging)).await
             }
             "pools" => {
                 let pools = self.gather.pools().await;
@@ -316,9 +318,30 @@ fn paging(query: &str) -> Result<Paging, String> {
     Ok(paging)
 }
 
+/// `problem`. The error is a sentence.
+fn problem(query: &str) -> Result<Option<NodeProblem>, String> {
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    let Some((_, wanted)) = pairs.find(|(name, _)| name == "problem") else { return Ok(None) };
+    let known = NodeProblem::NAMED;
+    let found = known.iter().find(|(name, _)| *name == wanted).map(|(_, problem)| *problem);
+    let names = || known.map(|(name, _)| name).join(", ");
+    found.map(Some).ok_or_else(|| format!("problem: expected one of {}", names()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn problems_of_nodes_are_asked_for_by_the_names_that_they_are_served_with() {
+        assert_eq!(problem("limit=1"), Ok(None));
+        for (name, named) in NodeProblem::NAMED {
+            assert_eq!(serde_json::to_value(named).unwrap(), name);
+            assert_eq!(problem(&format!("problem={name}")), Ok(Some(named)));
+        }
+        let wrong = "problem: expected one of late, excluded, below_reserve, blacklisted";
+        assert_eq!(problem("problem=dead").unwrap_err(), wrong);
+    }
 
     #[test]
     fn paging_of_a_query() {

@@ -19,6 +19,7 @@ use super::job::AskError;
 use super::remote::RemoteJob;
 use super::store::Known;
 use super::submission::priority;
+use super::web::manager::NoAnswer;
 use super::{Shared, answers};
 use crate::engine::{JobEngine, JobInput, JobProgress, JobRefusal, JobReply};
 use crate::parent::ParentInput;
@@ -428,30 +429,41 @@ impl Shared {
             }
         }
         // The cluster manager knows the whole cluster; a Java one is not asked.
-        let cluster = self.shown.manager.ask("/api/v1/status").await.unwrap_or_default();
+        let cluster = self.shown.manager.ask("/api/v1/status").await;
+        let is_ready = match &cluster {
+            Ok(cluster) => cluster["safe_mode"]["on"] != true,
+            Err(NoAnswer::Silent) => false,
+            Err(NoAnswer::Unknown) => true,
+        };
+        let cluster = cluster.unwrap_or_default();
         let managed = |value: &serde_json::Value| {
             value.as_u64().map(|count| i32::try_from(count).unwrap_or(i32::MAX))
         };
-        let slots = |kind: &str| managed(&cluster["slots"][kind]["total"]);
+        let slots = |kind: &str, which: &str| managed(&cluster["slots"][kind][which]);
         let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
-        let names = || trackers.iter().map(|tracker| tracker.name.clone()).collect();
+        let blacklisted = self.shown.manager.nodes_with("blacklisted").await.unwrap_or_default();
+        let excluded = self.shown.manager.nodes_with("excluded").await.unwrap_or_default();
+        let is_active = |name: &String| !blacklisted.contains(name);
+        let names = || trackers.iter().map(|tracker| tracker.name.clone()).filter(is_active);
         let (used_memory, max_memory) = memory();
         let tasks = if detailed { self.tracker_tasks(caller, &trackers).await } else { Vec::new() };
         ClusterStatus {
-            active: managed(&cluster["nodes"]).unwrap_or_else(|| count(trackers.len())),
-            active_names: if detailed { names() } else { Vec::new() },
-            blacklisted: 0,
-            blacklisted_names: Vec::new(),
-            excluded: 0,
+            active: managed(&cluster["nodes"])
+                .map_or_else(|| count(trackers.len()), |all| all - count(blacklisted.len())),
+            active_names: if detailed { names().collect() } else { Vec::new() },
+            blacklisted: count(blacklisted.len()),
+            blacklisted_names: if detailed { blacklisted.clone() } else { Vec::new() },
+            excluded: count(excluded.len()),
             tracker_expiry_ms: i64::try_from(self.settings.node_expiry.as_millis())
                 .unwrap_or(i64::MAX),
-            maps: whole(live[0]),
-            reduces: whole(live[1]),
-            max_maps: slots("MAP").unwrap_or_else(|| sum(|tracker| tracker.max_maps)),
-            max_reduces: slots("REDUCE").unwrap_or_else(|| sum(|tracker| tracker.max_reduces)),
+            maps: slots("MAP", "used").unwrap_or_else(|| whole(live[0])),
+            reduces: slots("REDUCE", "used").unwrap_or_else(|| whole(live[1])),
+            max_maps: slots("MAP", "total").unwrap_or_else(|| sum(|tracker| tracker.max_maps)),
+            max_reduces: slots("REDUCE", "total")
+                .unwrap_or_else(|| sum(|tracker| tracker.max_reduces)),
             used_memory,
             max_memory,
-            state: ClusterState::Running,
+            state: if is_ready { ClusterState::Running } else { ClusterState::Initializing },
             total_maps: whole(total[0]),
             total_reduces: whole(total[1]),
             trackers: if detailed { with_running(trackers, &tasks) } else { Vec::new() },

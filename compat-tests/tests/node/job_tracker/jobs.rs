@@ -1,9 +1,11 @@
 //! Whole jobs, from their clients to the processes of their tasks.
 
+use compat_tests::cluster_peers::{Connection, call};
 use compat_tests::task_tracker::steps::TaskRole;
-use corona::hadoop::writables::{EventStatus, TaskReportState};
+use corona::hadoop::writables::{ClusterState, EventStatus, TaskReportState};
 use corona_filesystem::testing::MiniCluster;
 use corona_filesystem::{CreateOptions, FileSystems};
+use serde_json::{Value as Json, json};
 
 use super::super::task_tracker::block_on;
 use super::*;
@@ -223,5 +225,61 @@ fn a_job_whose_files_are_on_hdfs_runs() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         world.home.nothing_left().await;
+    });
+}
+
+/// The cluster manager knows it: which nodes are blacklisted, and whether there is a cluster manager.
+#[test]
+fn clients_see_the_state_of_the_cluster() {
+    block_on(async {
+        let world = World::with(&[("cm.node.max.failures", "0")], &[]).await;
+        let mut client = world.client("alice");
+        let status = async |client: &mut JobSubmissionClient| {
+            client.get_cluster_status(true).await.unwrap().unwrap()
+        };
+        // The task tracker reports to the service when it runs a job.
+        let job = world.prepare(&mut client, 1, 0, |job| job).await;
+        client.submit_job(job.id.clone()).await.unwrap();
+        world.ended(&mut client, &job).await;
+        let before = status(&mut client).await;
+        assert_eq!((before.active, before.blacklisted, before.excluded), (1, 0, 0), "{before:?}");
+        assert_eq!(before.state, ClusterState::Running);
+        let node = before.active_names[0].clone();
+
+        // A session that has had a slot complains of the node, which is enough here.
+        let mut connection = Connection::open(world.manager.thrift());
+        let mut ask = |method: &str, args: &Json| {
+            connection.send(&call(method, args, 1));
+            let body = connection.receive().expect("an answer").body.expect("a well-formed one");
+            serde_json::to_value(body).unwrap()
+        };
+        let id = ask("getNextSessionId", &json!({}))["success"].clone();
+        let address = json!({ "host": "127.0.0.1", "port": 1 });
+        let info = json!({ "address": address, "name": "complains", "userId": "u" });
+        ask("sessionStart", &json!({ "handle": id, "info": info }));
+        let request = json!({ "id": 1, "type": 0 });
+        ask("requestResource", &json!({ "handle": id, "requestList": [request] }));
+        let report = json!({
+            "nodeName": node, "numTotalTasks": 9, "numSucceeded": 0, "numKilled": 0,
+            "numFailed": 9, "numTimeout": 0, "numSlow": 0, "numFailedConnections": 0,
+        });
+        let deadline = std::time::Instant::now() + PATIENCE;
+        loop {
+            ask("nodeFeedback", &json!({ "handle": id, "resourceTypes": [0], "stats": [report] }));
+            let now = status(&mut client).await;
+            if now.blacklisted == 1 {
+                assert_eq!(now.blacklisted_names, [&*node]);
+                assert_eq!((now.active, now.active_names.len(), now.trackers.len()), (0, 0, 1));
+                break;
+            }
+            assert!(std::time::Instant::now() < deadline, "{now:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        drop(world.manager);
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while status(&mut client).await.state != ClusterState::Initializing {
+            assert!(std::time::Instant::now() < deadline, "the cluster manager is gone");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     });
 }

@@ -139,12 +139,18 @@ struct World {
 
 impl World {
     async fn new(settings: &[(&str, &str)]) -> World {
+        World::with(&[], settings).await
+    }
+
+    /// A cluster with these settings of its cluster manager, and those of the job tracker.
+    async fn with(of_manager: &[(&str, &str)], settings: &[(&str, &str)]) -> World {
         let root = tempfile::tempdir().expect("a directory");
         let history = root.path().join("history").display().to_string();
-        let manager = start_with(&[
-            ("corona.sessions.log.dir", &history),
+        let own = [
+            ("corona.sessions.log.dir", &*history),
             ("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":1,"REDUCE":1}}"#),
-        ]);
+        ];
+        let manager = start_with(&[&own[..], of_manager].concat());
         let nobody = ([127, 0, 0, 1], 1).into();
         let home = Home::new(root.path(), manager.thrift(), nobody);
         let node = home.start().await;

@@ -97,6 +97,15 @@ impl Manager {
         pools(&self.ask("/api/v1/pools").await?).ok_or(NoAnswer::Unknown)
     }
 
+    /// The names of the nodes with a problem, the first 2,000.
+    pub(in crate::service) async fn nodes_with(
+        &self,
+        problem: &str,
+    ) -> Result<Vec<String>, NoAnswer> {
+        let list = self.ask(&format!("/api/v1/nodes?problem={problem}&limit=2000")).await?;
+        nodes_with(&list, problem).ok_or(NoAnswer::Unknown)
+    }
+
     /// Why requests of a session wait.
     pub(in crate::service) async fn waits(&self, session: &str) -> Result<Vec<Wait>, NoAnswer> {
         let path = format!("/api/v1/sessions/{}", corona_web::exchange::encode_segment(session));
@@ -111,6 +120,14 @@ fn pools(list: &Value) -> Option<Vec<PoolName>> {
             Some(PoolName::new(pool["group"].as_str()?, pool["pool"].as_str()?))
         });
     Some(pools.take(MOST_POOLS).collect())
+}
+
+/// Those with a problem among the nodes of a list: an earlier version lists the others as well.
+fn nodes_with(list: &Value, problem: &str) -> Option<Vec<String>> {
+    let nodes = list.get("nodes")?.as_array()?.iter().filter(|node| {
+        node["problems"].as_array().is_some_and(|problems| problems.iter().any(|it| it == problem))
+    });
+    Some(nodes.filter_map(|node| Some(node["name"].as_str()?.to_owned())).collect())
 }
 
 /// The reasons in the detail of a session.
@@ -153,6 +170,17 @@ mod tests {
         for other in [json!({}), json!([]), json!({ "pools": 5 })] {
             assert_eq!(pools(&other), None);
         }
+    }
+
+    #[test]
+    fn nodes_with_a_problem_are_read() {
+        let list = json!({ "total": 3, "nodes": [
+            { "name": "a", "problems": [] }, { "name": "b", "problems": ["late", "blacklisted"] }, 7,
+            { "problems": ["blacklisted"] },
+        ]});
+        assert_eq!(nodes_with(&list, "blacklisted").unwrap(), ["b"]);
+        assert_eq!(nodes_with(&list, "excluded").unwrap(), [""; 0]);
+        assert_eq!(nodes_with(&json!({}), "late"), None);
     }
 
     #[tokio::test]
