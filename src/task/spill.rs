@@ -350,10 +350,13 @@ impl SpillWriter {
         };
         match combiner {
             Some(combiner) => {
-                let mut counted = Counted { run, records: 0, counters };
-                combiner.combine(&mut counted, &mut part)?;
-                counted.count();
-                counters.add(Count::CombineOutputRecords, part.writer.records());
+                // Without records it does not run: a program might write some of its own.
+                if run.advance()? {
+                    let mut counted = Counted { run, is_at_first: true, records: 0, counters };
+                    combiner.combine(&mut counted, &mut part)?;
+                    counted.count();
+                    counters.add(Count::CombineOutputRecords, part.writer.records());
+                }
             }
             None => {
                 while run.advance()? {
@@ -407,6 +410,8 @@ impl Collector for PartWriter<'_> {
 /// Counts the records that a combiner reads.
 struct Counted<'a, 'b> {
     run: &'a mut (dyn RecordStream + Send + 'b),
+    /// Whether the stream stands at its first record, which was not read yet.
+    is_at_first: bool,
     records: u64,
     counters: &'a TaskCounters,
 }
@@ -419,7 +424,7 @@ impl Counted<'_, '_> {
 
 impl RecordStream for Counted<'_, '_> {
     fn advance(&mut self) -> Result<bool, ifile::IFileError> {
-        let has_one = self.run.advance()?;
+        let has_one = std::mem::take(&mut self.is_at_first) || self.run.advance()?;
         self.records += u64::from(has_one);
         if self.records == COUNT_EVERY {
             self.count();
@@ -454,11 +459,18 @@ mod tests {
         settings: SpillSettings,
         combine: bool,
     ) -> (Vec<Pairs>, Arc<TaskCounters>) {
+        output_of(records, settings, combine.then(|| Box::new(Sum) as Box<dyn Combiner>))
+    }
+
+    fn output_of(
+        records: &Pairs,
+        settings: SpillSettings,
+        combiner: Option<Box<dyn Combiner>>,
+    ) -> (Vec<Pairs>, Arc<TaskCounters>) {
         let dir = tempfile::tempdir().unwrap();
         let scratch = Scratch::new(&[dir.path().to_owned()], "job_1", "attempt_1");
         let counters = Arc::new(TaskCounters::default());
         let partitioner = Partitioner::new(Partitioning::Hash, settings.reduces);
-        let combiner = combine.then(|| Box::new(Sum) as Box<dyn Combiner>);
         let codec = settings.data.codec;
         let mut map =
             MapOutput::new(settings, partitioner, combiner, scratch.clone(), counters.clone());
@@ -553,6 +565,33 @@ mod tests {
         assert_eq!(all, sums);
         assert!(counters.get(Count::MapSpills) > 3);
         assert!(counters.get(Count::CombineInputRecords) > 300);
+    }
+
+    /// A combiner that writes a record of its own, whatever it reads, as a program may at its end.
+    struct Adds;
+
+    impl Combiner for Adds {
+        fn combine(
+            &mut self,
+            run: &mut (dyn RecordStream + Send),
+            to: &mut dyn Collector,
+        ) -> Result<(), TaskError> {
+            while run.advance()? {}
+            to.collect(b"own", b"")
+        }
+    }
+
+    #[test]
+    fn a_combiner_does_not_run_for_a_part_without_records() {
+        let settings = SpillSettings { reduces: 4, ..settings(400, None) };
+        for records in [1, 300] {
+            let records: Pairs = vec![(b"a".to_vec(), b"1".to_vec()); records];
+            let (parts, counters) = output_of(&records, settings.clone(), Some(Box::new(Adds)));
+            let own = vec![(b"own".to_vec(), vec![])];
+            assert_eq!(parts.iter().filter(|part| part.is_empty()).count(), 3, "{parts:?}");
+            assert!(parts.contains(&own), "{parts:?}");
+            assert_eq!(counters.get(Count::MapSpills) > 3, records.len() > 1);
+        }
     }
 
     #[test]
