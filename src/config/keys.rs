@@ -614,6 +614,8 @@ keys! {
         "Built-in mapper of native tasks, instead of a program: `cat`, `wc`, `sort`, `grep TEXT` or `sh COMMAND`.";
     JOB_COMBINER = "corona.task.combiner", Text, "", "", Job,
         "Built-in combiner of native tasks: `wc` or `sh COMMAND`.";
+    JOB_COMBINER_FIELDS = "corona.task.combiner.key.fields", int(0), "0", "", Job,
+        "How many fields of a line of the combiner are the key, for native tasks. 0: as many as of a line of the reducer, as in the original.";
     JOB_REDUCER = "corona.task.reducer", Text, "", "", Job,
         "Built-in reducer of native tasks: `cat`, `wc`, `sort` or `sh COMMAND`.";
     JOB_MAX_RECORD = "corona.task.max.record.bytes", int(1024), "67108864", "bytes", Job,

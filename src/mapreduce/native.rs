@@ -231,7 +231,9 @@ pub struct NativeJob {
     pub reduces: u32,
     /// Lines of the mapper.
     pub map_lines: LineFormat,
-    /// Lines of the combiner and the reducer.
+    /// Lines of the combiner: those of the reducer, if the job does not name the fields of their keys.
+    pub combine_lines: LineFormat,
+    /// Lines of the reducer.
     pub reduce_lines: LineFormat,
     /// How keys are distributed.
     pub partitioning: Partitioning,
@@ -290,13 +292,18 @@ impl NativeJob {
         let reduces = reduces.unwrap_or(1);
         let mapper = reader.mapper()?;
         let reducer = if reduces == 0 { Step::Cat } else { reader.reducer()? };
+        let reduce_lines = reader.lines("reduce");
         Ok(NativeJob {
             combiner: if reduces == 0 { None } else { reader.combiner()? },
             mapper,
             reducer,
             reduces,
             map_lines: LineFormat { ignores_key: true, ..reader.lines("map") },
-            reduce_lines: reader.lines("reduce"),
+            combine_lines: LineFormat {
+                key_fields: reader.combiner_fields().unwrap_or(reduce_lines.key_fields),
+                ..reduce_lines.clone()
+            },
+            reduce_lines,
             partitioning: reader.partitioning()?,
             order: reader.order()?,
             map_output_codec: reader.codec(
@@ -416,6 +423,11 @@ impl ConfReader<'_> {
             key_fields: fields.and_then(|text| text.trim().parse().ok()).unwrap_or(1),
             ignores_key,
         }
+    }
+
+    fn combiner_fields(&self) -> Option<usize> {
+        let fields = self.conf.number(&keys::JOB_COMBINER_FIELDS)?;
+        usize::try_from(fields).ok().filter(|fields| *fields > 0)
     }
 
     fn partitioning(&self) -> Result<Partitioning, NotNative> {
@@ -683,6 +695,20 @@ mod tests {
         ] {
             assert_eq!(InputCodec::of_file(name), codec, "{name}");
         }
+    }
+
+    #[test]
+    fn a_combiner_may_have_keys_of_more_fields_than_the_reducer() {
+        let fields = |changes: &[(&str, &str)]| {
+            let job = with(changes).unwrap();
+            (job.combine_lines.key_fields, job.reduce_lines.key_fields)
+        };
+        let reducer = ("stream.num.reduce.output.key.fields", "3");
+        assert_eq!(fields(&[]), (1, 1));
+        // The original splits the lines of both with one number.
+        assert_eq!(fields(&[reducer, ("stream.num.map.output.key.fields", "2")]), (3, 3));
+        assert_eq!(fields(&[("corona.task.combiner.key.fields", "2")]), (2, 1));
+        assert_eq!(fields(&[reducer, ("corona.task.combiner.key.fields", "0")]), (3, 3));
     }
 
     #[test]

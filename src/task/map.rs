@@ -197,7 +197,7 @@ fn combiner(work: &Work<'_>, step: &Step) -> Box<dyn Combiner> {
         Step::Program(words) => Box::new(ProgramCombiner {
             programs: work.programs.clone(),
             words: words.clone(),
-            format: work.job.reduce_lines.clone(),
+            format: work.job.combine_lines.clone(),
             counters: work.counters.clone(),
             status: work.status.clone(),
         }),

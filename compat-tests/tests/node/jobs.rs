@@ -149,6 +149,34 @@ fn keys_come_in_the_order_of_their_parts() {
 }
 
 #[test]
+fn a_combiner_keeps_keys_of_two_fields() {
+    let cluster = MiniCluster::start(&[]);
+    let lines = |from: u32| -> String {
+        (from..from + 1000).map(|n| format!("a{} b{} 1\n", n % 3, n % 5)).collect()
+    };
+    cluster.write("a", lines(0));
+    cluster.write("b", lines(1000));
+    let sums = "awk '{n[$1\" \"$2] += $3} END {for (k in n) print k, n[k]}' | LC_ALL=C sort";
+    let mut arguments = vec!["--input", "a", "b", "--output", "out", "--mapper", "cat"];
+    arguments.extend(["--combiner", sums, "--reducer", "cat", "--separator", " "]);
+    cluster.run(&[&arguments[..], &["--key-fields", "2"]].concat());
+    let found = fs::read_to_string(cluster.path("out/part-00000")).unwrap();
+    let keys = (0..3).flat_map(|a| (0..5).map(move |b| (a, b)));
+    // Each map has a line for a key, and the lines of a key come together.
+    let keys: Vec<String> = keys.flat_map(|(a, b)| vec![format!("a{a} b{b}"); 2]).collect();
+    let key = |line: &str| line.rsplit_once(' ').unwrap().0.to_owned();
+    assert_eq!(found.lines().map(key).collect::<Vec<_>>(), keys);
+    let count = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u32>().unwrap();
+    let counts: Vec<u32> = found.lines().map(count).collect();
+    for (n, pair) in counts.chunks(2).enumerate() {
+        let (a, b) = (n as u32 / 5, n as u32 % 5);
+        let expected = (0..2000).filter(|n| n % 3 == a && n % 5 == b).count();
+        assert_eq!(pair.iter().sum::<u32>() as usize, expected, "a{a} b{b}");
+    }
+    cluster.stop();
+}
+
+#[test]
 fn a_full_disk_fails_a_job_with_the_reason_and_harms_no_other() {
     if !may_mount() {
         return skip("a_full_disk_fails_a_job", Missing::SmallDisks);

@@ -134,6 +134,8 @@ pub(super) fn steps(conf: &mut JobConf, steps: &Steps) {
     }
     if let Some(fields) = steps.key_fields {
         set("stream.num.map.output.key.fields", &fields.to_string());
+        // The lines of the reducer keep their form: what follows their first field is a value.
+        set("corona.task.combiner.key.fields", &fields.to_string());
     }
     if let Some(fields) = &steps.partition_by {
         set("mapred.partitioner.class", "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner");
