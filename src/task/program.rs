@@ -5,15 +5,19 @@
 //! when no progress was reported for `mapred.task.timeout`.
 
 use std::collections::VecDeque;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use corona_mapreduce::native::LineFormat;
 use corona_process::memory::SMALL_PAGES;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::builtin::split;
@@ -30,6 +34,8 @@ const PIPE_BYTES: usize = 128 << 10;
 const MOST_STDERR_LINE: usize = 64 << 10;
 /// The most bytes of a line of stderr that are kept for the reason of a failure.
 const MOST_KEPT_BYTES: usize = 1000;
+/// How long output of a program is awaited after its task has failed.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Settings common to all programs of a task.
 #[derive(Debug)]
@@ -113,17 +119,23 @@ impl Programs {
         feed: impl FnOnce(&mut dyn Write) -> Result<(), TaskError>,
     ) -> Result<(), TaskError> {
         let program = words.first().cloned().unwrap_or_default();
+        let pipe = io::pipe();
+        let (failed, fail) =
+            pipe.map_err(|error| TaskError::Start { program: program.clone(), error })?;
         let mut child = self.start(words)?;
         let pid = Pid::from_child(&child);
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let tail = Mutex::new(VecDeque::new());
+        let failure = Failure { pid, fail: Mutex::new(Some(fail)) };
+        let stdout = stdout.map(|inner| Output::new(inner, &failed));
+        let stderr = stderr.map(|inner| Output::new(inner, &failed));
         let (fed, taken) = std::thread::scope(|threads| {
             let taking = threads.spawn(|| {
                 let taken = self.take_lines(stdout, format, &program, to);
                 if taken.is_err() {
                     // Its lines have no reader any more.
-                    let _ = kill_process(pid, Signal::KILL);
+                    failure.kill();
                 }
                 taken
             });
@@ -131,7 +143,7 @@ impl Programs {
             let mut pipe = BufWriter::with_capacity(PIPE_BYTES, Stdin(stdin));
             let fed = feed(&mut pipe).and_then(|()| pipe.flush().map_err(of_pipe));
             if fed.as_ref().is_err_and(|error| !is_broken_pipe(error)) {
-                let _ = kill_process(pid, Signal::KILL);
+                failure.kill();
             }
             // Bytes left in the buffer after a failure have no reader.
             let (pipe, _) = pipe.into_parts();
@@ -221,7 +233,7 @@ impl Programs {
     /// Hands the records in the lines of a program to `to`.
     fn take_lines(
         &self,
-        stdout: Option<ChildStdout>,
+        stdout: Option<Output<'_, ChildStdout>>,
         format: &LineFormat,
         program: &str,
         to: &mut dyn Collector,
@@ -248,7 +260,7 @@ impl Programs {
     /// Reads stderr to its end: orders to the task are carried out, the rest goes to the log.
     fn read_stderr(
         &self,
-        stderr: Option<ChildStderr>,
+        stderr: Option<Output<'_, ChildStderr>>,
         counters: &TaskCounters,
         status: &Status,
         tail: &Mutex<VecDeque<String>>,
@@ -293,6 +305,67 @@ impl Programs {
         }
         if self.stderr_lines > 0 {
             tail.push_back(cut(line, MOST_KEPT_BYTES).to_owned());
+        }
+    }
+}
+
+/// Ends a program whose task has failed.
+struct Failure {
+    pid: Pid,
+    /// The other end of the pipe is readable when this one is closed.
+    fail: Mutex<Option<PipeWriter>>,
+}
+
+impl Failure {
+    fn kill(&self) {
+        // It may have ended.
+        let _ = kill_process(self.pid, Signal::KILL);
+        self.fail.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+/// What a program writes. It ends with the last process that can write there, or a short time after a
+/// failure of the task: processes that the program has started may outlive it, and the task tracker ends
+/// them after the task.
+struct Output<'a, R> {
+    inner: R,
+    failed: &'a PipeReader,
+    deadline: Option<Instant>,
+}
+
+impl<'a, R> Output<'a, R> {
+    fn new(inner: R, failed: &'a PipeReader) -> Output<'a, R> {
+        Output { inner, failed, deadline: None }
+    }
+}
+
+impl<R: AsFd> Output<'_, R> {
+    /// Waits until there is something to read. False: it is not awaited any longer.
+    fn is_ready(&mut self) -> io::Result<bool> {
+        if self.deadline.is_none() {
+            let of_program = PollFd::new(&self.inner, PollFlags::IN);
+            let mut polled = [of_program, PollFd::new(self.failed, PollFlags::IN)];
+            retry_on_intr(|| poll(&mut polled, None))?;
+            let [_, of_task] = polled;
+            if of_task.revents().is_empty() {
+                return Ok(true);
+            }
+            self.deadline = Some(Instant::now() + PATIENCE);
+        }
+        let deadline = self.deadline.unwrap_or_else(Instant::now);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut polled = [PollFd::new(&self.inner, PollFlags::IN)];
+        let ready = retry_on_intr(|| poll(&mut polled, Some(&left)))?;
+        Ok(ready > 0 && Instant::now() < deadline)
+    }
+}
+
+impl<R: Read + AsFd> Read for Output<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.is_ready()? {
+            true => self.inner.read(buffer),
+            false => Ok(0),
         }
     }
 }
@@ -383,7 +456,6 @@ pub fn environment<'a>(
 mod tests {
     use super::*;
     use crate::counters::Count;
-    use std::time::Duration;
 
     #[derive(Default)]
     struct Found(Vec<(String, String)>);
@@ -474,6 +546,29 @@ mod tests {
         let told =
             run(&programs(), "tr '\\0' x < /dev/zero", b"", 0).result.unwrap_err().to_string();
         assert!(told.contains("corona.task.max.record.bytes"), "{told}");
+    }
+
+    /// Processes in the background keep stdout and stderr open.
+    #[test]
+    fn a_task_that_failed_does_not_wait_for_what_its_program_has_started() {
+        let began = Instant::now();
+        for script in ["sleep 30 & yes", "sleep 30 & yes | cat"] {
+            let told = run(&programs(), script, b"", 0).result.unwrap_err().to_string();
+            assert_eq!(told, "enough", "{script}");
+        }
+        let (counters, status) = (TaskCounters::default(), Status::new(true));
+        let words = ["sh", "-c", "sleep 30 & cat"].map(str::to_owned);
+        let format = LineFormat {
+            input_separator: vec![9],
+            output_separator: vec![9],
+            key_fields: 1,
+            ignores_key: true,
+        };
+        let feed = |_: &mut dyn Write| Err(TaskError::Task("no input".to_owned()));
+        let to = &mut Found::default();
+        let result = programs().run(&words, &format, &counters, &status, to, feed);
+        assert_eq!(result.unwrap_err().to_string(), "no input");
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
 
     #[test]
