@@ -287,7 +287,8 @@ impl<R: Read> RecordStream for Reader<R> {
             return Err(IFileError::Length);
         };
         let whole = key + value;
-        if whole > self.max_record_bytes {
+        // Key and value are texts, each behind its own length, which the limit does not count.
+        if whole > self.max_record_bytes.saturating_add(2 * vint::MOST_BYTES) {
             let limit = self.max_record_bytes;
             return Err(IFileError::TooLarge { bytes: whole as u64, limit });
         }
@@ -450,6 +451,24 @@ mod tests {
         bytes.extend([0; 40]);
         let error = back(&bytes, None).unwrap_err().to_string();
         assert!(error.contains("corona.task.max.record.bytes"), "{error}");
+    }
+
+    #[test]
+    fn the_largest_record_is_that_of_a_map() {
+        let limit = 1024;
+        for (key, value) in [(limit, 0), (0, limit), (500, 524)] {
+            let text = |bytes: usize| {
+                let mut text = Vec::new();
+                vint::put_text(&vec![b'x'; bytes], &mut text);
+                text
+            };
+            let records = vec![(text(key), text(value))];
+            let (bytes, _) = written(&records, None);
+            let found = all(&mut read(&bytes[..], bytes.len() as u64, None, limit));
+            assert_eq!(found.unwrap(), records, "{key} {value}");
+        }
+        let (bytes, _) = written(&vec![(vec![b'x'; 2 * limit], vec![])], None);
+        assert!(all(&mut read(&bytes[..], bytes.len() as u64, None, limit)).is_err());
     }
 
     proptest! {
