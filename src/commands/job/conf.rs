@@ -6,7 +6,7 @@ use anyhow::Context;
 use corona::config::JobConf;
 use corona::mapreduce::native::{NativeJob, SortField, Step};
 
-use super::{OutputCodec, Steps};
+use super::{OutputCodec, Steps, UsageError};
 
 /// Characters for which a command is given to the shell.
 const SHELL: &str = "|&;<>()$`\\\"'*?[]#~=%!{}\n\t";
@@ -227,9 +227,29 @@ pub(super) fn add(conf: &mut JobConf, key: &str, items: &[String]) {
     conf.set(key, &all.join(","));
 }
 
-/// Checks that native tasks can run the job.
-pub(super) fn check(conf: &JobConf) -> anyhow::Result<()> {
-    NativeJob::of(conf).map(drop).context("the job cannot be run")
+/// Checks that native tasks can run the job, and that they do what its options mean.
+pub(super) fn check(conf: &JobConf, steps: &Steps) -> anyhow::Result<()> {
+    NativeJob::of(conf).context("the job cannot be run")?;
+    check_key_parts(conf, steps).map_err(UsageError)?;
+    Ok(())
+}
+
+/// Checks the parts of the key that options name.
+fn check_key_parts(conf: &JobConf, steps: &Steps) -> Result<(), String> {
+    let sorted = steps.sort_by.iter().map(|part| ("--sort-by", part));
+    let partitioned = steps.partition_by.iter().map(|part| ("--partition-by", part));
+    let separator = conf.get("map.output.key.field.separator");
+    let separator = separator.filter(|text| !text.is_empty()).unwrap_or_else(|| "\t".to_owned());
+    for (option, part) in sorted.chain(partitioned) {
+        // With a longer one, the original and native tasks take other parts than those that are named.
+        if separator.len() > 1 {
+            return Err(format!(
+                "{option} {part} cannot be used with the separator {separator:?}; expected a \
+                 separator of one byte"
+            ));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -282,6 +302,42 @@ mod tests {
         for wrong in ["", "0", "zz", "1,x", "2 -k3"] {
             assert!(parse_key_part(wrong).unwrap_err().contains("such as 2,2nr"), "{wrong}");
         }
+    }
+
+    /// The refusal of a job with these options, if it is refused.
+    fn refusal(options: &[&str]) -> Option<String> {
+        #[derive(clap::Parser)]
+        struct Options {
+            #[command(flatten)]
+            steps: Steps,
+        }
+        let parsed = <Options as clap::Parser>::try_parse_from([&["test"], options].concat());
+        let steps = parsed.unwrap().steps;
+        let source = corona::config::ClientSource::default();
+        let mut conf = source.job_conf().unwrap();
+        base(&mut conf);
+        super::steps(&mut conf, &steps);
+        check(&conf, &steps).err().map(|error| error.downcast::<UsageError>().unwrap().0)
+    }
+
+    #[test]
+    fn parts_of_keys_need_a_separator_of_one_byte() {
+        let with = |separator, option| {
+            let fields = ["--mapper", "cat", "--key-fields", "2"];
+            refusal(&[&fields[..], &["--separator", separator, option, "2,2"]].concat())
+        };
+        for option in ["--sort-by", "--partition-by"] {
+            let refused = with("::", option).unwrap();
+            assert_eq!(
+                refused,
+                format!(
+                    "{option} 2,2 cannot be used with the separator \"::\"; expected a separator \
+                     of one byte"
+                )
+            );
+            assert_eq!(with(":", option), None);
+        }
+        assert_eq!(refusal(&["--mapper", "cat", "--separator", "::"]), None);
     }
 
     #[test]
