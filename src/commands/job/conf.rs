@@ -229,17 +229,18 @@ pub(super) fn add(conf: &mut JobConf, key: &str, items: &[String]) {
 
 /// Checks that native tasks can run the job, and that they do what its options mean.
 pub(super) fn check(conf: &JobConf, steps: &Steps) -> anyhow::Result<()> {
-    NativeJob::of(conf).context("the job cannot be run")?;
-    check_key_parts(conf, steps).map_err(UsageError)?;
+    let job = NativeJob::of(conf).context("the job cannot be run")?;
+    check_key_parts(conf, steps, &job).map_err(UsageError)?;
     Ok(())
 }
 
 /// Checks the parts of the key that options name.
-fn check_key_parts(conf: &JobConf, steps: &Steps) -> Result<(), String> {
+fn check_key_parts(conf: &JobConf, steps: &Steps, job: &NativeJob) -> Result<(), String> {
     let sorted = steps.sort_by.iter().map(|part| ("--sort-by", part));
     let partitioned = steps.partition_by.iter().map(|part| ("--partition-by", part));
     let separator = conf.get("map.output.key.field.separator");
     let separator = separator.filter(|text| !text.is_empty()).unwrap_or_else(|| "\t".to_owned());
+    let fields = key_fields(&separator, job);
     for (option, part) in sorted.chain(partitioned) {
         // With a longer one, the original and native tasks take other parts than those that are named.
         if separator.len() > 1 {
@@ -248,8 +249,20 @@ fn check_key_parts(conf: &JobConf, steps: &Steps) -> Result<(), String> {
                  separator of one byte"
             ));
         }
+        let begin = SortField::parse(part).map_or(1, |sorted| sorted.field.begin_field);
+        if fields.is_some_and(|fields| begin > fields) {
+            return Err(format!("{option} {part} needs --key-fields {begin} or more"));
+        }
     }
     Ok(())
+}
+
+/// The most fields of a key, as far as the job's options limit them.
+fn key_fields(separator: &str, job: &NativeJob) -> Option<usize> {
+    // The other built-in steps make keys of lines and words, whatever fields these have.
+    let cuts_lines = matches!(job.mapper, Step::Program(_) | Step::Cat);
+    let is_same = job.map_lines.output_separator == separator.as_bytes();
+    (cuts_lines && is_same).then_some(job.map_lines.key_fields)
 }
 
 #[cfg(test)]
@@ -338,6 +351,31 @@ mod tests {
             assert_eq!(with(":", option), None);
         }
         assert_eq!(refusal(&["--mapper", "cat", "--separator", "::"]), None);
+    }
+
+    #[test]
+    fn parts_of_keys_lie_in_the_key() {
+        for (options, expected) in [
+            (
+                &["cat", "--sort-by", "2,2nr"][..],
+                Some("--sort-by 2,2nr needs --key-fields 2 or more"),
+            ),
+            (
+                &["builtin:cat", "--partition-by", "4", "--key-fields", "3"],
+                Some("--partition-by 4 needs --key-fields 4 or more"),
+            ),
+            (
+                &["cat", "--sort-by", "1", "--sort-by", "2", "--separator", ","],
+                Some("--sort-by 2 needs --key-fields 2 or more"),
+            ),
+            (&["cat", "--sort-by", "2,2nr", "--key-fields", "2"], None),
+            (&["cat", "--partition-by", "1,2"], None),
+            // The key is the whole line.
+            (&["builtin:sort", "--sort-by", "2,2nr"], None),
+        ] {
+            let refused = refusal(&[&["--mapper"], options].concat());
+            assert_eq!(refused.as_deref(), expected, "{options:?}");
+        }
     }
 
     #[test]
