@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use corona::config::JobConf;
-use corona::mapreduce::native::{NativeJob, SortField, Step};
+use corona::mapreduce::native::{KeyField, NativeJob, SortField, Step};
 
 use super::{OutputCodec, Steps, UsageError};
 
@@ -231,6 +231,7 @@ pub(super) fn add(conf: &mut JobConf, key: &str, items: &[String]) {
 pub(super) fn check(conf: &JobConf, steps: &Steps) -> anyhow::Result<()> {
     let job = NativeJob::of(conf).context("the job cannot be run")?;
     check_key_parts(conf, steps, &job).map_err(UsageError)?;
+    check_sums(steps, &job).map_err(UsageError)?;
     Ok(())
 }
 
@@ -255,6 +256,29 @@ fn check_key_parts(conf: &JobConf, steps: &Steps, job: &NativeJob) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Checks that the built-in step that sums gets all lines of a key together. Parts of keys that are equal
+/// do not order them, as in the original.
+fn check_sums(steps: &Steps, job: &NativeJob) -> Result<(), String> {
+    let option = match (&job.combiner, &job.reducer) {
+        (_, Step::Words) => "--reducer",
+        (Some(Step::Words), _) => "--combiner",
+        _ => return Ok(()),
+    };
+    let is_whole = |part: &String| {
+        SortField::parse(part).is_some_and(|sorted| {
+            let KeyField { begin_field, begin_char, end_field, .. } = sorted.field;
+            (begin_field, begin_char, end_field) == (1, 1, 0) && !sorted.numeric
+        })
+    };
+    if steps.sort_by.is_empty() || steps.sort_by.iter().any(is_whole) {
+        return Ok(());
+    }
+    Err(format!(
+        "{option} {BUILT_IN}wc needs all lines of a key together, but --sort-by compares parts of \
+         keys only; add --sort-by 1, which compares whole keys, as the last one"
+    ))
 }
 
 /// The most fields of a key, as far as the job's options limit them.
@@ -376,6 +400,25 @@ mod tests {
             let refused = refusal(&[&["--mapper"], options].concat());
             assert_eq!(refused.as_deref(), expected, "{options:?}");
         }
+    }
+
+    #[test]
+    fn sums_need_an_order_of_whole_keys() {
+        let with = |role, parts: &[&str]| {
+            let steps = ["--mapper", "builtin:wc", role, "builtin:wc"];
+            let parts = parts.iter().flat_map(|part| ["--sort-by", part]);
+            refusal(&steps.into_iter().chain(parts).collect::<Vec<_>>())
+        };
+        for role in ["--reducer", "--combiner"] {
+            for parts in [&["1.1,1.1"][..], &["1n"], &["1.2"], &["1,1"]] {
+                let refused = with(role, parts).unwrap();
+                assert!(refused.starts_with(&format!("{role} builtin:wc needs")), "{refused}");
+            }
+            for parts in [&[][..], &["1"], &["1r"], &["1.1,1.1nr", "1"]] {
+                assert_eq!(with(role, parts), None, "{parts:?}");
+            }
+        }
+        assert_eq!(refusal(&["--mapper", "builtin:wc", "--sort-by", "1.1,1.1"]), None);
     }
 
     #[test]
