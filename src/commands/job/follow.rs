@@ -23,6 +23,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(30);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How long a job tracker that is being restarted is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the kill of a job may take after a second signal.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// The pause between two calls of a job tracker that cannot be reached.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Failed tasks that are shown.
@@ -185,8 +187,13 @@ impl Follower {
                 is_killed = true;
                 let client = &mut caller.client;
                 let kill = again(async || client.kill_job(self.id.clone()).await);
-                let Some(killed) = stop.or(kill).await else { return Err(self.left()) };
-                caller.checked(killed)?;
+                let (killed, is_second) = stop.or_later(KILL_PATIENCE, kill).await;
+                match killed.map(|killed| caller.checked(killed)) {
+                    Some(Ok(_)) if is_second => return Err(self.left()),
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => return Err(error.context(self.may_run())),
+                    None => return Err(self.may_run()),
+                }
                 pause = FIRST_PAUSE;
             }
             let look = async {
@@ -234,6 +241,11 @@ impl Follower {
     /// The error of a wait that a second signal has ended.
     fn left(&self) -> anyhow::Error {
         anyhow!("stopped before the end of {}; see corona jobs info {}", self.id, self.id)
+    }
+
+    /// The error of a kill that did not reach the job tracker.
+    fn may_run(&self) -> anyhow::Error {
+        anyhow!("{} may still run; end it with 'corona jobs kill {}'", self.id, self.id)
     }
 
     async fn look(&self, caller: &mut Caller) -> anyhow::Result<Look> {

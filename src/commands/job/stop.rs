@@ -1,8 +1,10 @@
 //! What Ctrl-C does to a job: before its submission nothing is submitted, afterwards the job is killed.
 
 use std::future::Future;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use tokio::time::timeout;
 
 use crate::commands::signals::StopSignals;
 
@@ -52,6 +54,19 @@ impl Stop {
         }
     }
 
+    /// The result of `work`, which a signal ends only `patience` later, and whether a signal came.
+    pub(super) async fn or_later<T>(
+        &mut self,
+        patience: Duration,
+        work: impl Future<Output = T>,
+    ) -> (Option<T>, bool) {
+        tokio::pin!(work);
+        match self.or(&mut work).await {
+            Some(done) => (Some(done), false),
+            None => (timeout(patience, work).await.ok(), true),
+        }
+    }
+
     /// The result of `work`, which the first signal does not end. It calls `first` then.
     ///
     /// # Errors
@@ -70,5 +85,29 @@ impl Stop {
             Some(done) => Ok(done),
             None => bail!("stopped"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use nix::sys::signal::{Signal, raise};
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_may_end_soon_after_a_signal() {
+        let mut stop = Stop::listen().unwrap();
+        let moment = Duration::from_millis(20);
+        assert_eq!(stop.or_later(moment, ready(1)).await, (Some(1), false));
+        let long = Duration::from_secs(60);
+        let raised = async || raise(Signal::SIGINT).unwrap();
+        let (done, ()) = tokio::join!(stop.or_later(long, sleep(moment)), raised());
+        assert_eq!(done, (Some(()), true));
+        let (done, ()) = tokio::join!(stop.or_later(moment, pending::<()>()), raised());
+        assert_eq!(done, (None, true));
+        assert!(stop.is_wanted());
     }
 }
