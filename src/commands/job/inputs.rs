@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use corona::filesystem::{BlockHosts, FileStatus, FileSystem, FileSystems, expand};
+use corona::filesystem::{BlockHosts, FileStatus, FileSystem, FileSystems, Glob, expand};
 use corona::mapreduce::native::InputCodec;
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -44,8 +44,8 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    /// Finds the files that these inputs name. A directory stands for its files, except those whose
-    /// names begin with `_` or `.`. Splits have `split_bytes`, else a block of the file.
+    /// Finds the files that these inputs name. A directory or a pattern stands for its files, except
+    /// those whose names begin with `_` or `.`. Splits have `split_bytes`, else a block of the file.
     ///
     /// # Errors
     /// An input names nothing, or something that cannot be read as lines.
@@ -57,7 +57,10 @@ impl Inputs {
         let mut named: Vec<(Arc<dyn FileSystem>, FileStatus)> = Vec::new();
         for input in inputs {
             let (files, path) = systems.resolve(input)?;
-            let matches = expand(&*files, &path).await?;
+            let mut matches = expand(&*files, &path).await?;
+            if Glob::is_pattern(path.name()) {
+                matches.retain(|status| !is_hidden(status));
+            }
             ensure!(
                 !matches.is_empty(),
                 "input {input}: there is no such file or directory ({path})"
@@ -68,7 +71,7 @@ impl Inputs {
                     continue;
                 }
                 for entry in files.list(&status.path, MAX_FILES).await? {
-                    if entry.path.name().starts_with(['_', '.']) {
+                    if is_hidden(&entry) {
                         continue;
                     }
                     if entry.is_directory {
@@ -123,6 +126,11 @@ impl Inputs {
         }
         Ok(())
     }
+}
+
+/// Whether a file is no input unless it is named, as logs and marks of jobs.
+fn is_hidden(status: &FileStatus) -> bool {
+    status.path.name().starts_with(['_', '.'])
 }
 
 /// Finds the blocks of files, some files at a time.
@@ -273,6 +281,8 @@ mod tests {
             ("b.gz", "xx"),
             ("sub/c", "123"),
             ("sub/_log", "x"),
+            ("_SUCCESS", ""),
+            (".a.txt.swp", "x"),
             ("d.lzo", "x"),
         ] {
             std::fs::write(at(name), text).unwrap();
@@ -286,11 +296,17 @@ mod tests {
             let found = runtime.block_on(Inputs::find(&systems, &inputs, Some(2)));
             found.map_err(|error| error.to_string())
         };
+        let none = |input: &str| {
+            let path = format!("file:{}", at(input).display());
+            format!("input {path}: there is no such file or directory ({path})")
+        };
         let found = find(&["a.*", "b.gz"]).unwrap();
         assert_eq!((found.files, found.bytes), (2, 7));
         let parts: Vec<(u64, u64)> =
             found.splits.iter().map(|split| (split.start, split.length)).collect();
         assert_eq!(parts, [(0, 2), (2, 2), (0, 2), (4, 1)]);
+        assert_eq!(find(&["*a*", "[_.]*", "a.txt"]).unwrap_err(), none("[_.]*"));
+        assert_eq!(find(&["_SUCCESS", "{a,.a}.*"]).unwrap().files, 2);
         for (input, expected) in [
             ("none*", "there is no such file or directory"),
             ("sub", "below is a directory; add a pattern such as"),
