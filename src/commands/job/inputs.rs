@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use corona::filesystem::{BlockHosts, FileStatus, FileSystem, FileSystems, Glob, expand};
+use corona::filesystem::{BlockHosts, FileStatus, FileSystem, FileSystems, FsPath, Glob, expand};
 use corona::mapreduce::native::InputCodec;
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -133,6 +133,16 @@ fn is_hidden(status: &FileStatus) -> bool {
     status.path.name().starts_with(['_', '.'])
 }
 
+/// Whether nodes can read what has this path, as far as this machine knows. Pipes and devices, and the open
+/// files of this process, have another content for each reader.
+fn is_file(path: &FsPath) -> bool {
+    const OWN: [&str; 4] = ["/dev/fd/", "/dev/stdin", "/proc/self/", "/proc/thread-self/"];
+    let is_local = path.root().is_some_and(|root| root.scheme() == "file");
+    // What cannot be looked at has its own error later.
+    let is_other = || std::fs::metadata(path.path()).is_ok_and(|found| !found.is_file());
+    !is_local || !(OWN.iter().any(|own| path.path().starts_with(own)) || is_other())
+}
+
 /// Finds the blocks of files, some files at a time.
 async fn with_blocks(
     files: Vec<(Arc<dyn FileSystem>, FileStatus)>,
@@ -144,7 +154,15 @@ async fn with_blocks(
         while waiting.len() < LOOK_UPS {
             let Some((number, (system, file))) = files.next() else { break };
             waiting.spawn(async move {
-                let blocks = system.blocks(&file.path, file.bytes).await;
+                let path = file.path.clone();
+                let is_file = tokio::task::spawn_blocking(move || is_file(&path)).await;
+                let blocks = match is_file.unwrap_or(true) {
+                    true => system.blocks(&file.path, file.bytes).await.map_err(Into::into),
+                    false => Err(anyhow::anyhow!(
+                        "input {} is not a regular file; nodes cannot read it",
+                        file.path.path()
+                    )),
+                };
                 (number, file, blocks)
             });
         }
@@ -315,6 +333,15 @@ mod tests {
             let refused = find(&[input]).unwrap_err();
             assert!(refused.contains(expected), "{input}: {refused}");
         }
+        let pipe = std::process::Command::new("mkfifo").arg(at("pipe")).status();
+        assert!(pipe.unwrap().success());
+        let not_read = "is not a regular file; nodes cannot read it";
+        for input in ["pipe", "a.txt pi*"] {
+            let refused = find(&input.split(' ').collect::<Vec<_>>()).unwrap_err();
+            assert_eq!(refused, format!("input {} {not_read}", at("pipe").display()));
+        }
+        let own = FsPath::parse("file:/dev/stdin").unwrap();
+        assert!(!is_file(&own) && is_file(&FsPath::parse("hdfs:/dev/stdin").unwrap()));
         std::fs::remove_dir(at("sub/below")).unwrap();
         assert_eq!(find(&["sub"]).unwrap().files, 1);
     }
