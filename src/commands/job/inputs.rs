@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use corona::filesystem::{BlockHosts, FileStatus, FileSystem, FileSystems, FsPath, Glob, expand};
+use corona::filesystem::{
+    BlockHosts, ErrorKind, FileStatus, FileSystem, FileSystems, FsError, FsPath, Glob, expand,
+};
 use corona::mapreduce::native::InputCodec;
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -57,10 +59,7 @@ impl Inputs {
         let mut named: Vec<(Arc<dyn FileSystem>, FileStatus)> = Vec::new();
         for input in inputs {
             let (files, path) = systems.resolve(input)?;
-            let mut matches = expand(&*files, &path).await?;
-            if Glob::is_pattern(path.name()) {
-                matches.retain(|status| !is_hidden(status));
-            }
+            let matches = matching(&*files, &path).await?;
             ensure!(
                 !matches.is_empty(),
                 "input {input}: there is no such file or directory ({path})"
@@ -106,6 +105,11 @@ impl Inputs {
         split_bytes: Option<u64>,
     ) -> anyhow::Result<()> {
         let path = file.path.to_string();
+        ensure!(
+            !path.contains('\\'),
+            "input {path}: names with a backslash cannot be read, since Hadoop reads it as a slash; \
+             rename the file or leave it out"
+        );
         let codec = InputCodec::of_file(&path).map_err(|ending| {
             anyhow::anyhow!("input {path}: files that end in {ending} cannot be read")
         })?;
@@ -126,6 +130,27 @@ impl Inputs {
         }
         Ok(())
     }
+}
+
+/// What an input names: what its pattern matches, else what has its name.
+async fn matching(files: &dyn FileSystem, path: &FsPath) -> Result<Vec<FileStatus>, FsError> {
+    let mut matches = expand(files, path).await;
+    if let Ok(matches) = &mut matches
+        && Glob::is_pattern(path.name())
+    {
+        matches.retain(|status| !is_hidden(status));
+    }
+    let has_none = match &matches {
+        Ok(matches) => matches.is_empty(),
+        Err(error) => error.kind == ErrorKind::Invalid,
+    };
+    if has_none
+        && Glob::is_pattern(path.path())
+        && let Some(named) = files.find(path).await?
+    {
+        return Ok(vec![named]);
+    }
+    matches
 }
 
 /// Whether a file is no input unless it is named, as logs and marks of jobs.
@@ -342,6 +367,15 @@ mod tests {
         }
         let own = FsPath::parse("file:/dev/stdin").unwrap();
         assert!(!is_file(&own) && is_file(&FsPath::parse("hdfs:/dev/stdin").unwrap()));
+        for name in ["[x].txt", "[", r"back\slash"] {
+            std::fs::write(at(name), "1").unwrap();
+        }
+        assert_eq!(find(&["[x].txt", "["]).unwrap().files, 2);
+        std::fs::write(at("x.txt"), "22").unwrap();
+        assert_eq!(find(&["[x].txt"]).unwrap().bytes, 2);
+        assert!(find(&["{"]).unwrap_err().contains("Illegal file pattern"));
+        let refused = find(&["back*"]).unwrap_err();
+        assert!(refused.contains("names with a backslash cannot be read"), "{refused}");
         std::fs::remove_dir(at("sub/below")).unwrap();
         assert_eq!(find(&["sub"]).unwrap().files, 1);
     }
