@@ -36,6 +36,12 @@ impl Key {
         let whole = |text: &str| super::typed::whole(text, least, most, self.unit).ok();
         text.and_then(whole).or_else(|| whole(self.default))
     }
+
+    /// Why a text is no value of the key, and what would be one; none if it is a value.
+    pub fn wrong(&self, text: &str) -> Option<String> {
+        let wrong = super::typed::check(self.kind, text, self.unit).err()?;
+        Some(format!("{}; expected {}", wrong.wrong, wrong.expected))
+    }
 }
 
 /// The form of a value.

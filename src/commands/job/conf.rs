@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use corona::config::JobConf;
+use corona::config::keys::{self, Key, Use};
 use corona::mapreduce::native::{KeyField, NativeJob, SortField, Step};
 
 use super::{OutputCodec, Steps, UsageError};
@@ -228,10 +229,39 @@ pub(super) fn add(conf: &mut JobConf, key: &str, items: &[String]) {
 }
 
 /// Checks that native tasks can run the job, and that they do what its options mean.
-pub(super) fn check(conf: &JobConf, steps: &Steps) -> anyhow::Result<()> {
+pub(super) fn check(
+    conf: &JobConf,
+    steps: &Steps,
+    settings: &[(String, String)],
+) -> anyhow::Result<()> {
+    check_settings(conf, settings).map_err(UsageError)?;
     let job = NativeJob::of(conf).context("the job cannot be run")?;
     check_key_parts(conf, steps, &job).map_err(UsageError)?;
     check_sums(steps, &job).map_err(UsageError)?;
+    Ok(())
+}
+
+/// Checks the settings of jobs among those of `-D`. Tasks would use the default of a key in place of a wrong
+/// value, as the original does.
+fn check_settings(conf: &JobConf, settings: &[(String, String)]) -> Result<(), String> {
+    const SHARES: [&str; 3] = [
+        keys::JOB_SORT_SPILL.name,
+        keys::JOB_SHUFFLE_INPUT_PERCENT.name,
+        keys::JOB_SHUFFLE_MERGE_PERCENT.name,
+    ];
+    for (name, _) in settings {
+        let of_job = |key: &&Key| matches!(key.usage, Use::Job | Use::JobTracker);
+        let Some(key) = keys::find(name).filter(of_job) else { continue };
+        let Some(value) = conf.get(key.name) else { continue };
+        let is_share = || value.trim().parse().is_ok_and(|share: f64| share > 0.0 && share <= 1.0);
+        let wrong = match SHARES.contains(&key.name) && !is_share() {
+            true => Some("is no share; expected a number above 0, up to 1, such as 0.8".to_owned()),
+            false => key.wrong(&value),
+        };
+        if let Some(wrong) = wrong {
+            return Err(format!("-D {name}: value {value:?} {wrong}"));
+        }
+    }
     Ok(())
 }
 
@@ -354,7 +384,7 @@ mod tests {
         let mut conf = source.job_conf().unwrap();
         base(&mut conf);
         super::steps(&mut conf, &steps);
-        check(&conf, &steps).err().map(|error| error.downcast::<UsageError>().unwrap().0)
+        check(&conf, &steps, &[]).err().map(|error| error.downcast::<UsageError>().unwrap().0)
     }
 
     #[test]
@@ -419,6 +449,38 @@ mod tests {
             }
         }
         assert_eq!(refusal(&["--mapper", "builtin:wc", "--sort-by", "1.1,1.1"]), None);
+    }
+
+    #[test]
+    fn settings_of_jobs_have_values() {
+        let check = |name: &str, value: &str| {
+            let mut conf = corona::config::ClientSource::default().job_conf().unwrap();
+            conf.set(name, value);
+            check_settings(&conf, &[(name.to_owned(), value.to_owned())])
+        };
+        let whole = "is not a whole number; expected";
+        let range = "is out of range; expected";
+        let share = "is no share; expected a number above 0, up to 1, such as 0.8";
+        for (name, value, wrong) in [
+            ("mapred.reduce.tasks", "x", format!("{whole} tasks, 0 to 2147483647")),
+            ("mapred.reduce.tasks", "-1", format!("{range} tasks, 0 to 2147483647")),
+            ("io.sort.mb", "0", format!("{range} MiB, 1 to 2047")),
+            ("io.sort.factor", "1", format!("{range} files, 2 to 10000")),
+            ("mapred.map.max.attempts", "0", format!("{range} attempts, 1 to 2147483647")),
+            ("io.sort.spill.percent", "0", share.to_owned()),
+            ("mapred.job.shuffle.merge.percent", "NaN", share.to_owned()),
+        ] {
+            let refused = check(name, value).unwrap_err();
+            assert_eq!(refused, format!("-D {name}: value {value:?} {wrong}"));
+        }
+        for (name, value) in [
+            ("mapred.reduce.tasks", "3"),
+            ("io.sort.spill.percent", "1"),
+            ("corona.task.mapper", "any text"),
+            ("own.key", "x"),
+        ] {
+            assert_eq!(check(name, value), Ok(()), "{name} {value}");
+        }
     }
 
     #[test]

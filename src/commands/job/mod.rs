@@ -282,7 +282,7 @@ impl Run {
         }
         let mut conf = self.conf(site, &inputs, &output)?;
         let reduces = conf::reduces(&conf);
-        conf::check(&conf, &self.steps)?;
+        conf::check(&conf, &self.steps, &self.which.settings())?;
         if self.dry_run {
             let waves = async { Ok(self.waves(inputs.splits.len(), reduces).await) };
             let planned = DryRun {
