@@ -79,11 +79,16 @@ pub(crate) fn shutdown_signal() -> io::Result<impl Future<Output = StopSignal>> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::process::Command;
     use std::time::Duration;
 
+    use tokio::sync::Mutex;
+
     use super::*;
+
+    /// Held by a test that sends signals: they go to the whole process, so two tests would hear each other.
+    pub(crate) static SIGNALS: Mutex<()> = Mutex::const_new(());
 
     fn send_to_this_process(signal_name: &str) {
         let script = format!("kill -s {signal_name} \"$0\"");
@@ -92,9 +97,9 @@ mod tests {
         assert!(status.success());
     }
 
-    // One test for both: signals go to the whole process, so two tests would hear each other.
     #[tokio::test]
     async fn tells_which_signal_came_even_when_it_came_before_the_wait() {
+        let _alone = SIGNALS.lock().await;
         for (signal_name, expected) in
             [("TERM", StopSignal::Terminate), ("INT", StopSignal::Interrupt)]
         {

@@ -96,9 +96,11 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
+    use crate::commands::signals::tests::SIGNALS;
 
     #[tokio::test]
     async fn a_call_may_end_soon_after_a_signal() {
+        let _alone = SIGNALS.lock().await;
         let mut stop = Stop::listen().unwrap();
         let moment = Duration::from_millis(20);
         assert_eq!(stop.or_later(moment, ready(1)).await, (Some(1), false));
