@@ -734,7 +734,7 @@ impl Tasks {
                     Column::text("ERRORS", 20),
                 ]);
                 for task in tasks {
-                    let errors = task.diagnostics.join("; ");
+                    let errors = errors_in_short(&task.diagnostics);
                     table.row([
                         task.id.into(),
                         task.state.into(),
@@ -747,6 +747,13 @@ impl Tasks {
             }
         }
     }
+}
+
+/// The errors of the attempts of a task in one line: those that repeat the one before are left out.
+fn errors_in_short(diagnostics: &[String]) -> String {
+    let mut errors: Vec<&str> = diagnostics.iter().map(|error| error.trim()).collect();
+    errors.dedup();
+    errors.join("; ")
 }
 
 /// States of jobs on the wire.
@@ -876,6 +883,13 @@ mod tests {
             priority: corona::hadoop::writables::JobPriority::Normal,
             scheduling_info: "NA".to_owned(),
         }
+    }
+
+    #[test]
+    fn errors_of_attempts_are_shown_once() {
+        let errors = ["no luck\n", "no luck\n", "no disk"].map(str::to_owned);
+        assert_eq!(errors_in_short(&errors), "no luck; no disk");
+        assert_eq!(errors_in_short(&[]), "");
     }
 
     #[test]
