@@ -10,14 +10,14 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use corona_mapreduce::native::LineFormat;
 use corona_process::memory::SMALL_PAGES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::retry_on_intr;
+use rustix::io::{ioctl_fionbio, retry_on_intr};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::builtin::split;
@@ -140,14 +140,17 @@ impl Programs {
                 taken
             });
             threads.spawn(|| self.read_stderr(stderr, counters, status, &tail));
-            let mut pipe = BufWriter::with_capacity(PIPE_BYTES, Stdin(stdin));
-            let fed = feed(&mut pipe).and_then(|()| pipe.flush().map_err(of_pipe));
+            let stdin = Stdin::new(stdin, &failed).map_err(of_pipe);
+            let fed = stdin.and_then(|stdin| {
+                let mut pipe = BufWriter::with_capacity(PIPE_BYTES, stdin);
+                let fed = feed(&mut pipe).and_then(|()| pipe.flush().map_err(of_pipe));
+                // Bytes left in the buffer after a failure have no reader.
+                drop(pipe.into_parts());
+                fed
+            });
             if fed.as_ref().is_err_and(|error| !is_broken_pipe(error)) {
                 failure.kill();
             }
-            // Bytes left in the buffer after a failure have no reader.
-            let (pipe, _) = pipe.into_parts();
-            drop(pipe);
             (fed, taking.join())
         });
         self.running().programs.retain(|other| *other != pid);
@@ -401,15 +404,45 @@ fn last_lines(tail: &VecDeque<String>) -> String {
     format!("\nLast lines of stderr:\n{}", lines.join("\n"))
 }
 
-/// The stdin of a program; without one, writes are discarded.
-struct Stdin(Option<std::process::ChildStdin>);
+/// The stdin of a program. It is closed when the last process that could read it has ended, or when the
+/// task has failed: processes that the program has started may keep it open and not read it.
+struct Stdin<'a> {
+    inner: Option<ChildStdin>,
+    failed: &'a PipeReader,
+}
 
-impl Write for Stdin {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.0 {
-            Some(stdin) => stdin.write(bytes),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
+impl<'a> Stdin<'a> {
+    fn new(inner: Option<ChildStdin>, failed: &'a PipeReader) -> io::Result<Stdin<'a>> {
+        if let Some(inner) = &inner {
+            // Its readers have an end of their own, which waits as before.
+            ioctl_fionbio(inner, true)?;
         }
+        Ok(Stdin { inner, failed })
+    }
+
+    /// Waits until there is room. False: the task has failed.
+    fn has_room(&self) -> io::Result<bool> {
+        let Some(inner) = &self.inner else { return Ok(false) };
+        let of_program = PollFd::new(inner, PollFlags::OUT);
+        let mut polled = [of_program, PollFd::new(self.failed, PollFlags::IN)];
+        retry_on_intr(|| poll(&mut polled, None))?;
+        let [_, of_task] = polled;
+        Ok(of_task.revents().is_empty())
+    }
+}
+
+impl Write for Stdin<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        while let Some(inner) = &mut self.inner {
+            match inner.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            if !self.has_room()? {
+                break;
+            }
+        }
+        Err(io::ErrorKind::BrokenPipe.into())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -552,9 +585,13 @@ mod tests {
     #[test]
     fn a_task_that_failed_does_not_wait_for_what_its_program_has_started() {
         let began = Instant::now();
-        for script in ["sleep 30 & yes", "sleep 30 & yes | cat"] {
-            let told = run(&programs(), script, b"", 0).result.unwrap_err().to_string();
-            assert_eq!(told, "enough", "{script}");
+        // More than a pipe holds.
+        let large = "line\n".repeat(100_000);
+        for (script, input) in
+            [("sleep 30 & yes", ""), ("sleep 30 & yes | cat", ""), ("sleep 30 <&0 & yes", &*large)]
+        {
+            let told = run(&programs(), script, input.as_bytes(), 0).result;
+            assert_eq!(told.unwrap_err().to_string(), "enough", "{script}");
         }
         let (counters, status) = (TaskCounters::default(), Status::new(true));
         let words = ["sh", "-c", "sleep 30 & cat"].map(str::to_owned);
