@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use corona::config::JobConf;
-use corona::config::keys::{self, Key, Use};
+use corona::config::keys::{self, Key, Kind, Use};
 use corona::mapreduce::native::{KeyField, NativeJob, SortField, Step};
 
 use super::{OutputCodec, Steps, UsageError};
@@ -237,40 +237,62 @@ pub(super) fn check(
     check_settings(conf, settings).map_err(UsageError)?;
     let job = NativeJob::of(conf).context("the job cannot be run")?;
     check_key_parts(conf, steps, &job).map_err(UsageError)?;
-    check_sums(steps, &job).map_err(UsageError)?;
+    check_sums(conf, steps, &job).map_err(UsageError)?;
     Ok(())
 }
 
-/// Checks the settings of jobs among those of `-D`. Tasks would use the default of a key in place of a wrong
-/// value, as the original does.
+/// Checks the settings of jobs among those of `-D` that are numbers, booleans or shares. Tasks would use the
+/// default of a key in place of a wrong value, as the original does.
 fn check_settings(conf: &JobConf, settings: &[(String, String)]) -> Result<(), String> {
-    const SHARES: [&str; 3] = [
-        keys::JOB_SORT_SPILL.name,
-        keys::JOB_SHUFFLE_INPUT_PERCENT.name,
-        keys::JOB_SHUFFLE_MERGE_PERCENT.name,
-    ];
     for (name, _) in settings {
         let of_job = |key: &&Key| matches!(key.usage, Use::Job | Use::JobTracker);
         let Some(key) = keys::find(name).filter(of_job) else { continue };
         let Some(value) = conf.get(key.name) else { continue };
-        let is_share = || value.trim().parse().is_ok_and(|share: f64| share > 0.0 && share <= 1.0);
-        let wrong = match SHARES.contains(&key.name) && !is_share() {
-            true => Some("is no share; expected a number above 0, up to 1, such as 0.8".to_owned()),
-            false => key.wrong(&value),
-        };
-        if let Some(wrong) = wrong {
+        if value.is_empty() && key.default.is_empty() {
+            // It takes out the value of a file.
+            continue;
+        }
+        if let Some(wrong) = wrong_share(key, &value).or_else(|| wrong_value(key, &value)) {
             return Err(format!("-D {name}: value {value:?} {wrong}"));
         }
     }
     Ok(())
 }
 
+/// Why a text is no share, for the keys that have one. With spills at 0 each record would be one.
+fn wrong_share(key: &Key, value: &str) -> Option<String> {
+    let least = match key.name {
+        name if name == keys::JOB_SORT_SPILL.name => f64::MIN_POSITIVE,
+        name if name == keys::JOB_SHUFFLE_INPUT_PERCENT.name => 0.0,
+        name if name == keys::JOB_SHUFFLE_MERGE_PERCENT.name => 0.0,
+        _ => return None,
+    };
+    let is_share = value.trim().parse().is_ok_and(|share: f64| share >= least && share <= 1.0);
+    let from = if least > 0.0 { "above 0" } else { "from 0" };
+    (!is_share).then(|| format!("is no share; expected a number {from} up to 1, such as 0.8"))
+}
+
+/// Why a text is no value of a key, as jobs read it.
+fn wrong_value(key: &Key, value: &str) -> Option<String> {
+    match key.kind {
+        Kind::Boolean if !["true", "false"].contains(&value) => {
+            Some("is neither true nor false; expected one of them, in lower case".to_owned())
+        }
+        _ => key.wrong(value),
+    }
+}
+
+/// The separator of the parts of a key.
+fn key_separator(conf: &JobConf) -> String {
+    let separator = conf.get("map.output.key.field.separator");
+    separator.filter(|text| !text.is_empty()).unwrap_or_else(|| "\t".to_owned())
+}
+
 /// Checks the parts of the key that options name.
 fn check_key_parts(conf: &JobConf, steps: &Steps, job: &NativeJob) -> Result<(), String> {
     let sorted = steps.sort_by.iter().map(|part| ("--sort-by", part));
     let partitioned = steps.partition_by.iter().map(|part| ("--partition-by", part));
-    let separator = conf.get("map.output.key.field.separator");
-    let separator = separator.filter(|text| !text.is_empty()).unwrap_or_else(|| "\t".to_owned());
+    let separator = key_separator(conf);
     let fields = key_fields(&separator, job);
     for (option, part) in sorted.chain(partitioned) {
         // With a longer one, the original and native tasks take other parts than those that are named.
@@ -290,16 +312,23 @@ fn check_key_parts(conf: &JobConf, steps: &Steps, job: &NativeJob) -> Result<(),
 
 /// Checks that the built-in step that sums gets all lines of a key together. Parts of keys that are equal
 /// do not order them, as in the original.
-fn check_sums(steps: &Steps, job: &NativeJob) -> Result<(), String> {
+fn check_sums(conf: &JobConf, steps: &Steps, job: &NativeJob) -> Result<(), String> {
     let option = match (&job.combiner, &job.reducer) {
         (_, Step::Words) => "--reducer",
         (Some(Step::Words), _) => "--combiner",
         _ => return Ok(()),
     };
+    let separator = key_separator(conf);
+    let fields = match &job.mapper {
+        // A word has no blanks in it.
+        Step::Words if separator.trim().is_empty() => Some(1),
+        _ => key_fields(&separator, job),
+    };
     let is_whole = |part: &String| {
         SortField::parse(part).is_some_and(|sorted| {
-            let KeyField { begin_field, begin_char, end_field, .. } = sorted.field;
-            (begin_field, begin_char, end_field) == (1, 1, 0) && !sorted.numeric
+            let KeyField { begin_field, begin_char, end_field, end_char } = sorted.field;
+            let is_last = end_char == 0 && fields.is_some_and(|fields| end_field >= fields);
+            (begin_field, begin_char) == (1, 1) && (end_field == 0 || is_last) && !sorted.numeric
         })
     };
     if steps.sort_by.is_empty() || steps.sort_by.iter().any(is_whole) {
@@ -440,11 +469,11 @@ mod tests {
             refusal(&steps.into_iter().chain(parts).collect::<Vec<_>>())
         };
         for role in ["--reducer", "--combiner"] {
-            for parts in [&["1.1,1.1"][..], &["1n"], &["1.2"], &["1,1"]] {
+            for parts in [&["1.1,1.1"][..], &["1n"], &["1.2"], &["1,1n"], &["1,1.2"]] {
                 let refused = with(role, parts).unwrap();
                 assert!(refused.starts_with(&format!("{role} builtin:wc needs")), "{refused}");
             }
-            for parts in [&[][..], &["1"], &["1r"], &["1.1,1.1nr", "1"]] {
+            for parts in [&[][..], &["1"], &["1r"], &["1.1,1.1nr", "1"], &["1,1"], &["1,1r"]] {
                 assert_eq!(with(role, parts), None, "{parts:?}");
             }
         }
@@ -460,15 +489,18 @@ mod tests {
         };
         let whole = "is not a whole number; expected";
         let range = "is out of range; expected";
-        let share = "is no share; expected a number above 0, up to 1, such as 0.8";
+        let share =
+            |from: &str| format!("is no share; expected a number {from} up to 1, such as 0.8");
+        let boolean = "is neither true nor false; expected one of them, in lower case";
         for (name, value, wrong) in [
             ("mapred.reduce.tasks", "x", format!("{whole} tasks, 0 to 2147483647")),
             ("mapred.reduce.tasks", "-1", format!("{range} tasks, 0 to 2147483647")),
             ("io.sort.mb", "0", format!("{range} MiB, 1 to 2047")),
             ("io.sort.factor", "1", format!("{range} files, 2 to 10000")),
             ("mapred.map.max.attempts", "0", format!("{range} attempts, 1 to 2147483647")),
-            ("io.sort.spill.percent", "0", share.to_owned()),
-            ("mapred.job.shuffle.merge.percent", "NaN", share.to_owned()),
+            ("io.sort.spill.percent", "0", share("above 0")),
+            ("mapred.job.shuffle.merge.percent", "NaN", share("from 0")),
+            ("mapred.compress.map.output", "TRUE", boolean.to_owned()),
         ] {
             let refused = check(name, value).unwrap_err();
             assert_eq!(refused, format!("-D {name}: value {value:?} {wrong}"));
@@ -476,6 +508,9 @@ mod tests {
         for (name, value) in [
             ("mapred.reduce.tasks", "3"),
             ("io.sort.spill.percent", "1"),
+            ("mapred.job.shuffle.input.buffer.percent", "0"),
+            ("mapred.compress.map.output", "true"),
+            ("mapred.child.ulimit", ""),
             ("corona.task.mapper", "any text"),
             ("own.key", "x"),
         ] {

@@ -63,7 +63,8 @@ built-in step: cat, wc, sort, grep TEXT or sh COMMAND, which runs COMMAND by
 sh -c whatever characters it has. A combiner is wc or sh COMMAND.
 A line on its stderr such as reporter:counter:GROUP,NAME,1 or
 reporter:status:TEXT is for the job; other lines go to the task's log.
-Ctrl-C kills the job; again, it stops this program at once.";
+Ctrl-C kills the job; again, it stops this program within 2 s, even if the
+job tracker has not answered.";
 
 /// Run a job of programs that read and write lines
 #[derive(Args, Clone, Debug)]

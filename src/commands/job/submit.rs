@@ -36,7 +36,8 @@ from --splits, or from the file job.split beside JOB_XML. Without one the files
 of mapred.input.dir are cut into splits, which is right for jobs whose input
 format is TextInputFormat or KeyValueTextInputFormat.
 -D overrides what JOB_XML says; the files of --conf-dir do not.
-Ctrl-C kills the job; again, it stops this program at once.";
+Ctrl-C kills the job; again, it stops this program within 2 s, even if the
+job tracker has not answered.";
 
 /// How long the end of a job tracker in this process may take.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
