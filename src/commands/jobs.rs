@@ -399,8 +399,8 @@ impl Caller {
         self.checked(result)?.with_context(|| format!("{} knows no job {job}", self.who))
     }
 
-    /// Whether the job tracker has no task of a job, not even one that sets it up or cleans up after it. It
-    /// keeps none then, since every job has those.
+    /// Whether the job tracker has no task of a job, not even one that sets it up or cleans up after it. Jobs
+    /// have those until their details are forgotten.
     async fn has_no_tasks(&mut self, job: &JobId) -> anyhow::Result<bool> {
         let client = &mut self.client;
         let all = [
@@ -705,7 +705,7 @@ impl Tasks {
         let One { job, output, which } = self.one;
         let mut caller = which.caller()?;
         let kind = self.kind;
-        let reports = block_on(async {
+        let (reports, has_none) = block_on(async {
             let status = caller.client.get_job_status(job.clone()).await;
             let state = caller.known(status, &job)?.run_state;
             let client = &mut caller.client;
@@ -716,14 +716,16 @@ impl Tasks {
                 Kind::Cleanup => client.get_cleanup_task_reports(job.clone()).await,
             };
             let reports = caller.checked(reports)?.unwrap_or_default();
-            if reports.is_empty() && is_over(state) && caller.has_no_tasks(&job).await? {
-                bail!("the tasks of {job} are not kept any more; see 'corona jobs history {job}'");
-            }
-            Ok(reports)
+            let has_none =
+                reports.is_empty() && is_over(state) && caller.has_no_tasks(&job).await?;
+            anyhow::Ok((reports, has_none))
         })?;
         let tasks: Vec<Task> = reports.into_iter().map(task).collect();
         match output.output {
             Form::Json => console.print_json(&tasks),
+            Form::Table if has_none => Ok(console.print(&format!(
+                "No tasks are kept of {job}; see 'corona jobs history {job}'.\n"
+            ))?),
             Form::Table if tasks.is_empty() => Ok(console.print("No tasks.\n")?),
             Form::Table => {
                 let mut table = Table::new(&[

@@ -99,6 +99,19 @@ pub struct JobEngine {
     events: Vec<StoredEvent>,
     counter_names: CounterNames,
     totals: JobTotals,
+    #[serde(skip)]
+    ran_on: RanOn,
+}
+
+/// Where attempts ran whose clean-up was launched on another node. Only pages show it, so it is not kept in
+/// images, and makes no two jobs differ.
+#[derive(Clone, Debug, Default)]
+struct RanOn(BTreeMap<AttemptKey, NodeIdx>);
+
+impl PartialEq for RanOn {
+    fn eq(&self, _other: &RanOn) -> bool {
+        true
+    }
 }
 
 /// How far the job is.
@@ -197,6 +210,7 @@ impl JobEngine {
             events: Vec::new(),
             counter_names: CounterNames::default(),
             totals: JobTotals::default(),
+            ran_on: RanOn::default(),
         }
     }
 

@@ -166,15 +166,18 @@ impl JobEngine {
     pub fn node_outlines(&self) -> Vec<NodeOutline> {
         // What a node counts itself is for its cluster manager: attempts that left output only.
         let mut ended = BTreeMap::<NodeIdx, (u32, u32)>::new();
-        for attempt in self.keys().flat_map(|key| &self.task(key).attempts) {
-            match attempt.state {
-                TaskState::Failed | TaskState::FailedUnclean => {
-                    ended.entry(attempt.node).or_default().0 += 1;
+        for key in self.keys() {
+            for (number, attempt) in self.task(key).numbered() {
+                let is_failed =
+                    matches!(attempt.state, TaskState::Failed | TaskState::FailedUnclean);
+                if is_failed
+                    || matches!(attempt.state, TaskState::Killed | TaskState::KilledUnclean)
+                {
+                    let ran_on = self.ran_on.0.get(&key.attempt(number)).unwrap_or(&attempt.node);
+                    let (failed, killed) = ended.entry(*ran_on).or_default();
+                    *failed += u32::from(is_failed);
+                    *killed += u32::from(!is_failed);
                 }
-                TaskState::Killed | TaskState::KilledUnclean => {
-                    ended.entry(attempt.node).or_default().1 += 1;
-                }
-                _ => {}
             }
         }
         let outline = |(at, node): (NodeIdx, &Node)| NodeOutline {

@@ -464,6 +464,10 @@ impl JobEngine {
         node: NodeIdx,
         turn: &mut Turn,
     ) {
+        let ran_on = self.attempt(key).node;
+        if ran_on != node {
+            self.ran_on.0.insert(key, ran_on);
+        }
         let attempt = self.attempt_mut(key);
         attempt.cleaning = true;
         attempt.node = node;

@@ -19,7 +19,6 @@ use super::job::AskError;
 use super::remote::RemoteJob;
 use super::store::Known;
 use super::submission::priority;
-use super::web::manager::NoAnswer;
 use super::{Shared, answers};
 use crate::engine::{JobEngine, JobInput, JobProgress, JobRefusal, JobReply};
 use crate::parent::ParentInput;
@@ -429,27 +428,32 @@ impl Shared {
             }
         }
         // The cluster manager knows the whole cluster; a Java one is not asked.
-        let cluster = self.shown.manager.ask("/api/v1/status").await;
-        let is_ready = match &cluster {
-            Ok(cluster) => cluster["safe_mode"]["on"] != true,
-            Err(NoAnswer::Silent) => false,
-            Err(NoAnswer::Unknown) => true,
+        let manager = &self.shown.manager;
+        let cluster = manager.ask("/api/v1/status").await;
+        let (blacklisted, excluded) = match &cluster {
+            Ok(_) => {
+                tokio::join!(manager.nodes_with("blacklisted"), manager.nodes_with("excluded"))
+            }
+            // It is not waited for again.
+            Err(no_answer) => (Err(*no_answer), Err(*no_answer)),
         };
+        let (blacklisted, excluded) =
+            (blacklisted.unwrap_or_default(), excluded.unwrap_or_default());
         let cluster = cluster.unwrap_or_default();
         let managed = |value: &serde_json::Value| {
             value.as_u64().map(|count| i32::try_from(count).unwrap_or(i32::MAX))
         };
         let slots = |kind: &str, which: &str| managed(&cluster["slots"][kind][which]);
         let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
-        let blacklisted = self.shown.manager.nodes_with("blacklisted").await.unwrap_or_default();
-        let excluded = self.shown.manager.nodes_with("excluded").await.unwrap_or_default();
         let is_active = |name: &String| !blacklisted.contains(name);
         let names = || trackers.iter().map(|tracker| tracker.name.clone()).filter(is_active);
         let (used_memory, max_memory) = memory();
         let tasks = if detailed { self.tracker_tasks(caller, &trackers).await } else { Vec::new() };
         ClusterStatus {
             active: managed(&cluster["nodes"])
-                .map_or_else(|| count(trackers.len()), |all| all - count(blacklisted.len())),
+                .map_or_else(|| count(trackers.len()), |all| all - count(blacklisted.len()))
+                // The answers may be of different moments.
+                .max(0),
             active_names: if detailed { names().collect() } else { Vec::new() },
             blacklisted: count(blacklisted.len()),
             blacklisted_names: if detailed { blacklisted.clone() } else { Vec::new() },
@@ -463,7 +467,7 @@ impl Shared {
                 .unwrap_or_else(|| sum(|tracker| tracker.max_reduces)),
             used_memory,
             max_memory,
-            state: if is_ready { ClusterState::Running } else { ClusterState::Initializing },
+            state: cluster_state(&cluster),
             total_maps: whole(total[0]),
             total_reduces: whole(total[1]),
             trackers: if detailed { with_running(trackers, &tasks) } else { Vec::new() },
@@ -518,6 +522,14 @@ async fn change_remote(job: &RemoteJob, input: ParentInput) -> Result<(), Fault>
     }
 }
 
+/// Whether the cluster grants slots, as its cluster manager says.
+fn cluster_state(status: &serde_json::Value) -> ClusterState {
+    match status["safe_mode"]["on"] == true {
+        true => ClusterState::Initializing,
+        false => ClusterState::Running,
+    }
+}
+
 /// Bytes of memory that this process uses, and that it could use.
 fn memory() -> (i64, i64) {
     let own = i32::try_from(std::process::id()).ok().and_then(corona_process::procfs::Process::of);
@@ -536,6 +548,18 @@ mod tests {
 
     use super::super::submission::tests::submission;
     use super::*;
+
+    #[test]
+    fn a_cluster_in_safe_mode_is_not_ready() {
+        for (status, expected) in [
+            (serde_json::json!({ "safe_mode": { "on": true } }), ClusterState::Initializing),
+            (serde_json::json!({ "safe_mode": { "on": false } }), ClusterState::Running),
+            // A Java cluster manager, or none that answers.
+            (serde_json::Value::Null, ClusterState::Running),
+        ] {
+            assert_eq!(cluster_state(&status), expected, "{status}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn large_answers_take_turns_and_delay_no_others() {

@@ -203,14 +203,27 @@ fn no_task_of_a_job_that_has_ended_is_pending() {
 /// left output.
 #[test]
 fn nodes_count_all_attempts_that_failed_or_were_killed() {
+    let counts = |world: &World| -> Vec<_> {
+        world.job.node_outlines().into_iter().map(|node| (node.failed, node.killed)).collect()
+    };
     let mut world = world_with(2, 0, |_| {});
     world.set_up("m3.0");
     world.grant(2, "b");
     world.report("a", "m0.0", Failed);
     world.apply(JobInput::KillJob);
-    let counts: Vec<_> =
-        world.job.node_outlines().into_iter().map(|node| (node.failed, node.killed)).collect();
-    assert_eq!(counts, [(1, 0), (0, 1)]);
+    assert_eq!(counts(&world), [(1, 0), (0, 1)]);
+
+    // One that is cleaned up after elsewhere has failed where it ran.
+    let mut world = world_with(1, 0, |_| {});
+    world.set_up("m2.0");
+    assert_eq!(
+        world.report("a", "m0.0", TaskState::FailedUnclean),
+        ["request 2 MAP not a", "release 1"]
+    );
+    assert_eq!(world.grant(2, "b"), ["launch m0.0 on b with 2 cleaned, failed true"]);
+    assert_eq!(counts(&world), [(1, 0), (0, 0)]);
+    world.report("b", "m0.0", Failed);
+    assert_eq!(counts(&world), [(1, 0), (0, 0)]);
 }
 
 #[test]

@@ -100,7 +100,6 @@ pub(super) fn index() -> Value {
 /// A job in short.
 fn job(row: &Row) -> Value {
     let Row { description: job, progress } = row;
-    let ended_badly = matches!(progress.state, JobState::Failed | JobState::Killed);
     let kind = |kind| {
         json!({
             "total": progress.total[kind],
@@ -120,11 +119,10 @@ fn job(row: &Row) -> Value {
         "state": state_name(progress.state),
         "submitted_ms": progress.submitted.0,
         "ended_ms": progress.finished_at.map(|at| at.0),
-        // What clients of the original see of a job that failed or was killed is always 1.
-        "setup_progress": (!ended_badly).then_some(progress.setup),
+        "setup_progress": progress.setup,
         "maps": kind(corona_mapreduce::TaskKind::Map),
         "reduces": kind(corona_mapreduce::TaskKind::Reduce),
-        "cleanup_progress": (!ended_badly).then_some(progress.cleanup),
+        "cleanup_progress": progress.cleanup,
         "requested_slots": progress.requested,
         "page": &*job.url,
     })
@@ -184,16 +182,11 @@ pub(super) fn one_job(row: &Row, detail: Option<&Detail>) -> Value {
             "failed_connections": node.failed_connections,
         })
     });
-    // The tasks know it of a job that failed or was killed as well.
-    for (role, name) in
-        [(TaskRole::Setup, "setup_progress"), (TaskRole::Cleanup, "cleanup_progress")]
-    {
-        if value[name].is_null() {
-            let mut tasks = detail.tasks.iter().filter(|task| task.role == role);
-            let is_done = tasks.any(|task| task.standing == TaskStanding::Complete);
-            value[name] = if is_done { 1.0 } else { 0.0 }.into();
-        }
-    }
+    // The progress of both is 1 for a job that failed or was killed, as clients of the original see it.
+    let has_run = |role| {
+        let mut tasks = detail.tasks.iter().filter(|task| task.role == role);
+        tasks.any(|task| task.standing == TaskStanding::Complete)
+    };
     let more = json!({
         "totals": {
             "maps": kind(corona_mapreduce::TaskKind::Map),
@@ -205,6 +198,8 @@ pub(super) fn one_job(row: &Row, detail: Option<&Detail>) -> Value {
             "reduce_ms": reduce,
         },
         "nodes": nodes.collect::<Vec<_>>(),
+        "setup_task_done": has_run(TaskRole::Setup),
+        "cleanup_task_done": has_run(TaskRole::Cleanup),
     });
     if let (Value::Object(value), Value::Object(more)) = (&mut value, more) {
         value.extend(more);
