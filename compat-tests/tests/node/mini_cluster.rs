@@ -663,6 +663,10 @@ fn a_client_that_is_stopped_leaves_no_job() {
         let arguments = ["--input", "in", "--output", &out, "--mapper", "sleep 600"];
         let mut job = interruptible(&cluster.job(&arguments));
         let job = job.stderr(Stdio::piped()).spawn().unwrap();
+        // What starts the program may ignore the signal.
+        let exe = format!("/proc/{}/exe", job.id());
+        let is_program = || fs::read_link(&exe).ok().filter(|exe| exe.ends_with("corona"));
+        until("the program", is_program);
         // Before, during or after the submission: no job may be left in any case.
         std::thread::sleep(Duration::from_millis(run * 6));
         signal("INT", job.id());
