@@ -305,6 +305,22 @@ fn remote(job: Job) -> Job {
     job.with("mapred.coronajobtracker.forceremote", "true")
 }
 
+/// Submits a job of so many maps, which the first remote job tracker takes.
+async fn taken(
+    world: &World,
+    client: &mut JobSubmissionClient,
+    started: &Path,
+    maps: i32,
+    with: impl FnOnce(Job) -> Job,
+) -> (Job, Remote) {
+    let job = world.prepare(client, maps, 0, with).await;
+    client.submit_job(job.id.clone()).await.unwrap();
+    let mut remote = Remote::started(started, 0).await;
+    remote.report().await.unwrap();
+    remote.until_submitted().await;
+    (job, remote)
+}
+
 #[test]
 fn a_job_is_handed_to_a_node_and_its_calls_are_forwarded() {
     block_on(async {
@@ -406,11 +422,7 @@ fn a_killed_job_ends_on_its_node() {
     block_on(async {
         let (world, started) = world().await;
         let mut client = world.client("alice");
-        let job = world.prepare(&mut client, 1, 0, remote).await;
-        client.submit_job(job.id.clone()).await.unwrap();
-        let mut remote = Remote::started(&started, 0).await;
-        remote.report().await.unwrap();
-        remote.until_submitted().await;
+        let (job, remote) = taken(&world, &mut client, &started, 1, remote).await;
         client.kill_job(job.id.clone()).await.unwrap();
         assert_eq!(world.ended(&mut client, &job).await.run_state, KILLED);
         assert!(remote.state.lock().killed);
@@ -423,11 +435,7 @@ fn a_job_on_a_node_is_ended_from_its_page() {
     block_on(async {
         let (world, started) = world().await;
         let mut client = world.client("alice");
-        let job = world.prepare(&mut client, 1, 0, remote).await;
-        client.submit_job(job.id.clone()).await.unwrap();
-        let mut remote = Remote::started(&started, 0).await;
-        remote.report().await.unwrap();
-        remote.until_submitted().await;
+        let (job, remote) = taken(&world, &mut client, &started, 1, remote).await;
         let end = format!("/jobs/{}/end", job.id);
         assert!(page(&world, &format!("/jobs/{}", job.id)).contains(&end));
         assert!(page(&world, &end).contains("End it"));
@@ -448,11 +456,7 @@ fn a_remote_job_tracker_that_is_lost_ends_the_job_if_no_restart_is_allowed() {
         let mut client = world.client("alice");
         let output = world.root.path().join("out");
         let to = |job: Job| remote(job).with("mapred.output.dir", &output.display().to_string());
-        let job = world.prepare(&mut client, 1, 0, to).await;
-        client.submit_job(job.id.clone()).await.unwrap();
-        let mut remote = Remote::started(&started, 0).await;
-        remote.report().await.unwrap();
-        remote.until_submitted().await;
+        let (job, remote) = taken(&world, &mut client, &started, 1, to).await;
         // What it has written by now: unfinished output and a history.
         fs::create_dir_all(output.join("_temporary/_attempt")).unwrap();
         let (start, number) = job.id.tracker.rsplit_once('.').unwrap();
@@ -497,11 +501,7 @@ fn what_follows_the_end_of_a_job_on_a_node_is_done_after_a_restart() {
                 .with("job.end.retry.attempts", "5")
                 .with("job.end.retry.interval", "3600000")
         };
-        let job = world.prepare(&mut client, 2, 0, notifies).await;
-        client.submit_job(job.id.clone()).await.unwrap();
-        let mut remote = Remote::started(&started, 0).await;
-        remote.report().await.unwrap();
-        remote.until_submitted().await;
+        let (job, mut remote) = taken(&world, &mut client, &started, 2, notifies).await;
         client.set_job_priority(job.id.clone(), "HIGH".to_owned()).await.unwrap();
         let again = |world: &mut World| {
             world.job_tracker.crash();
