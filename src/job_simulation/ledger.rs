@@ -268,7 +268,7 @@ impl Ledger {
         if is_sign {
             self.signs.insert(attempt, (now, true));
         }
-        let fails = matches!(state, TaskState::Failed | TaskState::FailedUnclean);
+        let fails = state.is_failed();
         // The end of a clean-up changes nothing about how the attempt went.
         if fails && !self.unclean.contains(&attempt) {
             self.fails(attempt);

@@ -53,6 +53,16 @@ impl TaskState {
         matches!(self, Self::Succeeded | Self::Failed | Self::Killed)
     }
 
+    /// Whether it has failed, cleaned up after or not.
+    pub fn is_failed(self) -> bool {
+        matches!(self, Self::Failed | Self::FailedUnclean)
+    }
+
+    /// Whether it was killed, cleaned up after or not.
+    pub fn is_killed(self) -> bool {
+        matches!(self, Self::Killed | Self::KilledUnclean)
+    }
+
     /// Whether it has ended without success and its output must be cleaned up.
     pub fn is_unclean(self) -> bool {
         matches!(self, Self::FailedUnclean | Self::KilledUnclean)

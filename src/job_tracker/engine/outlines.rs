@@ -168,15 +168,12 @@ impl JobEngine {
         let mut ended = BTreeMap::<NodeIdx, (u32, u32)>::new();
         for key in self.keys() {
             for (number, attempt) in self.task(key).numbered() {
-                let is_failed =
-                    matches!(attempt.state, TaskState::Failed | TaskState::FailedUnclean);
-                if is_failed
-                    || matches!(attempt.state, TaskState::Killed | TaskState::KilledUnclean)
-                {
+                let (is_failed, is_killed) = (attempt.state.is_failed(), attempt.state.is_killed());
+                if is_failed || is_killed {
                     let ran_on = self.ran_on.0.get(&key.attempt(number)).unwrap_or(&attempt.node);
                     let (failed, killed) = ended.entry(*ran_on).or_default();
                     *failed += u32::from(is_failed);
-                    *killed += u32::from(!is_failed);
+                    *killed += u32::from(is_killed);
                 }
             }
         }

@@ -1,6 +1,5 @@
 //! The attempts of a job that failed or were killed.
 
-use corona_mapreduce::TaskState;
 use corona_web::exchange::Parameters;
 use corona_web::units::{Name, class_of};
 use maud::{Markup, html};
@@ -24,12 +23,10 @@ pub(in super::super) fn content(
     let kind = parameters.text("kind").filter(|kind| ["map", "reduce"].contains(kind));
     let cause = parameters.text("cause").filter(|cause| ["failed", "killed"].contains(cause));
     let wanted = |attempt: &&AttemptView| {
-        let is_failed = matches!(attempt.state, TaskState::Failed | TaskState::FailedUnclean);
-        let is_killed = matches!(attempt.state, TaskState::Killed | TaskState::KilledUnclean);
         let is_cause = match cause {
-            Some("failed") => is_failed,
-            Some(_) => is_killed,
-            None => is_failed || is_killed,
+            Some("failed") => attempt.state.is_failed(),
+            Some(_) => attempt.state.is_killed(),
+            None => attempt.state.is_failed() || attempt.state.is_killed(),
         };
         is_cause && kind.is_none_or(|kind| kind_name(attempt.attempt.task.kind) == kind)
     };
