@@ -327,6 +327,18 @@ impl Failure {
     }
 }
 
+/// Waits until a pipe of a program is ready, or its task has failed; returns whether it has failed.
+fn has_failed_before(
+    pipe: &impl AsFd,
+    is_ready: PollFlags,
+    failed: &PipeReader,
+) -> io::Result<bool> {
+    let mut polled = [PollFd::new(pipe, is_ready), PollFd::new(failed, PollFlags::IN)];
+    retry_on_intr(|| poll(&mut polled, None))?;
+    let [_, of_task] = polled;
+    Ok(!of_task.revents().is_empty())
+}
+
 /// What a program writes. It ends with the last process that can write there, or a short time after a
 /// failure of the task: processes that the program has started may outlive it, and the task tracker ends
 /// them after the task.
@@ -346,11 +358,7 @@ impl<R: AsFd> Output<'_, R> {
     /// Waits until there is something to read. False: it is not awaited any longer.
     fn is_ready(&mut self) -> io::Result<bool> {
         if self.deadline.is_none() {
-            let of_program = PollFd::new(&self.inner, PollFlags::IN);
-            let mut polled = [of_program, PollFd::new(self.failed, PollFlags::IN)];
-            retry_on_intr(|| poll(&mut polled, None))?;
-            let [_, of_task] = polled;
-            if of_task.revents().is_empty() {
+            if !has_failed_before(&self.inner, PollFlags::IN, self.failed)? {
                 return Ok(true);
             }
             self.deadline = Some(Instant::now() + PATIENCE);
@@ -423,11 +431,7 @@ impl<'a> Stdin<'a> {
     /// Waits until there is room. False: the task has failed.
     fn has_room(&self) -> io::Result<bool> {
         let Some(inner) = &self.inner else { return Ok(false) };
-        let of_program = PollFd::new(inner, PollFlags::OUT);
-        let mut polled = [of_program, PollFd::new(self.failed, PollFlags::IN)];
-        retry_on_intr(|| poll(&mut polled, None))?;
-        let [_, of_task] = polled;
-        Ok(of_task.revents().is_empty())
+        Ok(!has_failed_before(inner, PollFlags::OUT, self.failed)?)
     }
 }
 
