@@ -20,7 +20,7 @@ pub fn free_port() -> TcpListener {
 /// The addresses that programs of the tests have, or will have.
 static KEPT: Mutex<Vec<Reserved>> = Mutex::new(Vec::new());
 
-/// A free address of loopback for a program that is told to listen there. Nobody else gets it.
+/// A free address of loopback, reserved for a program that a test starts with it.
 ///
 /// # Panics
 /// When there is none.
@@ -31,11 +31,11 @@ pub fn free_address() -> SocketAddr {
     address
 }
 
-/// Keeps the address of a program that has ended until it is started there again. Nobody else gets it.
+/// Reserves the address of a program that has ended, so that it can be started there again.
 pub fn keep_address(address: SocketAddr) {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     if kept.iter().all(|reserved| reserved.address() != address) {
-        // If somebody already has it, the program that is started there says so.
+        // If another program has taken it, the next start reports that.
         kept.extend(Reserved::new(address));
     }
 }

@@ -252,7 +252,7 @@ impl Ports {
         self.addresses(nodes).into_iter().find(|(_, host, port)| !is_free(*host, *port))
     }
 
-    /// Ports that the system calls free on all the addresses, and none of which it gives to others.
+    /// Ports that are free on all the addresses, reserved so that the system gives them to no other program.
     fn free(nodes: u8) -> anyhow::Result<(Ports, Vec<Reserved>)> {
         let mut reserved = Vec::new();
         let mut choose = || -> io::Result<u16> {

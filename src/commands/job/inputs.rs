@@ -46,7 +46,7 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    /// Finds the files that these inputs name. A directory or a pattern stands for its files, except
+    /// Finds the files that these inputs name. A directory or a pattern means its files, except
     /// those whose names begin with `_` or `.`. Splits have `split_bytes`, else a block of the file.
     ///
     /// # Errors

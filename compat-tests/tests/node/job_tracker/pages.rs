@@ -240,7 +240,7 @@ fn a_job_can_be_followed_on_pages_and_as_json() {
         );
         assert_eq!(events["next"], 1);
         assert_eq!(get(&world, &format!("/api/v1/jobs/{id}/tasks?limit=0")).0, 400);
-        // A filter that nobody knows is no filter that finds nothing.
+        // An unknown value of a filter is an error, and not an empty list.
         for (wrong, expected) in [
             ("jobs?ended=yes", "ended: expected one of 0, 1"),
             ("jobs?state=gone", "state: expected one of PREP, RUNNING"),
