@@ -1,7 +1,7 @@
 //! Corona: a cluster manager for Hadoop Corona, compatible on the wire with the original Java one.
 //!
-//! The rooms of the house, from the inside out. Each is a crate of the workspace, in the folder of
-//! its name below `src/`; the compiler holds the walls. A room uses those above it, never one below.
+//! The rooms of the house. Each is a crate of the workspace, in the folder of
+//! its name below `src/`; the compiler and `tests/walls.rs` hold the walls.
 //! `docs/architecture.md` has the map.
 
 pub use corona_cluster_manager as cluster_manager;
@@ -13,8 +13,10 @@ pub use corona_demo as demo;
 pub use corona_engine as engine;
 pub use corona_filesystem as filesystem;
 pub use corona_hadoop as hadoop;
+pub use corona_job_engine as job_engine;
 pub use corona_job_simulation as job_simulation;
 pub use corona_job_tracker as job_tracker;
+pub use corona_job_wire as job_wire;
 pub use corona_journal as journal;
 pub use corona_load as load;
 pub use corona_mapreduce as mapreduce;

@@ -14,12 +14,16 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("simulation", &["engine", "model", "process"]),
     ("config", &["model"]),
     ("mapreduce", &["config", "model"]),
+    ("job_engine", &["config", "mapreduce", "model"]),
+    ("job_wire", &["hadoop", "job_engine", "mapreduce", "model"]),
     (
         "job_tracker",
         &[
             "config",
             "filesystem",
             "hadoop",
+            "job_engine",
+            "job_wire",
             "journal",
             "mapreduce",
             "model",
@@ -31,7 +35,16 @@ const FLOORS: &[(&str, &[&str])] = &[
     ),
     (
         "job_simulation",
-        &["engine", "hadoop", "job_tracker", "mapreduce", "model", "process", "simulation"],
+        &[
+            "engine",
+            "hadoop",
+            "job_engine",
+            "job_wire",
+            "mapreduce",
+            "model",
+            "process",
+            "simulation",
+        ],
     ),
     (
         "proxy_job_tracker",
@@ -101,11 +114,7 @@ const WALLS: &[Wall] = &[
         forbidden: &["tokio", "std::net", "std::thread", "Instant", "SystemTime"],
         why: "the vocabulary of jobs knows no socket and no clock",
     },
-    Wall {
-        room: "job_tracker/engine",
-        forbidden: PURE,
-        why: "the job engine is pure and deterministic",
-    },
+    Wall { room: "job_engine", forbidden: PURE, why: "the job engine is pure and deterministic" },
     Wall {
         room: "config",
         forbidden: &["tokio", "std::net::Tcp", "std::net::Udp"],

@@ -18,13 +18,13 @@ use std::sync::Arc;
 use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables as wire;
-use corona_job_tracker::engine::{
-    GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, Launch, RequestId, Tracker, Work,
-};
-use corona_job_tracker::parent::{
+use corona_job_engine::parent::{
     Parent, ParentEffect, ParentInput, ParentReply, ParentSettings, Remote, SavedUpdate,
 };
-use corona_job_tracker::{saved, translate};
+use corona_job_engine::{
+    GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, Launch, RequestId, Tracker, Work,
+};
+use corona_job_wire::{saved, translate};
 use corona_mapreduce::{
     AttemptKey, HistoryRecord, JobId, JobSettings, JobState, Split, TaskKey, TaskState, TaskStatus,
 };

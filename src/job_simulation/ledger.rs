@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use corona_job_tracker::engine::{
+use corona_job_engine::{
     JobEffect, JobEngine, JobInput, JobOutcome, JobReply, RequestId, TIMEOUT_TEXTS, Work,
 };
 use corona_mapreduce::history::AttemptResult;

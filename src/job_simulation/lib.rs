@@ -31,7 +31,7 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use corona_job_tracker::engine::{JobEngine, JobInput, JobOutcome, JobSpec};
+use corona_job_engine::{JobEngine, JobInput, JobOutcome, JobSpec};
 use corona_model::types::Millis;
 use corona_process::panics::Panic;
 use corona_simulation::Random;

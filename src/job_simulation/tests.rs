@@ -1,7 +1,7 @@
 //! The simulation itself: it repeats, it passes, and it finds what is broken.
 
 use super::*;
-use corona_job_tracker::engine::{JobEffect, Launch, Work};
+use corona_job_engine::{JobEffect, Launch, Work};
 use corona_mapreduce::{EventStatus, SortedRanges, TaskState};
 
 #[test]

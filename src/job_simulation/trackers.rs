@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use corona_job_tracker::engine::{Launch, Order, Work};
+use corona_job_engine::{Launch, Order, Work};
 use corona_mapreduce::{AttemptKey, RecordRange, TaskState, TaskStatus};
 use corona_model::types::{Address, ComputeSpecs, Millis, NodeReport, PerType};
 use corona_simulation::Random;

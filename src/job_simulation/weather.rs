@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use corona_job_tracker::engine::{JobSpec, Launch, Work};
+use corona_job_engine::{JobSpec, Launch, Work};
 use corona_mapreduce::{JobId, JobSettings, Split, TaskKey, TaskKind};
 use corona_model::settings::{PoolSettings, Settings};
 use corona_model::types::{PoolName, ResourceType};

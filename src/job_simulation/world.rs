@@ -6,9 +6,7 @@ use std::sync::Arc;
 use corona_engine::{
     Effect, Engine, Input, NodeView, Notification, Outcome, Refusal, Reply, Start,
 };
-use corona_job_tracker::engine::{
-    GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, Order, RequestId,
-};
+use corona_job_engine::{GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, Order, RequestId};
 use corona_mapreduce::{AttemptKey, JobState, TaskKey, TaskKind, TaskState, TaskStatus};
 use corona_model::types::{
     Address, Millis, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionStatus,

@@ -10,8 +10,8 @@ use corona_mapreduce::{
 use corona_model::types::SessionPriority;
 
 use super::submission::Description;
-use crate::engine::{AttemptView, JobEngine, JobProgress, TaskView};
-use crate::translate;
+use corona_job_engine::{AttemptView, JobEngine, JobProgress, TaskView};
+use corona_job_wire::translate;
 
 /// What a scheduler could say of a job, and mostly does not.
 const NO_SCHEDULING_INFO: &str = "NA";

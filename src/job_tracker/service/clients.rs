@@ -20,9 +20,9 @@ use super::remote::RemoteJob;
 use super::store::Known;
 use super::submission::priority;
 use super::{Shared, answers};
-use crate::engine::{JobEngine, JobInput, JobProgress, JobRefusal, JobReply};
-use crate::parent::ParentInput;
-use crate::translate;
+use corona_job_engine::parent::ParentInput;
+use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal, JobReply};
+use corona_job_wire::translate;
 
 /// Events in one reply to a client.
 const MAX_EVENTS: usize = 10_000;

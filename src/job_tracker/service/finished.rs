@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::store::Retired;
 use super::submission::Description;
-use crate::engine::JobProgress;
+use corona_job_engine::JobProgress;
 
 /// The beginning of the name of a file that is being written.
 const NEW: &str = "new-";
@@ -133,7 +133,7 @@ fn read(path: &Path) -> io::Result<KeptJob> {
 mod tests {
     use super::super::submission::tests::submission;
     use super::*;
-    use crate::engine::JobEngine;
+    use corona_job_engine::JobEngine;
     use corona_model::types::Millis;
 
     fn job(number: u32) -> Retired {

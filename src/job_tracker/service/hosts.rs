@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::Shared;
 use super::http::{self, Target};
 use super::store::Known;
-use crate::engine::JobInput;
+use corona_job_engine::JobInput;
 
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_secs(5);

@@ -20,9 +20,9 @@ use super::launcher::Sender;
 use super::remote::{RemoteJob, saved_update};
 use super::store::Known;
 use super::{Shared, answers};
-use crate::engine::{JobEngine, JobInput, JobProgress, JobRefusal, Order};
-use crate::parent::{ParentInput, ParentReply, Remote};
-use crate::translate;
+use corona_job_engine::parent::{ParentInput, ParentReply, Remote};
+use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal, Order};
+use corona_job_wire::translate;
 
 /// Reports of task trackers that are welcome in a second, and the shortest time between two of one.
 const REPORTS_PER_SECOND: u32 = 1000;
@@ -365,7 +365,7 @@ mod tests {
     use super::super::submission::tests::submission;
     use super::super::tests::service;
     use super::*;
-    use crate::engine::JobEngine;
+    use corona_job_engine::JobEngine;
 
     const NODE: &str = "tracker_a:1";
 

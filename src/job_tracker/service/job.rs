@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::log::Log;
 use super::outlet::{Outlet, carry_out};
 use super::submission::Description;
-use crate::engine::{
+use corona_job_engine::{
     GrantedSlot, JobEffect, JobEngine, JobInput, JobProgress, JobRefusal, JobReply, Order,
     RequestId,
 };
@@ -451,7 +451,7 @@ pub(super) mod tests {
     use super::super::outlet::NoSession;
     use super::super::submission::tests::submission;
     use super::*;
-    use crate::engine::{Launch, NodeUsage, Tracker};
+    use corona_job_engine::{Launch, NodeUsage, Tracker};
 
     /// An outlet that notes what it is given.
     #[derive(Clone, Default)]

@@ -11,7 +11,7 @@ use corona_hadoop::writables::{Action, InetAddress, JobId, SessionInfo, TaskTrac
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::engine::{Order, Tracker};
+use corona_job_engine::{Order, Tracker};
 
 /// Orders in one call. The original sends all that wait.
 const MAX_ORDERS: usize = 200;

@@ -26,10 +26,10 @@ use super::statistics::Report;
 use super::store::{Known, Retired, Store};
 use super::submission::{EndNotice, SplitStore};
 use super::web::events::{Events, Happening};
-use crate::engine::{
+use corona_job_engine::{
     JobEngine, JobInput, JobProgress, JobSpec, Launch, NodeUsage, Order, RequestId, Tracker,
 };
-use crate::translate;
+use corona_job_wire::translate;
 
 /// What carries out a job's decisions.
 pub(super) struct Live {

@@ -21,8 +21,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::history::Mark;
 use super::submission::Description;
-use crate::engine::{JobEffect, JobEngine, JobInput, JobSpec, NodeUsage};
-use crate::parent::{Parent, ParentInput, ParentSettings};
+use corona_job_engine::parent::{Parent, ParentInput, ParentSettings};
+use corona_job_engine::{JobEffect, JobEngine, JobInput, JobSpec, NodeUsage};
 
 /// Threads that write, and as many that make durable what was written.
 const WRITERS: usize = 4;
@@ -471,9 +471,9 @@ pub(super) mod tests {
 
     use super::super::submission::tests::submission;
     use super::*;
-    use crate::engine::tests::image::{Step, input, steps};
-    use crate::engine::{GrantedSlot, RequestId};
-    use crate::parent::{Remote, SavedUpdate};
+    use corona_job_engine::parent::{Remote, SavedUpdate};
+    use corona_job_engine::testing::{Step, input, steps};
+    use corona_job_engine::{GrantedSlot, RequestId};
 
     /// Journals with images after so many bytes.
     pub(crate) fn journals(image_bytes: u64) -> Journals {

@@ -7,7 +7,7 @@ use corona_mapreduce::history::AttemptResult;
 use corona_mapreduce::{HistoryRecord, PerKind, TaskKind, TaskState, TaskStatus};
 use corona_web::histogram::Histogram;
 
-use crate::engine::{Launch, Work};
+use corona_job_engine::{Launch, Work};
 
 /// A number that only grows.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use corona_mapreduce::HistoryRecord;
 use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
 
 use super::history::Mark;
-use crate::engine::{JobEffect, JobProgress, Launch, NodeUsage, Order, RequestId, Tracker};
+use corona_job_engine::{JobEffect, JobProgress, Launch, NodeUsage, Order, RequestId, Tracker};
 
 /// The session with the cluster manager can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use corona_hadoop::writables::{InetAddress, JobStats};
 use corona_mapreduce::{JobId, PerKind};
 
 use super::job::Job;
-use crate::engine::{Efforts, JobEngine, JobTotals};
-use crate::translate;
+use corona_job_engine::{Efforts, JobEngine, JobTotals};
+use corona_job_wire::translate;
 
 /// For a connection. Spec: mapreduce/03 §3.8.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

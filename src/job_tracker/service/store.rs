@@ -15,7 +15,7 @@ use super::answers;
 use super::job::Job;
 use super::remote::RemoteJob;
 use super::submission::Description;
-use crate::engine::JobProgress;
+use corona_job_engine::JobProgress;
 
 /// How long an id that nobody submits is remembered, and how many are.
 const ID_AGE: Duration = Duration::from_secs(24 * 3600);

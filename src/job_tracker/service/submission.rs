@@ -13,7 +13,7 @@ use corona_model::types::{PoolName, SessionPriority};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::engine::JobSpec;
+use corona_job_engine::JobSpec;
 
 /// The most hosts of a split that are looked at; a split of many blocks may name more.
 const MAX_HOSTS: usize = 100;

@@ -30,8 +30,8 @@ use super::store::{JobArrival, Known, Retired};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
 use super::web::files::JobSession;
 use super::{Shared, answers, endpoint, session_timers};
-use crate::engine::{GrantedSlot, JobEngine, JobInput, JobSpec, NodeUsage, RequestId};
-use crate::parent::{Parent, ParentInput, ParentSettings};
+use corona_job_engine::parent::{Parent, ParentInput, ParentSettings};
+use corona_job_engine::{GrantedSlot, JobEngine, JobInput, JobSpec, NodeUsage, RequestId};
 
 /// The largest `job.xml`, in bytes.
 pub(super) const MAX_CONF_BYTES: u64 = 16 << 20;
@@ -533,7 +533,7 @@ impl Shared {
         let mut outlet =
             self.outlet(&description, spec, splits, driver, &log, history, temporary, to)?;
         for at in engine.trackers() {
-            outlet.order(at, crate::engine::Order::KillJob);
+            outlet.order(at, corona_job_engine::Order::KillJob);
         }
         outlet.flush();
         outlet.end(status, feedback);

@@ -17,10 +17,10 @@ use corona::conformance::hadoop_rpc::{HadoopConversation, HadoopSaid, hadoop_con
 use corona::conformance::setup::RecordedSetup;
 use corona::hadoop::rpc::{Call, Parameters};
 use corona::hadoop::writables::{Action, Task, TaskKind, TaskTrackerAction, TaskTrackerStatus};
-use corona::job_tracker::engine::{
+use corona::job_engine::{
     GrantedSlot, JobEffect, JobEngine, JobInput, JobRefusal, JobSpec, RequestId,
 };
-use corona::job_tracker::translate;
+use corona::job_wire::translate;
 use corona::mapreduce::{JobId, JobSettings, Split};
 use corona::model::types::{Millis, ResourceType, SessionStatus};
 use corona::wire::calls::{ClusterManager, ClusterManagerCall, SessionDriver, SessionDriverCall};

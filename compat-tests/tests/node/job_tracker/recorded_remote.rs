@@ -11,7 +11,7 @@ use corona::hadoop::protocols::inter_corona_job_tracker::Served;
 use corona::hadoop::protocols::inter_tracker::InterTrackerClient;
 use corona::hadoop::rpc::{Caller, Fault, Limits, Server, Services};
 use corona::hadoop::writables::{Action, SessionInfo, Split, Task, TaskKind, TaskTrackerAction};
-use corona::job_tracker::engine::{GrantedSlot, JobInput};
+use corona::job_engine::{GrantedSlot, JobInput};
 use corona::model::types::SessionStatus;
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, SessionDriver,

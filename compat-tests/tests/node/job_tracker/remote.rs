@@ -16,7 +16,7 @@ use corona::hadoop::writables::{
     JobTrackerState, SessionInfo, SessionTrackers, Split, StateUpdate, Task, TaskAttemptId,
     TaskCompletionEvent, TaskId, TaskReportState, TaskState, Update,
 };
-use corona::job_tracker::translate;
+use corona::job_wire::translate;
 use corona::model::types::{Grant, ResourceType, SessionStatus};
 use corona::session_driver::{Endpoint, Event, Options, SessionDriver, SessionEvents, SlotRequest};
 use corona::wire;

@@ -38,12 +38,12 @@ use super::log::{Log, LogError};
 use super::meter::Meter;
 use super::store::{Retired, Store};
 use super::submission::Description;
-use crate::engine::{GrantedSlot, JobProgress, RequestId};
-use crate::parent::{
+use corona_job_engine::parent::{
     EndReason, Parent, ParentEffect, ParentInput, ParentOutcome, ParentRefusal, ParentReply,
     Remote, SavedUpdate,
 };
-use crate::translate;
+use corona_job_engine::{GrantedSlot, JobProgress, RequestId};
+use corona_job_wire::translate;
 
 /// Messages that are taken at a time, so that they share a wait for the disk.
 const BATCH: usize = 64;

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::super::answers;
 use super::super::web::trackers::page_address;
 use super::{Heard, Message, RemoteLocation, TRIES, TRY_PAUSE, is_gone, tell};
-use crate::parent::{ParentInput, Remote};
-use crate::translate;
+use corona_job_engine::parent::{ParentInput, Remote};
+use corona_job_wire::translate;
 
 /// The pause between two looks at the job, which grows from the first to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

@@ -61,7 +61,7 @@ use super::web::files::JobSessions;
 use super::web::manager::Manager;
 use super::web::shown::Shown;
 use super::{JobTrackerServiceSettings, build_version, endpoint, session_timers};
-use crate::engine::JobInput;
+use corona_job_engine::JobInput;
 
 pub use self::arguments::{Arguments, NotArguments};
 
@@ -267,7 +267,7 @@ impl RemoteJobTracker {
             Ok(None) => (JobInput::Submitted, 0),
             Ok(Some(state)) => {
                 let before = u32::try_from(state.restarts).unwrap_or(0);
-                (crate::saved::input(&arguments.job, state), before)
+                (corona_job_wire::saved::input(&arguments.job, state), before)
             }
         };
         let (tell_failure, save_failed) = oneshot::channel();

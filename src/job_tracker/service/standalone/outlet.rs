@@ -21,8 +21,8 @@ use super::super::outlet::{NoSession, Outlet};
 use super::super::statistics::Report;
 use super::Running;
 use super::parent::Item;
-use crate::engine::{Launch, NodeUsage, Order, RequestId, TIMEOUT_TEXTS, Tracker};
-use crate::saved;
+use corona_job_engine::{Launch, NodeUsage, Order, RequestId, TIMEOUT_TEXTS, Tracker};
+use corona_job_wire::saved;
 
 /// How long the files of the history may take to be complete.
 const HISTORY_TIMEOUT: Duration = Duration::from_secs(60);

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::super::job::{self, Message};
 use super::super::launcher::{Dispatch, Launcher, Sender};
-use crate::engine::{JobInput, Order, Tracker};
-use crate::translate;
+use corona_job_engine::{JobInput, Order, Tracker};
+use corona_job_wire::translate;
 
 /// The largest state of a job, in bytes: some 200,000 tasks.
 const MAX_STATE_BYTES: usize = 512 << 20;

@@ -10,8 +10,8 @@ use corona_hadoop::writables::{HeartbeatResponse, TaskTrackerStatus};
 use super::super::inter_tracker::{log_error, report_interval};
 use super::super::job::AskError;
 use super::Running;
-use crate::engine::JobInput;
-use crate::{saved, translate};
+use corona_job_engine::JobInput;
+use corona_job_wire::{saved, translate};
 
 impl Running {
     async fn apply(&self, status: &mut TaskTrackerStatus) -> Result<(), Fault> {

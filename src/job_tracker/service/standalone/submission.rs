@@ -26,8 +26,8 @@ use super::super::web::files::JobSession;
 use super::outlet::{Ending, RemoteOutlet};
 use super::parent::Saver;
 use super::{Beginning, Running, session_log, tracking_url};
-use crate::engine::{JobEngine, JobInput, JobRefusal, JobReply, JobSpec};
-use crate::translate;
+use corona_job_engine::{JobEngine, JobInput, JobRefusal, JobReply, JobSpec};
+use corona_job_wire::translate;
 
 /// How long a caller waits for the end of a job that is over, or is killed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(150);

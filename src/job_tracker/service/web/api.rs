@@ -10,7 +10,7 @@ use super::pages::jobs::Filter;
 use super::pages::tasks::KINDS;
 use super::pages::{STANDINGS, kind_name, standing_name, state_name};
 use super::trackers::Places;
-use crate::engine::{AttemptTimes, AttemptView, TaskOutline, TaskStanding, TaskView};
+use corona_job_engine::{AttemptTimes, AttemptView, TaskOutline, TaskStanding, TaskView};
 
 /// The paths behind `/api/v1/`, and what each gives.
 pub(super) const PATHS: [(&str, &str); 13] = [

@@ -15,7 +15,7 @@ use super::super::store::{Known, Retired};
 use super::super::submission::Description;
 use super::shown::Shown;
 use super::time_line::TimeLine;
-use crate::engine::{
+use corona_job_engine::{
     AttemptTimes, AttemptView, JobEngine, JobProgress, JobTotals, NodeOutline, TaskOutline,
     TaskView,
 };

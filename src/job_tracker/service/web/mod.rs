@@ -49,8 +49,8 @@ use self::pages::job_path;
 use self::shown::Shown;
 use super::job::{AskError, Job, now};
 use super::remote::RemoteJob;
-use crate::engine::{JobInput, JobReply};
-use crate::parent::ParentInput;
+use corona_job_engine::parent::ParentInput;
+use corona_job_engine::{JobInput, JobReply};
 
 /// What is sent back.
 type Answer = exchange::Answer<Stream>;
@@ -330,7 +330,7 @@ impl Pages {
             ["jobs", id, "attempts", name] => {
                 let (view, number) = self.task_view(id, name, |key| key.1.is_some()).await?;
                 let number = number.ok_or(NO_ATTEMPT)?;
-                let known = |it: &crate::engine::AttemptView| it.attempt.number == number;
+                let known = |it: &corona_job_engine::AttemptView| it.attempt.number == number;
                 if !view.task.view.attempts.iter().any(known) {
                     return Err(NO_ATTEMPT);
                 }
@@ -681,8 +681,8 @@ impl Pages {
                         "The attempt has not reported yet, or is ending. Nothing was ended.";
                     return Err(Nothing::Other(StatusCode::CONFLICT, sentence.to_owned()).into());
                 }
-                Ok(_) | Err(AskError::Refused(crate::engine::JobRefusal::Ended)) => {}
-                Err(AskError::Refused(crate::engine::JobRefusal::UnknownAttempt)) => {
+                Ok(_) | Err(AskError::Refused(corona_job_engine::JobRefusal::Ended)) => {}
+                Err(AskError::Refused(corona_job_engine::JobRefusal::UnknownAttempt)) => {
                     return Err(NO_ATTEMPT.into());
                 }
                 Err(error) => return Err(Nothing::from(error).into()),

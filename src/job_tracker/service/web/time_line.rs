@@ -2,7 +2,7 @@
 
 use corona_mapreduce::{TaskKind, TaskRole};
 
-use crate::engine::AttemptSpan;
+use corona_job_engine::AttemptSpan;
 
 /// Pieces that the time of a job is cut into.
 pub(in crate::service) const PIECES: usize = 120;

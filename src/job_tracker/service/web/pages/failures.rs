@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::super::gather::{MOST_ENDED, Row, TaskDetail};
 use super::super::trackers::Places;
 use super::{attempt_badge, attempt_path, between, job_path, kind_name, slot_type, time};
-use crate::engine::AttemptView;
+use corona_job_engine::AttemptView;
 
 /// Characters of an error that are shown.
 const SHOWN: usize = 1000;

@@ -13,7 +13,7 @@ use super::{
     between, counter_table, job_path, kind_name, percent, slot_type, standing_badge, state_badge,
     task_path, time, took,
 };
-use crate::engine::{NodeOutline, TaskOutline, TaskStanding};
+use corona_job_engine::{NodeOutline, TaskOutline, TaskStanding};
 
 /// Slow tasks that are listed, and nodes.
 const MOST_SLOW: usize = 10;

@@ -16,7 +16,7 @@ use corona_web::exchange::encode_segment;
 use corona_web::units::{Count, Name, Span};
 use maud::{Markup, html};
 
-use crate::engine::TaskStanding;
+use corona_job_engine::TaskStanding;
 
 /// The address of a job's page.
 pub(super) fn job_path(id: &JobId) -> String {

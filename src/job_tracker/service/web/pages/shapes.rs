@@ -10,7 +10,7 @@ use maud::{Markup, html};
 
 use super::super::time_line::{LINES, PIECES, TimeLine};
 use super::{STANDINGS, kind_name, standing_name, task_path};
-use crate::engine::{TaskOutline, TaskStanding};
+use corona_job_engine::{TaskOutline, TaskStanding};
 
 /// Cells in a row of a heat map, and all of them.
 const ACROSS: usize = 50;

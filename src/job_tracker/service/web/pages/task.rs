@@ -11,7 +11,7 @@ use super::{
     attempt_badge, attempt_path, between, counter_table, job_path, percent, task_path, text_block,
     time,
 };
-use crate::engine::{AttemptTimes, AttemptView};
+use corona_job_engine::{AttemptTimes, AttemptView};
 
 /// The logs of an attempt, as a task tracker names them.
 const LOGS: [&str; 4] = ["stdout", "stderr", "syslog", "debugout"];

@@ -12,7 +12,7 @@ use super::{
     STANDINGS, between, job_path, percent, slot_type, standing_badge, standing_name, task_path,
     time,
 };
-use crate::engine::{TaskOutline, TaskStanding};
+use corona_job_engine::{TaskOutline, TaskStanding};
 
 /// What the original calls the tasks of a job.
 pub(in super::super) const KINDS: [(&str, &str, TaskRole); 4] = [

@@ -12,8 +12,8 @@ use corona_mapreduce::history::{AttemptEnd, AttemptResult};
 use corona_mapreduce::{Counters, JobId, TaskKind};
 use corona_model::types::Millis;
 
-use crate::engine::{JobInput, Launch, SavedEvent};
 use crate::translate;
+use corona_job_engine::{JobInput, Launch, SavedEvent};
 
 /// An attempt that is about to be launched; absent if its numbers are larger than the wire's.
 pub fn launched(job: &JobId, launch: &Launch) -> Option<wire::Update> {
@@ -155,7 +155,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::engine::{GrantedSlot, JobEffect, JobEngine, JobSpec, RequestId};
+    use corona_job_engine::{GrantedSlot, JobEffect, JobEngine, JobSpec, RequestId};
 
     const SPAN_MS: i64 = 10;
 

@@ -65,11 +65,7 @@ mod tests {
     use super::*;
 
     fn settings(properties: &[(&str, &str)], maps: u32) -> Option<ParentSettings> {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("job.xml");
-        std::fs::write(&path, "<configuration/>").unwrap();
-        let site = Source::default().load_job_tracker().unwrap().site;
-        let mut conf = JobConf::read(&site, &path).unwrap();
+        let mut conf = JobConf::of_site(&Source::default().load_job_tracker().unwrap().site);
         for (name, value) in properties {
             conf.set(name, value);
         }

@@ -7,6 +7,8 @@
 //! The rules are those of the original's job tracker, without its traps. Spec: mapreduce/05 §5.3, §5.5,
 //! §5.6, with the corrections of mapreduce/09.
 //!
+//! [`parent`] decides the same about a job whose job tracker runs on a node.
+//!
 //! A job goes through these stages:
 //!
 //! ```text
@@ -19,12 +21,15 @@
 //! that comes runs, in this order, the job's clean-up, its set-up, the clean-up of an attempt of its task,
 //! or its task.
 
+#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
+
 mod audit;
 mod efforts;
 mod finish;
 mod input;
 mod nodes;
 mod outlines;
+pub mod parent;
 mod records;
 mod reports;
 mod restore;
@@ -32,8 +37,10 @@ mod skipping;
 mod slots;
 mod speculation;
 mod tasks;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +67,7 @@ use self::tasks::{Attempt, Slot, Task};
 pub use self::views::{AttemptView, JobProgress, TaskView};
 
 /// The group of the counters of tasks that the original defines.
-pub(crate) const TASK_COUNTERS: &str = "org.apache.hadoop.mapred.Task$Counter";
+pub const TASK_COUNTERS: &str = "org.apache.hadoop.mapred.Task$Counter";
 
 /// One job. See the module's text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

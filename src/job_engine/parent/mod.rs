@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::saved::{SavedState, SavedUpdate};
 pub use self::settings::ParentSettings;
-use crate::engine::{GrantedSlot, RequestId};
+use crate::{GrantedSlot, RequestId};
 
 /// The number of the task by which nodes know the first remote of a job without maps.
 /// Spec: mapreduce/05 §5.7.

@@ -9,7 +9,7 @@ use corona_mapreduce::{
     ReduceProgress, SortedRanges, TaskKey, TaskKind, TaskState, TaskStatus,
 };
 
-use crate::engine::{JobSpec, Launch, TASK_COUNTERS, Work};
+use corona_job_engine::{JobSpec, Launch, TASK_COUNTERS, Work};
 
 /// The attempt within its job; absent for an attempt of another job, or one that cannot exist.
 pub fn attempt_key(job: &JobId, id: &wire::TaskAttemptId) -> Option<AttemptKey> {
