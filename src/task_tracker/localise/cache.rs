@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::unpack::{Kind, Limits, make_accessible, size, unpack};
+use super::unpack::{Kind, Limits, make_accessible, unpack};
 use super::{LocaliseError, Slot, blocking, make_dir};
 use crate::deletion::Deletion;
 use crate::job_files::{JobFiles, Location};
@@ -222,8 +222,7 @@ impl Shared {
             if let Some(kind) = kind {
                 unpack(&place, kind, &dir, &limits)?;
             }
-            let sized = make_accessible(&own).and_then(|()| size(&own));
-            sized.map_err(|error| LocaliseError::Io { path: own, error })
+            make_accessible(&own).map_err(|error| LocaliseError::Io { path: own, error })
         })
         .await
     }

@@ -3,6 +3,7 @@
 //! An archive comes from a user. Nothing is written outside its directory, and both its contents
 //! and the cost of reading it are limited. It blocks.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::PermissionsExt;
@@ -13,8 +14,14 @@ use tar::EntryType;
 use thiserror::Error;
 use zip::ZipArchive;
 
-/// The longest name or attribute list in a tar archive.
-const MAX_TAR_EXTENSION_BYTES: u64 = 64 << 10;
+/// The most that describes one entry of a tar archive: headers, long names, attributes.
+const MAX_TAR_EXTENSION_BYTES: u64 = 128 << 10;
+/// The most that describes one entry of a tar archive, on average: its headers take no room and cost time.
+const TAR_HEADERS_BYTES: u64 = 4096;
+/// The most that describes one entry of a zip archive, on average.
+const ZIP_ENTRY_BYTES: u64 = 1024;
+/// Why an entry with holes is refused: its size is not that of its data.
+const SPARSE: &str = "is a sparse file; pack it without holes";
 /// The end of a zip archive: its record and the longest comment.
 const ZIP_END_BYTES: u64 = 22 + 65535;
 
@@ -108,6 +115,39 @@ pub fn unpack(
     }
 }
 
+/// What has been written.
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: u64,
+    entries: usize,
+}
+
+/// A source of which no more is read than is allowed at the time.
+struct Metered<'a, R> {
+    source: R,
+    /// Bytes that may still be read.
+    allowance: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Metered<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.allowance.get();
+        let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if most == 0 && !buffer.is_empty() {
+            return Err(io::Error::other("it is longer than is allowed"));
+        }
+        let read = self.source.read(buffer.get_mut(..most).unwrap_or_default())?;
+        self.allowance.set(left.saturating_sub(read as u64));
+        Ok(read)
+    }
+}
+
+impl<R: Seek> Seek for Metered<'_, R> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.source.seek(to)
+    }
+}
+
 struct Unpacking<'a> {
     archive: &'a Path,
     into: &'a Path,
@@ -117,22 +157,31 @@ struct Unpacking<'a> {
 impl Unpacking<'_> {
     fn zip(&self) -> Result<u64, UnpackError> {
         self.refuse_long_directory()?;
-        let mut zip = ZipArchive::new(self.open()?).map_err(|error| self.damaged(&error))?;
-        if zip.len() > self.limits.max_entries {
-            return Err(self.too_many());
-        }
-        let mut written = 0;
+        let allowance = Cell::new(ZIP_ENTRY_BYTES.saturating_mul(self.limits.max_entries as u64));
+        let source = Metered { source: self.open()?, allowance: &allowance };
+        let mut zip = match ZipArchive::new(source) {
+            Ok(zip) => zip,
+            Err(_) if allowance.get() == 0 => {
+                return Err(self.refused("", "has a directory that is too long"));
+            }
+            Err(error) => return Err(self.damaged(&error)),
+        };
+        allowance.set(u64::MAX);
+        let mut taken = Taken::default();
         for index in 0..zip.len() {
             let mut entry = zip.by_index(index).map_err(|error| self.damaged(&error))?;
             let name = entry.name().map_err(|error| self.damaged(&error))?.into_owned();
             let path = self.target(Path::new(name.trim_start_matches('/')), &name)?;
+            self.take(&mut taken, 1 + self.missing_parents(&path), 0)?;
             if entry.is_dir() {
                 self.make_dir(&path)?;
             } else {
-                written += self.write(&mut entry, &path, self.limits.max_bytes - written)?;
+                let room = self.limits.max_bytes.saturating_sub(taken.bytes);
+                let written = self.write(&mut entry, &path, room)?;
+                self.take(&mut taken, 0, written)?;
             }
         }
-        Ok(written)
+        Ok(taken.bytes)
     }
 
     /// The reader of zip archives makes a list of all entries, so their number is looked at first.
@@ -163,58 +212,71 @@ impl Unpacking<'_> {
         Ok(())
     }
 
-    /// In two passes: the first one looks at every header as it stands, so that long names, which the
-    /// second one keeps in memory, are bounded too.
-    fn tar<R: Read>(&self, decode: impl Fn(BufReader<File>) -> R) -> Result<u64, UnpackError> {
-        let unreadable = |error| self.unreadable(error);
-        let mut entries = 0;
-        let mut bytes: u64 = 0;
-        let mut headers = tar::Archive::new(decode(BufReader::new(self.open()?)));
-        for entry in headers.entries().map_err(unreadable)?.raw(true) {
-            let entry = entry.map_err(|error| self.damaged(&error))?;
-            let kind = entry.header().entry_type();
-            let extension = kind.is_gnu_longname()
-                || kind.is_gnu_longlink()
-                || kind.is_pax_local_extensions()
-                || kind.is_pax_global_extensions();
-            if extension && entry.size() > MAX_TAR_EXTENSION_BYTES {
-                return Err(self.refused("", "has a name that is too long"));
-            }
-            entries += 1;
-            bytes = bytes.saturating_add(entry.size());
-            if entries > self.limits.max_entries {
-                return Err(self.too_many());
-            }
-            if bytes > self.limits.max_bytes {
-                return Err(self.too_large());
-            }
-        }
-        let mut archive = tar::Archive::new(decode(BufReader::new(self.open()?)));
+    /// In one pass. The sizes of entries are those that the reader of archives applies, whichever header
+    /// they stand in; what it keeps in memory between two entries, as long names, is bounded.
+    fn tar<R: Read>(&self, decode: impl FnOnce(BufReader<File>) -> R) -> Result<u64, UnpackError> {
+        let allowance = Cell::new(0);
+        let source = decode(BufReader::new(self.open()?));
+        let mut archive = tar::Archive::new(Metered { source, allowance: &allowance });
         archive.set_overwrite(true);
-        for entry in archive.entries().map_err(unreadable)? {
-            let mut entry = entry.map_err(|error| self.damaged(&error))?;
+        let mut entries = archive.entries().map_err(|error| self.unreadable(error))?;
+        let mut taken = Taken::default();
+        let mut headers = TAR_HEADERS_BYTES.saturating_mul(self.limits.max_entries as u64);
+        loop {
+            let before = headers.min(MAX_TAR_EXTENSION_BYTES);
+            allowance.set(before);
+            let mut entry = match entries.next() {
+                None => return Ok(taken.bytes),
+                Some(Ok(entry)) => entry,
+                Some(Err(_)) if allowance.get() == 0 => {
+                    return Err(self.refused("", "has a name or attributes that are too long"));
+                }
+                Some(Err(error)) => return Err(self.damaged(&error)),
+            };
+            headers = headers.saturating_sub(before.saturating_sub(allowance.get()));
+            allowance.set(u64::MAX);
             let name = entry.path().map_err(|error| self.damaged(&error))?.into_owned();
             let shown = name.to_string_lossy().into_owned();
-            match entry.header().entry_type() {
-                EntryType::Regular
-                | EntryType::Continuous
-                | EntryType::Directory
-                | EntryType::Symlink
-                | EntryType::Link => {}
-                EntryType::XGlobalHeader => continue,
+            let kind = entry.header().entry_type();
+            let bytes = match kind {
+                EntryType::Regular | EntryType::Continuous => entry.size(),
+                EntryType::Directory | EntryType::Symlink | EntryType::Link => 0,
+                EntryType::XGlobalHeader => {
+                    self.take(&mut taken, 1, 0)?;
+                    continue;
+                }
+                EntryType::GNUSparse => return Err(self.refused(&shown, SPARSE)),
                 _ => return Err(self.refused(&shown, "is not a file, directory or link")),
+            };
+            if is_sparse(&mut entry).map_err(|error| self.damaged(&error))? {
+                return Err(self.refused(&shown, SPARSE));
             }
-            // A second look, since attributes may have changed name and size.
-            self.target(name.strip_prefix("/").unwrap_or(&name), &shown)?;
-            if entry.size() > self.limits.max_bytes {
-                return Err(self.too_large());
-            }
-            let unpacked = entry.unpack_in(self.into).map_err(unreadable)?;
+            let path = self.target(name.strip_prefix("/").unwrap_or(&name), &shown)?;
+            self.take(&mut taken, 1 + self.missing_parents(&path), bytes)?;
+            let unpacked = entry.unpack_in(self.into).map_err(|error| self.unreadable(error))?;
             if !unpacked {
                 return Err(self.refused(&shown, "leads out of its directory"));
             }
         }
-        Ok(bytes)
+    }
+
+    /// Counts what is about to be written.
+    fn take(&self, taken: &mut Taken, entries: usize, bytes: u64) -> Result<(), UnpackError> {
+        taken.entries = taken.entries.saturating_add(entries);
+        taken.bytes = taken.bytes.saturating_add(bytes);
+        if taken.entries > self.limits.max_entries {
+            return Err(self.too_many());
+        }
+        if taken.bytes > self.limits.max_bytes {
+            return Err(self.too_large());
+        }
+        Ok(())
+    }
+
+    /// How many directories are made so that an entry has its place.
+    fn missing_parents(&self, path: &Path) -> usize {
+        let below = path.ancestors().skip(1).take_while(|parent| *parent != self.into);
+        below.take_while(|parent| fs::symlink_metadata(parent).is_err()).count()
     }
 
     /// Where an entry goes. Only names below the directory are legal, and not that of the archive.
@@ -290,39 +352,36 @@ fn zip64_count(file: &mut File, place: u64) -> Option<u64> {
     record.starts_with(b"PK\x06\x06").then(|| little_endian(&record[32..40]))
 }
 
+/// Whether an entry is a sparse file in the form that pax headers describe.
+fn is_sparse<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<bool> {
+    let Some(extensions) = entry.pax_extensions()? else { return Ok(false) };
+    Ok(extensions.flatten().any(|one| one.key_bytes().starts_with(b"GNU.sparse.")))
+}
+
 /// Lets all users read a tree and enter and run its contents, as the original does with archives.
-pub(super) fn make_accessible(root: &Path) -> io::Result<()> {
-    let mut left = vec![root.to_owned()];
-    while let Some(path) = left.pop() {
+/// Returns the bytes of its files.
+pub(super) fn make_accessible(root: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    let mut dirs = Vec::new();
+    let mut visit = |path: PathBuf, dirs: &mut Vec<PathBuf>| -> io::Result<()> {
         let metadata = fs::symlink_metadata(&path)?;
         if metadata.is_symlink() {
-            continue;
+            return Ok(());
         }
         let mode = metadata.permissions().mode();
         if mode & 0o555 != 0o555 {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode | 0o555))?;
         }
-        if metadata.is_dir() {
-            for entry in fs::read_dir(&path)? {
-                left.push(entry?.path());
-            }
+        match metadata.is_dir() {
+            true => dirs.push(path),
+            false => bytes += metadata.len(),
         }
-    }
-    Ok(())
-}
-
-/// Bytes of all files of a tree.
-pub(super) fn size(root: &Path) -> io::Result<u64> {
-    let mut bytes = 0;
-    let mut left = vec![root.to_owned()];
-    while let Some(path) = left.pop() {
-        let metadata = fs::symlink_metadata(&path)?;
-        if metadata.is_dir() {
-            for entry in fs::read_dir(&path)? {
-                left.push(entry?.path());
-            }
-        } else {
-            bytes += metadata.len();
+        Ok(())
+    };
+    visit(root.to_owned(), &mut dirs)?;
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir)? {
+            visit(entry?.path(), &mut dirs)?;
         }
     }
     Ok(bytes)
@@ -489,12 +548,137 @@ pub(in super::super) mod tests {
             ("x.tar", tar_large.clone(), bytes),
             ("x.tar.gz", gz(&tar_large), bytes),
             ("x.tar", tar_many, entries),
-            ("x.tar", long_name, "has a name that is too long"),
+            ("x.tar", long_name, "has a name or attributes that are too long"),
         ];
         for (name, archive, expected) in cases {
             let told = unpacked(name, &archive, &limits).unwrap_err();
             assert!(told.ends_with(expected), "{told}");
         }
+    }
+
+    /// A pax header with these records, and then an entry whose own header claims `size`.
+    fn pax_entry(records: &[(&str, &str)], name: &str, size: u64, content: &[u8]) -> Vec<u8> {
+        let mut text = Vec::new();
+        for (key, value) in records {
+            let rest = format!(" {key}={value}\n");
+            let length = (rest.len()..).find(|all| all.to_string().len() + rest.len() == *all);
+            text.extend(format!("{}{rest}", length.unwrap()).bytes());
+        }
+        let mut entry = tar_entry(EntryType::Regular, name, "", content);
+        let mut header = tar::Header::from_byte_slice(&entry[..512]).clone();
+        header.set_size(size);
+        header.set_cksum();
+        entry[..512].copy_from_slice(header.as_bytes());
+        [tar_entry(EntryType::XHeader, "pax", "", &text), entry].concat()
+    }
+
+    #[test]
+    fn sizes_in_pax_headers_count() {
+        let limits = Limits { max_bytes: 1999, max_entries: 5 };
+        let large = pax_entry(&[("size", "2000")], "a", 0, &[0; 2000]);
+        // Read with the size of its own header, it hides the entries in its data.
+        let many: Vec<u8> = (0..6).flat_map(|n| pax_entry(&[], &format!("f{n}"), 0, b"")).collect();
+        let claimed = pax_entry(&[("size", "18446744073709551615")], "a", 0, b"");
+        let halves = [
+            pax_entry(&[("size", "1000")], "a", 0, &[0; 1000]),
+            pax_entry(&[("size", "1000")], "b", 0, &[0; 1000]),
+        ];
+        let cases = [
+            (&large, "holds more than 1999 bytes"),
+            (&many, "holds more than 5 entries"),
+            (&claimed, "size overflow"),
+            (&halves.concat(), "holds more than 1999 bytes"),
+        ];
+        for (tar, expected) in cases {
+            for (name, archive) in [("x.tar", tar.clone()), ("x.tar.gz", gz(tar))] {
+                let told = unpacked(name, &archive, &limits).unwrap_err();
+                assert!(told.ends_with(expected), "{told}");
+            }
+        }
+        let innocent = [
+            pax_entry(
+                &[("size", "1999"), ("path", "long/name"), ("mtime", "1.5")],
+                "a",
+                0,
+                &[1; 1999],
+            ),
+            tar_entry(EntryType::Directory, "long/", "", b""),
+        ];
+        assert_eq!(
+            unpacked("x.tar", &innocent.concat(), &limits).unwrap(),
+            ["long", "long/name", "x.tar"]
+        );
+    }
+
+    #[test]
+    fn directories_on_the_way_count_as_entries() {
+        let limits = Limits { max_bytes: 100, max_entries: 5 };
+        let fits = [("a/b/c/d", &b"1"[..]), ("a/b/c/e", b"2")];
+        let deep = [("a/b/c/d/e/f", &b"1"[..])];
+        let tar = |files: &[(&str, &[u8])]| -> Vec<u8> {
+            files
+                .iter()
+                .flat_map(|(name, content)| tar_entry(EntryType::Regular, name, "", content))
+                .collect()
+        };
+        for (name, fits, deep) in
+            [("x.zip", zip_of(&fits), zip_of(&deep)), ("x.tar", tar(&fits), tar(&deep))]
+        {
+            assert_eq!(
+                unpacked(name, &fits, &limits).unwrap(),
+                ["a", "a/b", "a/b/c", "a/b/c/d", "a/b/c/e", name]
+            );
+            let told = unpacked(name, &deep, &limits).unwrap_err();
+            assert!(told.ends_with("holds more than 5 entries"), "{told}");
+        }
+    }
+
+    #[test]
+    fn links_and_headers_write_nothing_and_are_bounded() {
+        let limits = Limits { max_bytes: 1999, max_entries: 40 };
+        let links = [
+            tar_entry(EntryType::Regular, "a", "", &[1; 1500]),
+            tar_entry(EntryType::Link, "b", "a", b""),
+            tar_entry(EntryType::Link, "c", "a", b""),
+            tar_entry(EntryType::Symlink, "d", "a", b""),
+        ];
+        let found = unpacked("x.tar", &links.concat(), &limits).unwrap();
+        assert_eq!(found, ["a", "b", "c", "d", "x.tar"]);
+        // Data behind a link would be skipped, at the price of reading it.
+        let heavy = tar_entry(EntryType::Symlink, "l", "a", &vec![0; 256 << 10]);
+        let after = tar_entry(EntryType::Regular, "z", "", b"");
+        let attributes = pax_entry(&[("comment", &"x".repeat(100 << 10))], "a", 0, b"");
+        for tar in [[heavy, after].concat(), attributes.repeat(2)] {
+            let told = unpacked("x.tgz", &gz(&tar), &limits).unwrap_err();
+            assert!(told.ends_with("has a name or attributes that are too long"), "{told}");
+        }
+        let global = tar_entry(EntryType::XGlobalHeader, "g", "", b"13 comment=ab\n");
+        let told = unpacked("x.tar", &global.repeat(41), &limits).unwrap_err();
+        assert!(told.ends_with("holds more than 40 entries"), "{told}");
+    }
+
+    #[test]
+    fn sparse_files_are_refused_by_name() {
+        let holes = [("GNU.sparse.major", "1"), ("GNU.sparse.realsize", "1099511627776")];
+        let mut old = tar::Header::new_gnu();
+        old.set_path("holes").unwrap();
+        old.set_entry_type(EntryType::GNUSparse);
+        old.set_size(0);
+        old.as_gnu_mut().unwrap().realsize.copy_from_slice(b"00000000000\0");
+        old.set_cksum();
+        for tar in [pax_entry(&holes, "holes", 0, b""), old.as_bytes().to_vec()] {
+            let told = unpacked("x.tar", &tar, &LIMITS).unwrap_err();
+            assert_eq!(told, "x.tar: entry \"holes\" is a sparse file; pack it without holes");
+        }
+    }
+
+    #[test]
+    fn the_directory_of_a_zip_archive_is_bounded() {
+        let limits = Limits { max_bytes: 1 << 20, max_entries: 2 };
+        let long = "d/".repeat(1000) + &"n".repeat(200);
+        let told = unpacked("x.zip", &zip_of(&[(&long, b""), (&long[2..], b"")]), &limits);
+        let told = told.unwrap_err();
+        assert!(told.ends_with("has a directory that is too long"), "{told}");
     }
 
     #[test]
