@@ -247,7 +247,7 @@ fn description(detail: &NodeDetail, console: &Console<'_>, wide: bool) -> String
         }),
         ("Disk free", {
             let disk = |specs: &Specs| specs.disk_gb;
-            free_of(of(free, disk), of(total, disk), "GB")
+            free_of(of(free, disk).map(|free| free.max(0)), of(total, disk), "GB")
         }),
         ("Sessions seen", node.sessions.map(|sessions| sessions.to_string())),
     ];
@@ -426,7 +426,7 @@ fn table(nodes: &Nodes, wide: bool, with_racks: bool) -> Table {
             Some(slots(node, ResourceType::JobTracker)),
             wide.then(|| number(node.total.map(|specs| specs.cpus))),
             wide.then(|| number(node.free.and_then(|specs| specs.memory_mb))),
-            wide.then(|| number(node.free.and_then(|specs| specs.disk_gb))),
+            wide.then(|| number(node.free.and_then(|specs| specs.disk_gb).map(|free| free.max(0)))),
             wide.then(|| number(node.sessions)),
             Some(heard(nodes, node)),
             Some(state(node)),
@@ -468,6 +468,12 @@ fn words(problem: NodeProblem, node: &Node) -> String {
     match problem {
         NodeProblem::Late => "late".into(),
         NodeProblem::Excluded => "excluded".into(),
+        // The report of a node that takes no tasks, by its own look at its disks and descriptors.
+        NodeProblem::BelowReserve
+            if node.free.as_ref().and_then(|free| free.disk_gb).is_some_and(|free| free < 0) =>
+        {
+            "takes no tasks".into()
+        }
         NodeProblem::BelowReserve => "below reserve".into(),
         NodeProblem::Other => "unknown problem".into(),
         NodeProblem::Blacklisted => {

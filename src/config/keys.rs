@@ -436,6 +436,8 @@ keys! {
         "A new task is accepted only if one of these directories has more free space than this.";
     TT_MIN_SPACE_KILL = "mapred.local.dir.minspacekill", long(0), "0", "bytes", Tracker,
         "Tasks are killed if no directory has more free space than this. 0: never.";
+    TT_RESERVED_DISK = "corona.tt.reserved.disk.bytes", long(0), "1073741824", "bytes", TrackerOwn,
+        "Free space that the node keeps in its local directories and for logs, at most a twentieth of each file system. Without it the node takes no new tasks.";
     TT_SYSTEM_DIR = "mapred.system.dir", Text, "${hadoop.tmp.dir}/mapred/system", "", Tracker,
         "Names the file system from which the files of jobs are fetched.";
     TT_DEFAULT_FS = "fs.default.name", Text, "file:///", "", Tracker,

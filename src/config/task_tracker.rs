@@ -101,6 +101,8 @@ pub struct LocalSettings {
     pub dirs: Vec<PathBuf>,
     /// A new task is only taken when one of them has more free bytes than this.
     pub min_space_start_bytes: u64,
+    /// Free bytes that each must keep for a new task, at most a twentieth of its file system.
+    pub reserved_bytes: u64,
     /// Tasks are killed when none of them has; `None`: never.
     pub min_space_kill_bytes: Option<u64>,
     /// Bytes of the distributed cache in one of them above which unused files are deleted.
@@ -278,6 +280,7 @@ impl SettingsReader<'_> {
             local: LocalSettings {
                 dirs: self.value(&keys::TT_LOCAL_DIRS, directories),
                 min_space_start_bytes: self.number(&keys::TT_MIN_SPACE_START),
+                reserved_bytes: self.number(&keys::TT_RESERVED_DISK),
                 min_space_kill_bytes: self.number_or_off(&keys::TT_MIN_SPACE_KILL),
                 cache_bytes: self.number(&keys::TT_CACHE_SIZE),
                 cache_entries: self.number(&keys::TT_CACHE_ENTRIES),
@@ -487,6 +490,7 @@ mod tests {
         ("mapred.local.dir", "/seven", "dirs: [\"/seven\"]"),
         ("mapred.local.dir.minspacestart", "7", "min_space_start_bytes: 7"),
         ("mapred.local.dir.minspacekill", "7", "min_space_kill_bytes: Some(7)"),
+        ("corona.tt.reserved.disk.bytes", "7", "reserved_bytes: 7"),
         ("mapred.system.dir", "/seven", "system_dir: \"/seven\""),
         ("fs.default.name", "hdfs://seven", "default_fs: \"hdfs://seven\""),
         ("hadoop.log.dir", "/seven", "log_dir: \"/seven\""),

@@ -142,6 +142,42 @@ impl Usage {
     }
 }
 
+/// Open files and their limits, of this process and of the machine. What cannot be read is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Of this process.
+    pub open: u64,
+    /// Its own limit.
+    pub limit: u64,
+    /// Of all processes.
+    pub open_of_all: u64,
+    /// The machine's limit.
+    pub limit_of_all: u64,
+}
+
+impl Descriptors {
+    /// The present values.
+    pub fn now() -> Descriptors {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let open = fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64);
+        Descriptors {
+            open,
+            ..Descriptors::parse(&read("/proc/self/limits"), &read("/proc/sys/fs/file-nr"))
+        }
+    }
+
+    fn parse(limits: &str, of_all: &str) -> Descriptors {
+        let mut numbers = of_all.split_whitespace().map(|number| number.parse().unwrap_or(0));
+        Descriptors {
+            open: 0,
+            limit: number_after(limits, "Max open files").unwrap_or(0),
+            open_of_all: numbers.next().unwrap_or(0),
+            // Between them are free ones, of which new kernels have none.
+            limit_of_all: numbers.nth(1).unwrap_or(0),
+        }
+    }
+}
+
 /// When the machine was started, in seconds since the epoch.
 fn booted_at(uptime: &str) -> Option<f64> {
     let up = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;
@@ -378,6 +414,17 @@ mod tests {
     }
 
     #[test]
+    fn open_files_have_limits() {
+        let limits = "Max open files            1024                 4096      files\n";
+        let expected = Descriptors { open: 0, limit: 1024, open_of_all: 1856, limit_of_all: 9000 };
+        assert_eq!(Descriptors::parse(limits, "1856\t0\t9000\n"), expected);
+        assert_eq!(Descriptors::parse("", "x"), Descriptors::default());
+        let now = Descriptors::now();
+        assert!(0 < now.open && now.open <= now.limit, "{now:?}");
+        assert!(0 < now.open_of_all && now.open_of_all < now.limit_of_all, "{now:?}");
+    }
+
+    #[test]
     fn this_process_is_there() {
         let pid = i32::try_from(std::process::id()).unwrap();
         let this = Process::of(pid).unwrap();
@@ -477,6 +524,7 @@ mod tests {
             let _ = (Process::parse(&text), Machine::parse(&text, &text), booted_at(&text));
             let _ = Usage::parse(&text, &text, &text);
             let _ = (khz_of(&text), Traffic::parse(&text, &text, &|_| true));
+            let _ = Descriptors::parse(&text, &text);
         }
     }
 }

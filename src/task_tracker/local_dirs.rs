@@ -8,12 +8,18 @@ use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
+use std::time::Duration;
 
 use thiserror::Error;
 
 use super::ids::AttemptId;
 use corona_config::LocalSettings;
+
+/// How long a disk may take for the check of a directory.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
+/// The part of a file system that its reserve is at most.
+const RESERVED_PART: u64 = 20;
 
 /// The local directories of a task tracker.
 #[derive(Debug)]
@@ -29,6 +35,8 @@ struct LocalDir {
     failed: Option<String>,
     /// Whether it has been usable since the start.
     was_used: bool,
+    /// Held while a check runs that its disk may delay for ever.
+    probe: Arc<Mutex<()>>,
 }
 
 /// A local directory that fails now and did not before, or the reverse.
@@ -66,8 +74,17 @@ pub enum LocalDirError {
     /// No directory passes the checks.
     #[error("no local directory can be used: {0}")]
     NoneUsable(String),
-    /// None of those that can be used has enough room, or lets the file's directory be made.
-    #[error("no local directory has room for {path}: {reason}")]
+    /// None passed its last check. The text begins as the original's, by which job trackers know such failures.
+    #[error("Could not find any valid local directory for {path}: {reason}")]
+    AllFailed {
+        /// The file, relative to a local directory.
+        path: PathBuf,
+        /// What the checks found.
+        reason: String,
+    },
+    /// None of those that can be used has enough room, or lets the file's directory be made. The text begins as
+    /// the original's.
+    #[error("No space available in any of the local directories for {path}: {reason}")]
     NoRoom {
         /// The file, relative to a local directory.
         path: PathBuf,
@@ -81,17 +98,20 @@ impl LocalDirs {
     ///
     /// Errors: none can be used.
     pub fn open(settings: &LocalSettings) -> Result<Self, LocalDirError> {
-        let unknown =
-            |path: &PathBuf| LocalDir { path: path.clone(), failed: None, was_used: false };
+        let unknown = |path: &PathBuf| LocalDir {
+            path: path.clone(),
+            failed: None,
+            was_used: false,
+            probe: Arc::default(),
+        };
         let dirs = settings.dirs.iter().map(unknown).collect();
         let dirs = LocalDirs { settings: settings.clone(), state: Mutex::new(dirs) };
         dirs.check(|_| {});
         let state = dirs.lock().clone();
-        if state.iter().all(|dir| dir.failed.is_some()) {
-            let reasons: Vec<&str> = state.iter().filter_map(|dir| dir.failed.as_deref()).collect();
-            return Err(LocalDirError::NoneUsable(reasons.join("; ")));
+        match state.iter().all(|dir| dir.failed.is_some()) {
+            true => Err(LocalDirError::NoneUsable(dirs.failures())),
+            false => Ok(dirs),
         }
-        Ok(dirs)
     }
 
     /// The settings that it was made with.
@@ -104,12 +124,13 @@ impl LocalDirs {
     /// is used.
     pub fn check(&self, clear: impl Fn(&Path)) -> Vec<DirChange> {
         let before = self.lock().clone();
-        let checked = |LocalDir { path, was_used, .. }: &LocalDir| {
-            let failed = check(path).err();
+        let checked = |LocalDir { path, was_used, probe, .. }: &LocalDir| {
+            let failed = check_within(CHECK_TIMEOUT, path, probe).err();
             if failed.is_none() && !was_used {
                 clear(path);
             }
-            LocalDir { path: path.clone(), was_used: *was_used || failed.is_none(), failed }
+            let (path, probe) = (path.clone(), probe.clone());
+            LocalDir { path, was_used: *was_used || failed.is_none(), failed, probe }
         };
         let after: Vec<LocalDir> = before.iter().map(checked).collect();
         let changed = before
@@ -138,9 +159,16 @@ impl LocalDirs {
     /// A place for a new file; its directory is created. With a size in bytes, the next directory
     /// that has more room than that; without, any, the likelier the more room it has.
     pub fn for_write(&self, relative: &Path, bytes: Option<u64>) -> Result<PathBuf, LocalDirError> {
-        let mut reason = "none can be used".to_owned();
+        let mut reason = String::new();
         let mut left: Vec<(PathBuf, u64)> = Vec::new();
-        for dir in self.usable() {
+        let usable = self.usable();
+        if usable.is_empty() {
+            return Err(LocalDirError::AllFailed {
+                path: relative.to_owned(),
+                reason: self.failures(),
+            });
+        }
+        for dir in usable {
             match space(&dir) {
                 Ok(space) if space.free_bytes > bytes.unwrap_or(0) => {
                     left.push((dir, space.free_bytes));
@@ -195,11 +223,39 @@ impl LocalDirs {
         dirs.into_iter().map(state).collect()
     }
 
-    /// Whether a new task may be taken: some directory has more room than
-    /// `mapred.local.dir.minspacestart`.
-    pub fn has_room_to_start(&self) -> bool {
-        let least = self.settings.min_space_start_bytes;
-        self.spaces().iter().any(|space| space.free_bytes > least)
+    /// Why no new task may be taken: no directory passed its last check, or none has room.
+    pub fn shortage(&self) -> Option<String> {
+        let usable = self.usable();
+        if usable.is_empty() {
+            return Some(LocalDirError::NoneUsable(self.failures()).to_string());
+        }
+        let lacking: Option<Vec<String>> = usable.iter().map(|dir| self.lacks_room(dir)).collect();
+        lacking.map(|lacking| {
+            format!("no local directory has room for new tasks: {}", lacking.join("; "))
+        })
+    }
+
+    /// Why the file system of a path has no room for new tasks: fewer bytes are free than
+    /// `mapred.local.dir.minspacestart`, or than the reserve, which is at most a twentieth of the file system.
+    pub fn lacks_room(&self, path: &Path) -> Option<String> {
+        let LocalSettings { min_space_start_bytes, reserved_bytes, .. } = self.settings;
+        let Space { total_bytes, free_bytes } = match space(path) {
+            Ok(space) => space,
+            Err(error) => return Some(format!("{}: {error}", path.display())),
+        };
+        let least = reserved_bytes.min(total_bytes / RESERVED_PART).max(min_space_start_bytes);
+        (free_bytes <= least).then(|| {
+            format!(
+                "{} has {free_bytes} bytes free, fewer than the reserve of {least}",
+                path.display()
+            )
+        })
+    }
+
+    /// What the last checks found.
+    fn failures(&self) -> String {
+        let failed: Vec<String> = self.lock().iter().filter_map(|dir| dir.failed.clone()).collect();
+        failed.join("; ")
     }
 
     /// Whether a task has to go: no directory has more room than `mapred.local.dir.minspacekill`.
@@ -253,6 +309,28 @@ fn check(dir: &Path) -> Result<(), String> {
     }
 }
 
+/// The same, on a thread of its own: a disk that does not answer within the limit fails, and is not asked again
+/// before it has answered.
+fn check_within(limit: Duration, dir: &Path, probe: &Arc<Mutex<()>>) -> Result<(), String> {
+    let silent = || format!("{}: the disk does not answer", dir.display());
+    let (answer, answered) = mpsc::sync_channel(1);
+    let (path, probe) = (dir.to_owned(), probe.clone());
+    let started = std::thread::Builder::new().name("disk-check".to_owned()).spawn(move || {
+        let checked = match probe.try_lock() {
+            Ok(_running) => check(&path),
+            Err(TryLockError::Poisoned(_)) => check(&path),
+            // An earlier check waits still.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        // The receiver may have given up.
+        let _ = answer.send(checked);
+    });
+    match started {
+        Ok(_) => answered.recv_timeout(limit).unwrap_or_else(|_| Err(silent())),
+        Err(error) => Err(format!("{}: cannot be checked: {error}", dir.display())),
+    }
+}
+
 /// An index, each as likely as its part of the sum.
 fn choose(free: &[u64], random: u64) -> usize {
     // Held so that a sum of thousands times a random number fits.
@@ -284,6 +362,7 @@ pub(super) mod tests {
             dirs: dirs.iter().map(|dir| dir.to_path_buf()).collect(),
             min_space_start_bytes: 0,
             min_space_kill_bytes: None,
+            reserved_bytes: 0,
             cache_bytes: 1 << 40,
             cache_entries: 1000,
         }
@@ -333,15 +412,49 @@ pub(super) mod tests {
         let root = tempfile::tempdir().unwrap();
         let dirs = LocalDirs::open(&settings(&[root.path()])).unwrap();
         let told = dirs.for_write(Path::new("big"), Some(u64::MAX)).unwrap_err().to_string();
-        assert!(told.starts_with("no local directory has room for big: /"), "{told}");
-        assert!(dirs.has_room_to_start() && !dirs.must_kill());
+        let expected = "No space available in any of the local directories for big: /";
+        assert!(told.starts_with(expected), "{told}");
+        assert!(dirs.shortage().is_none() && !dirs.must_kill());
         let strict = LocalSettings {
             min_space_start_bytes: u64::MAX,
             min_space_kill_bytes: Some(u64::MAX),
             ..settings(&[root.path()])
         };
         let dirs = LocalDirs::open(&strict).unwrap();
-        assert!(!dirs.has_room_to_start() && dirs.must_kill());
+        assert!(dirs.shortage().is_some() && dirs.must_kill());
+        let reserved = LocalSettings { reserved_bytes: u64::MAX, ..settings(&[root.path()]) };
+        let dirs = LocalDirs::open(&reserved).unwrap();
+        let Space { total_bytes, free_bytes } = space(root.path()).unwrap();
+        let is_full = free_bytes <= total_bytes / 20;
+        assert_eq!(dirs.shortage().is_some(), is_full, "the reserve is a twentieth at most");
+    }
+
+    #[test]
+    fn a_disk_that_does_not_answer_fails_and_is_asked_once() {
+        let root = tempfile::tempdir().unwrap();
+        let (good, bad) = (root.path().join("good"), root.path().join("bad"));
+        fs::create_dir_all(&bad).unwrap();
+        // Whoever opens a pipe for writing waits for a reader.
+        let pipe = bad.join(format!(".corona-check-{}", std::process::id()));
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let (probe, short) = (Arc::default(), Duration::from_millis(50));
+        for _ in 0..2 {
+            let told = check_within(short, &bad, &probe).unwrap_err();
+            assert_eq!(told, format!("{}: the disk does not answer", bad.display()));
+            while Arc::strong_count(&probe) != 2 {
+                // The thread that found the first one waiting is about to end.
+                std::thread::yield_now();
+            }
+        }
+        let long = Duration::from_secs(60);
+        assert_eq!(check_within(long, &good, &Arc::default()), Ok(()), "others do not wait");
+        let mut reader = fs::File::open(&pipe).unwrap();
+        std::io::Read::read_to_end(&mut reader, &mut Vec::new()).unwrap();
+        let deadline = std::time::Instant::now() + long;
+        while check_within(long, &bad, &probe).is_err() {
+            assert!(std::time::Instant::now() < deadline, "it is not readmitted");
+        }
     }
 
     #[test]

@@ -851,6 +851,23 @@ fn other_columns_are_cut_before_the_name_of_a_node() {
 }
 
 #[test]
+fn a_node_that_takes_no_tasks_is_listed_as_such() {
+    let node = |name: &str, free_gb: i32| {
+        json!({
+            "name": name, "problems": ["below_reserve"], "last_heartbeat_ms": 1000,
+            "free": {"cpus": 0, "memory_mb": 7, "disk_gb": free_gb},
+            "total": {"cpus": 4, "memory_mb": 9, "disk_gb": 11},
+        })
+    };
+    let nodes = json!({"now_ms": 5000, "total": 2, "nodes": [node("n1", -1), node("n2", 3)]});
+    let at = pages(&[("/api/v1/nodes?limit=2000", 200, nodes.to_string())]);
+    let out = corona(&format!("nodes list --wide --http-address {at}")).out;
+    let line = |name: &str| out.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(line("n1").contains(" 0 ") && line("n1").ends_with("takes no tasks"), "{out}");
+    assert!(line("n2").ends_with("below reserve"), "{out}");
+}
+
+#[test]
 fn nodes_are_read_page_by_page() {
     let node = |name: &str, blacklisted: bool| {
         let slots = json!({"total": 4, "used": 3, "blacklisted": blacklisted});

@@ -854,6 +854,26 @@ fn reserved_memory_and_disk_are_kept_free() {
     assert_eq!(world.holds("2026.1", Map), 2, "a report without free leaves the last in force");
 }
 
+/// As a node does that takes no tasks: it keeps what it has, and gets nothing more.
+#[test]
+fn a_node_that_reports_less_than_no_disk_space_gets_no_more_grants() {
+    let mut world = World::new(|settings| settings.reserved_disk_gb = 0);
+    world.start("2026.1", "g.p");
+    let mut node = report("n1", "h1", 2);
+    let free = |disk_gb| Some(ComputeSpecs { disk_gb: Some(disk_gb), ..ComputeSpecs::default() });
+    node.free = free(0);
+    world.try_node(node.clone()).unwrap();
+    world.ask("2026.1", requests(1..=1, Map));
+    assert_eq!(world.holds("2026.1", Map), 1);
+    node.free = free(-1);
+    world.try_node(node.clone()).unwrap();
+    world.ask("2026.1", requests(2..=2, Map));
+    assert_eq!(world.holds("2026.1", Map), 1);
+    node.free = free(0);
+    world.try_node(node).unwrap();
+    assert_eq!(world.holds("2026.1", Map), 2);
+}
+
 #[test]
 fn many_sessions_blacklist_a_type_of_a_node_and_one_cannot() {
     let mut world = World::new(|settings| {

@@ -47,6 +47,7 @@ impl World {
             dirs: vec![path("local")],
             min_space_start_bytes: 0,
             min_space_kill_bytes: None,
+            reserved_bytes: 0,
             cache_bytes: 1 << 40,
             cache_entries: 1000,
         };

@@ -52,6 +52,7 @@ impl World {
             dirs: ["a", "b"].map(|dir| root.path().join(dir)).to_vec(),
             min_space_start_bytes: 0,
             min_space_kill_bytes: None,
+            reserved_bytes: 0,
             cache_bytes: 1 << 40,
             cache_entries,
         };

@@ -253,7 +253,8 @@ impl Unpacking<'_> {
             }
             let path = self.target(name.strip_prefix("/").unwrap_or(&name), &shown)?;
             self.take(&mut taken, 1 + self.missing_parents(&path), bytes)?;
-            let unpacked = entry.unpack_in(self.into).map_err(|error| self.unreadable(error))?;
+            let unpacked =
+                entry.unpack_in(self.into).map_err(|error| self.unreadable(with_causes(error)))?;
             if !unpacked {
                 return Err(self.refused(&shown, "leads out of its directory"));
             }
@@ -350,6 +351,19 @@ fn zip64_count(file: &mut File, place: u64) -> Option<u64> {
     file.seek(SeekFrom::Start(place)).ok()?;
     file.read_exact(&mut record).ok()?;
     record.starts_with(b"PK\x06\x06").then(|| little_endian(&record[32..40]))
+}
+
+/// An error with its causes in its text: the library of tar archives leaves out the system's, by which a full disk
+/// is known.
+fn with_causes(error: io::Error) -> io::Error {
+    let mut text = error.to_string();
+    let mut cause = error.get_ref().and_then(|error| error.source());
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    io::Error::new(error.kind(), text)
 }
 
 /// Whether an entry is a sparse file in the form that pax headers describe.
@@ -523,6 +537,10 @@ pub(in super::super) mod tests {
             let told = unpacked("x.tar", &tar, &LIMITS).unwrap_err();
             assert!(told.contains(wrong), "{told}");
         }
+        // The system's words are there, by which a full disk would be known.
+        let onto_file = [regular("a"), regular("a/b")].concat();
+        let told = unpacked("x.tar", &onto_file, &LIMITS).unwrap_err();
+        assert!(told.contains("(os error "), "{told}");
         let absolute = unpacked("x.tar", &regular("/evil"), &LIMITS).unwrap();
         assert_eq!(absolute, ["evil", "x.tar"]);
     }

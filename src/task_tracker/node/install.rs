@@ -8,7 +8,7 @@ use tokio::process::Command;
 use crate::child::{Install, JavaVersion, Native};
 use crate::job_files::HadoopCommand;
 use crate::programs::{RunError, first_line, run};
-use corona_config::{ChildSettings, JobFileSettings};
+use corona_config::{ChildSettings, JobFileSettings, NativeTasks, keys};
 
 /// How long the Hadoop install may take to print its class path, and Java its properties.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -21,7 +21,9 @@ pub struct FoundProgram {
     /// The Java and the Hadoop install that tasks are started with.
     pub install: Install,
     /// Why no Java task can run, with advice; `None` if no problem is known.
-    pub problem: Option<String>,
+    pub java_problem: Option<String>,
+    /// Whether Java tasks are expected here: streaming jobs need Java, or the configuration names an installation.
+    pub expects_java: bool,
     /// The version of Java, if it has reported it.
     pub java_version: Option<JavaVersion>,
 }
@@ -38,6 +40,9 @@ pub async fn find(
     let home = child.java_home.clone().or_else(|| set("JAVA_HOME").map(PathBuf::from));
     let java = home.map_or_else(|| "java".into(), |home| home.join("bin/java"));
     let class_path = child.class_path.clone().or_else(|| set("MAPREDUCE_TASK_SYSTEM_CLASSPATH"));
+    let names_install = class_path.is_some()
+        || child.java_home.is_some()
+        || files.hadoop_command != Path::new(keys::TT_HADOOP_COMMAND.default);
     let class_path = match class_path {
         Some(class_path) => Ok(class_path),
         None => class_path_of_install(files).await,
@@ -54,9 +59,14 @@ pub async fn find(
         }),
         false => Ok(String::new()),
     };
-    let problem = class_path.as_ref().err().or(libraries.as_ref().err()).cloned();
-    if let Some(problem) = &problem {
-        tracing::warn!("no Java task can run on this node: {problem}");
+    let java_problem = class_path.as_ref().err().or(libraries.as_ref().err()).cloned();
+    let expects_java = child.native_tasks != NativeTasks::Streaming || names_install;
+    match &java_problem {
+        Some(problem) if expects_java => {
+            tracing::warn!("no Java task can run on this node: {problem}")
+        }
+        Some(problem) => tracing::info!("tasks run without Java on this node: {problem}"),
+        None => {}
     }
     let library_path = match &*child.library_path {
         "" => libraries.unwrap_or_default(),
@@ -67,7 +77,7 @@ pub async fn find(
     let program = std::env::current_exe().unwrap_or_else(|_| "corona".into());
     let native = Native { program, allowed: child.native_tasks };
     let install = Install { java, class_path, library_path, native };
-    FoundProgram { install, problem, java_version }
+    FoundProgram { install, java_problem, expects_java, java_version }
 }
 
 /// Errors: the problem, and advice.
@@ -161,7 +171,7 @@ mod tests {
                 let found = variables.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| (*value).to_owned())
             };
-            let FoundProgram { install, problem, .. } =
+            let FoundProgram { install, java_problem: problem, .. } =
                 find(&settings.child, &settings.files, variable).await;
             assert_eq!(install.java, PathBuf::from(java), "{set:?}");
             assert_eq!(install.class_path, class_path, "{set:?}");
@@ -180,6 +190,35 @@ mod tests {
                     )
                 ),
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn java_is_expected_unless_the_cluster_runs_without_it() {
+        let streaming = ("corona.tt.native.tasks", "streaming");
+        let path = ("corona.tt.child.class.path", "/own.jar");
+        let home = ("corona.tt.java.home", "/jdk");
+        let command = ("corona.tt.hadoop.command", "/no/such/program");
+        let variable = ("MAPREDUCE_TASK_SYSTEM_CLASSPATH", "/env.jar");
+        let table = [
+            (vec![], None, true),
+            (vec![("corona.tt.native.tasks", "jobs")], None, true),
+            (vec![streaming], None, false),
+            (vec![streaming, path], None, true),
+            (vec![streaming, home], None, true),
+            (vec![streaming, command], None, true),
+            (vec![streaming], Some(variable), true),
+        ];
+        for (set, variable, expected) in table {
+            let overrides: Vec<(String, String)> =
+                set.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+            let source = Source { overrides: &overrides, ..Source::default() };
+            let settings = source.load_task_tracker().unwrap().settings;
+            let variable = |name: &str| {
+                variable.filter(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
+            };
+            let found = find(&settings.child, &settings.files, variable).await;
+            assert_eq!(found.expects_java, expected, "{set:?}");
         }
     }
 
@@ -248,7 +287,7 @@ openjdk version \"17.0.15\" 2025-04-15
             let source = Source { overrides: &overrides, ..Source::default() };
             let settings = source.load_task_tracker().unwrap().settings;
             let found = find(&settings.child, &settings.files, |_| None).await;
-            assert_eq!((&*found.install.library_path, found.problem), (libraries, problem));
+            assert_eq!((&*found.install.library_path, found.java_problem), (libraries, problem));
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`host`]: names and addresses of this machine;
 //! * [`heartbeats`]: the heartbeats to the cluster manager, and their replies;
+//! * [`fitness`]: whether it can take new tasks, by its own look;
 //! * [`health`]: the operator's health script;
 //! * [`link`]: the state of the connection, for people;
 //! * [`callbacks`]: the Thrift service;
@@ -10,6 +11,7 @@
 //! It decides nothing about tasks.
 
 pub mod callbacks;
+pub mod fitness;
 pub mod health;
 pub mod heartbeats;
 pub mod host;

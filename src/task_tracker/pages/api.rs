@@ -61,6 +61,8 @@ struct Tracker<'a> {
     /// `ok`, or `degraded` while there are problems.
     state: &'a str,
     problems: Vec<String>,
+    /// Whether it takes new tasks.
+    takes_tasks: bool,
     java_usable: bool,
     cluster_manager: ClusterManager<'a>,
     slots: BTreeMap<&'a str, Slots>,
@@ -133,11 +135,13 @@ struct ClusterManager<'a> {
 
 #[derive(Serialize)]
 struct Slots {
-    /// Attempts that the node accepts at a time.
+    /// Slots that the cluster manager grants on it.
     total: u32,
     used: u32,
-    /// Slots that the cluster manager grants on it.
+    /// The same as `total`.
     granted: u32,
+    /// Attempts that the node accepts at a time.
+    accepted: u32,
 }
 
 #[derive(Serialize)]
@@ -211,7 +215,12 @@ struct Attempt<'a> {
 
 fn tracker<'a>(view: &'a View<'_>) -> Tracker<'a> {
     let View { about, tracker, job_trackers, link, dirs, now, .. } = view;
-    let slots = |SlotUse { total, used }, granted| Slots { total, used, granted };
+    let slots = |SlotUse { total: accepted, used }, granted| Slots {
+        total: granted,
+        used,
+        granted,
+        accepted,
+    };
     let problems: Vec<String> = view.problems().into_iter().map(|problem| problem.text).collect();
     let to = about.addresses;
     Tracker {
@@ -222,6 +231,7 @@ fn tracker<'a>(view: &'a View<'_>) -> Tracker<'a> {
         host: &tracker.identity.host,
         state: if problems.is_empty() { "ok" } else { "degraded" },
         problems,
+        takes_tasks: tracker.obstacles.is_empty(),
         java_usable: about.java_problem.is_none(),
         cluster_manager: ClusterManager {
             address: about.cluster_manager.to_string(),

@@ -16,6 +16,7 @@ families! {
     HEARTBEATS = Counter "corona_task_tracker_heartbeats_total" "Heartbeats to the cluster manager, by outcome.";
     LAST_ANSWER = Gauge "corona_task_tracker_last_answer_timestamp_seconds" "Time of the cluster manager's last reply.";
     IDLE_PROCESSES = Gauge "corona_task_tracker_idle_processes" "Processes of Java that wait for a further task of their job.";
+    TAKES_TASKS = Gauge "corona_task_tracker_takes_tasks" "1 unless the node takes no new tasks, for want of room, of file descriptors or of a working disk.";
     HEALTHY = Gauge "corona_task_tracker_healthy" "1 unless the last run of the health script reported a problem.";
     TASKS_CPU = Counter "corona_task_tracker_tasks_cpu_seconds_total" "CPU time of the processes of attempts.";
     TASKS_MEMORY = Gauge "corona_task_tracker_tasks_memory_bytes" "Memory of the processes of running attempts.";
@@ -103,6 +104,7 @@ pub(super) fn render(view: &View<'_>) -> String {
 fn usage(text: &mut Text, view: &View<'_>) {
     let View { tracker, machine, traffic, .. } = view;
     text.family(IDLE_PROCESSES).value(tracker.idle_processes);
+    text.family(TAKES_TASKS).value(u8::from(tracker.obstacles.is_empty()));
     text.family(HEALTHY).value(u8::from(tracker.health.is_healthy));
     let seconds = |ms: u64| ms as f64 / 1000.0;
     text.family(TASKS_CPU).value(seconds(tracker.used.cpu_ms));

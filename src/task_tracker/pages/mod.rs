@@ -56,6 +56,8 @@ pub struct About {
     pub slot_multiplier: u32,
     /// Why no Java task can run here; `None` if nothing is known against it.
     pub java_problem: Option<String>,
+    /// Whether Java tasks are expected here, so that it is a problem if none can run.
+    pub expects_java: bool,
     /// Without an answer for longer than this the cluster manager has forgotten it.
     pub node_expiry: Duration,
     /// When it was started.
@@ -105,7 +107,7 @@ impl View<'_> {
     /// The problems, the worst first.
     fn problems(&self) -> Vec<Problem> {
         let bad = |text: String| Problem { is_bad: true, text };
-        let java = self.about.java_problem.iter();
+        let java = self.about.java_problem.iter().filter(|_| self.about.expects_java);
         let java = java.map(|why| bad(format!("No Java task can run here: {why}")));
         let dirs = self.dirs.iter().filter_map(|dir| dir.failed.as_ref());
         let dirs = dirs.map(|why| bad(format!("Local directory: {why}")));
@@ -115,7 +117,9 @@ impl View<'_> {
         let health = &self.tracker.health;
         let health = (!health.is_healthy)
             .then(|| bad(format!("The health script reports: {}", health.report.trim_end())));
-        health.into_iter().chain(java).chain(dirs).chain(link).collect()
+        let obstacles = self.tracker.obstacles.iter();
+        let obstacles = obstacles.map(|why| bad(format!("This node takes no new tasks: {why}")));
+        obstacles.chain(health).chain(java).chain(dirs).chain(link).collect()
     }
 }
 

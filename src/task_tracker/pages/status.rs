@@ -191,7 +191,8 @@ fn facts(view: &View<'_>) -> Markup {
                 dt { "Java tasks" }
                 dd {
                     @if about.java_problem.is_none() { span.badge.good { "can run" } }
-                    @else { span.badge.bad { "cannot run" } }
+                    @else if about.expects_java { span.badge.bad { "cannot run" } }
+                    @else { "not set up" }
                 }
             }
             div {

@@ -74,6 +74,7 @@ fn snapshot() -> Snapshot {
         class_archive: Some("ready".into()),
         used: TaskUsage { cpu_ms: 2500, read_bytes: 70, written_bytes: 90, ..Default::default() },
         health: NodeHealth { is_healthy: true, report: String::new(), last_reported_ms: 7 },
+        obstacles: vec![],
         jobs: vec![job("job_20.1_0001", attempts), job(HOSTILE, vec![hostile])],
     }
 }
@@ -92,6 +93,7 @@ fn world(node_expiry: Duration) -> World {
         dirs: vec![root.path().join("good"), bad],
         min_space_start_bytes: 0,
         min_space_kill_bytes: None,
+        reserved_bytes: 0,
         cache_bytes: 1,
         cache_entries: 1,
     };
@@ -105,6 +107,7 @@ fn world(node_expiry: Duration) -> World {
         granted: SlotCounts { maps: 2, reduces: 1 },
         slot_multiplier: 10,
         java_problem: None,
+        expects_java: true,
         node_expiry,
         started: SystemTime::UNIX_EPOCH,
     };
@@ -190,6 +193,30 @@ fn a_node_on_which_no_java_task_can_run_says_so() {
     world.pages.about.java_problem = Some("no class path".into());
     let problems = serde_json::json!(["No Java task can run here: no class path"]);
     assert_eq!(shown(&world.pages), ("degraded".into(), problems, false.into(), true, true));
+    // A cluster without Java lacks nothing.
+    world.pages.about.expects_java = false;
+    let none = Value::Array(vec![]);
+    assert_eq!(shown(&world.pages), ("ok".into(), none, false.into(), true, false));
+    assert!(get(&world.pages, "/", "").1.contains("<dt>Java tasks</dt><dd>not set up</dd>"));
+}
+
+#[test]
+fn a_node_that_takes_no_tasks_says_why() {
+    let mut world = world(Duration::from_secs(600));
+    let metric = |pages: &NodePages, value: u8| {
+        get(pages, "/metrics", "")
+            .1
+            .contains(&format!("\ncorona_task_tracker_takes_tasks {value}\n"))
+    };
+    assert_eq!(json(&world.pages, "/api/v1/tracker", "")["takes_tasks"], true);
+    assert!(metric(&world.pages, 1));
+    world.pages.look = Box::new(|| Snapshot { obstacles: vec!["no room".into()], ..snapshot() });
+    let tracker = json(&world.pages, "/api/v1/tracker", "");
+    assert_eq!((&tracker["takes_tasks"], &tracker["state"]), (&false.into(), &"degraded".into()));
+    assert_eq!(tracker["problems"][0], "This node takes no new tasks: no room");
+    let page = get(&world.pages, "/", "").1;
+    assert!(page.contains("<li class=\"bad\">This node takes no new tasks: no room</li>"));
+    assert!(metric(&world.pages, 0));
 }
 
 #[test]
@@ -267,7 +294,7 @@ fn the_api_says_the_same_in_json() {
     let world = world(Duration::from_secs(600));
     let tracker = json(&world.pages, "/api/v1/tracker", "");
     assert_eq!(tracker["name"], "tracker_n1:h/127.0.0.1:5");
-    let maps = serde_json::json!({"total": 20, "used": 3, "granted": 2});
+    let maps = serde_json::json!({"total": 2, "used": 3, "granted": 2, "accepted": 20});
     assert_eq!((&tracker["slots"]["MAP"], &tracker["slot_multiplier"]), (&maps, &10.into()));
     assert_eq!(tracker["cluster_manager"]["address"], "cm:8888");
     assert_eq!(tracker["addresses"]["actions"], "127.0.0.1:2");

@@ -26,6 +26,7 @@ use super::localise::Localiser;
 use super::machine_stats;
 use super::map_output::MapOutputs;
 use super::node::callbacks::{Callbacks, Sessions};
+use super::node::fitness::Fitness;
 use super::node::health::watch_health;
 use super::node::heartbeats::{Ending, Heartbeats, NodeInfo, Pauses};
 use super::node::host::{Host, HostError, name_of};
@@ -172,7 +173,7 @@ impl TaskTracker {
         let outputs = Arc::new(MapOutputs::new(dirs.clone(), settings.index_cache_bytes));
         let logs = Logs::new(settings.logs.clone());
         let notes = notes_in(&dirs)?;
-        let install::FoundProgram { install, problem: java_problem, java_version } =
+        let install::FoundProgram { install, java_problem, expects_java, java_version } =
             install::find(&settings.child, &settings.files, variable).await;
         let job_trackers = match &settings.remote_job_trackers {
             None => None,
@@ -218,6 +219,7 @@ impl TaskTracker {
             http_port: addresses.http.port(),
         };
         let (health_sender, health) = watch::channel(NodeHealth::default());
+        let fitness = Arc::new(Fitness::new(dirs.clone(), settings.logs.task_log_dir.clone()));
         let cgroups = cgroups(&settings, &dirs).await?;
         let archives = settings.child.class_archive.then(|| {
             ClassArchives::new(ArchivedInstall {
@@ -235,6 +237,7 @@ impl TaskTracker {
             slots,
             install,
             dirs: dirs.clone(),
+            fitness: fitness.clone(),
             localiser,
             notes,
             logs,
@@ -284,6 +287,7 @@ impl TaskTracker {
             node_expiry: settings.node_expiry,
             started: SystemTime::now(),
             java_problem,
+            expects_java,
         };
         let looked_at = tracker.clone();
         let look = Box::new(move || looked_at.snapshot());
@@ -299,6 +303,7 @@ impl TaskTracker {
                 node,
                 pauses,
                 dirs,
+                fitness,
                 link,
                 heartbeat_threads,
                 make_room,

@@ -45,6 +45,7 @@ use super::ids::{AttemptId, NotAnId};
 use super::local_dirs::{LocalDirs, any_number};
 use super::localise::Localiser;
 use super::map_output::MapOutputs;
+use super::node::fitness::Fitness;
 use super::table::{AttemptRun, AttemptTable, Order};
 use corona_hadoop::writables::{JobId, NodeHealth, TaskAttemptId, TaskTrackerAction};
 use log_budget::LogBudget;
@@ -66,6 +67,8 @@ pub struct Parts {
     pub install: Install,
     /// Where their files lie.
     pub dirs: Arc<LocalDirs>,
+    /// Whether it takes tasks.
+    pub fitness: Arc<Fitness>,
     /// The reader of jobs' files.
     pub localiser: Localiser,
     /// Where notes of processes are left for the next run of the program.
@@ -117,6 +120,7 @@ struct Shared {
     reduce_slots: Arc<Semaphore>,
     install: Install,
     dirs: Arc<LocalDirs>,
+    fitness: Arc<Fitness>,
     localiser: Localiser,
     notes: ProcessNotes,
     logs: Logs,
@@ -187,6 +191,7 @@ impl Tracker {
             slots: parts.slots,
             install: parts.install,
             dirs: parts.dirs,
+            fitness: parts.fitness,
             localiser: parts.localiser,
             notes: parts.notes,
             logs: parts.logs,

@@ -354,10 +354,10 @@ impl Shared {
             Some((read, machine)) if read.elapsed() < MACHINE_AGE => return machine.clone(),
             last => last.as_ref().map(|(_, machine)| machine.read),
         };
-        let dirs = self.dirs.clone();
+        let (dirs, fitness) = (self.dirs.clone(), self.fitness.clone());
         let looked = blocking(move || {
             let free = dirs.spaces().iter().map(|space| space.free_bytes).max().unwrap_or(0);
-            (procfs::Machine::now(), free, dirs.has_room_to_start())
+            (procfs::Machine::now(), free, fitness.look())
         });
         let (read, free_bytes, takes_tasks) = looked.await;
         let cpu_khz = procfs::cpu_khz().and_then(|khz| i64::try_from(khz).ok());

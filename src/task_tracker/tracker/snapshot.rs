@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub class_archive: Option<String>,
     /// The last result of the node's health script.
     pub health: NodeHealth,
+    /// Why it takes no new tasks; empty if it does.
+    pub obstacles: Vec<String>,
 }
 
 /// How many slots of a type there are and are taken.
@@ -119,6 +121,7 @@ impl Tracker {
             used: state.table.usage_of_all(),
             class_archive: shared.archives.as_ref().map(|archives| archives.status()),
             health: shared.health.borrow().clone(),
+            obstacles: shared.fitness.obstacles(),
         }
     }
 }

@@ -203,7 +203,9 @@ fn problems(node: &NodeView, kinds: &[ResourceType]) -> Vec<String> {
         problems.push("excluded".to_owned());
     }
     if !node.has_reserve {
-        problems.push("short of memory or disk".to_owned());
+        let itself = node.free.disk_gb.is_some_and(|free| free < 0);
+        let why = if itself { "takes no tasks" } else { "short of memory or disk" };
+        problems.push(why.to_owned());
     }
     let blacklisted: Vec<&str> =
         kinds.iter().filter(|kind| node.blacklisted[**kind]).map(|kind| kind.name()).collect();
@@ -247,7 +249,8 @@ pub(super) fn used(node: &NodeView, kind: ResourceType) -> Markup {
 
 /// The free part of a resource. `shift` is the unit as a power of 2, in bytes.
 pub(super) fn resource(free: Option<i32>, total: Option<i32>, shift: u32) -> Markup {
-    let bytes = |count: i32| Bytes(i64::from(count) << shift).to_string();
+    // A node that takes no tasks reports less than nothing.
+    let bytes = |count: i32| Bytes(i64::from(count.max(0)) << shift).to_string();
     match (free, total) {
         (None, _) => html! { "–" },
         (Some(free), None) => html! { (bytes(free)) },

@@ -11,6 +11,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::fitness::{Fitness, NO_ROOM_GB};
 use super::link::Link;
 use crate::local_dirs::LocalDirs;
 use crate::machine_stats::{Gauge, MachineStats};
@@ -106,6 +107,7 @@ pub struct Heartbeats {
 struct Measure {
     settings: Arc<TaskTrackerSettings>,
     dirs: Arc<LocalDirs>,
+    fitness: Arc<Fitness>,
     gauge: Gauge,
 }
 
@@ -120,11 +122,13 @@ enum Failure {
 
 impl Heartbeats {
     /// Heartbeats of this node. Blocking work is done on these threads.
+    #[expect(clippy::too_many_arguments, reason = "each is another part of the node")]
     pub fn new(
         settings: Arc<TaskTrackerSettings>,
         node: NodeInfo,
         pauses: Pauses,
         dirs: Arc<LocalDirs>,
+        fitness: Arc<Fitness>,
         link: Arc<Link>,
         threads: Threads,
         make_room: MakeRoom,
@@ -134,7 +138,7 @@ impl Heartbeats {
             proxy_job_tracker: settings.proxy_job_tracker.clone(),
             node,
             pauses,
-            measure: Measure { settings, dirs, gauge: Gauge::default() },
+            measure: Measure { settings, dirs, fitness, gauge: Gauge::default() },
             link,
             threads,
             make_room,
@@ -228,14 +232,17 @@ impl Heartbeats {
         Ok(())
     }
 
-    /// Measures the machine, on a thread that may wait for disks.
+    /// Measures the machine, on a thread that may wait for disks. A node that cannot take tasks has less free
+    /// disk space than there can be.
     async fn look(&mut self) -> ClusterNodeInfo {
         let measure = &mut self.measure;
         let (settings, dirs) = (measure.settings.clone(), measure.dirs.clone());
+        let fitness = measure.fitness.clone();
         let mut gauge = std::mem::take(&mut measure.gauge);
         let reading = self.threads.run(move || {
-            let read = gauge.read(&settings, &dirs);
-            (gauge, read)
+            let (total, free) = gauge.read(&settings, &dirs);
+            let disk_gb = if fitness.look() { free.disk_gb } else { NO_ROOM_GB };
+            (gauge, (total, MachineStats { disk_gb, ..free }))
         });
         let (gauge, (total, free)) = reading.await;
         self.measure.gauge = gauge;

@@ -138,7 +138,9 @@ impl World {
         };
         let (link, make_room) = (self.link.clone(), Arc::new(make_room));
         let threads = Threads::start("heartbeat", 1).unwrap();
-        Heartbeats::new(Arc::new(settings), node, pauses, dirs, link, threads, make_room)
+        let fitness = Arc::new(Fitness::new(dirs.clone(), None));
+        let settings = Arc::new(settings);
+        Heartbeats::new(settings, node, pauses, dirs, fitness, link, threads, make_room)
     }
 
     /// Runs to an end that comes by itself. Returns the number of received heartbeats, too.
@@ -292,4 +294,20 @@ async fn a_stop_is_heard_in_every_pause() {
     world.stop.send_replace(true);
     let ending = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap();
     assert_eq!(ending.unwrap(), Ending::Stopped);
+}
+
+/// Less than any reserve, so that no cluster manager grants anything there.
+#[tokio::test]
+async fn a_node_that_takes_no_tasks_reports_less_than_no_disk_space() {
+    let mut world = World::new(&[], 0);
+    let settings = world.settings(&[("mapred.local.dir.minspacestart", "9223372036854775807")]);
+    let running = tokio::spawn(world.heartbeats(settings).run(world.stop.subscribe()));
+    let node = world.heard.recv().await.unwrap();
+    assert_eq!(node.free.unwrap().disk_g_b, Some(-1));
+    assert!(node.total.disk_g_b >= Some(0));
+    // What is granted goes on, under a cluster manager of Java too: it would end the grants of a type that
+    // is not offered any more.
+    assert!(node.resource_infos.is_some_and(|offered| !offered.is_empty()));
+    world.stop.send_replace(true);
+    assert_eq!(running.await.unwrap(), Ending::Stopped);
 }

@@ -308,7 +308,8 @@ async fn a_full_disk_fails_what_needs_it() {
     world.launch(&task).await;
     let why = end_of(&world, &task, TaskState::Failed).await;
     let expected = format!(
-        "Error initializing {}:\nno local directory has room for taskTracker/jobcache/{}/job.xml: ",
+        "Error initializing {}:\nNo space available in any of the local directories for \
+         taskTracker/jobcache/{}/job.xml: ",
         task.attempt,
         task.attempt.job()
     );

@@ -361,6 +361,7 @@ fn parts(root: &Path, umbilical: SocketAddr) -> Parts {
         dirs: vec![root.join("local")],
         min_space_start_bytes: 0,
         min_space_kill_bytes: None,
+        reserved_bytes: 0,
         cache_bytes: 1 << 40,
         cache_entries: 1000,
     };
@@ -391,6 +392,7 @@ fn parts(root: &Path, umbilical: SocketAddr) -> Parts {
         outputs: Arc::new(MapOutputs::new(dirs.clone(), 1 << 20)),
         notes: ProcessNotes::in_local_dir(&local.dirs[0]).unwrap(),
         logs: test_logs(&root.join("logs")),
+        fitness: Arc::new(Fitness::new(dirs.clone(), None)),
         dirs,
         localiser,
         umbilical,
