@@ -69,6 +69,8 @@ pub struct JobTrackerServiceSettings {
     pub max_remote_state_bytes: usize,
     /// MiB of Java heap that a task may ask for.
     pub max_java_heap_mib: u64,
+    /// A node that is silent and cannot be connected to for so long counts as lost; 0: never.
+    pub node_unreachable: Duration,
     /// How long a connection to a task tracker is tried.
     pub launch_connect_timeout: Duration,
     /// How long a task tracker may take for a call.
@@ -211,6 +213,7 @@ impl SettingsReader<'_> {
             finished_tasks: self.number(&keys::JT_FINISHED_TASKS),
             max_remote_state_bytes: self.number(&keys::JT_MAX_REMOTE_STATE),
             max_java_heap_mib: self.number(&keys::JT_MAX_HEAP),
+            node_unreachable: self.span(&keys::JT_NODE_UNREACHABLE),
             launch_connect_timeout: self.span(&keys::JT_CONNECT_TIMEOUT),
             launch_call_timeout: self.span(&keys::JT_CALL_TIMEOUT),
             parent_connect_timeout: self.span(&keys::JT_PARENT_CONNECT_TIMEOUT),
@@ -289,6 +292,7 @@ mod tests {
             ("corona.jt.finished.jobs", "7", "finished_jobs: 7"),
             ("corona.jt.finished.tasks", "7", "finished_tasks: 7"),
             ("mapred.child.java.max.memory.mb", "7", "max_java_heap_mib: 7"),
+            ("corona.jt.node.unreachable.ms", "1234", "node_unreachable: 1.234s"),
             ("corona.jt.launch.connect.timeout.ms", "1234", "launch_connect_timeout: 1.234s"),
             ("corona.jt.launch.call.timeout.ms", "1234", "launch_call_timeout: 1.234s"),
             ("corona.jt.parent.connect.timeout.ms", "1234", "parent_connect_timeout: 1.234s"),

@@ -830,7 +830,7 @@ keys! {
     JT_SYSTEM_DIR = "corona.system.dir", Text, "/tmp/hadoop/mapred/system", "", JobService,
         "Directory of the files of jobs, in the default file system unless it names one. Every user must be able to make entries in it.";
     JT_BUILD_VERSION = "corona.jt.build.version", Text, "", "", JobServiceOwn,
-        "Build that task trackers of the original compare with their own: <version> from <revision> by <user> on <date>. Unset: one of this program, which they refuse unless their configuration disables the comparison.";
+        "Build that task trackers of the original compare with their own: <version> from <revision> by <user> on <date>. Unset: learnt from the first task tracker that refuses the one of this program; a job tracker on a node takes that of the Hadoop installation there.";
     JT_HEARTBEAT = "corona.jobtracker.heartbeat.interval", span(1), "3000", "ms", JobService,
         "Longest time between the reports of a task tracker on a job. Where few task trackers report on few jobs they report more often, down to 300 ms.";
     JT_MAX_EVENTS = "corona.jobtracker.tce.per.rpc", int(1), "100", "events", JobService,
@@ -853,6 +853,8 @@ keys! {
         "Maximum bytes that a remote job tracker may leave for the next one. A job that needs more ends with its remote job tracker.";
     JT_MAX_HEAP = "mapred.child.java.max.memory.mb", int(1), "4096", "MiB", JobService,
         "Largest Java heap (-Xmx) that the options of a job's tasks may name. Jobs with a larger one are refused.";
+    JT_NODE_UNREACHABLE = "corona.jt.node.unreachable.ms", span(0), "60000", "ms", JobServiceOwn,
+        "A node counts as lost for the jobs that use it when it has not reported and its task tracker could not be connected to for this long. 0: only the cluster manager gives nodes up.";
     JT_CONNECT_TIMEOUT = "corona.jt.launch.connect.timeout.ms", span(1), "3000", "ms", JobServiceOwn,
         "How long a connection to a task tracker is tried. One that could not be connected to within the last minute is tried once.";
     JT_CALL_TIMEOUT = "corona.jt.launch.call.timeout.ms", span(1), "60000", "ms", JobServiceOwn,

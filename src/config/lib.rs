@@ -65,7 +65,7 @@ pub use settings::{ClusterManagerSettings, Interfaces, NotifierSettings, WireSet
 pub use task_tracker::{
     CgroupSettings, ChildSettings, HealthSettings, JobFileSettings, JobTrackerCommand,
     JobTrackerSettings, LoadedTaskTracker, LocalSettings, MemorySettings, NativeTasks,
-    TaskLogSettings, TaskTrackerSettings, TrackerHttpSettings,
+    RemoteJobTrackerSettings, TaskLogSettings, TaskTrackerSettings, TrackerHttpSettings,
 };
 pub use topology::Topology;
 pub use typed::{HostPort, NotAnAddress};

@@ -172,6 +172,8 @@ pub enum NativeTasks {
 pub struct RemoteJobTrackerSettings {
     /// Which program is one.
     pub command: JobTrackerCommand,
+    /// The build that they report to task trackers, if it is configured; else that of the Hadoop installation.
+    pub build_version: Option<String>,
 }
 
 /// The program of a remote job tracker.
@@ -345,8 +347,10 @@ impl SettingsReader<'_> {
             [java] if java == "java" => JobTrackerCommand::Java,
             _ => JobTrackerCommand::Program(command),
         };
+        let builds = [&keys::JT_BUILD_VERSION, &keys::TT_BUILD_VERSION].map(|key| self.text(key));
+        let build_version = builds.into_iter().find(|build| !build.is_empty());
         self.value(&keys::TT_JOB_TRACKERS, typed::boolean)
-            .then_some(RemoteJobTrackerSettings { command })
+            .then_some(RemoteJobTrackerSettings { command, build_version })
     }
 
     fn cgroups(&mut self) -> Option<CgroupSettings> {
@@ -427,7 +431,7 @@ mod tests {
         assert_eq!(settings.heartbeat_interval, Duration::from_secs(3));
         assert_eq!(settings.num_cpus, None);
         assert_eq!(settings.host, None);
-        let own = RemoteJobTrackerSettings { command: JobTrackerCommand::Own };
+        let own = RemoteJobTrackerSettings { command: JobTrackerCommand::Own, build_version: None };
         assert_eq!(settings.remote_job_trackers, Some(own));
         assert_eq!(settings.callback_timeout, Duration::from_secs(30));
         assert_eq!(settings.node_expiry, Duration::from_secs(600));

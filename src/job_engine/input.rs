@@ -301,7 +301,7 @@ pub enum JobEffect {
 }
 
 /// A task tracker and where it takes orders.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tracker {
     /// The name of its node.
     pub node: Arc<str>,

@@ -61,7 +61,7 @@ pub use self::input::{
 };
 use self::nodes::{HostIdx, Hosts, NodeIdx, Nodes};
 pub use self::outlines::{AttemptSpan, AttemptTimes, NodeOutline, TaskOutline, TaskStanding};
-pub use self::reports::TIMEOUT_TEXTS;
+pub use self::reports::{MAX_NODE_FAULTS, TIMEOUT_TEXTS};
 use self::speculation::Statistics;
 use self::tasks::{Attempt, Slot, Task};
 pub use self::views::{AttemptView, JobProgress, TaskView};

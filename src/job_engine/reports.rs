@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use corona_mapreduce::{
-    AttemptKey, EventStatus, RecordRange, TaskKey, TaskKind, TaskRole, TaskState, TaskStatus,
+    AttemptKey, EventStatus, NodeFault, RecordRange, TaskKey, TaskKind, TaskRole, TaskState,
+    TaskStatus,
 };
 use corona_model::text::cut;
 use corona_model::types::Millis;
@@ -16,6 +17,10 @@ use super::{JobEffect, JobEngine, JobRefusal, JobStage, Order, Turn};
 /// Reports of a fetch failure that fail a map if enough of the running reduces made them.
 /// Spec: mapreduce/09 §A.
 pub(super) const FETCH_FAILURES: u32 = 3;
+
+/// Attempts of a task that may fail for a fault of their node without counting against it. A fault that follows
+/// the task to so many nodes is the task's own.
+pub const MAX_NODE_FAULTS: usize = 16;
 
 /// The ends of the texts of attempts that were not heard of in time: not launched, or silent.
 pub const TIMEOUT_TEXTS: [&str; 2] = ["Error launching task", "Timeout running task"];
@@ -216,12 +221,22 @@ impl JobEngine {
         turn: &mut Turn,
     ) {
         let (reported, kill) = (fate, self.attempt(key).kill);
-        let fate = if kill == Some(true) { Fate::Failed } else { fate };
+        let is_nodes_fault = reported == Fate::Failed && kill.is_none() && self.is_nodes_fault(key);
+        let fate = match kill {
+            Some(true) => Fate::Failed,
+            // As if its node had been lost: the task is not to blame.
+            None if is_nodes_fault => Fate::Killed,
+            _ => fate,
+        };
         // One that fails because it was killed has not failed on a record.
         if fate == Fate::Failed && kill != Some(true) {
             self.note_bad_records(key, report.next_records);
         }
-        if unclean {
+        if is_nodes_fault {
+            self.avoid_host_of(key);
+            self.avoid_for_owner(key);
+        }
+        if unclean || is_nodes_fault {
             let node = self.attempt(key).node;
             match reported {
                 Fate::Failed => self.nodes[node].failed += 1,
@@ -242,6 +257,16 @@ impl JobEngine {
         }
         self.leave_slot(key, false, turn);
         self.request_if_lacking(key.task, turn);
+    }
+
+    /// Whether an attempt that has failed has met a fault of its node, and the task may go on elsewhere without
+    /// a mark against it.
+    fn is_nodes_fault(&self, key: AttemptKey) -> bool {
+        let before = self.task(key.task).attempts.iter().filter(|attempt| {
+            let was_spared = matches!(attempt.state, TaskState::Killed | TaskState::KilledUnclean);
+            was_spared && NodeFault::of(&attempt.diagnostics).is_some()
+        });
+        NodeFault::of(&self.attempt(key).diagnostics).is_some() && before.count() < MAX_NODE_FAULTS
     }
 
     /// The attempt got through the range that is tested, so that the other half is the bad one. It ends as

@@ -19,8 +19,7 @@ impl JobEngine {
             if self.would_be_second(key) {
                 return;
             }
-            excluded.clear();
-            self.accept_any_host(key);
+            excluded = self.avoid_only_the_last(key);
         }
         let hosts: Vec<HostIdx> = self.task(key).hosts.to_vec();
         let hosts: Vec<HostIdx> =
@@ -61,8 +60,7 @@ impl JobEngine {
         let key = self.task_for_the_job(role, kind);
         let mut excluded = self.task(key).avoided.clone();
         if self.covers_all_hosts(kind, &excluded) {
-            excluded.clear();
-            self.accept_any_host(key);
+            excluded = self.avoid_only_the_last(key);
         }
         self.file(kind, None, &[], &excluded, turn);
     }
@@ -106,6 +104,24 @@ impl JobEngine {
     fn covers_all_hosts(&self, kind: TaskKind, excluded: &[HostIdx]) -> bool {
         let known = &self.known_hosts[kind];
         !known.is_empty() && known.iter().all(|host| excluded.contains(host))
+    }
+
+    /// No known host is left: all will do again but the last one to fail the task, so that its attempts do not
+    /// all go to one bad node that always has a free slot. Returns what remains excluded.
+    fn avoid_only_the_last(&mut self, key: TaskKey) -> Vec<HostIdx> {
+        let last = self.task(key).avoided.last().copied();
+        let known = &self.known_hosts[key.kind];
+        match last.filter(|last| known.iter().any(|host| host != last)) {
+            Some(last) => {
+                let only = vec![last];
+                self.task_mut(key).avoided.clone_from(&only);
+                only
+            }
+            None => {
+                self.accept_any_host(key);
+                Vec::new()
+            }
+        }
     }
 
     fn accept_any_host(&mut self, key: TaskKey) {
@@ -231,8 +247,9 @@ impl JobEngine {
             if !self.known_hosts[kind].is_empty() {
                 continue;
             }
-            if owner.is_some_and(|key| self.would_be_second(key)) {
-                // The attempt beside it may fail, and the request be needed.
+            // The attempt beside a second one may fail, and the request be needed.
+            let is_second = owner.is_some_and(|key| self.would_be_second(key));
+            if is_second || self.subject(id).is_some_and(|key| self.waits_for_others(key)) {
                 self.await_exclusions(id);
                 continue;
             }
@@ -243,6 +260,24 @@ impl JobEngine {
                 slot.exclusions = Exclusions::Dropped;
             }
         }
+    }
+
+    /// Whether a task should go on waiting for another host: the job has seen one that works, and it may only be
+    /// busy. It may also have left the cluster unnoticed, so that the patience has an end.
+    fn waits_for_others(&self, key: TaskKey) -> bool {
+        let task = self.task(key);
+        let last_end = task.attempts.iter().map(|attempt| match Millis(attempt.finish_ms) {
+            // Where a node's clock is ahead.
+            end if end > self.last => attempt.launched,
+            end => end.max(attempt.launched),
+        });
+        let since = last_end.max().unwrap_or(self.submitted);
+        let patience_ms = self.spec.settings.exclusion_wait_ms.saturating_mul(PATIENCE_FOR_OTHERS);
+        let excluded = self.excluded(key);
+        let is_other = |node: &super::nodes::Node| {
+            !node.is_faulty(&self.spec.settings) && !excluded.contains(&node.host)
+        };
+        self.last.since(since) < patience_ms && self.nodes.iter().any(is_other)
     }
 
     fn request_again(&mut self, id: RequestId, turn: &mut Turn) {
@@ -563,6 +598,9 @@ impl JobEngine {
         }
     }
 }
+
+/// While the job knows of other hosts that work, a request waits this many times longer with its exclusions.
+const PATIENCE_FOR_OTHERS: i64 = 10;
 
 /// How near a node is to the hosts of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

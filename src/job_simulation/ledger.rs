@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use corona_job_engine::{
-    JobEffect, JobEngine, JobInput, JobOutcome, JobReply, RequestId, TIMEOUT_TEXTS, Work,
+    JobEffect, JobEngine, JobInput, JobOutcome, JobReply, MAX_NODE_FAULTS, RequestId,
+    TIMEOUT_TEXTS, Work,
 };
 use corona_mapreduce::history::AttemptResult;
 use corona_mapreduce::{
-    AttemptEnd, AttemptKey, EventStatus, HistoryRecord, JobSettings, JobState, TaskKey, TaskKind,
-    TaskState, TaskStatus,
+    AttemptEnd, AttemptKey, EventStatus, HistoryRecord, JobSettings, JobState, NodeFault, TaskKey,
+    TaskKind, TaskState, TaskStatus,
 };
 use corona_model::types::Millis;
 
@@ -79,6 +80,8 @@ pub(crate) struct Ledger {
     /// not fetch their output. Those whose node was lost were killed.
     failures: BTreeMap<TaskKey, BTreeSet<AttemptKey>>,
     killed: BTreeMap<TaskKey, BTreeSet<AttemptKey>>,
+    /// Attempts of each task that failed for a fault of their node, which does not count.
+    pub(crate) spared: BTreeMap<TaskKey, BTreeSet<AttemptKey>>,
     /// How often reduces could not fetch the output of an attempt.
     failed_fetches: BTreeMap<AttemptKey, u32>,
     /// A user has killed the job, or its session was lost.
@@ -240,8 +243,14 @@ impl Ledger {
             JobInput::Heartbeat { node, reports, .. } => {
                 for report in reports {
                     let attempt = report.attempt;
-                    if self.launched.get(&attempt) == Some(node) && !self.ended.contains(&attempt) {
+                    if self.launched.get(&attempt) != Some(node) {
+                        continue;
+                    }
+                    if !self.ended.contains(&attempt) {
                         self.enter_report(now, report);
+                    } else if NodeFault::of(&report.diagnostics).is_some() {
+                        // It was given up before it could say why it would fail.
+                        self.spared.entry(attempt.task).or_default().insert(attempt);
                     }
                 }
             }
@@ -270,7 +279,7 @@ impl Ledger {
         }
         let fails = state.is_failed();
         // The end of a clean-up changes nothing about how the attempt went.
-        if fails && !self.unclean.contains(&attempt) {
+        if fails && !self.unclean.contains(&attempt) && !self.spares(report) {
             self.fails(attempt);
         }
         // A test that gets through is none of the task's success.
@@ -284,6 +293,22 @@ impl Ledger {
         for map in report.reduce.iter().flat_map(|reduce| &reduce.failed_fetches) {
             *self.failed_fetches.entry(*map).or_default() += 1;
         }
+    }
+
+    /// Whether a failure is the fault of the node, and its task may have another attempt for it.
+    fn spares(&mut self, report: &TaskStatus) -> bool {
+        let attempt = report.attempt;
+        let spared = self.spared.entry(attempt.task).or_default();
+        let is_spared = NodeFault::of(&report.diagnostics).is_some()
+            && !self.kills.contains(&attempt)
+            && (spared.len() < MAX_NODE_FAULTS || spared.contains(&attempt));
+        if is_spared {
+            spared.insert(attempt);
+            if let Some(node) = self.launched.get(&attempt).cloned() {
+                self.avoid(&node);
+            }
+        }
+        is_spared
     }
 
     fn avoid(&mut self, node: &Arc<str>) {

@@ -55,6 +55,8 @@ pub struct Summary {
     pub second_attempts: u64,
     /// Tasks that succeeded without some records, since these were bad.
     pub skipped: u64,
+    /// Attempts that failed for a fault of their node, which does not count against their tasks.
+    pub spared: u64,
     /// Attempts that committed.
     pub committed: u64,
     /// Slots that were taken back.
@@ -85,6 +87,7 @@ impl Summary {
         self.launched += other.launched;
         self.second_attempts += other.second_attempts;
         self.skipped += other.skipped;
+        self.spared += other.spared;
         self.committed += other.committed;
         self.revoked += other.revoked;
         self.lost_nodes += other.lost_nodes;

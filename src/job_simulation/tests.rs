@@ -18,7 +18,7 @@ fn runs_pass() {
     assert!(sum.succeeded > 100 && sum.failed > 10 && sum.killed > 10, "{sum:?}");
     assert!(sum.committed > 500 && sum.revoked > 20 && sum.lost_nodes > 20, "{sum:?}");
     assert!(sum.lost_calls > 100 && sum.restored > 100 && sum.restarts > 50, "{sum:?}");
-    assert!(sum.second_attempts > 100 && sum.skipped > 10, "{sum:?}");
+    assert!(sum.second_attempts > 100 && sum.skipped > 10 && sum.spared > 100, "{sum:?}");
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub(crate) struct Running {
     pub(crate) is_for_records: bool,
     /// Cleans up after an attempt that failed, or was killed.
     cleans: Option<bool>,
+    /// It fails because the disks of its node are full.
+    has_no_room: bool,
     pub(crate) failed_fetches: Vec<AttemptKey>,
 }
 
@@ -152,7 +154,10 @@ impl Node {
         let is_work = matches!(launch.work, Work::Task { .. });
         let bad = temper.bad_record(launch);
         let fails = is_work && launch.attempt.number < temper.failures(launch.attempt.task);
-        let plan = if random.percent(weather.attempt_hangs) {
+        let has_no_room = is_work && weather.node_full && self.number == 0;
+        let plan = if has_no_room {
+            Plan::Fail { unclean: random.percent(60) }
+        } else if random.percent(weather.attempt_hangs) {
             Plan::Hang
         } else if random.percent(weather.attempt_vanishes) {
             Plan::Vanish
@@ -163,11 +168,11 @@ impl Node {
         };
         let is_test = matches!(launch.work, Work::Task { write_skipped: false, .. });
         let is_for_records = match plan {
-            Plan::Fail { .. } => bad.is_some() && !fails,
+            Plan::Fail { .. } => bad.is_some() && !fails && !has_no_room,
             Plan::Succeed { .. } => is_test,
             Plan::Hang | Plan::Vanish => false,
         };
-        let next_records = match (bad, &launch.work) {
+        let next_records = match (bad.filter(|_| !has_no_room), &launch.work) {
             (Some(bad), Work::Task { skipping: true, .. }) => {
                 let length = random.between(1, MOST_SUSPECTS);
                 RecordRange { start: (bad - random.between(0, length - 1)).max(0), length }
@@ -190,6 +195,7 @@ impl Node {
             next_records,
             is_for_records,
             cleans,
+            has_no_room,
             failed_fetches: Vec::new(),
         };
         self.attempts.insert((job, launch.attempt), running);
@@ -197,6 +203,8 @@ impl Node {
     }
 }
 
+/// The report of an attempt whose node has a full disk.
+const NO_ROOM: &str = "java.io.IOException: No space left on device";
 /// A task tracker gives up an attempt that makes no progress for so long.
 const SILENCE_MS: i64 = 15_000;
 /// The most records on which an attempt may have failed.
@@ -275,7 +283,9 @@ impl Running {
         let finish_time_ms = if self.has_ended() { now.0 } else { 0 };
         let failed_fetches = std::mem::take(&mut self.failed_fetches);
         let reduce = corona_mapreduce::ReduceProgress { failed_fetches, ..Default::default() };
+        let no_room = self.has_no_room && self.state.is_failed();
         TaskStatus {
+            diagnostics: if no_room { NO_ROOM.into() } else { String::new() },
             progress: part,
             start_time_ms: self.started.0,
             finish_time_ms,

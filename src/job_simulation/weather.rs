@@ -19,6 +19,8 @@ pub(crate) struct Weather {
     pub(crate) trouble_ms: i64,
     pub(crate) node_dies: usize,
     pub(crate) node_hangs: usize,
+    /// The disks of the first node are full: no attempt at a task succeeds there.
+    pub(crate) node_full: bool,
     pub(crate) call_lost: usize,
     pub(crate) report_late: usize,
     pub(crate) report_twice: usize,
@@ -52,6 +54,7 @@ impl Weather {
             hosts_known: chance(&[0, 1]) == 1,
             restores: chance(&[0, 0, 1, 1]),
             restarts: chance(&[0, 0, 0, 1]),
+            node_full: chance(&[0, 0, 0, 1]) == 1,
         }
     }
 }

@@ -230,6 +230,8 @@ impl<S: Subject> World<S> {
                 .map_err(|what| format!("job {number}: {what}"))?;
             self.summary.second_attempts += ledger.second_attempts;
             self.summary.skipped += ledger.skipped;
+            self.summary.spared +=
+                ledger.spared.values().map(|spared| spared.len() as u64).sum::<u64>();
             match ledger.end {
                 Some(JobState::Succeeded) => self.summary.succeeded += 1,
                 Some(JobState::Failed) => self.summary.failed += 1,
@@ -674,6 +676,7 @@ impl<S: Subject> World<S> {
                 let mut weather = self.weather.clone();
                 if !self.troubled() {
                     (weather.attempt_hangs, weather.attempt_vanishes) = (0, 0);
+                    weather.node_full = false;
                 }
                 let temper = &self.jobs[job].temper;
                 let (node_state, random) = (&mut self.nodes[node], &mut self.random);

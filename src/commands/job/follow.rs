@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use corona::filesystem::{FileSystem, FsPath};
 use corona::hadoop::rpc::CallError;
 use corona::hadoop::writables::{
-    EventStatus, JobId, TaskCompletionEvent, TaskReport, TaskReportState,
+    EventStatus, JobId, TaskAttemptId, TaskCompletionEvent, TaskReport, TaskReportState,
 };
 use serde::Serialize;
 use tokio::time::sleep;
@@ -87,7 +87,10 @@ struct End {
 #[derive(Debug, Serialize)]
 struct Failure {
     task: String,
+    /// All that ended without success: those that failed and those that were killed.
     attempts: usize,
+    failed_attempts: usize,
+    killed_attempts: usize,
     reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
@@ -278,24 +281,23 @@ impl Follower {
         }
         failed.truncate(MOST_FAILURES);
         let events = if failed.is_empty() { Vec::new() } else { self.events(caller).await };
-        let failures = failed.into_iter().map(|task| {
-            let of_task = |event: &&TaskCompletionEvent| {
-                event.attempt.task == task.task
-                    && matches!(event.status, EventStatus::Failed | EventStatus::TipFailed)
+        let mut failures = Vec::new();
+        for task in failed {
+            let ended = Ended::of(&task, &events);
+            let reason = match &ended.last_failed {
+                Some(attempt) => {
+                    let client = &mut caller.client;
+                    let said = again(async || client.get_task_diagnostics(attempt.clone()).await);
+                    said.await
+                        .ok()
+                        .flatten()
+                        .and_then(|texts| texts.into_iter().flatten().next_back())
+                }
+                None => None,
             };
-            let log = events.iter().rev().find(of_task).and_then(|event| {
-                let tracker = event.tracker_http.as_deref()?;
-                Some(format!("{tracker}/tasklog?taskid={}", event.attempt))
-            });
-            let reason = task.diagnostics.last().map(|text| text.trim_end().to_owned());
-            Failure {
-                task: task.task.to_string(),
-                attempts: task.diagnostics.len(),
-                reason: reason.unwrap_or_else(|| "no reason is known".to_owned()),
-                log,
-            }
-        });
-        failures.collect()
+            failures.push(Failure::of(&task, ended, reason));
+        }
+        failures
     }
 
     async fn events(&self, caller: &mut Caller) -> Vec<TaskCompletionEvent> {
@@ -316,11 +318,63 @@ impl Follower {
     }
 }
 
+/// How the attempts at a task ended that did not succeed.
+#[derive(Debug, Default, PartialEq)]
+struct Ended {
+    failed: usize,
+    killed: usize,
+    last_failed: Option<TaskAttemptId>,
+    log: Option<String>,
+}
+
+impl Ended {
+    fn of(task: &TaskReport, events: &[TaskCompletionEvent]) -> Ended {
+        let mut ended = Ended::default();
+        for event in events.iter().filter(|event| event.attempt.task == task.task) {
+            match event.status {
+                EventStatus::Failed | EventStatus::TipFailed => {
+                    ended.failed += 1;
+                    ended.last_failed = Some(event.attempt.clone());
+                    let tracker = event.tracker_http.as_deref();
+                    ended.log = tracker
+                        .map(|tracker| format!("{tracker}/tasklog?taskid={}", event.attempt));
+                }
+                EventStatus::Killed => ended.killed += 1,
+                _ => {}
+            }
+        }
+        // A job tracker that lists no events still has the errors.
+        if ended.failed + ended.killed == 0 {
+            ended.failed = task.diagnostics.len();
+        }
+        ended
+    }
+}
+
 impl Failure {
+    /// `reason` is what the last attempt that failed said.
+    fn of(task: &TaskReport, ended: Ended, reason: Option<String>) -> Failure {
+        let reason = reason.or_else(|| task.diagnostics.last().cloned());
+        Failure {
+            task: task.task.to_string(),
+            attempts: ended.failed + ended.killed,
+            failed_attempts: ended.failed,
+            killed_attempts: ended.killed,
+            reason: reason
+                .map_or_else(|| "no reason is known".to_owned(), |text| text.trim_end().to_owned()),
+            log: ended.log,
+        }
+    }
+
     fn text(&self) -> String {
-        let times = match self.attempts {
-            0 | 1 => String::new(),
-            times => format!(" {times} times; the last time"),
+        let times = match (self.failed_attempts, self.killed_attempts) {
+            (0 | 1, 0) => String::new(),
+            (times, 0) => format!(" {times} times; the last time"),
+            (times, killed) => {
+                let (times, killed) =
+                    (counted(times as u64, "time"), counted(killed as u64, "attempt"));
+                format!(" {times}, {killed} killed; the last failure")
+            }
         };
         let mut text = format!("{} failed{times}:\n", printable(&self.task));
         for line in self.reason.lines() {
@@ -374,5 +428,65 @@ impl Progress {
         if self.on_terminal && self.shown.take().is_some() {
             console.complain(&format!("\r{:79}\r", ""));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corona::hadoop::writables as wire;
+
+    use super::*;
+
+    fn task(errors: &[&str]) -> TaskReport {
+        TaskReport {
+            task: attempt(0).task,
+            progress: 0.0,
+            state_string: String::new(),
+            diagnostics: errors.iter().map(|error| (*error).to_owned()).collect(),
+            state: TaskReportState::Failed,
+            start_time_ms: 0,
+            finish_time_ms: 0,
+            counters: wire::Counters::default(),
+        }
+    }
+
+    fn attempt(number: i32) -> TaskAttemptId {
+        format!("attempt_202611230216.2_0001_m_000000_{number}").parse().unwrap()
+    }
+
+    fn event(number: i32, status: EventStatus) -> TaskCompletionEvent {
+        TaskCompletionEvent {
+            event_id: number,
+            tracker_http: Some(format!("http://node{number}:1")),
+            run_time_ms: 0,
+            attempt: attempt(number),
+            id_within_job: 0,
+            is_map: true,
+            status,
+        }
+    }
+
+    #[test]
+    fn failures_and_kills_are_counted_separately() {
+        use EventStatus::{Failed, Killed, TipFailed};
+
+        let statuses = [Killed, Failed, Killed, Failed, Killed, Killed, Failed, Killed, TipFailed];
+        let events: Vec<_> =
+            (0..).zip(statuses).map(|(number, status)| event(number, status)).collect();
+        let errors = vec!["Error launching task"; 9];
+        let failure = Failure::of(&task(&errors), Ended::of(&task(&errors), &events), None);
+        let counts = (failure.attempts, failure.failed_attempts, failure.killed_attempts);
+        assert_eq!(counts, (9, 4, 5));
+        let text = failure.text();
+        let first = "task_202611230216.2_0001_m_000000 failed 4 times, 5 attempts killed; the last failure:\n";
+        assert!(text.starts_with(first), "{text}");
+        assert!(text.contains("log http://node8:1/tasklog?taskid="), "{text}");
+        // Without events only the errors can be counted.
+        let failure =
+            Failure::of(&task(&["one", "two"]), Ended::of(&task(&["one", "two"]), &[]), None);
+        assert!(failure.text().contains("failed 2 times; the last time:\n  two\n"));
+        let once =
+            Failure::of(&task(&["one"]), Ended::of(&task(&["one"]), &[]), Some("why".into()));
+        assert!(once.text().contains("failed:\n  why\n"), "{}", once.text());
     }
 }

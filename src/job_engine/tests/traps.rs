@@ -11,8 +11,91 @@ fn exclusions_never_cover_every_host() {
     world.hosts(TaskKind::Map, &["a", "b"]);
     assert_eq!(world.report("a", "m0.0", Failed)[1], "request 2 MAP not a");
     world.grant(2, "b");
-    assert_eq!(world.report("b", "m0.1", Failed)[1], "request 3 MAP");
+    // The host where it failed last is still left out: a node that fails everything always has a free slot.
+    assert_eq!(world.report("b", "m0.1", Failed)[1], "request 3 MAP not b");
     assert_eq!(world.grant(3, "a"), ["launch m0.2 on a with 3"]);
+    assert_eq!(world.report("a", "m0.2", Failed)[1], "request 4 MAP not a");
+}
+
+/// A report of a failure for want of room on the disks of the node.
+fn no_room(attempt: &str, state: TaskState) -> TaskStatus {
+    let diagnostics = "java.io.IOException: No space left on device".to_owned();
+    TaskStatus { diagnostics, ..TaskStatus::new(key(attempt), state) }
+}
+
+#[test]
+fn a_failure_that_is_the_fault_of_the_node_does_not_count_against_the_task() {
+    let mut world = world(1, 0);
+    world.set_up("m2.0");
+    let nodes = ["a", "b", "c", "d", "e"];
+    for (number, pair) in nodes.windows(2).enumerate() {
+        let attempt = format!("m0.{number}");
+        let effects = world.heartbeat(pair[0], vec![no_room(&attempt, Failed)]);
+        assert_eq!(effects[0], format!("event {} {attempt} KILLED", number + 1));
+        let avoided = nodes[..=number].join(",");
+        let request = number + 2;
+        assert_eq!(effects[1], format!("request {request} MAP not {avoided}"));
+        let launched = format!("launch m0.{} on {} with {request}", number + 1, pair[1]);
+        assert_eq!(world.grant(request as i32, pair[1]), [launched]);
+    }
+    // Four attempts were spared, and four may fail for reasons of their own.
+    for (number, node) in [(4, "e"), (5, "f"), (6, "g")] {
+        let effects = world.report(node, &format!("m0.{number}"), Failed);
+        assert!(effects[0].ends_with("FAILED") && !effects[0].contains("TIP"), "{effects:?}");
+        world.grant(number + 2, ["f", "g", "h"][number as usize - 4]);
+    }
+    assert!(world.report("h", "m0.7", Failed)[0].contains("TIPFAILED"));
+}
+
+#[test]
+fn what_an_attempt_without_room_left_behind_is_cleaned_up_as_of_one_that_was_killed() {
+    let mut world = world(1, 0);
+    world.set_up("m2.0");
+    let effects = world.heartbeat("a", vec![no_room("m0.0", FailedUnclean)]);
+    assert_eq!(effects, ["request 2 MAP not a", "release 1"]);
+    assert_eq!(world.grant(2, "b"), ["launch m0.0 on b with 2 cleaned, failed false"]);
+    assert_eq!(world.report("b", "m0.0", TaskState::Killed)[0], "event 1 m0.0 KILLED");
+}
+
+#[test]
+fn a_fault_that_follows_a_task_from_node_to_node_counts_in_the_end() {
+    let mut world = world(1, 0);
+    world.set_up("m2.0");
+    world.hosts(TaskKind::Map, &["a", "b"]);
+    let allowed = world.job.spec.settings.max_attempts.map as usize + MAX_NODE_FAULTS;
+    for number in 0..allowed {
+        let (node, next) = if number % 2 == 0 { ("a", "b") } else { ("b", "a") };
+        let effects = world.heartbeat(node, vec![no_room(&format!("m0.{number}"), Failed)]);
+        let is_last = number + 1 == allowed;
+        let expected = if number < MAX_NODE_FAULTS { "KILLED" } else { "FAILED" };
+        assert!(effects[0].ends_with(expected), "{effects:?}");
+        assert_eq!(effects[0].contains("TIPFAILED"), is_last, "{effects:?}");
+        world.grant(number as i32 + 2, next);
+    }
+}
+
+#[test]
+fn a_node_without_room_gets_no_further_tasks_of_the_job() {
+    let mut world = world_with(3, 0, |settings| settings.max_node_failures = 1);
+    world.set_up("m4.0");
+    world.grant(2, "a");
+    world.heartbeat("a", vec![no_room("m0.0", Failed), no_room("m1.0", Failed)]);
+    assert_eq!(world.grant(3, "a")[0], "request 6 MAP not a", "of a map that has not run yet");
+}
+
+#[test]
+fn a_request_waits_longer_for_other_hosts_that_work_and_not_for_ever() {
+    let mut world = world_with(2, 0, |settings| settings.exclusion_wait_ms = 500);
+    world.set_up("m3.0");
+    world.grant(2, "b");
+    assert_eq!(world.report("a", "m0.0", Failed)[1], "request 3 MAP not a");
+    // The node of the other map is busy.
+    let patience = 10;
+    for _ in 1..patience {
+        assert_eq!(world.after(500).tick(), [""; 0]);
+    }
+    assert_eq!(world.after(500).tick(), ["request 4 MAP", "release 3"]);
+    assert_eq!(world.grant(4, "a"), ["launch m0.1 on a with 4"]);
 }
 
 #[test]

@@ -49,6 +49,11 @@ impl Cluster {
         trackers.insert(status.name.clone(), (Instant::now(), status));
     }
 
+    /// How long a task tracker has not reported; the longest time for one that never has.
+    pub(super) fn silence(&self, name: &str) -> Duration {
+        self.lock().get(name).map_or(Duration::MAX, |(heard, _)| heard.elapsed())
+    }
+
     /// How many task trackers were heard of lately.
     pub(super) fn count(&self) -> usize {
         let is_recent = |(heard, _): &&(Instant, _)| heard.elapsed() <= self.expiry;

@@ -15,6 +15,7 @@ use corona_hadoop::writables::{
 use corona_mapreduce::{AttemptKey, JobId};
 use corona_model::types::Millis;
 
+use super::builds::begin_again;
 use super::job::{AskError, Job, now};
 use super::launcher::Sender;
 use super::remote::{RemoteJob, saved_update};
@@ -111,8 +112,8 @@ impl Shared {
     }
 }
 
-/// A job that has ended needs not know what was not delivered.
-struct Nobody;
+/// The sender of an order to forget a job: what is not delivered needs no answer.
+pub(super) struct Nobody;
 
 impl Sender for Nobody {
     fn not_delivered(&self, _node: Arc<str>, _orders: Vec<Order>, _why: &CallError) {}
@@ -188,8 +189,8 @@ impl InterTracker for Shared {
         })
     }
 
-    async fn get_build_version(&self, _caller: &Caller) -> Result<String, Fault> {
-        Ok(self.build_version.clone())
+    async fn get_build_version(&self, caller: &Caller) -> Result<String, Fault> {
+        Ok(self.builds.of(caller.peer.ip()))
     }
 
     async fn get_task_completion_events(
@@ -213,11 +214,19 @@ impl InterTracker for Shared {
 
     async fn report_task_tracker_error(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         tracker: Option<String>,
         error_class: Option<String>,
         message: Option<String>,
     ) -> Result<(), Fault> {
+        let text = message.as_deref().unwrap_or_default();
+        if let Some(id) = self.builds.refused(caller.peer.ip(), text)
+            && let (Some(job), Some(node)) = (self.job(&id), tracker.as_deref())
+        {
+            let handle = job.description().id.session().map(str::to_owned);
+            let session = SessionInfo { handle, trackers: self.session_trackers() };
+            tokio::spawn(begin_again(job, node.into(), self.launcher.clone(), session));
+        }
         log_error(tracker, error_class, message);
         Ok(())
     }
@@ -465,6 +474,36 @@ mod tests {
         assert_eq!(handle, job.description().id.session());
         shared.launcher.drained(Duration::from_secs(10)).await;
         assert!(hears.try_recv().is_err(), "once in a while");
+    }
+
+    #[tokio::test]
+    async fn a_task_tracker_of_another_build_reports_after_it_has_refused_once() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await.shared;
+        let (_stop, stopped) = watch::channel(false);
+        let (at, mut hears) = tracker(false, &stopped);
+        let notes = Notes::default();
+        let (job, _running) = start(&notes, None);
+        job.apply(grant_at(1, &at.address)).await.unwrap();
+        shared.store.begin(job.clone());
+        let caller = Caller { peer: ([127, 0, 0, 1], 1).into(), user: None };
+        let id = &job.description().id;
+        let refusal = format!(
+            "JobTrackerReporter({id}) shutting down. Incompatible buildVersion.\n\
+             JobTracker's: another\nTaskTracker's: 0.20 from r1 by me on a day"
+        );
+        let error =
+            shared.report_task_tracker_error(&caller, Some(NODE.into()), None, Some(refusal));
+        error.await.unwrap();
+        let build = shared.get_build_version(&caller).await.unwrap();
+        assert_eq!(build, "0.20 from r1 by me on a day");
+        let sent = hears.recv().await.unwrap();
+        assert_eq!(sent[0].action, Action::KillJob(answers::job_id(id).unwrap()));
+        // What was launched there was never reported: it is requested again.
+        let requested = || notes.all().iter().any(|note| note == "request 2");
+        while !requested() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     #[test]

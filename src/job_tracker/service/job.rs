@@ -465,7 +465,7 @@ pub(super) mod tests {
             self.notes.lock().unwrap().push(note.into());
         }
 
-        fn all(&self) -> Vec<String> {
+        pub(in super::super) fn all(&self) -> Vec<String> {
             self.notes.lock().unwrap().clone()
         }
     }

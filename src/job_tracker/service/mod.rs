@@ -15,12 +15,14 @@
 //! * `log`: the journal of a job, from which a restart resumes; `history`, `end_notice`, `statistics`: for others;
 //! * `store`: which jobs there are; `finished`: which of them have ended, for the next run; `submit`: how one begins and resumes;
 //! * `hosts`: which hosts there are; `http`: requests to others;
-//! * `clients`, `inter_tracker`: the calls of Hadoop RPC;
+//! * `clients`, `inter_tracker`: the calls of Hadoop RPC; `builds`: what task trackers compare;
+//! * `reach`: task trackers that have died without a word;
 //! * `standalone`: one job, for a parent elsewhere;
 //! * `web`: pages, JSON and metrics; `meter`: what they count.
 
 mod access;
 mod answers;
+mod builds;
 mod clients;
 mod cluster;
 mod end_notice;
@@ -37,6 +39,7 @@ mod live;
 mod log;
 mod meter;
 mod outlet;
+mod reach;
 mod remote;
 pub mod standalone;
 mod statistics;
@@ -66,6 +69,7 @@ use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::watch;
 
 use self::access::Access;
+use self::builds::Builds;
 use self::clients::LargeAnswers;
 use self::cluster::Cluster;
 use self::finished::Finished;
@@ -73,7 +77,7 @@ use self::home::{Home, HomeError};
 use self::launcher::Launcher;
 use self::log::Journals;
 use self::meter::Meter;
-use self::store::{Most, Store};
+use self::store::{Known, Most, Store};
 use self::web::Pages;
 use self::web::files::JobSessions;
 use self::web::manager::Manager;
@@ -119,7 +123,7 @@ struct Shared {
     files: Arc<FileSystems>,
     /// The directory of the files of jobs, qualified.
     system_dir: String,
-    build_version: String,
+    builds: Builds,
     launcher: Launcher,
     finished: Arc<Finished>,
     journals: Journals,
@@ -249,7 +253,7 @@ impl JobTracker {
             cluster: shown.cluster.clone(),
             files,
             system_dir,
-            build_version: build_version(&settings.build_version),
+            builds: Builds::new(&settings.build_version),
             launcher: Launcher::new(
                 User { groups: vec![user.clone()], name: user },
                 settings.launch_connect_timeout,
@@ -303,6 +307,7 @@ impl JobTracker {
     pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
         Box::pin(async move {
             let following = tokio::spawn(self.shared.clone().follow_hosts());
+            let watching = tokio::spawn(self.shared.clone().watch_trackers());
             let pages = Arc::new(Pages::new(self.shared.shown.clone()));
             let pages = tokio::spawn(corona_web::server::serve(pages, self.listener, stop.clone()));
             let served =
@@ -312,6 +317,7 @@ impl JobTracker {
                 Err(panic) => Ending::Panicked(panic),
             };
             following.abort();
+            watching.abort();
             pages.abort();
             self.shared.leave_jobs().await;
             ending
@@ -413,17 +419,20 @@ async fn system_dir(
     Ok((Arc::new(files), path.to_string()))
 }
 
-/// What task trackers compare with their own.
-fn build_version(configured: &str) -> String {
-    match configured {
-        "" => format!("corona {} from corona by corona on corona", env!("CARGO_PKG_VERSION")),
-        configured => configured.to_owned(),
-    }
-}
-
 impl Shared {
     /// How long a call may wait for the cluster manager.
     const PATIENCE: Duration = Duration::from_secs(60);
+
+    async fn watch_trackers(self: Arc<Self>) {
+        let jobs = || {
+            let jobs = self.store.all().into_iter().filter_map(|known| match known {
+                Known::Job(job) => Some(job),
+                _ => None,
+            });
+            jobs.collect()
+        };
+        reach::watch(self.cluster.clone(), jobs, self.settings.node_unreachable).await;
+    }
 
     /// The directory of a job in the system directory.
     fn job_dir(&self, id: &str) -> String {

@@ -80,6 +80,26 @@ pub async fn find(
     FoundProgram { install, java_problem, expects_java, java_version }
 }
 
+/// The build of the Hadoop installation, as its `VersionInfo` prints it, for job trackers of this node. None if
+/// there is no installation; then they learn it from the first task tracker that refuses theirs.
+pub async fn build_version(install: &Install) -> Option<String> {
+    if install.class_path.is_empty() {
+        return None;
+    }
+    let mut command = Command::new(&install.java);
+    command.args(["-cp", &install.class_path, "org.apache.hadoop.util.VersionInfo"]);
+    let printed = match run(command, TIMEOUT).await {
+        Ok(printed) => printed.stdout,
+        Err(error) => {
+            tracing::warn!(?error, "the build of the Hadoop installation is not known");
+            return None;
+        }
+    };
+    let mut lines = printed.lines();
+    let build = lines.find_map(|line| line.strip_prefix("Build Version "))?.trim();
+    Some(build.to_owned()).filter(|build| !build.is_empty())
+}
+
 /// Errors: the problem, and advice.
 async fn class_path_of_install(files: &JobFileSettings) -> Result<String, String> {
     let program = files.hadoop_command.clone();
@@ -142,6 +162,30 @@ mod tests {
 
     use super::*;
     use corona_config::Source;
+
+    #[tokio::test]
+    async fn the_build_is_that_of_the_installation() {
+        let dir = tempfile::tempdir().unwrap();
+        let java = dir.path().join("java");
+        let script = "#!/bin/sh\n\
+            [ \"$*\" = '-cp /core.jar org.apache.hadoop.util.VersionInfo' ] || exit 1\n\
+            echo 'Hadoop 0.20'\necho 'Compiled by me on a day'\n\
+            echo 'Build Version 0.20 from r1 by me on a day'\n";
+        fs::write(&java, script).unwrap();
+        fs::set_permissions(&java, fs::Permissions::from_mode(0o755)).unwrap();
+        let native = Native { program: "corona".into(), allowed: corona_config::NativeTasks::None };
+        let install = |class_path: &str| Install {
+            java: java.clone(),
+            class_path: class_path.to_owned(),
+            library_path: String::new(),
+            native: native.clone(),
+        };
+        let build = build_version(&install("/core.jar")).await;
+        assert_eq!(build.as_deref(), Some("0.20 from r1 by me on a day"));
+        for none in ["/other.jar", ""] {
+            assert_eq!(build_version(&install(none)).await, None, "{none}");
+        }
+    }
 
     #[tokio::test]
     async fn what_is_configured_comes_first_then_the_environment_then_the_install() {

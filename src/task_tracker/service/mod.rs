@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 
+use super::child::Install;
 use super::child::{ArchivedInstall, Cgroups, ClassArchives, Logs, ProcessNotes, end_orphans};
 use super::deletion::Deletion;
 use super::http::{HttpServer, LostOutput};
@@ -36,7 +37,8 @@ use super::node::lock::{DirLocks, LockError};
 use super::pages::{About, NodePages};
 use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, TrackerSettings};
 use corona_config::{
-    HealthSettings, HostPort, JobTrackerCommand, LoadedTaskTracker, TaskTrackerSettings,
+    HealthSettings, HostPort, JobTrackerCommand, LoadedTaskTracker, RemoteJobTrackerSettings,
+    TaskTrackerSettings, keys,
 };
 use corona_hadoop::rpc;
 use corona_hadoop::writables::NodeHealth;
@@ -183,7 +185,7 @@ impl TaskTracker {
                         .saturating_mul(settings.slot_multiplier),
                 )
                 .unwrap_or(usize::MAX),
-                program: job_tracker_program(&remote.command, &loaded.arguments),
+                program: job_tracker_program(remote, &install, &loaded.arguments).await,
                 install: install.clone(),
                 site: loaded.site.clone(),
                 dirs: dirs.clone(),
@@ -441,14 +443,31 @@ fn slots_of(settings: &TaskTrackerSettings, kind: ResourceType) -> Result<u32, S
 
 /// The program of remote job trackers with its first words; none for Java. `options` lead this program to the
 /// configuration that the task tracker has.
-fn job_tracker_program(command: &JobTrackerCommand, options: &[String]) -> Vec<String> {
-    match command {
+async fn job_tracker_program(
+    settings: &RemoteJobTrackerSettings,
+    install: &Install,
+    options: &[String],
+) -> Vec<String> {
+    match &settings.command {
         JobTrackerCommand::Java => Vec::new(),
         JobTrackerCommand::Program(words) => words.clone(),
         JobTrackerCommand::Own => {
             let own = std::env::current_exe().unwrap_or_else(|_| "corona".into());
-            let words = [own.display().to_string(), "job-tracker".into(), "--remote".into()];
-            words.into_iter().chain(options.iter().cloned()).collect()
+            let mut words =
+                vec![own.display().to_string(), "job-tracker".into(), "--remote".into()];
+            let build = match &settings.build_version {
+                Some(configured) => Some(configured.clone()),
+                None => install::build_version(install).await,
+            };
+            if let Some(build) = build {
+                tracing::info!(
+                    build,
+                    "job trackers of this node report this build to task trackers"
+                );
+                words.extend(["-D".into(), format!("{}={build}", keys::JT_BUILD_VERSION.name)]);
+            }
+            words.extend(options.iter().cloned());
+            words
         }
     }
 }

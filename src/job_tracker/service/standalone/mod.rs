@@ -33,7 +33,7 @@ use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::protocols::{ALL, inter_tracker, job_submission};
 use corona_hadoop::rpc::{self, CallError, User};
 use corona_hadoop::writables as wire;
-use corona_hadoop::writables::InetAddress;
+use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
 use corona_mapreduce::JobId;
 use corona_model::types::{SessionStatus, session_directory};
 use corona_process::Boxed;
@@ -50,6 +50,7 @@ use self::outlet::ToParent;
 use self::parent::{Item, Parent, is_refused};
 use self::reports::Reports;
 use self::submission::Submissions;
+use super::builds::Builds;
 use super::cluster::Cluster;
 use super::job::{Job, now};
 use super::launcher::Launcher;
@@ -60,7 +61,7 @@ use super::web::Pages;
 use super::web::files::JobSessions;
 use super::web::manager::Manager;
 use super::web::shown::Shown;
-use super::{JobTrackerServiceSettings, build_version, endpoint, session_timers};
+use super::{JobTrackerServiceSettings, endpoint, reach, session_timers};
 use corona_job_engine::JobInput;
 
 pub use self::arguments::{Arguments, NotArguments};
@@ -149,7 +150,7 @@ pub(super) struct Running {
     files: Arc<FileSystems>,
     /// The directory of the job's files, qualified.
     job_dir: String,
-    build_version: String,
+    builds: Builds,
     /// Where it listens, as others reach it.
     address: InetAddress,
     parent: Parent,
@@ -285,7 +286,7 @@ impl RemoteJobTracker {
             job_dir,
             conf,
             files,
-            build_version: build_version(&settings.build_version),
+            builds: Builds::new(&settings.build_version),
             address,
             restarts,
             fail_overs,
@@ -348,6 +349,11 @@ impl RemoteJobTracker {
         let pages = Arc::new(Pages::new(running.shown.clone()));
         let pages = corona_web::server::serve(pages, listener, running.stop.subscribe());
         let pages = tokio::spawn(pages);
+        let watched = running.clone();
+        let watching = tokio::spawn(async move {
+            let jobs = || watched.job().into_iter().collect();
+            reach::watch(watched.cluster.clone(), jobs, watched.settings.node_unreachable).await;
+        });
         let served = server.run(stop_serving.subscribe());
         let served = tokio::spawn(run_essential("the server", served));
         let save_failed = async move {
@@ -370,6 +376,7 @@ impl RemoteJobTracker {
             _ = served => (Ending::Panicked, false),
         };
         running.end(refused, &stop_serving).await;
+        watching.abort();
         pages.abort();
         ending
     }
@@ -379,6 +386,16 @@ impl Running {
     /// The job, once it was submitted.
     pub(super) fn job(&self) -> Option<Job> {
         self.job.get().cloned()
+    }
+
+    /// What orders to task trackers say of the job's session.
+    fn session_info(&self) -> SessionInfo {
+        let trackers = SessionTrackers {
+            job_tracker: self.address.clone(),
+            // It knows the address of the job tracker that takes this one's place.
+            secondary: self.restarts.restoring.then(|| self.parent.address.clone()),
+        };
+        SessionInfo { handle: Some(self.driver.handle().to_string()), trackers }
     }
 
     /// Reports to the parent each second. Returns the error of a report, or nothing when the job has been

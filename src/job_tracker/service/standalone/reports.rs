@@ -7,6 +7,7 @@ use corona_hadoop::rpc::{Caller, Fault};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{HeartbeatResponse, TaskTrackerStatus};
 
+use super::super::builds::begin_again;
 use super::super::inter_tracker::{log_error, report_interval};
 use super::super::job::AskError;
 use super::Running;
@@ -74,8 +75,8 @@ impl InterTracker for Reports {
         })
     }
 
-    async fn get_build_version(&self, _caller: &Caller) -> Result<String, Fault> {
-        Ok(self.0.build_version.clone())
+    async fn get_build_version(&self, caller: &Caller) -> Result<String, Fault> {
+        Ok(self.0.builds.of(caller.peer.ip()))
     }
 
     async fn get_task_completion_events(
@@ -98,11 +99,19 @@ impl InterTracker for Reports {
 
     async fn report_task_tracker_error(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         tracker: Option<String>,
         error_class: Option<String>,
         message: Option<String>,
     ) -> Result<(), Fault> {
+        let text = message.as_deref().unwrap_or_default();
+        if let Some(id) = self.0.builds.refused(caller.peer.ip(), text)
+            && id == *self.0.job_id()
+            && let (Some(job), Some(node)) = (self.0.job(), tracker.as_deref())
+        {
+            let session = self.0.session_info();
+            tokio::spawn(begin_again(job, node.into(), self.0.launcher.clone(), session));
+        }
         log_error(tracker, error_class, message);
         Ok(())
     }

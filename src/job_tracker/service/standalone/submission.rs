@@ -8,8 +8,8 @@ use corona_hadoop::protocols::job_submission::JobSubmission;
 use corona_hadoop::rpc::{Caller, Fault};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{
-    ClusterStatus, InetAddress, JobProfile, JobQueueInfo, JobStatus, QueueAclsInfo, SessionInfo,
-    SessionTrackers, TaskAttemptId, TaskCompletionEvent, TaskReport,
+    ClusterStatus, InetAddress, JobProfile, JobQueueInfo, JobStatus, QueueAclsInfo, TaskAttemptId,
+    TaskCompletionEvent, TaskReport,
 };
 use corona_mapreduce::{TaskKind, TaskRole};
 use corona_session_driver::InfoUpdate;
@@ -130,16 +130,11 @@ impl Running {
             job: description.id.clone(),
             pool: self.driver.pool().to_string(),
         });
-        let trackers = SessionTrackers {
-            job_tracker: self.address.clone(),
-            // It knows the address of the job tracker that takes this one's place.
-            secondary: self.restarts.restoring.then(|| self.parent.address.clone()),
-        };
         let live = Live {
             maps: splits.count(),
             splits: Arc::new(splits),
             spec: Arc::new(JobSpec { splits: Vec::new(), ..spec.clone() }),
-            session: SessionInfo { handle: Some(self.driver.handle().to_string()), trackers },
+            session: self.session_info(),
             driver: self.driver.clone(),
             launcher: self.launcher.clone(),
             meter: self.meter.clone(),

@@ -1,0 +1,158 @@
+//! The build that a job tracker reports to task trackers. Those of the original compare it with their own
+//! before their first report on a job, and do not report on it at all if the two differ. Then they send both
+//! texts in an error, from which the right one is learnt. Spec: mapreduce/04 §4.8 (3).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use corona_hadoop::writables::{JobId, SessionInfo};
+use tokio::time::sleep;
+
+use super::inter_tracker::Nobody;
+use super::job::Job;
+use super::launcher::Launcher;
+use corona_job_engine::{JobEngine, JobInput};
+
+/// The longest text of a build that is learnt, in bytes, and the hosts for which one is kept.
+const MAX_TEXT: usize = 1000;
+const MAX_HOSTS: usize = 10_000;
+/// A task tracker has forgotten a job so long after the order.
+const FORGET_PAUSE: Duration = Duration::from_secs(3);
+
+/// The texts that answer `getBuildVersion`.
+#[derive(Debug)]
+pub(super) struct Builds {
+    /// For hosts of which nothing was learnt, if it is configured.
+    configured: Option<String>,
+    learnt: Mutex<Learnt>,
+}
+
+#[derive(Debug, Default)]
+struct Learnt {
+    latest: Option<String>,
+    of_hosts: BTreeMap<IpAddr, String>,
+}
+
+impl Builds {
+    /// `configured` is `corona.jt.build.version`.
+    pub(super) fn new(configured: &str) -> Builds {
+        let configured = Some(configured.to_owned()).filter(|text| !text.is_empty());
+        Builds { configured, learnt: Mutex::default() }
+    }
+
+    /// The text for a task tracker on this host.
+    pub(super) fn of(&self, host: IpAddr) -> String {
+        let learnt = self.lock();
+        let known = learnt.of_hosts.get(&host).or(self.configured.as_ref());
+        known.or(learnt.latest.as_ref()).cloned().unwrap_or_else(|| {
+            format!("corona {} from corona by corona on corona", env!("CARGO_PKG_VERSION"))
+        })
+    }
+
+    /// Takes the error of a task tracker on this host. Returns the job on which it does not report, if it
+    /// would after it has asked again.
+    pub(super) fn refused(&self, host: IpAddr, error: &str) -> Option<JobId> {
+        let build = text_of(error)?;
+        if self.of(host) == build {
+            // Another answer was given a moment ago, or it refuses its own build.
+            return None;
+        }
+        let mut learnt = self.lock();
+        if learnt.of_hosts.len() < MAX_HOSTS || learnt.of_hosts.contains_key(&host) {
+            learnt.of_hosts.insert(host, build.to_owned());
+        }
+        learnt.latest = Some(build.to_owned());
+        drop(learnt);
+        tracing::info!(%host, build, "a task tracker refuses this job tracker's build; its own is reported to it from now on");
+        let job = error.strip_prefix("JobTrackerReporter(")?.split_once(')')?.0;
+        job.parse().ok()
+    }
+
+    /// No panic happens while it is held.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Learnt> {
+        self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The build of a task tracker that refuses another one.
+fn text_of(error: &str) -> Option<&str> {
+    let (_, texts) = error.split_once("Incompatible buildVersion.")?;
+    let (_, own) = texts.split_once("TaskTracker's: ")?;
+    let own = own.lines().next()?.trim_end();
+    (!own.is_empty() && own.len() <= MAX_TEXT).then_some(own)
+}
+
+/// A task tracker does not report on a job and would now: it forgets the job, so that it asks again with the next
+/// attempt, and what was launched there runs again.
+pub(super) async fn begin_again(
+    job: Job,
+    node: Arc<str>,
+    launcher: Launcher,
+    session: SessionInfo,
+) {
+    let name = node.clone();
+    let find = move |job: &JobEngine| job.trackers().into_iter().find(|at| at.node == name);
+    let Ok(Some(at)) = job.look(find).await else { return };
+    let Ok(id) = job.description().id.to_string().parse() else { return };
+    launcher.forget(&at, Arc::new(Nobody), id, session);
+    sleep(FORGET_PAUSE).await;
+    // A job that has ended does not mind.
+    let _ = job.apply(JobInput::NodeLost { node }).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    fn error(own: &str) -> String {
+        format!(
+            "JobTrackerReporter(job_201207010000.7_0001) shutting down. Incompatible buildVersion.\n\
+             JobTracker's: corona 1 from corona by corona on corona\nTaskTracker's: {own}"
+        )
+    }
+
+    #[test]
+    fn a_build_is_learnt_from_the_first_refusal() {
+        let builds = Builds::new("");
+        assert!(builds.of(A).starts_with("corona "));
+        let job = builds.refused(A, &error("0.20 from r1 by me on a day"));
+        assert_eq!(job.unwrap().to_string(), "job_201207010000.7_0001");
+        assert_eq!(builds.of(A), "0.20 from r1 by me on a day");
+        assert_eq!(builds.of(B), builds.of(A), "other hosts need not refuse first");
+        assert_eq!(builds.refused(A, &error("0.20 from r1 by me on a day")), None, "known");
+        // A cluster in the middle of an upgrade.
+        assert!(builds.refused(B, &error("0.21")).is_some());
+        assert_eq!(
+            (builds.of(A).as_str(), builds.of(B).as_str()),
+            ("0.20 from r1 by me on a day", "0.21")
+        );
+    }
+
+    #[test]
+    fn a_configured_build_is_reported_to_hosts_that_have_not_refused_it() {
+        let builds = Builds::new("0.20");
+        assert!(builds.refused(A, &error("0.21")).is_some());
+        assert_eq!((builds.of(A).as_str(), builds.of(B).as_str()), ("0.21", "0.20"));
+    }
+
+    #[test]
+    fn other_errors_teach_nothing() {
+        let builds = Builds::new("");
+        let before = builds.of(A);
+        let long = error(&"x".repeat(MAX_TEXT + 1));
+        for text in ["", "disk error", "Incompatible buildVersion.", &error(""), &long] {
+            assert_eq!(builds.refused(A, text), None, "{text}");
+        }
+        // That of a classic task tracker names no job.
+        assert_eq!(builds.of(A), before);
+        let classic =
+            "Shutting down. Incompatible buildVersion.\nJobTracker's: a\nTaskTracker's: b";
+        assert_eq!(builds.refused(A, classic), None);
+        assert_eq!(builds.of(A), "b");
+    }
+}
