@@ -104,7 +104,7 @@ fn documents_and_help_texts_are_in_plain_english() {
         let text = fs::read_to_string(path).unwrap();
         found.extend(findings(&name(path), &prose(&text)));
     }
-    let sources = files("src/commands", "rs");
+    let sources = [files("src/commands", "rs"), files("src/simulate", "rs")].concat();
     for path in sources.iter().filter(|path| !name(path).contains("/tests/")) {
         let text = fs::read_to_string(path).unwrap();
         found.extend(findings(&name(path), &help(&text)));

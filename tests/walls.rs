@@ -12,6 +12,8 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("logging", &[]),
     ("engine", &["model"]),
     ("simulation", &["engine", "model", "process"]),
+    ("terminal", &[]),
+    ("simulate", &["allocator", "job_simulation", "simulation", "terminal"]),
     ("config", &["model"]),
     ("mapreduce", &["config", "model"]),
     ("job_engine", &["config", "mapreduce", "model"]),

@@ -20,8 +20,8 @@ use serde::Serialize;
 use super::EXIT_FAILED;
 use super::cluster::{CallAndPageArguments, Cluster, ClusterArguments, block_on, mismatch};
 use super::status::{self, ShownArguments};
-use super::terminal::console::{Console, FormArguments, TextForm, printable};
 use super::web::{Answer, Web};
+use corona_terminal::console::{Console, FormArguments, TextForm, printable};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -12,9 +12,9 @@ use serde::Serialize;
 
 use super::EXIT_FAILED;
 use super::arguments::SourceArguments;
-use super::terminal::console::{Console, Form, OutputArguments, printable};
-use super::terminal::counted;
-use super::terminal::table::{Cell, Column, Table, Tone};
+use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::counted;
+use corona_terminal::table::{Cell, Column, Table, Tone};
 
 const EXAMPLES: &str = "\
 Reads core-site.xml, mapred-site.xml with their includes, the general

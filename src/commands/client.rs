@@ -15,7 +15,7 @@ use corona::wire::calls::{
 use corona::wire::generated::{self as wire, RunningSession};
 
 use super::cluster::{Cluster, ClusterArguments, Peer, block_on, mismatch};
-use super::terminal::console::Console;
+use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
 Usage as the original has it:

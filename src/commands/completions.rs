@@ -13,7 +13,7 @@ use clap_complete::{Shell as Generator, generate};
 use corona::config::keys;
 
 use super::Cli;
-use super::terminal::console::Console;
+use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
 Examples:

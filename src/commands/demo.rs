@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::daemon::{allow_open_files, threads};
 use super::logging::{LogArguments, parse_filter};
 use super::signals::shutdown_signal;
-use super::terminal::console::Console;
+use corona_terminal::console::Console;
 
 /// The tools' default port of the Thrift service.
 const THRIFT_PORT: u16 = 8888;

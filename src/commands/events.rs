@@ -12,9 +12,9 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::cluster::{WebArguments, block_on};
-use super::terminal::console::{Console, FormArguments, TextForm, harmless_json, printable};
 use super::times::Date;
 use super::web::{Answer, StreamEnd, Web};
+use corona_terminal::console::{Console, FormArguments, TextForm, harmless_json, printable};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,9 +8,9 @@ use corona::config::HostPort;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::block_on;
-use super::terminal::table::{Cell, Column, Table, Tone};
 use super::times::Date;
 use super::web::{Answer, Web};
+use corona_terminal::table::{Cell, Column, Table, Tone};
 
 /// Which finished jobs.
 #[derive(Args, Clone, Debug)]

@@ -21,8 +21,8 @@ use serde::Serialize;
 
 use super::EXIT_FAILED;
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override, parse_size};
-use super::terminal::console::{Console, TextForm, printable};
-use super::terminal::progress::CopyProgress;
+use corona_terminal::console::{Console, TextForm, printable};
+use corona_terminal::progress::CopyProgress;
 
 const EXAMPLES: &str = "\
 Paths are as for hadoop fs: hdfs://host:port/path, file:/path, or a path in the
@@ -556,7 +556,7 @@ impl Shell {
             output.fail("When copying multiple files, destination should be a directory.");
             return Ok(());
         }
-        let mut progress = CopyProgress::new();
+        let mut progress = CopyProgress::default();
         for (files, status) in sources {
             let to = if into { to.join(status.path.name()) } else { to.to_owned() };
             let mut waiting = vec![(status, to, 0)];
@@ -631,7 +631,7 @@ impl Shell {
             output.fail("When copying multiple files, destination should be a directory.");
             return Ok(());
         }
-        let mut progress = CopyProgress::new();
+        let mut progress = CopyProgress::default();
         if let [source] = from
             && source == STANDARD
         {
@@ -677,7 +677,7 @@ impl Shell {
 
     async fn append(&self, from: &str, to: &str) -> Result<Done, FsError> {
         let (files, to) = self.systems.resolve(to)?;
-        let mut progress = CopyProgress::new();
+        let mut progress = CopyProgress::default();
         let mut show = |copied: Copied| progress.show(to.name(), copied.bytes, copied.of);
         let bytes = if from == STANDARD {
             let mut stdin = Stdin { position: 0, waiting: Vec::new() };

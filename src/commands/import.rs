@@ -15,9 +15,9 @@ use corona::conformance::{Source, sniff};
 use serde::Serialize;
 
 use super::arguments::{create_file, is_same_file};
-use super::terminal::console::{Console, FormArguments, TextForm, printable};
-use super::terminal::progress::WatchedFile;
 use super::traffic::{PortArguments, ending_text, skipped_text};
+use corona_terminal::console::{Console, FormArguments, TextForm, printable};
+use corona_terminal::progress::WatchedFile;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -18,10 +18,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json as value;
 
-use super::terminal::console::{Console, harmless_json, printable};
-use super::terminal::progress::WatchedFile;
-use super::terminal::table::{Cell, Column, Table, cut};
 use super::traffic::{PortArguments, ending_text, skipped_text};
+use corona_terminal::console::{Console, harmless_json, printable};
+use corona_terminal::progress::WatchedFile;
+use corona_terminal::table::{Cell, Column, Table, cut};
 
 const EXAMPLES: &str = "\
 Examples:

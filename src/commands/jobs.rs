@@ -24,9 +24,9 @@ use super::cluster::{WebArguments, block_on};
 use super::daemon::usable;
 use super::finished_jobs::{self, Finished, Wanted};
 use super::sessions::explain;
-use super::terminal::console::{Console, Form, OutputArguments, printable};
-use super::terminal::table::{Cell, Column, Table, Tone};
 use super::web::{Answer, Web};
+use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::table::{Cell, Column, Table, Tone};
 
 /// How long services other than the cluster manager may take when a job is explained.
 const PATIENCE: Duration = Duration::from_secs(5);

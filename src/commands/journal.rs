@@ -12,9 +12,9 @@ use serde::Serialize;
 use super::EXIT_FAILED;
 use super::arguments::SourceArguments;
 use super::daemon::usable;
-use super::terminal::console::{Console, Form, OutputArguments, printable};
-use super::terminal::table::{Cell, Column, Table, Tone, number};
 use super::times::Date;
+use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::table::{Cell, Column, Table, Tone, number};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -10,7 +10,7 @@ use clap::{Args, CommandFactory};
 use clap_mangen::Man;
 
 use super::Cli;
-use super::terminal::console::Console;
+use corona_terminal::console::Console;
 
 /// Write a manual page for each command into a directory
 #[derive(Args, Clone, Debug)]

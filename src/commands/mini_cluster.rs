@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use super::arguments::{Override, parse_override};
 use super::daemon::PARENT;
 use super::signals::shutdown_signal;
-use super::terminal::console::Console;
+use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -38,12 +38,9 @@ mod session_list;
 mod sessions;
 mod shadow;
 mod signals;
-mod simulate;
-mod simulate_jobs;
 mod status;
 mod task_child;
 mod task_tracker;
-mod terminal;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -58,8 +55,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use corona_terminal::console::Console;
 use java::{JavaUsage, accept_java_spellings};
-use terminal::console::Console;
 
 /// Exit status of a command that failed.
 const EXIT_FAILED: u8 = 1;
@@ -136,7 +133,7 @@ enum Command {
     Load(load::Arguments),
     Demo(demo::Arguments),
     MiniCluster(mini_cluster::Arguments),
-    Simulate(simulate::Arguments),
+    Simulate(corona_simulate::Arguments),
     Completions(completions::Arguments),
     Version(version::Arguments),
     #[command(hide = true)]
@@ -180,7 +177,7 @@ impl Command {
             Command::Demo(arguments) => demo::run(arguments, console),
             Command::MiniCluster(arguments) => mini_cluster::run(arguments, console),
             Command::Simulate(arguments) => {
-                simulate::run(arguments, console).map(|()| ExitCode::SUCCESS)
+                corona_simulate::run(arguments, console).map(|()| ExitCode::SUCCESS)
             }
             Command::Completions(arguments) => completions::run(arguments, console),
             Command::Version(arguments) => version::run(arguments, console),

@@ -18,11 +18,11 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::cluster::{WebArguments, block_on};
 use super::java_pages;
-use super::terminal::console::{Console, Form, OutputArguments, printable};
-use super::terminal::table::{Cell, Column, Table, Tone, number};
 use super::times::Ago;
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
+use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::table::{Cell, Column, Table, Tone, number};
 
 const EXAMPLES: &str = "\
 Examples:

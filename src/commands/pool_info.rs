@@ -10,10 +10,10 @@ use serde::Serialize;
 use super::cluster::block_on;
 use super::pools;
 use super::session_list::sessions_of_pages;
-use super::terminal::console::{Console, Form, OutputArguments, printable};
-use super::terminal::table::{Cell, Column, Table, Tone, number};
 use super::times::Ago;
 use super::web::Web;
+use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::table::{Cell, Column, Table, Tone, number};
 
 /// The result as JSON.
 #[derive(Serialize)]

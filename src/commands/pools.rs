@@ -13,10 +13,10 @@ use corona::engine::types::ResourceType;
 use super::cluster::{WebArguments, block_on};
 use super::java_pages;
 use super::pool_info;
-use super::terminal::console::{Console, Form, OutputArguments};
-use super::terminal::table::{Cell, Column, Table, Tone, number};
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
+use corona_terminal::console::{Console, Form, OutputArguments};
+use corona_terminal::table::{Cell, Column, Table, Tone, number};
 
 const EXAMPLES: &str = "\
 A group is followed by its pools. Types that a pool neither uses nor limits are

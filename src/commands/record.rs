@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use super::arguments::{create_file, parse_address, parse_networks, parse_size};
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
-use super::terminal::console::{Console, FormArguments, TextForm};
+use corona_terminal::console::{Console, FormArguments, TextForm};
 
 const USAGE: &str = "\
 corona record [OPTIONS] --listen <HOST:PORT> --upstream <HOST:PORT>
@@ -184,7 +184,7 @@ async fn relay(
         .with_context(|| format!("cannot write {}", out.display()))?;
     let (stop_sender, stopped) = watch::channel(false);
     let relaying = tokio::spawn(relay.run(vec![recorder.feed()], stopped));
-    let file = super::terminal::console::printable(&out.display().to_string()).into_owned();
+    let file = corona_terminal::console::printable(&out.display().to_string()).into_owned();
     announce(&format!("corona record ready: listen {address} upstream {upstream} out {file}"));
     let signal = stop.await;
     tracing::info!("ending after {signal}");
@@ -204,7 +204,7 @@ fn conclude(
 ) -> anyhow::Result<ExitCode> {
     let RecorderSummary { connections, bytes, unrecorded, failure } = recorded;
     let out = out.display().to_string();
-    let out = super::terminal::console::printable(&out);
+    let out = corona_terminal::console::printable(&out);
     let (lost, of) = (unrecorded.bytes, unrecorded.connections);
     match form {
         TextForm::Text => console

@@ -3,7 +3,7 @@
 //! Wiring only: the file, the configuration, the target, and the report.
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,15 +14,17 @@ use clap::{ArgGroup, Args, ValueEnum};
 use corona::conformance::Traffic;
 use corona::conformance::capture::Limits;
 use corona::conformance::conversation::{Conversation, Offered};
-use corona::conformance::replay::{self, ReplayOptions, Report, repeat_if_stalled};
+use corona::conformance::replay::{self, Progress, ReplayOptions, Report, repeat_if_stalled};
 use corona::conformance::trial::{Program, against_address, against_program, fitting};
+
+use tokio::sync::watch;
 
 use super::EXIT_FAILED;
 use super::arguments::{create_file, is_same_file, parse_address};
 use super::signals::shutdown_signal;
-use super::terminal::console::{Console, harmless_json, printable};
-use super::terminal::progress::{self, WatchedFile, follow};
 use super::traffic::{PortArguments, ending_text, skipped_text};
+use corona_terminal::console::{Console, harmless_json, printable};
+use corona_terminal::progress::{PAUSE, WatchedFile, bar, write_stderr};
 
 const USAGE: &str = "\
 corona replay [OPTIONS] --spawn --conf-dir <DIR> <FILE>
@@ -154,7 +156,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     }
     let mut file = report_file(&arguments, &name)?;
     let report = play(&arguments, &name, &traffic, &conversations);
-    progress::clear();
+    clear();
     if let (Err(_), Some((path, _))) = (&report, &arguments.report) {
         // An empty report would look like one. That it stays is not worth an error more.
         let _ = fs::remove_file(path);
@@ -278,6 +280,32 @@ fn shown(report: &Report, form: Form, width: Option<usize>, full: bool) -> anyho
         }
         Form::Html => replay::html(report),
     })
+}
+
+/// Shows the progress of a replay until it ends. Must be called within a tokio
+/// runtime.
+fn follow(mut progress: watch::Receiver<Progress>) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    tokio::spawn(async move {
+        let mut pause = tokio::time::interval(PAUSE);
+        // The sender is dropped when the replay has ended.
+        while progress.has_changed().is_ok() {
+            let Progress { played, of } = *progress.borrow_and_update();
+            let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            let count = format!("{:.0} of {:.0} s", played.as_secs_f64(), of.as_secs_f64());
+            write_stderr(&format!("\r{}", bar(ms(played), ms(of), &count)));
+            pause.tick().await;
+        }
+    });
+}
+
+/// Removes the line of [`follow`]. The runtime must have ended.
+fn clear() {
+    if io::stderr().is_terminal() {
+        write_stderr(&format!("\r{:79}\r", ""));
+    }
 }
 
 #[cfg(test)]

@@ -26,11 +26,11 @@ use super::client::{granted, priority_name};
 use super::cluster::{CallAndPageArguments, Cluster, Peer, block_on};
 use super::java_pages;
 use super::sessions::{pool_name, pool_text, running, unless_in_safe_mode};
-use super::terminal::console::{Console, Form, OutputArguments, printable};
-use super::terminal::table::{Column, Table, number};
 use super::times::Ago;
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
+use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::table::{Column, Table, number};
 
 const EXAMPLES: &str = "\
 WAITING is the number of pending requests, AGE the time since the session

@@ -26,10 +26,10 @@ use super::cluster::{
     CallAndPageArguments, Cluster, ClusterArguments, Peer, WebArguments, block_on, mismatch,
 };
 use super::session_list::List;
-use super::terminal::console::{Console, Form, OutputArguments, printable};
-use super::terminal::table::{Column, Table, cut, number};
 use super::times::{Ago, Date};
 use super::web::{Answer, Web};
+use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::table::{Column, Table, cut, number};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -28,7 +28,7 @@ use super::logging::LogArguments;
 use super::record::{announce, now_us};
 use super::replay::{Form, parse_report};
 use super::signals::shutdown_signal;
-use super::terminal::console::{Console, harmless_json, printable};
+use corona_terminal::console::{Console, harmless_json, printable};
 
 const USAGE: &str = "\
 corona shadow [OPTIONS] --listen <HOST:PORT> --primary <HOST:PORT>

@@ -19,11 +19,11 @@ use serde::Serialize;
 use super::EXIT_FAILED;
 use super::cluster::{CallAndPageArguments, Cluster, block_on, mismatch};
 use super::java_pages;
-use super::terminal::console::{Console, Form, OutputArguments, printable};
-use super::terminal::table::{Column, Table, Tone};
 use super::times::{Ago, Date};
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
+use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::table::{Column, Table, Tone};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

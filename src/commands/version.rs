@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::terminal::console::{Console, FormArguments, TextForm};
+use corona_terminal::console::{Console, FormArguments, TextForm};
 
 /// The version and, of a release that was built from a git checkout, the commit with its date.
 pub(super) const VERSION: &str = env!("CORONA_VERSION");

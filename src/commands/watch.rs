@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::terminal::console::Console;
 use super::times::Date;
+use corona_terminal::console::Console;
 
 /// Whether and how often a command repeats itself.
 #[derive(Args, Clone, Copy, Debug, Default)]

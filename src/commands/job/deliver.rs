@@ -8,7 +8,7 @@ use corona::hadoop::writables::JobId;
 use super::follow::again;
 use super::stop::Stop;
 use crate::commands::jobs::Caller;
-use crate::commands::terminal::console::Console;
+use corona_terminal::console::Console;
 
 /// The file of splits in a job's directory, and beside its configuration.
 pub(super) const SPLITS: &str = "job.split";

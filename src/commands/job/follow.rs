@@ -14,9 +14,9 @@ use tokio::time::sleep;
 
 use super::stop::Stop;
 use crate::commands::jobs::{Caller, Counter, counters_table, is_over, listed, note, state};
-use crate::commands::terminal::console::{Console, printable};
-use crate::commands::terminal::counted;
-use crate::commands::terminal::progress::bar;
+use corona_terminal::console::{Console, printable};
+use corona_terminal::counted;
+use corona_terminal::progress::bar;
 
 /// The pause between two looks at the job, which grows from the first to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(30);

@@ -26,11 +26,11 @@ use serde::Serialize;
 
 use super::arguments::parse_size;
 use super::jobs::{Caller, Which};
-use super::terminal::console::{Console, printable};
-use super::terminal::counted;
-use super::terminal::table::{Column, Table};
 use super::{EXIT_FAILED, UsageError};
 use conf::{ShippedFile, Variable};
+use corona_terminal::console::{Console, printable};
+use corona_terminal::counted;
+use corona_terminal::table::{Column, Table};
 use deliver::{MAX_SPLIT_BYTES, deliver};
 use follow::Follower;
 use inputs::{InputSplit, Inputs};

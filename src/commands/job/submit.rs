@@ -28,7 +28,7 @@ use super::stop::Stop;
 use super::{conf, split_file};
 use crate::commands::EXIT_FAILED;
 use crate::commands::jobs::{Caller, Which};
-use crate::commands::terminal::console::{Console, printable};
+use corona_terminal::console::{Console, printable};
 
 pub(super) const HELP: &str = "\
 JOB_XML is a configuration as a client of Hadoop writes it. The splits are read

@@ -9,8 +9,8 @@ use corona::load::{Change, LoadComparison, Report, compare, number};
 use serde::Serialize;
 
 use super::show::time;
-use crate::commands::terminal::console::{Console, FormArguments, TextForm, printable};
-use crate::commands::terminal::table::{Column, Table};
+use corona_terminal::console::{Console, FormArguments, TextForm, printable};
+use corona_terminal::table::{Column, Table};
 
 const EXAMPLES: &str = "\
 Example, with three runs on each side:

@@ -11,7 +11,7 @@ use corona::load::{JobTrackersPlan, JobsPlan, JobsReport, median, number, run_jo
 
 use super::Form;
 use crate::commands::EXIT_FAILED;
-use crate::commands::terminal::console::Console;
+use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
 Examples:

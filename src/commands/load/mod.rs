@@ -19,7 +19,7 @@ use corona::load::{self, Plan, Progress, Report};
 use super::EXIT_FAILED;
 use super::arguments::create_file;
 use super::signals::shutdown_signal;
-use super::terminal::console::Console;
+use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
 Examples:

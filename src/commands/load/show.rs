@@ -2,8 +2,8 @@
 
 use corona::load::{Fault, ProcessUse, Report, Timing, number};
 
-use crate::commands::terminal::console::{Console, printable};
-use crate::commands::terminal::table::{Column, Table, Tone};
+use corona_terminal::console::{Console, printable};
+use corona_terminal::table::{Column, Table, Tone};
 
 /// Writes the report. The most important lines come last, where a reader looks
 /// first.

@@ -18,15 +18,15 @@ const USUAL_HEIGHT: usize = 24;
 const LEAST_WIDTH: usize = 40;
 
 /// The two output streams of a command, and the properties of stdout.
-pub(crate) struct Console<'a> {
+pub struct Console<'a> {
     out: &'a mut dyn Write,
     err: &'a mut dyn Write,
     /// Columns that a line may have; none for any number.
-    pub(crate) width: Option<usize>,
+    pub width: Option<usize>,
     /// Lines of the terminal; none where stdout is no terminal.
-    pub(crate) height: Option<usize>,
+    pub height: Option<usize>,
     /// Whether terminal codes for colours may be sent.
-    pub(crate) colours: bool,
+    pub colours: bool,
     /// Whether JSON is written on one line.
     json_lines: bool,
 }
@@ -36,7 +36,7 @@ impl<'a> Console<'a> {
     /// `$COLUMNS` when it is set; where stdout is no terminal nothing is cut.
     /// Colours: on a terminal, unless `$NO_COLOR` is set or the terminal is
     /// dumb.
-    pub(crate) fn of_process(out: &'a mut io::Stdout, err: &'a mut io::Stderr) -> Self {
+    pub fn of_process(out: &'a mut io::Stdout, err: &'a mut io::Stderr) -> Self {
         let size = out.is_terminal().then(|| terminal_size::terminal_size_of(&*out));
         let terminal = size.map(|size| size.map(|(width, _)| usize::from(width.0)));
         let height =
@@ -47,15 +47,15 @@ impl<'a> Console<'a> {
     }
 
     /// Streams of a test.
-    #[cfg(test)]
-    pub(crate) fn of_test(out: &'a mut Vec<u8>, err: &'a mut Vec<u8>) -> Self {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn of_test(out: &'a mut Vec<u8>, err: &'a mut Vec<u8>) -> Self {
         let width = Some(USUAL_WIDTH);
         Console { out, err, width, height: None, colours: false, json_lines: false }
     }
 
     /// The output of a command on stdout, for a console with the same
     /// properties. JSON is on one line.
-    pub(crate) fn capture(
+    pub fn capture(
         &mut self,
         command: impl FnOnce(&mut Console<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<String> {
@@ -75,7 +75,7 @@ impl<'a> Console<'a> {
 
     /// Writes to stdout and flushes. A closed pipe, as with `| head`, is not an
     /// error.
-    pub(crate) fn print(&mut self, text: &str) -> io::Result<()> {
+    pub fn print(&mut self, text: &str) -> io::Result<()> {
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -84,7 +84,7 @@ impl<'a> Console<'a> {
     }
 
     /// Writes bytes to stdout as they are. False: the pipe is closed, as with `| head`.
-    pub(crate) fn print_bytes(&mut self, bytes: &[u8]) -> io::Result<bool> {
+    pub fn print_bytes(&mut self, bytes: &[u8]) -> io::Result<bool> {
         match self.out.write_all(bytes).and_then(|()| self.out.flush()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
             other => other.map(|()| true),
@@ -92,13 +92,13 @@ impl<'a> Console<'a> {
     }
 
     /// Writes to stderr. Failures are ignored.
-    pub(crate) fn complain(&mut self, text: &str) {
+    pub fn complain(&mut self, text: &str) {
         let _ = self.err.write_all(text.as_bytes()).and_then(|()| self.err.flush());
     }
 
     /// Writes a value as JSON to stdout: indented, unless the output is one
     /// value per line.
-    pub(crate) fn print_json(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
+    pub fn print_json(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
         let mut text = match self.json_lines {
             true => serde_json::to_string(value)?,
             false => serde_json::to_string_pretty(value)?,
@@ -124,28 +124,29 @@ fn look(
 /// The form of the result of a command that shows tables.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
-pub(crate) struct OutputArguments {
+pub struct OutputArguments {
     /// Output as text for people or as JSON for programs
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Table)]
-    pub(crate) output: Form,
+    pub output: Form,
 
     /// Do not truncate to the terminal width (nodes list: show more columns)
     #[arg(long)]
-    pub(crate) wide: bool,
+    pub wide: bool,
 }
 
 /// The form of the result of a command without tables.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Output")]
-pub(crate) struct FormArguments {
+pub struct FormArguments {
     /// Output as text for people or as JSON for programs
     #[arg(long, value_enum, value_name = "FORM", default_value_t = TextForm::Text)]
-    pub(crate) output: TextForm,
+    pub output: TextForm,
 }
 
 /// The form of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Form {
+#[allow(missing_docs, reason = "a comment on a variant is a text of --help")]
+pub enum Form {
     #[value(alias = "text")]
     Table,
     Json,
@@ -153,7 +154,8 @@ pub(crate) enum Form {
 
 /// The form of a result that is no table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TextForm {
+#[allow(missing_docs, reason = "a comment on a variant is a text of --help")]
+pub enum TextForm {
     #[default]
     #[value(alias = "table")]
     Text,
@@ -162,7 +164,7 @@ pub(crate) enum TextForm {
 
 /// The text on one line, safe for a terminal: control characters and characters
 /// that change the direction of writing are shown as escapes.
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_harmful) {
         return Cow::Borrowed(text);
     }
@@ -179,7 +181,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 
 /// JSON without line ends, in which characters that control a terminal are
 /// escaped.
-pub(crate) fn harmless_json(text: &str) -> Cow<'_, str> {
+pub fn harmless_json(text: &str) -> Cow<'_, str> {
     if !text.contains(is_harmful) {
         return Cow::Borrowed(text);
     }

@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::console::{Console, printable};
+use crate::console::{Console, printable};
 
 /// Blanks between two columns.
 const GAP: usize = 2;
@@ -13,7 +13,7 @@ const ELLIPSIS: char = '…';
 
 /// A column: its head and how it is set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Column {
+pub struct Column {
     head: &'static str,
     right: bool,
     /// The width with which it still reads well; none when it is never cut.
@@ -24,37 +24,37 @@ pub(crate) struct Column {
 
 impl Column {
     /// A text that is never cut, such as a name that is needed in the next command.
-    pub(crate) const fn whole(head: &'static str) -> Column {
+    pub const fn whole(head: &'static str) -> Column {
         Column { head, right: false, least: None, keeps_end: false }
     }
 
     /// A text that may be cut, and still reads well with this many columns.
-    pub(crate) const fn text(head: &'static str, least: usize) -> Column {
+    pub const fn text(head: &'static str, least: usize) -> Column {
         Column { head, right: false, least: Some(least), keeps_end: false }
     }
 
     /// A text whose end matters most, such as a path with a line number: cut at
     /// its start.
-    pub(crate) const fn path(head: &'static str, least: usize) -> Column {
+    pub const fn path(head: &'static str, least: usize) -> Column {
         Column { head, right: false, least: Some(least), keeps_end: true }
     }
 
     /// A number: never cut, set to the right.
-    pub(crate) const fn number(head: &'static str) -> Column {
+    pub const fn number(head: &'static str) -> Column {
         Column { head, right: true, least: None, keeps_end: false }
     }
 }
 
 /// A cell, and how it looks where colours are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub struct Cell {
     text: String,
     tone: Tone,
 }
 
 /// The tone of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub enum Tone {
     /// As everything else.
     #[default]
     Plain,
@@ -78,7 +78,7 @@ impl Tone {
     }
 
     /// The text in this tone, if colours are allowed.
-    pub(crate) fn paint(self, text: &str, colours: bool) -> String {
+    pub fn paint(self, text: &str, colours: bool) -> String {
         match self.codes().filter(|_| colours && !text.is_empty()) {
             Some((before, after)) => format!("{before}{text}{after}"),
             None => text.to_owned(),
@@ -87,7 +87,8 @@ impl Tone {
 }
 
 impl Cell {
-    pub(crate) fn new(text: impl Into<String>, tone: Tone) -> Cell {
+    /// A text of one line.
+    pub fn new(text: impl Into<String>, tone: Tone) -> Cell {
         Cell { text: text.into(), tone }
     }
 }
@@ -99,37 +100,38 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 /// A cell with a number, or with a dash for none.
-pub(crate) fn number(number: Option<impl ToString>) -> Cell {
+pub fn number(number: Option<impl ToString>) -> Cell {
     number.map_or_else(|| "-".to_owned(), |number| number.to_string()).into()
 }
 
 /// A table with a head.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl Table {
-    pub(crate) fn new(columns: &[Column]) -> Table {
+    /// A table without rows.
+    pub fn new(columns: &[Column]) -> Table {
         Table { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row; missing cells are empty. Control characters of its texts are escaped.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         let escape = |cell: Cell| Cell { text: printable(&cell.text).into_owned(), ..cell };
         self.rows.push(cells.into_iter().map(escape).collect());
     }
 
     /// Whether everything can be shown on this console.
-    pub(crate) fn fits(&self, console: &Console<'_>, wide: bool) -> bool {
+    pub fn fits(&self, console: &Console<'_>, wide: bool) -> bool {
         let Some(limit) = console.width.filter(|_| !wide) else { return true };
         let gaps = GAP * self.columns.len().saturating_sub(1);
         self.widths(None).iter().sum::<usize>() + gaps <= limit
     }
 
     /// The table as lines, for this console; `wide` for columns that are not cut.
-    pub(crate) fn render(&self, console: &Console<'_>, wide: bool) -> String {
+    pub fn render(&self, console: &Console<'_>, wide: bool) -> String {
         let widths = self.widths(console.width.filter(|_| !wide));
         let mut text = String::new();
         let heads: Vec<Cell> =
@@ -142,7 +144,7 @@ impl Table {
 
     /// The table as lines without padding: two blanks between the cells of a row. For columns of
     /// which a single text can be much longer than the others.
-    pub(crate) fn render_unaligned(&self, console: &Console<'_>) -> String {
+    pub fn render_unaligned(&self, console: &Console<'_>) -> String {
         let heads: Vec<Cell> =
             self.columns.iter().map(|column| Cell::new(column.head, Tone::Strong)).collect();
         let mut text = String::new();
@@ -206,7 +208,7 @@ impl Table {
 }
 
 /// The text in at most so many columns; an ellipsis marks a cut.
-pub(crate) fn cut(text: &str, width: usize) -> String {
+pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }

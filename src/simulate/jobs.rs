@@ -9,26 +9,26 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use corona::job_simulation::{self, Failure, History, Summary};
+use corona_job_simulation::{self as job_simulation, Failure, History, Summary};
 use serde::Serialize;
 
-use super::terminal::console::{Console, TextForm};
+use corona_terminal::console::{Console, TextForm};
 
 /// Which runs.
-pub(super) struct Seeds {
+pub(crate) struct Seeds {
     /// The first one.
-    pub(super) first: u64,
+    pub(crate) first: u64,
     /// How many.
-    pub(super) count: u64,
+    pub(crate) count: u64,
     /// How many at a time; one for each processor if absent.
-    pub(super) threads: Option<NonZeroUsize>,
+    pub(crate) threads: Option<NonZeroUsize>,
 }
 
 /// Runs the seeds and prints the result.
 ///
 /// # Errors
 /// When something does not hold in a run, or a file cannot be written.
-pub(super) fn run(
+pub(crate) fn run(
     seeds: &Seeds,
     save: Option<&Path>,
     form: TextForm,

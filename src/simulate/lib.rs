@@ -2,6 +2,8 @@
 //!
 //! Wiring only: which seeds, on how many threads, and how the result is shown.
 
+mod jobs;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
@@ -13,13 +15,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use corona::simulation::{self, Digest, Failure, History, Plan, Summary};
+use corona_simulation::{self as simulation, Digest, Failure, History, Plan, Summary};
 use serde::Serialize;
 
-use super::simulate_jobs;
-use super::terminal::console::{Console, FormArguments, TextForm};
-use super::terminal::counted;
-use super::terminal::progress::{bar, write_stderr};
+use corona_terminal::console::{Console, FormArguments, TextForm};
+use corona_terminal::counted;
+use corona_terminal::progress::{bar, write_stderr};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,7 +48,7 @@ repeats it and the inputs up to there, or a digest differs; 2 wrong usage.";
 /// repeat it with the fewest steps, and prints the inputs, one per line.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Arguments {
+pub struct Arguments {
     /// The first seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -98,12 +99,12 @@ impl Arguments {
 ///
 /// # Errors
 /// When a rule is violated in a run, a digest differs, or a file cannot be read or written.
-pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<()> {
+pub fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<()> {
     let form = arguments.form.output;
     if arguments.with_jobs {
         let Arguments { seed: first, seeds: count, jobs: threads, .. } = arguments;
-        let seeds = simulate_jobs::Seeds { first, count, threads };
-        return simulate_jobs::run(&seeds, arguments.save.as_deref(), form, console);
+        let seeds = jobs::Seeds { first, count, threads };
+        return jobs::run(&seeds, arguments.save.as_deref(), form, console);
     }
     if let Some(file) = &arguments.replay {
         let summary = replay(file)?;
@@ -482,7 +483,7 @@ mod tests {
     #[test]
     fn a_failure_is_told_and_its_inputs_are_kept() {
         let file = std::env::temp_dir().join(format!("corona-failure-{}", std::process::id()));
-        let inputs = vec![(corona::engine::types::Millis(5), corona::engine::Input::NextSessionId)];
+        let inputs = vec![(corona_engine::types::Millis(5), corona_engine::Input::NextSessionId)];
         let failure = Failure {
             plan: Plan { seed: 9, steps: 1 },
             what: "nothing adds up".into(),
@@ -525,8 +526,8 @@ mod tests {
     #[test]
     fn histories_survive_their_file() {
         let inputs = vec![
-            (corona::engine::types::Millis(5), corona::engine::Input::Tick),
-            (corona::engine::types::Millis(6), corona::engine::Input::NextSessionId),
+            (corona_engine::types::Millis(5), corona_engine::Input::Tick),
+            (corona_engine::types::Millis(6), corona_engine::Input::NextSessionId),
         ];
         let history = History { settings: Default::default(), inputs };
         let file = std::env::temp_dir().join(format!("corona-history-{}", std::process::id()));
