@@ -572,9 +572,10 @@ async fn a_start_can_leave_the_journal_aside() {
     let two = Serving::start(loaded(), Beginning::Fresh).await;
     assert!(!two.core.look(|engine, _| engine.is_running(&handle)));
     two.stop().await;
-    std::fs::remove_dir_all(directory.path().join("cm.state.journal")).unwrap();
-    let aside = directory.path().join("cm.state.journal.old");
-    std::fs::rename(aside, directory.path().join("cm.state.journal")).unwrap();
+    let (path, aside) = ("cm.state.journal", "cm.state.journal.old");
+    let (path, aside) = (directory.path().join(path), directory.path().join(aside));
+    corona_journal::DiskStorage::remove_all(&path).unwrap();
+    corona_journal::DiskStorage::rename_all(&aside, &path).unwrap();
     let three = Serving::start(loaded(), Beginning::StateFileIfPresent).await;
     assert!(three.core.look(|engine, _| engine.is_running(&handle)), "the old journal is whole");
     three.stop().await;
@@ -611,8 +612,13 @@ async fn a_start_can_prefer_the_journal_to_a_state_file() {
     three.stop().await;
     assert!(!at("cm.state.recovered").exists() && !at("cm.state.journal.old").exists());
 
+    // A state file does not hide that the journal is lost.
     std::fs::remove_dir_all(at("cm.state.journal")).unwrap();
     std::fs::copy(at("kept"), at("cm.state")).unwrap();
+    let loaded = in_directory(directory.path(), &[]);
+    let refused = ClusterManager::bind(loaded, Beginning::JournalIfPresent).await.unwrap_err();
+    assert!(refused.to_string().contains("lost: the journal was stored up to record"), "{refused}");
+    corona_journal::DiskStorage::remove_all(&at("cm.state.journal")).unwrap();
     let four = start().await;
     assert!(four.core.look(|engine, _| engine.is_running(&saved)));
     assert!(!four.core.look(|engine, _| engine.is_running(&later)));

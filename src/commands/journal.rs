@@ -132,6 +132,9 @@ struct Checked {
     /// The number of the last record that a start would recover.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_record: Option<u64>,
+    /// The record up to which everything was stored, as the marker beside the directory says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    marker_record: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -175,6 +178,7 @@ fn check(arguments: CheckArguments, console: &mut Console<'_>) -> anyhow::Result
         files: files.collect(),
         problem,
         last_record,
+        marker_record: report.marker,
     };
     match arguments.output.output {
         Form::Json => console.print_json(&checked)?,
@@ -268,7 +272,8 @@ struct SetAside {
 
 fn repair(arguments: RepairArguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let directory = arguments.journal.directory()?;
-    anyhow::ensure!(directory.is_dir(), "there is no journal in {}", directory.display());
+    DiskStorage::look(&directory)
+        .with_context(|| format!("there is no journal in {}", directory.display()))?;
     let journal::Repaired { last, set_aside } = journal::repair(&DiskStorage::open(&directory)?)?;
     let set_aside = set_aside.into_iter().map(|(file, name)| SetAside { file, name }).collect();
     let repaired =

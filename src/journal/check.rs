@@ -1,6 +1,7 @@
 //! Looking at a journal from outside, and the way on when it is damaged.
 
 use super::frame;
+use super::marker::{MARKER, Marker};
 use super::recovery::{Entry, Files, OpenError, Recovered, Rejected, recover, scan};
 use super::storage::{Storage, StorageError};
 
@@ -11,6 +12,8 @@ pub struct Report {
     pub images: Vec<(u64, u64, bool)>,
     /// Segments, the oldest first.
     pub segments: Vec<SegmentReport>,
+    /// The record up to which the marker says that everything was durable; `None` without a marker.
+    pub marker: Option<u64>,
     /// The state that opening it would recover, or the reason why it cannot be opened.
     pub outcome: Option<Result<Recovered, OpenError>>,
 }
@@ -37,8 +40,15 @@ pub struct SegmentReport {
 /// # Errors
 /// A file cannot be read.
 pub fn check(storage: &dyn Storage) -> Result<Report, StorageError> {
+    // First: of a running cluster manager it grows.
+    let marker = match Marker::read(storage) {
+        Ok(marker) => marker.map(|marker| marker.number),
+        Err(OpenError::Storage(error)) => return Err(error),
+        // The outcome has it.
+        Err(_) => None,
+    };
     let files = Files::of(storage)?;
-    let mut report = Report::default();
+    let mut report = Report { marker, ..Report::default() };
     for number in &files.images {
         let bytes = storage.read(&frame::image_name(*number))?;
         let is_whole = frame::read_image(&bytes).is_ok_and(|(found, _)| found == *number);
@@ -49,7 +59,7 @@ pub fn check(storage: &dyn Storage) -> Result<Report, StorageError> {
         let bytes = storage.read(&name)?;
         let is_last = place + 1 == files.segments.len();
         let (mut records, mut length) = (0, 0);
-        let scanned = scan(&name, &bytes, *first, is_last, &mut |record| {
+        let scanned = scan(&name, &bytes, *first, is_last, marker, &mut |record| {
             records += 1;
             length += record.len();
             Ok(())
@@ -93,7 +103,7 @@ const ASIDE: &str = ".damaged";
 
 /// Makes a damaged journal one that can be opened again: the records after the damage are set
 /// aside, so the state is the one before the first damaged record. They stay in the directory under
-/// a name that ends in `.damaged`. A journal that can be opened is left as it is.
+/// a name that ends in `.damaged`, as does the marker of a journal whose files are lost. A journal that can be opened is left as it is.
 ///
 /// # Errors
 /// A file cannot be read or written, or there is nothing whole to begin with.
@@ -102,8 +112,12 @@ pub fn repair(storage: &dyn Storage) -> Result<Repaired, OpenError> {
     // Each round sets a file aside, so it ends.
     loop {
         let error = match recover(storage, &mut |_| Ok(())) {
-            Ok((recovered, _)) => {
+            Ok((recovered, tail)) => {
                 repaired.last = recovered.last;
+                if repaired.last > 0 && !repaired.set_aside.is_empty() {
+                    let checksum = tail.map_or(0, |tail| tail.checksum);
+                    Marker { number: repaired.last, checksum }.write(storage, true)?;
+                }
                 return Ok(repaired);
             }
             Err(error) => error,
@@ -139,6 +153,10 @@ pub fn repair(storage: &dyn Storage) -> Result<Repaired, OpenError> {
                     }
                 }
             },
+            // What is left is whole.
+            OpenError::Lost { .. } | OpenError::Foreign { .. } => {
+                set_aside(storage, MARKER, &mut repaired)?;
+            }
             _ => return Err(error),
         }
         storage.sync()?;
@@ -158,7 +176,13 @@ fn set_aside(
         })
         .find(|aside| !names.contains(aside))
         .unwrap_or_default();
-    storage.rename(name, &aside)?;
+    if name == MARKER {
+        // It may be on another disk than the directory.
+        copy(storage, &aside, &storage.read(name)?)?;
+        storage.remove(name)?;
+    } else {
+        storage.rename(name, &aside)?;
+    }
     repaired.set_aside.push((name.to_owned(), aside));
     Ok(())
 }

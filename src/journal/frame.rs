@@ -29,6 +29,7 @@ pub(crate) const NEW_SUFFIX: &str = ".new";
 /// A record as it lies in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
+    pub(crate) checksum: u32,
     pub(crate) number: u64,
     pub(crate) durable: u64,
     pub(crate) payload: &'a [u8],
@@ -41,8 +42,8 @@ impl Frame<'_> {
     }
 }
 
-/// Appends a record, whose payload has [`MAX_PAYLOAD`] bytes at most.
-pub(crate) fn write_record(out: &mut Vec<u8>, number: u64, durable: u64, payload: &[u8]) {
+/// Appends a record, whose payload has [`MAX_PAYLOAD`] bytes at most, and returns its checksum.
+pub(crate) fn write_record(out: &mut Vec<u8>, number: u64, durable: u64, payload: &[u8]) -> u32 {
     let start = out.len();
     out.extend((payload.len() as u32).to_le_bytes());
     out.extend([0; 4]);
@@ -51,6 +52,7 @@ pub(crate) fn write_record(out: &mut Vec<u8>, number: u64, durable: u64, payload
     out.extend(payload);
     let checksum = crc32fast::hash(&out[start + 8..]);
     out[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
+    checksum
 }
 
 /// The whole and undamaged record that the bytes start with.
@@ -66,7 +68,7 @@ pub(crate) fn read_record(bytes: &[u8]) -> Option<Frame<'_>> {
         return None;
     }
     let checksum = crc32fast::hash(&bytes[8..RECORD_HEADER + length]);
-    (checksum == u32_at(bytes, 4)?).then_some(Frame { number, durable, payload })
+    (checksum == u32_at(bytes, 4)?).then_some(Frame { checksum, number, durable, payload })
 }
 
 /// Goes through whole records as [`Tapped`](super::Tapped) has them: their numbers and contents.
@@ -191,11 +193,11 @@ fn number_of(name: &str, suffix: &str) -> Option<u64> {
     is_number.then(|| digits.parse().ok()).flatten()
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
@@ -207,11 +209,12 @@ mod tests {
     #[test]
     fn bytes_are_those_of_the_table() {
         let mut record = Vec::new();
-        write_record(&mut record, 7, 3, b"ab");
+        let checksum = write_record(&mut record, 7, 3, b"ab");
         assert_eq!(&record[..4], [2, 0, 0, 0]);
         assert_eq!(&record[8..], b"\x07\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0ab");
         assert_eq!(record[4..8], crc32fast::hash(&record[8..]).to_le_bytes());
-        assert_eq!(read_record(&record), Some(Frame { number: 7, durable: 3, payload: b"ab" }));
+        let frame = Frame { checksum, number: 7, durable: 3, payload: b"ab" };
+        assert_eq!(read_record(&record), Some(frame));
         let header = segment_header(7);
         assert_eq!(&header[..20], b"CORONAJL\x01\0\0\0\x07\0\0\0\0\0\0\0");
         assert_eq!(read_segment_header(&header), Header::Good(7));

@@ -10,7 +10,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
-//! # let path = directory.path();
+//! # let path = &directory.path().join("journal");
 //! let storage = DiskStorage::open(path)?;
 //! let (journal, _) = Journal::open(storage, Options::default(), |_| Ok(()))?;
 //! journal.append(b"first")?;
@@ -37,14 +37,17 @@
 //! cannot. With [`Sync::Always`] both are the same; with [`Sync::Write`] records become durable in
 //! the background, at most an interval later.
 //!
-//! A tail that was being written when the power went is cut off. The records themselves limit the
-//! cut: each contains the number up to which everything was durable when it was appended. Damage
-//! before that is no torn tail, and the journal is not opened: [`check()`] finds the place,
-//! [`repair`] makes the journal usable again.
+//! A tail that was being written when the power went is cut off, and kept in a file of its own. Two
+//! things limit the cut: each record contains the number up to which everything was durable when it was
+//! appended, and a marker beside the directory has the number up to which everything was durable
+//! lately. Damage before that is no torn tail, and files that end before it are lost, so the journal is
+//! not opened: [`check()`] finds the place, [`repair`] makes the journal usable again. Without a marker
+//! an empty directory is a first start.
 
 mod check;
 mod frame;
 mod log;
+mod marker;
 mod recovery;
 mod storage;
 mod tap;

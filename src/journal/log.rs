@@ -5,12 +5,17 @@
 use std::sync::Arc;
 
 use super::frame::{self, SEGMENT_HEADER};
-use super::recovery::{Entry, Files, OpenError, Recovered, Rejected, recover};
+use super::marker::{MARKER, Marker};
+use super::recovery::{Entry, Files, OpenError, Recovered, Rejected, Tail, recover};
 use super::storage::{Storage, StorageError, StorageFile};
 
 /// Images that are kept. The older one is for the case that the newest is damaged, so the records
 /// behind the older one are kept as well.
 const IMAGES_KEPT: usize = 2;
+/// Torn tails that are kept.
+const TORN_KEPT: usize = 8;
+/// The ending of files with torn tails. Their names begin with the number of the record that is torn.
+const TORN_SUFFIX: &str = ".torn";
 
 /// The segments of an open journal.
 pub(crate) struct Log {
@@ -22,6 +27,8 @@ pub(crate) struct Log {
     /// The number of the last record that was written.
     last: u64,
     segment_bytes: u64,
+    /// Whether the journal has a marker.
+    is_marked: bool,
 }
 
 impl Log {
@@ -35,7 +42,11 @@ impl Log {
         for name in Files::of(&*storage)?.unfinished {
             storage.remove(&name)?;
         }
+        if let Some(tail) = &tail {
+            keep_torn(&*storage, tail, recovered.last + 1)?;
+        }
         let last = recovered.last;
+        let checksum = tail.as_ref().map_or(0, |tail| tail.checksum);
         let whole = tail.filter(|tail| tail.length >= SEGMENT_HEADER as u64);
         let (segment, first, length) = match whole {
             Some(tail) => {
@@ -58,7 +69,11 @@ impl Log {
             }
         };
         storage.sync()?;
-        Ok((Log { storage, segment, first, length, last, segment_bytes }, recovered))
+        if last > 0 {
+            Marker { number: last, checksum }.write(&*storage, true)?;
+        }
+        let is_marked = last > 0 || storage.list()?.iter().any(|name| name == MARKER);
+        Ok((Log { storage, segment, first, length, last, segment_bytes, is_marked }, recovered))
     }
 
     /// The number of the last record that was written.
@@ -76,14 +91,22 @@ impl Log {
         &self.segment
     }
 
-    /// Whether the next write starts another segment, which waits for the disk.
-    pub(crate) fn is_full(&self) -> bool {
+    /// Whether the next write waits for the disk: it starts another segment, or is the first one.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        self.is_full() || !self.is_marked
+    }
+
+    fn is_full(&self) -> bool {
         self.length >= self.segment_bytes && self.last >= self.first
     }
 
     /// Writes records, the last of which is `last`. They are not durable yet, but those of earlier
     /// segments are.
     pub(crate) fn write(&mut self, records: &[u8], last: u64) -> Result<(), StorageError> {
+        if !self.is_marked {
+            Marker::default().write(&*self.storage, true)?;
+            self.is_marked = true;
+        }
         if self.is_full() {
             self.segment.sync()?;
             self.segment = start_segment(&*self.storage, self.last + 1)?;
@@ -95,6 +118,29 @@ impl Log {
         self.last = last;
         Ok(())
     }
+}
+
+/// Copies a torn tail to a file of its own, which is durable when this returns. Old ones are removed.
+fn keep_torn(storage: &dyn Storage, tail: &Tail, number: u64) -> Result<(), StorageError> {
+    if tail.length == tail.written {
+        return Ok(());
+    }
+    let names = storage.list()?;
+    let mut torn: Vec<&String> = names.iter().filter(|name| name.ends_with(TORN_SUFFIX)).collect();
+    torn.sort_unstable();
+    for name in torn.iter().rev().skip(TORN_KEPT - 1) {
+        storage.remove(name)?;
+    }
+    let bytes = storage.read(&tail.segment)?;
+    let start = usize::try_from(tail.length).unwrap_or(usize::MAX).min(bytes.len());
+    let name = (0..u32::MAX)
+        .map(|copy| format!("{number:020}.{copy}{TORN_SUFFIX}"))
+        .find(|name| !names.contains(name))
+        .unwrap_or_default();
+    let file = storage.create(&name)?;
+    file.write(&bytes[start..])?;
+    file.sync()?;
+    storage.sync()
 }
 
 /// Makes a segment whose first record will be `first`. It is durable when this returns.

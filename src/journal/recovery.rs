@@ -5,6 +5,7 @@ use std::error::Error;
 use thiserror::Error as ThisError;
 
 use super::frame::{self, Frame, Header, SEGMENT_HEADER};
+use super::marker::Marker;
 use super::storage::{Storage, StorageError};
 
 /// A part of a journal's contents, in the order in which it takes effect.
@@ -42,7 +43,8 @@ pub struct Recovered {
     pub record_bytes: u64,
     /// The number of the last record; 0 in an empty journal.
     pub last: u64,
-    /// Bytes that were cut off, since they were being written when the power went.
+    /// Bytes that were being written when the power went. Opening the journal moves them to a file whose
+    /// name ends in `.torn`.
     pub torn_bytes: u64,
     /// Images that are damaged; an older one and the records behind it took their place.
     pub damaged_images: Vec<String>,
@@ -74,6 +76,23 @@ pub enum OpenError {
         /// The number that comes next.
         found: u64,
     },
+    /// Files are gone, or end earlier than they once did.
+    #[error("{}", lost(*durable, *last))]
+    Lost {
+        /// Everything up to this record was durable, as the marker says.
+        durable: u64,
+        /// The last record that is left; 0 without any.
+        last: u64,
+    },
+    /// The marker is that of another journal.
+    #[error(
+        "record {number} is another one than the marker beside the directory names: the directory \
+         and the marker belong to different journals"
+    )]
+    Foreign {
+        /// The number of the record.
+        number: u64,
+    },
     /// A file was written by another version of this program.
     #[error("{file}: has version {version}, and this program reads version {known}", known = frame::VERSION)]
     Version {
@@ -92,6 +111,18 @@ pub enum OpenError {
     },
 }
 
+fn lost(durable: u64, last: u64) -> String {
+    match (durable, last) {
+        (0, _) => "lost: a journal was begun here, and its files are gone".to_owned(),
+        (_, 0) => {
+            format!("lost: the journal was stored up to record {durable}, and no record is left")
+        }
+        _ => format!(
+            "lost: the journal was stored up to record {durable}, and its files end with record {last}"
+        ),
+    }
+}
+
 /// Where writing continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
@@ -101,6 +132,8 @@ pub(crate) struct Tail {
     pub(crate) length: u64,
     /// Its bytes in all.
     pub(crate) written: u64,
+    /// The checksum of its last record; 0 without any.
+    pub(crate) checksum: u32,
 }
 
 /// The files of a journal, sorted.
@@ -137,6 +170,7 @@ pub(crate) fn recover(
     storage: &dyn Storage,
     visit: &mut dyn FnMut(Entry<'_>) -> Result<(), Rejected>,
 ) -> Result<(Recovered, Option<Tail>), OpenError> {
+    let marker = Marker::read(storage)?;
     let files = Files::of(storage)?;
     let mut recovered = Recovered::default();
     newest_image(storage, &files, &mut recovered, visit)?;
@@ -154,7 +188,13 @@ pub(crate) fn recover(
         let bytes = storage.read(&name)?;
         let is_last = place + 1 == files.segments.len();
         let image = recovered.image;
-        let scanned = scan(&name, &bytes, *first, is_last, &mut |record| {
+        let durable = marker.map(|marker| marker.number);
+        let scanned = scan(&name, &bytes, *first, is_last, durable, &mut |record| {
+            if let Some(Marker { number, checksum }) = marker
+                && (record.number == number && record.checksum != checksum && checksum != 0)
+            {
+                return Err(OpenError::Foreign { number });
+            }
             if record.number <= image {
                 return Ok(());
             }
@@ -169,7 +209,7 @@ pub(crate) fn recover(
         if is_last {
             recovered.torn_bytes = (bytes.len() - scanned.length) as u64;
             let (length, written) = (scanned.length as u64, bytes.len() as u64);
-            tail = Some(Tail { segment: name, length, written });
+            tail = Some(Tail { segment: name, length, written, checksum: scanned.checksum });
         }
     }
     if let Some(next) = expected
@@ -178,6 +218,11 @@ pub(crate) fn recover(
         // An image is written after its records are durable, so they cannot be fewer.
         let file = frame::image_name(recovered.image);
         return Err(OpenError::Missing { file, expected: next, found: recovered.image });
+    }
+    if let Some(Marker { number: durable, .. }) = marker
+        && (recovered.last < durable || (tail.is_none() && recovered.image == 0))
+    {
+        return Err(OpenError::Lost { durable, last: recovered.last });
     }
     Ok((recovered, tail))
 }
@@ -201,7 +246,7 @@ pub(crate) fn read(
         }
         let bytes = storage.read(&name)?;
         // The end of any of them may have been written after the list was made.
-        scan(&name, &bytes, *first, true, &mut |record| {
+        scan(&name, &bytes, *first, true, None, &mut |record| {
             if record.number <= shown || record.number > last {
                 return Ok(());
             }
@@ -266,14 +311,18 @@ pub(crate) struct Scanned {
     pub(crate) length: usize,
     /// The number of the record that comes next.
     pub(crate) next: u64,
+    /// The checksum of the last record; 0 without any.
+    pub(crate) checksum: u32,
 }
 
-/// Goes through the records of a segment. Only the last segment may end with a torn record.
+/// Goes through the records of a segment. Only the last segment may end with a torn record, and only behind
+/// `durable`, which the journal's marker says.
 pub(crate) fn scan(
     name: &str,
     bytes: &[u8],
     first: u64,
     is_last: bool,
+    durable: Option<u64>,
     visit: &mut dyn FnMut(Frame<'_>) -> Result<(), OpenError>,
 ) -> Result<Scanned, OpenError> {
     let damaged = |offset: usize, what| OpenError::Damaged {
@@ -281,30 +330,37 @@ pub(crate) fn scan(
         offset: offset as u64,
         what,
     };
+    let was_durable = |number: u64| durable.is_some_and(|durable| number <= durable);
     match frame::read_segment_header(bytes) {
         Header::Good(found) if found == first => {}
         Header::Good(_) => return Err(damaged(0, "the header is that of another segment")),
         Header::Version(version) => {
             return Err(OpenError::Version { file: name.to_owned(), version });
         }
-        // It is durable before the first record is written.
-        Header::Bad if is_last && !is_torn_after_durable(bytes, first) => {
-            return Ok(Scanned { length: 0, next: first });
+        // It is durable before anything behind it, and the first one before there is a marker.
+        Header::Bad
+            if is_last
+                && bytes.len() <= SEGMENT_HEADER
+                && !was_durable(first)
+                && (first > 1 || durable.is_none()) =>
+        {
+            return Ok(Scanned { length: 0, next: first, checksum: 0 });
         }
         Header::Bad => return Err(damaged(0, "the header of the segment is not whole")),
     }
-    let mut scanned = Scanned { length: SEGMENT_HEADER, next: first };
+    let mut scanned = Scanned { length: SEGMENT_HEADER, next: first, checksum: 0 };
     while scanned.length < bytes.len() {
         let rest = &bytes[scanned.length..];
         match frame::read_record(rest).filter(|record| record.number == scanned.next) {
             Some(record) => {
                 visit(record)?;
-                scanned = Scanned { length: scanned.length + record.len(), next: scanned.next + 1 };
+                let length = scanned.length + record.len();
+                scanned = Scanned { length, next: scanned.next + 1, checksum: record.checksum };
             }
             None if !is_last => {
                 return Err(damaged(scanned.length, "a record is not whole, and others follow"));
             }
-            None if is_torn_after_durable(rest, scanned.next) => {
+            None if was_durable(scanned.next) || is_torn_after_durable(rest, scanned.next) => {
                 return Err(damaged(scanned.length, "a record that was durable is not whole"));
             }
             None => break,

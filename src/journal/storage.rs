@@ -3,12 +3,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use thiserror::Error;
+
+use super::marker::MARKER;
 
 /// A flat directory of files.
 pub trait Storage: Send + Sync + 'static {
@@ -26,6 +29,11 @@ pub trait Storage: Send + Sync + 'static {
     fn rename(&self, from: &str, to: &str) -> Result<(), StorageError>;
     /// Deletes a file.
     fn remove(&self, name: &str) -> Result<(), StorageError>;
+    /// Writes over the beginning of a file, which is made if it is not there; nobody has it open.
+    ///
+    /// # Errors
+    /// The file cannot be written. Without `durably` it may also stay as it was.
+    fn replace(&self, name: &str, bytes: &[u8], durably: bool) -> Result<(), StorageError>;
     /// Makes the names durable: files that were created, renamed and removed.
     fn sync(&self) -> Result<(), StorageError>;
     /// Lets others open it; nothing is written any more.
@@ -79,13 +87,9 @@ impl DiskStorage {
     /// # Errors
     /// It cannot be made or locked, or another process uses it.
     pub fn open(directory: &Path) -> Result<DiskStorage, StorageError> {
-        let failed = |operation, path: &Path| {
-            let path = path.to_owned();
-            move |source| StorageError::System { path, operation, source }
-        };
         if !directory.is_dir() {
-            fs::create_dir_all(directory).map_err(failed("make the directory", directory))?;
-            sync_parent(directory).map_err(failed("sync the parent of", directory))?;
+            fs::create_dir_all(directory).map_err(system(directory, "make the directory"))?;
+            sync_parent(directory).map_err(system(directory, "sync the parent of"))?;
         }
         let path = directory.join(LOCK);
         let lock = OpenOptions::new()
@@ -94,7 +98,7 @@ impl DiskStorage {
             .write(true)
             .mode(0o600)
             .open(&path)
-            .map_err(failed("open", &path))?;
+            .map_err(system(&path, "open"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| StorageError::InUse { path: directory.to_owned() })?;
         Ok(DiskStorage { directory: directory.to_owned(), lock: Mutex::new(Some(lock)) })
@@ -110,32 +114,69 @@ impl DiskStorage {
         Ok(storage)
     }
 
-    /// Gives a directory that holds a journal another name, which is returned: its own with `.old`, or
-    /// `.old.2` and so on, behind it. `None` if it holds no journal.
+    /// Gives a directory that holds a journal, or what is left of one, another name, which is returned: its
+    /// own with `.old`, or `.old.2` and so on, behind it. `None` if there is no journal.
     ///
     /// # Errors
     /// It cannot be renamed, or another process uses it.
     pub fn set_aside(directory: &Path) -> Result<Option<PathBuf>, StorageError> {
-        if !directory.exists() {
-            return Ok(None);
-        }
-        let storage = DiskStorage::open(directory)?;
-        if storage.list()?.is_empty() {
-            return Ok(None);
-        }
+        let is_marked = beside(directory).exists();
+        let _in_use = match directory.exists() {
+            true => {
+                let storage = DiskStorage::open(directory)?;
+                if storage.list()?.is_empty() {
+                    return Ok(None);
+                }
+                Some(storage)
+            }
+            false if is_marked => None,
+            false => return Ok(None),
+        };
         let name = |number: u32| {
             let mut name = directory.as_os_str().to_owned();
             name.push(if number == 1 { ".old".to_owned() } else { format!(".old.{number}") });
             PathBuf::from(name)
         };
-        let free = (1..u32::MAX).map(name).find(|aside| !aside.exists()).unwrap_or_default();
-        let failed = |operation| {
-            let path = directory.to_owned();
-            move |source| StorageError::System { path, operation, source }
-        };
-        fs::rename(directory, &free).map_err(failed("rename"))?;
-        sync_parent(directory).map_err(failed("sync the parent of"))?;
+        let is_free = |aside: &PathBuf| !aside.exists() && !beside(aside).exists();
+        let free = (1..u32::MAX).map(name).find(is_free).unwrap_or_default();
+        DiskStorage::rename_all(directory, &free)?;
         Ok(Some(free))
+    }
+
+    /// Gives the directory of a journal, and the marker beside it, other names. What is not there is left out.
+    ///
+    /// # Errors
+    /// One of them cannot be renamed.
+    pub fn rename_all(directory: &Path, to: &Path) -> Result<(), StorageError> {
+        // The marker first: it must never be alone.
+        for (from, to) in [(beside(directory), beside(to)), (directory.to_owned(), to.to_owned())] {
+            let renamed = fs::rename(&from, to);
+            if let Err(error) = renamed
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                return Err(system(&from, "rename")(error));
+            }
+        }
+        sync_parent(directory).map_err(system(directory, "sync the parent of"))
+    }
+
+    /// Deletes the directory of a journal and the marker beside it. What is not there is left out.
+    ///
+    /// # Errors
+    /// One of them cannot be deleted.
+    pub fn remove_all(directory: &Path) -> Result<(), StorageError> {
+        let marker = beside(directory);
+        // The marker first: it must never be alone.
+        for (path, removed) in
+            [(&*marker, fs::remove_file(&marker)), (directory, fs::remove_dir_all(directory))]
+        {
+            if let Err(error) = removed
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                return Err(system(path, "remove")(error));
+            }
+        }
+        Ok(())
     }
 
     /// The directory.
@@ -149,13 +190,44 @@ impl DiskStorage {
         operation: &'static str,
         run: impl FnOnce(&Path) -> io::Result<T>,
     ) -> Result<T, StorageError> {
-        let path = self.directory.join(name);
-        run(&path).map_err(|source| StorageError::System { path, operation, source })
+        let path = self.path(name);
+        run(&path).map_err(system(&path, operation))
+    }
+
+    /// Where a file is. The marker is beside the directory, so that it outlives it; where nothing may be
+    /// written there, it is in the directory.
+    fn path(&self, name: &str) -> PathBuf {
+        let inside = self.directory.join(name);
+        if name == MARKER && !inside.exists() { beside(&self.directory) } else { inside }
     }
 
     fn opened(&self, name: &str, file: File) -> Arc<dyn StorageFile> {
-        Arc::new(DiskFile { path: self.directory.join(name), file })
+        Arc::new(DiskFile { path: self.path(name), file })
     }
+}
+
+/// Where the marker of a directory is.
+fn beside(directory: &Path) -> PathBuf {
+    let mut path = directory.as_os_str().to_owned();
+    path.push(".marker");
+    path.into()
+}
+
+fn system(path: &Path, operation: &'static str) -> impl FnOnce(io::Error) -> StorageError {
+    let path = path.to_owned();
+    move |source| StorageError::System { path, operation, source }
+}
+
+/// Writes over the beginning of a file.
+fn write_over(path: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    file.write_all_at(bytes, 0)?;
+    if durably {
+        file.sync_all()?;
+        sync_parent(path)?;
+    }
+    Ok(())
 }
 
 /// Makes the name of a directory durable.
@@ -172,11 +244,19 @@ impl Storage for DiskStorage {
     fn list(&self) -> Result<Vec<String>, StorageError> {
         self.on("", "list", |path| {
             let mut names = Vec::new();
+            let is_marked = beside(path).exists();
+            if is_marked {
+                names.push(MARKER.to_owned());
+                if !path.exists() {
+                    return Ok(names);
+                }
+            }
             for entry in fs::read_dir(path)? {
                 let entry = entry?;
                 if entry.file_type()?.is_file()
                     && let Ok(name) = entry.file_name().into_string()
                     && name != LOCK
+                    && !(is_marked && name == MARKER)
                 {
                     names.push(name);
                 }
@@ -222,9 +302,30 @@ impl Storage for DiskStorage {
         self.on(name, "remove", |path| fs::remove_file(path))
     }
 
+    fn replace(&self, name: &str, bytes: &[u8], durably: bool) -> Result<(), StorageError> {
+        let is_there = self.path(name).exists();
+        self.on(name, "write", |path| match write_over(path, bytes, durably) {
+            // It stays as it is, and is replaced later.
+            Err(error) if is_there && !durably && is_lack_of_descriptors(&error) => Ok(()),
+            Err(error) if !is_there && may_not_write(&error) => {
+                write_over(&self.directory.join(name), bytes, durably)
+            }
+            written => written,
+        })
+    }
+
     fn sync(&self) -> Result<(), StorageError> {
         self.on("", "sync", |path| File::open(path)?.sync_all())
     }
+}
+
+fn is_lack_of_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [Errno::MFILE, Errno::NFILE].iter().any(|lack| code == Some(lack.raw_os_error()))
+}
+
+fn may_not_write(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 struct DiskFile {

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::frame;
 use super::log::{Log, store_image};
+use super::marker::Marker;
 use super::recovery::{self, Entry, OpenError, Recovered, Rejected};
 use super::storage::{Storage, StorageError, StorageFile};
 use super::tap::{self, Feed, Tap, Tapped};
@@ -33,6 +34,8 @@ pub enum Sync {
     Always,
 }
 
+/// The pause between two updates of the marker while records follow one another.
+const MARK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of memory that are kept for the next batch.
 const MAX_KEPT: usize = 64 << 10;
 
@@ -117,10 +120,14 @@ struct State {
     /// The last write was slow.
     is_slow: bool,
     status: Status,
+    /// The checksum of the last record that was appended.
+    checksum: u32,
+    /// When the marker was written last.
+    marked_at: Option<Instant>,
     /// It waits for a thread that writes, or one writes it.
     writing: bool,
-    /// Written and not durable yet: the file, and the number of the last record.
-    unsynced: Option<(Arc<dyn StorageFile>, u64)>,
+    /// Written and not durable yet: the file, and the last record as a marker names it.
+    unsynced: Option<(Arc<dyn StorageFile>, Marker)>,
     /// A thread makes it durable.
     syncing: bool,
     /// The end of the pause after the last time that it was made durable.
@@ -428,7 +435,7 @@ impl Shared {
         if state.waiting_since.is_none() {
             state.waiting_since = Some(Instant::now());
         }
-        frame::write_record(&mut state.buffer, number, durable, payload);
+        state.checksum = frame::write_record(&mut state.buffer, number, durable, payload);
         state.status.appended = number;
         state.status.pending_bytes = state.buffer.len();
         let bytes = (frame::RECORD_HEADER + payload.len()) as u64;
@@ -464,8 +471,8 @@ impl Shared {
             && !state.is_slow;
         let mut batch = std::mem::take(&mut state.spare);
         drop(state);
-        let is_full = || self.log.lock().unwrap_or_else(PoisonError::into_inner).is_full();
-        let is_left = !is_fast || is_full() || self.write(&mut batch);
+        let log = || self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_left = !is_fast || log().waits_for_disk() || self.write(&mut batch);
         self.lock().spare = batch;
         if is_left {
             self.writers.write(self.clone());
@@ -498,6 +505,7 @@ impl Shared {
         std::mem::swap(batch, &mut state.buffer);
         state.status.pending_bytes = 0;
         let last = state.status.appended;
+        let mark = Marker { number: last, checksum: state.checksum };
         drop(state);
 
         let is_durable = self.options.sync == Sync::Always;
@@ -520,7 +528,7 @@ impl Shared {
         } else {
             // While a record waits to be made durable, a thread will do it.
             let is_first = state.unsynced.is_none();
-            state.unsynced = Some((log.segment().clone(), last));
+            state.unsynced = Some((log.segment().clone(), mark));
             if state.hurry {
                 self.hurry(&state);
             } else if is_first && !state.syncing {
@@ -537,8 +545,22 @@ impl Shared {
         self.committed.send_replace(last);
         if is_durable {
             self.changed.notify_all();
+            self.mark(mark)?;
         }
         Ok(())
+    }
+
+    /// Notes in the marker that everything up to a record is durable, unless records that follow it say so.
+    /// Called by one thread at a time.
+    fn mark(&self, mark: Marker) -> Result<(), StorageError> {
+        let mut state = self.lock();
+        let is_idle = state.buffer.is_empty() && state.unsynced.is_none();
+        if !is_idle && state.marked_at.is_some_and(|at| at.elapsed() < MARK_INTERVAL) {
+            return Ok(());
+        }
+        state.marked_at = Some(Instant::now());
+        drop(state);
+        mark.write(&*self.storage, false)
     }
 
     /// Has what was written made durable now. What a thread is at will be looked at when it is done.
@@ -554,19 +576,25 @@ impl Shared {
         if state.failed.is_some() || state.syncing {
             return;
         }
-        let Some((file, last)) = state.unsynced.take() else { return };
+        let Some((file, mark)) = state.unsynced.take() else { return };
         state.syncing = true;
         state.hurry = false;
         drop(state);
         // Earlier segments were made durable when this one was started.
         let synced = self.guarded(|| file.sync());
+        if synced {
+            let mut state = self.lock();
+            state.status.durable = mark.number;
+            state.status.syncs += 1;
+            drop(state);
+            self.changed.notify_all();
+            self.guarded(|| self.mark(mark));
+        }
         let due = Instant::now() + self.options.sync_interval;
         let mut state = self.lock();
         state.syncing = false;
         state.sync_due = Some(due);
         if synced {
-            state.status.durable = last;
-            state.status.syncs += 1;
             if state.hurry {
                 self.hurry(&state);
             } else if state.unsynced.is_some() {

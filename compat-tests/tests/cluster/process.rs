@@ -3,13 +3,14 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::node::{in_own_mounts, may_mount};
+use compat_tests::task_tracker::until;
 use corona::wire::calls::{ClusterManager, ClusterManagerCall as Call};
 use corona::wire::client::{Client, ClientOptions};
 
@@ -83,8 +84,10 @@ fn it_starts_on_defaults_says_where_it_listens_and_ends_on_signals() {
         assert!(TcpStream::connect(("127.0.0.1", thrift.port())).is_err());
     }
     let left = std::fs::read_dir(directory.path()).unwrap();
-    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["cm.state.journal"], "nothing but the journal is left behind");
+    let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    left.sort_unstable();
+    let journal = ["cm.state.journal", "cm.state.journal.marker"];
+    assert_eq!(left, journal, "nothing but the journal is left behind");
 }
 
 #[test]
@@ -287,4 +290,90 @@ fn a_journal_that_cannot_be_used_is_one_line_and_no_start() {
     }
     send("TERM", &child);
     assert_eq!(wait(child), Some(0));
+}
+
+/// Every file below a directory with its bytes, except the lock of the journal.
+fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(contents(&path)),
+            false if path.ends_with("lock") => {}
+            false => files.push((path.clone(), std::fs::read(&path).unwrap())),
+        }
+    }
+    files.sort_unstable();
+    files
+}
+
+/// Every cluster has a journal without an image for its first 32 MiB.
+#[tokio::test]
+async fn a_journal_that_is_lost_or_damaged_is_refused_and_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut child, line) = start(&mut cluster_manager(directory.path(), &FREE_PORTS));
+    let thrift = SocketAddr::from(([127, 0, 0, 1], address(&line, "thrift").port()));
+    let mut client =
+        Client::<ClusterManager>::connect(thrift, ClientOptions::default()).await.unwrap();
+    for _ in 0..50 {
+        client.call(&Call::GetNextSessionId).await.unwrap();
+    }
+    let journal = directory.path().join("cm.state.journal");
+    let segment = journal.join("00000000000000000001.journal");
+    let checked = || {
+        let mut check = Command::new(corona_program());
+        check.args(["journal", "check", "--output", "json", "--dir"]).arg(&journal);
+        let output = check.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    // The marker follows the records at once when nothing more arrives.
+    until("the marker has every record", || {
+        let (_, report) = checked();
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        (report["marker_record"].as_u64() >= Some(51)).then_some(())
+    })
+    .await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let whole = contents(directory.path());
+    let restore = || {
+        std::fs::create_dir_all(&journal).unwrap();
+        for (path, bytes) in &whole {
+            std::fs::write(path, bytes).unwrap();
+        }
+    };
+    let last_burst = whole.iter().find(|(path, _)| *path == segment).unwrap().1.len() - 10;
+    type Harm<'a> = Box<dyn Fn() + 'a>;
+    let bytes = |bytes: &'static [u8]| -> Harm<'_> {
+        Box::new(|| std::fs::write(&segment, bytes).unwrap())
+    };
+    let flip = || {
+        let mut bytes = std::fs::read(&segment).unwrap();
+        bytes[last_burst] ^= 4;
+        std::fs::write(&segment, bytes).unwrap();
+    };
+    let harms: [(&str, Harm<'_>); 6] = [
+        ("lost: ", Box::new(|| std::fs::remove_file(&segment).unwrap())),
+        ("lost: ", Box::new(|| std::fs::remove_dir_all(&journal).unwrap())),
+        ("damaged at byte 0", bytes(b"")),
+        ("damaged at byte 0", bytes(&[b'x'; 5000])),
+        ("damaged at byte 0", bytes(&[0; 5000])),
+        ("a record that was durable is not whole", Box::new(flip)),
+    ];
+    for (why, harm) in harms {
+        harm();
+        let before = contents(directory.path());
+        let (status, report) = checked();
+        assert!(status == Some(1) && report.contains(why), "{why}: {report}");
+        let refused = cluster_manager(directory.path(), &FREE_PORTS).output().unwrap();
+        let log = String::from_utf8(refused.stderr).unwrap();
+        let last = log.lines().last().unwrap_or_default();
+        assert!(refused.status.code() == Some(1) && last.contains(why), "{why}: {log}");
+        assert_eq!(contents(directory.path()), before, "{why}: the evidence is kept");
+        restore();
+    }
+    let (child, _) = start(&mut cluster_manager(directory.path(), &FREE_PORTS));
+    send("TERM", &child);
+    assert_eq!(wait(child), Some(0), "what was restored is whole");
 }

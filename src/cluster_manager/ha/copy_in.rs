@@ -276,19 +276,16 @@ fn open_copy(
         let path = path.to_owned();
         move |source| corona_journal::StorageError::System { path, operation, source }
     };
-    let remove = |path: &Path| match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(system("remove", path)(error))
-        }
-        _ => Ok(()),
-    };
     if directory.join(INCOMPLETE).exists() {
-        remove(directory)?;
-    } else if directory.exists() {
+        DiskStorage::remove_all(directory)?;
+    } else {
         let mut before = directory.as_os_str().to_owned();
         before.push(".before");
-        remove(Path::new(&before))?;
-        std::fs::rename(directory, &before).map_err(system("rename", directory))?;
+        let before = Path::new(&before);
+        if directory.exists() {
+            DiskStorage::remove_all(before)?;
+        }
+        DiskStorage::rename_all(directory, before)?;
     }
     let storage = DiskStorage::open(directory)?;
     let marker = directory.join(INCOMPLETE);

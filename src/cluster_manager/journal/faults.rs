@@ -121,6 +121,10 @@ impl Storage for Faulty {
         self.disk.remove(name)
     }
 
+    fn replace(&self, name: &str, bytes: &[u8], durably: bool) -> Result<(), StorageError> {
+        self.disk.replace(name, bytes, durably)
+    }
+
     fn sync(&self) -> Result<(), StorageError> {
         self.disk.sync()
     }

@@ -89,7 +89,7 @@ impl Resumed {
         );
         if found.torn_bytes > 0 {
             tracing::warn!(
-                "The last {} bytes of the journal were torn and are cut off",
+                "The last {} bytes of the journal were torn; they are now in a file that ends in .torn",
                 found.torn_bytes
             );
         }

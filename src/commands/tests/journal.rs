@@ -93,6 +93,24 @@ fn a_damaged_journal_is_reported_and_repaired() {
 }
 
 #[test]
+fn a_lost_journal_is_reported_and_an_operator_may_go_on_without_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    of_three_records(&path);
+    std::fs::remove_dir_all(&path).unwrap();
+    let checked = journal("check", &path, &["--output", "json"]);
+    assert_eq!(checked.status, ExitCode::from(1));
+    assert!(checked.err.contains("lost: the journal was stored up to record 3"), "{}", checked.err);
+    let report: Value = serde_json::from_str(&checked.out).unwrap();
+    assert_eq!((&report["whole"], &report["marker_record"]), (&false.into(), &3.into()));
+    assert!(!path.exists(), "a check changes nothing");
+    let repaired = journal("repair", &path, &["--output", "json"]);
+    let report: Value = serde_json::from_str(&repaired.out).unwrap();
+    assert_eq!(report["last_record"], 0, "{report}");
+    assert_eq!(journal("check", &path, &[]).status, ExitCode::SUCCESS);
+}
+
+#[test]
 fn what_is_no_journal_is_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("none");

@@ -554,7 +554,8 @@ pub(super) mod tests {
     #[tokio::test]
     async fn a_job_is_carried_out_to_its_end() {
         let dir = tempfile::tempdir().unwrap();
-        let log = Log::begin(dir.path(), &journals(1 << 20), &base(1, "0")).unwrap();
+        let log =
+            Log::begin(&dir.path().join("journal"), &journals(1 << 20), &base(1, "0")).unwrap();
         let notes = Notes::default();
         let (job, _stop) = start(&notes, Some(log));
         job.apply(grant(1)).await.unwrap();

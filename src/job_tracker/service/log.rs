@@ -385,7 +385,7 @@ impl Log {
     pub(super) fn discard(self) {
         let job = self.facts.description.id.clone();
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = std::fs::remove_dir_all(&self.directory) {
+            if let Err(error) = DiskStorage::remove_all(&self.directory) {
                 tracing::error!(%job, %error, "cannot remove the failed journal of a job; remove it before the next start");
             }
         });
@@ -557,6 +557,10 @@ pub(super) mod tests {
             self.disk.remove(name)
         }
 
+        fn replace(&self, name: &str, bytes: &[u8], durably: bool) -> Result<(), StorageError> {
+            self.disk.replace(name, bytes, durably)
+        }
+
         fn sync(&self) -> Result<(), StorageError> {
             self.disk.sync()
         }
@@ -583,7 +587,7 @@ pub(super) mod tests {
         };
         let inputs = [JobInput::Submitted, JobInput::Granted { slots: vec![slot] }, JobInput::Tick];
         {
-            let log = Log::begin(dir.path(), &journals, &base).unwrap();
+            let log = Log::begin(&dir.path().join("journal"), &journals, &base).unwrap();
             let mut last = 0;
             for (at, input) in inputs.into_iter().enumerate() {
                 let at = Millis(at as i64);
@@ -593,7 +597,7 @@ pub(super) mod tests {
             log.committed(last).await.unwrap();
             assert!(log.image(&engine, || Some(Mark::kept(0))).is_none(), "none is due");
         }
-        let (log, replayed) = Log::open(dir.path(), &journals).unwrap().unwrap();
+        let (log, replayed) = Log::open(&dir.path().join("journal"), &journals).unwrap().unwrap();
         assert_eq!(replayed.description, base.description);
         assert_eq!((&replayed.session, replayed.history_bytes), (&base.session, 0));
         assert_eq!(replayed.engine, engine);
@@ -602,7 +606,10 @@ pub(super) mod tests {
         let last = log.close().unwrap();
         log.committed(last).await.unwrap();
         drop(log);
-        assert!(Log::open(dir.path(), &journals).unwrap().is_none(), "it is closed");
+        assert!(
+            Log::open(&dir.path().join("journal"), &journals).unwrap().is_none(),
+            "it is closed"
+        );
         let empty = tempfile::tempdir().unwrap();
         assert!(Log::open(empty.path(), &journals).unwrap().is_none(), "there was none");
     }
@@ -612,7 +619,7 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (base, journals) = (base(3, "1"), journals(100 << 10));
         let mut engine = JobEngine::new(base.spec.clone());
-        let log = Log::begin(dir.path(), &journals, &base).unwrap();
+        let log = Log::begin(&dir.path().join("journal"), &journals, &base).unwrap();
         engine.apply(Millis(0), JobInput::Submitted).reply.unwrap();
         log.input(Millis(0), &JobInput::Submitted).unwrap();
         let mut written = 0;
@@ -631,17 +638,20 @@ pub(super) mod tests {
         assert!(written > 1 << 20, "{written}");
         let size =
             |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().metadata().unwrap().len();
-        let kept: u64 = std::fs::read_dir(dir.path()).unwrap().map(size).sum();
+        let kept: u64 = std::fs::read_dir(dir.path().join("journal")).unwrap().map(size).sum();
         assert!(kept < 500 << 10, "{kept}");
         drop(log);
-        assert_eq!(Log::open(dir.path(), &journals).unwrap().unwrap().1.engine, engine);
+        assert_eq!(
+            Log::open(&dir.path().join("journal"), &journals).unwrap().unwrap().1.engine,
+            engine
+        );
     }
 
     #[tokio::test]
     async fn without_a_history_that_is_kept_there_is_no_image() {
         let dir = tempfile::tempdir().unwrap();
         let base = base(1, "0");
-        let log = Log::begin(dir.path(), &journals(1), &base).unwrap();
+        let log = Log::begin(&dir.path().join("journal"), &journals(1), &base).unwrap();
         let engine = JobEngine::new(base.spec);
         assert!(log.image(&engine, || None).is_none());
         log.image(&engine, || Some(Mark::lost(7))).unwrap().store().await;
@@ -787,11 +797,14 @@ pub(super) mod tests {
     /// The journal of the fixture of this name, opened in a directory that may be written.
     fn first_version(name: &str) -> (tempfile::TempDir, Box<Replayed>) {
         let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        std::fs::create_dir(&path).unwrap();
         for entry in std::fs::read_dir(Path::new(FIRST_VERSION).join(name)).unwrap() {
             let entry = entry.unwrap();
-            std::fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
+            std::fs::copy(entry.path(), path.join(entry.file_name())).unwrap();
         }
-        let (_, replayed) = Log::open(dir.path(), &journals(1 << 20)).unwrap().unwrap();
+        let (_, replayed) =
+            Log::open(&dir.path().join("journal"), &journals(1 << 20)).unwrap().unwrap();
         (dir, replayed)
     }
 
@@ -859,7 +872,7 @@ pub(super) mod tests {
             let journals = Journals { image_bytes, ..journals };
             let dir = tempfile::tempdir().unwrap();
             let base = base(maps, "1");
-            let log = Log::begin(dir.path(), &journals, &base).unwrap();
+            let log = Log::begin(&dir.path().join("journal"), &journals, &base).unwrap();
             let engine = JobEngine::new(base.spec);
             Run { dir, journals, log: Some(log), engine, history: String::new(), images: 0 }
         }
@@ -883,7 +896,8 @@ pub(super) mod tests {
         /// The process ends and another one begins; the engine must be the same, and the history.
         fn restart(&mut self) {
             drop(self.log.take());
-            let (log, replayed) = Log::open(self.dir.path(), &self.journals).unwrap().unwrap();
+            let (log, replayed) =
+                Log::open(&self.dir.path().join("journal"), &self.journals).unwrap().unwrap();
             assert_eq!(replayed.engine, self.engine);
             let kept = usize::try_from(replayed.history_bytes).unwrap();
             assert_eq!(replayed.history, self.history[kept..]);

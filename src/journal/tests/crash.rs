@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::memory::{Memory, Random};
 use crate::frame::write_record;
 use crate::log::{Log, store_image};
+use crate::marker::{MARKER, Marker};
 use crate::recovery::recover;
 use crate::{Entry, OpenError, Storage, StorageError, check, repair};
 
@@ -47,9 +48,10 @@ fn run(memory: &Memory, seed: u64, always: bool, acknowledged: &mut Acknowledged
         for _ in 0..12 {
             let mut batch = Vec::new();
             let mut last = log.last();
+            let mut checksum = 0;
             for _ in 0..=random.below(4) {
                 last += 1;
-                write_record(&mut batch, last, acknowledged.durable, &payload(last));
+                checksum = write_record(&mut batch, last, acknowledged.durable, &payload(last));
             }
             log.write(&batch, last)?;
             if always {
@@ -60,6 +62,9 @@ fn run(memory: &Memory, seed: u64, always: bool, acknowledged: &mut Acknowledged
             if !always && random.below(3) == 0 {
                 log.segment().sync()?;
                 acknowledged.durable = last;
+            }
+            if acknowledged.durable == last && last.is_multiple_of(2) {
+                Marker { number: last, checksum }.write(&*storage, false)?;
             }
             if acknowledged.durable > 0 && random.below(4) == 0 {
                 let number = acknowledged.durable;
@@ -73,6 +78,11 @@ fn run(memory: &Memory, seed: u64, always: bool, acknowledged: &mut Acknowledged
     if let Err(error) = work() {
         assert!(matches!(error, OpenError::Storage(StorageError::System { .. })), "{error}");
     }
+}
+
+/// The names of the segments, ascending.
+pub(super) fn segments(memory: &Memory) -> Vec<String> {
+    memory.list().unwrap().into_iter().filter(|name| name.ends_with(".journal")).collect()
 }
 
 /// Opens what is left, holds it against what was written, and gives the last number.
@@ -135,6 +145,8 @@ fn whatever_breaks_off_nothing_acknowledged_is_lost() {
 fn a_file_that_ends_anywhere_is_good_up_to_its_last_whole_record() {
     let memory = Memory::default();
     run(&memory, 3, false, &mut Acknowledged::default());
+    // The marker would say that records are lost.
+    memory.remove(MARKER).unwrap();
     let name = memory.list().unwrap().into_iter().rfind(|name| name.ends_with(".journal")).unwrap();
     let whole = memory.read(&name).unwrap();
     let mut least = reopened(&memory, "whole");
@@ -167,7 +179,7 @@ fn damage_before_what_was_durable_is_refused_with_its_place() {
         log.segment().sync().unwrap();
     }
     drop(log);
-    let names: Vec<String> = memory.list().unwrap();
+    let names = segments(&memory);
     assert!(names.len() > 3, "{names:?}");
     for name in &names {
         let length = memory.read(name).unwrap().len();
@@ -217,8 +229,7 @@ fn a_missing_segment_is_named_and_a_damaged_image_has_a_substitute() {
     let error = recover(&damaged, &mut |_| Ok(())).unwrap_err();
     assert!(matches!(error, OpenError::Damaged { offset: 0, .. }), "{error}");
 
-    let segments: Vec<String> =
-        memory.list().unwrap().into_iter().filter(|name| name.ends_with(".journal")).collect();
+    let segments = segments(&memory);
     assert!(segments.len() >= 3, "{segments:?}");
     let gap = memory.after_process_crash();
     gap.flip(&images[1], 40);

@@ -37,7 +37,7 @@ fn content(path: &std::path::Path) -> (Option<Stored>, Vec<Stored>) {
 async fn what_many_tasks_append_is_committed_and_found_again() {
     for sync in [Sync::Write, Sync::Always] {
         let directory = tempfile::tempdir().unwrap();
-        let storage = DiskStorage::open(directory.path()).unwrap();
+        let storage = DiskStorage::open(&directory.path().join("journal")).unwrap();
         let (journal, recovered) = Journal::open(storage, options(sync), |_| Ok(())).unwrap();
         assert_eq!(recovered.last, 0);
         let journal = std::sync::Arc::new(journal);
@@ -69,7 +69,7 @@ async fn what_many_tasks_append_is_committed_and_found_again() {
         assert!(status.durable >= half);
         journal.close().unwrap();
 
-        let (image, records) = content(directory.path());
+        let (image, records) = content(&directory.path().join("journal"));
         assert_eq!(image, Some((half, b"half".to_vec())));
         assert_eq!(records.len(), 800);
         assert!(records.iter().map(|record| record.0).eq(half + 1..=1_600));
@@ -79,30 +79,30 @@ async fn what_many_tasks_append_is_committed_and_found_again() {
 #[test]
 fn a_second_process_is_refused_and_a_third_may_follow() {
     let directory = tempfile::tempdir().unwrap();
-    let first = DiskStorage::open(directory.path()).unwrap();
-    let second = DiskStorage::open(directory.path()).unwrap_err();
+    let first = DiskStorage::open(&directory.path().join("journal")).unwrap();
+    let second = DiskStorage::open(&directory.path().join("journal")).unwrap_err();
     assert!(matches!(second, StorageError::InUse { .. }), "{second}");
     assert!(second.to_string().contains("another process uses this journal"), "{second}");
     drop(first);
-    DiskStorage::open(directory.path()).unwrap();
+    DiskStorage::open(&directory.path().join("journal")).unwrap();
 }
 
 #[test]
 fn images_keep_the_journal_small() {
     let directory = tempfile::tempdir().unwrap();
-    let storage = DiskStorage::open(directory.path()).unwrap();
+    let storage = DiskStorage::open(&directory.path().join("journal")).unwrap();
     let (journal, _) = Journal::open(storage, options(Sync::Write), |_| Ok(())).unwrap();
     for _ in 0..20 {
         let last = (0..100).fold(0, |_, _| journal.append(&[7; 100]).unwrap());
         journal.store_image(last, &[b"state"]).unwrap();
     }
     journal.close().unwrap();
-    let bytes: u64 = fs::read_dir(directory.path())
+    let bytes: u64 = fs::read_dir(directory.path().join("journal"))
         .unwrap()
         .map(|file| file.unwrap().metadata().unwrap().len())
         .sum();
     assert!(bytes < 60_000, "{bytes} bytes of 250,000 are left");
-    let (image, records) = content(directory.path());
+    let (image, records) = content(&directory.path().join("journal"));
     assert_eq!(image, Some((2_000, b"state".to_vec())));
     assert_eq!(records, []);
 }
@@ -190,7 +190,7 @@ fn shown(journal: &Journal) -> (u64, Vec<u64>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_journal_is_read_while_it_is_written() {
     let directory = tempfile::tempdir().unwrap();
-    let storage = DiskStorage::open(directory.path()).unwrap();
+    let storage = DiskStorage::open(&directory.path().join("journal")).unwrap();
     let (journal, _) = Journal::open(storage, options(Sync::Write), |_| Ok(())).unwrap();
     let mut last = 0;
     let mut append = |count: u32| {

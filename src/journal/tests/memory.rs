@@ -82,6 +82,9 @@ impl Memory {
         let mut files = Vec::new();
         for content in &disk.files {
             let Content { written, durable } = content;
+            // What was written over is there or not.
+            let is_over = written.len() == durable.len() && random.below(2) == 0;
+            let durable = if is_over { written } else { durable };
             // The length of a file may be known before its bytes are there.
             let grown = written.len().saturating_sub(durable.len()) as u64;
             let length = durable.len() + random.below(grown + 1) as usize;
@@ -108,9 +111,14 @@ impl Memory {
 
     /// Changes a byte of a file.
     pub(crate) fn flip(&self, name: &str, at: usize) {
+        self.damage(name, |bytes| bytes[at] ^= 0x55);
+    }
+
+    /// Changes the bytes of a file.
+    pub(crate) fn damage(&self, name: &str, damage: impl FnOnce(&mut Vec<u8>)) {
         let mut disk = self.lock();
         let number = disk.names[name];
-        disk.files[number].written[at] ^= 0x55;
+        damage(&mut disk.files[number].written);
         disk.files[number].durable = disk.files[number].written.clone();
     }
 
@@ -188,6 +196,24 @@ impl Storage for Memory {
 
     fn remove(&self, name: &str) -> Result<(), StorageError> {
         self.change(|disk| disk.names.remove(name).map(|_| ()).ok_or_else(|| refused("remove")))
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8], durably: bool) -> Result<(), StorageError> {
+        self.change(|disk| {
+            let Disk { files, names, durable_names, .. } = disk;
+            let number = *names.entry(name.to_owned()).or_insert_with(|| {
+                files.push(Content::default());
+                files.len() - 1
+            });
+            let content = &mut files[number];
+            content.written.resize(content.written.len().max(bytes.len()), 0);
+            content.written[..bytes.len()].copy_from_slice(bytes);
+            if durably {
+                content.durable = content.written.clone();
+                durable_names.insert(name.to_owned(), number);
+            }
+            Ok(())
+        })
     }
 
     fn sync(&self) -> Result<(), StorageError> {

@@ -2,5 +2,6 @@
 
 mod crash;
 mod disk;
+mod lost;
 mod memory;
 mod own_writes;

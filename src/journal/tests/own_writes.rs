@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::memory::Memory;
+use crate::marker::Marker;
 use crate::{Entry, Journal, Options, Storage, StorageError, StorageFile, Sync};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,7 +33,11 @@ struct ObservedFile(Observed, Arc<dyn StorageFile>);
 impl Observed {
     fn open(&self, sync: Sync, segment_bytes: u64) -> Journal {
         let options = Options { sync, segment_bytes, ..Options::default() };
-        let journal = Journal::open(self.clone(), options, |_| Ok(())).unwrap().0;
+        let open = || Journal::open(self.clone(), options, |_| Ok(())).unwrap().0;
+        drop(open());
+        // It has its marker, so the next record is not the first one.
+        Marker::default().write(&self.memory, true).unwrap();
+        let journal = open();
         self.take_writers();
         journal
     }
@@ -106,6 +111,10 @@ impl Storage for Observed {
 
     fn remove(&self, name: &str) -> Result<(), StorageError> {
         self.memory.remove(name)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8], durably: bool) -> Result<(), StorageError> {
+        self.memory.replace(name, bytes, durably)
     }
 
     fn sync(&self) -> Result<(), StorageError> {
