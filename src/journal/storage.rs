@@ -244,7 +244,7 @@ impl Storage for DiskStorage {
     fn list(&self) -> Result<Vec<String>, StorageError> {
         self.on("", "list", |path| {
             let mut names = Vec::new();
-            let is_marked = beside(path).exists();
+            let is_marked = beside(&self.directory).exists();
             if is_marked {
                 names.push(MARKER.to_owned());
                 if !path.exists() {

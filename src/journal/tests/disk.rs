@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::memory::Memory;
-use crate::{DiskStorage, Entry, Journal, Options, StorageError, Sync};
+use crate::{DiskStorage, Entry, Journal, OpenError, Options, StorageError, Sync};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -298,4 +298,53 @@ async fn a_copy_gets_every_record_while_the_journal_is_written() {
     let expected: Vec<_> =
         (51..=2000_u64).map(|number| (number, number.to_le_bytes().to_vec())).collect();
     assert_eq!(records, expected);
+}
+
+#[test]
+fn the_marker_is_beside_the_directory_and_goes_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let begin = || {
+        let storage = DiskStorage::open(&path).unwrap();
+        let (journal, _) = Journal::open(storage, Options::default(), |_| Ok(())).unwrap();
+        journal.append(b"one").unwrap();
+        journal.close().unwrap();
+    };
+    let left = || {
+        let entries = fs::read_dir(directory.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort_unstable();
+        names
+    };
+    begin();
+    assert_eq!(left(), ["journal", "journal.marker"]);
+    fs::remove_dir_all(&path).unwrap();
+    let look = DiskStorage::look(&path).unwrap();
+    let shown = crate::show(&look, |_| Ok(())).unwrap_err();
+    assert!(matches!(shown, OpenError::Lost { durable: 1, last: 0 }), "{shown}");
+    assert_eq!(DiskStorage::set_aside(&path).unwrap(), Some(directory.path().join("journal.old")));
+    assert_eq!(left(), ["journal.old.marker"], "the evidence is kept");
+    begin();
+    assert_eq!(content(&path).1.len(), 1);
+    DiskStorage::remove_all(&path).unwrap();
+    assert_eq!(left(), ["journal.old.marker"]);
+
+    // Where nothing may be written beside it, it is inside. Root may write everywhere.
+    let parent = directory.path().join("closed");
+    let path = parent.join("journal");
+    fs::create_dir_all(&path).unwrap();
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o500)).unwrap();
+    if fs::write(parent.join("probe"), "").is_err() {
+        let storage = DiskStorage::open(&path).unwrap();
+        let (journal, _) = Journal::open(storage, Options::default(), |_| Ok(())).unwrap();
+        journal.append(b"one").unwrap();
+        journal.close().unwrap();
+        drop(journal);
+        assert!(path.join("marker").is_file());
+        fs::remove_file(path.join("00000000000000000001.journal")).unwrap();
+        let opened = DiskStorage::open(&path).unwrap();
+        let refused = Journal::open(opened, Options::default(), |_| Ok(())).unwrap_err();
+        assert!(matches!(refused, OpenError::Lost { .. }), "{refused}");
+    }
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o700)).unwrap();
 }
