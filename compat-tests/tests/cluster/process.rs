@@ -346,7 +346,8 @@ async fn a_journal_that_is_lost_or_damaged_is_refused_and_kept() {
     let last_burst = whole.iter().find(|(path, _)| *path == segment).unwrap().1.len() - 10;
     type Harm<'a> = Box<dyn Fn() + 'a>;
     let bytes = |bytes: &'static [u8]| -> Harm<'_> {
-        Box::new(|| std::fs::write(&segment, bytes).unwrap())
+        let segment = &segment;
+        Box::new(move || std::fs::write(segment, bytes).unwrap())
     };
     let flip = || {
         let mut bytes = std::fs::read(&segment).unwrap();
