@@ -367,7 +367,7 @@ impl ClusterManager {
             core: core.clone(),
             access: access.clone(),
             racks,
-            host_files: settings.host_files,
+            host_files: settings.host_files.clone(),
             entrance,
         };
         let rpc = Rpc {
@@ -410,6 +410,7 @@ impl ClusterManager {
             safe_mode: safe_mode.clone(),
             persist,
             operations,
+            host_files: settings.host_files,
             journal: journal.clone(),
             ha: ha.as_ref().map(|(instance_role, _)| instance_role.clone()),
         };

@@ -11,8 +11,9 @@ use corona_model::types::{PoolName, ResourceType};
 /// Writes the lines for one record. `kinds` are the types that are scheduled.
 pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
     match record {
-        Record::SessionStarted { handle, name, address, pool, scheduling_pool, .. } => {
+        Record::SessionStarted { handle, name, user, address, pool, scheduling_pool, .. } => {
             info!("Add Session {handle} -> {name}@{}:{}", address.host, address.port);
+            info!("session started: session={handle} job={name} user={user} pool={pool}");
             let PoolName { group, pool: name } = scheduling_pool;
             // The original has a line of each of these two kinds for each type.
             let types = kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
@@ -31,12 +32,14 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
             let priority = priority.unwrap_or_default().name();
             info!("sessionUpdateInfo called for session: {handle} with priority: {priority}");
         }
-        Record::SessionEnded { handle, address, status, .. } => info!(
-            "sessionEnd called for session: {handle} on {}:{} with status: {}",
-            address.host,
-            address.port,
-            status.name()
-        ),
+        Record::SessionEnded { handle, name, user, address, status, .. } => {
+            let status = status.name();
+            info!(
+                "sessionEnd called for session: {handle} on {}:{} with status: {status}",
+                address.host, address.port
+            );
+            info!("session ended: session={handle} job={name} user={user} status={status}");
+        }
         Record::SessionExpired { handle, name, gap_ms } => {
             warn!("Timing out session: {handle} ({name}) after a heartbeat gap of {gap_ms} msec");
         }
@@ -58,16 +61,16 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
             }
         }
         Record::Requested { handle, kind, count } => {
-            info!("Request {count} {kind} resources from session: {handle}");
+            debug!("Request {count} {kind} resources from session: {handle}");
         }
         Record::DuplicateRequest { handle, id } => {
             warn!("Duplicate request from Session: {handle} request: {id}");
         }
         Record::Released { handle, kind, count } => {
-            info!("Release {count} {kind} resources from session: {handle}");
+            debug!("Release {count} {kind} resources from session: {handle}");
         }
         Record::Assigned { handle, kind, count, .. } => {
-            info!("Assigning {count} {kind} requests to Session: {handle}");
+            debug!("Assigning {count} {kind} requests to Session: {handle}");
         }
         Record::Revoked { handle, kind, count } => {
             info!("Preempt {count} {kind} tasks for Session:{handle}");
@@ -187,6 +190,7 @@ mod tests {
         let subscriber = tracing_subscriber::fmt()
             .without_time()
             .with_target(false)
+            .with_max_level(tracing::Level::DEBUG)
             .with_ansi(false)
             .with_writer(move || sink.clone())
             .finish();
@@ -195,7 +199,7 @@ mod tests {
         text.lines().map(|line| line.trim().to_owned()).collect()
     }
 
-    /// Lines that operators search for keep their words and level. Spec: cluster-manager/08 §5.
+    /// Lines that operators search for keep their words, and all but those of each grant their level. Spec: cluster-manager/08 §5.
     #[test]
     fn lines_are_worded_as_the_originals() {
         let handle: Arc<str> = "202611210005.1".into();
@@ -208,6 +212,7 @@ mod tests {
                 vec![Record::SessionStarted {
                     handle: handle.clone(),
                     name: "job".into(),
+                    user: "alice".into(),
                     address: at.clone(),
                     pool: PoolName::new("g", "p"),
                     scheduling_pool: PoolName::new("g", "q"),
@@ -215,7 +220,10 @@ mod tests {
                 }],
                 vec![
                     "INFO Add Session 202611210005.1 -> job@h:7",
+                    "INFO session started: session=202611210005.1 job=job user=alice pool=g.p",
                     "INFO Session 202611210005.1 added to pool info (poolGroup=g,pool=q) (originally g.p) for MAP, REDUCE",
+                    "DEBUG Session 202611210005.1 has been added to MAP scheduler",
+                    "DEBUG Session 202611210005.1 has been added to REDUCE scheduler",
                 ],
             ),
             (
@@ -227,9 +235,9 @@ mod tests {
                     Record::DuplicateRequest { handle: handle.clone(), id: 9 },
                 ],
                 vec![
-                    "INFO Request 3 MAP resources from session: 202611210005.1",
-                    "INFO Assigning 3 MAP requests to Session: 202611210005.1",
-                    "INFO Release 3 MAP resources from session: 202611210005.1",
+                    "DEBUG Request 3 MAP resources from session: 202611210005.1",
+                    "DEBUG Assigning 3 MAP requests to Session: 202611210005.1",
+                    "DEBUG Release 3 MAP resources from session: 202611210005.1",
                     "INFO Preempt 3 MAP tasks for Session:202611210005.1",
                     "WARN Duplicate request from Session: 202611210005.1 request: 9",
                 ],
@@ -243,6 +251,8 @@ mod tests {
                     },
                     Record::SessionEnded {
                         handle,
+                        name: "job".into(),
+                        user: "alice".into(),
                         address: at,
                         status: SessionStatus::TimedOut,
                         url: None,
@@ -255,6 +265,7 @@ mod tests {
                 vec![
                     "WARN Timing out session: 202611210005.1 (job) after a heartbeat gap of 5 msec",
                     "INFO sessionEnd called for session: 202611210005.1 on h:7 with status: TIMED_OUT",
+                    "INFO session ended: session=202611210005.1 job=job user=alice status=TIMED_OUT",
                     "WARN Timing out node: n",
                     "INFO Notify 2 sessions about dead node n",
                     "WARN Node n has been blacklisted for resource MAP",

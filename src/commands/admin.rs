@@ -170,6 +170,12 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let (cluster, pages) = behind.after(before).find()?;
     let outcome = block_on(async {
         let mut outcome = operation.perform(&cluster).await?;
+        if let (Operation::RefreshNodes, Outcome::Done(text)) = (operation, &mut outcome) {
+            *text = match &pages {
+                Some(pages) => status::host_files(pages).await.unwrap_or_default(),
+                None => String::new(),
+            };
+        }
         if let Outcome::NotDone { why: why @ None, .. } = &mut outcome {
             *why = operation.why_not(&cluster, pages.as_ref()).await;
         }
@@ -182,7 +188,7 @@ fn show(outcome: &Outcome, form: TextForm, console: &mut Console<'_>) -> anyhow:
     let (report, status) = match outcome {
         Outcome::Done(text) => {
             if form == TextForm::Text {
-                console.print(text)?;
+                console.print(&printable_lines(text))?;
             }
             let message = Some(text.trim_end()).filter(|text| !text.is_empty());
             (Report { done: true, message, reason: None }, ExitCode::SUCCESS)
@@ -202,6 +208,11 @@ fn show(outcome: &Outcome, form: TextForm, console: &mut Console<'_>) -> anyhow:
     Ok(status)
 }
 
+/// Text with names from a peer, line by line.
+fn printable_lines(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", printable(line))).collect()
+}
+
 /// The result as JSON.
 #[derive(Serialize)]
 struct Report<'a> {
@@ -217,7 +228,7 @@ struct Report<'a> {
 /// The result of an action.
 enum Outcome {
     /// It succeeded; text for stdout.
-    Done(&'static str),
+    Done(String),
     /// It failed, as the peer reports.
     NotDone {
         /// Text for stderr, with the original's wording.
@@ -228,6 +239,10 @@ enum Outcome {
 }
 
 impl Outcome {
+    fn done(text: &str) -> Outcome {
+        Outcome::Done(text.to_owned())
+    }
+
     fn not_done(text: impl Into<String>) -> Outcome {
         Outcome::NotDone { text: text.into(), why: None }
     }
@@ -308,7 +323,7 @@ async fn step_down(pages: Option<Web>) -> anyhow::Result<Outcome> {
     let pages =
         pages.context("the address of the leader's pages is not known: add --http-address")?;
     match pages.send_form::<serde_json::Value>("/api/v1/step-down", &[]).await? {
-        Answer::Found(_) => Ok(Outcome::Done("The leader hands over to a standby\n")),
+        Answer::Found(_) => Ok(Outcome::done("The leader hands over to a standby\n")),
         Answer::NotFound(why) => bail!("{why}"),
         Answer::NoApi => bail!("{} know no fail-over", pages.who()),
     }
@@ -326,8 +341,8 @@ async fn is_in_safe_mode(cluster: &Cluster) -> Option<bool> {
 async fn set_safe_mode(cluster: &Cluster, on: bool) -> anyhow::Result<Outcome> {
     let call = Call::SetSafeMode { safe_mode: on };
     match cluster.cluster_manager().await?.call(&call).await?? {
-        Reply::SetSafeMode(true) if on => Ok(Outcome::Done("The safeMode is: ON\n")),
-        Reply::SetSafeMode(true) => Ok(Outcome::Done("The safeMode is: OFF\n")),
+        Reply::SetSafeMode(true) if on => Ok(Outcome::done("The safeMode is: ON\n")),
+        Reply::SetSafeMode(true) => Ok(Outcome::done("The safeMode is: OFF\n")),
         Reply::SetSafeMode(false) => Ok(Outcome::not_done("Could not set the safeMode flag")),
         _ => Err(mismatch()),
     }
@@ -335,7 +350,7 @@ async fn set_safe_mode(cluster: &Cluster, on: bool) -> anyhow::Result<Outcome> {
 
 async fn persist_state(cluster: &Cluster) -> anyhow::Result<Outcome> {
     match cluster.cluster_manager().await?.call(&Call::PersistState).await?? {
-        Reply::PersistState(true) => Ok(Outcome::Done("")),
+        Reply::PersistState(true) => Ok(Outcome::done("")),
         // With a blank at the end, as the original has it.
         Reply::PersistState(false) => {
             Ok(Outcome::not_done("Persisting Cluster Manager state failed. "))
@@ -347,7 +362,7 @@ async fn persist_state(cluster: &Cluster) -> anyhow::Result<Outcome> {
 /// For calls without a result that are refused in safe mode.
 fn unless_in_safe_mode(answer: Result<Reply, Exception>) -> anyhow::Result<Outcome> {
     match answer {
-        Ok(_) => Ok(Outcome::Done("")),
+        Ok(_) => Ok(Outcome::done("")),
         Err(Exception::SafeMode(_)) => Ok(Outcome::not_done("ClusterManager is in Safe Mode")),
         Err(other) => Err(other.into()),
     }
@@ -363,7 +378,7 @@ async fn force_on_pjt(cluster: &Cluster, on: bool) -> Outcome {
         }
     };
     match tell.await {
-        Ok(()) => Outcome::Done(""),
+        Ok(()) => Outcome::done(""),
         Err(error) => {
             Outcome::not_done(format!("Could not set the Safe Mode flag on the PJT: {error:#}"))
         }

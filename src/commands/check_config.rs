@@ -18,8 +18,9 @@ use corona_terminal::table::{Cell, Column, Table, Tone};
 
 const EXAMPLES: &str = "\
 Reads core-site.xml, mapred-site.xml with their includes, the general
-scheduling file, the pools file, the host files and the rack script. Relative
-paths start at the working directory, so run it where the cluster manager runs.
+scheduling file, the pools file, the host files and the rack script, and checks
+the keys of all daemons, directories and the names of hosts on this machine.
+Relative paths start at the working directory: run it where the daemon runs.
 
 Examples:
   Check changed files before deploying them:
@@ -27,8 +28,8 @@ Examples:
   Find out where a value is set:
     corona check-config --conf-dir /etc/hadoop/conf --show | grep expiry
 
-Exit status: 0 a cluster manager starts with it, there may be warnings;
-1 it does not; 2 wrong usage.";
+Exit status: 0 the daemons start with it, there may be warnings;
+1 one does not; 2 wrong usage.";
 
 /// Report the problems of a configuration
 ///

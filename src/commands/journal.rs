@@ -21,11 +21,11 @@ Examples:
   Is the journal of a stopped cluster manager whole?
     corona journal check --conf-dir /etc/hadoop/conf
   The last inputs before a crash:
-    corona journal show --dir /var/lib/corona/cm.state.journal --last 50
+    corona journal show /var/lib/corona/cm.state.journal --last 50
   Go back to the state before the damage:
-    corona journal repair --dir /var/lib/corona/cm.state.journal
+    corona journal repair /var/lib/corona/cm.state.journal
 
-The directory is --dir, else corona.cm.journal.dir of the configuration.
+The directory is DIR, else corona.cm.journal.dir of the configuration.
 Exit status: 0 done; 1 the journal is damaged or cannot be read, with one line
 on stderr; 2 wrong usage.";
 
@@ -88,7 +88,11 @@ struct RepairArguments {
 #[derive(Args, Clone, Debug)]
 struct JournalArguments {
     /// Directory of the journal
-    #[arg(long, value_name = "DIR")]
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+
+    /// The same, as an option
+    #[arg(long, value_name = "DIR", conflicts_with = "directory")]
     dir: Option<PathBuf>,
 
     #[command(flatten)]
@@ -97,14 +101,16 @@ struct JournalArguments {
 
 impl JournalArguments {
     fn directory(self) -> anyhow::Result<PathBuf> {
-        if let Some(directory) = self.dir {
+        if let Some(directory) = self.directory.or(self.dir) {
             return Ok(directory);
         }
         let source = self.source.found()?;
         let loaded = usable(source.of_service().load())?;
-        loaded.settings.journal.directory.context(
-            "no journal is configured: corona.cm.journal.dir is none; name a directory with --dir",
-        )
+        loaded
+            .settings
+            .journal
+            .directory
+            .context("no journal is configured: corona.cm.journal.dir is none; name a directory")
     }
 }
 

@@ -52,6 +52,7 @@ pub(super) struct Arguments {
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
     List(List),
+    #[command(aliases = ["describe", "show"])]
     Info(Info),
     ClearBlacklist(ClearBlacklist),
 }
@@ -137,11 +138,15 @@ impl List {
         watch.run(console, |console| {
             let mut nodes = block_on(read(&web))?;
             nodes.nodes.sort_by(|a, b| natural_order(&a.name, &b.name));
+            let has_nodes = !nodes.nodes.is_empty();
             if problems {
                 nodes.nodes.retain(|node| !node.problems.is_empty());
             }
             match output.output {
                 Form::Json => console.print_json(&nodes),
+                Form::Table if nodes.nodes.is_empty() && problems && has_nodes => {
+                    Ok(console.print("No nodes with problems.\n")?)
+                }
                 Form::Table if nodes.nodes.is_empty() => Ok(console.print("No nodes.\n")?),
                 Form::Table => {
                     let mut shown = table(&nodes, output.wide, true);
@@ -363,12 +368,10 @@ async fn read(web: &Web) -> anyhow::Result<Nodes> {
         };
         // A name that does not lead on would lead round and round.
         let leads_on = page.next > all.next;
-        all = Nodes {
-            now_ms: page.now_ms,
-            total: page.total,
-            next: page.next,
-            nodes: [all.nodes, page.nodes].concat(),
-        };
+        // The list grows in place: a copy for each page would cost the square of their number.
+        let mut nodes = all.nodes;
+        nodes.extend(page.nodes);
+        all = Nodes { now_ms: page.now_ms, total: page.total, next: page.next, nodes };
         if all.next.is_none() || !leads_on {
             all.next = None;
             return Ok(all);

@@ -51,6 +51,7 @@ pub(super) struct Arguments {
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
     List(List),
+    #[command(aliases = ["describe", "show"])]
     Info(Info),
 }
 

@@ -283,8 +283,10 @@ pub(super) async fn sessions_of_pages(pages: &Web) -> anyhow::Result<Option<api:
         };
         // A handle that does not lead on would lead round and round.
         let leads_on = page.next.is_some() && page.next != after;
-        if let Some(before) = all {
-            page.sessions = [before.sessions, page.sessions].concat();
+        // The list grows in place: a copy for each page would cost the square of their number.
+        if let Some(mut before) = all {
+            before.sessions.append(&mut page.sessions);
+            page.sessions = before.sessions;
         }
         if !leads_on {
             page.next = None;

@@ -30,6 +30,7 @@ use super::times::{Ago, Date};
 use super::web::{Answer, Web};
 use corona_terminal::console::{Console, Form, OutputArguments, printable};
 use corona_terminal::table::{Column, Table, cut, number};
+use corona_terminal::wrap::wrapped;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,6 +62,7 @@ pub(super) struct Arguments {
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
     List(List),
+    #[command(aliases = ["describe", "show"])]
     Info(Info),
     Kill(Kill),
     Explain(Explain),
@@ -423,7 +425,8 @@ fn explanation(
     );
     text.push_str(&counts_table(session).render(console, wide));
     text.push('\n');
-    text.push_str(&waits(session, detail.waits.as_deref()));
+    let waits = waits(session, detail.waits.as_deref());
+    text.push_str(&wrapped(&waits, "", console.width.filter(|_| !wide)));
     if with_grants {
         text.push('\n');
         text.push_str(&grants_table(detail).render(console, wide));

@@ -23,6 +23,7 @@ use super::times::{Ago, Date};
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
 use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::counted;
 use corona_terminal::table::{Column, Table, Tone};
 
 pub(super) const EXAMPLES: &str = "\
@@ -237,6 +238,27 @@ pub(super) async fn reason_of_failure(pages: &Web, operation: &str) -> Option<St
     };
     let of_call = status.operations.into_iter().find(|known| known.operation == operation)?;
     of_call.last.reason.filter(|_| !of_call.last.succeeded)
+}
+
+/// Which host files are in force, after they were read again. None if the pages do not say it.
+pub(super) async fn host_files(pages: &Web) -> Option<String> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let status = pages.within(PATIENCE).api::<api::Status>("/api/v1/status").await;
+    let Ok(Answer::Found(status)) = status else { return None };
+    Some(host_file_lines(&status.host_files?))
+}
+
+fn host_file_lines(files: &api::HostFilesStatus) -> String {
+    let api::HostFilesStatus { include, exclude } = files;
+    let line = |key: &str, file: &Option<api::HostFileStatus>| match file {
+        Some(api::HostFileStatus { path, hosts }) => {
+            format!("{key}: {path}, {}\n", counted(*hosts as u64, "host"))
+        }
+        None => {
+            format!("{key}: not set when the cluster manager was started; a restart reads it\n")
+        }
+    };
+    line("cm.hosts", include) + &line("cm.hosts.exclude", exclude)
 }
 
 fn text(report: &Report, console: &Console<'_>, wide: bool) -> String {

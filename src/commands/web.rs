@@ -125,6 +125,19 @@ impl Web {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
+    /// As [`Self::page`]; none if there is no such page, or not any more.
+    ///
+    /// # Errors
+    /// The pages do not answer, or not with a page.
+    pub(super) async fn page_if_any(&self, path: &str) -> anyhow::Result<Option<String>> {
+        let (status, body) = self.get(path).await?;
+        match status {
+            StatusCode::OK => Ok(Some(String::from_utf8_lossy(&body).into_owned())),
+            StatusCode::NOT_FOUND | StatusCode::GONE => Ok(None),
+            _ => bail!("{} answered {status} for {path}", self.who()),
+        }
+    }
+
     /// Reads a stream of events piece by piece, after the event `last_id` if
     /// there is one. The stream is abandoned when it is silent for longer than
     /// `silence`.

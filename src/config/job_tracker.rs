@@ -181,7 +181,7 @@ impl Source<'_> {
 }
 
 impl SettingsReader<'_> {
-    fn read_job_tracker(mut self) -> (JobTrackerServiceSettings, Vec<InForce>) {
+    pub(super) fn read_job_tracker(mut self) -> (JobTrackerServiceSettings, Vec<InForce>) {
         let reports = self.value(&keys::PROXY_JOB_TRACKER_RPC, typed::address);
         let proxy = self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address);
         let list = |text: String| AccessList::parse(&text);

@@ -17,6 +17,7 @@
 use std::path::Path;
 
 mod access;
+mod check;
 mod client;
 mod file_systems;
 mod files;
@@ -140,32 +141,6 @@ impl Source<'_> {
     /// The same as [`load`], with a choice of how files are found.
     pub fn load(&self) -> Result<Loaded, ConfigErrors> {
         self.load_with(SystemProperties::of_process())
-    }
-
-    /// Reads everything that a cluster manager reads, including the host files, and reports all
-    /// problems. Spec: cluster-manager/06.
-    pub fn check(&self) -> Checked {
-        let (loaded, mut problems) = self.read(SystemProperties::of_process());
-        match loaded.settings.host_files.load() {
-            Ok(hosts) => problems.extend(hosts.warnings),
-            Err(errors) => problems.extend(errors.problems),
-        }
-        if let Topology::Script { path, .. } = &loaded.settings.topology
-            && !path.is_file()
-        {
-            let key = keys::TOPOLOGY_SCRIPT.name;
-            let set = loaded.in_force.iter().find(|in_force| in_force.key == key);
-            let set_in = set.map_or(Origin::Default, |in_force| in_force.origin.clone());
-            let kind = ProblemKind::Absent {
-                path: path.display().to_string().into(),
-                looked_in: Vec::new(),
-                used: "no host can be put into a rack".into(),
-            };
-            problems.push(Problem::warning(set_in, kind).of(key));
-        }
-        let mut in_force = loaded.in_force;
-        in_force.sort_by_key(|value| keys::ALL.iter().position(|key| key.name == value.key));
-        Checked { problems, in_force }
     }
 
     fn load_with(&self, system: SystemProperties) -> Result<Loaded, ConfigErrors> {

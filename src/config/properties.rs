@@ -36,6 +36,17 @@ pub(super) struct Properties {
     system: SystemProperties,
 }
 
+/// The line in which the same file has set a value before.
+fn earlier_line(before: &Origin, now: &Origin) -> Option<u32> {
+    match (before, now) {
+        (
+            Origin::File { path: before, line: Some(line) },
+            Origin::File { path: now, line: Some(_) },
+        ) if before == now => Some(*line),
+        _ => None,
+    }
+}
+
 /// A value as written in a file, or with its variables replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Property {
@@ -155,6 +166,14 @@ impl Properties {
             let kind = ProblemKind::Final(name.to_owned());
             problems.push(Problem::warning(origin.clone(), kind));
         } else {
+            if let Some(before) = self.values.get(name)
+                && let Some(line) = earlier_line(&before.origin, origin)
+            {
+                let text =
+                    format!("is set in line {line} of this file as well; the later value is used");
+                let kind = ProblemKind::NoEffect(text);
+                problems.push(Problem::warning(origin.clone(), kind).of(name));
+            }
             self.set(name, value, origin.clone());
         }
     }

@@ -110,7 +110,7 @@ impl Source<'_> {
 }
 
 impl SettingsReader<'_> {
-    fn read_proxy_job_tracker(mut self) -> (ProxyJobTrackerSettings, Vec<InForce>) {
+    pub(super) fn read_proxy_job_tracker(mut self) -> (ProxyJobTrackerSettings, Vec<InForce>) {
         let http = match self.is_set(&keys::CLIENT_PROXY) {
             true => self.value(&keys::CLIENT_PROXY, typed::address),
             false => HostPort { host: "0.0.0.0".into(), port: 0 },

@@ -630,9 +630,9 @@ impl<'a> SettingsReader<'a> {
             }
         }
         for (name, origin) in self.properties.names() {
-            let ours = ["cm.", "corona.cm.", "corona.tt.", "corona.fs.", "corona.pjt."]
-                .iter()
-                .any(|prefix| name.starts_with(prefix));
+            // Jobs choose the names of variables.
+            let ours = (name.starts_with("cm.") || name.starts_with("corona."))
+                && !name.starts_with("corona.task.env.");
             if ours && keys::find(name).is_none() {
                 let meant = similar(name, keys::ALL.iter().map(|key| key.name));
                 let meant = meant.and_then(keys::find).map(|key| SimilarKey {

@@ -255,7 +255,7 @@ impl Source<'_> {
 const MIB: u64 = 1 << 20;
 
 impl SettingsReader<'_> {
-    fn read_task_tracker(mut self) -> (TaskTrackerSettings, Vec<InForce>) {
+    pub(super) fn read_task_tracker(mut self) -> (TaskTrackerSettings, Vec<InForce>) {
         let settings = TaskTrackerSettings {
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
             cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),

@@ -431,6 +431,7 @@ pub enum Record {
     SessionStarted {
         handle: Arc<str>,
         name: Arc<str>,
+        user: Arc<str>,
         address: Address,
         pool: PoolName,
         scheduling_pool: PoolName,
@@ -447,6 +448,8 @@ pub enum Record {
     },
     SessionEnded {
         handle: Arc<str>,
+        name: Arc<str>,
+        user: Arc<str>,
         address: Address,
         status: SessionStatus,
         url: Option<Arc<str>>,

@@ -50,11 +50,13 @@ impl Engine {
         let pool = self.scheduling_pool(&handle, &pool_name, &info, effects)?;
 
         let (name, address) = (info.name.clone(), info.address.clone());
+        let user = info.user_id.clone();
         let session = self.sessions.insert(handle.clone(), info, pool_name.clone(), pool, now);
         self.scheduler.tree[pool].sessions.insert(session);
         effects.push(Effect::Record(Record::SessionStarted {
             handle,
             name,
+            user,
             address,
             pool: pool_name.clone(),
             scheduling_pool: self.scheduler.tree[pool].name.clone(),
@@ -563,6 +565,8 @@ impl Engine {
         }
         effects.push(Effect::Record(Record::SessionEnded {
             handle: handle.clone(),
+            name: ended.info.name.clone(),
+            user: ended.info.user_id.clone(),
             address: ended.info.address.clone(),
             status,
             url: ended.info.url.clone(),

@@ -38,8 +38,10 @@ pub enum ErrorKind {
     Permission,
     /// The name node is in safe mode and changes nothing.
     SafeMode,
-    /// The file is not this writer's any more, or somebody else's.
+    /// The file is not this writer's any more.
     Lease,
+    /// Somebody else writes the file, or this client does already.
+    BeingWritten,
     /// A quota of names or of space is used up.
     Quota,
     /// No data node takes the block.
@@ -164,7 +166,8 @@ fn kind_of(error: &RemoteError) -> ErrorKind {
         }
         "FileNotFoundException" => ErrorKind::NotFound,
         "FileAlreadyExistsException" => ErrorKind::AlreadyExists,
-        "AlreadyBeingCreatedException" | "LeaseExpiredException" => ErrorKind::Lease,
+        "AlreadyBeingCreatedException" => ErrorKind::BeingWritten,
+        "LeaseExpiredException" => ErrorKind::Lease,
         "NotReplicatedYetException" => ErrorKind::NotYet,
         "SafeModeException" => ErrorKind::SafeMode,
         "NSQuotaExceededException" | "DSQuotaExceededException" | "QuotaExceededException" => {

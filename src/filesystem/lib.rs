@@ -299,7 +299,7 @@ pub trait FileWriter: Send {
     /// Returns when all that was written can be read by others.
     fn flush(&mut self) -> Answer<'_, ()>;
 
-    /// Returns when the file is complete.
+    /// Returns when the file is complete. After an error it has been given up, as by `abort`.
     fn close(self: Box<Self>) -> Answer<'static, ()>;
 
     /// Gives the file up: deletes it if it is new, as when it is dropped.

@@ -105,7 +105,10 @@ impl FileSystem for LocalFiles {
             let mut entries = Vec::new();
             for name in names {
                 match fs::metadata(path.join(&name)) {
-                    Ok(metadata) => entries.push(status_of(named.join(&name), &metadata)?),
+                    Ok(metadata) => {
+                        let entry = named.entry(&name).map_err(io::Error::other)?;
+                        entries.push(status_of(entry, &metadata)?);
+                    }
                     // It went meanwhile, or is a link to nothing.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),

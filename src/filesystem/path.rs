@@ -226,6 +226,19 @@ impl FsPath {
         FsPath { root: self.root.clone(), path: format!("{}{slash}{name}", self.path) }
     }
 
+    /// An entry of this directory, as a server or a disk names it.
+    ///
+    /// # Errors
+    /// It is no name of an entry, or the path gets longer than any name node takes.
+    pub fn entry(&self, name: &str) -> Result<FsPath, NotAPath> {
+        if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
+            return Err(refused(name, "is no name of a file"));
+        }
+        let entry = self.join(name);
+        check_length(name, &entry.path)?;
+        Ok(entry)
+    }
+
     /// Whether it is this directory or lies in it.
     pub fn is_within(&self, directory: &FsPath) -> bool {
         let same_root = match (&self.root, &directory.root) {
@@ -266,10 +279,16 @@ fn normalised(text: &str, path: &str, is_absolute: bool) -> Result<String, NotAP
     }
     let joined = parts.join("/");
     let path = if is_absolute { format!("/{joined}") } else { joined };
-    if path.encode_utf16().count() > MAX_UNITS || parts.len() > MAX_DEPTH {
-        return Err(refused(text, "is longer than any name node takes"));
-    }
+    check_length(text, &path)?;
     Ok(path)
+}
+
+fn check_length(text: &str, path: &str) -> Result<(), NotAPath> {
+    let depth = path.split('/').filter(|part| !part.is_empty()).count();
+    match path.encode_utf16().count() > MAX_UNITS || depth > MAX_DEPTH {
+        true => Err(refused(text, "is longer than any name node takes")),
+        false => Ok(()),
+    }
 }
 
 fn is_scheme(text: &str) -> bool {
@@ -327,6 +346,30 @@ mod tests {
         for (text, wrong) in cases {
             assert_eq!(FsPath::parse(text).unwrap_err().wrong, wrong, "{text}");
         }
+    }
+
+    #[test]
+    fn entries_have_names_and_paths_end() {
+        let directory = FsPath::parse("hdfs://nn/a").unwrap();
+        assert_eq!(directory.entry(r"b\c d").unwrap().path(), r"/a/b\c d");
+        for name in ["", ".", "..", "b/c", "../b", "/", "a\0"] {
+            assert_eq!(
+                directory.entry(name).unwrap_err().wrong,
+                "is no name of a file",
+                "{name:?}"
+            );
+        }
+        let deepest = |mut path: FsPath, name: &str| loop {
+            match path.entry(name) {
+                Ok(entry) => path = entry,
+                Err(wrong) => return (path, wrong.wrong),
+            }
+        };
+        let end = "is longer than any name node takes";
+        let (path, wrong) = deepest(directory.clone(), "b");
+        assert_eq!((path.path().matches('/').count(), wrong), (1000, end));
+        let (path, wrong) = deepest(directory, &"x".repeat(99));
+        assert_eq!((path.path().len(), wrong), (7902, end));
     }
 
     #[test]

@@ -107,6 +107,9 @@ impl JobEngine {
     pub fn progress(&self) -> JobProgress {
         let is_over = matches!(self.stage, JobStage::Over(_));
         let ended_badly = matches!(self.stage, JobStage::Over(JobState::Failed | JobState::Killed));
+        // Tasks that have failed count as done only where that is allowed.
+        let ends_badly =
+            matches!(self.stage, JobStage::CleaningUp(JobState::Failed | JobState::Killed));
         let work = PerKind::of(|kind| match (ended_badly, self.sizes[kind]) {
             // Spec: mapreduce/09 §H.
             (true, _) | (false, 0) => 1.0,
@@ -114,7 +117,7 @@ impl JobEngine {
                 let done = self.counts[kind].finished + self.counts[kind].failed >= size;
                 let tasks = self.tasks[kind].iter().take(size as usize);
                 let sum: f32 = tasks.map(super::Task::progress).sum();
-                if done { 1.0 } else { sum / size as f32 }
+                if done && !ends_badly { 1.0 } else { sum / size as f32 }
             }
         });
         let begun = !matches!(self.stage, JobStage::New | JobStage::Prep);

@@ -322,7 +322,15 @@ fn effect(out: &mut String, effect: &Effect) {
 
 fn record(out: &mut String, record: &Record) {
     match record {
-        Record::SessionStarted { handle, name, address: at, pool, scheduling_pool, running } => {
+        Record::SessionStarted {
+            handle,
+            name,
+            user: _,
+            address: at,
+            pool,
+            scheduling_pool,
+            running,
+        } => {
             word(out, "session-started");
             text(out, handle);
             text(out, name);
@@ -341,7 +349,7 @@ fn record(out: &mut String, record: &Record) {
             text(out, handle);
             maybe(out, *to, priority);
         }
-        Record::SessionEnded { handle, address: at, status, url, running } => {
+        Record::SessionEnded { handle, name: _, user: _, address: at, status, url, running } => {
             word(out, "session-ended");
             text(out, handle);
             address(out, at);

@@ -29,6 +29,36 @@ pub struct Console<'a> {
     pub colours: bool,
     /// Whether JSON is written on one line.
     json_lines: bool,
+    answers: Answers,
+}
+
+/// Where answers to questions come from.
+#[derive(Clone, Copy, Debug)]
+enum Answers {
+    /// Nobody can answer.
+    Nobody,
+    Stdin,
+    /// The lines of a test that are left.
+    #[cfg(any(test, feature = "testing"))]
+    Test(&'static str),
+}
+
+impl Answers {
+    /// The next line; empty at the end.
+    fn next(&mut self) -> Option<String> {
+        let mut line = String::new();
+        match self {
+            Answers::Nobody => return None,
+            // What cannot be read is no yes.
+            Answers::Stdin => drop(io::stdin().read_line(&mut line)),
+            #[cfg(any(test, feature = "testing"))]
+            Answers::Test(left) => {
+                let (first, rest) = left.split_once('\n').unwrap_or_default();
+                (line, *left) = (first.to_owned(), rest);
+            }
+        }
+        Some(line)
+    }
 }
 
 impl<'a> Console<'a> {
@@ -43,14 +73,40 @@ impl<'a> Console<'a> {
             size.map(|size| size.map_or(USUAL_HEIGHT, |(_, height)| usize::from(height.0)));
         let variable = |name: &str| std::env::var_os(name);
         let (width, colours) = look(terminal, variable);
-        Console { out, err, width, height, colours, json_lines: false }
+        let can_answer = io::stdin().is_terminal() && err.is_terminal();
+        let answers = if can_answer { Answers::Stdin } else { Answers::Nobody };
+        Console { out, err, width, height, colours, json_lines: false, answers }
     }
 
     /// Streams of a test.
     #[cfg(any(test, feature = "testing"))]
     pub fn of_test(out: &'a mut Vec<u8>, err: &'a mut Vec<u8>) -> Self {
         let width = Some(USUAL_WIDTH);
-        Console { out, err, width, height: None, colours: false, json_lines: false }
+        Console {
+            out,
+            err,
+            width,
+            height: None,
+            colours: false,
+            json_lines: false,
+            answers: Answers::Nobody,
+        }
+    }
+
+    /// The same where somebody answers.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn with_answers(self, answers: &'static str) -> Self {
+        Console { answers: Answers::Test(answers), ..self }
+    }
+
+    /// Asks a question on stderr. None: nobody can answer. What is no yes is a no.
+    pub fn confirm(&mut self, question: &str) -> Option<bool> {
+        if matches!(self.answers, Answers::Nobody) {
+            return None;
+        }
+        self.complain(&format!("{} [y/N] ", printable(question)));
+        let answer = self.answers.next()?;
+        Some(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
     }
 
     /// The output of a command on stdout, for a console with the same
@@ -68,6 +124,7 @@ impl<'a> Console<'a> {
             height,
             colours,
             json_lines: true,
+            answers: Answers::Nobody,
         };
         command(&mut inner)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
@@ -127,7 +184,12 @@ fn look(
 pub struct OutputArguments {
     /// Output as text for people or as JSON for programs
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Table)]
+    #[arg(default_value_if("json", "true", "json"))]
     pub output: Form,
+
+    /// The same as --output json
+    #[arg(long)]
+    json: bool,
 
     /// Do not truncate to the terminal width (nodes list: show more columns)
     #[arg(long)]
@@ -140,7 +202,12 @@ pub struct OutputArguments {
 pub struct FormArguments {
     /// Output as text for people or as JSON for programs
     #[arg(long, value_enum, value_name = "FORM", default_value_t = TextForm::Text)]
+    #[arg(default_value_if("json", "true", "json"))]
     pub output: TextForm,
+
+    /// The same as --output json
+    #[arg(long)]
+    json: bool,
 }
 
 /// The form of a result.
@@ -233,6 +300,17 @@ mod tests {
     }
 
     #[test]
+    fn questions_are_asked_where_somebody_can_answer() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console::of_test(&mut out, &mut err);
+        assert_eq!(console.confirm("delete it?"), None);
+        let mut console = console.with_answers("y\nYES\nno\n\nyesterday\n");
+        let answers: Vec<_> = (0..6).map(|_| console.confirm("delete \u{1b}?")).collect();
+        assert_eq!(answers, [true, true, false, false, false, false].map(Some));
+        assert_eq!(String::from_utf8(err).unwrap(), "delete \\u{1b}? [y/N] ".repeat(6));
+    }
+
+    #[test]
     fn hostile_names_have_no_power() {
         for (text, shown) in [
             ("plain é 漢", "plain é 漢"),
@@ -275,6 +353,7 @@ mod tests {
                 height: None,
                 colours: false,
                 json_lines: false,
+                answers: Answers::Nobody,
             };
             assert_eq!(console.print("x").is_ok(), fine, "{kind:?}");
         }

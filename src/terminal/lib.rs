@@ -4,6 +4,7 @@
 pub mod console;
 pub mod progress;
 pub mod table;
+pub mod wrap;
 
 /// `1 run`, `2 runs`.
 pub fn counted(number: u64, what: &str) -> String {

@@ -230,3 +230,50 @@ fn a_full_disk_fails_a_job_with_the_reason_and_harms_no_other() {
     small("out4");
     cluster.stop();
 }
+
+#[test]
+fn directories_archives_and_empty_variables_reach_the_tasks() {
+    let cluster = MiniCluster::start(&[]);
+    cluster.write("in", "one\ntwo\n");
+    fs::create_dir_all(cluster.path("package/sub")).unwrap();
+    cluster.write("package/prefix", "p:");
+    cluster.write("package/sub/run.sh", "#!/bin/sh\nsed \"s/^/$(cat package/prefix)/\"\n");
+    let made = Command::new("sh")
+        .args([
+            "-c",
+            "chmod +x package/sub/run.sh; mkdir data; echo :s > data/suffix; tar czf data.tgz data",
+        ])
+        .current_dir(cluster.root.path())
+        .status();
+    assert!(made.unwrap().success());
+    let mapper = "test -n \"${EMPTY+set}\" && package/sub/run.sh | \
+                  sed \"s/$/$(cat extra/data/suffix)$EMPTY$FULL/\"";
+    let job = ["--input", "in", "--output", "out", "--mapper", mapper, "--reduces", "0"];
+    let shipped = ["--file", "package", "--archive", "data.tgz#extra"];
+    let variables = ["--env", "EMPTY=", "--env", "FULL=!"];
+    let all = [&job[..], &shipped, &variables].concat();
+    cluster.run(&all);
+    let found = cluster.lines("out");
+    let found: Vec<&str> = found.iter().map(|line| line.trim_end()).collect();
+    assert_eq!(found, ["p:one:s!", "p:two:s!"]);
+    // The same directory again: refused, replaced, and refused when it has anything else.
+    let refused = cluster.fails(&all);
+    assert!(refused.contains("already exists"), "{refused}");
+    cluster.write("in", "three\n");
+    cluster.run(&[&all[..], &["--overwrite"]].concat());
+    assert_eq!(cluster.lines("out")[0].trim_end(), "p:three:s!");
+    cluster.write("out/notes", "mine");
+    let refused = cluster.fails(&[&all[..], &["--overwrite"]].concat());
+    assert!(refused.contains("has more than the output of a job: notes;"), "{refused}");
+    assert_eq!(cluster.lines("out").len(), 1);
+    // No setting leads the output elsewhere.
+    let elsewhere = format!("mapred.output.dir=file:{}", cluster.path("out").display());
+    let output = cluster
+        .job(&["--input", "in", "--output", "new", "--mapper", "cat", "-D", &elsewhere])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("contradicts --output"), "{}", stderr(&output));
+    assert!(!cluster.path("new").exists() && cluster.path("out/notes").exists());
+    cluster.stop();
+}

@@ -8,6 +8,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use compat_tests::skipping::{Missing, skip};
+use compat_tests::task_tracker::node::{in_own_mounts, may_mount};
 use compat_tests::{corona_program, repository};
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::wire::Service;
@@ -792,4 +794,50 @@ fn the_documentation_names_commands_that_work() {
         };
         assert_eq!(told.status.code(), Some(0), "corona {line}: {}{}", told.out, told.err);
     }
+}
+
+#[test]
+fn directories_that_are_needed_are_not_deleted() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().canonicalize().unwrap().join(name);
+    for name in ["home/alice/kept", "work/now", "disk", "other/below"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    let uri = |name: &str| format!("file:{}", at(name).display());
+    let rm = |mut command: Command, words: &[&str]| {
+        let command = command.args(["fs", "rm", "-r"]).args(words).stdin(Stdio::null());
+        let output = command.env("HOME", at("home/alice")).current_dir(at("work/now")).output();
+        let output = output.unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let plain = || {
+        let mut command = Command::new(corona_program());
+        command.env_remove("HADOOP_CONF_DIR");
+        command
+    };
+    for (name, why) in [
+        ("home/alice", format!("it has the home directory {}", at("home/alice").display())),
+        ("home", format!("it has the home directory {}", at("home/alice").display())),
+        ("work", format!("it has the working directory {}", at("work/now").display())),
+        ("work/now", format!("it has the working directory {}", at("work/now").display())),
+    ] {
+        let (status, said) = rm(plain(), &[&uri(name)]);
+        let expected = format!("rm: cannot remove {}: {why}; --force-root removes it\n", uri(name));
+        assert_eq!((status, said), (Some(1), expected));
+        assert!(at(name).is_dir());
+    }
+    assert_eq!(rm(plain(), &[&uri("other")]), (Some(0), String::new()));
+    assert_eq!(rm(plain(), &["--force-root", &uri("home")]), (Some(0), String::new()));
+    assert!(!at("other").exists() && !at("home").exists());
+    if !may_mount() {
+        return skip("directories_that_are_needed_are_not_deleted", Missing::SmallDisks);
+    }
+    let mut mounted = in_own_mounts();
+    let script = "mount -t tmpfs tmpfs \"$1\" && touch \"$1/x\" && shift && exec \"$@\"";
+    mounted.args(["sh", "-c", script, "sh"]).arg(at("disk")).arg(corona_program());
+    mounted.env_remove("HADOOP_CONF_DIR");
+    let (status, said) = rm(mounted, &[&uri("disk")]);
+    let why = format!("a file system is mounted at {}", at("disk").display());
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains(&why), "{said}");
 }

@@ -44,9 +44,9 @@ pub use self::operation::{
     SilentHosts,
 };
 pub use self::status::{
-    HaStatus, JournalRecovery, JournalStatus, OperationAttempt, OperationStatus, Problem,
-    ProxyJobTrackerStatus, SafeModeStatus, Severity, StandbyOfLeader, StandbyState, StandbyStatus,
-    StateFileStatus, Status,
+    HaStatus, HostFileStatus, HostFilesStatus, JournalRecovery, JournalStatus, OperationAttempt,
+    OperationStatus, Problem, ProxyJobTrackerStatus, SafeModeStatus, Severity, StandbyOfLeader,
+    StandbyState, StandbyStatus, StateFileStatus, Status,
 };
 pub use corona_model::text::natural_order;
 use corona_model::types::ResourceType;

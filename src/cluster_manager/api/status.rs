@@ -38,6 +38,9 @@ pub struct Status {
     pub ha: Option<HaStatus>,
     /// The state file.
     pub state_file: StateFileStatus,
+    /// The host files in force; left out by versions that do not report them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_files: Option<HostFilesStatus>,
     /// Outcomes of administrative calls since the start of the process, one entry for each kind
     /// that was called.
     pub operations: Vec<OperationStatus>,
@@ -65,6 +68,26 @@ pub struct ProxyJobTrackerStatus {
     /// When it accepted the flag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged_ms: Option<i64>,
+}
+
+/// The host files, whose names are those of the start of the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFilesStatus {
+    /// The file of `cm.hosts`; left out when none is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub include: Option<HostFileStatus>,
+    /// The file of `cm.hosts.exclude`; left out when none is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclude: Option<HostFileStatus>,
+}
+
+/// A host file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFileStatus {
+    /// Its path.
+    pub path: String,
+    /// Hosts in it, as it was last read.
+    pub hosts: usize,
 }
 
 /// The state file.

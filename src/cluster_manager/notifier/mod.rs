@@ -570,12 +570,12 @@ impl Conversation {
         let handle = &self.handle;
         match call {
             Notification::Granted(grants) => {
-                tracing::info!("Dispatching grant {handle} {}", grants.len());
+                tracing::debug!("Dispatching grant {handle} {}", grants.len());
             }
             Notification::Revoked(grants) => {
-                tracing::info!("Dispatching revoke {handle} {}", grants.len());
+                tracing::debug!("Dispatching revoke {handle} {}", grants.len());
             }
-            Notification::DeadNode(_) => tracing::info!("Dispatching deadnode  {handle}"),
+            Notification::DeadNode(_) => tracing::debug!("Dispatching deadnode  {handle}"),
         }
     }
 

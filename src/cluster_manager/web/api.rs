@@ -14,18 +14,30 @@ use super::problems::Problem;
 use super::{Denial, Form, Pages, history, loaded_at};
 use crate::api::answers::{self, PoolRemarks, by_type};
 use crate::api::{
-    self, BlacklistCleared, Cluster, Configuration, ConfigurationValue, Failure, History, Index,
-    IndexEntry, Latencies, LatenciesOf, Latency, NodeProblem, Paging, Sample, SilentHosts, Slots,
-    Status,
+    self, BlacklistCleared, Cluster, Configuration, ConfigurationValue, Failure, History,
+    HostFileStatus, HostFilesStatus, Index, IndexEntry, Latencies, LatenciesOf, Latency,
+    NodeProblem, Paging, Sample, SilentHosts, Slots, Status,
 };
 use crate::metrics::Snapshot;
 use crate::reload::ConfigStatus;
-use corona_config::InForce;
+use corona_config::{HostFile, HostFiles, InForce};
 use corona_engine::{NodeView, PoolView};
+use corona_model::settings::Hosts;
 use corona_model::types::{PerType, PoolName, ResourceType};
 
 /// The prefix of all paths of the API.
 pub(super) const PREFIX: &str = "/api/v1/";
+
+fn host_files(files: &HostFiles, hosts: &Hosts) -> HostFilesStatus {
+    let status = |file: &Option<HostFile>, hosts: usize| {
+        let path = file.as_ref()?.path.display().to_string();
+        Some(HostFileStatus { path, hosts })
+    };
+    HostFilesStatus {
+        include: status(&files.include, hosts.include.len()),
+        exclude: status(&files.exclude, hosts.exclude.len()),
+    }
+}
 
 impl Pages {
     /// The answer for a path behind [`PREFIX`].
@@ -116,6 +128,7 @@ impl Pages {
             journal,
             ha: self.ha.as_ref().map(|standing| standing.to_api()),
             state_file: self.persist.to_api(),
+            host_files: Some(host_files(&self.host_files, &overview.hosts)),
             operations: self.operations.to_api(),
             problems: problems.iter().map(Problem::to_api).collect(),
         }

@@ -52,6 +52,7 @@ use super::operations::Operations;
 use super::persist::Persist;
 use super::reload::{ConfigStatus, Reloader};
 use super::safe_mode::SafeModeSwitch;
+use corona_config::HostFiles;
 use corona_config::{HostPort, Secret, WebSettings};
 use corona_engine::{Input, Refusal, Reply};
 use corona_model::types::{Millis, ResourceType};
@@ -87,6 +88,7 @@ pub(super) struct Pages {
     safe_mode: Arc<SafeModeSwitch>,
     persist: Arc<Persist>,
     operations: Arc<Operations>,
+    host_files: HostFiles,
     journal: Option<Arc<Kept>>,
     ha: Option<Arc<InstanceRole>>,
     /// When this process was started.
@@ -118,6 +120,7 @@ pub(super) struct Parts {
     pub(super) safe_mode: Arc<SafeModeSwitch>,
     pub(super) persist: Arc<Persist>,
     pub(super) operations: Arc<Operations>,
+    pub(super) host_files: HostFiles,
     pub(super) journal: Option<Arc<Kept>>,
     /// The standing as one of several instances.
     pub(super) ha: Option<Arc<InstanceRole>>,
@@ -137,6 +140,7 @@ impl Pages {
             safe_mode,
             persist,
             operations,
+            host_files,
             journal,
             ha,
         } = parts;
@@ -159,6 +163,7 @@ impl Pages {
             safe_mode,
             persist,
             operations,
+            host_files,
             journal,
             ha,
             started,

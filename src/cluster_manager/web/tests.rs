@@ -146,6 +146,7 @@ impl World {
             events,
             safe_mode,
             persist: Arc::new(persist),
+            host_files: corona_config::HostFiles { include: None, exclude: None },
             operations: Arc::default(),
             journal: None,
             ha: None,

@@ -1,19 +1,28 @@
 //! The configuration of a job: what the options say, in the keys that native tasks read.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use corona::config::JobConf;
 use corona::config::keys::{self, Key, Kind, Use};
 use corona::mapreduce::native::{KeyField, NativeJob, SortField, Step};
 
-use super::{OutputCodec, Steps, UsageError};
+use super::{OutputCodec, Steps, UsageError, archive};
 
 /// Characters for which a command is given to the shell.
 const SHELL: &str = "|&;<>()$`\\\"'*?[]#~=%!{}\n\t";
 /// What the name of a built-in step follows.
 const BUILT_IN: &str = "builtin:";
 const STREAMING: &str = "org.apache.hadoop.streaming.";
+/// The keys of the text between the fields of lines.
+const SEPARATORS: [&str; 5] = [
+    "stream.map.output.field.separator",
+    "stream.reduce.output.field.separator",
+    "stream.reduce.input.field.separator",
+    "map.output.key.field.separator",
+    "mapred.textoutputformat.separator",
+];
 
 /// A file for the tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +38,23 @@ pub(super) struct ShippedFile {
 pub(super) struct Variable {
     name: String,
     value: String,
+}
+
+/// Checks a name of a file or directory.
+pub(super) fn parse_uri(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("expected the name of a file or directory".to_owned()),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// Reads `FILE[#NAME]` of an archive.
+pub(super) fn parse_archive(text: &str) -> Result<ShippedFile, String> {
+    let archive = parse_file(text)?;
+    match archive::ending(&archive.path) {
+        Some(_) => Ok(archive),
+        None => Err("expected a .jar, .zip, .tar, .tar.gz or .tgz".to_owned()),
+    }
 }
 
 /// Reads `FILE[#NAME]`.
@@ -86,9 +112,12 @@ pub(super) fn parse_key_part(text: &str) -> Result<String, String> {
     }
 }
 
-/// Checks a text that must not be empty.
+/// Checks a text between fields. One that ends a line can stand between none.
 pub(super) fn parse_separator(text: &str) -> Result<String, String> {
-    if text.is_empty() { Err("expected a text".to_owned()) } else { Ok(text.to_owned()) }
+    match text.is_empty() || text.contains(['\n', '\r']) {
+        true => Err("expected a text without line ends".to_owned()),
+        false => Ok(text.to_owned()),
+    }
 }
 
 /// Reads `NAME=VALUE`.
@@ -99,6 +128,51 @@ pub(super) fn parse_variable(text: &str) -> Result<Variable, String> {
         return Err("a name has letters, digits and _ only".to_owned());
     }
     Ok(Variable { name: name.to_owned(), value: value.to_owned() })
+}
+
+/// The variables of streaming programs, separated by blanks.
+const STREAMING_VARIABLES: &str = "stream.addenvironment";
+
+/// The configuration of a job, and the options that have set its keys.
+pub(super) struct Chosen<'a> {
+    pub(super) conf: &'a mut JobConf,
+    by: BTreeMap<String, &'static str>,
+}
+
+impl<'a> Chosen<'a> {
+    pub(super) fn new(conf: &'a mut JobConf) -> Chosen<'a> {
+        Chosen { conf, by: BTreeMap::new() }
+    }
+
+    /// Sets a key as this option says.
+    pub(super) fn set(&mut self, option: &'static str, key: &str, value: &str) {
+        self.own(option, key);
+        self.conf.set(key, value);
+    }
+
+    /// The option decides what the key would say, whether or not it sets it.
+    fn own(&mut self, option: &'static str, key: &str) {
+        self.by.insert(key.to_owned(), option);
+    }
+
+    /// Sets the keys of `-D`.
+    ///
+    /// # Errors
+    /// One says something else than an option.
+    pub(super) fn override_with(self, settings: &[(String, String)]) -> anyhow::Result<()> {
+        for (key, value) in settings {
+            if let Some(option) = self.by.get(key)
+                && self.conf.get(key).as_ref() != Some(value)
+            {
+                let wrong = format!("-D {key}={value} contradicts {option}; leave one of them out");
+                bail!(UsageError(wrong));
+            }
+        }
+        for (key, value) in settings {
+            self.conf.set(key, value);
+        }
+        Ok(())
+    }
 }
 
 /// What all jobs have.
@@ -118,88 +192,140 @@ pub(super) fn base(conf: &mut JobConf) {
 }
 
 /// What the options of the steps say.
-pub(super) fn steps(conf: &mut JobConf, steps: &Steps) {
-    step(conf, "mapper", &steps.mapper);
-    if let Some(combiner) = &steps.combiner {
-        step(conf, "combiner", combiner);
-    }
-    step(conf, "reducer", steps.reducer.as_deref().unwrap_or("builtin:cat"));
-    let mut set = |key: &str, value: &str| conf.set(key, value);
-    if let Some(separator) = &steps.separator {
-        for side in ["map", "reduce"] {
-            set(&format!("stream.{side}.output.field.separator"), separator);
-        }
-        set("stream.reduce.input.field.separator", separator);
-        set("map.output.key.field.separator", separator);
-        set("mapred.textoutputformat.separator", separator);
-    }
-    if let Some(fields) = steps.key_fields {
-        set("stream.num.map.output.key.fields", &fields.to_string());
-        // The lines of the reducer keep their form: what follows their first field is a value.
-        set("corona.task.combiner.key.fields", &fields.to_string());
-    }
-    if let Some(fields) = &steps.partition_by {
-        set("mapred.partitioner.class", "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner");
-        set("mapred.text.key.partitioner.options", &format!("-k{fields}"));
-    }
-    if !steps.sort_by.is_empty() {
-        set(
-            "mapred.output.key.comparator.class",
-            "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator",
-        );
-        let parts: Vec<String> = steps.sort_by.iter().map(|part| format!("-k{part}")).collect();
-        set("mapred.text.key.comparator.options", &parts.join(" "));
-    }
-    for Variable { name, value } in &steps.env {
-        set(&format!("corona.task.env.{name}"), value);
+pub(super) fn steps(chosen: &mut Chosen<'_>, steps: &Steps) {
+    step(chosen, &MAPPER, Some(&steps.mapper));
+    step(chosen, &COMBINER, steps.combiner.as_deref());
+    step(chosen, &REDUCER, steps.reducer.as_deref());
+    keys_of(chosen, steps);
+    for variable in &steps.env {
+        set_variable(chosen, variable);
     }
     if let Some(codec) = steps.compress_output {
         let class = match codec {
             OutputCodec::Gzip => "GzipCodec",
             OutputCodec::Deflate => "DefaultCodec",
         };
-        set("mapred.output.compress", "true");
-        set("mapred.output.compression.codec", &format!("org.apache.hadoop.io.compress.{class}"));
+        let class = format!("org.apache.hadoop.io.compress.{class}");
+        chosen.set("--compress-output", "mapred.output.compress", "true");
+        chosen.set("--compress-output", "mapred.output.compression.codec", &class);
     }
     if steps.compress_map_output {
-        set("mapred.compress.map.output", "true");
+        chosen.set("--compress-map-output", "mapred.compress.map.output", "true");
     }
     if steps.skip_bad_records {
-        set("corona.task.skip.bad.records", "true");
+        chosen.set("--skip-bad-records", "corona.task.skip.bad.records", "true");
     }
-    for (key, count) in [
-        ("mapred.skip.map.max.skip.records", steps.max_skipped_records),
-        ("mapred.skip.reduce.max.skip.groups", steps.max_skipped_groups),
+    for (option, key, count) in [
+        ("--max-skipped-records", "mapred.skip.map.max.skip.records", steps.max_skipped_records),
+        ("--max-skipped-groups", "mapred.skip.reduce.max.skip.groups", steps.max_skipped_groups),
+        (
+            "--max-failed-maps",
+            "mapred.max.map.failures.percent",
+            steps.max_failed_maps.map(u32::from),
+        ),
     ] {
         if let Some(count) = count {
-            set(key, &count.to_string());
+            chosen.set(option, key, &count.to_string());
         }
     }
-    if let Some(percent) = steps.max_failed_maps {
-        set("mapred.max.map.failures.percent", &percent.to_string());
+}
+
+/// What the options say of fields, keys and their order.
+fn keys_of(chosen: &mut Chosen<'_>, steps: &Steps) {
+    if let Some(separator) = &steps.separator {
+        for key in SEPARATORS {
+            chosen.set("--separator", key, separator);
+        }
+    }
+    if let Some(fields) = steps.key_fields {
+        let (option, fields) = ("--key-fields", fields.to_string());
+        chosen.set(option, "stream.num.map.output.key.fields", &fields);
+        // The lines of the reducer keep their form: what follows their first field is a value.
+        chosen.set(option, "corona.task.combiner.key.fields", &fields);
+    }
+    if let Some(fields) = &steps.partition_by {
+        let class = "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner";
+        chosen.set("--partition-by", "mapred.partitioner.class", class);
+        let options = format!("-k{fields}");
+        chosen.set("--partition-by", "mapred.text.key.partitioner.options", &options);
+    }
+    if !steps.sort_by.is_empty() {
+        let class = "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator";
+        chosen.set("--sort-by", "mapred.output.key.comparator.class", class);
+        let parts: Vec<String> = steps.sort_by.iter().map(|part| format!("-k{part}")).collect();
+        chosen.set("--sort-by", "mapred.text.key.comparator.options", &parts.join(" "));
     }
 }
 
-fn step(conf: &mut JobConf, role: &str, command: &str) {
-    let key = format!("corona.task.{role}");
+/// Sets a variable of the programs. Readers of a job's file drop a property without a value, as the
+/// original's do, so an empty one is set as streaming does.
+fn set_variable(chosen: &mut Chosen<'_>, Variable { name, value }: &Variable) {
+    let key = format!("corona.task.env.{name}");
+    if !value.is_empty() {
+        chosen.set("--env", &key, value);
+        return;
+    }
+    chosen.own("--env", &key);
+    chosen.conf.remove(&key);
+    let others = chosen.conf.get(STREAMING_VARIABLES).unwrap_or_default();
+    let all = format!("{others} {name}=");
+    chosen.set("--env", STREAMING_VARIABLES, all.trim_start());
+}
+
+/// One of the steps of a job, and the keys that say what it is.
+struct Role {
+    option: &'static str,
+    own_key: &'static str,
+    class_key: &'static str,
+    class: &'static str,
+    program_key: &'static str,
+}
+
+const MAPPER: Role = Role {
+    option: "--mapper",
+    own_key: "corona.task.mapper",
+    class_key: "mapred.mapper.class",
+    class: "PipeMapper",
+    program_key: "stream.map.streamprocessor",
+};
+const COMBINER: Role = Role {
+    option: "--combiner",
+    own_key: "corona.task.combiner",
+    class_key: "mapred.combiner.class",
+    class: "PipeCombiner",
+    program_key: "stream.combine.streamprocessor",
+};
+const REDUCER: Role = Role {
+    option: "--reducer",
+    own_key: "corona.task.reducer",
+    class_key: "mapred.reducer.class",
+    class: "PipeReducer",
+    program_key: "stream.reduce.streamprocessor",
+};
+
+fn step(chosen: &mut Chosen<'_>, role: &Role, command: Option<&str>) {
+    let Some(command) = command else {
+        if role.option == REDUCER.option {
+            chosen.conf.set(role.own_key, "cat");
+        }
+        return;
+    };
+    for key in [role.own_key, role.class_key, role.program_key] {
+        chosen.own(role.option, key);
+    }
     if let Some(name) = command.strip_prefix(BUILT_IN) {
-        conf.set(&key, name);
+        chosen.conf.set(role.own_key, name);
     } else if command.contains(|c| SHELL.contains(c)) {
-        conf.set(&key, &format!("sh {command}"));
+        chosen.conf.set(role.own_key, &format!("sh {command}"));
     } else {
-        let (class_key, class, program) = match role {
-            "mapper" => ("mapred.mapper.class", "PipeMapper", "map"),
-            "combiner" => ("mapred.combiner.class", "PipeCombiner", "combine"),
-            _ => ("mapred.reducer.class", "PipeReducer", "reduce"),
-        };
-        conf.set(class_key, &format!("{STREAMING}{class}"));
+        chosen.conf.set(role.class_key, &format!("{STREAMING}{}", role.class));
         // No character of such a command has a meaning in a URL but + and a blank.
         let encoded = command.replace('+', "%2B").replace(' ', "+");
-        conf.set(&format!("stream.{program}.streamprocessor"), &encoded);
+        chosen.conf.set(role.program_key, &encoded);
     }
 }
 
-/// Two files for the tasks that would have one name.
+/// Two files or archives for the tasks that would have one name.
 pub(super) fn same_name(files: &[ShippedFile]) -> Option<(&ShippedFile, &ShippedFile)> {
     let mut rest = files;
     while let [first, later @ ..] = rest {
@@ -244,7 +370,10 @@ pub(super) fn check(
 /// Checks the settings of jobs among those of `-D` that are numbers, booleans or shares. Tasks would use the
 /// default of a key in place of a wrong value, as the original does.
 fn check_settings(conf: &JobConf, settings: &[(String, String)]) -> Result<(), String> {
-    for (name, _) in settings {
+    for (name, value) in settings {
+        if SEPARATORS.contains(&name.as_str()) {
+            parse_separator(value).map_err(|wrong| format!("-D {name}: {wrong}"))?;
+        }
         let of_job = |key: &&Key| matches!(key.usage, Use::Job | Use::JobTracker);
         let Some(key) = keys::find(name).filter(of_job) else { continue };
         let Some(value) = conf.get(key.name) else { continue };
@@ -412,8 +541,90 @@ mod tests {
         let source = corona::config::ClientSource::default();
         let mut conf = source.job_conf().unwrap();
         base(&mut conf);
-        super::steps(&mut conf, &steps);
+        super::steps(&mut Chosen::new(&mut conf), &steps);
         check(&conf, &steps, &[]).err().map(|error| error.downcast::<UsageError>().unwrap().0)
+    }
+
+    #[test]
+    fn settings_do_not_contradict_options() {
+        #[derive(clap::Parser)]
+        struct Options {
+            #[command(flatten)]
+            steps: Steps,
+        }
+        let words = [
+            "test",
+            "--mapper",
+            "cat",
+            "--separator",
+            ",",
+            "--key-fields",
+            "2",
+            "--sort-by",
+            "2",
+            "--env",
+            "A=1",
+            "--env",
+            "EMPTY=",
+            "--compress-output",
+            "--max-failed-maps",
+            "5",
+        ];
+        let steps = <Options as clap::Parser>::try_parse_from(words).unwrap().steps;
+        let check = |key: &str, value: &str| {
+            let mut conf = corona::config::ClientSource::default().job_conf().unwrap();
+            base(&mut conf);
+            let mut chosen = Chosen::new(&mut conf);
+            chosen.set("--output", "mapred.output.dir", "file:/new");
+            super::steps(&mut chosen, &steps);
+            let settings = [(key.to_owned(), value.to_owned())];
+            let done = chosen.override_with(&settings);
+            done.map(|()| conf.get(key)).map_err(|error| error.downcast::<UsageError>().unwrap().0)
+        };
+        for (key, value, option) in [
+            ("mapred.output.dir", "file:/existing", "--output"),
+            ("corona.task.mapper", "wc", "--mapper"),
+            ("mapred.mapper.class", "org.example.Mapper", "--mapper"),
+            ("stream.map.streamprocessor", "wc", "--mapper"),
+            ("map.output.key.field.separator", ";", "--separator"),
+            ("stream.num.map.output.key.fields", "3", "--key-fields"),
+            ("mapred.text.key.comparator.options", "-k1", "--sort-by"),
+            ("corona.task.env.A", "2", "--env"),
+            ("corona.task.env.EMPTY", "2", "--env"),
+            ("mapred.output.compress", "false", "--compress-output"),
+            ("mapred.max.map.failures.percent", "6", "--max-failed-maps"),
+        ] {
+            let refused = check(key, value).unwrap_err();
+            let expected = format!("-D {key}={value} contradicts {option}; leave one of them out");
+            assert_eq!(refused, expected);
+        }
+        for (key, value) in [
+            ("mapred.output.dir", "file:/new"),
+            ("stream.num.map.output.key.fields", "2"),
+            ("corona.task.reducer", "wc"),
+            ("mapred.combiner.class", "org.example.Combiner"),
+            ("io.sort.mb", "7"),
+            ("corona.task.env.B", "2"),
+        ] {
+            assert_eq!(check(key, value), Ok(Some(value.to_owned())), "{key}");
+        }
+        let mut conf = corona::config::ClientSource::default().job_conf().unwrap();
+        conf.set(STREAMING_VARIABLES, "C=3");
+        super::steps(&mut Chosen::new(&mut conf), &steps);
+        assert_eq!(conf.get(STREAMING_VARIABLES).as_deref(), Some("C=3 EMPTY="));
+        assert_eq!(conf.get("corona.task.env.A").as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn line_ends_separate_no_fields() {
+        for wrong in ["", "\n", "\r", "a\nb"] {
+            assert!(parse_separator(wrong).unwrap_err().contains("line ends"), "{wrong:?}");
+        }
+        assert_eq!(parse_separator("\t"), Ok("\t".to_owned()));
+        let conf = corona::config::ClientSource::default().job_conf().unwrap();
+        let of_d = [("mapred.textoutputformat.separator".to_owned(), "\n".to_owned())];
+        let refused = check_settings(&conf, &of_d).unwrap_err();
+        assert!(refused.starts_with("-D mapred.textoutputformat.separator: expected"), "{refused}");
     }
 
     #[test]

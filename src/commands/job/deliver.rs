@@ -5,15 +5,24 @@ use corona::config::JobConf;
 use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath};
 use corona::hadoop::writables::JobId;
 
-use super::follow::again;
+use super::output::Output;
 use super::stop::Stop;
-use crate::commands::jobs::Caller;
+use super::waiting::Waiting;
+use crate::commands::jobs::{Caller, again};
 use corona_terminal::console::Console;
 
 /// The file of splits in a job's directory, and beside its configuration.
 pub(super) const SPLITS: &str = "job.split";
 /// The largest split file, in bytes.
 pub(super) const MAX_SPLIT_BYTES: usize = 256 << 20;
+
+/// Where a job is delivered.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) systems: &'a FileSystems,
+    pub(super) output: &'a Output,
+    pub(super) waiting: &'a Waiting,
+}
 
 /// Submits a job with this split file and configuration. `ship` puts what else the job needs into the
 /// job's directory, and names it in the configuration, which is written last.
@@ -23,14 +32,16 @@ pub(super) const MAX_SPLIT_BYTES: usize = 256 << 20;
 /// the job's directory is deleted then. Or a second signal came before the job tracker answered.
 pub(super) async fn deliver(
     caller: &mut Caller,
-    systems: &FileSystems,
+    place: &Place<'_>,
     splits: &[u8],
     conf: &mut JobConf,
     ship: impl AsyncFnOnce(&dyn FileSystem, &FsPath, &mut JobConf) -> anyhow::Result<()>,
     stop: &mut Stop,
     console: &mut Console<'_>,
 ) -> anyhow::Result<JobId> {
-    let (id, system) = stop.before_submission(place(caller)).await?;
+    let Place { systems, output, waiting } = *place;
+    let found = waiting.on(system_dir(caller), console);
+    let (id, system) = stop.before_submission(found).await?;
     let (files, system) = systems.resolve(&system)?;
     let directory = system.join(&id.to_string());
     let written = async {
@@ -39,7 +50,9 @@ pub(super) async fn deliver(
         ship(&*files, &directory, conf).await?;
         write(&*files, &directory.join(SPLITS), splits).await?;
         let xml = conf.to_xml().context("the configuration of the job")?;
-        write(&*files, &directory.join("job.xml"), xml.as_bytes()).await
+        write(&*files, &directory.join("job.xml"), xml.as_bytes()).await?;
+        // As late as it can be: the earlier output is kept when the job cannot be submitted.
+        output.clear().await
     };
     let mut submitted = stop.before_submission(written).await;
     if submitted.is_ok() {
@@ -47,7 +60,7 @@ pub(super) async fn deliver(
         let client = &mut caller.client;
         let answer = again(async || client.submit_job(id.clone()).await);
         let note = format!("killing {id} when it is submitted; again to stop at once\n");
-        let answer = stop.after_first(answer, || console.complain(&note)).await;
+        let answer = stop.after_first(answer, waiting, &note, console).await;
         let answer = answer.with_context(|| format!("{id} may run; see corona jobs info {id}"))?;
         submitted = caller.checked(answer).map(drop);
     }
@@ -60,7 +73,7 @@ pub(super) async fn deliver(
 }
 
 /// The id of the next job, and the directory of the job tracker for files of jobs.
-async fn place(caller: &mut Caller) -> anyhow::Result<(JobId, String)> {
+async fn system_dir(caller: &mut Caller) -> anyhow::Result<(JobId, String)> {
     let client = &mut caller.client;
     let id = again(async || client.get_new_job_id().await).await;
     let id = caller.checked(id)?.ok_or_else(|| anyhow!("{} gives no id", caller.who))?;

@@ -5,13 +5,17 @@
 //! splits, `conf.rs` the configuration, `follow.rs` the rest of the job's life, `stop.rs` what Ctrl-C does,
 //! and `submit.rs` a job whose configuration is ready.
 
+mod archive;
 mod conf;
 mod deliver;
 mod follow;
 mod inputs;
+mod output;
 mod stop;
 mod submit;
+mod waiting;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -27,14 +31,16 @@ use serde::Serialize;
 use super::arguments::parse_size;
 use super::jobs::{Caller, Which};
 use super::{EXIT_FAILED, UsageError};
-use conf::{ShippedFile, Variable};
+use conf::{Chosen, ShippedFile, Variable};
 use corona_terminal::console::{Console, printable};
 use corona_terminal::counted;
 use corona_terminal::table::{Column, Table};
-use deliver::{MAX_SPLIT_BYTES, deliver};
+use deliver::{MAX_SPLIT_BYTES, Place, deliver};
 use follow::Follower;
 use inputs::{InputSplit, Inputs};
+use output::Output;
 use stop::Stop;
+use waiting::Waiting;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,8 +50,8 @@ Examples:
   The same with programs, in two reduces:
     corona job run --input 'logs/*.txt' --output words --reduces 2 \\
       --mapper \"tr -s ' ' '\\n'\" --reducer 'uniq -c'
-  With a script of your own:
-    corona job run --input in --output out --file map.py \\
+  With a script of your own, and a package that it imports:
+    corona job run --input in --output out --file map.py --file package \\
       --mapper 'python3 map.py' --reduces 0
   A job of Java or of native tasks whose configuration is ready:
     corona job submit job.xml --jar wordcount.jar
@@ -90,11 +96,17 @@ struct Run {
     /// Files, directories or patterns to read, plain or compressed (.gz,
     /// .bz2, .deflate); may be repeated
     #[arg(long, value_name = "URI", required = true, num_args = 1..)]
+    #[arg(value_parser = conf::parse_uri)]
     input: Vec<String>,
 
     /// Directory to write, which must not exist
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = conf::parse_uri)]
     output: String,
+
+    /// Replace the output of an earlier job; a directory that has anything
+    /// else is refused
+    #[arg(long)]
+    overwrite: bool,
 
     #[command(flatten)]
     steps: Steps,
@@ -160,10 +172,15 @@ struct Steps {
     #[arg(long, value_name = "FIELDS", value_parser = conf::parse_key_part)]
     sort_by: Vec<String>,
 
-    /// File for the tasks, in their working directory, under its own name or
-    /// another one; may be repeated
+    /// File or directory for the tasks, in their working directory, under its
+    /// own name or another one; may be repeated
     #[arg(long, value_name = "FILE[#NAME]", value_parser = conf::parse_file)]
     file: Vec<ShippedFile>,
+
+    /// Archive for the tasks (.jar, .zip, .tar, .tar.gz, .tgz), unpacked in a
+    /// directory of its own name or another one; may be repeated
+    #[arg(long, value_name = "FILE[#NAME]", value_parser = conf::parse_archive)]
+    archive: Vec<ShippedFile>,
 
     /// Variable for the programs; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = conf::parse_variable)]
@@ -259,11 +276,18 @@ const CLUSTER_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Run {
     async fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-        if let Some((one, other)) = conf::same_name(&self.steps.file) {
+        let shipped = [self.steps.file.clone(), self.steps.archive.clone()].concat();
+        if let Some((one, other)) = conf::same_name(&shipped) {
+            let option = |file| match self.steps.archive.contains(file) {
+                true => "--archive",
+                false => "--file",
+            };
             bail!(UsageError(format!(
-                "--file {} and --file {} both have the name {:?} in the working directory of \
+                "{} {} and {} {} both have the name {:?} in the working directory of \
                  tasks; expected different names, such as {}#NAME",
+                option(one),
                 one.path.display(),
+                option(other),
                 other.path.display(),
                 one.name,
                 other.path.display(),
@@ -276,12 +300,9 @@ impl Run {
         let split_bytes = self.split_size.map(|bytes| bytes as u64);
         let inputs = Inputs::find(&systems, &self.input, split_bytes);
         let inputs = stop.before_submission(inputs).await?;
-        let (out_files, output) = systems.resolve(&self.output)?;
-        let found = async { Ok(out_files.find(&output).await?) };
-        if stop.before_submission(found).await?.is_some() {
-            bail!("Output directory {output} already exists; delete it, or name another --output");
-        }
-        let mut conf = self.conf(site, &inputs, &output)?;
+        let output = self.find_output(&systems, &inputs);
+        let output = stop.before_submission(output).await?;
+        let mut conf = self.conf(site, &inputs, &output.path)?;
         let reduces = conf::reduces(&conf);
         conf::check(&conf, &self.steps, &self.which.settings())?;
         if self.dry_run {
@@ -291,7 +312,7 @@ impl Run {
                 bytes: inputs.bytes,
                 maps: inputs.splits.len(),
                 reduces,
-                output: output.to_string(),
+                output: output.path.to_string(),
                 largest_split: inputs.splits.iter().map(|split| split.length).max().unwrap_or(0),
                 maps_with_hosts: inputs.splits.iter().filter(|s| !s.hosts.is_empty()).count(),
                 bytes_per_reduce: inputs.bytes.checked_div(reduces.into()),
@@ -302,19 +323,31 @@ impl Run {
             return Ok(ExitCode::SUCCESS);
         }
         let mut caller = self.which.caller()?;
-        let id = self.submit(&mut caller, &systems, &inputs, &mut conf, &mut stop, console).await?;
+        let waiting = Waiting::new(&caller.who, self.which.manager());
+        let place = Place { systems: &systems, output: &output, waiting: &waiting };
+        let id = self.submit(&mut caller, &place, &inputs, &mut conf, &mut stop, console).await?;
         let follower = Follower {
             id,
             maps: inputs.splits.len(),
             reduces,
             bytes: inputs.bytes,
-            output: output.to_string(),
+            output: output.path.to_string(),
             json: self.json,
         };
-        match follower.follow(&mut caller, &*out_files, &output, stop, console).await? {
+        match follower.follow(&mut caller, &output, waiting, stop, console).await? {
             true => Ok(ExitCode::SUCCESS),
             false => Ok(ExitCode::from(EXIT_FAILED)),
         }
+    }
+
+    /// Where the job writes, which its tasks must see as it is seen here.
+    async fn find_output(&self, systems: &FileSystems, inputs: &Inputs) -> anyhow::Result<Output> {
+        if self.output.contains("${") {
+            let wrong = "has ${, which tasks replace by settings; expected a name without it";
+            bail!(UsageError(format!("--output {} {wrong}", self.output)));
+        }
+        let splits = inputs.splits.iter().map(|split| split.path.as_str());
+        Output::find(systems, &self.output, self.overwrite, "name another --output", splits).await
     }
 
     /// What the cluster makes of so many tasks. None if the job tracker does not answer or has no slots.
@@ -336,22 +369,25 @@ impl Run {
     fn conf(&self, mut conf: JobConf, inputs: &Inputs, output: &FsPath) -> anyhow::Result<JobConf> {
         let steps = &self.steps;
         conf::base(&mut conf);
-        conf::steps(&mut conf, steps);
-        if let Some(reduces) = self.reduces {
-            conf.set("mapred.reduce.tasks", &reduces.to_string());
-        }
-        conf.set("mapred.map.tasks", &inputs.splits.len().to_string());
-        conf.set("mapred.job.name", self.name.as_deref().unwrap_or(&steps.mapper));
-        conf.set("mapred.output.dir", &output.to_string());
-        conf.set("mapred.input.dir", &self.input.join(","));
+        conf.set("mapred.job.name", &steps.mapper);
         let user = self.which.file_systems()?.user;
         conf.set("user.name", &user);
         if let Ok(directory) = std::env::current_dir() {
             conf.set("mapred.working.dir", &format!("file:{}", directory.display()));
         }
-        for (key, value) in self.which.settings() {
-            conf.set(&key, &value);
+        let mut chosen = Chosen::new(&mut conf);
+        chosen.set("--output", "mapred.output.dir", &output.to_string());
+        chosen.set("--input", "mapred.input.dir", &self.input.join(","));
+        conf::steps(&mut chosen, steps);
+        if let Some(reduces) = self.reduces {
+            chosen.set("--reduces", "mapred.reduce.tasks", &reduces.to_string());
         }
+        if let Some(name) = &self.name {
+            chosen.set("--name", "mapred.job.name", name);
+        }
+        chosen.override_with(&self.which.settings())?;
+        // The number of the splits, whatever was wished for.
+        conf.set("mapred.map.tasks", &inputs.splits.len().to_string());
         Ok(conf)
     }
 
@@ -359,7 +395,7 @@ impl Run {
     async fn submit(
         &self,
         caller: &mut Caller,
-        systems: &FileSystems,
+        place: &Place<'_>,
         inputs: &Inputs,
         conf: &mut JobConf,
         stop: &mut Stop,
@@ -370,10 +406,10 @@ impl Run {
         let ship = async |files: &dyn FileSystem, directory: &FsPath, conf: &mut JobConf| {
             self.ship(files, directory, &local, conf).await
         };
-        deliver(caller, systems, &splits, conf, ship, stop, console).await
+        deliver(caller, place, &splits, conf, ship, stop, console).await
     }
 
-    /// Copies the files of `--file`, and lists them in the configuration.
+    /// Copies what `--file` and `--archive` name, and lists it in the configuration.
     async fn ship(
         &self,
         files: &dyn FileSystem,
@@ -381,18 +417,55 @@ impl Run {
         local: &LocalFiles,
         conf: &mut JobConf,
     ) -> anyhow::Result<()> {
-        let (mut uris, mut times) = (Vec::new(), Vec::new());
-        for file in &self.steps.file {
-            let target = directory.join("files").join(&file.name);
-            put(&file.path, files, &target, local, CreateOptions::default(), &mut |_| ())
-                .await
-                .with_context(|| format!("--file {}", file.path.display()))?;
-            uris.push(format!("{target}#{}", file.name));
-            times.push(files.status(&target).await?.modified_ms.to_string());
+        let (mut shipped, mut archives) = (Shipped::default(), Shipped::default());
+        let copy = async |from: &Path, target: &FsPath| {
+            put(from, files, target, local, CreateOptions::default(), &mut |_| ()).await?;
+            anyhow::Ok(files.status(target).await?.modified_ms)
+        };
+        // Each archive has a directory of its own: names of links differ, but not those of archives.
+        let place_of = |number: usize, name: String| {
+            directory.join("archives").join(&number.to_string()).join(&name)
+        };
+        for (number, file) in self.steps.file.iter().enumerate() {
+            let what = || format!("--file {}", file.path.display());
+            if file.path.is_dir() {
+                let packed = archive::pack(&file.path).with_context(what)?;
+                let target = place_of(number, format!("{}.tar", file.name));
+                let time = copy(packed.path(), &target).await.with_context(what)?;
+                archives.add(&target, &file.name, time);
+            } else {
+                let target = directory.join("files").join(&file.name);
+                let time = copy(&file.path, &target).await.with_context(what)?;
+                shipped.add(&target, &file.name, time);
+            }
         }
-        conf::add(conf, "mapred.cache.files", &uris);
-        conf::add(conf, "mapred.cache.files.timestamps", &times);
+        for (number, archive) in self.steps.archive.iter().enumerate() {
+            let ending = archive::ending(&archive.path).unwrap_or_default();
+            let name = archive.name.strip_suffix(ending).unwrap_or(&archive.name);
+            let target = place_of(self.steps.file.len() + number, format!("{name}{ending}"));
+            let time = copy(&archive.path, &target).await;
+            let time = time.with_context(|| format!("--archive {}", archive.path.display()))?;
+            archives.add(&target, &archive.name, time);
+        }
+        for (of, key) in [(shipped, "mapred.cache.files"), (archives, "mapred.cache.archives")] {
+            conf::add(conf, key, &of.uris);
+            conf::add(conf, &format!("{key}.timestamps"), &of.times);
+        }
         Ok(())
+    }
+}
+
+/// Files or archives for the tasks: where they are and when they were written.
+#[derive(Default)]
+struct Shipped {
+    uris: Vec<String>,
+    times: Vec<String>,
+}
+
+impl Shipped {
+    fn add(&mut self, target: &FsPath, name: &str, modified_ms: i64) {
+        self.uris.push(format!("{target}#{name}"));
+        self.times.push(modified_ms.to_string());
     }
 }
 

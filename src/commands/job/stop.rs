@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use tokio::time::timeout;
 
+use super::waiting::Waiting;
 use crate::commands::signals::StopSignals;
+use corona_terminal::console::Console;
 
 /// The requests to stop since this was made, from before the job is submitted until it is over.
 pub(super) struct Stop {
@@ -67,21 +69,23 @@ impl Stop {
         }
     }
 
-    /// The result of `work`, which the first signal does not end. It calls `first` then.
+    /// The result of `work`, which the first signal does not end: it has the note shown.
     ///
     /// # Errors
     /// A second signal ended the wait.
     pub(super) async fn after_first<T>(
         &mut self,
         work: impl Future<Output = T>,
-        first: impl FnOnce(),
+        waiting: &Waiting,
+        note: &str,
+        console: &mut Console<'_>,
     ) -> anyhow::Result<T> {
         tokio::pin!(work);
-        if let Some(done) = self.or(&mut work).await {
+        if let Some(done) = self.or(waiting.on(&mut work, console)).await {
             return Ok(done);
         }
-        first();
-        match self.or(work).await {
+        console.complain(note);
+        match self.or(waiting.on(work, console)).await {
             Some(done) => Ok(done),
             None => bail!("stopped"),
         }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use corona::config::JobConf;
 use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath, LocalFiles, put};
@@ -21,13 +21,15 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::deliver::{MAX_SPLIT_BYTES, SPLITS, deliver};
-use super::follow::{Follower, again};
+use super::deliver::{MAX_SPLIT_BYTES, Place, SPLITS, deliver};
+use super::follow::Follower;
 use super::inputs::Inputs;
+use super::output::Output;
 use super::stop::Stop;
+use super::waiting::Waiting;
 use super::{conf, split_file};
 use crate::commands::EXIT_FAILED;
-use crate::commands::jobs::{Caller, Which};
+use crate::commands::jobs::{Caller, Which, again};
 use corona_terminal::console::{Console, printable};
 
 pub(super) const HELP: &str = "\
@@ -56,6 +58,11 @@ pub(super) struct Submit {
     /// Split file of the job [default: job.split beside JOB_XML, if it exists]
     #[arg(long, value_name = "FILE")]
     splits: Option<PathBuf>,
+
+    /// Replace the output of an earlier job; a directory that has anything
+    /// else is refused
+    #[arg(long)]
+    overwrite: bool,
 
     /// Return when the job is submitted, and print its id
     #[arg(long, conflicts_with = "in_process")]
@@ -104,25 +111,25 @@ impl Submit {
         let mut stop = Stop::listen()?;
         let systems = FileSystems::new(self.which.file_systems()?)?;
         let ready = stop.before_submission(self.ready(&systems)).await?;
-        // Where the success of a job is seen that the job tracker has forgotten.
-        let output = ready.conf.get("mapred.output.dir").filter(|dir| !dir.is_empty());
-        let (out_files, out_path) =
-            systems.resolve(output.as_deref().unwrap_or("file:/nonexistent"))?;
-        let found = async { Ok(out_files.find(&out_path).await?) };
-        if output.is_some() && stop.before_submission(found).await?.is_some() {
-            bail!("Output directory {out_path} already exists; delete it, or change JOB_XML");
-        }
+        let output = stop.before_submission(self.find_output(&systems, &ready.conf)).await?;
         if !self.in_process {
             let mut caller = self.which.caller()?;
-            let out = (&*out_files, &out_path);
-            let ended = self.run_by(&mut caller, ready, &systems, out, stop, console);
+            let ended = self.run_by(&mut caller, ready, &systems, &output, stop, console);
             return Ok(status(ended.await?));
         }
         let mut own = stop.before_submission(Own::start(&self.which)).await?;
-        let out = (&*out_files, &out_path);
-        let ended = self.run_by(&mut own.caller, ready, &systems, out, stop, console).await;
+        let ended = self.run_by(&mut own.caller, ready, &systems, &output, stop, console).await;
         own.end().await;
         Ok(status(ended?))
+    }
+
+    /// Where the job writes. There the success of a job is seen that the job tracker has forgotten.
+    async fn find_output(&self, systems: &FileSystems, conf: &JobConf) -> anyhow::Result<Output> {
+        let directory = conf.get("mapred.output.dir").filter(|dir| !dir.is_empty());
+        let directory = directory.unwrap_or_else(|| "file:/nonexistent".to_owned());
+        let inputs = conf.get("mapred.input.dir").unwrap_or_default();
+        let inputs = inputs.split(',').filter(|input| !input.is_empty());
+        Output::find(systems, &directory, self.overwrite, "change JOB_XML", inputs).await
     }
 
     /// Submits the job and follows it to its end. Returns whether it succeeded.
@@ -131,14 +138,16 @@ impl Submit {
         caller: &mut Caller,
         ready: Ready,
         systems: &FileSystems,
-        (out_files, output): (&dyn FileSystem, &FsPath),
+        output: &Output,
         mut stop: Stop,
         console: &mut Console<'_>,
     ) -> anyhow::Result<bool> {
         let (maps, bytes) = (ready.maps, ready.bytes);
         let reduces = conf::reduces(&ready.conf);
         let shown = ready.conf.get("mapred.output.dir").unwrap_or_default();
-        let id = self.submit(caller, systems, ready, &mut stop, console).await?;
+        let waiting = Waiting::new(&caller.who, self.which.manager());
+        let place = Place { systems, output, waiting: &waiting };
+        let id = self.submit(caller, &place, ready, &mut stop, console).await?;
         if self.no_wait && !stop.is_wanted() {
             let client = &mut caller.client;
             let profile = again(async || client.get_job_profile(id.clone()).await).await;
@@ -149,9 +158,9 @@ impl Submit {
             }
             return Ok(true);
         }
-        let output_text = if shown.is_empty() { "none".to_owned() } else { output.to_string() };
-        let follower = Follower { id, maps, reduces, bytes, output: output_text, json: self.json };
-        follower.follow(caller, out_files, output, stop, console).await
+        let shown = if shown.is_empty() { "none".to_owned() } else { output.path.to_string() };
+        let follower = Follower { id, maps, reduces, bytes, output: shown, json: self.json };
+        follower.follow(caller, output, waiting, stop, console).await
     }
 
     /// Reads the configuration, and reads or cuts the splits.
@@ -186,7 +195,7 @@ impl Submit {
     async fn submit(
         &self,
         caller: &mut Caller,
-        systems: &FileSystems,
+        place: &Place<'_>,
         ready: Ready,
         stop: &mut Stop,
         console: &mut Console<'_>,
@@ -204,7 +213,7 @@ impl Submit {
             conf.set("mapred.job.split.file", &directory.join(SPLITS).to_string());
             Ok(())
         };
-        deliver(caller, systems, &splits, &mut conf, ship, stop, console).await
+        deliver(caller, place, &splits, &mut conf, ship, stop, console).await
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use corona::filesystem::testing::MiniCluster;
+use corona::filesystem::testing::{Faults, MiniCluster};
 use serde_json::Value;
 
 use super::*;
@@ -214,4 +214,174 @@ fn what_is_there_is_not_replaced_or_mixed_unless_that_is_asked_for() {
     fs::write(tree.join("g"), "more").unwrap();
     hdfs.done(&["put", "--force", text(&tree), "/in"]);
     assert_eq!(hdfs.cluster.name_node.files(), ["/in/f", "/in/tree/f", "/in/tree/g"]);
+}
+
+#[test]
+fn roots_and_homes_of_hdfs_are_neither_deleted_nor_moved() {
+    let hdfs = Hdfs::start(1);
+    let address = hdfs.cluster.address();
+    hdfs.done(&["mkdir", "-p", "/user/alice/d"]);
+    let whole = |path: &str| format!("hdfs://{address}{path}");
+    let root = format!("{}: it is the root directory", whole("/"));
+    let home = "it has the home directory /user/alice; --force-root removes it";
+    let table: [(&[&str], String); 8] = [
+        (&["rm", "-r", "/"], format!("rm: cannot remove {root}")),
+        (&["rm", "-r", "--skip-trash", "--force-root", "/"], format!("rm: cannot remove {root}")),
+        (&["mv", "/", "/x"], format!("mv: cannot move {root}")),
+        (&["rm", "-r", "/user"], format!("rm: cannot remove {}: {home}", whole("/user"))),
+        (&["rm", "-r", "--skip-trash", "."], {
+            format!("rm: cannot remove {}: {home}", whole("/user/alice"))
+        }),
+        (&["rm", "-r", "--force-root", "/user"], {
+            let user = whole("/user");
+            format!("rm: Cannot move \"{user}\" to the trash, as it contains the trash")
+        }),
+        (&["mv", "d", "d/below"], {
+            let d = whole("/user/alice/d");
+            format!("mv: cannot move {d} to {d}/below, which lies in it")
+        }),
+        (&["mv", "/user", "/user/alice"], {
+            let user = whole("/user");
+            format!("mv: cannot move {user} to {user}/alice/user, which lies in it")
+        }),
+    ];
+    for (words, expected) in table {
+        assert_eq!(hdfs.failed(words), format!("{expected}\n"), "{words:?}");
+    }
+    let calls = hdfs.cluster.name_node.calls();
+    let changes =
+        calls.iter().filter(|call| call.starts_with("delete") || call.starts_with("rename"));
+    assert_eq!(changes.count(), 0, "{calls:?}");
+    assert_eq!(hdfs.failed(&["rm", "no"]).lines().count(), 1);
+    assert_eq!(hdfs.done(&["rm", "--force", "no"]), "");
+    hdfs.done(&["rm", "-r", "--skip-trash", "--force-root", "/user"]);
+    assert_eq!(
+        hdfs.failed(&["ls", "/user"]),
+        "ls: Cannot access /user: No such file or directory.\n"
+    );
+}
+
+#[test]
+fn a_working_directory_of_this_machine_is_not_deleted() {
+    // The tests of a crate run in its directory, which a removal must have refused before.
+    let here = std::env::current_dir().unwrap();
+    let protects = |path: &Path| {
+        crate::commands::fs::protect::Surroundings::of_process(path).protects(path).is_some()
+    };
+    assert!(here.ancestors().all(protects));
+    let dir = tempfile::tempdir().unwrap();
+    assert!(!protects(dir.path()));
+}
+
+#[test]
+fn directories_of_this_machine_are_deleted_when_that_is_confirmed() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let rm = |words: &[&str], answers: Option<&'static str>| {
+        let (mut out, mut err) = (vec![], vec![]);
+        let console = Console::of_test(&mut out, &mut err);
+        let mut console = match answers {
+            Some(answers) => console.with_answers(answers),
+            None => console,
+        };
+        let own = ["corona", "fs", "rm"];
+        let status = run(own.iter().chain(words).map(|word| (*word).into()), &mut console);
+        assert_eq!(status, ExitCode::SUCCESS, "{words:?}");
+        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    };
+    let path = format!("file:{}", at("d").display());
+    let question = format!("delete {path} and all that is in it? [y/N] ");
+    for (words, answers, is_left, asked) in [
+        (&["-r", &path][..], Some("n\n"), true, &question[..]),
+        (&["-r", &path], Some(""), true, &question),
+        (&["-r", &path], Some("y\n"), false, &question),
+        (&["-rf", &path], Some("n\n"), false, ""),
+        (&["-r", &path], None, false, ""),
+    ] {
+        fs::create_dir_all(at("d/sub")).unwrap();
+        fs::write(at("d/sub/f"), "x").unwrap();
+        let (out, err) = rm(words, answers);
+        assert_eq!(err, asked, "{words:?}");
+        let done = if is_left { "Kept" } else { "Deleted" };
+        assert_eq!(out, format!("{done}: {path}\n"), "{words:?} {answers:?}");
+        assert_eq!(at("d/sub/f").exists(), is_left, "{words:?} {answers:?}");
+    }
+    // A link goes, and what it leads to stays.
+    fs::create_dir_all(at("kept")).unwrap();
+    std::os::unix::fs::symlink("/", at("root")).unwrap();
+    std::os::unix::fs::symlink(at("kept"), at("link")).unwrap();
+    for name in ["root", "link"] {
+        let link = format!("file:{}", at(name).display());
+        assert_eq!(rm(&["-r", &link], Some("")).1, "", "{name}");
+        assert!(!at(name).is_symlink(), "{name}");
+    }
+    assert!(at("kept").is_dir());
+}
+
+#[test]
+fn nothing_is_copied_into_itself() {
+    let hdfs = Hdfs::start(1);
+    let dir = tempfile::tempdir().unwrap();
+    let real = dir.path().canonicalize().unwrap();
+    let at = |name: &str| real.join(name);
+    fs::create_dir_all(at("d/sub")).unwrap();
+    fs::write(at("d/f"), "content").unwrap();
+    std::os::unix::fs::symlink(at("d"), at("link")).unwrap();
+    let (d, file) = (at("d").display().to_string(), at("d/f").display().to_string());
+    let uri = |path: &str| format!("file:{}", at(path).display());
+    let in_it = |to: &str| format!("cannot copy {d} to {d}/{to}, which lies in it");
+    let same = format!("{file} and {file} are the same");
+    for (words, expected) in [
+        (vec!["put", &d, &uri("d/sub")], format!("put: {}", in_it("sub/d"))),
+        (vec!["put", &d, &uri("d/new")], format!("put: {}", in_it("new"))),
+        (vec!["put", &d, &uri("link/new")], format!("put: {}", in_it("new"))),
+        (vec!["put", "-f", &file, &uri("d")], format!("put: {same}")),
+        (vec!["get", &uri("d"), &format!("{d}/new")], format!("get: {}", in_it("new"))),
+        (vec!["get", &uri("link/f"), &file], format!("get: {same}")),
+        (vec!["mv", &uri("d"), &uri("d/sub")], {
+            let d = uri("d");
+            format!("mv: cannot move {d} to {d}/sub/d, which lies in it")
+        }),
+    ] {
+        assert_eq!(hdfs.failed(&words), format!("{expected}\n"), "{words:?}");
+    }
+    assert_eq!(fs::read_dir(at("d")).unwrap().count(), 2, "nothing was made");
+    assert_eq!(fs::read(at("d/f")).unwrap(), b"content");
+    // Links back to a directory above, of which two would make more copies than there is room for.
+    for name in ["one", "two"] {
+        std::os::unix::fs::symlink("..", at("d/sub").join(name)).unwrap();
+    }
+    let refused = hdfs.failed(&["put", &d, "/copy"]);
+    assert_eq!(
+        refused.matches("a link leads back to a directory above it").count(),
+        2,
+        "{refused}"
+    );
+    assert_eq!(hdfs.cluster.name_node.files(), ["/copy/f"]);
+    let listed = hdfs.done(&["ls", "-r", &uri("d")]);
+    assert_eq!(listed.lines().count(), 4, "{listed}");
+}
+
+#[test]
+fn a_name_node_whose_directory_contains_itself_is_listed_to_an_end() {
+    let hdfs = Hdfs::start(1);
+    hdfs.done(&["mkdir", "/loop"]);
+    hdfs.cluster.name_node.set_loop("/loop", "again");
+    let (done, out, err) = hdfs.fs(&["ls", "-r", "/loop"]);
+    assert!(!done);
+    assert_eq!((out.lines().count(), err.lines().count()), (999, 1), "{err}");
+    assert!(err.contains("is longer than any name node takes"), "{err}");
+}
+
+#[test]
+fn nothing_is_left_of_a_file_that_no_data_node_takes() {
+    let hdfs = Hdfs::start(2);
+    let dir = tempfile::tempdir().unwrap();
+    let local = dir.path().join("a");
+    fs::write(&local, "one\n").unwrap();
+    for node in &hdfs.cluster.data_nodes {
+        node.set_faults(Faults { is_dead: true, ..Faults::default() });
+    }
+    hdfs.failed(&["put", text(&local), "/a"]);
+    assert_eq!(hdfs.cluster.name_node.files(), [""; 0]);
 }

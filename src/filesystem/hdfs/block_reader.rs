@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use super::Shared;
 use super::connection::{Connection, too_slow};
 use super::transfer::{
-    CHECKSUM_OK, HEADER_BYTES, Next, PacketHeader, ReadAnswer, ReadEnd, ReadRequest, Request, Sums,
-    request_bytes, verify,
+    CHECKSUM_OK, HEADER_BYTES, Next, PacketHeader, ReadAnswer, ReadEnd, ReadRequest, Request,
+    SumKind, Sums, request_bytes, verify,
 };
 use crate::{ErrorKind, FsError};
 use corona_hadoop::io::formats::Writable;
@@ -82,7 +82,7 @@ impl BlockReader {
             node: node.clone(),
             block,
             version,
-            sums: Sums { kind: super::transfer::SumKind::None, covered: 1 },
+            sums: Sums { kind: SumKind::None, covered: 1 },
             due,
             max_packet_bytes: shared.settings.max_packet_bytes,
             inbox: Vec::new(),
@@ -112,6 +112,10 @@ impl BlockReader {
         let first = first.filter(|first| {
             *first <= start && start < first.saturating_add(reply.sums.covered as u64)
         });
+        if reply.sums.kind == SumKind::None {
+            // Clients write no block without checksums. This replica has lost them, or the data node lies.
+            return Err(reader.malformed("the data node has no checksums of the block"));
+        }
         reader.sums = reply.sums;
         reader.expected.0 = first.ok_or_else(|| reader.malformed("the first chunk is another"))?;
         Ok(reader)

@@ -244,10 +244,15 @@ impl FileSystem for Hdfs {
             let entries = found.entries.iter().map(|entry| {
                 let name = String::from_utf8_lossy(&entry.name);
                 // A file lists itself, without a name.
-                let path = if name.is_empty() { path.clone() } else { path.join(&name) };
-                status_of(path, entry)
+                let named = match name.is_empty() && !entry.is_directory {
+                    true => Ok(path.clone()),
+                    false => path.entry(&name),
+                };
+                named.map(|named| status_of(named, entry)).map_err(|wrong| {
+                    self.error(ErrorKind::Malformed, "getPartialListing", path, wrong.to_string())
+                })
             });
-            Ok(Page { entries: entries.collect(), next })
+            Ok(Page { entries: entries.collect::<Result<_, _>>()?, next })
         })
     }
 

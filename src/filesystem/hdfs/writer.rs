@@ -207,11 +207,11 @@ impl HdfsWriter {
                 // It is unknown whether the file was created.
                 Err(error) if error.kind == ErrorKind::Unknown && !is_unsure => is_unsure = true,
                 // It was: it is ours, and empty.
-                Err(error) if error.kind == ErrorKind::Lease && is_unsure => {
+                Err(error) if error.kind == ErrorKind::BeingWritten && is_unsure => {
                     self.shared.name_node.delete(self.path.path(), false).await?;
                     is_unsure = false;
                 }
-                Err(error) if error.kind == ErrorKind::Lease && retries > 0 => {
+                Err(error) if error.kind == ErrorKind::BeingWritten && retries > 0 => {
                     tracing::warn!(%error, retries, "somebody else writes the file");
                     sleep(settings.create_pause).await;
                     retries -= 1;
@@ -238,7 +238,7 @@ impl HdfsWriter {
                         tracing::debug!(%error, "the file was not opened");
                     }
                 }
-                Err(error) if error.kind == ErrorKind::Lease && retries > 0 => {
+                Err(error) if error.kind == ErrorKind::BeingWritten && retries > 0 => {
                     tracing::warn!(%error, retries, "somebody else writes the file");
                     sleep(settings.create_pause).await;
                     retries -= 1;
@@ -523,6 +523,14 @@ impl HdfsWriter {
     /// Asks for a block and sets a pipeline up. Gives 0, the bytes that its nodes have.
     async fn start_block(&mut self) -> Result<u64, Trouble> {
         let found = self.locate_block().await?;
+        let nodes = found.located.locations.len();
+        // The times that a pipeline may take grow with it.
+        if nodes > usize::try_from(self.shape.replication).unwrap_or(1).max(1) {
+            let replication = self.shape.replication;
+            let message = format!("{nodes} data nodes are named for {replication} replicas");
+            let error = FsError::new(ErrorKind::Malformed, "addBlock", &self.path, message);
+            return Err(error.at(self.shared.name_node.address()).into());
+        }
         let block = Block { bytes: 0, ..found.located.block };
         self.is_persisted = false;
         self.set_current(found.namespace, found.data_version, block, found.located.locations)?;
@@ -692,7 +700,7 @@ impl HdfsWriter {
 
     /// Nothing can be written any more. A file that is somebody else's by now must not be deleted.
     fn fail(&mut self, error: FsError) -> FsError {
-        let is_ours = error.kind != ErrorKind::Lease;
+        let is_ours = !matches!(error.kind, ErrorKind::Lease | ErrorKind::BeingWritten);
         self.state = if is_ours { State::Failed } else { State::Over };
         self.current = None;
         FsError { path: self.path.to_string(), ..error }
@@ -743,7 +751,14 @@ impl FileWriter for HdfsWriter {
     }
 
     fn close(mut self: Box<Self>) -> Answer<'static, ()> {
-        Box::pin(async move { self.end().await })
+        Box::pin(async move {
+            let Err(error) = self.end().await else { return Ok(()) };
+            // Now, and not when it is dropped: the program may end before that is done.
+            if let Err(left) = self.abort().await {
+                tracing::warn!(error = %left, "a file that was given up is left");
+            }
+            Err(error)
+        })
     }
 
     fn abort(mut self: Box<Self>) -> Answer<'static, ()> {

@@ -32,6 +32,8 @@ pub enum NameNodeFault {
     LoseCall,
     /// It answers that it is not ready: false, or that a block has too few replicas.
     NotYet,
+    /// It answers that nobody writes the file.
+    NoLease,
 }
 
 /// A name node in memory.
@@ -57,6 +59,10 @@ struct State {
     safe_mode: bool,
     page: usize,
     quota: Option<usize>,
+    /// A directory that has one directory in it, which is the same, and the name of that.
+    looped: Option<(String, String)>,
+    /// How often the data nodes of a new block are named, if not once.
+    copies: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -154,6 +160,16 @@ impl NameNode {
         self.lock().page = entries;
     }
 
+    /// Makes a directory that has one directory of this name in it, which is the same.
+    pub fn set_loop(&self, directory: &str, name: &str) {
+        self.lock().looped = Some((directory.to_owned(), name.to_owned()));
+    }
+
+    /// Names data nodes of new blocks so many times.
+    pub fn set_copies(&self, copies: usize) {
+        self.lock().copies = copies;
+    }
+
     /// The most names that there may be.
     pub fn set_quota(&self, names: usize) {
         self.lock().quota = Some(names);
@@ -243,6 +259,7 @@ impl NameNode {
         match fault {
             Some(NameNodeFault::LoseCall) => std::future::pending().await,
             Some(NameNodeFault::NotYet) => not_yet(),
+            Some(NameNodeFault::NoLease) => Err(Fault::of(LEASE_EXPIRED, "No lease on the file")),
             Some(NameNodeFault::LoseReply) => {
                 let _ = act(&mut self.lock());
                 std::future::pending().await
@@ -729,6 +746,14 @@ impl Protocol for NameNode {
         after: Vec<i8>,
     ) -> Result<Option<DirectoryListing>, Fault> {
         self.serve("getPartialListing", &path, never, |state| {
+            if let Some((looped, name)) = &state.looped
+                && path
+                    .strip_prefix(looped)
+                    .is_some_and(|below| below.is_empty() || below.starts_with('/'))
+            {
+                let entries = state.status(name, looped).into_iter().collect();
+                return Ok(Some(DirectoryListing { entries, remaining: 0 }));
+            }
             let Some(entry) = state.entries.get(&path) else { return Ok(None) };
             if entry.file.is_some() {
                 let entries = state.status("", &path).into_iter().collect();
@@ -815,7 +840,11 @@ impl Protocol for NameNode {
     ) -> Result<LocatedBlockWithMetaInfo, Fault> {
         let not_yet = || Err(Fault::of(NOT_REPLICATED, format!("Not replicated yet:{path}")));
         self.serve("addBlockAndFetchMetaInfo", &path, not_yet, |state| {
-            state.add_block(&path, &client, &excluded.unwrap_or_default(), start, last)
+            let excluded = excluded.unwrap_or_default();
+            let mut added = state.add_block(&path, &client, &excluded, start, last)?;
+            let located = &mut added.located.locations;
+            *located = vec![located.clone(); state.copies.max(1)].concat();
+            Ok(added)
         })
         .await
     }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::*;
+use crate::hdfs::transfer::{Layout, SumKind, Sums};
 use crate::testing::{Faults, NameNodeFault};
 use crate::{ErrorKind, Replay};
 
@@ -336,6 +337,91 @@ async fn a_file_is_given_up_when_no_data_node_takes_it() {
     let error = world.write("/a", b"x").await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Connection), "{error}");
     until(|| world.cluster.name_node.files().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_file_whose_only_block_is_refused_at_the_close_is_gone_when_that_returns() {
+    let world = World::new(2).await;
+    for node in &world.cluster.data_nodes {
+        node.set_faults(Faults { is_dead: true, ..Faults::default() });
+    }
+    let path = world.path("/a");
+    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    soon(writer.write(b"x")).await.unwrap();
+    let error = soon(writer.close()).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Connection), "{error}");
+    assert_eq!(world.cluster.name_node.files(), [""; 0]);
+    // What was there before is closed, not deleted.
+    let (world, _) = begun(1).await;
+    world.cluster.data_nodes[0].set_faults(Faults { is_dead: true, ..Faults::default() });
+    let opened = soon(world.files.append(&world.path("/a"))).await;
+    let Ok(mut writer) = opened else { return };
+    soon(writer.write(b"x")).await.unwrap();
+    soon(writer.close()).await.unwrap_err();
+    assert_eq!(world.cluster.name_node.files(), ["/a"]);
+}
+
+#[tokio::test]
+async fn a_lease_that_has_expired_is_not_waited_for() {
+    for method in ["create", "addBlockAndFetchMetaInfo", "complete"] {
+        // A wait would be longer than the test may take.
+        let world =
+            World::with(1, |settings| settings.create_pause = Duration::from_secs(3600)).await;
+        world.cluster.name_node.fail(method, NameNodeFault::NoLease, usize::MAX);
+        let error = world.write("/a", b"x").await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Lease, "{method}: {error}");
+        assert_eq!(world.cluster.name_node.count(method), 1, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn more_data_nodes_than_replicas_are_refused() {
+    let world = World::new(2).await;
+    world.cluster.name_node.set_copies(300);
+    let error = world.write("/a", b"x").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Malformed, "{error}");
+    assert_eq!(error.message, "600 data nodes are named for 2 replicas");
+    assert_eq!(world.cluster.name_node.files(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_data_node_without_checksums_is_left_for_another_one() {
+    let world = World::new(2).await;
+    let bytes = content(3000);
+    world.write("/a", &bytes).await.unwrap();
+    let without = Sums { kind: SumKind::None, covered: 512 };
+    for node in 0..2 {
+        world.cluster.data_nodes[node].set_layout(Layout::SumsFirst, 65_536, without);
+        let read = world.read("/a").await;
+        if node == 0 {
+            assert!(read.unwrap() == bytes);
+        } else {
+            let error = read.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::BlockMissing, "{error}");
+            assert!(error.message.contains("has no checksums of the block"), "{error}");
+        }
+    }
+    assert!(world.cluster.name_node.bad_replicas().is_empty(), "nobody knows that it is bad");
+}
+
+#[tokio::test]
+async fn a_directory_that_contains_itself_has_a_deepest_path() {
+    let world = World::new(1).await;
+    world.files.mkdirs(&world.path("/loop"), None).await.unwrap();
+    world.cluster.name_node.set_loop("/loop", "again");
+    let (mut path, mut depth) = (world.path("/loop"), 1);
+    let error = loop {
+        match soon(world.files.list(&path, 10)).await {
+            Ok(entries) => (path, depth) = (entries[0].path.clone(), depth + 1),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((depth, error.kind), (1000, ErrorKind::Malformed), "{error}");
+    for name in ["..", ".", "", "a/../../b"] {
+        world.cluster.name_node.set_loop("/loop", name);
+        let error = soon(world.files.list(&world.path("/loop"), 10)).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Malformed, "{name:?}: {error}");
+    }
 }
 
 #[tokio::test]

@@ -639,7 +639,7 @@ async fn leases_end_as_recorded() {
     let first = soon(files.create(&path("in/l1"), over.clone())).await.unwrap();
     for text in ["current leaseholder is trying to recreate file", "already being created by C_1"] {
         let error = soon(files.create(&path("in/l1"), over.clone())).await.err().unwrap();
-        assert_eq!(error.kind, ErrorKind::Lease);
+        assert_eq!(error.kind, ErrorKind::BeingWritten);
         assert!(error.message.contains(text), "{error}");
     }
     soon(first.abort()).await.unwrap();

@@ -147,6 +147,15 @@ fn a_failed_task_fails_the_job_which_is_cleaned_up_after() {
 }
 
 #[test]
+fn a_job_that_is_about_to_fail_is_not_complete() {
+    let mut world = world_with(1, 0, |settings| settings.max_attempts.map = 1);
+    world.set_up("m2.0");
+    world.report("a", "m0.0", Failed);
+    let progress = world.job.progress();
+    assert_eq!((progress.state, progress.work.map), (JobState::Running, 0.0));
+}
+
+#[test]
 fn some_tasks_may_fail() {
     // More than the percentage, strictly. Spec: mapreduce/09 §C.
     let mut world = world_with(2, 0, |settings| {

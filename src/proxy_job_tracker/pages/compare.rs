@@ -161,7 +161,10 @@ fn change([from, to]: [i64; 2]) -> String {
     match (from, to) {
         _ if from == to => "0 %".to_owned(),
         (0, _) => "–".to_owned(),
-        _ => format!("{:+.0} %", (to as f64 - from as f64) / (from as f64).abs() * 100.0),
+        _ => match format!("{:+.0} %", (to as f64 - from as f64) / (from as f64).abs() * 100.0) {
+            less if ["-0 %", "+0 %"].contains(&less.as_str()) => "0 %".to_owned(),
+            text => text,
+        },
     }
 }
 
@@ -171,9 +174,14 @@ mod tests {
 
     #[test]
     fn a_change_is_in_percent_of_the_first_run() {
-        for (values, text) in
-            [([100, 150], "+50 %"), ([100, 100], "0 %"), ([0, 5], "–"), ([200, 100], "-50 %")]
-        {
+        for (values, text) in [
+            ([100, 150], "+50 %"),
+            ([100, 100], "0 %"),
+            ([1000, 999], "0 %"),
+            ([1000, 1001], "0 %"),
+            ([0, 5], "–"),
+            ([200, 100], "-50 %"),
+        ] {
             assert_eq!(change(values), text);
         }
     }

@@ -17,7 +17,7 @@ use super::shown::Shown;
 use super::time_line::TimeLine;
 use corona_job_engine::{
     AttemptTimes, AttemptView, JobEngine, JobProgress, JobTotals, NodeOutline, TaskOutline,
-    TaskView,
+    TaskStanding, TaskView,
 };
 
 /// For how long a look at a job serves several readers, and one at a large job.
@@ -60,6 +60,8 @@ pub(in crate::service) struct Detail {
     pub(in crate::service) nodes: Vec<NodeOutline>,
     pub(in crate::service) by_kind: PerKind<Counters>,
     pub(in crate::service) counters: Counters,
+    /// The first task that failed for good, and the error of its last attempt that failed.
+    pub(in crate::service) failure: Option<(TaskKey, String)>,
 }
 
 /// A task with its attempts.
@@ -224,7 +226,16 @@ fn look(job: &JobEngine) -> Detail {
         nodes: job.node_outlines(),
         counters: job.counters_with(&by_kind),
         by_kind,
+        failure: failure(job),
     }
+}
+
+fn failure(job: &JobEngine) -> Option<(TaskKey, String)> {
+    let key = job.task_outlines().find(|task| task.standing == TaskStanding::Failed)?.task;
+    let view = job.task_view(key)?;
+    let failed = view.attempts.iter().rev().filter(|attempt| attempt.state.is_failed());
+    let error = failed.map(|attempt| attempt.diagnostics.trim_end()).find(|text| !text.is_empty());
+    Some((key, error.unwrap_or("no reason is known").to_owned()))
 }
 
 /// A task of a job.

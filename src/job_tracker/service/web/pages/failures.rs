@@ -6,7 +6,9 @@ use maud::{Markup, html};
 
 use super::super::gather::{MOST_ENDED, Row, TaskDetail};
 use super::super::trackers::Places;
-use super::{attempt_badge, attempt_path, between, job_path, kind_name, slot_type, time};
+use super::{
+    attempt_badge, attempt_path, between, job_path, kind_name, slot_type, text_block, time,
+};
 use corona_job_engine::AttemptView;
 
 /// Characters of an error that are shown.
@@ -95,9 +97,9 @@ pub(in super::super) fn content(
                                 td data-label="Ended" { (time(attempt.finish_ms)) }
                                 td.n data-label="Took" { (between(attempt.start_ms, attempt.finish_ms)) }
                                 td.wide data-label="Error" {
-                                    span.long {
-                                        (Name(attempt.diagnostics.chars().take(SHOWN).collect::<String>()))
-                                    }
+                                    @let shown: String = attempt.diagnostics.chars().take(SHOWN).collect();
+                                    // The white space of a traceback is a part of it.
+                                    @if !shown.is_empty() { (text_block(shown.trim_end())) }
                                 }
                             }
                         }

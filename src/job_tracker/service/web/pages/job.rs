@@ -11,7 +11,7 @@ use super::super::manager::{NoAnswer, Wait};
 use super::shapes::{heat_legend, heat_map, sentence, time_line};
 use super::{
     between, counter_table, job_path, kind_name, percent, slot_type, standing_badge, state_badge,
-    task_path, time, took,
+    task_path, text_block, time, took,
 };
 use corona_job_engine::{NodeOutline, TaskOutline, TaskStanding};
 
@@ -54,6 +54,11 @@ pub(in super::super) fn content(view: &View) -> Markup {
         }
         div #job data-live {
             (facts(view))
+            @if let Some((task, error)) = view.detail.as_ref().and_then(|it| it.failure.as_ref()) {
+                @let name = job.id.task(*task);
+                h2 { a href=(task_path(&job.id, &name)) { (Name(&name)) } " failed" }
+                (text_block(error))
+            }
             (links(view, &path))
             @if let Some(detail) = &view.detail {
                 (kinds(view, detail))

@@ -2,7 +2,10 @@
 //!
 //! Messages are those of the original's `hadoop fs` where it has one.
 
-use std::io::Read;
+mod copy;
+pub(super) mod protect;
+mod remove;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,9 +14,8 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use corona::config::ClientSource;
 use corona::filesystem::{
-    Answer, Copied, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem,
-    FileSystemSettings, FileSystems, FsError, FsPath, LocalFiles, append_reader, copy_to_local,
-    expand, put, put_reader,
+    CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem, FileSystemSettings, FileSystems,
+    FsError, FsPath, LocalFiles, expand,
 };
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -22,7 +24,8 @@ use serde::Serialize;
 use super::EXIT_FAILED;
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override, parse_size};
 use corona_terminal::console::{Console, TextForm, printable};
-use corona_terminal::progress::CopyProgress;
+use protect::is_local;
+use remove::Removal;
 
 const EXAMPLES: &str = "\
 Paths are as for hadoop fs: hdfs://host:port/path, file:/path, or a path in the
@@ -146,12 +149,8 @@ enum Action {
     },
     /// Delete files, or move them to the trash where there is one
     Rm {
-        /// Delete directories with all that they have
-        #[arg(short, long)]
-        recursive: bool,
-        /// Delete at once
-        #[arg(long)]
-        skip_trash: bool,
+        #[command(flatten)]
+        how: Removal,
         /// The files or directories
         #[arg(required = true)]
         paths: Vec<String>,
@@ -384,9 +383,9 @@ impl Shell {
                     }
                 }
             }
-            Action::Rm { recursive, skip_trash, paths } => {
+            Action::Rm { how, paths } => {
                 for path in &paths {
-                    self.remove(path, recursive, skip_trash, output).await?;
+                    self.remove(path, how, output).await?;
                 }
             }
             Action::Mv { mut paths } => {
@@ -468,7 +467,12 @@ impl Shell {
                 output.console.print(&printed(&items))?;
             }
             if recursive {
-                waiting.extend(items.into_iter().rev().filter(|item| item.is_directory));
+                // Links of this machine may lead round and round.
+                let is_link = |item: &FileStatus| {
+                    is_local(&*files) && Path::new(item.path.path()).is_symlink()
+                };
+                let below = items.into_iter().rev();
+                waiting.extend(below.filter(|item| item.is_directory && !is_link(item)));
             }
         }
         Ok(())
@@ -544,200 +548,6 @@ impl Shell {
         Ok(())
     }
 
-    async fn get(
-        &self,
-        from: &[String],
-        to: &Path,
-        output: &mut Output<'_, '_>,
-    ) -> anyhow::Result<()> {
-        let sources = self.sources(from, output).await;
-        let into = to.is_dir();
-        if sources.len() > 1 && !into {
-            output.fail("When copying multiple files, destination should be a directory.");
-            return Ok(());
-        }
-        let mut progress = CopyProgress::default();
-        for (files, status) in sources {
-            let to = if into { to.join(status.path.name()) } else { to.to_owned() };
-            let mut waiting = vec![(status, to, 0)];
-            while let Some((status, to, depth)) = waiting.pop() {
-                let copied = self.get_one(&*files, &status, &to, depth, &mut progress).await;
-                match copied {
-                    Ok(Got::File(bytes)) => output.done.push(Done {
-                        path: status.path.to_string(),
-                        to: Some(to.display().to_string()),
-                        bytes: Some(bytes),
-                    }),
-                    Ok(Got::Directory(entries)) => {
-                        waiting.extend(entries.into_iter().map(|entry| {
-                            let to = to.join(entry.path.name());
-                            (entry, to, depth + 1)
-                        }));
-                    }
-                    Err(error) => output.fail(&worded(&error)),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn get_one(
-        &self,
-        files: &dyn FileSystem,
-        status: &FileStatus,
-        to: &Path,
-        depth: usize,
-        progress: &mut CopyProgress,
-    ) -> Result<Got, FsError> {
-        if status.is_directory {
-            if depth > MAX_DEPTH {
-                let message = format!("more than {MAX_DEPTH} directories inside one another");
-                return Err(FsError::new(ErrorKind::Invalid, "get", &status.path, message));
-            }
-            std::fs::create_dir_all(to)
-                .map_err(|error| FsError::io("mkdir", to.display(), &error))?;
-            return files.list(&status.path, MAX_FILES).await.map(Got::Directory);
-        }
-        if to.exists() {
-            let message = format!("Target {} already exists", to.display());
-            return Err(FsError::new(ErrorKind::AlreadyExists, "get", "", message));
-        }
-        let name = status.path.name();
-        let mut show = |copied: Copied| progress.show(name, copied.bytes, copied.of);
-        copy_to_local(files, &status.path, to, u64::MAX, &mut show).await.map(Got::File)
-    }
-
-    async fn put(
-        &self,
-        from: &[String],
-        to: &str,
-        options: CreateOptions,
-        output: &mut Output<'_, '_>,
-    ) -> anyhow::Result<()> {
-        let target = async {
-            let (files, path) = self.systems.resolve(to)?;
-            let found = files.find(&path).await?;
-            Ok::<_, FsError>((files, path, found))
-        };
-        let (files, path, found) = match target.await {
-            Ok(target) => target,
-            Err(error) => {
-                output.fail(&worded(&error));
-                return Ok(());
-            }
-        };
-        let into = found.is_some_and(|found| found.is_directory);
-        if from.len() > 1 && !into {
-            output.fail("When copying multiple files, destination should be a directory.");
-            return Ok(());
-        }
-        let mut progress = CopyProgress::default();
-        if let [source] = from
-            && source == STANDARD
-        {
-            match put_stdin(&*files, &path, into, options, &mut progress).await {
-                Ok(bytes) => output.done.push(Done::copied(STANDARD, &path, bytes)),
-                Err(error) => output.fail(&target_worded(&error, &path)),
-            }
-            return Ok(());
-        }
-        for from in from {
-            let from = match local_path(from) {
-                Ok(from) => from,
-                Err(error) => {
-                    output.fail(&worded(&error));
-                    continue;
-                }
-            };
-            let name = from.canonicalize().unwrap_or_else(|_| from.clone());
-            let name = name.file_name().map(|name| name.to_string_lossy().into_owned());
-            let to = match name {
-                Some(name) if into => path.join(&name),
-                _ => path.clone(),
-            };
-            let mut waiting = vec![(from, to, 0)];
-            while let Some((from, to, depth)) = waiting.pop() {
-                let sent = self.put_one(&from, &*files, &to, &options, depth, &mut progress);
-                match sent.await {
-                    Ok(Sent::File(bytes)) => {
-                        output.done.push(Done::copied(&from.display().to_string(), &to, bytes));
-                    }
-                    Ok(Sent::Directory(names)) => {
-                        waiting.extend(names.into_iter().rev().map(|name| {
-                            let to = to.join(&name);
-                            (from.join(name), to, depth + 1)
-                        }));
-                    }
-                    Err(error) => output.fail(&target_worded(&error, &to)),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn append(&self, from: &str, to: &str) -> Result<Done, FsError> {
-        let (files, to) = self.systems.resolve(to)?;
-        let mut progress = CopyProgress::default();
-        let mut show = |copied: Copied| progress.show(to.name(), copied.bytes, copied.of);
-        let bytes = if from == STANDARD {
-            let mut stdin = Stdin { position: 0, waiting: Vec::new() };
-            append_reader(&mut stdin, &*files, &to, &mut show).await?
-        } else {
-            let source = local_path(from)?;
-            let source = source
-                .canonicalize()
-                .map_err(|error| FsError::io("put", source.display(), &error))?;
-            let mut reader = self.local.open(&FsPath::local(&source)?).await?;
-            append_reader(&mut *reader, &*files, &to, &mut show).await?
-        };
-        Ok(Done::copied(from, &to, bytes))
-    }
-
-    async fn put_one(
-        &self,
-        from: &Path,
-        files: &dyn FileSystem,
-        to: &FsPath,
-        options: &CreateOptions,
-        depth: usize,
-        progress: &mut CopyProgress,
-    ) -> Result<Sent, FsError> {
-        let metadata = std::fs::metadata(from).map_err(|error| {
-            let message = match error.kind() {
-                std::io::ErrorKind::NotFound => "File does not exist.".to_owned(),
-                _ => error.to_string(),
-            };
-            FsError { message, ..FsError::io("put", from.display(), &error) }
-        })?;
-        if metadata.is_dir() {
-            if depth > MAX_DEPTH {
-                let message = format!("more than {MAX_DEPTH} directories inside one another");
-                return Err(FsError::new(ErrorKind::Invalid, "put", from.display(), message));
-            }
-            // As in the original: what a directory has already is not mixed with what is copied.
-            if depth == 0
-                && !options.overwrite
-                && files.find(to).await?.is_some_and(|found| found.is_directory)
-            {
-                return Err(FsError::new(ErrorKind::IsADirectory, "put", to, "Is a directory"));
-            }
-            files.mkdirs(to, None).await?;
-            let entries = self.local_entries(from).await?;
-            return Ok(Sent::Directory(entries));
-        }
-        let mut show = |copied: Copied| progress.show(to.name(), copied.bytes, copied.of);
-        put(from, files, to, &self.local, options.clone(), &mut show).await.map(Sent::File)
-    }
-
-    /// The names in a directory of this machine, without files of checksums.
-    async fn local_entries(&self, from: &Path) -> Result<Vec<String>, FsError> {
-        let absolute =
-            from.canonicalize().map_err(|error| FsError::io("put", from.display(), &error))?;
-        let local: &dyn FileSystem = &self.local;
-        let entries = local.list(&FsPath::local(&absolute)?, MAX_FILES).await?;
-        Ok(entries.iter().map(|entry| entry.path.name().to_owned()).collect())
-    }
-
     async fn make_directory(&self, text: &str, may_exist: bool) -> Result<String, String> {
         let made = async {
             let (files, path) = self.systems.resolve(text)?;
@@ -757,147 +567,6 @@ impl Shell {
             Err(error) => Err(worded(&error)),
         }
     }
-
-    async fn remove(
-        &self,
-        text: &str,
-        recursive: bool,
-        skip_trash: bool,
-        output: &mut Output<'_, '_>,
-    ) -> anyhow::Result<()> {
-        let (files, path, found) = match self.found(text).await {
-            Ok(found) => found,
-            Err(error) => {
-                output.fail(&worded(&error));
-                return Ok(());
-            }
-        };
-        if found.is_empty() {
-            output.fail(&format!("cannot remove {path}: No such file or directory."));
-        }
-        for status in found {
-            let path = &status.path;
-            if status.is_directory && !recursive {
-                output
-                    .fail(&format!("Cannot remove directory \"{path}\", use --recursive instead"));
-                continue;
-            }
-            let has_trash = !skip_trash && self.settings.trash_minutes > 0;
-            let removed = match has_trash && is_for_trash(&*files, path) {
-                true => move_to_trash(&*files, path).await.map(|()| "Moved to trash"),
-                false => match files.delete(path, recursive).await {
-                    Ok(true) => Ok("Deleted"),
-                    Ok(false) => Err(FsError::not_found("delete", path)),
-                    Err(error) => Err(error),
-                },
-            };
-            match removed {
-                Ok(what) => {
-                    output.say(&format!("{what}: {path}"))?;
-                    output.done.push(Done { path: path.to_string(), to: None, bytes: None });
-                }
-                Err(error) => output.fail(&worded(&error)),
-            }
-        }
-        Ok(())
-    }
-
-    async fn rename(
-        &self,
-        from: &[String],
-        to: &str,
-        output: &mut Output<'_, '_>,
-    ) -> anyhow::Result<()> {
-        let sources = self.sources(from, output).await;
-        let target = async {
-            let (files, path) = self.systems.resolve(to)?;
-            let found = files.find(&path).await?;
-            Ok::<_, FsError>((files, path, found))
-        };
-        let (target, to, found) = match target.await {
-            Ok(target) => target,
-            Err(error) => {
-                output.fail(&worded(&error));
-                return Ok(());
-            }
-        };
-        let into = found.as_ref().is_some_and(|found| found.is_directory);
-        if sources.len() > 1 && !into {
-            output.fail("When moving multiple files, destination should be a directory.");
-            return Ok(());
-        }
-        for (files, status) in sources {
-            let from = status.path;
-            if !files.root().is_same(target.root()) {
-                output.fail("src and destination filesystems do not match.");
-                continue;
-            }
-            match files.rename(&from, &to).await {
-                Ok(()) => output.done.push(Done {
-                    path: from.to_string(),
-                    to: Some(to.to_string()),
-                    bytes: None,
-                }),
-                Err(_) if status.is_directory && found.is_some() && !into => {
-                    output.fail(&format!(
-                        "cannot overwrite non directory {to} with directory {from}"
-                    ));
-                }
-                Err(error) if error.kind == ErrorKind::AlreadyExists => {
-                    output.fail(&format!("Failed to rename {from} to {to}"));
-                }
-                Err(error) => output.fail(&worded(&error)),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Copies stdin to a file, which has its name when stdin has ended.
-async fn put_stdin(
-    files: &dyn FileSystem,
-    to: &FsPath,
-    is_directory: bool,
-    options: CreateOptions,
-    progress: &mut CopyProgress,
-) -> Result<u64, FsError> {
-    if is_directory {
-        let message = "When source is stdin, destination must be a file.";
-        return Err(FsError::new(ErrorKind::Invalid, "put", "", message));
-    }
-    let mut show = |copied: Copied| progress.show(to.name(), copied.bytes, copied.of);
-    let mut stdin = Stdin { position: 0, waiting: Vec::new() };
-    put_reader(&mut stdin, files, to, options, &mut show).await
-}
-
-/// A source of `put`: a path of this machine, or a `file:` path.
-fn local_path(text: &str) -> Result<PathBuf, FsError> {
-    match text.starts_with("file:") {
-        true => Ok(PathBuf::from(FsPath::parse(text)?.path())),
-        false => Ok(PathBuf::from(text)),
-    }
-}
-
-/// A failure of a copy to this target, as `hadoop fs` words it.
-fn target_worded(error: &FsError, to: &FsPath) -> String {
-    match error.kind {
-        ErrorKind::AlreadyExists => format!("Target {to} already exists"),
-        ErrorKind::IsADirectory => format!("Target {to} is a directory"),
-        ErrorKind::NotFound if error.call == "put" => {
-            format!("File {} does not exist.", error.path)
-        }
-        _ => worded(error),
-    }
-}
-
-enum Got {
-    File(u64),
-    Directory(Vec<FileStatus>),
-}
-
-enum Sent {
-    File(u64),
-    Directory(Vec<String>),
 }
 
 /// Prints the rest of a file. The outer error is that of the output. False: nobody reads it.
@@ -916,72 +585,6 @@ async fn print_all(
             return Ok(Ok(false));
         }
     }
-}
-
-/// Stdin as a file that is copied. It is read on a thread of its own, which may never return.
-struct Stdin {
-    position: u64,
-    waiting: Vec<u8>,
-}
-
-impl FileReader for Stdin {
-    fn length(&self) -> u64 {
-        self.position
-    }
-
-    fn position(&self) -> u64 {
-        self.position
-    }
-
-    fn seek(&mut self, _position: u64) {}
-
-    fn read_until(&mut self, _end: u64) {}
-
-    fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> Answer<'a, usize> {
-        Box::pin(async move {
-            if self.waiting.is_empty() {
-                let read = tokio::task::spawn_blocking(|| {
-                    let mut piece = vec![0; 64 << 10];
-                    std::io::stdin().lock().read(&mut piece).map(|read| {
-                        piece.truncate(read);
-                        piece
-                    })
-                });
-                let read = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-                self.waiting = read.map_err(|error| FsError::io("read", "stdin", &error))?;
-            }
-            let length = self.waiting.len().min(buffer.len());
-            for (to, from) in buffer.iter_mut().zip(self.waiting.drain(..length)) {
-                *to = from;
-            }
-            self.position += length as u64;
-            Ok(length)
-        })
-    }
-}
-
-/// Whether a deleted file goes to the trash. Spec: hdfs/01 §1.3.4.
-fn is_for_trash(files: &dyn FileSystem, path: &FsPath) -> bool {
-    let mut parts = path.path().split('/').skip(1);
-    let is_temporary = match parts.next() {
-        Some("tmp") => true,
-        Some("namespace") => parts.nth(1) == Some("tmp"),
-        _ => false,
-    };
-    let trash = files.home().join(".Trash");
-    files.root().scheme() == "hdfs" && !is_temporary && !path.is_within(&trash)
-}
-
-async fn move_to_trash(files: &dyn FileSystem, path: &FsPath) -> Result<(), FsError> {
-    let below = path.path().trim_start_matches('/');
-    let target = files.home().join(".Trash/Current").join(below);
-    let directory = target.parent().unwrap_or_else(|| files.home());
-    files.mkdirs(&directory, Some(0o700)).await?;
-    let target = match files.find(&target).await? {
-        None => target,
-        Some(_) => directory.join(&format!("{}{}", path.name(), Timestamp::now().as_millisecond())),
-    };
-    files.rename(path, &target).await
 }
 
 fn date(ms: i64, form: &str) -> String {

@@ -2,10 +2,14 @@
 //!
 //! Uses the calls of the original's clients only.
 
+mod failures;
+mod logs;
+mod summary;
+
 use std::cmp::Ordering;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
@@ -24,9 +28,15 @@ use super::cluster::{WebArguments, block_on};
 use super::daemon::usable;
 use super::finished_jobs::{self, Finished, Wanted};
 use super::sessions::explain;
+use super::times::{Ago, Date};
 use super::web::{Answer, Web};
 use corona_terminal::console::{Console, Form, OutputArguments, printable};
 use corona_terminal::table::{Cell, Column, Table, Tone};
+use corona_terminal::wrap::wrapped;
+use failures::Counts;
+pub(super) use failures::{Failure, Reports};
+use logs::Logs;
+pub(super) use summary::summary;
 
 /// How long services other than the cluster manager may take when a job is explained.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,6 +53,8 @@ Examples:
     corona jobs list --finished --user alice --state failed
   What the reduces of a job do:
     corona jobs tasks job_202611221033.7_0001 --type reduce
+  What its attempts that failed wrote:
+    corona jobs logs job_202611221033.7_0001
 
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
@@ -65,14 +77,19 @@ pub(super) struct Arguments {
 enum Action {
     /// List the jobs that run
     List(List),
-    /// Describe a job
+    /// Describe a job: its state, times and tasks, and why it failed
+    #[command(aliases = ["describe", "show"])]
     Info(One),
     /// List the tasks of a job
     Tasks(Tasks),
     /// Show the counters of a job
     Counters(One),
+    /// Print the logs of attempts of a job
+    Logs(Logs),
     /// Kill a job
     Kill(One),
+    /// Set the priority of a job
+    SetPriority(SetPriority),
     /// Print the history file of a job
     History(History),
     /// Explain why a job waits for slots
@@ -153,6 +170,27 @@ struct One {
 
     #[command(flatten)]
     which: Which,
+}
+
+#[derive(Args, Clone, Debug)]
+struct SetPriority {
+    #[command(flatten)]
+    one: One,
+
+    /// How urgent the job is
+    #[arg(value_enum, ignore_case = true)]
+    priority: Priority,
+}
+
+/// How urgent a job is.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "SCREAMING_SNAKE_CASE")]
+enum Priority {
+    VeryLow,
+    Low,
+    Normal,
+    High,
+    VeryHigh,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -258,14 +296,16 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         Action::Info(one) => one.info(console)?,
         Action::Tasks(tasks) => tasks.run(console)?,
         Action::Counters(one) => one.counters(console)?,
+        Action::Logs(logs) => logs.run(console)?,
         Action::Kill(one) => one.kill(console)?,
+        Action::SetPriority(set) => set.run(console)?,
         Action::History(history) => history.run(console)?,
         Action::Explain(Explain { job, grants, output, web }) => {
             // It is the middle part of the job's id, but for a job whose job tracker is on a node.
             let session = session_of(&job, &web).unwrap_or_else(|| job.tracker.clone());
             let explained = explain(session, grants, output, web.clone(), console);
             return explained.map_err(|error| match how_ended(&job, &web) {
-                Some(how) => anyhow!("{job} has ended: {how}; see 'corona jobs info {job}'"),
+                Some(how) => anyhow!("{job} has ended: {how}"),
                 None => error,
             });
         }
@@ -326,6 +366,14 @@ impl Which {
             None => self.with_source(|source| source.load())?.job_tracker,
         };
         self.caller_at(address)
+    }
+
+    /// The pages of the cluster manager, if their address is known.
+    pub(super) fn manager(&self) -> Option<Web> {
+        let settings = self.with_source(|source| source.load()).ok()?;
+        let address = settings.http_address;
+        let timeout = Duration::from_secs(self.timeout.into());
+        (address.port != 0).then(|| Web::new(address, timeout))
     }
 
     /// A caller of the job tracker at an address.
@@ -594,7 +642,7 @@ fn session_of(job: &JobId, web: &WebArguments) -> Option<String> {
 }
 
 /// The pages of the job tracker whose page of a job has this address.
-fn pages_at(url: &str, timeout: Duration) -> Option<Web> {
+pub(super) fn pages_at(url: &str, timeout: Duration) -> Option<Web> {
     let authority = url.strip_prefix("http://")?.split('/').next()?;
     Some(Web::of("job tracker", authority.parse().ok()?, timeout))
 }
@@ -607,44 +655,45 @@ fn how_ended(job: &JobId, web: &WebArguments) -> Option<String> {
         caller.checked(status)
     });
     if let Ok(Some(status)) = known {
-        return is_over(status.run_state).then(|| state(status.run_state).to_owned());
+        let ended = is_over(status.run_state).then(|| state(status.run_state))?;
+        let note = note(&status).map(|note| format!(", {note}")).unwrap_or_default();
+        let failures = block_on(async {
+            let reports = Reports::of(&mut caller, job).await;
+            anyhow::Ok(reports.failures(&mut caller, job).await)
+        });
+        // The words of a task as they are printed after `job run`, on one line.
+        let failures = failures.unwrap_or_default();
+        let why: String = failures.iter().map(|failure| format!(". {}", failure.text())).collect();
+        return Some(format!("{ended}{note}{why}; see 'corona jobs info {job}'"));
     }
     let pages = finished_jobs::pages(finished_jobs?, PATIENCE);
-    finished_jobs::state(&pages, &job.to_string())
+    let ended = finished_jobs::state(&pages, &job.to_string())?;
+    Some(format!("{ended}; see 'corona jobs history {job}'"))
 }
 
 impl One {
     fn info(self, console: &mut Console<'_>) -> anyhow::Result<()> {
         let mut caller = self.which.caller()?;
         let id = &self.job;
-        let (status, profile) = block_on(async {
+        let info = block_on(async {
             let status = caller.client.get_job_status(id.clone()).await;
             let status = caller.known(status, id)?;
             let profile = caller.client.get_job_profile(id.clone()).await;
-            Ok((status, caller.known(profile, id)?))
+            let profile = caller.known(profile, id)?;
+            let reports = Reports::of(&mut caller, id).await;
+            let (maps, reduces) = (Counts::of(&reports.maps), Counts::of(&reports.reduces));
+            let ended_ms = reports.last_end_ms().filter(|_| is_over(status.run_state));
+            let failures = match status.run_state {
+                SUCCEEDED => Vec::new(),
+                _ => reports.failures(&mut caller, id).await,
+            };
+            Ok(Info { job: job(&status, Some(profile)), ended_ms, maps, reduces, failures })
         })?;
         match self.output.output {
-            Form::Json => console.print_json(&job(&status, Some(profile))),
+            Form::Json => console.print_json(&info),
             Form::Table => {
-                let mut table = Table::new(&[Column::whole("JOB"), Column::text(" ", 20)]);
-                for (name, value) in [
-                    ("id", status.job.to_string()),
-                    ("name", profile.name),
-                    ("user", profile.user),
-                    ("queue", profile.queue),
-                    ("state", state(status.run_state).to_owned()),
-                    ("priority", status.priority.to_string()),
-                    ("set-up", percent(progress(&status, status.setup_progress))),
-                    ("maps", percent(progress(&status, status.map_progress))),
-                    ("reduces", percent(progress(&status, status.reduce_progress))),
-                    ("clean-up", percent(progress(&status, status.cleanup_progress))),
-                    ("note", note(&status).unwrap_or_default().to_owned()),
-                    ("job file", profile.job_file),
-                    ("page", profile.url),
-                ] {
-                    table.row([name.into(), value.into()]);
-                }
-                Ok(console.print(&table.render(console, true))?)
+                let text = info.text(console);
+                Ok(console.print(&text)?)
             }
         }
     }
@@ -660,7 +709,9 @@ impl One {
             Form::Json => console.print_json(&counters),
             Form::Table => {
                 let table = counters_table(&counters).render(console, self.output.wide);
-                Ok(console.print(&table)?)
+                let summary = summary(&counters, None);
+                let gap = if summary.is_empty() { "" } else { "\n" };
+                Ok(console.print(&format!("{summary}{gap}{table}"))?)
             }
         }
     }
@@ -700,6 +751,90 @@ impl One {
     }
 }
 
+/// A job with its tasks and failures, as JSON.
+#[derive(Debug, Serialize)]
+struct Info {
+    #[serde(flatten)]
+    job: Job,
+    /// When its last task ended; none of a job that runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_ms: Option<i64>,
+    maps: Counts,
+    reduces: Counts,
+    failures: Vec<Failure>,
+}
+
+impl Info {
+    fn text(&self, console: &Console<'_>) -> String {
+        let job = &self.job;
+        let note = Some(&*job.scheduling_info).filter(|info| !matches!(*info, "" | "NA"));
+        let profile = |of: fn(&Profile) -> &String| job.profile.as_ref().map(of).cloned();
+        let ran = self.ended_ms.map(|now_ms| Ago { now_ms, then_ms: job.started_ms }.span());
+        let part =
+            |part: Option<f32>, counts: Counts| format!("{} ({})", percent(part), counts.text());
+        let lines = [
+            ("id", Some(job.id.clone())),
+            ("name", profile(|profile| &profile.name)),
+            ("user", Some(job.user.clone())),
+            ("queue", profile(|profile| &profile.queue)),
+            ("state", Some(job.state.to_owned())),
+            ("priority", Some(job.priority.clone())),
+            ("submitted", Some(Date(job.started_ms).to_string())),
+            ("ended", self.ended_ms.map(|ms| Date(ms).to_string())),
+            ("ran", ran),
+            ("set-up", Some(percent(job.setup_progress))),
+            ("maps", Some(part(job.map_progress, self.maps))),
+            ("reduces", Some(part(job.reduce_progress, self.reduces))),
+            ("clean-up", Some(percent(job.cleanup_progress))),
+            ("note", note.map(str::to_owned)),
+            ("job file", profile(|profile| &profile.job_file)),
+            ("page", profile(|profile| &profile.url)),
+        ];
+        let mut table = Table::new(&[Column::whole("JOB"), Column::text(" ", 20)]);
+        for (name, value) in lines {
+            if let Some(value) = value {
+                table.row([name.into(), value.into()]);
+            }
+        }
+        let mut text = table.render(console, true);
+        for failure in &self.failures {
+            text.push('\n');
+            text.push_str(&wrapped(&failure.text(), "", console.width));
+        }
+        text
+    }
+}
+
+impl SetPriority {
+    /// The call of the original's clients. Job trackers ignore it for a job that has ended.
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let One { job, output, which } = self.one;
+        let priority = self.priority.to_possible_value();
+        let priority = priority.map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let mut caller = which.caller()?;
+        let before = block_on(async {
+            let status = caller.client.get_job_status(job.clone()).await;
+            let status = caller.known(status, &job)?;
+            if is_over(status.run_state) {
+                bail!("{job} has ended already: {}", state(status.run_state));
+            }
+            let set = caller.client.set_job_priority(job.clone(), priority.clone()).await;
+            caller.checked(set)?;
+            Ok(status.priority.to_string())
+        })?;
+        match output.output {
+            Form::Json => console.print_json(&serde_json::json!({
+                "job": job.to_string(),
+                "priority": priority,
+                "before": before,
+            })),
+            Form::Table => {
+                Ok(console.print(&format!("Priority of {job}: {priority}, before {before}\n"))?)
+            }
+        }
+    }
+}
+
 impl Tasks {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
         let One { job, output, which } = self.one;
@@ -733,33 +868,69 @@ impl Tasks {
                     Column::whole("STATE"),
                     Column::number("PROGRESS"),
                     Column::text("STATUS", 20),
-                    Column::text("ERRORS", 20),
                 ]);
+                let mut errors = String::new();
                 for task in tasks {
-                    let errors = errors_in_short(&task.diagnostics);
+                    errors.push_str(&errors_of(&task, console.width.filter(|_| !output.wide)));
                     table.row([
                         task.id.into(),
                         task.state.into(),
                         percent(Some(task.progress)).into(),
                         task.status.into(),
-                        errors.into(),
                     ]);
                 }
-                Ok(console.print(&table.render(console, output.wide))?)
+                let table = table.render(console, output.wide);
+                Ok(console.print(&format!("{table}{errors}"))?)
             }
         }
     }
 }
 
-/// The errors of the attempts of a task in one line: those that repeat the one before are left out.
-fn errors_in_short(diagnostics: &[String]) -> String {
-    let mut errors: Vec<&str> = diagnostics.iter().map(|error| error.trim()).collect();
+/// The errors of the attempts of a task in whole: those that repeat the one before are left out.
+fn errors_of(task: &Task, width: Option<usize>) -> String {
+    let mut errors: Vec<&str> = task.diagnostics.iter().map(|error| error.trim_end()).collect();
     errors.dedup();
-    errors.join("; ")
+    if errors.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{}:\n", task.id);
+    for error in errors {
+        let lines: Vec<_> = error.lines().map(printable).collect();
+        text.push_str(&wrapped(&lines.join("\n"), "  ", width));
+    }
+    text
+}
+
+/// How long a job tracker that is being restarted is waited for, and the pause between two calls.
+const RESTART_PATIENCE: Duration = Duration::from_secs(60);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Makes a call again while the job tracker cannot be reached, as during a restart. The calls of a client
+/// can all be repeated: the second submission of a job only returns its status.
+pub(super) async fn again<T>(
+    mut call: impl AsyncFnMut() -> Result<T, CallError>,
+) -> Result<T, CallError> {
+    let began = Instant::now();
+    loop {
+        match call().await {
+            Ok(value) => return Ok(value),
+            Err(error) => {
+                let is_answer = matches!(
+                    error,
+                    CallError::Remote(_) | CallError::Refused(_) | CallError::Version { .. }
+                ) || error.is_http();
+                if is_answer || began.elapsed() >= RESTART_PATIENCE {
+                    return Err(error);
+                }
+            }
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
 }
 
 /// States of jobs on the wire.
 const RUNNING: i32 = 1;
+const SUCCEEDED: i32 = 2;
 const FAILED: i32 = 3;
 const PREPARING: i32 = 4;
 const KILLED: i32 = 5;
@@ -774,7 +945,7 @@ pub(super) fn is_over(run_state: i32) -> bool {
 pub(super) fn state(run_state: i32) -> &'static str {
     match run_state {
         RUNNING => "RUNNING",
-        2 => "SUCCEEDED",
+        SUCCEEDED => "SUCCEEDED",
         FAILED => "FAILED",
         PREPARING => "PREP",
         KILLED => "KILLED",
@@ -888,10 +1059,21 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_attempts_are_shown_once() {
-        let errors = ["no luck\n", "no luck\n", "no disk"].map(str::to_owned);
-        assert_eq!(errors_in_short(&errors), "no luck; no disk");
-        assert_eq!(errors_in_short(&[]), "");
+    fn errors_of_attempts_are_shown_once_and_in_whole() {
+        let of = |diagnostics: &[&str]| Task {
+            id: "task_1".to_owned(),
+            state: "FAILED",
+            attempts: vec![],
+            progress: 0.0,
+            started_ms: 0,
+            finished_ms: 0,
+            status: String::new(),
+            diagnostics: diagnostics.iter().map(|text| (*text).to_owned()).collect(),
+        };
+        let task = of(&["no luck at all\n", "no luck at all\n", "Traceback:\n    line 1\u{1b}"]);
+        let expected = "\ntask_1:\n  no luck\n  at all\n  Traceback:\n      line\n      1\\u{1b}\n";
+        assert_eq!(errors_of(&task, Some(12)), expected);
+        assert_eq!(errors_of(&of(&[]), Some(80)), "");
     }
 
     #[test]

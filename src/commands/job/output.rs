@@ -1,0 +1,181 @@
+//! The output directory of a job: one that does not exist yet, or one that holds the output of an earlier
+//! job and is replaced with `--overwrite`.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use corona::filesystem::{FileStatus, FileSystem, FileSystems, FsPath};
+
+use corona_terminal::console::printable;
+use corona_terminal::counted;
+
+/// The most entries of a directory that is replaced.
+const MAX_ENTRIES: usize = 1_000_000;
+/// Entries that are named when they are no output of a job.
+const MOST_NAMED: usize = 3;
+
+/// Where a job writes.
+pub(super) struct Output {
+    pub(super) files: Arc<dyn FileSystem>,
+    pub(super) path: FsPath,
+    /// What the directory has now; none if there is no such directory.
+    earlier: Option<Vec<FileStatus>>,
+}
+
+impl Output {
+    /// Finds the directory. `instead` says what else the user can do.
+    ///
+    /// # Errors
+    /// It exists and is not to be replaced, has anything else than the output of a job, or has an input.
+    pub(super) async fn find<'a>(
+        systems: &FileSystems,
+        directory: &str,
+        overwrite: bool,
+        instead: &str,
+        mut inputs: impl Iterator<Item = &'a str>,
+    ) -> anyhow::Result<Output> {
+        let (files, path) = systems.resolve(directory)?;
+        let Some(found) = files.find(&path).await? else {
+            return Ok(Output { files, path, earlier: None });
+        };
+        ensure!(
+            overwrite,
+            "Output directory {path} already exists; delete it, {instead}, or add --overwrite, which \
+             replaces the output of an earlier job"
+        );
+        ensure!(found.is_directory, "{path} is a file; --overwrite replaces directories only");
+        let entries = files.list(&path, MAX_ENTRIES).await?;
+        let others = others(&entries);
+        if !others.is_empty() {
+            let named: Vec<&str> = others.iter().take(MOST_NAMED).copied().collect();
+            let left = others.len() - named.len();
+            let more = if left > 0 { format!(" and {left} more") } else { String::new() };
+            bail!(
+                "{path} has more than the output of a job: {}{more}; --overwrite leaves it as it is: \
+                 delete it yourself, or {instead}",
+                printable(&named.join(", "))
+            );
+        }
+        let is_in_it =
+            |input: &&str| FsPath::parse(input).is_ok_and(|input| input.is_within(&path));
+        if let Some(input) = inputs.find(is_in_it) {
+            bail!("the input {input} lies in {path}, which --overwrite would delete");
+        }
+        Ok(Output { files, path, earlier: Some(entries) })
+    }
+
+    /// Deletes the output of the earlier job, and nothing that has come since it was found.
+    ///
+    /// # Errors
+    /// Something cannot be deleted.
+    pub(super) async fn clear(&self) -> anyhow::Result<()> {
+        let Some(earlier) = &self.earlier else { return Ok(()) };
+        let deleted = async {
+            for entry in earlier {
+                self.files.delete(&entry.path, entry.is_directory).await?;
+            }
+            self.files.delete(&self.path, false).await
+        };
+        let count = counted(earlier.len() as u64, "file");
+        deleted.await.with_context(|| format!("cannot replace {} ({count})", self.path))?;
+        Ok(())
+    }
+}
+
+/// The names of entries that are no output of a job.
+fn others(entries: &[FileStatus]) -> Vec<&str> {
+    let is_of_job = |entry: &&FileStatus| match entry.path.name() {
+        "_SUCCESS" => !entry.is_directory,
+        "_logs" | "_temporary" => entry.is_directory,
+        name => !entry.is_directory && is_part(name),
+    };
+    entries.iter().filter(|entry| !is_of_job(entry)).map(|entry| entry.path.name()).collect()
+}
+
+/// Whether a file has the name of a part of an output, such as `part-00007.gz`.
+fn is_part(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix("part-") else { return false };
+    let rest = rest.strip_prefix("m-").or(rest.strip_prefix("r-")).unwrap_or(rest);
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let ending = rest.get(digits..).unwrap_or_default();
+    digits >= 5 && (ending.is_empty() || ending.starts_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn parts_of_outputs_are_known_by_their_names() {
+        for name in
+            ["part-00000", "part-00012.gz", "part-123456.deflate", "part-m-00000", "part-r-00001"]
+        {
+            assert!(is_part(name), "{name}");
+        }
+        for name in ["part-", "part-1", "part-0000x", "part-00000~", "apart-00000", "part-x-00000"]
+        {
+            assert!(!is_part(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_the_output_of_a_job_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = corona::config::ClientSource::default();
+        let systems = FileSystems::new(source.load_file_systems().unwrap()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let out = dir.path().join("out");
+        let uri = format!("file:{}", out.display());
+        let find = |overwrite, input: &str| {
+            let input = format!("{uri}{input}");
+            let inputs = std::iter::once(input.as_str());
+            let found = Output::find(&systems, &uri, overwrite, "name another --output", inputs);
+            runtime.block_on(found).map_err(|error| error.to_string())
+        };
+        let make = |names: &[&str]| {
+            let _ = fs::remove_dir_all(&out);
+            for name in names {
+                let path = out.join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, "x").unwrap();
+            }
+        };
+        assert!(find(false, "2/in").is_ok());
+        let job = ["_SUCCESS", "part-00000", ".part-00000.crc", "_logs/history/x", "_temporary/x"];
+        make(&job);
+        let refused = find(false, "2/in").err().unwrap();
+        assert!(
+            refused.contains("already exists; delete it, name another --output, or"),
+            "{refused}"
+        );
+        let refused = find(true, "/part-00000").err().unwrap();
+        assert!(refused.contains("which --overwrite would delete"), "{refused}");
+        for (more, named) in [
+            (&["notes.txt"][..], "notes.txt"),
+            (&["a", "b", "c", "d", "e"], "a, b, c and 2 more"),
+            (&["part-00001/x"], "part-00001"),
+        ] {
+            make(&[&job, more].concat());
+            let refused = find(true, "2/in").err().unwrap();
+            let expected = format!("has more than the output of a job: {named};");
+            assert!(refused.contains(&expected), "{refused}");
+        }
+        make(&job);
+        let found = find(true, "2/in").unwrap();
+        // What comes after the look is not deleted with it.
+        fs::write(out.join("late"), "x").unwrap();
+        let refused = runtime.block_on(found.clear()).unwrap_err();
+        assert!(format!("{refused:#}").contains("cannot replace"), "{refused:#}");
+        assert!(out.join("late").exists());
+        make(&job);
+        runtime.block_on(find(true, "2/in").unwrap().clear()).unwrap();
+        assert!(!out.exists());
+        make(&[]);
+        fs::create_dir(&out).unwrap();
+        runtime.block_on(find(true, "2/in").unwrap().clear()).unwrap();
+        assert!(!out.exists());
+        fs::write(&out, "x").unwrap();
+        assert!(find(true, "2/in").err().unwrap().contains("is a file"));
+    }
+}

@@ -1,0 +1,119 @@
+//! The counters of a job in a few lines: what it read and wrote, its attempts and its time.
+
+use super::Counter;
+
+/// Groups of counters of the original.
+const TASK: &str = "org.apache.hadoop.mapred.Task$Counter";
+const JOB: &str = "org.apache.hadoop.mapred.JobInProgress$Counter";
+
+/// The lines of a summary; empty if no counter of them is known.
+pub(in crate::commands) fn summary(counters: &[Counter], seconds: Option<f64>) -> String {
+    let value = |group: &str, name: &str| {
+        let found = counters.iter().find(|counter| counter.group == group && counter.name == name);
+        found.map(|counter| counter.value)
+    };
+    let records = |line: &str, records: &str, bytes: &str| {
+        let (records, bytes) = (value(TASK, records), value(TASK, bytes));
+        let parts = [(records, "records"), (bytes, "bytes")];
+        let parts = parts.iter().filter_map(|(count, unit)| Some((grouped((*count)?), unit)));
+        let parts: Vec<String> = parts.map(|(count, unit)| format!("{count} {unit}")).collect();
+        (!parts.is_empty()).then(|| format!("{line:<13} {}\n", parts.join(", ")))
+    };
+    let attempts = |line: &str, launched: &str, failed: &str| {
+        let launched = value(JOB, launched)?;
+        let failed = value(JOB, failed).filter(|failed| *failed > 0);
+        let failed = failed.map(|failed| format!(", {failed} failed")).unwrap_or_default();
+        Some(format!("{line:<13} {} launched{failed}\n", grouped(launched)))
+    };
+    let slots = |name: &str| Some(value(JOB, name)? as f64 / 1000.0);
+    let times = [
+        (seconds, "s"),
+        (slots("SLOTS_MILLIS_MAPS"), "s in slots of maps"),
+        (slots("SLOTS_MILLIS_REDUCES"), "s in slots of reduces"),
+    ];
+    let times = times.iter().filter_map(|(time, what)| Some(format!("{:.1} {what}", (*time)?)));
+    let times: Vec<String> = times.collect();
+    let time = (!times.is_empty()).then(|| format!("{:<13} {}\n", "time", times.join(", ")));
+    // Without reduces, what maps write is the output.
+    let has_reduces = value(JOB, "TOTAL_LAUNCHED_REDUCES").is_some_and(|count| count > 0);
+    let output = match has_reduces {
+        true => records("output", "REDUCE_OUTPUT_RECORDS", ""),
+        false => None,
+    };
+    let lines = [
+        records("map input", "MAP_INPUT_RECORDS", "MAP_INPUT_BYTES"),
+        records("map output", "MAP_OUTPUT_RECORDS", "MAP_OUTPUT_BYTES"),
+        has_reduces
+            .then(|| records("shuffle", "REDUCE_INPUT_RECORDS", "REDUCE_SHUFFLE_BYTES"))
+            .flatten(),
+        output,
+        attempts("maps", "TOTAL_LAUNCHED_MAPS", "NUM_FAILED_MAPS"),
+        attempts("reduces", "TOTAL_LAUNCHED_REDUCES", "NUM_FAILED_REDUCES"),
+        time,
+    ];
+    lines.into_iter().flatten().collect()
+}
+
+/// A number with commas between groups of three digits.
+fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = if number < 0 { "-".to_owned() } else { String::new() };
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counter(group: &str, name: &str, value: i64) -> Counter {
+        Counter { group: group.into(), name: name.into(), display_name: name.into(), value }
+    }
+
+    #[test]
+    fn a_summary_has_what_was_read_written_and_tried() {
+        let all = [
+            counter(TASK, "MAP_INPUT_RECORDS", 1_234_567),
+            counter(TASK, "MAP_INPUT_BYTES", 12),
+            counter(TASK, "MAP_OUTPUT_RECORDS", 5),
+            counter(TASK, "REDUCE_INPUT_RECORDS", 5),
+            counter(TASK, "REDUCE_SHUFFLE_BYTES", 70),
+            counter(TASK, "REDUCE_OUTPUT_RECORDS", 3),
+            counter(JOB, "TOTAL_LAUNCHED_MAPS", 4),
+            counter(JOB, "NUM_FAILED_MAPS", 1),
+            counter(JOB, "TOTAL_LAUNCHED_REDUCES", 2),
+            counter(JOB, "SLOTS_MILLIS_MAPS", 1_500),
+            counter("own", "MAP_INPUT_RECORDS", 9),
+        ];
+        let expected = "\
+map input     1,234,567 records, 12 bytes
+map output    5 records
+shuffle       5 records, 70 bytes
+output        3 records
+maps          4 launched, 1 failed
+reduces       2 launched
+time          2.3 s, 1.5 s in slots of maps
+";
+        assert_eq!(summary(&all, Some(2.345)), expected);
+        assert_eq!(summary(&all[..2], None), "map input     1,234,567 records, 12 bytes\n");
+        assert_eq!(summary(&[], None), "");
+    }
+
+    #[test]
+    fn numbers_have_commas() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (-1234567, "-1,234,567"),
+            (i64::MIN, "-9,223,372,036,854,775,808"),
+        ] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}
