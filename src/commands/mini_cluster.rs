@@ -60,8 +60,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A daemon that ran for so long does not end at once.
 const LONG_RUN: Duration = Duration::from_secs(10);
-/// A log of an earlier run that is larger is set aside.
+/// A log that is larger is set aside, in place of the one that was set aside before.
 const MOST_LOG_BYTES: u64 = 64 << 20;
+/// The pause between two looks how large the logs are.
+const LOG_LOOK: Duration = Duration::from_secs(60);
 
 /// Run a whole cluster on this machine, for a first try and for tests
 ///
@@ -132,8 +134,10 @@ async fn serve(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Resul
                 arguments.nodes,
                 home.conf().display()
             ))?;
+            let mut look = tokio::time::interval(LOG_LOOK);
             loop {
                 tokio::select! {
+                    _ = look.tick() => set_large_logs_aside(&home.root.join("logs"), MOST_LOG_BYTES),
                     news = cluster.news.recv() => match news {
                         Some(news) => console.complain(&format!("{news}\n")),
                         None => break,
@@ -293,6 +297,19 @@ impl Ports {
 fn is_free(host: Ipv4Addr, port: u16) -> bool {
     // The standard library sets the option that lets a daemon listen again at once.
     TcpListener::bind((host, port)).is_ok()
+}
+
+/// Sets logs of daemons aside that are larger, as `NAME.log.old`. The daemons go on to append to the same file; a line
+/// that is written meanwhile may be lost. A log that cannot be set aside goes on to grow.
+pub(super) fn set_large_logs_aside(dir: &Path, most_bytes: u64) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let log = entry.path();
+        let is_log = log.extension().is_some_and(|extension| extension == "log");
+        let is_large = entry.metadata().is_ok_and(|file| file.is_file() && file.len() > most_bytes);
+        if is_log && is_large && fs::copy(&log, log.with_extension("log.old")).is_ok() {
+            let _ = File::options().write(true).open(&log).and_then(|log| log.set_len(0));
+        }
+    }
 }
 
 impl Home {
@@ -537,10 +554,6 @@ impl Cluster {
         settings: &[(&str, String)],
     ) -> anyhow::Result<()> {
         let log = home.root.join("logs").join(format!("{name}.log"));
-        if fs::metadata(&log).is_ok_and(|log| log.len() > MOST_LOG_BYTES) {
-            fs::rename(&log, log.with_extension("log.old"))
-                .with_context(|| format!("cannot rename {}", log.display()))?;
-        }
         let mut arguments: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
         arguments.push("--conf-dir".to_owned());
         arguments.push(home.conf().display().to_string());

@@ -30,7 +30,7 @@ pub use corona_model::files::FileSystemSettings;
 pub use error::{ErrorKind, FsError};
 pub use glob::{Glob, expand};
 pub use hdfs::Hdfs;
-pub use local::LocalFiles;
+pub use local::{LocalFiles, write_checksums};
 pub use path::{DEFAULT_PORT, FsPath, NotAPath, Root};
 pub use systems::FileSystems;
 

@@ -399,6 +399,24 @@ fn number_of(file: &str, name: &str) -> Option<u32> {
 }
 
 /// Whether this is the name of a file of checksums.
+/// Writes checksums beside a file of this machine, as Hadoop does beside each file that it copies there. It blocks.
+pub fn write_checksums(path: &Path, bytes_per_checksum: u32) -> io::Result<()> {
+    let covered =
+        usize::try_from(bytes_per_checksum.max(1)).unwrap_or(usize::MAX).min(MAX_COVERED_BYTES);
+    let mut file = io::BufReader::with_capacity(STEP_BYTES, File::open(path)?);
+    let mut sums = io::BufWriter::new(File::create(crc_path(path))?);
+    sums.write_all(&CRC_MAGIC)?;
+    sums.write_all(&bytes_per_checksum.max(1).to_be_bytes())?;
+    let mut chunk = Vec::with_capacity(covered);
+    loop {
+        chunk.clear();
+        if file.by_ref().take(covered as u64).read_to_end(&mut chunk)? == 0 {
+            return sums.flush();
+        }
+        sums.write_all(&crc32fast::hash(&chunk).to_be_bytes())?;
+    }
+}
+
 fn is_crc(name: &str) -> bool {
     name.len() > 5 && name.starts_with('.') && name.ends_with(".crc")
 }
@@ -672,6 +690,21 @@ mod tests {
         let mut bytes = vec![0; reader.length() as usize];
         (&mut *reader as &mut dyn FileReader).read_exact_at(0, &mut bytes).await?;
         Ok(bytes)
+    }
+
+    #[test]
+    fn checksums_that_are_written_later_are_those_of_a_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        for bytes in [0_usize, 1, 511, 512, 513, 3000] {
+            let content = vec![7; bytes];
+            let copy = dir.path().join("copy");
+            fs::write(&copy, &content).unwrap();
+            write_checksums(&copy, 512).unwrap();
+            let mut expected = b"crc\0\0\0\x02\0".to_vec();
+            expected
+                .extend(content.chunks(512).flat_map(|chunk| crc32fast::hash(chunk).to_be_bytes()));
+            assert_eq!(fs::read(crc_path(&copy)).unwrap(), expected, "{bytes}");
+        }
     }
 
     #[tokio::test]

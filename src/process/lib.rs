@@ -5,6 +5,7 @@ pub mod memory;
 pub mod panics;
 mod proc_text;
 pub mod procfs;
+pub mod sockets;
 pub mod threads;
 
 use std::pin::Pin;

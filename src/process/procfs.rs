@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
-use std::path::Path;
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::param::{clock_ticks_per_second, page_size};
@@ -59,24 +60,103 @@ impl Process {
 
     /// A running process; `None` if none has this number.
     pub fn of(pid: i32) -> Option<Process> {
-        Process::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Procfs::system().process(pid)
     }
 
     /// All processes that can be seen.
     pub fn all() -> Vec<Process> {
-        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter_map(|name| Process::of(name.parse().ok()?)).collect()
+        Procfs::system().all()
+    }
+}
+
+/// Where the kernel shows its processes.
+#[derive(Debug)]
+pub struct Procfs {
+    root: PathBuf,
+    opened: AtomicU64,
+}
+
+impl Procfs {
+    /// That of the machine.
+    pub fn system() -> &'static Arc<Procfs> {
+        static SYSTEM: LazyLock<Arc<Procfs>> = LazyLock::new(|| Arc::new(Procfs::at("/proc")));
+
+        &SYSTEM
     }
 
-    /// A variable as it was when the process started; `None` when it was not set or we may not look.
-    pub fn variable(self, name: &str) -> Option<String> {
-        let file = fs::File::open(format!("/proc/{}/environ", self.pid)).ok()?;
+    /// A directory of the same form.
+    pub fn at(root: impl Into<PathBuf>) -> Procfs {
+        Procfs { root: root.into(), opened: AtomicU64::new(0) }
+    }
+
+    /// How many files and directories of processes were opened until now.
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// A running process; `None` if none has this number.
+    pub fn process(&self, pid: i32) -> Option<Process> {
+        Process::parse(&fs::read_to_string(self.open(&format!("{pid}/stat"))).ok()?)
+    }
+
+    /// All processes that can be seen.
+    pub fn all(&self) -> Vec<Process> {
+        self.numbers("").into_iter().filter_map(|pid| self.process(pid)).collect()
+    }
+
+    /// A process and its descendants, as far as their parents run. Other processes are not looked at, unless the
+    /// kernel keeps no lists of children: then also those of its group are found.
+    pub fn family(&self, pid: i32) -> Vec<Process> {
+        let mut found: BTreeMap<i32, Process> = BTreeMap::new();
+        let mut left = vec![pid];
+        while let Some(pid) = left.pop() {
+            let Some(process) = self.process(pid).filter(|_| !found.contains_key(&pid)) else {
+                continue;
+            };
+            found.insert(pid, process);
+            match self.children(pid) {
+                Some(children) => left.extend(children),
+                None => return tree(&self.all(), pid),
+            }
+        }
+        found.into_values().collect()
+    }
+
+    /// The children that the threads of a process have started. `None` where the kernel does not list them.
+    fn children(&self, pid: i32) -> Option<Vec<i32>> {
+        let mut children = Vec::new();
+        for thread in self.numbers(&format!("{pid}/task")) {
+            match fs::read_to_string(self.open(&format!("{pid}/task/{thread}/children"))) {
+                Ok(list) => children
+                    .extend(list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok())),
+                // Another thread may have ended.
+                Err(_) if thread == pid && self.process(pid).is_some() => return None,
+                Err(_) => {}
+            }
+        }
+        Some(children)
+    }
+
+    /// A variable as it was when a process started; `None` when it was not set or we may not look.
+    pub fn variable(&self, pid: i32, name: &str) -> Option<String> {
+        let file = fs::File::open(self.open(&format!("{pid}/environ"))).ok()?;
         let mut environment = Vec::new();
         file.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
         let mut variables = environment.split(|byte| *byte == 0);
         let value = variables.find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
         value.map(|value| String::from_utf8_lossy(value).into_owned())
+    }
+
+    /// The entries of a directory that are numbers.
+    fn numbers(&self, below: &str) -> Vec<i32> {
+        let entries = fs::read_dir(self.open(below)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// The path of something that is about to be opened.
+    fn open(&self, below: &str) -> PathBuf {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        self.root.join(below)
     }
 }
 
@@ -434,8 +514,8 @@ mod tests {
         let (name, value) = std::env::vars()
             .find(|(name, value)| !name.contains('=') && !value.is_empty())
             .unwrap();
-        assert_eq!(this.variable(&name), Some(value));
-        assert_eq!(this.variable("A_NAME_THAT_NOBODY_USES"), None);
+        assert_eq!(Procfs::system().variable(pid, &name), Some(value));
+        assert_eq!(Procfs::system().variable(pid, "A_NAME_THAT_NOBODY_USES"), None);
         assert!(!boot_id().is_empty());
     }
 
@@ -456,6 +536,50 @@ mod tests {
         pids.sort_unstable();
         assert_eq!(pids, [10, 11, 12, 13, 30, 31]);
         assert_eq!(tree(&all, 99), []);
+    }
+
+    /// A directory like `/proc` with these processes: number and parent.
+    fn procfs(processes: &[(i32, i32)], with_children: bool) -> (tempfile::TempDir, Procfs) {
+        let root = tempfile::tempdir().unwrap();
+        for (pid, parent) in processes {
+            let main = root.path().join(format!("{pid}/task/{pid}"));
+            fs::create_dir_all(&main).unwrap();
+            let stat = format!(
+                "{pid} (a) S {parent} {pid} 39 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 1234 8192 3 1"
+            );
+            fs::write(root.path().join(format!("{pid}/stat")), stat).unwrap();
+            let children = processes.iter().filter(|(_, of)| of == pid);
+            let children: String = children.map(|(child, _)| format!("{child} ")).collect();
+            if with_children {
+                fs::write(main.join("children"), children).unwrap();
+            }
+        }
+        let procfs = Procfs::at(root.path());
+        (root, procfs)
+    }
+
+    #[test]
+    fn a_family_is_found_without_a_look_at_other_processes() {
+        let mut processes = vec![(10, 1), (11, 10), (12, 11), (13, 10), (20, 1)];
+        processes.extend((1000..1250).map(|pid| (pid, 1)));
+        for (with_children, most) in [(true, 3 * 4), (false, 300)] {
+            let (_root, procfs) = procfs(&processes, with_children);
+            let pids: BTreeSet<i32> = procfs.family(10).iter().map(|process| process.pid).collect();
+            assert_eq!(pids, [10, 11, 12, 13].into());
+            assert!(procfs.opened() <= most, "{}", procfs.opened());
+            assert_eq!(procfs.family(99), []);
+        }
+    }
+
+    #[test]
+    fn the_children_of_this_process_are_of_its_family() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let family = Procfs::system().family(own);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(family.iter().any(|process| process.pid == pid));
     }
 
     #[test]

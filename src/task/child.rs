@@ -568,7 +568,21 @@ impl Work<'_> {
             keys_alone,
             codec: self.job.output_codec,
         };
+        self.refuse_after_the_end(dir)?;
         TextOutput::create(self.files, dir, partition, format, counted, &self.counters)
+    }
+
+    /// The directory of all attempts is made by the setup of the job and deleted at its end, and by nobody else: an
+    /// attempt that starts late must not make it again.
+    fn refuse_after_the_end(&self, work_dir: &str) -> Result<(), TaskError> {
+        let of_all = work_dir.rsplit_once('/').map_or(work_dir, |(parent, _)| parent);
+        if !self.conf.is_true(&keys::JOB_SETUP_CLEANUP_NEEDED) || self.files.find(of_all)?.is_some()
+        {
+            return Ok(());
+        }
+        Err(TaskError::Task(format!(
+            "{of_all} does not exist: the job was not set up, or has ended"
+        )))
     }
 
     /// Where the reduce learns of maps: the job tracker that the newest configuration of the job names.

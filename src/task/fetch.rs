@@ -17,12 +17,17 @@ use thiserror::Error;
 use crate::codec;
 use crate::counters::{Count, TaskCounters};
 use crate::error::TaskError;
-use crate::ifile::{Checked, InMemory};
+use crate::ifile::{CHECKSUM_BYTES, Checked, InMemory};
 use crate::scratch::Scratch;
 use crate::segment::{DataSettings, DiskPart, Segment, write_merged};
 use crate::shuffle::{Failure, Plan, Request, RetrySettings};
 use crate::status::Status;
 use crate::umbilical::MapEvents;
+
+/// Bytes that a node must send in a second on average while a reduce waits for it, over twice the read timeout.
+const LEAST_BYTES_PER_SECOND: u64 = 1024;
+/// Bytes by which a compressed output may exceed its records, beside an eighth of them.
+const CODEC_OVERHEAD_BYTES: u64 = 64 << 10;
 
 /// Memory, connections and patience of a shuffle.
 #[derive(Clone, Debug)]
@@ -287,7 +292,7 @@ impl Shared<'_> {
     }
 
     /// Opens a connection and reads the head of the response. Follows one redirect.
-    fn connect(&self, request: &Request) -> Result<BufReader<TcpStream>, FetchError> {
+    fn connect(&self, request: &Request) -> Result<Body, FetchError> {
         let maps: Vec<String> = request.attempts.iter().map(ToString::to_string).collect();
         let query =
             format!("/mapOutput?job={}&map={}&reduce={}", self.job, maps.join(","), self.reduce);
@@ -309,11 +314,13 @@ impl Shared<'_> {
         let (host, path) = rest.split_at(rest.find('/').ok_or_else(refused)?);
         let with_port = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
         let stream = self.open(&with_port).map_err(FetchError::Connect)?;
-        let mut stream = BufReader::with_capacity(64 << 10, stream);
+        let mut stream = stream;
         write!(
-            stream.get_mut(),
+            stream,
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: corona\r\nConnection: close\r\n\r\n"
         )?;
+        let paced = Paced::new(stream, self.settings.read_timeout.saturating_mul(2));
+        let mut stream = BufReader::with_capacity(64 << 10, paced);
         let head = read_head(&mut stream)?;
         Response::of(stream, &head)
     }
@@ -355,6 +362,9 @@ impl Shared<'_> {
         if part < 6 || raw < 2 {
             return Err(wrong("a length that is too small"));
         }
+        if !self.is_likely(part, raw) {
+            return Err(wrong("lengths that contradict each other"));
+        }
         match self.reserve(raw) {
             true => {
                 let read = self.read_to_memory(stream, part, raw);
@@ -368,6 +378,14 @@ impl Shared<'_> {
         }
         self.counters.add(Count::ReduceShuffleBytes, part);
         Ok(())
+    }
+
+    /// Whether an output of these lengths can hold records of that length.
+    fn is_likely(&self, part: u64, raw: u64) -> bool {
+        match self.settings.data.codec {
+            None => raw.checked_add(CHECKSUM_BYTES) == Some(part),
+            Some(_) => part <= raw.saturating_add(raw / 8).saturating_add(CODEC_OVERHEAD_BYTES),
+        }
     }
 
     /// Takes memory for an output. False: there is not enough, or it would take too large a part.
@@ -421,6 +439,17 @@ impl Shared<'_> {
     ) -> Result<(), FetchError> {
         let own = |error: TaskError| FetchError::Own(Box::new(error));
         let name = format!("map_{}.{}.out", attempt.task.number, attempt.number);
+        // How large an output is only its node says. One that no disk here could hold is its node's fault.
+        let (free, all) = self.scratch.room();
+        if part > all {
+            return Err(FetchError::Wrong(format!(
+                "{part} bytes, where the local disks hold {all}"
+            )));
+        }
+        if part > free {
+            let path = self.scratch.place(&name).map_err(own)?;
+            return Err(own(TaskError::Local { path, error: rustix::io::Errno::NOSPC.into() }));
+        }
         let (path, mut file) = self.scratch.create(&name).map_err(own)?;
         let mut checked = Checked::new(stream.take(part), part);
         let copied = copy(&mut checked, &mut file, self.counters);
@@ -472,8 +501,53 @@ fn of_part(error: io::Error) -> FetchError {
     }
 }
 
+/// The body of a response.
+type Body = BufReader<Paced<TcpStream>>;
+
+/// A stream that fails when it brings next to nothing: with a byte now and then a node passes every read timeout.
+#[derive(Debug)]
+struct Paced<S> {
+    stream: S,
+    /// Over how much waiting it is judged.
+    window: Duration,
+    waited: Duration,
+    bytes: u64,
+}
+
+impl<S> Paced<S> {
+    fn new(stream: S, window: Duration) -> Paced<S> {
+        Paced { stream, window, waited: Duration::ZERO, bytes: 0 }
+    }
+
+    /// Judges the last window, if it is over.
+    fn judge(&mut self) -> io::Result<()> {
+        if self.waited < self.window {
+            return Ok(());
+        }
+        let (waited, bytes) = (std::mem::take(&mut self.waited), std::mem::take(&mut self.bytes));
+        match bytes < LEAST_BYTES_PER_SECOND.saturating_mul(waited.as_secs()) {
+            true => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("only {bytes} bytes came in {} s", waited.as_secs()),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<S: Read> Read for Paced<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.judge()?;
+        let begun = Instant::now();
+        let read = self.stream.read(buffer)?;
+        self.waited = self.waited.saturating_add(begun.elapsed());
+        self.bytes = self.bytes.saturating_add(read as u64);
+        Ok(read)
+    }
+}
+
 enum Response {
-    Body(BufReader<TcpStream>),
+    Body(Body),
     Redirect(String),
 }
 
@@ -496,7 +570,7 @@ fn read_head(stream: &mut impl BufRead) -> io::Result<String> {
 }
 
 impl Response {
-    fn of(stream: BufReader<TcpStream>, head: &str) -> Result<Response, FetchError> {
+    fn of(stream: Body, head: &str) -> Result<Response, FetchError> {
         let line = head.lines().next().unwrap_or_default();
         let status = line.strip_prefix("HTTP/").and_then(|line| line.split(' ').nth(1));
         match status {
@@ -779,6 +853,8 @@ mod tests {
         let mut damaged = good.clone();
         *damaged.last_mut().unwrap() ^= 1;
         let huge = |h: &mut ShuffleHeader| (h.part_length, h.raw_length) = (i64::MAX, i64::MAX);
+        let vast = |h: &mut ShuffleHeader| (h.part_length, h.raw_length) = ((1 << 50) + 4, 1 << 50);
+        let more = |h: &mut ShuffleHeader| h.part_length += 1;
         for (bad, memory) in [
             (b"HTTP/1.1 500 no\r\n\r\n".to_vec(), 1 << 20),
             (b"".to_vec(), 1 << 20),
@@ -792,6 +868,8 @@ mod tests {
             ([OK.to_vec(), output(MAP, &["a"], None, |h| h.part_length = -1)].concat(), 1 << 20),
             ([OK.to_vec(), output(MAP, &["a"], None, |h| h.raw_length = 3)].concat(), 1 << 20),
             ([OK.to_vec(), output(MAP, &["a"], None, huge)].concat(), 1 << 20),
+            ([OK.to_vec(), output(MAP, &["a"], None, vast)].concat(), 1 << 20),
+            ([OK.to_vec(), output(MAP, &["a"], None, more)].concat(), 0),
             ([OK.to_vec(), output(MAP, &["a"], None, |h| h.found = false)].concat(), 1 << 20),
         ] {
             let shown = String::from_utf8_lossy(&bad).chars().take(80).collect::<String>();
@@ -802,6 +880,65 @@ mod tests {
             assert_eq!(report.failed_fetches, [attempt], "{shown}");
             assert_eq!(records(fetched, None).len(), 1, "{shown}");
             serving.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn an_output_for_which_the_disks_have_no_room_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, all) = Scratch::new(&[dir.path().to_owned()], "job_1", "attempt_1").room();
+        let all = i64::try_from(all).unwrap();
+        // It fits the file system, and not what is free of it.
+        let full = |h: &mut ShuffleHeader| (h.part_length, h.raw_length) = (all, all - 4);
+        let (at, serving) = node(vec![[OK.to_vec(), output(MAP, &["a"], None, full)].concat()]);
+        let fetched = fetch(&[event(MAP, &at)], settings(0, None));
+        let told = fetched.result.unwrap_err().to_string();
+        assert!(told.ends_with("map_0.0.out: No space left on device (os error 28)"), "{told}");
+        let place = fetched.scratch.place("map_0.0.out").unwrap();
+        assert!(!place.exists());
+        serving.join().unwrap();
+    }
+
+    #[test]
+    fn compressed_outputs_are_not_much_larger_than_their_records() {
+        let good = [OK.to_vec(), output(MAP, &["a"], Some(Codec::Gzip), |_| {})].concat();
+        let inflated = |h: &mut ShuffleHeader| h.part_length = 1 << 20;
+        let bad = [OK.to_vec(), output(MAP, &["a"], Some(Codec::Gzip), inflated)].concat();
+        let (at, serving) = node(vec![bad, good]);
+        let fetched = fetch(&[event(MAP, &at)], settings(0, Some(Codec::Gzip)));
+        let report = fetched.status.report(&MAP.parse().unwrap(), 1, None).reduce.unwrap();
+        assert_eq!(report.failed_fetches, [MAP.parse().unwrap()]);
+        assert_eq!(records(fetched, Some(Codec::Gzip)).len(), 1);
+        serving.join().unwrap();
+    }
+
+    /// Brings the same number of bytes each time.
+    struct Drops(usize);
+
+    impl Read for Drops {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            Ok(self.0.min(buffer.len()))
+        }
+    }
+
+    #[test]
+    fn a_node_that_sends_a_byte_now_and_then_is_given_up() {
+        let second = Duration::from_secs(1);
+        for (bytes, is_given_up) in [(1, true), (1023, true), (1024, false), (64 << 10, false)] {
+            let mut paced = Paced::new(Drops(bytes), second * 10);
+            let mut buffer = vec![0; 64 << 10];
+            let mut read = || {
+                let read = paced.read(&mut buffer)?;
+                // As if it had waited for them.
+                paced.waited += second;
+                Ok::<usize, io::Error>(read)
+            };
+            let failed = (0..100).find_map(|_| read().err());
+            assert_eq!(failed.is_some(), is_given_up, "{bytes}");
+            if let Some(error) = failed {
+                let expected = format!("only {} bytes came in 10 s", bytes * 10);
+                assert_eq!(error.to_string(), expected);
+            }
         }
     }
 

@@ -22,7 +22,7 @@ impl Scratch {
     /// Where a new file should lie: in the directory with the most free space that can be written.
     pub fn place(&self, name: &str) -> Result<PathBuf, TaskError> {
         let mut by_space: Vec<(u64, &PathBuf)> =
-            self.outputs.iter().map(|dir| (free_bytes(dir), dir)).collect();
+            self.outputs.iter().map(|dir| (room(dir).0, dir)).collect();
         by_space.sort_by_key(|(free, _)| std::cmp::Reverse(*free));
         let mut last = TaskError::Task("mapred.local.dir names no directory".to_owned());
         for (_, dir) in by_space {
@@ -32,6 +32,12 @@ impl Scratch {
             }
         }
         Err(last)
+    }
+
+    /// The most free bytes of a local directory, and the most bytes that the file system of one holds.
+    pub fn room(&self) -> (u64, u64) {
+        let rooms = self.outputs.iter().map(|dir| room(dir));
+        rooms.fold((0, 0), |(free, all), room| (room.0.max(free), room.1.max(all)))
     }
 
     /// Makes a file.
@@ -50,9 +56,12 @@ impl Scratch {
     }
 }
 
-/// Free bytes where a directory is, or is going to be.
-fn free_bytes(dir: &Path) -> u64 {
+/// The free bytes and all bytes of the file system where a directory is, or is going to be.
+fn room(dir: &Path) -> (u64, u64) {
     let there = dir.ancestors().find(|dir| dir.exists());
     let stat = there.and_then(|dir| rustix::fs::statvfs(dir).ok());
-    stat.map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+    let bytes = |blocks: u64, size: u64| blocks.saturating_mul(size);
+    stat.map_or((0, 0), |stat| {
+        (bytes(stat.f_bavail, stat.f_frsize), bytes(stat.f_blocks, stat.f_frsize))
+    })
 }

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corona::process::procfs::Process;
+use corona::process::procfs::{Process, Procfs};
 use corona::task_tracker::layout;
 
 use super::{PATIENCE, PAUSE, until};
@@ -210,7 +210,7 @@ pub fn may_mount() -> bool {
 /// Processes of tasks of the task tracker that lives here.
 fn processes(root: &Path) -> Vec<Process> {
     let ours = |process: &Process| {
-        let note = process.variable(NOTE);
+        let note = Procfs::system().variable(process.pid, NOTE);
         note.is_some_and(|note| Path::new(&note).starts_with(root)) && !process.is_zombie
     };
     Process::all().into_iter().filter(ours).collect()

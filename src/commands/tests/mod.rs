@@ -4,6 +4,7 @@ mod check_config;
 mod fs;
 mod journal;
 mod line;
+mod mini_cluster;
 mod peers;
 mod tools;
 

@@ -3,6 +3,10 @@
 use super::macros::protocol;
 use crate::writables::{HeartbeatResponse, JobId, TaskCompletionEvent, TaskTrackerStatus};
 
+/// The end of the message with which a job tracker of ours refuses reports and questions about a job that it does
+/// not run any more. Those of Java run one job, and end with it.
+pub const JOB_IS_OVER: &str = "has ended or is not known here";
+
 protocol! {
     /// A job tracker, for the trackers that run its tasks and for their reduces.
     pub trait InterTracker as "org.apache.hadoop.mapred.InterTrackerProtocol", version 29,

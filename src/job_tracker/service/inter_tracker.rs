@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corona_hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTracker;
-use corona_hadoop::protocols::inter_tracker::InterTracker;
+use corona_hadoop::protocols::inter_tracker::{InterTracker, JOB_IS_OVER};
 use corona_hadoop::rpc::{CallError, Caller, Fault};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{
@@ -180,7 +180,7 @@ impl InterTracker for Shared {
             }
         }
         if let Some(job) = over {
-            return Err(Fault::io(format!("the job {job} has ended or is not known here")));
+            return Err(is_over(&job));
         }
         Ok(HeartbeatResponse {
             response_id: response_id.wrapping_add(1),
@@ -201,6 +201,10 @@ impl InterTracker for Shared {
         max: i32,
     ) -> Result<Vec<wire::TaskCompletionEvent>, Fault> {
         let most = usize::try_from(max).unwrap_or(0).min(self.settings.max_events);
+        // The question of a task tracker whether the job still runs.
+        if max == 0 && matches!(self.place_of(&job, now()), Place::Over(_)) {
+            return Err(is_over(&job));
+        }
         Ok(self.events(&job, from, most).await?.unwrap_or_default())
     }
 
@@ -230,6 +234,11 @@ impl InterTracker for Shared {
         log_error(tracker, error_class, message);
         Ok(())
     }
+}
+
+/// The reply to reports and questions about a job that is not run any more.
+fn is_over(job: &wire::JobId) -> Fault {
+    Fault::io(format!("the job {job} {JOB_IS_OVER}"))
 }
 
 /// Logs the error of a task tracker.
@@ -442,6 +451,13 @@ mod tests {
             let attempt = format!("attempt_202611210043.{number}_0001_m_000000_0");
             let reply = heartbeat(&shared, &[&attempt]).await;
             assert_eq!(reply.is_ok(), ago_ms == 0, "{number}");
+            let job = attempt.parse::<wire::TaskAttemptId>().unwrap().job().clone();
+            let caller = Caller { peer: ([127, 0, 0, 1], 1).into(), user: None };
+            let asked = shared.get_task_completion_events(&caller, job.clone(), 0, 0).await;
+            assert_eq!(asked.is_ok(), ago_ms == 0, "{number}");
+            // A reduce that asks for events learns of none, as from a job tracker of Java.
+            let events = shared.get_task_completion_events(&caller, job, 0, 10).await;
+            assert_eq!(events.unwrap(), []);
         }
     }
 

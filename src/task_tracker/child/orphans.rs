@@ -3,23 +3,32 @@
 //! Process ids are reused. So a note contains the start time too, and every process that a task
 //! starts has the name of its note in its environment. The original leaves such processes alone;
 //! see docs/compatibility.md.
+//!
+//! A look at the environments of all processes is expensive where there are many. So one look serves all tasks
+//! that have ended since the last one ([`Leftovers`]).
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 use crate::ids::AttemptId;
 use crate::layout;
-use corona_process::procfs::{Process, boot_id, tree};
+use corona_process::procfs::{Process, Procfs, boot_id, tree};
 
 /// The variable that carries the name of the note.
 pub(super) const NOTE: &str = "CORONA_PROCESS_NOTE";
 /// The longest note that is read.
 const MAX_NOTE_BYTES: u64 = 1024;
+/// The least pause between two looks for what ended tasks have left behind.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Pause between looks for processes that are to end.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -28,6 +37,7 @@ const POLL: Duration = Duration::from_millis(50);
 pub struct ProcessNotes {
     dir: PathBuf,
     next: AtomicU64,
+    pub(super) leftovers: Arc<Leftovers>,
 }
 
 impl ProcessNotes {
@@ -35,7 +45,8 @@ impl ProcessNotes {
     pub fn in_local_dir(local_dir: &Path) -> io::Result<Self> {
         let dir = local_dir.join(layout::PROCESSES);
         fs::create_dir_all(&dir)?;
-        Ok(ProcessNotes { dir, next: AtomicU64::new(0) })
+        let leftovers = Arc::new(Leftovers::new(Procfs::system().clone(), LOOK_PAUSE));
+        Ok(ProcessNotes { dir, next: AtomicU64::new(0), leftovers })
     }
 
     /// The name of a new note.
@@ -60,8 +71,9 @@ pub fn end_orphans(local_dirs: &[PathBuf], delay: Duration) -> usize {
         let Ok(entries) = fs::read_dir(dir.join(layout::PROCESSES)) else { continue };
         names.extend(entries.flatten().map(|entry| entry.path()));
     }
-    let orphans = |all: &[Process]| -> Vec<Process> {
-        names.iter().flat_map(|name| of_note(all, name)).collect()
+    let orphans = || -> Vec<Process> {
+        let all = Process::all();
+        names.iter().flat_map(|name| of_note(&all, name)).collect()
     };
     let ended = if names.is_empty() { 0 } else { end(&orphans, Instant::now() + delay) };
     for name in names {
@@ -83,7 +95,8 @@ pub(super) fn of_note(all: &[Process], name: &Path) -> Vec<Process> {
     }
     let name = name.to_string_lossy();
     for process in all {
-        if !found.contains(process) && process.variable(NOTE).is_some_and(|note| note == name) {
+        let note = || Procfs::system().variable(process.pid, NOTE);
+        if !found.contains(process) && note().is_some_and(|note| note == name) {
             found.push(*process);
         }
     }
@@ -105,8 +118,8 @@ fn read(name: &Path) -> Option<(i32, u64)> {
 
 /// Asks all found processes to end, and kills the rest at the deadline. Returns how many were found
 /// first.
-pub(super) fn end(find: &dyn Fn(&[Process]) -> Vec<Process>, deadline: Instant) -> usize {
-    let first = find(&Process::all());
+pub(super) fn end(find: &dyn Fn() -> Vec<Process>, deadline: Instant) -> usize {
+    let first = find();
     for process in &first {
         signal(process, Signal::TERM);
     }
@@ -115,7 +128,7 @@ pub(super) fn end(find: &dyn Fn(&[Process]) -> Vec<Process>, deadline: Instant) 
     while !left.is_empty() && Instant::now() < deadline {
         std::thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
         pause = (pause * 2).min(POLL * 10);
-        left = find(&Process::all());
+        left = find();
     }
     // One that forks while we look is found in the next round.
     for _ in 0..10 {
@@ -126,9 +139,121 @@ pub(super) fn end(find: &dyn Fn(&[Process]) -> Vec<Process>, deadline: Instant) 
             break;
         }
         std::thread::sleep(POLL);
-        left = find(&Process::all());
+        left = find();
     }
     first.len()
+}
+
+/// The processes of a group whose leader was just waited for. If there are none, no process is looked at.
+pub(super) fn of_group(group: i32) -> Vec<Process> {
+    // While it has processes, its number is no other one's.
+    let is_empty = Pid::from_raw(group).is_none_or(|group| test_kill_process_group(group).is_err());
+    let mut all = if is_empty { Vec::new() } else { Process::all() };
+    all.retain(|process| process.group == group && !process.is_zombie);
+    all
+}
+
+/// Ends processes that tasks have left behind outside their groups: one look for all tasks that have ended since
+/// the last one.
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    procfs: Arc<Procfs>,
+    pause: Duration,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<Ended>,
+    is_looking: bool,
+}
+
+/// A task that has ended.
+#[derive(Debug)]
+struct Ended {
+    note: PathBuf,
+    /// When its processes are killed.
+    deadline: Instant,
+    /// Dropped when nothing is left of it.
+    _over: oneshot::Sender<()>,
+}
+
+impl Leftovers {
+    fn new(procfs: Arc<Procfs>, pause: Duration) -> Leftovers {
+        Leftovers { procfs, pause, queue: Mutex::default() }
+    }
+
+    /// Ends all processes that carry a note, and deletes it. Must be called within a tokio runtime.
+    pub(super) async fn end(self: &Arc<Self>, note: PathBuf, deadline: Instant) {
+        let (over, is_over) = oneshot::channel();
+        let is_looking = {
+            let mut queue = self.lock();
+            queue.waiting.push(Ended { note, deadline, _over: over });
+            std::mem::replace(&mut queue.is_looking, true)
+        };
+        if !is_looking {
+            tokio::spawn(self.clone().look_while_needed());
+        }
+        // It is dropped, never sent.
+        let _ = is_over.await;
+    }
+
+    async fn look_while_needed(self: Arc<Self>) {
+        while let Some(ended) = self.take() {
+            let procfs = self.procfs.clone();
+            let found = spawn_blocking(move || with_leftovers(&procfs, ended)).await;
+            let found = found.unwrap_or_else(|error| {
+                tracing::error!(%error, "cannot look for processes that tasks left behind");
+                Vec::new()
+            });
+            for ended in found {
+                // Those that are slow to end delay no others.
+                spawn_blocking(move || {
+                    end(&|| of_note(&Process::all(), &ended.note), ended.deadline);
+                    forget(&ended);
+                });
+            }
+            tokio::time::sleep(self.pause).await;
+        }
+    }
+
+    /// The tasks that have ended; `None` if none have, and the next one begins to look again.
+    fn take(&self) -> Option<Vec<Ended>> {
+        let mut queue = self.lock();
+        queue.is_looking = !queue.waiting.is_empty();
+        queue.is_looking.then(|| std::mem::take(&mut queue.waiting))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Each change is one step.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The tasks of which processes are left. The others are over.
+fn with_leftovers(procfs: &Procfs, ended: Vec<Ended>) -> Vec<Ended> {
+    // What is older than all of them was started by none.
+    let since = ended.iter().map(|ended| read(&ended.note).map_or(0, |(_, start)| start)).min();
+    let ourselves = i32::try_from(std::process::id()).unwrap_or(0);
+    let may_carry = |process: &Process| {
+        // Those of the kernel have no memory.
+        process.start_ticks >= since.unwrap_or(0)
+            && process.virtual_bytes > 0
+            && !process.is_zombie
+            && process.pid != ourselves
+    };
+    let candidates = procfs.all().into_iter().filter(may_carry);
+    let carried: HashSet<String> =
+        candidates.filter_map(|process| procfs.variable(process.pid, NOTE)).collect();
+    let is_left = |ended: &Ended| carried.contains(&*ended.note.to_string_lossy());
+    let (left, over): (Vec<Ended>, Vec<Ended>) = ended.into_iter().partition(is_left);
+    over.iter().for_each(forget);
+    left
+}
+
+/// Deletes the note of a task of which nothing is left. A note of a process that has ended is harmless.
+fn forget(ended: &Ended) {
+    let _ = fs::remove_file(&ended.note);
 }
 
 /// Sends a signal, unless the number has been given to another process meanwhile.
@@ -181,6 +306,59 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path().join(layout::PROCESSES)).unwrap().count(), 0);
     }
 
+    /// A directory like `/proc` with so many processes, the last of which carries a note.
+    fn procfs(processes: i32, note: &Path) -> (tempfile::TempDir, Arc<Procfs>) {
+        // No process of the machine has such a number.
+        const FIRST: i32 = 1 << 23;
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..processes {
+            let (dir, pid) = (root.path().join((FIRST + number).to_string()), FIRST + number);
+            fs::create_dir(&dir).unwrap();
+            // A tenth of them is younger than the tasks.
+            let start = if number % 10 == 0 { 2000 } else { 10 };
+            let stat =
+                format!("{pid} (a) S 1 {pid} 39 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 {start} 8192 3 1");
+            fs::write(dir.join("stat"), stat).unwrap();
+            let carried = if number == processes - 10 { note } else { Path::new("another") };
+            fs::write(dir.join("environ"), format!("A=b\0{NOTE}={}\0", carried.display())).unwrap();
+        }
+        let procfs = Arc::new(Procfs::at(root.path()));
+        (root, procfs)
+    }
+
+    #[tokio::test]
+    async fn one_look_serves_all_tasks_that_have_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let notes = ProcessNotes::in_local_dir(dir.path()).unwrap();
+        let names: Vec<PathBuf> = (0..40).map(|_| notes.name(&attempt())).collect();
+        for name in &names {
+            fs::write(name, format!("1 1000 {}", boot_id())).unwrap();
+        }
+        let (_root, procfs) = procfs(250, &names[7]);
+        let leftovers = Arc::new(Leftovers::new(procfs.clone(), Duration::from_millis(1)));
+        let deadline = Instant::now();
+        let mut all = tokio::task::JoinSet::new();
+        for name in names.clone() {
+            let leftovers = leftovers.clone();
+            all.spawn(async move { leftovers.end(name, deadline).await });
+        }
+        all.join_all().await;
+        assert!(names.iter().all(|name| !name.exists()));
+        // The list, each process, and the environments of the 25 younger ones: once, not for each task.
+        assert_eq!(procfs.opened(), 1 + 250 + 25);
+        leftovers.end(names[0].clone(), deadline).await;
+        assert!(procfs.opened() > 276, "the next task begins another look");
+    }
+
+    #[tokio::test]
+    async fn a_group_without_processes_needs_no_look() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        child.wait().unwrap();
+        assert_eq!(of_group(pid), []);
+        assert_eq!(of_group(0), []);
+    }
+
     #[test]
     fn a_number_that_was_given_to_another_process_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
@@ -208,7 +386,7 @@ mod tests {
         fs::write(&own, format!("{pid} {start} {boot}")).unwrap();
         assert!(end_orphans(&[dir.path().to_owned()], Duration::ZERO) >= 1);
         other.wait().unwrap();
-        end(&|all| of_note(all, &another), Instant::now());
+        end(&|| of_note(&Process::all(), &another), Instant::now());
         assert_eq!(of_note(&Process::all(), &another), []);
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 
 use super::cgroup::TaskGroup;
 use super::command::{ChildCommand, DirectCommand, quoted};
-use super::orphans::{self, ProcessNotes, of_note};
+use super::orphans::{self, Leftovers, ProcessNotes, of_group};
 use crate::ids::AttemptId;
 use corona_process::panics::caught;
 
@@ -98,12 +98,12 @@ pub fn start(
     let (gone_sender, gone) = watch::channel(false);
     let kill = Arc::new(Notify::new());
     let supervisor = Supervisor { child, pid, kill_delay, kill: kill.clone() };
-    let of_child = group.clone();
+    let (of_child, leftovers) = (group.clone(), notes.leftovers.clone());
     tokio::spawn(async move {
         let supervising = supervisor.run(|exit| {
             exit_sender.send_replace(Some(exit));
         });
-        until_gone(name, kill_delay, supervising).await;
+        until_gone(pid, name, kill_delay, supervising, &leftovers).await;
         if let Some(group) = of_child {
             // Its processes have ended; a failure is logged.
             let _ = tokio::task::spawn_blocking(move || group.remove()).await;
@@ -143,24 +143,23 @@ fn without_shell(direct: &DirectCommand, work: &Path) -> Result<Command, StartEr
 }
 
 /// Awaits the supervision of a note's process, which returns the deadline for its leftover
-/// processes. After that, also on failure, ends all that carry the note.
+/// processes. After that, also on failure, ends its group, and all that carry the note.
 async fn until_gone(
+    pid: i32,
     note: PathBuf,
     kill_delay: Duration,
     supervising: impl Future<Output = Instant>,
+    leftovers: &Arc<Leftovers>,
 ) {
     let deadline = caught(supervising).await.unwrap_or_else(|panic| {
         tracing::error!(path = %note.display(), %panic, "the supervision of a process panicked; ending the process");
         Instant::now() + kill_delay
     });
-    let swept = tokio::task::spawn_blocking(move || {
-        orphans::end(&|all| of_note(all, &note), deadline);
-        // A note of a process that has ended is harmless.
-        let _ = std::fs::remove_file(&note);
-    });
-    if let Err(error) = swept.await {
-        tracing::error!(%error, "cannot end the processes that a task left behind");
+    let ended = tokio::task::spawn_blocking(move || orphans::end(&|| of_group(pid), deadline));
+    if let Err(error) = ended.await {
+        tracing::error!(%error, "cannot end the process group of a task");
     }
+    leftovers.end(note, deadline).await;
 }
 
 impl RunningChild {
@@ -411,8 +410,9 @@ mod tests {
         let child = world.start("trap '' TERM; echo ready > ready; sleep 600", LONG);
         world.wait_for("ready").await;
         let note = fs::read_dir(world.root.path().join(layout::PROCESSES)).unwrap().next();
-        until_gone(note.unwrap().unwrap().path(), Duration::ZERO, async { panic!("a fault") })
-            .await;
+        let note = note.unwrap().unwrap().path();
+        let (pid, leftovers) = (child.pid(), &world.notes.leftovers);
+        until_gone(pid, note, Duration::ZERO, async { panic!("a fault") }, leftovers).await;
         assert_eq!((child.wait().await.signal, world.notes()), (Some(9), 0));
     }
 

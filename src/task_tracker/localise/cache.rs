@@ -15,7 +15,10 @@ use crate::deletion::Deletion;
 use crate::job_files::{JobFiles, Location};
 use crate::layout;
 use crate::local_dirs::{LocalDirs, any_number};
+use corona_filesystem::write_checksums;
 
+/// Bytes of an archive that one of its checksums covers: the default of `io.bytes.per.checksum`.
+const BYTES_PER_CHECKSUM: u32 = 512;
 /// The most entries that are known at a time, held or not.
 const MAX_ENTRIES: usize = 100_000;
 
@@ -220,6 +223,9 @@ impl Shared {
         blocking(move || {
             let dir = place.parent().unwrap_or(&own).to_owned();
             if let Some(kind) = kind {
+                // As the original's copy leaves it, for jobs that list the directory.
+                write_checksums(&place, BYTES_PER_CHECKSUM)
+                    .map_err(|error| LocaliseError::Io { path: place.clone(), error })?;
                 unpack(&place, kind, &dir, &limits)?;
             }
             make_accessible(&own).map_err(|error| LocaliseError::Io { path: own, error })

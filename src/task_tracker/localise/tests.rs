@@ -332,6 +332,9 @@ async fn cached_files_are_shared_and_listed_for_the_task() {
     let unpacked = PathBuf::from(local("mapred.cache.localArchives"));
     assert_eq!(fs::read(unpacked.join("x/run.sh")).unwrap(), b"run");
     assert!(unpacked.join("lib.zip").is_file());
+    // As beside each file that the original copies.
+    let sums = fs::read(unpacked.join(".lib.zip.crc")).unwrap();
+    assert!(sums.starts_with(b"crc\0\0\0\x02\0") && sums.len() > 8);
     let mode = fs::metadata(unpacked.join("x/run.sh")).unwrap().permissions().mode();
     assert_eq!(mode & 0o555, 0o555);
     assert_eq!(map.cached_classes, [unpacked]);

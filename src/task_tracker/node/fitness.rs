@@ -12,10 +12,11 @@ use corona_process::procfs::Descriptors;
 /// The free disk space that a node reports which takes no tasks, in GB: below every reserve, also that of 0.
 /// Spec: cluster-manager/03 §2.
 pub const NO_ROOM_GB: i32 = -1;
-/// Descriptors that stay free, at most: for heartbeats, the reports of tasks that run and the outputs of maps.
-const RESERVED_DESCRIPTORS: u64 = 256;
+/// Descriptors that stay free, at most: for heartbeats, the reports of tasks that run and the outputs of maps. Fewer
+/// than are left when all connections that the configuration allows are open.
+const RESERVED_DESCRIPTORS: u64 = 64;
 /// The part of the limit that stays free where that is less.
-const RESERVED_PART: u64 = 8;
+const RESERVED_PART: u64 = 16;
 
 /// What a node lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,20 +119,20 @@ mod tests {
     fn descriptors_run_out_before_the_last_one() {
         let table = [
             (NONE, None),
-            (Descriptors { open: 896, limit: 1024, ..NONE }, None),
+            (Descriptors { open: 960, limit: 1024, ..NONE }, None),
             (
-                Descriptors { open: 897, limit: 1024, ..NONE },
-                Some("897 of 1024 file descriptors are open; raise the limit (ulimit -n)"),
+                Descriptors { open: 961, limit: 1024, ..NONE },
+                Some("961 of 1024 file descriptors are open; raise the limit (ulimit -n)"),
             ),
-            (Descriptors { open: 1_000_000 - 256, limit: 1_000_000, ..NONE }, None),
+            (Descriptors { open: 1_000_000 - 64, limit: 1_000_000, ..NONE }, None),
             (
                 Descriptors {
                     open: 2000,
                     limit: 1_000_000,
-                    open_of_all: 999_900,
+                    open_of_all: 999_990,
                     limit_of_all: 1_000_000,
                 },
-                Some("999900 of the machine's 1000000 files are open (fs.file-max)"),
+                Some("999990 of the machine's 1000000 files are open (fs.file-max)"),
             ),
         ];
         for (descriptors, expected) in table {

@@ -5,6 +5,7 @@
 //! job waits for another one's disks or job tracker.
 //!
 //! * `orders.rs`: the work that each order starts;
+//! * `pulse.rs`: whether orders may be old, because this process has hung;
 //! * `run.rs`, `launch.rs`: an attempt from its launch until nothing is left of its process;
 //! * `reuse.rs`: processes that run several tasks;
 //! * `services.rs`: the calls of job trackers and of processes of tasks;
@@ -18,6 +19,7 @@ mod kept_logs;
 mod launch;
 mod log_budget;
 mod orders;
+mod pulse;
 mod queues;
 mod reporter;
 mod reuse;
@@ -49,6 +51,7 @@ use super::node::fitness::Fitness;
 use super::table::{AttemptRun, AttemptTable, Order};
 use corona_hadoop::writables::{JobId, NodeHealth, TaskAttemptId, TaskTrackerAction};
 use log_budget::LogBudget;
+use pulse::Pulse;
 use queues::Queues;
 use reuse::JvmPool;
 use run::LiveAttempt;
@@ -135,6 +138,7 @@ struct Shared {
     next_jvm: AtomicI32,
     /// Whether a job tracker has answered a heartbeat since the program started.
     was_heard: AtomicBool,
+    pulse: Mutex<Pulse>,
     /// The machine's data in reports, and when it was read.
     machine: Mutex<Option<(Instant, reporter::Machine)>>,
     /// Becomes true when everything is to end. Each task on its own holds a receiver.
@@ -204,6 +208,7 @@ impl Tracker {
             state: Mutex::new(state),
             next_jvm: AtomicI32::new(first_jvm),
             was_heard: AtomicBool::new(false),
+            pulse: Mutex::new(Pulse::new(Instant::now())),
             machine: Mutex::default(),
             stop: channel::Sender::new(false),
         });
@@ -265,6 +270,11 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // No panic is expected while it is held, and after one most of the state is still right.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The signs of life of this process.
+    fn pulse(&self) -> MutexGuard<'_, Pulse> {
+        self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets the table decide, and begins its orders.

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::fail_over::FailOverError;
 use super::{Shared, State, now};
-use corona_hadoop::protocols::inter_tracker::InterTrackerClient;
+use corona_hadoop::protocols::inter_tracker::{InterTrackerClient, JOB_IS_OVER};
 use corona_hadoop::rpc::{CallError, ClientOptions};
 use corona_hadoop::writables::{
     HeartbeatResponse, InetAddress, JobId, ResourceStatus, SessionInfo, TaskState, TaskStatus,
@@ -56,6 +56,8 @@ enum Lost {
     NotReplaced(#[from] FailOverError),
     #[error("{0} errors in a row: {1}")]
     Errors(u32, CallError),
+    #[error("the job has ended")]
+    Over,
 }
 
 /// Begins to send heartbeats.
@@ -148,6 +150,17 @@ impl Reporter {
                     }
                 }
             }
+            if self.was_silent() {
+                // A heartbeat without reports names no job: its end may have been missed.
+                match still_runs(&mut self.client, &self.job).await {
+                    Ok(true) => {}
+                    Ok(false) => return Err(Lost::Over),
+                    Err(error) => {
+                        self.missed(error).await?;
+                        continue;
+                    }
+                }
+            }
             while self.is_due() {
                 match self.beat().await {
                     Ok(()) => break,
@@ -206,9 +219,14 @@ impl Reporter {
 
     /// Whether there are reports, or it is time to check whether the job tracker is alive.
     fn is_due(&self) -> bool {
+        let is_first = self.last.is_none();
+        is_first || self.was_silent() || self.shared.lock().table.has_reports(&self.job)
+    }
+
+    /// Whether the last heartbeat that was answered is long ago: there was nothing to report, or this node was away.
+    fn was_silent(&self) -> bool {
         let slow = self.shared.settings.reports.slow_interval;
-        let is_late = self.last.is_none_or(|last| last.elapsed() > slow);
-        is_late || self.shared.lock().table.has_reports(&self.job)
+        self.last.is_some_and(|last| last.elapsed() > slow)
     }
 
     /// One heartbeat.
@@ -311,6 +329,19 @@ impl Reporter {
     pub(super) fn follow(&mut self, client: InterTrackerClient, address: &InetAddress) {
         tracing::info!(job = %self.job, %address, "switched to another job tracker");
         self.client = client;
+    }
+}
+
+/// Whether a job still runs, as its job tracker replies: it is asked for none of the job's events. Those of Java
+/// run one job, and end with it.
+pub(super) async fn still_runs(
+    client: &mut InterTrackerClient,
+    job: &JobId,
+) -> Result<bool, CallError> {
+    match client.get_task_completion_events(job.clone(), 0, 0).await {
+        Ok(_) => Ok(true),
+        Err(CallError::Remote(error)) if error.message().contains(JOB_IS_OVER) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep_until, timeout};
 
 use super::launch::{self, Ready, Reuse};
+use super::reporter::still_runs;
 use super::{Shared, State, name, usage};
 use crate::attempt::Cause;
 use crate::child::{self, CgroupLimits, DebugScript, Exit, RunningChild, TaskGroup, TaskUsage};
@@ -17,6 +18,7 @@ use crate::ids::AttemptId;
 use crate::localise::TaskKind;
 use crate::table::{AttemptRun, Started};
 use corona_config::keys;
+use corona_hadoop::protocols::inter_tracker::InterTrackerClient;
 use corona_hadoop::writables::JvmId;
 use corona_process::panics::{blocking, caught};
 
@@ -92,7 +94,9 @@ pub(super) fn begin_with<W>(
             state.live.insert(run.number, live);
             let place = state.queues.attempt(&run.attempt);
             let job = run.attempt.job().clone();
-            let runner = Runner { shared: shared.clone(), run: run.clone(), name, listen };
+            let is_doubtful = shared.pulse().doubts(Instant::now());
+            let runner =
+                Runner { shared: shared.clone(), run: run.clone(), name, listen, is_doubtful };
             let work = to_the_end(shared.clone(), run, work(runner));
             return shared.spawn(shared.clone().in_turn(job, place, work));
         }
@@ -137,6 +141,8 @@ pub(super) struct Runner {
     run: AttemptRun,
     name: AttemptId,
     listen: watch::Receiver<StopOrder>,
+    /// Whether the order to begin it may be older than the end of its job.
+    is_doubtful: bool,
 }
 
 /// A process, and the run that it belongs to.
@@ -223,12 +229,42 @@ impl Runner {
         let Some((spec, kind)) = self.spec() else { return };
         let ready = self.localise(spec, slots).await;
         let started = match ready {
-            Some((ready, slots)) => self.start(ready, slots).await,
-            None => None,
+            Some((ready, slots)) if self.is_confirmed().await => self.start(ready, slots).await,
+            Some(_) | None => None,
         };
         match started {
             Some((task, ready)) => self.see_through(task, ready).await,
             None => self.shared.forget_attempt(&self.name, kind, false).await,
+        }
+    }
+
+    /// Whether the job of the run still runs, if the order to begin it may be an old one. An attempt that starts
+    /// after the end of its job would make directories again that the end has deleted.
+    async fn is_confirmed(&mut self) -> bool {
+        if !self.is_doubtful {
+            return true;
+        }
+        let job = self.run.attempt.job().clone();
+        let Some(session) = self.shared.lock().table.session(&job).cloned() else { return false };
+        let address = session.trackers.job_tracker.clone();
+        let mut client = InterTrackerClient::new(address, self.shared.client_options());
+        let asked = tokio::select! {
+            biased;
+            () = Self::ordered(&mut self.listen, StopOrder::End) => return false,
+            asked = still_runs(&mut client, &job) => asked,
+        };
+        match asked {
+            Ok(true) => true,
+            Ok(false) => {
+                tracing::info!(attempt = %self.name, "an order to launch was older than the end of its job; deleting the job's files");
+                let handle = session.handle.unwrap_or_default();
+                self.shared.apply(|table, _| table.purge_session(&handle));
+                false
+            }
+            Err(error) => {
+                self.fail(&format!("this node hung when the order came, and the job tracker does not confirm it: {error}"));
+                false
+            }
         }
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Every call is answered at once: its effects run elsewhere.
 
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::{Shared, Tracker, now};
 use corona_hadoop::object::Object;
@@ -15,6 +16,8 @@ use corona_hadoop::writables::{
     JobId, JvmContext, JvmTask, MapTaskCompletionEventsUpdate, RecordRange, SessionInfo, Task,
     TaskAttemptId, TaskStatus, TaskTrackerAction,
 };
+use corona_process::panics::blocking;
+use corona_process::sockets;
 
 /// The launcher of job trackers as processes of their own. Spec: mapreduce/04 §4.12.
 pub trait JobTrackers: Send + Sync + 'static {
@@ -49,19 +52,62 @@ impl Tracker {
     pub fn umbilical_services(&self) -> Services {
         let umbilical = Umbilical { shared: self.shared.clone() };
         let service = Arc::new(task_umbilical::Served::new(Arc::new(umbilical)));
-        let own = self.shared.umbilical.ip();
-        Services::new().offer(OwnMachine { service, own }).know(protocols::ALL)
+        Services::new().offer(OwnTasks::new(service, self.shared.umbilical)).know(protocols::ALL)
     }
 }
 
-/// A service for callers on this machine alone.
-struct OwnMachine<S> {
+/// The users that own connections from an address to a port.
+type Owners = fn(SocketAddr, u16) -> io::Result<Vec<u32>>;
+
+/// A service for processes on this machine of the user that tasks run as, or of root. Nothing else proves that a
+/// caller is a task; the tasks of one user cannot be told apart.
+struct OwnTasks<S> {
     service: Arc<S>,
     /// The address to which such callers connect, and from which their connections come then.
-    own: IpAddr,
+    own: SocketAddr,
+    user: u32,
+    owners: Owners,
+    /// Connections whose owner was looked up, and whether it may call.
+    known: Mutex<Vec<(Weak<Caller>, bool)>>,
 }
 
-impl<S: Service> Service for OwnMachine<S> {
+impl<S: Service> OwnTasks<S> {
+    fn new(service: Arc<S>, own: SocketAddr) -> Self {
+        let user = rustix::process::geteuid().as_raw();
+        OwnTasks { service, own, user, owners: sockets::owners, known: Mutex::default() }
+    }
+
+    /// Whether the owner of a connection may call. Each connection is looked up once.
+    async fn admits(&self, caller: &Arc<Caller>) -> bool {
+        let is_same =
+            |(known, _): &&(Weak<Caller>, bool)| std::ptr::eq(known.as_ptr(), Arc::as_ptr(caller));
+        if let Some((_, admitted)) = self.lock().iter().find(is_same) {
+            return *admitted;
+        }
+        let (owners, peer, port, user) = (self.owners, caller.peer, self.own.port(), self.user);
+        let found = blocking(move || owners(peer, port)).await;
+        let admitted = match &found {
+            Ok(owners) => {
+                !owners.is_empty() && owners.iter().all(|owner| [user, 0].contains(owner))
+            }
+            Err(_) => false,
+        };
+        if !admitted {
+            tracing::warn!(%peer, owners = ?found, "refused a report for a task: its sender is not the user of tasks");
+        }
+        let mut known = self.lock();
+        known.retain(|(caller, _)| caller.strong_count() > 0);
+        known.push((Arc::downgrade(caller), admitted));
+        admitted
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Weak<Caller>, bool)>> {
+        // Each change leaves it whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Service> Service for OwnTasks<S> {
     fn protocol(&self) -> &'static Protocol {
         self.service.protocol()
     }
@@ -73,11 +119,15 @@ impl<S: Service> Service for OwnMachine<S> {
         parameters: Vec<Object>,
     ) -> Answer {
         let from = caller.peer.ip().to_canonical();
-        if from.is_loopback() || from == self.own.to_canonical() {
-            return self.service.clone().call(caller, method, parameters);
-        }
-        let refused = format!("{} is for tasks of this node, not for {from}", self.protocol().name);
-        Box::pin(std::future::ready(Err(Fault::io(refused))))
+        let is_near = from.is_loopback() || from == self.own.ip().to_canonical();
+        Box::pin(async move {
+            if is_near && self.admits(&caller).await {
+                return self.service.clone().call(caller, method, parameters).await;
+            }
+            let protocol = self.protocol().name;
+            let who = if is_near { "this user" } else { "this machine" };
+            Err(Fault::io(format!("{protocol} is for tasks of this node, not for {who} ({from})")))
+        })
     }
 }
 
@@ -245,6 +295,61 @@ mod tests {
         }
     }
 
+    fn service(own: &str, owners: Owners) -> Arc<OwnTasks<Anything>> {
+        let own = SocketAddr::new(own.parse().unwrap(), 7);
+        Arc::new(OwnTasks { user: 1000, owners, ..OwnTasks::new(Arc::new(Anything), own) })
+    }
+
+    fn caller(from: &str) -> Arc<Caller> {
+        let peer = SocketAddr::new(from.parse().unwrap(), 1);
+        Arc::new(Caller { peer, user: Some(User { name: "u".into(), groups: vec![] }) })
+    }
+
+    async fn is_served(service: &Arc<OwnTasks<Anything>>, caller: &Arc<Caller>) -> bool {
+        let method = &task_umbilical::PROTOCOL.methods[0];
+        service.clone().call(caller.clone(), method, vec![]).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn other_users_of_the_machine_report_nothing() {
+        let table: [(Owners, bool); 6] = [
+            (|_, _| Ok(vec![1000]), true),
+            (|_, _| Ok(vec![0]), true),
+            (|_, _| Ok(vec![1001]), false),
+            // One of two sockets with the address.
+            (|_, _| Ok(vec![1000, 1001]), false),
+            (|_, _| Ok(vec![]), false),
+            (|_, _| Err(io::ErrorKind::PermissionDenied.into()), false),
+        ];
+        for (number, (owners, served)) in table.into_iter().enumerate() {
+            let service = service("127.0.0.1", owners);
+            assert_eq!(is_served(&service, &caller("127.0.0.1")).await, served, "{number}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_owner_of_a_connection_is_looked_up_once() {
+        let service = service("127.0.0.1", |peer, port| {
+            assert_eq!((peer.port(), port), (1, 7));
+            Ok(vec![1000])
+        });
+        let first = caller("127.0.0.1");
+        assert!(is_served(&service, &first).await);
+        let changed = OwnTasks {
+            user: 1000,
+            owners: |_, _| Ok(vec![1001]),
+            known: Mutex::new(service.lock().drain(..).collect()),
+            ..OwnTasks::new(Arc::new(Anything), service.own)
+        };
+        let changed = Arc::new(changed);
+        assert!(is_served(&changed, &first).await, "as it was when the connection began");
+        // A later connection from the same port is another one's.
+        assert!(!is_served(&changed, &caller("127.0.0.1")).await);
+        drop(first);
+        assert!(!is_served(&changed, &caller("127.0.0.1")).await);
+        assert!(changed.lock().len() <= 2, "connections that have ended are forgotten");
+    }
+
     #[tokio::test]
     async fn tasks_report_from_the_machine_of_their_tracker_alone() {
         for (own, from, served) in [
@@ -257,12 +362,8 @@ mod tests {
             ("10.0.0.7", "10.0.0.8", false),
             ("10.0.0.7", "2001:db8::7", false),
         ] {
-            let service = OwnMachine { service: Arc::new(Anything), own: own.parse().unwrap() };
-            let peer = (from.parse::<IpAddr>().unwrap(), 1).into();
-            let caller = Caller { peer, user: Some(User { name: "u".into(), groups: vec![] }) };
-            let method = &task_umbilical::PROTOCOL.methods[0];
-            let answer = Arc::new(service).call(Arc::new(caller), method, vec![]).await;
-            assert_eq!(answer.is_ok(), served, "{own} {from}");
+            let service = service(own, |_, _| Ok(vec![1000]));
+            assert_eq!(is_served(&service, &caller(from)).await, served, "{own} {from}");
         }
     }
 }

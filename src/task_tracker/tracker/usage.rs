@@ -55,8 +55,9 @@ impl Shared {
         let Some(process) = process else { return };
         let (shared, run) = (self.clone(), run.clone());
         blocking(move || {
-            let all = procfs::Process::all();
-            shared.record_usage(&run, &process, &all);
+            // Others of the machine are none of its business: there may be many, and tasks end often.
+            let family = procfs::Procfs::system().family(process.child.pid());
+            shared.record_usage(&run, &process, &family);
         })
         .await;
     }

@@ -4,11 +4,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::sleep;
 
-use super::Shared;
+use super::{Shared, pulse};
 use crate::attempt::Cause;
 use crate::child::{Cgroups, MemoryLimits, TaskMemory, tasks_to_kill};
 use crate::ids::AttemptId;
@@ -19,6 +19,7 @@ use corona_process::procfs;
 /// Begins to look, until the tracker is stopped.
 pub(super) fn start(shared: &Arc<Shared>) {
     let settings = &shared.settings;
+    again_and_again(shared, pulse::BEAT, |shared| shared.pulse().beat(Instant::now()));
     again_and_again(shared, settings.memory.interval, |shared| shared.look_at_tasks());
     again_and_again(shared, settings.log_check_interval, |shared| shared.limit_logs());
     again_and_again(shared, settings.log_cleanup_interval, |shared| shared.clean_up_logs());

@@ -317,7 +317,7 @@ fn a_full_disk_fails_tasks_with_the_reason_and_is_used_again_when_it_has_room() 
         job_tracker.launch([job.task(&job.map(0))]).await;
         let told = diagnostics(&job_tracker, &job).await;
         assert!(told.starts_with("Error initializing attempt_"), "{told}");
-        assert!(told.contains("No space left on device") || told.contains("room"), "{told}");
+        assert!(told.contains("No space "), "{told}");
         assert_eq!(job_tracker.ended(&job.map(0), 1).await.state, TaskState::Failed);
         for filler in &fillers {
             fs::remove_file(filler).unwrap();

@@ -252,6 +252,29 @@ fn a_mapper_that_fails_says_why_and_leaves_nothing() {
     });
 }
 
+/// As an order does that a task tracker carries out late.
+#[test]
+fn a_task_of_a_job_that_has_ended_makes_no_directory() {
+    block_on(async {
+        let job = Native::new(TEXT.as_bytes(), 0, &[("stream.map.streamprocessor", "cat")]).await;
+        job.set_up().await;
+        job.job_tracker.launch([job.job.cleanup_task()]).await;
+        job.succeeded(&job.job.cleanup()).await;
+        let temporary = job.output.join("_temporary");
+        assert!(!temporary.exists());
+        let map = job.job.map(0);
+        job.job_tracker.launch([job.map_task(0)]).await;
+        assert_eq!(job.job_tracker.ended(&map, 1).await.state, TaskState::Failed);
+        let why = job.job_tracker.diagnostics(&map);
+        assert!(
+            why.contains("_temporary does not exist: the job was not set up, or has ended"),
+            "{why}"
+        );
+        assert!(!temporary.exists());
+        job.end().await;
+    });
+}
+
 #[test]
 fn a_debug_script_sees_a_native_task_that_has_failed() {
     block_on(async {

@@ -522,3 +522,59 @@ async fn calls_of_unknown_attempts() {
     let refused = soon(actions.start_corona_job_tracker(kind("map"), session)).await.unwrap_err();
     assert!(refused.to_string().contains("is not configured to run job trackers"), "{refused}");
 }
+
+/// The job's directory on the node, if it is there.
+fn job_dir(world: &World, task: &Task) -> Option<PathBuf> {
+    let name = task.attempt.job().to_string().parse().unwrap();
+    let path = world.root.path().join("local").join(layout::job(&name));
+    path.exists().then_some(path)
+}
+
+#[tokio::test]
+async fn an_order_that_is_older_than_the_end_of_its_job_starts_nothing() {
+    let world = World::new().await;
+    // The process was stopped for a minute, and the order waited in a socket.
+    let minute = Duration::from_secs(60);
+    let long_ago = Instant::now().checked_sub(minute).unwrap();
+    *world.tracker.shared.pulse() = Pulse::new(long_ago);
+    world.peer.is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+    let task = world.task("map", "touch started", &[]);
+    world.launch(&task).await;
+    until("the question", || world.peer.questions.load(std::sync::atomic::Ordering::SeqCst) > 0)
+        .await;
+    until("the end of the job", || world.tracker.snapshot().jobs.is_empty()).await;
+    until("the end of its files", || job_dir(&world, &task).is_none()).await;
+    assert!(
+        world.peer.said(&task.attempt).iter().all(|status| status.state == TaskState::Unassigned)
+    );
+}
+
+#[tokio::test]
+async fn an_order_after_a_pause_of_the_node_is_carried_out_if_its_job_runs() {
+    let world = World::new().await;
+    let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+    *world.tracker.shared.pulse() = Pulse::new(long_ago);
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    assert_eq!(world.peer.questions.load(std::sync::atomic::Ordering::SeqCst), 1);
+    world.end(&task).await;
+    assert!(!child.runs());
+}
+
+#[tokio::test]
+async fn the_files_of_a_job_go_when_its_end_was_missed() {
+    let world =
+        World::with(|parts| parts.settings.reports.slow_interval = Duration::from_millis(1)).await;
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    assert!(job_dir(&world, &task).is_some());
+    child.leave(1);
+    end_of(&world, &task, TaskState::FailedUnclean).await;
+    until("a question", || world.peer.questions.load(std::sync::atomic::Ordering::SeqCst) > 0)
+        .await;
+    assert!(job_dir(&world, &task).is_some(), "the job runs");
+    // It ends while the node is away: nobody sends its end.
+    world.peer.is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+    until("the end of its files", || job_dir(&world, &task).is_none()).await;
+    assert!(world.tracker.snapshot().jobs.is_empty());
+}

@@ -94,6 +94,10 @@ fn options() -> ClientOptions {
 struct Peer {
     heartbeats: Mutex<Vec<(TaskTrackerStatus, bool, i16)>>,
     errors: Mutex<Vec<String>>,
+    /// Whether it says that jobs have ended, if it is asked.
+    is_over: AtomicBool,
+    /// How often it was asked.
+    questions: AtomicI32,
     /// How many heartbeats to refuse.
     refuse: AtomicI32,
     /// Which job tracker is the new one.
@@ -154,11 +158,16 @@ impl InterTracker for Peer {
     async fn get_task_completion_events(
         &self,
         _caller: &Caller,
-        _job: JobId,
-        _from: i32,
-        _max: i32,
+        job: JobId,
+        from: i32,
+        max: i32,
     ) -> Result<Vec<TaskCompletionEvent>, Fault> {
-        Ok(vec![])
+        assert_eq!((from, max), (0, 0));
+        self.questions.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        match self.is_over.load(std::sync::atomic::Ordering::SeqCst) {
+            true => Err(Fault::io(format!("the job {job} {}", inter_tracker::JOB_IS_OVER))),
+            false => Ok(vec![]),
+        }
     }
 
     async fn get_system_dir(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
