@@ -348,7 +348,11 @@ fn our_lines(status: &api::Status) -> Vec<StatusLine> {
 /// The role among several instances, and the standbys.
 fn role_lines(ha: &api::HaStatus) -> [StatusLine; 2] {
     let standby = |one: &api::StandbyOfLeader| {
-        let may = if one.in_sync { "may take over" } else { "copying" };
+        let may = match (one.in_sync, one.slow) {
+            (true, _) => "may take over",
+            (false, true) => "slow",
+            (false, false) => "copying",
+        };
         format!("{} ({may})", one.instance)
     };
     let standbys: Vec<String> = ha.standbys.iter().map(standby).collect();

@@ -103,13 +103,10 @@ pub(super) fn address(text: &str) -> Result<Option<HostPort>, Wrong> {
     if text.is_empty() { Ok(None) } else { typed::address(text).map(Some) }
 }
 
-/// From where other instances connect. All networks are possible, and must be named.
-pub(super) fn instances(text: &str) -> Result<Networks, Wrong> {
+/// From where other instances connect. All networks are possible, and must be named. `None` if none is.
+pub(super) fn instances(text: &str) -> Result<Option<Networks>, Wrong> {
     let networks = access::networks(text)?;
-    if networks.are_all() {
-        return Err(Wrong::new("names no network", "the networks of the instances"));
-    }
-    Ok(networks)
+    Ok((!networks.are_all()).then_some(networks))
 }
 
 #[cfg(test)]
@@ -136,7 +133,8 @@ mod tests {
     #[test]
     fn other_values() {
         assert_eq!((ack("none"), ack("standby")), (Ok(HaAck::None), Ok(HaAck::Standby)));
-        assert!(ack("all").is_err() && instances("").is_err());
+        assert!(ack("all").is_err() && instances("x").is_err());
+        assert_eq!(instances(""), Ok(None));
         assert_eq!(address(""), Ok(None));
         assert_eq!(address("a:1").unwrap().unwrap().port, 1);
     }

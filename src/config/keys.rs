@@ -352,8 +352,8 @@ keys! {
         "Timeout of the ZooKeeper session. A standby takes over when the leader has been silent for it; a leader that hears nothing from ZooKeeper stops after two thirds of it.";
     HA_ADDRESS = "corona.cm.ha.replication.address", Text, "", "", Own,
         "Address of this instance, as host:port, at which the others connect: to copy the journal, and to relay connections. It is the name of the instance. Needed with corona.cm.ha.zookeeper.";
-    HA_INSTANCES = "corona.cm.ha.instances", List, "127.0.0.0/8, ::1", "", Own,
-        "Networks of the instances. Only they may copy the journal, and only they are believed which peer they relay.";
+    HA_INSTANCES = "corona.cm.ha.instances", List, "", "", Own,
+        "Addresses or networks of the instances. Only they may copy the journal, and only they are believed which peer they relay. Needed with corona.cm.ha.zookeeper.";
     HA_ACK = "corona.cm.ha.ack", Text, "none", "", Own,
         "When a reply or notification may leave: none, when the leader has its record; standby, when each standby that may take over has it as well.";
     HA_ACK_TIMEOUT = "corona.cm.ha.ack.timeout.ms", Long { least: 10, most: 600_000 }, "2000", "ms", Own,

@@ -423,7 +423,7 @@ impl<'a> SettingsReader<'a> {
         Some(ZooKeeperSettings { servers: servers?, path, session_timeout })
     }
 
-    /// With servers, an address and a journal are needed.
+    /// With servers, an address, the other instances and a journal are needed.
     fn ha(&mut self) -> Option<HaSettings> {
         let zookeeper = self.zookeeper();
         let address = self.value(&keys::HA_ADDRESS, high_availability::address);
@@ -433,18 +433,21 @@ impl<'a> SettingsReader<'a> {
         let hold = self.span(&keys::HA_HOLD);
         let max_lag_bytes = self.number(&keys::HA_MAX_LAG);
         let zookeeper = zookeeper?;
-        let property = self.property(&keys::HA_ZOOKEEPER);
-        let Some(address) = address else {
-            let expected = format!("{} to be set as well", keys::HA_ADDRESS.name);
-            let wrong = Wrong::new("makes this one of several instances", expected);
-            self.problems.push(wrong_value(&keys::HA_ZOOKEEPER, property, wrong));
-            return None;
-        };
         let journal = self.text(&keys::JOURNAL_DIR);
-        if journal::directory(&journal, Path::new("")).is_none() {
-            let wrong = Wrong::new("makes this one of several instances", "a journal to copy");
-            self.problems.push(wrong_value(&keys::HA_ZOOKEEPER, property, wrong));
+        let has_journal = journal::directory(&journal, Path::new("")).is_some();
+        let to_be_set = |key: &Key| format!("{} to be set as well", key.name);
+        for (is_there, needed) in [
+            (address.is_some(), to_be_set(&keys::HA_ADDRESS)),
+            (instances.is_some(), to_be_set(&keys::HA_INSTANCES)),
+            (has_journal, "a journal to copy".to_owned()),
+        ] {
+            if !is_there {
+                let wrong = Wrong::new("makes this one of several instances", needed);
+                let property = self.property(&keys::HA_ZOOKEEPER);
+                self.problems.push(wrong_value(&keys::HA_ZOOKEEPER, property, wrong));
+            }
         }
+        let (address, instances) = (address?, instances?);
         Some(HaSettings { zookeeper, address, instances, ack, ack_timeout, hold, max_lag_bytes })
     }
 

@@ -85,6 +85,28 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8]), NoReco
     })
 }
 
+/// The record that the bytes start with, of a stream of records up to the number `most` that arrives in pieces.
+/// `None` while it may still become one.
+///
+/// # Errors
+/// It is none, whatever follows.
+pub fn first_record(bytes: &[u8], most: u64) -> Result<Option<(u64, &[u8])>, NoRecord> {
+    let (Some(length), Some(number), Some(durable)) =
+        (u32_at(bytes, 0), u64_at(bytes, 8), u64_at(bytes, 16))
+    else {
+        return Ok(None);
+    };
+    let length = length as usize;
+    if length > MAX_PAYLOAD || number == 0 || number > most || durable >= number {
+        return Err(NoRecord);
+    }
+    if bytes.len() < RECORD_HEADER + length {
+        return Ok(None);
+    }
+    let record = read_record(bytes).ok_or(NoRecord)?;
+    Ok(Some((record.number, record.payload)))
+}
+
 /// Bytes that are no whole record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a record is not whole")]
@@ -232,6 +254,21 @@ mod tests {
         assert_eq!(records(&whole).collect::<Vec<_>>(), [Ok((7, &b"ab"[..])), Ok((8, &b""[..]))]);
         bytes.pop();
         assert_eq!(records(&bytes).collect::<Vec<_>>(), [Ok((7, &b"ab"[..])), Err(NoRecord)]);
+    }
+
+    #[test]
+    fn bytes_that_cannot_become_a_record_are_refused_at_once() {
+        let mut bytes = Vec::new();
+        write_record(&mut bytes, 7, 3, b"ab");
+        assert_eq!(first_record(&bytes, 7), Ok(Some((7, &b"ab"[..]))));
+        assert_eq!(first_record(&bytes, 6), Err(NoRecord), "the stream is not there yet");
+        for length in 0..bytes.len() {
+            assert_eq!(first_record(&bytes[..length], 7), Ok(None), "{length}");
+        }
+        assert_eq!(first_record(&[b'x'; RECORD_HEADER], u64::MAX), Err(NoRecord));
+        assert_eq!(first_record(&[0; RECORD_HEADER], u64::MAX), Err(NoRecord));
+        bytes[25] ^= 1;
+        assert_eq!(first_record(&bytes, 7), Err(NoRecord));
     }
 
     #[test]

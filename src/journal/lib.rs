@@ -57,7 +57,7 @@ mod writer;
 mod writers;
 
 pub use self::check::{Repaired, Report, SegmentReport, check, repair, show};
-pub use self::frame::{NoRecord, RECORD_HEADER, frame_record, image_name, records};
+pub use self::frame::{NoRecord, RECORD_HEADER, first_record, frame_record, image_name, records};
 pub use self::log::seed;
 pub use self::recovery::{Entry, OpenError, Recovered, Rejected};
 pub use self::storage::{DiskStorage, Storage, StorageError, StorageFile};

@@ -90,6 +90,8 @@ pub struct Status {
     pub syncs: u64,
     /// For how long records have waited without any being written; zero if none waits.
     pub stalled: Duration,
+    /// For how long records that were written have waited to become durable; zero if none waits.
+    pub unsynced: Duration,
 }
 
 /// A journal that is open for writing. It is closed when it is dropped, without waiting for errors.
@@ -128,6 +130,8 @@ struct State {
     writing: bool,
     /// Written and not durable yet: the file, and the last record as a marker names it.
     unsynced: Option<(Arc<dyn StorageFile>, Marker)>,
+    /// Since when something is written and not durable.
+    unsynced_since: Option<Instant>,
     /// A thread makes it durable.
     syncing: bool,
     /// The end of the pause after the last time that it was made durable.
@@ -333,7 +337,8 @@ impl Journal {
     pub fn status(&self) -> Status {
         let state = self.shared.lock();
         let stalled = state.waiting_since.map_or(Duration::ZERO, |since| since.elapsed());
-        Status { stalled, ..state.status.clone() }
+        let unsynced = state.unsynced_since.map_or(Duration::ZERO, |since| since.elapsed());
+        Status { stalled, unsynced, ..state.status.clone() }
     }
 
     /// Shows the newest whole image, if there is one, and all records behind it that are committed now,
@@ -528,6 +533,7 @@ impl Shared {
         } else {
             // While a record waits to be made durable, a thread will do it.
             let is_first = state.unsynced.is_none();
+            state.unsynced_since.get_or_insert_with(Instant::now);
             state.unsynced = Some((log.segment().clone(), mark));
             if state.hurry {
                 self.hurry(&state);
@@ -579,6 +585,7 @@ impl Shared {
         let Some((file, mark)) = state.unsynced.take() else { return };
         state.syncing = true;
         state.hurry = false;
+        let started = Instant::now();
         drop(state);
         // Earlier segments were made durable when this one was started.
         let synced = self.guarded(|| file.sync());
@@ -586,6 +593,7 @@ impl Shared {
             let mut state = self.lock();
             state.status.durable = mark.number;
             state.status.syncs += 1;
+            state.unsynced_since = state.unsynced.is_some().then_some(started);
             drop(state);
             self.changed.notify_all();
             self.guarded(|| self.mark(mark));

@@ -10,6 +10,8 @@
 //! the instances that have everything that was acknowledged. Only these may lead. The leader adds a
 //! standby that has caught up, from then on waits for it, and waits until a standby is taken out before
 //! it continues without that standby. So each instance in the succession has every acknowledged record.
+//! A standby that delays callers is taken out too. It stays connected, and counts again when it has been
+//! fast for a while.
 //!
 //! # Why two leaders do no harm
 //!

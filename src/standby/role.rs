@@ -59,9 +59,16 @@ pub struct Settings {
     pub session_timeout_ms: i64,
     /// Whether replies wait for a standby.
     pub ack: Ack,
-    /// A standby that is behind for longer is taken out of the succession.
+    /// A standby that is behind for longer, or whose [delays](DELAY_PART) add up to more, is taken out of
+    /// the succession.
     pub ack_timeout_ms: i64,
 }
+
+/// A standby that is behind for more than this part of the timeout delays callers. What is beyond counts.
+const DELAY_PART: i64 = 4;
+/// Delays are forgotten at one millisecond for each of these. A standby that was taken out for its delays
+/// comes back when all of them are forgotten: after this many timeouts without a new one.
+const FORGET: i64 = 10;
 
 /// The instances that may lead next. The coordination service stores it with a version that each change
 /// increases.
@@ -176,8 +183,13 @@ pub enum Effect {
         /// What replaces it.
         succession: Succession,
     },
-    /// Disconnect a standby: it is too far behind.
-    Drop {
+    /// A standby delays callers, and does not count until it has been fast for a while.
+    Slow {
+        /// Its name.
+        standby: Arc<str>,
+    },
+    /// A standby that was slow counts again.
+    Fast {
         /// Its name.
         standby: Arc<str>,
     },
@@ -214,6 +226,8 @@ pub struct StandbyView {
     pub acknowledged: u64,
     /// Whether it may lead next.
     pub in_sync: bool,
+    /// Whether it was taken out because it delayed callers, and has not been fast for long enough.
+    pub is_slow: bool,
 }
 
 /// The state machine of one instance: `apply(now, input)` returns what to do.
@@ -250,6 +264,8 @@ struct Leader {
     writing: Option<BTreeSet<Arc<str>>>,
     /// The standbys that count. Each that is in the succession, or may be, is here.
     followers: BTreeMap<Arc<str>, Follower>,
+    /// The delays of standbys, those included that are gone.
+    delays: BTreeMap<Arc<str>, Delays>,
     committed: u64,
     released: u64,
 }
@@ -260,6 +276,33 @@ struct Follower {
     is_gone: bool,
     /// Since when it has not acknowledged what is committed.
     behind_since: Option<Millis>,
+}
+
+/// By how much a standby has delayed callers lately.
+#[derive(Clone, Copy, Debug)]
+struct Delays {
+    sum_ms: i64,
+    /// Up to when they were forgotten.
+    at: Millis,
+    is_slow: bool,
+}
+
+impl Delays {
+    fn none(at: Millis) -> Delays {
+        Delays { sum_ms: 0, at, is_slow: false }
+    }
+
+    /// Delays that are forgotten with time.
+    fn forget(&mut self, now: Millis) {
+        let forgotten = now.since(self.at).max(0) / FORGET;
+        self.sum_ms = (self.sum_ms - forgotten).max(0);
+        self.at = self.at.plus_ms(forgotten * FORGET);
+    }
+
+    /// When nothing is left of them.
+    fn forgotten_at(&self) -> Millis {
+        self.at.plus_ms(self.sum_ms * FORGET)
+    }
 }
 
 impl Machine {
@@ -293,6 +336,7 @@ impl Machine {
             name: name.clone(),
             acknowledged: follower.acknowledged,
             in_sync: leader.written.contains(name),
+            is_slow: leader.is_slow(name),
         };
         followers.map(view).collect()
     }
@@ -306,9 +350,21 @@ impl Machine {
     /// When time alone changes something.
     pub fn next_deadline(&self) -> Option<Millis> {
         let State::Leader(leader) = &self.state else { return None };
-        let behind = leader.followers.values().filter_map(|follower| follower.behind_since);
-        let behind = behind.map(|since| since.plus_ms(self.settings.ack_timeout_ms + 1));
-        behind.chain([leader.lease_until]).min()
+        let settings = &self.settings;
+        let slow = leader.followers.iter().filter_map(|(name, follower)| {
+            let delays = leader.delays.get(name);
+            match (follower.behind_since, delays) {
+                (Some(since), Some(delays)) if !delays.is_slow => {
+                    let left = (settings.ack_timeout_ms - delays.sum_ms).max(0);
+                    let most = settings.ack_timeout_ms.min(settings.delay_ms() + left);
+                    Some(since.plus_ms(most + 1))
+                }
+                (Some(since), None) => Some(since.plus_ms(settings.ack_timeout_ms + 1)),
+                (None, Some(delays)) if delays.is_slow => Some(delays.forgotten_at()),
+                _ => None,
+            }
+        });
+        slow.chain([leader.lease_until]).min()
     }
 
     /// Applies an input. A time before the last one counts as the last one.
@@ -335,6 +391,11 @@ impl Machine {
 impl Settings {
     fn lease_ms(&self) -> i64 {
         self.session_timeout_ms * 2 / 3
+    }
+
+    /// For how long a standby may be behind without delaying callers by much.
+    fn delay_ms(&self) -> i64 {
+        self.ack_timeout_ms / DELAY_PART
     }
 
     /// How long an instance with an old copy lets others go first.
@@ -379,6 +440,7 @@ impl Standby {
                     written: BTreeSet::new(),
                     writing: None,
                     followers: BTreeMap::new(),
+                    delays: BTreeMap::new(),
                     committed: 0,
                     released: 0,
                 }))
@@ -446,7 +508,12 @@ impl Leader {
                     && number > follower.acknowledged
                 {
                     follower.acknowledged = number;
-                    follower.behind_since = None;
+                    let since = follower.behind_since.take().unwrap_or(now);
+                    let delay = now.since(since) - settings.delay_ms();
+                    if delay > 0 {
+                        let delays = self.delays.entry(standby).or_insert(Delays::none(now));
+                        delays.sum_ms += delay;
+                    }
                 }
             }
             Input::Gone { standby } => {
@@ -466,24 +533,49 @@ impl Leader {
         None
     }
 
-    /// Takes note of followers that fall behind, and forgets those that may not lead any more.
+    /// Takes note of followers that delay callers, or do so no longer, and forgets those that may not lead any more.
     fn look_at_followers(&mut self, settings: &Settings, now: Millis, effects: &mut Vec<Effect>) {
         let committed = self.committed;
+        self.delays.values_mut().for_each(|delays| delays.forget(now));
         for (name, follower) in &mut self.followers {
             if follower.acknowledged >= committed || follower.is_gone {
                 follower.behind_since = None;
+            } else {
+                follower.behind_since.get_or_insert(now);
+            }
+            let behind_ms = follower.behind_since.map_or(0, |since| now.since(since));
+            let delay_ms = (behind_ms - settings.delay_ms()).max(0);
+            if delay_ms == 0 && !self.delays.contains_key(name) {
                 continue;
             }
-            let since = *follower.behind_since.get_or_insert(now);
-            if now.since(since) > settings.ack_timeout_ms {
-                follower.is_gone = true;
-                follower.behind_since = None;
-                effects.push(Effect::Drop { standby: name.clone() });
+            let delays = self.delays.entry(name.clone()).or_insert(Delays::none(now));
+            let is_over = behind_ms > settings.ack_timeout_ms
+                || delays.sum_ms + delay_ms > settings.ack_timeout_ms;
+            if is_over {
+                delays.sum_ms = settings.ack_timeout_ms;
+                delays.at = now;
             }
+            match (delays.is_slow, is_over) {
+                (false, true) => effects.push(Effect::Slow { standby: name.clone() }),
+                (true, false) if delays.sum_ms == 0 && delay_ms == 0 && !follower.is_gone => {
+                    delays.is_slow = false;
+                    effects.push(Effect::Fast { standby: name.clone() });
+                }
+                _ => {}
+            }
+            delays.is_slow |= is_over;
         }
+        let known = &self.followers;
+        self.delays.retain(|name, delays| {
+            delays.sum_ms > 0 || (delays.is_slow && known.contains_key(name))
+        });
         let mut followers = std::mem::take(&mut self.followers);
         followers.retain(|name, follower| !follower.is_gone || self.may_lead(name));
         self.followers = followers;
+    }
+
+    fn is_slow(&self, name: &str) -> bool {
+        self.delays.get(name).is_some_and(|delays| delays.is_slow)
     }
 
     fn may_lead(&self, name: &str) -> bool {
@@ -503,6 +595,7 @@ impl Leader {
                 || follower.acknowledged >= self.released
         };
         let here = self.followers.iter().filter(|(_, follower)| !follower.is_gone);
+        let here = here.filter(|(name, _)| !self.is_slow(name));
         let here = here.filter(|(name, follower)| has_all(name, follower));
         let wanted: BTreeSet<_> = here.map(|(name, _)| name.clone()).collect();
         if wanted == self.written {
@@ -515,7 +608,9 @@ impl Leader {
     }
 
     fn release(&mut self, settings: &Settings, effects: &mut Vec<Effect>) {
-        let slowest = self.followers.values().map(|follower| follower.acknowledged).min();
+        let counts = |name: &Arc<str>| !self.is_slow(name) || self.may_lead(name);
+        let counting = self.followers.iter().filter(|(name, _)| counts(name));
+        let slowest = counting.map(|(_, follower)| follower.acknowledged).min();
         let number = match (settings.ack, slowest) {
             (Ack::Standby, Some(slowest)) => self.committed.min(slowest),
             (Ack::None, _) | (_, None) => self.committed,
@@ -676,12 +771,154 @@ mod tests {
         assert_eq!(machine.apply(Millis(600), Input::Tick), []);
         let effects = machine.apply(Millis(601), Input::Tick);
         let write = Effect::Write { version: 1, succession: succession(1, &["a"]) };
-        assert_eq!(effects, [Effect::Drop { standby: "b".into() }, write]);
+        assert_eq!(effects, [Effect::Slow { standby: "b".into() }, write]);
         assert_eq!(
             machine.apply(Millis(602), Input::Written { version: 2 }),
             [Effect::Release { number: 3 }]
         );
-        assert_eq!(machine.standbys(), []);
+        let [standby] = &machine.standbys()[..] else { panic!("it is still connected") };
+        assert!(standby.is_slow && !standby.in_sync, "{standby:?}");
+    }
+
+    /// A leader with a standby that stores everything that has arrived with one write of `write_ms`, which
+    /// changes at `changes_at`. A record is committed every 20 ms, and ZooKeeper answers at once.
+    struct Pair {
+        machine: Machine,
+        now: i64,
+        version: i32,
+        committed: Vec<i64>,
+        released: u64,
+        /// The write in flight: its last record, and when it is done.
+        writing: Option<(u64, i64)>,
+        acknowledged: u64,
+        waits: Vec<i64>,
+        turns: Vec<&'static str>,
+    }
+
+    impl Pair {
+        fn new() -> Pair {
+            let settings = Settings {
+                me: "a".into(),
+                session_timeout_ms: 6000,
+                ack: Ack::Standby,
+                ack_timeout_ms: 2000,
+            };
+            let mut machine = Machine::new(settings);
+            machine.apply(Millis(0), vacant(None, Copy::Disk));
+            machine.apply(Millis(0), Input::Won { sent: Millis(0), version: 0 });
+            let mut pair = Pair {
+                machine,
+                now: 0,
+                version: 0,
+                committed: vec![],
+                released: 0,
+                writing: None,
+                acknowledged: 0,
+                waits: vec![],
+                turns: vec![],
+            };
+            pair.apply(Input::CaughtUp { standby: "b".into(), number: 0 });
+            pair
+        }
+
+        fn apply(&mut self, input: Input) {
+            let mut inputs = vec![input];
+            while let Some(input) = inputs.pop() {
+                for effect in self.machine.apply(Millis(self.now), input) {
+                    match effect {
+                        Effect::Release { number } => {
+                            let records = self.released as usize..number as usize;
+                            let waits = self.committed[records].iter().map(|at| self.now - at);
+                            self.waits.extend(waits);
+                            self.released = number;
+                        }
+                        Effect::Write { .. } => {
+                            self.version += 1;
+                            inputs.push(Input::Written { version: self.version });
+                        }
+                        Effect::Slow { .. } => self.turns.push("slow"),
+                        Effect::Fast { .. } => self.turns.push("fast"),
+                        effect => panic!("{effect:?}"),
+                    }
+                }
+            }
+        }
+
+        fn run(&mut self, ms: i64, write_ms: i64) {
+            for _ in 0..ms / 20 {
+                self.now += 20;
+                self.apply(Input::Confirmed { sent: Millis(self.now) });
+                self.committed.push(self.now);
+                self.apply(Input::Committed { number: self.committed.len() as u64 });
+                if let Some((number, done)) = self.writing
+                    && self.now >= done
+                {
+                    self.acknowledged = number;
+                    self.apply(Input::Acknowledged { standby: "b".into(), number });
+                    self.writing = None;
+                }
+                let last = self.committed.len() as u64;
+                if self.writing.is_none() && self.acknowledged < last {
+                    self.writing = Some((last, self.now + write_ms));
+                }
+            }
+        }
+
+        fn in_sync(&self) -> bool {
+            self.machine.standbys().iter().any(|standby| standby.in_sync)
+        }
+    }
+
+    #[test]
+    fn a_standby_with_a_slow_disk_leaves_and_stays_out_until_it_has_been_fast() {
+        for write_ms in [700, 1500, 1900, 2500, 10_000] {
+            let mut pair = Pair::new();
+            pair.run(60_000, 20);
+            assert!(pair.in_sync() && pair.waits.iter().all(|wait| *wait <= 60), "{write_ms}");
+            // As long as its disk is slow.
+            pair.waits.clear();
+            pair.run(600_000, write_ms);
+            assert_eq!(
+                (pair.turns.as_slice(), pair.in_sync()),
+                (&["slow"][..], false),
+                "{write_ms}"
+            );
+            let delayed = pair.waits.iter().filter(|wait| **wait > 100).count();
+            // For less than 20 s of the 600 s.
+            assert!(delayed < 1000, "{write_ms}: {delayed} of {} calls", pair.waits.len());
+            assert!(pair.waits.iter().all(|wait| *wait <= 4100), "{write_ms}");
+            // It is fast again, and has to be for a while.
+            pair.run(10_000, 20);
+            assert!(!pair.in_sync(), "{write_ms}");
+            pair.run(40_000, 20);
+            assert_eq!((pair.turns.as_slice(), pair.in_sync()), (&["slow", "fast"][..], true));
+        }
+    }
+
+    #[test]
+    fn a_standby_whose_disk_stalls_now_and_then_stays() {
+        let mut pair = Pair::new();
+        for _ in 0..20 {
+            pair.run(1000, 1000);
+            pair.run(15_000, 20);
+        }
+        assert_eq!((pair.turns.as_slice(), pair.in_sync()), (&[][..], true));
+    }
+
+    #[test]
+    fn a_slow_standby_that_connects_again_is_still_slow() {
+        let mut pair = Pair::new();
+        pair.run(60_000, 1500);
+        assert!(!pair.in_sync());
+        pair.apply(Input::Gone { standby: "b".into() });
+        assert_eq!(pair.machine.standbys(), []);
+        let number = pair.committed.len() as u64;
+        pair.apply(Input::CaughtUp { standby: "b".into(), number });
+        assert!(!pair.in_sync());
+        pair.writing = None;
+        pair.acknowledged = number;
+        pair.run(40_000, 20);
+        assert!(pair.in_sync(), "{:?}", pair.turns);
     }
 
     #[test]

@@ -104,11 +104,11 @@ pub fn write(out: &mut Vec<u8>, head: Head, payload: &[u8]) {
 /// The frame that the bytes start with. `None` while it is not complete.
 ///
 /// # Errors
-/// It is none.
-pub fn read(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
+/// It is none, or its payload has more than `most` bytes.
+pub fn read(bytes: &[u8], most: usize) -> Result<Option<Frame<'_>>, Malformed> {
     let Some(header) = bytes.get(..HEADER) else { return Ok(None) };
     let length = u32_at(header, 0) as usize;
-    if length > MAX_PAYLOAD {
+    if length > most.min(MAX_PAYLOAD) {
         return Err(Malformed::TooLong(length));
     }
     let whole = HEADER + length;
@@ -148,8 +148,9 @@ mod tests {
         assert_eq!(&bytes[8..], b"\x03\x03\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0ab");
         assert_eq!(bytes[4..8], crc32fast::hash(&bytes[8..]).to_le_bytes());
         bytes.extend(b"next");
+        assert_eq!(read(&bytes, 1), Err(Malformed::TooLong(2)));
         assert_eq!(
-            read(&bytes),
+            read(&bytes, MAX_PAYLOAD),
             Ok(Some(Frame { head: HEAD, payload: b"ab", length: HEADER + 2 }))
         );
     }
@@ -159,19 +160,19 @@ mod tests {
         let mut bytes = Vec::new();
         write(&mut bytes, HEAD, b"payload");
         for length in 0..bytes.len() {
-            assert_eq!(read(&bytes[..length]), Ok(None));
+            assert_eq!(read(&bytes[..length], MAX_PAYLOAD), Ok(None));
         }
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            let found = read(&damaged);
+            let found = read(&damaged, MAX_PAYLOAD);
             // A length that has grown is waited for, within the bound.
             assert!(found.is_err() || (bit < 32 && found == Ok(None)), "{bit}: {found:?}");
         }
         for kind in Kind::ALL {
             let mut bytes = Vec::new();
             write(&mut bytes, Head { kind, ..HEAD }, b"");
-            assert_eq!(read(&bytes).unwrap().unwrap().head.kind, kind);
+            assert_eq!(read(&bytes, MAX_PAYLOAD).unwrap().unwrap().head.kind, kind);
         }
     }
 }

@@ -72,6 +72,7 @@ impl Instance {
             ("corona.cm.ha.zookeeper", through.to_string()),
             ("corona.cm.ha.session.timeout.ms", SESSION.as_millis().to_string()),
             ("corona.cm.ha.replication.address", address.to_string()),
+            ("corona.cm.ha.instances", "127.0.0.1".to_owned()),
         ];
         let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned()));
         let overrides = overrides.into_iter().chain(settings);

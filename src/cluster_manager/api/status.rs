@@ -171,6 +171,9 @@ pub struct StandbyOfLeader {
     pub acknowledged_record: u64,
     /// Whether it may take over.
     pub in_sync: bool,
+    /// Whether it does not count because it delayed calls, until it has been fast for a while.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub slow: bool,
 }
 
 /// The response of an instance that does not lead, to all paths of the API.

@@ -18,13 +18,17 @@ use crate::journal::follower::Reader;
 use crate::journal::images::{Images, make_images};
 use crate::journal::opening::{self, JournalError, Opened, Recovery, Resumed};
 use corona_config::JournalSettings;
-use corona_journal::{DiskStorage, Journal, RECORD_HEADER, Recovered, records, seed};
+use corona_journal::{DiskStorage, Journal, RECORD_HEADER, Recovered, Status, first_record, seed};
 use corona_process::panics::blocking;
 use corona_standby::Copy;
-use corona_standby::stream::{self, Head, Kind, OPENING};
+use corona_standby::stream::{self, Head, Kind, MAX_PAYLOAD, OPENING};
 
 /// The name that a copy's directory has until it is complete, as a file in it.
 const INCOMPLETE: &str = "incomplete";
+/// Bytes of an image, or of a record, at most.
+const MAX_STATE_BYTES: usize = 1 << 30;
+/// Records that were written and not synced for longer are not acknowledged: the disk hangs.
+const HUNG_SYNC: Duration = Duration::from_secs(1);
 /// Between two attempts to reach the leader.
 const RECONNECT: Duration = Duration::from_millis(200);
 
@@ -131,7 +135,7 @@ impl Copying {
         stream::write(&mut opening, hello, self.me.as_bytes());
         stream.write_all(&opening).await?;
         let (mut read, write) = stream.into_split();
-        let mut frames = Frames::default();
+        let mut frames = Frames::within(MAX_PAYLOAD);
         let mut image: Option<(u64, Vec<u8>)> = None;
         let mut has_begun = false;
         let mut write = Some(write);
@@ -144,9 +148,8 @@ impl Copying {
                 return Err(Ended::Protocol(format!("a frame of epoch {}", head.epoch)));
             }
             match head.kind {
-                Kind::Image => {
-                    let (_, bytes) = image.get_or_insert_with(|| (head.number, Vec::new()));
-                    bytes.extend(payload);
+                Kind::Image if !has_begun => {
+                    add_piece(&mut image, head.number, &payload, MAX_STATE_BYTES)?;
                 }
                 // The leader is alive, and has nothing to send yet.
                 Kind::Alive if !has_begun => {}
@@ -163,7 +166,7 @@ impl Copying {
                     }
                     self.take_records(&payload)?;
                 }
-                Kind::Hello | Kind::Acknowledged => {
+                Kind::Image | Kind::Hello | Kind::Acknowledged => {
                     return Err(Ended::Protocol(format!("an unexpected frame: {head:?}")));
                 }
             }
@@ -222,9 +225,12 @@ impl Copying {
         let rest = std::mem::take(&mut copy.rest);
         let mut taken = 0;
         let protocol = |text: String| Ended::Protocol(text);
-        for record in records(&rest) {
-            // The end of a piece. The checksums of frames notice damage.
-            let Ok((number, payload)) = record else { break };
+        // What is left is the beginning of a record whose end is in the next piece.
+        while let Some((number, payload)) =
+            first_record(&rest[taken..], copy.last + 1).map_err(|_| {
+                protocol(format!("bytes behind record {} that are no record", copy.last))
+            })?
+        {
             taken += RECORD_HEADER + payload.len();
             if number <= copy.last {
                 continue;
@@ -246,9 +252,15 @@ impl Copying {
     /// The copy has everything up to this record.
     fn complete(&self, number: u64) -> Result<(), Ended> {
         let mut state = self.held.state();
-        let last = state.copy.as_ref().map_or(0, |copy| copy.last);
+        let (last, rest) = state.copy.as_ref().map_or((0, 0), |copy| (copy.last, copy.rest.len()));
         if last < number {
             return Err(Ended::Protocol(format!("record {number} is missing behind {last}")));
+        }
+        // A journal begins with the state of its leader.
+        if last == 0 || rest > 0 {
+            let text =
+                format!("a copy that ends with record {last} and {rest} bytes of another one");
+            return Err(Ended::Protocol(text));
         }
         state.progress.is_complete = true;
         drop(state);
@@ -299,6 +311,29 @@ fn open_copy(
     Ok((Arc::new(journal), reader))
 }
 
+/// Adds a piece to an image of at most so many bytes.
+fn add_piece(
+    image: &mut Option<(u64, Vec<u8>)>,
+    of: u64,
+    piece: &[u8],
+    most: usize,
+) -> Result<(), Ended> {
+    let (number, bytes) = image.get_or_insert_with(|| (of, Vec::new()));
+    if *number != of {
+        return Err(Ended::Protocol(format!("a piece of image {of} behind one of image {number}")));
+    }
+    if bytes.len() + piece.len() > most {
+        return Err(Ended::Protocol(format!("an image of more than {most} bytes")));
+    }
+    bytes.extend(piece);
+    Ok(())
+}
+
+/// The last record that may be acknowledged: what is written, unless the disk does not sync it.
+fn acknowledgeable(status: &Status) -> u64 {
+    if status.unsynced > HUNG_SYNC { status.durable } else { status.committed }
+}
+
 /// Acknowledges what is stored, until it is dropped.
 #[derive(Debug, Default)]
 struct Acknowledging(Option<tokio::task::JoinHandle<Ended>>);
@@ -307,19 +342,27 @@ impl Acknowledging {
     fn start(journal: Arc<Journal>, mut write: OwnedWriteHalf, epoch: u64) -> Acknowledging {
         let acknowledge = async move {
             let mut committed = journal.committed();
+            let mut acknowledged = None;
             loop {
-                let number = *committed.borrow_and_update();
-                let mut frame = Vec::new();
-                let head = Head { kind: Kind::Acknowledged, epoch, number };
-                stream::write(&mut frame, head, b"");
-                if let Err(error) = write.write_all(&frame).await {
-                    return error.into();
+                committed.borrow_and_update();
+                let status = journal.status();
+                let number = acknowledgeable(&status);
+                let is_held = number < status.committed;
+                if acknowledged.is_none_or(|before| number > before) {
+                    acknowledged = Some(number);
+                    let mut frame = Vec::new();
+                    let head = Head { kind: Kind::Acknowledged, epoch, number };
+                    stream::write(&mut frame, head, b"");
+                    if let Err(error) = write.write_all(&frame).await {
+                        return error.into();
+                    }
                 }
                 tokio::select! {
                     changed = committed.changed() => if changed.is_err() {
                         return Ended::Protocol("the journal has ended".into());
                     },
                     failed = journal.failed() => return Ended::Protocol(failed.to_string()),
+                    () = sleep(RECONNECT), if is_held => {}
                 }
             }
         };
@@ -341,6 +384,111 @@ impl Drop for Acknowledging {
     fn drop(&mut self) {
         if let Some(task) = &self.0 {
             task.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corona_engine::testing::{engine, settings};
+    use corona_journal::frame_record;
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn an_image_has_an_end() {
+        let mut image = None;
+        add_piece(&mut image, 7, &[1; 60], 100).unwrap();
+        add_piece(&mut image, 7, &[2; 40], 100).unwrap();
+        assert!(add_piece(&mut image, 7, &[3], 100).is_err());
+        assert!(add_piece(&mut image, 8, &[], 100).is_err());
+        assert_eq!(image.map(|(number, bytes)| (number, bytes.len())), Some((7, 100)));
+    }
+
+    #[test]
+    fn a_disk_that_does_not_sync_is_not_acknowledged() {
+        let status = |unsynced| Status { committed: 9, durable: 4, unsynced, ..Status::default() };
+        assert_eq!(acknowledgeable(&status(Duration::from_millis(300))), 9);
+        assert_eq!(acknowledgeable(&status(Duration::from_secs(2))), 4);
+    }
+
+    /// What a leader sends behind the standby's hello: its frames, each of kind, number and payload.
+    type Frames<'a> = &'a [(Kind, u64, &'a [u8])];
+
+    /// A standby that copies from what this leader sends, and how far it has come when the leader is done or
+    /// the standby has disconnected.
+    async fn copied(frames: Frames<'_>) -> Progress {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let instance = listener.local_addr().unwrap().to_string();
+        let leader = Leader { instance, epoch: 1, ..Leader::default() };
+        let (_leader, seen) = watch::channel(Some(leader));
+        let held = Arc::new(Held::default());
+        let loaded = corona_config::load(None, &[]).unwrap();
+        let copying = Copying {
+            me: "me".into(),
+            directory: directory.path().join("journal"),
+            settings: loaded.settings.journal,
+            patience: PATIENCE,
+            leader: seen,
+            copy: watch::Sender::new(None),
+            held: held.clone(),
+        };
+        let copying = tokio::spawn(copying.run());
+        let (mut standby, _) = listener.accept().await.unwrap();
+        let mut bytes = Vec::new();
+        for (kind, number, payload) in frames {
+            stream::write(&mut bytes, Head { kind: *kind, epoch: 1, number: *number }, payload);
+        }
+        // A standby that has seen enough may have closed it.
+        let _ = standby.write_all(&bytes).await;
+        let (started, closed) = (Instant::now(), std::sync::atomic::AtomicBool::new(false));
+        let waiting = async {
+            let mut rest = Vec::new();
+            let _ = tokio::io::AsyncReadExt::read_to_end(&mut standby, &mut rest).await;
+            closed.store(true, std::sync::atomic::Ordering::Release);
+        };
+        let looking = async {
+            while !held.progress().is_complete {
+                assert!(started.elapsed() < PATIENCE);
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = waiting => {}
+            () = looking => {}
+        }
+        let progress = held.progress();
+        copying.abort();
+        let _ = copying.await;
+        progress
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_copy_is_complete_when_all_of_it_are_records_that_lead_to_a_state() {
+        let base = opening::first_record(&engine(settings()), Default::default()).unwrap();
+        let (mut record, mut second) = (Vec::new(), Vec::new());
+        frame_record(&mut record, 1, &base);
+        frame_record(&mut second, 3, b"a gap");
+        let (first, end) = record.split_at(30);
+        let caught_up = |number| (Kind::CaughtUp, number, &b""[..]);
+        let good =
+            copied(&[(Kind::Records, 1, first), (Kind::Records, 1, end), caught_up(1)]).await;
+        assert_eq!((good.is_complete, good.record), (true, 1));
+        let bad: [Frames<'_>; 6] = [
+            &[caught_up(0)],
+            &[(Kind::Records, 1, &[b'x'; 100]), caught_up(0)],
+            &[(Kind::Records, 1, &[0; 100]), caught_up(0)],
+            &[(Kind::Records, 1, first), caught_up(0)],
+            &[(Kind::Records, 1, &record), caught_up(2)],
+            &[(Kind::Records, 1, &record), (Kind::Records, 3, &second), caught_up(1)],
+        ];
+        for (number, frames) in bad.into_iter().enumerate() {
+            let progress = copied(frames).await;
+            assert!(!progress.is_complete, "{number}: {progress:?}");
         }
     }
 }

@@ -63,10 +63,14 @@ impl Door {
                 // An instance that was just elected does not serve yet.
                 let leads = timeout(OPENING_TIME, leading.wait_for(Option::is_some)).await;
                 let leads = leads.ok().and_then(|leads| leads.ok()?.clone());
-                drop(place);
                 let Some(leading) = leads else { return };
+                if let Ok(Some(Opened::Copy(stream))) = opened {
+                    // It has the place until it has said its name.
+                    return leading.source.serve(stream, place).await;
+                }
+                drop(place);
                 match opened {
-                    Ok(Some(Opened::Copy(stream))) => leading.source.serve(stream).await,
+                    Ok(Some(Opened::Copy(_))) => {}
                     // Its instance has given it up while it waited: the peer repeats its calls.
                     Ok(Some(Opened::Peer(stream, _))) if has_closed(&stream) => {}
                     Ok(Some(Opened::Peer(stream, address))) => {

@@ -1,6 +1,7 @@
 //! What this instance is, shared by all its parts: the role machine, and where its effects go.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -70,9 +71,29 @@ pub(crate) struct InstanceRole {
 #[derive(Debug)]
 struct Inner {
     machine: Machine,
-    /// The connections of standbys: the number of the current one of each, and how it is ended.
-    connections: HashMap<Arc<str>, (u64, watch::Sender<bool>)>,
+    /// The current connection of each standby.
+    connections: HashMap<Arc<str>, Connection>,
     last_connection: u64,
+}
+
+/// Standbys that may be connected at a time.
+const MAX_STANDBYS: usize = 16;
+
+#[derive(Debug)]
+struct Connection {
+    number: u64,
+    end: watch::Sender<bool>,
+    progress: Arc<AtomicU64>,
+}
+
+/// A connection of a standby that a leader serves.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) number: u64,
+    /// Becomes true when the connection is to end.
+    pub(super) ended: watch::Receiver<bool>,
+    /// Bytes of its copy that the standby has taken; the largest number when that is complete.
+    pub(super) progress: Arc<AtomicU64>,
 }
 
 impl InstanceRole {
@@ -102,7 +123,7 @@ impl InstanceRole {
     }
 
     fn apply_to(&self, inner: &mut Inner, input: Input) {
-        let Inner { machine, connections, .. } = inner;
+        let machine = &mut inner.machine;
         let is_written = matches!(input, Input::Written { .. });
         let effects = machine.apply(lease::now(), input);
         self.lease.set(machine.lease_until());
@@ -128,11 +149,11 @@ impl InstanceRole {
                 Effect::Release { number } => {
                     self.released.send_replace(number);
                 }
-                Effect::Drop { standby } => {
-                    tracing::warn!("Standby {standby} is too far behind; disconnecting it");
-                    if let Some((_, end)) = connections.get(&standby) {
-                        end.send_replace(true);
-                    }
+                Effect::Slow { standby } => tracing::warn!(
+                    "Standby {standby} delays calls; continuing without it until it has been fast for a while"
+                ),
+                Effect::Fast { standby } => {
+                    tracing::info!("Standby {standby} has been fast for a while; it counts again");
                 }
                 Effect::Fence { why } => {
                     if why == FencedBecause::SteppedDown {
@@ -175,6 +196,7 @@ impl InstanceRole {
             instance: view.name.to_string(),
             acknowledged_record: view.acknowledged,
             in_sync: view.in_sync,
+            slow: view.is_slow,
         };
         api::HaStatus {
             role: self.role().name().to_owned(),
@@ -216,17 +238,31 @@ impl InstanceRole {
     }
 
     /// Takes note of a connection of a standby, and ends an earlier one. Nothing of an earlier one counts
-    /// from now on.
-    pub(super) fn connected(&self, standby: &Arc<str>) -> (u64, watch::Receiver<bool>) {
+    /// from now on. If too many are connected, the one that has taken least of its copy is ended; `None` if all
+    /// have theirs.
+    pub(super) fn connected(&self, standby: &Arc<str>) -> Option<Connected> {
         let (end, ended) = watch::channel(false);
         let mut inner = self.inner();
+        if inner.connections.len() >= MAX_STANDBYS && !inner.connections.contains_key(standby) {
+            let of = |(name, one): (&Arc<str>, &Connection)| {
+                (one.progress.load(Ordering::Relaxed), one.number, name.clone())
+            };
+            let (taken, _, least) = inner.connections.iter().map(of).min()?;
+            if taken == u64::MAX {
+                return None;
+            }
+            inner.connections.remove(&least)?.end.send_replace(true);
+            self.apply_to(&mut inner, Input::Gone { standby: least });
+        }
         inner.last_connection += 1;
         let number = inner.last_connection;
-        if let Some((_, earlier)) = inner.connections.insert(standby.clone(), (number, end)) {
-            earlier.send_replace(true);
+        let progress = Arc::<AtomicU64>::default();
+        let connection = Connection { number, end, progress: progress.clone() };
+        if let Some(earlier) = inner.connections.insert(standby.clone(), connection) {
+            earlier.end.send_replace(true);
         }
         self.apply_to(&mut inner, Input::Gone { standby: standby.clone() });
-        (number, ended)
+        Some(Connected { number, ended, progress })
     }
 
     /// Applies what came on a connection of a standby, if that is still the current one.
@@ -253,6 +289,6 @@ impl InstanceRole {
 
 impl Inner {
     fn is_current(&self, standby: &str, connection: u64) -> bool {
-        self.connections.get(standby).is_some_and(|(current, _)| *current == connection)
+        self.connections.get(standby).is_some_and(|current| current.number == connection)
     }
 }

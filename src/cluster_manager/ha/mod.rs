@@ -32,7 +32,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, timeout};
 
 use self::copy_in::{Copying, Held, copy_at_start};
-use self::copy_out::{PIECE_TIME, Source};
+use self::copy_out::{COPY_TIME, PIECE_TIME, Source};
 use self::door::{Door, Leading};
 use self::instance_role::{InstanceRole, Leader, Phase};
 use self::pages::StandbyPages;
@@ -444,6 +444,8 @@ impl Lead {
             max_lag_bytes: self.ha.max_lag_bytes,
             beat: self.ha.zookeeper.session_timeout / 6,
             piece_time: PIECE_TIME,
+            copy_time: COPY_TIME,
+            snapshots: Arc::default(),
         };
         self.door.lead(Some(Leading { source, handed: self.handing.clone() }));
         (self.on_lead)(manager.reload_request());

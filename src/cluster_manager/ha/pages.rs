@@ -33,6 +33,10 @@ const STANDBY_ACKNOWLEDGED: Gauge = (
     "corona_ha_standby_acknowledged_record",
     "Number of the last record that a standby has stored.",
 );
+const STANDBY_SLOW: Gauge = (
+    "corona_ha_standby_slow",
+    "1 for each standby that does not count because it delayed calls, otherwise 0.",
+);
 const ZOOKEEPER_CONNECTED: Gauge =
     ("corona_ha_zookeeper_connected", "1 if ZooKeeper can be reached, otherwise 0.");
 const COPY_COMPLETE: Gauge = (
@@ -48,10 +52,11 @@ const RELAYED_CONNECTIONS: Gauge = (
 
 /// All metrics of instances. A test holds `docs/metrics.md` against them.
 #[cfg(test)]
-pub(crate) const GAUGES: [Gauge; 7] = [
+pub(crate) const GAUGES: [Gauge; 8] = [
     ROLE,
     STANDBY_IN_SYNC,
     STANDBY_ACKNOWLEDGED,
+    STANDBY_SLOW,
     ZOOKEEPER_CONNECTED,
     COPY_COMPLETE,
     LAST_RECORD,
@@ -177,6 +182,9 @@ pub(crate) fn write_leader_metrics(text: &mut String, instance_role: &InstanceRo
     let records: Vec<_> =
         standbys.iter().map(|standby| (label(standby), standby.acknowledged)).collect();
     write_gauge(text, STANDBY_ACKNOWLEDGED, &records);
+    let slow: Vec<_> =
+        standbys.iter().map(|standby| (label(standby), u64::from(standby.is_slow))).collect();
+    write_gauge(text, STANDBY_SLOW, &slow);
 }
 
 fn write_role(text: &mut String, role: &str) {

@@ -78,6 +78,15 @@ pub(super) fn list(sources: &Sources<'_>) -> Vec<Problem> {
         let sentence = "No standby can take over: none has a complete copy of the journal.";
         problems.push(Problem::plain(Warning, sentence));
     }
+    let standbys = sources.ha.map(InstanceRole::standbys).unwrap_or_default();
+    for slow in standbys.iter().filter(|standby| standby.is_slow) {
+        let sentence = format!(
+            "Standby {} is slow: its disk or network delayed calls. It may not take over until it has been fast \
+             for a while.",
+            slow.name
+        );
+        problems.push(Problem::plain(Warning, &sentence));
+    }
     if let Some(first) = configuration.errors.first() {
         let more = configuration.errors.len() - 1;
         let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };

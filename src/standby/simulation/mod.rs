@@ -1,5 +1,5 @@
 //! Two instances, a coordination service, nodes and sessions in virtual time, with everything that goes
-//! wrong: crashes at any moment, power cuts with torn journals, stopped processes, clocks of other speeds,
+//! wrong: crashes at any moment, power cuts with torn journals, stopped processes, slow disks, clocks of other speeds,
 //! partitions from the service and from each other, slow and broken replication. Seeded. Each instance has
 //! the real role machine and the real engine; the journal and the connections are models.
 
@@ -21,6 +21,8 @@ const TIMEOUT_MS: i64 = 4000;
 const RUN_MS: i64 = 60_000;
 /// How long a sync to the disk takes.
 const SYNC_MS: i64 = 5;
+/// How long a write to a slow disk takes at most.
+const SLOW_MS: i64 = 3000;
 
 /// Numbers that look random and are always the same.
 struct Numbers(u64);
@@ -62,6 +64,8 @@ enum Event {
     Tick,
     /// The records up to this one are durable, in this copy of the journal.
     Synced(u64, u64),
+    /// The same, written and not durable.
+    Stored(u64, u64),
     Heard(Input),
     /// A reply or a notification is sent.
     Leave {
@@ -126,6 +130,10 @@ struct Node {
     life: u64,
     stopped_until: i64,
     cut_off_until: i64,
+    /// Until then its disk takes long for each record.
+    slow_until: i64,
+    /// When the last write to it is done.
+    written_at: i64,
     clock: (i64, i64),
 }
 
@@ -165,6 +173,8 @@ impl World {
             life: 0,
             stopped_until: 0,
             cut_off_until: 0,
+            slow_until: 0,
+            written_at: 0,
             clock: (numbers.below(1_000_000), 900 + numbers.below(200)),
         });
         let mut world = World {
@@ -306,6 +316,11 @@ impl World {
                     self.stored(node, number);
                 }
             }
+            Event::Stored(copy, number) => {
+                if self.nodes[node].disk.copy == copy {
+                    self.stored(node, number);
+                }
+            }
             Event::Heard(input) => self.apply(node, input),
             Event::Leave { letter, epoch } => self.leave(node, letter, epoch),
             Event::Acknowledged(handle, serial) => {
@@ -367,7 +382,8 @@ impl World {
                 self.apply(node, Input::Committed { number });
             }
             Effect::Release { number } => self.release(node, number),
-            Effect::Drop { .. } => self.disconnect(),
+            // It stays connected.
+            Effect::Slow { .. } | Effect::Fast { .. } => {}
             // The process restarts.
             Effect::Fence { .. } => self.end(node),
         }
@@ -470,12 +486,21 @@ impl World {
     }
 
     fn append(&mut self, node: usize, record: Record) -> u64 {
-        let Node { disk, life, .. } = &mut self.nodes[node];
+        let now = self.now;
+        let slow_ms = self.numbers.below(SLOW_MS);
+        let Node { disk, life, slow_until, written_at, .. } = &mut self.nodes[node];
         disk.push(record);
-        let (number, life) = (disk.last(), *life);
-        let (sync, copy) = (if self.always { SYNC_MS } else { 100 }, disk.copy);
+        let (number, life, copy) = (disk.last(), *life, disk.copy);
+        // Writes that arrive during a slow one are done together with it.
+        if *slow_until > now && *written_at <= now {
+            *written_at = now + slow_ms;
+        }
+        let wait = (*written_at - now).max(0);
+        let sync = wait + if self.always { SYNC_MS } else { 100 };
         self.after(sync, Due::At(node, life, Event::Synced(copy, number)));
-        if !self.always {
+        if !self.always && wait > 0 {
+            self.after(wait, Due::At(node, life, Event::Stored(copy, number)));
+        } else if !self.always {
             self.stored(node, number);
         }
         number
@@ -680,7 +705,8 @@ impl World {
         self.after(pause, Due::Trouble);
         let node = self.numbers.below(2) as usize;
         let long = self.numbers.below(3 * TIMEOUT_MS);
-        match self.numbers.below(8) {
+        match self.numbers.below(9) {
+            8 => self.nodes[node].slow_until = self.now + long,
             0 if self.nodes[node].process.is_some() => self.end(node),
             1 if self.always && self.nodes[node].process.is_some() => {
                 // A power cut: of what is not durable, any part may be there.

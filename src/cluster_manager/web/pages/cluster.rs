@@ -125,7 +125,7 @@ fn role(ha: &HaStatus) -> Markup {
                     @if ha.standbys.is_empty() { "none" }
                     @for standby in &ha.standbys {
                         (standby.instance)
-                        span.note { @if standby.in_sync { "may take over" } @else { "copying" } }
+                        span.note { @if standby.in_sync { "may take over" } @else if standby.slow { "slow" } @else { "copying" } }
                     }
                 }
             }
