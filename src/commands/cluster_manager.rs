@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use anyhow::Context;
 use clap::Args;
 use corona::cluster_manager::{Again, Beginning, ClusterManager, End, Instance, ReloadRequest};
-use corona::config;
+use corona::config::{self, ClusterManagerSettings};
+use corona::process::descriptors::Use;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -17,8 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    allow_open_files, announce, end_with_parent, executor, serve_until, tell_systemd, threads,
-    usable,
+    announce, budget, end_with_parent, executor, serve_until, tell_systemd, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
@@ -103,7 +103,6 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let log = arguments.log.init()?;
     let start = arguments.into_start(|name| std::env::var_os(name))?;
     end_with_parent()?;
-    allow_open_files();
     let runtime = executor(threads())?;
     let again = runtime.block_on(async {
         let stop = shutdown_signal().context("cannot listen for signals")?;
@@ -148,10 +147,11 @@ async fn serve(
     start: Start,
     stop: impl Future<Output = StopSignal>,
 ) -> anyhow::Result<Option<Again>> {
-    let loaded = usable(start.source.of_service().load())?;
+    let mut loaded = usable(start.source.of_service().load())?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
+    fit(&mut loaded.settings);
     tracing::info!("STARTUP_MSG: Starting ClusterManager, corona {}", env!("CARGO_PKG_VERSION"));
     if loaded.settings.ha.is_some() {
         return serve_instance(loaded, start.beginning, stop).await;
@@ -165,6 +165,22 @@ async fn serve(
     hangups.abort();
     served??;
     Ok(None)
+}
+
+/// Fits the limits on connections to the descriptors of the process.
+fn fit(settings: &mut ClusterManagerSettings) {
+    const CALLS: &str = "connections of task trackers and sessions";
+    const NOTIFICATIONS: &str = "connections for notifications";
+    const PAGES: &str = "connections for pages";
+    let of = |name, wanted, weight| Use { name, wanted, each: 1, weight };
+    let budget = budget(&[
+        of(CALLS, settings.wire.max_connections, 6),
+        // There are no more than sessions, and they are closed when they are idle.
+        of(NOTIFICATIONS, settings.engine.bounds.sessions, 3),
+        of(PAGES, settings.web.max_connections, 1),
+    ]);
+    settings.wire.max_connections = budget.of(CALLS);
+    settings.web.max_connections = budget.of(PAGES);
 }
 
 /// Runs one of several instances until `stop` is done, or it has led.

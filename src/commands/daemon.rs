@@ -7,9 +7,8 @@ use std::pin::Pin;
 
 use anyhow::{Context, anyhow, ensure};
 use corona::config::ConfigErrors;
-use rustix::process::{
-    Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
-};
+use corona::process::descriptors::{self, Budget, Use};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use sd_notify::NotifyState;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -95,7 +94,6 @@ pub(super) fn run_service_with<F>(
 where
     F: Future<Output = anyhow::Result<()>>,
 {
-    allow_open_files();
     let runtime = executor_with(threads, blocking)?;
     let served = runtime.block_on(async {
         let stop = shutdown_signal().context("cannot listen for signals")?;
@@ -106,23 +104,18 @@ where
     served
 }
 
-/// Raises the soft limit of open files to the hard limit. Each connection is an
-/// open file, and the soft limit of many systems is 1,024.
-pub(super) fn allow_open_files() {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current == maximum {
-        return;
+/// Distributes the descriptors of the process among these uses, and logs what each may have. The soft limit
+/// is raised to the hard limit first.
+pub(super) fn budget(uses: &[Use]) -> Budget {
+    let budget = Budget::new(descriptors::raise_limit(), uses);
+    match budget.is_short() {
+        true => tracing::warn!(
+            "{}; raise the limit of open files (LimitNOFILE, ulimit -n) for more",
+            budget.text()
+        ),
+        false => tracing::info!("{}", budget.text()),
     }
-    let raised = Rlimit { current: maximum, maximum };
-    let words =
-        |limit: Option<u64>| limit.map_or("any number of".into(), |limit| limit.to_string());
-    match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => tracing::info!("Limit of open files and connections: {}", words(maximum)),
-        Err(error) => {
-            let now = words(current);
-            tracing::warn!("Limit of open files and connections stays at {now}: {error}");
-        }
-    }
+    budget
 }
 
 /// Notifies systemd if it started the program.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-use super::daemon::{allow_open_files, threads};
+use super::daemon::threads;
 use super::logging::{LogArguments, parse_filter};
 use super::signals::shutdown_signal;
 use corona_terminal::console::Console;
@@ -109,7 +109,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 /// When it cannot start, such as when a port is taken, or the cluster manager fails.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let _log = LogArguments::of_levels(arguments.log_level.clone()).init()?;
-    allow_open_files();
+    corona::process::descriptors::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads())
         .enable_all()

@@ -7,13 +7,12 @@ use anyhow::{Context, bail};
 use clap::Args;
 use corona::cluster_manager::Gateway;
 use corona::config::{GatewaySettings, keys};
+use corona::process::descriptors::Use;
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 
 use super::arguments::SourceArguments;
-use super::daemon::{
-    allow_open_files, announce, executor, serve_until, tell_systemd, threads, usable,
-};
+use super::daemon::{announce, budget, executor, serve_until, tell_systemd, threads, usable};
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
 
@@ -44,14 +43,18 @@ pub(super) struct Arguments {
     log: LogArguments,
 }
 
+/// What the gateway needs descriptors for: each connection has two ends.
+const RELAYED: &str = "relayed connections";
+
 /// Runs the gateway until a signal stops it.
 ///
 /// # Errors
 /// When it cannot start.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
-    let settings = settings(arguments, |name| std::env::var_os(name))?;
-    allow_open_files();
+    let mut settings = settings(arguments, |name| std::env::var_os(name))?;
+    let connections = Use { name: RELAYED, wanted: settings.max_connections, each: 2, weight: 1 };
+    settings.max_connections = budget(&[connections]).of(RELAYED);
     let runtime = executor(threads())?;
     runtime.block_on(async {
         let stop = shutdown_signal().context("cannot listen for signals")?;

@@ -8,14 +8,16 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use clap::Args;
+use corona::config::JobTrackerServiceSettings;
 use corona::job_tracker::service::standalone::{self, RemoteJobTracker};
 use corona::job_tracker::service::{Ending, JobTracker};
+use corona::process::descriptors::{self, Use};
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    announce, end_with_parent, run_service, serve_until, tell_systemd, threads, usable,
+    announce, budget, end_with_parent, run_service, serve_until, tell_systemd, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::StopSignal;
@@ -98,6 +100,7 @@ async fn serve_parent(
     stop: impl Future<Output = StopSignal>,
     status: &mut ExitCode,
 ) -> anyhow::Result<()> {
+    descriptors::raise_limit();
     let job_xml = PathBuf::from(format!("{}.xml", arguments.job));
     ensure!(job_xml.exists(), "{} is not in the working directory", job_xml.display());
     let loaded = usable(source.of_service().load_remote_job_tracker(&job_xml))?;
@@ -118,11 +121,12 @@ async fn serve_parent(
 }
 
 async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
-    let loaded = usable(source.of_service().load_job_tracker())?;
+    let mut loaded = usable(source.of_service().load_job_tracker())?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
     tracing::info!("STARTUP_MSG: Starting JobTracker, corona {}", env!("CARGO_PKG_VERSION"));
+    fit(&mut loaded.settings);
     let tracker = JobTracker::bind(loaded).await?;
     let to = tracker.addresses();
     announce(&format!(
@@ -139,4 +143,24 @@ async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> a
         Ending::Stopped => Ok(()),
         Ending::Panicked(panic) => Err(panic.into()),
     }
+}
+
+/// Descriptors of a job that runs: its journal and the lock of that, a connection each from and to the cluster
+/// manager, and two for files of its history, which are open for a moment.
+const DESCRIPTORS_OF_JOB: u32 = 6;
+
+/// Fits the limits on jobs and connections to the descriptors of the process.
+fn fit(settings: &mut JobTrackerServiceSettings) {
+    const JOBS: &str = "running jobs";
+    const CALLS: &str = "connections of clients and task trackers";
+    const PAGES: &str = "connections for pages";
+    let of = |name, wanted, each, weight| Use { name, wanted, each, weight };
+    let budget = budget(&[
+        of(JOBS, settings.max_jobs, DESCRIPTORS_OF_JOB, 4),
+        of(CALLS, settings.rpc_max_connections, 1, 4),
+        of(PAGES, settings.web.max_connections, 1, 1),
+    ]);
+    settings.max_jobs = budget.of(JOBS);
+    settings.rpc_max_connections = budget.of(CALLS);
+    settings.web.max_connections = budget.of(PAGES);
 }

@@ -5,13 +5,14 @@
 use std::future::Future;
 
 use clap::Args;
+use corona::process::descriptors::Use;
 use corona::proxy_job_tracker::{Ending, ProxyJobTracker};
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    announce, end_with_parent, run_service_with, serve_until, tell_systemd, threads, usable,
+    announce, budget, end_with_parent, run_service_with, serve_until, tell_systemd, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::StopSignal;
@@ -60,13 +61,24 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     run_service_with(threads(), BLOCKING, |stop| serve(source, stop))
 }
 
+/// What the proxy job tracker needs descriptors for, and how many job trackers it expects to report at a time.
+const PAGES: &str = "connections for pages";
+const REPORTERS: usize = 1024;
+
 async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
-    let loaded = usable(source.of_service().load_proxy_job_tracker())?;
+    let mut loaded = usable(source.of_service().load_proxy_job_tracker())?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!("STARTUP_MSG: Starting ProxyJobTracker, corona {version}");
+    let of = |name, wanted, each, weight| Use { name, wanted, each, weight };
+    let budget = budget(&[
+        // Each may be relayed, or read a history.
+        of(PAGES, loaded.settings.max_connections, 2, 1),
+        of("connections of job trackers", REPORTERS, 1, 1),
+    ]);
+    loaded.settings.max_connections = budget.of(PAGES);
     let proxy = ProxyJobTracker::bind(loaded).await?;
     let at = proxy.addresses();
     announce(&format!(

@@ -6,7 +6,8 @@ use std::future::Future;
 
 use anyhow::bail;
 use clap::Args;
-use corona::config::HostPort;
+use corona::config::{HostPort, TaskTrackerSettings};
+use corona::process::descriptors::Use;
 use corona::task_tracker::node::heartbeats::Ending;
 use corona::task_tracker::service::TaskTracker;
 use sd_notify::NotifyState;
@@ -14,7 +15,7 @@ use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    announce, end_with_parent, run_service, serve_until, tell_systemd, threads, usable,
+    announce, budget, end_with_parent, run_service, serve_until, tell_systemd, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::StopSignal;
@@ -67,11 +68,12 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
 /// Runs the service until `stop` completes, or until the cluster manager
 /// refuses the node.
 async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
-    let loaded = usable(source.of_service().load_task_tracker())?;
+    let mut loaded = usable(source.of_service().load_task_tracker())?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
     tracing::info!("STARTUP_MSG: Starting TaskTracker, corona {}", env!("CARGO_PKG_VERSION"));
+    fit(&mut loaded.settings);
     let cluster_manager = loaded.settings.cluster_manager.clone();
     let tracker = TaskTracker::bind(loaded, &|name| std::env::var(name).ok()).await?;
     let to = tracker.addresses();
@@ -109,6 +111,25 @@ fn conclude(ending: Ending, cluster_manager: &HostPort) -> anyhow::Result<()> {
         Ending::TaskPanicked(broken) => Err(broken.into()),
     }
 }
+
+/// Fits the limits on connections to the descriptors of the process.
+fn fit(settings: &mut TaskTrackerSettings) {
+    const OUTPUT: &str = "connections for map output and pages";
+    const CALLS: &str = "connections of job trackers, and of tasks";
+    let of = |name, wanted, each, weight| Use { name, wanted, each, weight };
+    let budget = budget(&[
+        // Each reads a file.
+        of(OUTPUT, settings.http.max_connections, 2, 3),
+        // There are two servers.
+        of(CALLS, settings.rpc_max_connections, 2, 3),
+        of("descriptors for processes of tasks", DESCRIPTORS_FOR_TASKS, 1, 2),
+    ]);
+    settings.http.max_connections = budget.of(OUTPUT);
+    settings.rpc_max_connections = budget.of(CALLS);
+}
+
+/// Pipes, logs and control groups of the tasks of a large node, in descriptors.
+const DESCRIPTORS_FOR_TASKS: usize = 1024;
 
 #[cfg(test)]
 mod tests {

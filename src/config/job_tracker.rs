@@ -51,6 +51,8 @@ pub struct JobTrackerServiceSettings {
     pub heartbeat_interval: Duration,
     /// Completion events in one reply to a task.
     pub max_events: usize,
+    /// Connections of clients and task trackers.
+    pub rpc_max_connections: usize,
     /// Jobs that may run at a time.
     pub max_jobs: usize,
     /// Jobs of one user that may run at a time.
@@ -204,6 +206,7 @@ impl SettingsReader<'_> {
             build_version: self.text(&keys::JT_BUILD_VERSION),
             heartbeat_interval: self.span(&keys::JT_HEARTBEAT),
             max_events: self.number(&keys::JT_MAX_EVENTS),
+            rpc_max_connections: self.number(&keys::JT_RPC_CONNECTIONS),
             max_jobs: self.number(&keys::JT_MAX_JOBS),
             max_jobs_per_user: self.number(&keys::JT_MAX_JOBS_PER_USER),
             max_tasks: self.number(&keys::JT_MAX_TASKS),
@@ -284,6 +287,7 @@ mod tests {
             ("corona.proxy.job.tracker.rpcaddr", "proxy:4444", "port: 4444"),
             ("corona.jobtracker.heartbeat.interval", "1234", "heartbeat_interval: 1.234s"),
             ("corona.jobtracker.tce.per.rpc", "7", "max_events: 7"),
+            ("corona.jt.rpc.max.connections", "7", "rpc_max_connections: 7"),
             ("corona.jt.max.jobs", "7", "max_jobs: 7"),
             ("corona.jt.max.jobs.per.user", "7", "max_jobs_per_user: 7"),
             ("corona.jt.max.tasks.per.job", "7", "max_tasks: 7"),

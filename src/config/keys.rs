@@ -507,6 +507,8 @@ keys! {
     TT_HTTP_WRITE_TIMEOUT = "corona.tt.http.write.timeout.ms", span(1), "180000", "ms", TrackerOwn,
         "A connection for map output, logs or pages is closed when its peer reads nothing for this long.";
 
+    TT_RPC_CONNECTIONS = "corona.tt.rpc.max.connections", int(1), "16384", "connections", TrackerOwn,
+        "Connections of job trackers, and of tasks, at a time, or fewer if the limit of open files allows no more.";
     TT_RPC_TOTAL = "corona.tt.rpc.max.total.inflight.bytes", long(1024), "1073741824", "bytes", TrackerOwn,
         "Maximum of bytes of calls of job trackers, or of tasks, that wait for their reply. Above it, the connections that hold most of them are closed.";
     TT_NATIVE_TASKS = "corona.tt.native.tasks", Text, "none", "", TrackerOwn,
@@ -836,7 +838,9 @@ keys! {
     JT_MAX_EVENTS = "corona.jobtracker.tce.per.rpc", int(1), "100", "events", JobService,
         "Completion events in one reply to a reduce.";
     JT_MAX_JOBS = "corona.jt.max.jobs", int(1), "5000", "jobs", JobServiceOwn,
-        "Jobs that may run at a time. Further ones are refused.";
+        "Jobs that may run at a time, or fewer if the limit of open files allows no more. Further ones are refused.";
+    JT_RPC_CONNECTIONS = "corona.jt.rpc.max.connections", int(1), "16384", "connections", JobServiceOwn,
+        "Connections of clients and task trackers at a time, or fewer if the limit of open files allows no more.";
     JT_MAX_JOBS_PER_USER = "corona.jt.max.jobs.per.user", int(1), "1000", "jobs", JobServiceOwn,
         "Jobs of one user that may run at a time.";
     JT_MAX_TASKS = "corona.jt.max.tasks.per.job", int(1), "500000", "tasks", JobServiceOwn,

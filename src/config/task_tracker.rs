@@ -42,6 +42,8 @@ pub struct TaskTrackerSettings {
     pub host: Option<String>,
     /// How map output, task logs and pages are served.
     pub http: TrackerHttpSettings,
+    /// Connections that each of the two servers for calls holds at most.
+    pub rpc_max_connections: usize,
     /// Bytes of unfinished calls that each of the two servers for calls holds at most.
     pub rpc_max_total_inflight_bytes: usize,
     /// Where tasks report to.
@@ -276,6 +278,7 @@ impl SettingsReader<'_> {
                 threads: self.number(&keys::TT_HTTP_THREADS),
                 write_timeout: self.span(&keys::TT_HTTP_WRITE_TIMEOUT),
             },
+            rpc_max_connections: self.number(&keys::TT_RPC_CONNECTIONS),
             rpc_max_total_inflight_bytes: self.number(&keys::TT_RPC_TOTAL),
             report_address: self.value(&keys::TT_REPORT_ADDRESS, typed::address),
             job_trackers: self.job_trackers(),
@@ -526,6 +529,7 @@ mod tests {
         ("corona.tt.unpack.max.entries", "7", "max_unpacked_entries: 7"),
         ("corona.tt.task.log.max.mb", "7", "max_output_bytes: Some(7340032)"),
         ("corona.tt.http.max.connections", "7", " max_connections: 7,"),
+        ("corona.tt.rpc.max.connections", "7", "rpc_max_connections: 7"),
     ];
 
     #[test]

@@ -299,6 +299,10 @@ pub trait FileWriter: Send {
     /// Returns when all that was written can be read by others.
     fn flush(&mut self) -> Answer<'_, ()>;
 
+    /// Closes what is open, where the next write can open it again: for a file that grows now and then, beside
+    /// many others.
+    fn rest(&mut self) {}
+
     /// Returns when the file is complete. After an error it has been given up, as by `abort`.
     fn close(self: Box<Self>) -> Answer<'static, ()>;
 

@@ -169,7 +169,7 @@ impl FileSystem for LocalFiles {
             sums.write_all(&u32::try_from(covered).unwrap_or(512).to_be_bytes())?;
             let writer = LocalWriter {
                 path: named,
-                files: Some((file, Some(sums))),
+                files: Files::Open(file, Some(sums)),
                 covered,
                 pending: Vec::new(),
                 unsummed_from: 0,
@@ -210,7 +210,7 @@ impl FileSystem for LocalFiles {
             }
             let writer = LocalWriter {
                 path,
-                files: Some((file, sums)),
+                files: Files::Open(file, sums),
                 covered,
                 unsummed_from: chunk.len(),
                 pending: chunk,
@@ -569,8 +569,7 @@ impl FileReader for LocalReader {
 
 struct LocalWriter {
     path: FsPath,
-    /// The file and its checksums, if it has any; absent during a write.
-    files: Option<(File, Option<File>)>,
+    files: Files,
     covered: usize,
     /// Bytes that are not written, after those of an unfinished chunk that are.
     pending: Vec<u8>,
@@ -581,35 +580,60 @@ struct LocalWriter {
     is_kept: bool,
 }
 
+/// A file that is written, and that of its checksums, if it has any.
+#[derive(Debug)]
+enum Files {
+    Open(File, Option<File>),
+    Resting {
+        has_sums: bool,
+    },
+    /// An earlier write failed, or one is being made.
+    Lost,
+}
+
+impl Files {
+    /// Opens them again if they rest.
+    fn open(self, path: &Path) -> io::Result<(File, Option<File>)> {
+        let has_sums = match self {
+            Files::Open(file, sums) => return Ok((file, sums)),
+            Files::Resting { has_sums } => has_sums,
+            Files::Lost => return Err(io::Error::other("an earlier write failed")),
+        };
+        let file = File::options().append(true).open(path)?;
+        let sums =
+            has_sums.then(|| File::options().write(true).open(crc_path(path))).transpose()?;
+        Ok((file, sums))
+    }
+}
+
 impl LocalWriter {
     /// Writes what is pending. The checksum of an unfinished chunk is written as well, and again
     /// when there is more of it.
     async fn write_out(&mut self) -> Result<(), FsError> {
-        let Some((mut file, mut sums)) = self.files.take() else {
-            let message = "an earlier write failed";
-            return Err(FsError::new(ErrorKind::Io, "write", &self.path, message));
-        };
+        let files = std::mem::replace(&mut self.files, Files::Lost);
         let path = self.path.clone();
         let (covered, written) = (self.covered, self.unsummed_from);
         let mut pending = std::mem::take(&mut self.pending);
         let (files, pending) = blocking(move || {
-            let mut write = || -> io::Result<()> {
+            let write = || -> io::Result<Files> {
+                let (mut file, mut sums) = files.open(Path::new(path.path()))?;
                 file.write_all(pending.get(written..).unwrap_or_default())?;
-                let Some(sums) = &mut sums else { return Ok(()) };
-                if written > 0 {
-                    sums.seek(SeekFrom::End(-4))?;
+                if let Some(sums) = &mut sums {
+                    sums.seek(SeekFrom::End(if written > 0 { -4 } else { 0 }))?;
+                    let found = pending
+                        .chunks(covered)
+                        .flat_map(|chunk| crc32fast::hash(chunk).to_be_bytes());
+                    sums.write_all(&found.collect::<Vec<u8>>())?;
                 }
-                let found =
-                    pending.chunks(covered).flat_map(|chunk| crc32fast::hash(chunk).to_be_bytes());
-                sums.write_all(&found.collect::<Vec<u8>>())
+                Ok(Files::Open(file, sums))
             };
-            write().map_err(|error| FsError::io("write", &path, &error))?;
+            let files = write().map_err(|error| FsError::io("write", &path, &error))?;
             let whole = pending.len() - pending.len() % covered;
             pending.drain(..whole);
-            Ok(((file, sums), pending))
+            Ok((files, pending))
         })
         .await?;
-        self.files = Some(files);
+        self.files = files;
         self.unsummed_from = pending.len();
         self.pending = pending;
         Ok(())
@@ -641,6 +665,12 @@ impl FileWriter for LocalWriter {
                 false => Ok(()),
             }
         })
+    }
+
+    fn rest(&mut self) {
+        if let Files::Open(_, sums) = &self.files {
+            self.files = Files::Resting { has_sums: sums.is_some() };
+        }
     }
 
     fn close(mut self: Box<Self>) -> Answer<'static, ()> {
@@ -705,6 +735,25 @@ mod tests {
                 .extend(content.chunks(512).flat_map(|chunk| crc32fast::hash(chunk).to_be_bytes()));
             assert_eq!(fs::read(crc_path(&copy)).unwrap(), expected, "{bytes}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_rests_between_writes_is_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = FsPath::local(&dir.path().join("a")).unwrap();
+        let bytes: Vec<u8> = (0..1300_u32).map(|n| n as u8).collect();
+        let mut writer = files().create(&path, CreateOptions::default()).await.unwrap();
+        for piece in bytes.chunks(100) {
+            writer.write(piece).await.unwrap();
+            writer.flush().await.unwrap();
+            writer.rest();
+            let open = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+                fs::read_link(entry.unwrap().path()).ok().filter(|at| at.starts_with(dir.path()))
+            });
+            assert_eq!(open.collect::<Vec<_>>(), Vec::<PathBuf>::new());
+        }
+        writer.close().await.unwrap();
+        assert_eq!(read(&path).await.unwrap(), bytes, "and the checksums agree");
     }
 
     #[tokio::test]

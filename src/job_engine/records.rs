@@ -12,8 +12,9 @@ use corona_mapreduce::{
 use corona_model::types::Millis;
 
 use super::reports::Fate;
+use super::slots::Locality;
 use super::tasks::Stage;
-use super::{JobEngine, Turn};
+use super::{JobEngine, JobStage, TASK_COUNTERS, Turn};
 
 impl JobEngine {
     pub(super) fn record_start(&self, turn: &mut Turn) {
@@ -204,36 +205,113 @@ impl JobEngine {
         all
     }
 
+    /// Bytes that maps so near to their splits have read; none without such a map that has succeeded.
+    /// Spec: mapreduce/09 §F.
+    fn input_bytes(&self, near: Locality) -> Option<i64> {
+        let maps = self.tasks.map.iter().take(self.sizes.map as usize);
+        let mut sum: Option<i64> = None;
+        for (number, task) in (0..).zip(maps) {
+            let Stage::Complete(attempt) = task.stage else { continue };
+            let Some(attempt) = task.attempts.get(attempt as usize) else { continue };
+            let key = TaskKey { kind: TaskKind::Map, number };
+            if self.locality(key, attempt.node) == near {
+                let names = &self.counter_names;
+                let bytes = names.value(&attempt.counters, TASK_COUNTERS, "MAP_INPUT_BYTES");
+                sum = Some(sum.unwrap_or(0).saturating_add(bytes.unwrap_or(0)));
+            }
+        }
+        sum
+    }
+
+    /// The most memory that a task of the kind has reported, those that set the job up and clean up after it
+    /// included; none before the first report. Spec: mapreduce/09 §F.
+    fn most_memory(&self, kind: TaskKind) -> [(&'static str, Option<i64>); 3] {
+        let names = match kind {
+            TaskKind::Map => {
+                ["MAX_MAP_MEM_BYTES", "MAX_MAP_RSS_MEM_BYTES", "MAX_MAP_INST_MEM_BYTES"]
+            }
+            TaskKind::Reduce => {
+                ["MAX_REDUCE_MEM_BYTES", "MAX_REDUCE_RSS_MEM_BYTES", "MAX_REDUCE_INST_MEM_BYTES"]
+            }
+        };
+        let reported = ["MAX_MEMORY_BYTES", "MAX_RSS_MEMORY_BYTES", "INST_MEMORY_BYTES"];
+        let mut most = [None; 3];
+        let attempts = self.tasks[kind].iter().flat_map(|task| &task.attempts);
+        for attempt in attempts.filter(|attempt| attempt.heard) {
+            for (most, name) in most.iter_mut().zip(reported) {
+                let value = self.counter_names.value(&attempt.counters, TASK_COUNTERS, name);
+                *most = (*most).max(Some(value.unwrap_or(0)));
+            }
+        }
+        [0, 1, 2].map(|at: usize| (names[at], most[at]))
+    }
+
     pub(super) fn own_counters(&self) -> Counters {
         let totals = &self.totals;
         let [copy, sort, reduce] = totals.reduce_phase_millis;
-        let own: [(&str, &str, i64); 16] = [
-            ("TOTAL_LAUNCHED_MAPS", "Launched map tasks", totals.launched.map.into()),
-            ("TOTAL_LAUNCHED_REDUCES", "Launched reduce tasks", totals.launched.reduce.into()),
-            ("NUM_FAILED_MAPS", "Failed map tasks", totals.failed_tasks.map.into()),
-            ("NUM_FAILED_REDUCES", "Failed reduce tasks", totals.failed_tasks.reduce.into()),
-            ("SLOTS_MILLIS_MAPS", "Total time spent by all maps", totals.slot_millis.map),
-            ("SLOTS_MILLIS_REDUCES", "Total time spent by all reduces", totals.slot_millis.reduce),
-            ("SLOTS_MILLIS_REDUCES_COPY", "Total time spent by all copy phase", copy),
-            ("SLOTS_MILLIS_REDUCES_SORT", "Total time spent by all sort phase", sort),
-            ("SLOTS_MILLIS_REDUCES_REDUCE", "Total time spent by all reduce phase", reduce),
-            ("DATA_LOCAL_MAPS", "Data-local map tasks", totals.data_local.into()),
-            ("RACK_LOCAL_MAPS", "Rack-local map tasks", totals.rack_local.into()),
-            ("NUM_RJT_FAILOVER", "NUM_RJT_FAILOVER", totals.fail_overs.into()),
-            ("NUM_SAVED_MAPPERS", "NUM_SAVED_MAPPERS", totals.saved.map.into()),
-            ("NUM_SAVED_REDUCERS", "NUM_SAVED_REDUCERS", totals.saved.reduce.into()),
-            ("SAVED_MAP_WALLCLOCK_MILLIS", "SAVED_MAP_WALLCLOCK_MILLIS", totals.saved_millis.map),
-            (
-                "SAVED_REDUCE_WALLCLOCK_MILLIS",
-                "SAVED_REDUCE_WALLCLOCK_MILLIS",
-                totals.saved_millis.reduce,
-            ),
+        let has_reduces = totals.slot_millis.reduce != 0 || copy + sort + reduce != 0;
+        // The original's summary of a job that has succeeded looks at these, which makes them.
+        let is_summed_up = matches!(self.stage, JobStage::Over(JobState::Succeeded));
+        let [local, rack] = [Locality::Host, Locality::Rack].map(|near| self.input_bytes(near));
+        let saved = [
+            ("SAVED_MAP_WALLCLOCK_MILLIS", totals.saved_millis.map),
+            ("SAVED_REDUCE_WALLCLOCK_MILLIS", totals.saved_millis.reduce),
         ];
-        let counted = own.into_iter().filter(|(.., value)| *value != 0);
-        let counters = counted.map(|(name, display_name, value)| Counter {
-            name: name.into(),
-            display_name: display_name.into(),
-            value,
+        let own = [
+            ("TOTAL_LAUNCHED_MAPS", "Launched map tasks", counted(totals.launched.map)),
+            ("TOTAL_LAUNCHED_REDUCES", "Launched reduce tasks", counted(totals.launched.reduce)),
+            ("NUM_FAILED_MAPS", "Failed map tasks", counted(totals.failed_tasks.map)),
+            ("NUM_FAILED_REDUCES", "Failed reduce tasks", counted(totals.failed_tasks.reduce)),
+            (
+                "SLOTS_MILLIS_MAPS",
+                "Total time spent by all maps",
+                counted(totals.slot_millis.map).or(is_summed_up.then_some(0)),
+            ),
+            (
+                "SLOTS_MILLIS_REDUCES",
+                "Total time spent by all reduces",
+                counted(totals.slot_millis.reduce).or(is_summed_up.then_some(0)),
+            ),
+            (
+                "SLOTS_MILLIS_REDUCES_COPY",
+                "Total time spent by all copy phase",
+                has_reduces.then_some(copy),
+            ),
+            (
+                "SLOTS_MILLIS_REDUCES_SORT",
+                "Total time spent by all sort phase",
+                has_reduces.then_some(sort),
+            ),
+            (
+                "SLOTS_MILLIS_REDUCES_REDUCE",
+                "Total time spent by all reduce phase",
+                has_reduces.then_some(reduce),
+            ),
+            // No slot is reserved for a task before it can run.
+            (
+                "FALLOW_SLOTS_MILLIS_MAPS",
+                "Total time spent by all maps waiting after reserving slots (ms)",
+                is_summed_up.then_some(0),
+            ),
+            (
+                "FALLOW_SLOTS_MILLIS_REDUCES",
+                "Total time spent by all reduces waiting after reserving slots (ms)",
+                is_summed_up.then_some(0),
+            ),
+            ("DATA_LOCAL_MAPS", "Data-local map tasks", counted(totals.data_local)),
+            ("RACK_LOCAL_MAPS", "Rack-local map tasks", counted(totals.rack_local)),
+            ("LOCAL_MAP_INPUT_BYTES", "Total bytes read by maps from same node", local),
+            ("RACK_MAP_INPUT_BYTES", "Total bytes read by maps from same rack", rack),
+            ("NUM_RJT_FAILOVER", "NUM_RJT_FAILOVER", counted(totals.fail_overs)),
+            ("NUM_SAVED_MAPPERS", "NUM_SAVED_MAPPERS", counted(totals.saved.map)),
+            ("NUM_SAVED_REDUCERS", "NUM_SAVED_REDUCERS", counted(totals.saved.reduce)),
+        ];
+        let saved = saved.into_iter().map(|(name, value)| (name, name, counted(value)));
+        let memory = TaskKind::ALL.into_iter().flat_map(|kind| self.most_memory(kind));
+        let memory = memory.map(|(name, value)| (name, name, value));
+        let all = own.into_iter().chain(saved).chain(memory);
+        let counters = all.filter_map(|(name, display_name, value)| {
+            Some(Counter { name: name.into(), display_name: display_name.into(), value: value? })
         });
         let counters: Vec<Counter> = counters.collect();
         let group =
@@ -242,4 +320,9 @@ impl JobEngine {
             groups: Some(group).filter(|group| !group.counters.is_empty()).into_iter().collect(),
         }
     }
+}
+
+/// A counter that is made with its first count.
+fn counted(value: impl Into<i64>) -> Option<i64> {
+    Some(value.into()).filter(|value| *value != 0)
 }

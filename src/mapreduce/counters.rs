@@ -302,13 +302,51 @@ fn take(bytes: &[u8], at: &mut usize) -> Option<u64> {
     None
 }
 
+/// The group of the counters of tasks that the original defines, and what it calls them for people. A task may
+/// report them by their names first.
+const TASK_GROUP: (&str, &str) = ("org.apache.hadoop.mapred.Task$Counter", "Map-Reduce Framework");
+const TASK_COUNTERS: [(&str, &str); 17] = [
+    ("MAP_INPUT_RECORDS", "Map input records"),
+    ("MAP_INPUT_BYTES", "Map input bytes"),
+    ("MAP_OUTPUT_RECORDS", "Map output records"),
+    ("MAP_OUTPUT_BYTES", "Map output bytes"),
+    ("MAP_SKIPPED_RECORDS", "Map skipped records"),
+    ("COMBINE_INPUT_RECORDS", "Combine input records"),
+    ("COMBINE_OUTPUT_RECORDS", "Combine output records"),
+    ("REDUCE_INPUT_GROUPS", "Reduce input groups"),
+    ("REDUCE_SHUFFLE_BYTES", "Reduce shuffle bytes"),
+    ("REDUCE_INPUT_RECORDS", "Reduce input records"),
+    ("REDUCE_OUTPUT_RECORDS", "Reduce output records"),
+    ("REDUCE_SKIPPED_RECORDS", "Reduce skipped records"),
+    ("REDUCE_SKIPPED_GROUPS", "Reduce skipped groups"),
+    ("SPILLED_RECORDS", "Spilled Records"),
+    ("PHYSICAL_MEMORY_BYTES", "Total physical memory in bytes"),
+    ("VIRTUAL_MEMORY_BYTES", "Total virtual memory in bytes"),
+    ("CPU_MILLISECONDS", "Total cumulative CPU milliseconds"),
+];
+
+/// The name of a group for people.
+fn display_of_group(group: &CounterGroup) -> Arc<str> {
+    match (&*group.name == TASK_GROUP.0, group.display_name == group.name) {
+        (true, true) => TASK_GROUP.1.into(),
+        _ => group.display_name.clone(),
+    }
+}
+
+/// The name of a counter for people.
+fn display_of(group: &CounterGroup, counter: &Counter) -> Arc<str> {
+    let is_raw = counter.display_name == counter.name && &*group.name == TASK_GROUP.0;
+    let known = TASK_COUNTERS.iter().find(|(name, _)| is_raw && *name == &*counter.name);
+    known.map_or_else(|| counter.display_name.clone(), |(_, display)| (*display).into())
+}
+
 impl CounterNames {
     /// The values of these counters, and how many are left out because their names would exceed a limit.
     pub fn pack(&mut self, counters: &Counters, limits: &CounterLimits) -> (PackedCounters, usize) {
         let (mut values, mut left_out) = (Vec::new(), 0);
         for group in &counters.groups {
             if let Some(known) = self.index.get(&group.name) {
-                self.groups[known.group as usize].learn(&group.display_name, limits);
+                self.groups[known.group as usize].learn(&display_of_group(group), limits);
             }
             for counter in &group.counters {
                 match self.number(group, counter, limits) {
@@ -332,7 +370,7 @@ impl CounterNames {
     ) -> Option<u32> {
         let known = self.index.get(&group.name);
         if let Some(number) = known.and_then(|known| known.counters.get(&counter.name)) {
-            self.counters[*number as usize].1.learn(&counter.display_name, limits);
+            self.counters[*number as usize].1.learn(&display_of(group, counter), limits);
             return Some(*number);
         }
         let names = [&group.name, &group.display_name, &counter.name, &counter.display_name];
@@ -345,12 +383,11 @@ impl CounterNames {
         let number = self.counters.len() as u32;
         let entry = self.index.entry(group.name.clone()).or_insert_with(|| {
             let Names { name, display_name } =
-                Names { name: group.name.clone(), display_name: group.display_name.clone() };
+                Names { name: group.name.clone(), display_name: display_of_group(group) };
             self.groups.push(Names { name, display_name });
             GroupIndex { group: self.groups.len() as u32 - 1, counters: BTreeMap::new() }
         });
-        let names =
-            Names { name: counter.name.clone(), display_name: counter.display_name.clone() };
+        let names = Names { name: counter.name.clone(), display_name: display_of(group, counter) };
         entry.counters.insert(names.name.clone(), number);
         self.counters.push((entry.group, names));
         Some(number)
@@ -406,6 +443,32 @@ mod tests {
             counters.set(group, counter, *value);
         }
         counters
+    }
+
+    #[test]
+    fn counters_of_tasks_have_the_names_of_the_original_for_people_from_the_first_report_on() {
+        const GROUP: &str = "org.apache.hadoop.mapred.Task$Counter";
+        let mut names = CounterNames::default();
+        let mut raw = Counters::default();
+        raw.set(GROUP, "REDUCE_SHUFFLE_BYTES", 7);
+        raw.set(GROUP, "REDUCE_COPY_CPU", 1);
+        raw.set("own", "REDUCE_SHUFFLE_BYTES", 2);
+        let limits = CounterLimits { groups: 2, counters: 3, name_bytes: 100 };
+        let (packed, _) = names.pack(&raw, &limits);
+        let shown = names.unpack(&packed);
+        let displays: Vec<(&str, Vec<&str>)> = shown
+            .groups
+            .iter()
+            .map(|group| {
+                let counters = group.counters.iter().map(|counter| &*counter.display_name);
+                (&*group.display_name, counters.collect())
+            })
+            .collect();
+        let expected = [
+            ("Map-Reduce Framework", vec!["Reduce shuffle bytes", "REDUCE_COPY_CPU"]),
+            ("own", vec!["REDUCE_SHUFFLE_BYTES"]),
+        ];
+        assert_eq!(displays, expected);
     }
 
     #[test]

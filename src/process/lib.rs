@@ -1,6 +1,7 @@
 //! The process itself: panics in tasks that other parts rely on, threads for work that blocks, and
 //! Linux's statistics of processes and of the machine, and the size of pages. It must not know the tasks' purpose.
 
+pub mod descriptors;
 pub mod memory;
 pub mod panics;
 mod proc_text;

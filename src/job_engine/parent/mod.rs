@@ -28,6 +28,11 @@ use crate::{GrantedSlot, RequestId};
 /// The number of the task by which nodes know the first remote of a job without maps.
 /// Spec: mapreduce/05 §5.7.
 const FIRST_TASK: u32 = 100_000;
+/// A node that did not take an order is not tried again for so long, in milliseconds: the cluster manager may
+/// grant a dead one until it has expired.
+const DEAD_MS: i64 = 60_000;
+/// Starts that nodes may leave unanswered, one after the other.
+const MAX_UNANSWERED: u32 = 64;
 
 /// The parent of one job. See the module's text.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +51,10 @@ pub struct Parent {
     lost: u32,
     /// The hosts of those that did not start, and of the last one that was lost.
     excluded: BTreeSet<Arc<str>>,
+    /// Nodes that did not take the order to start a remote, or were lost before it had started, and when.
+    dead: BTreeMap<Arc<str>, Millis>,
+    /// How many starts such nodes have cost, since one was lost or the job began.
+    unanswered: u32,
     /// A user wants the job killed.
     is_killed: bool,
     /// The priority that a user has given the job since it began.
@@ -66,6 +75,8 @@ enum Stage {
     New,
     /// A slot is requested.
     Waiting { request: RequestId, since: Millis },
+    /// Only a node that is dead was granted. Another slot is requested after a pause.
+    Pausing { since: Millis },
     /// A remote was started, and has not reported.
     Starting { slot: GrantedSlot, since: Millis },
     /// A remote has reported.
@@ -270,6 +281,8 @@ impl Parent {
             not_started: 0,
             lost: 0,
             excluded: BTreeSet::new(),
+            dead: BTreeMap::new(),
+            unanswered: 0,
             is_killed: false,
             priority: None,
             last_session: "".into(),
@@ -293,6 +306,7 @@ impl Parent {
             Stage::Waiting { since, .. } if !self.excluded.is_empty() => {
                 Some(since.plus_ms(self.settings.exclusion_wait_ms))
             }
+            Stage::Pausing { since } => Some(since.plus_ms(self.settings.exclusion_wait_ms)),
             Stage::Starting { since, .. } => Some(since.plus_ms(self.settings.start_timeout_ms)),
             _ => None,
         }
@@ -315,7 +329,7 @@ impl Parent {
     /// What the job waits for before a remote works; nothing if one does, or the job has ended.
     pub fn awaits(&self) -> Option<&'static str> {
         match self.stage {
-            Stage::New | Stage::Waiting { .. } => {
+            Stage::New | Stage::Waiting { .. } | Stage::Pausing { .. } => {
                 Some("waits for a slot of type JOBTRACKER on a node, for its job tracker")
             }
             Stage::Starting { .. } => Some("its job tracker is being started on a node"),
@@ -386,7 +400,7 @@ impl Parent {
             Stage::Starting { slot, .. } | Stage::Working { slot, .. } => {
                 Some((slot.id, Some(slot)))
             }
-            Stage::New | Stage::Over(_) => None,
+            Stage::New | Stage::Pausing { .. } | Stage::Over(_) => None,
         };
         (self.last_request, open)
     }
@@ -414,12 +428,15 @@ impl Parent {
             }
             ParentInput::NodeLost { node } => {
                 if self.slot().is_some_and(|slot| slot.node == node) {
-                    self.lose_slot(effects);
+                    match self.stage {
+                        Stage::Starting { .. } => self.start_unanswered(effects),
+                        _ => self.lose_slot(effects),
+                    }
                 }
             }
             ParentInput::StartFailed { attempt } => {
                 if attempt == self.attempt && matches!(self.stage, Stage::Starting { .. }) {
-                    self.start_failed(effects);
+                    self.start_unanswered(effects);
                 }
             }
             ParentInput::Reported(remote) => self.reported(remote, effects)?,
@@ -519,7 +536,11 @@ impl Parent {
     fn granted(&mut self, slot: GrantedSlot, effects: &mut Vec<ParentEffect>) {
         let is_wanted =
             matches!(&self.stage, Stage::Waiting { request, .. } if *request == slot.id);
-        if is_wanted {
+        if is_wanted && self.is_dead(&slot.node) {
+            // The cluster manager has not noticed yet: another node, or this one when it may be back.
+            effects.push(ParentEffect::Release(slot.id));
+            self.stage = Stage::Pausing { since: self.last };
+        } else if is_wanted {
             let attempt = self.attempt;
             effects.push(ParentEffect::Start { attempt, slot: slot.clone() });
             self.stage = Stage::Starting { slot, since: self.last };
@@ -534,7 +555,7 @@ impl Parent {
         self.must_be_current(remote.attempt)?;
         if let Stage::Starting { slot, .. } = &self.stage {
             let slot = slot.clone();
-            self.not_started = 0;
+            (self.not_started, self.unanswered) = (0, 0);
             self.last_session = remote.session.clone();
             self.addresses.push((remote.host.clone(), remote.port));
             effects.push(ParentEffect::Watch(remote.clone()));
@@ -549,6 +570,25 @@ impl Parent {
             Stage::Working { .. } => self.lose_remote(effects),
             _ => self.start_failed(effects),
         }
+    }
+
+    fn is_dead(&self, node: &str) -> bool {
+        self.dead.get(node).is_some_and(|at| self.last.since(*at) < DEAD_MS)
+    }
+
+    /// A node did not take the order to start a remote, or is lost: no remote has failed.
+    fn start_unanswered(&mut self, effects: &mut Vec<ParentEffect>) {
+        if let Some(slot) = self.slot() {
+            let (node, at) = (slot.node.clone(), self.last);
+            self.dead.insert(node, at);
+        }
+        self.unanswered += 1;
+        self.leave_host(effects);
+        if self.unanswered >= MAX_UNANSWERED {
+            let reason = EndReason::NotStarted(self.unanswered);
+            return self.end_as(JobState::Failed, Some(reason), effects);
+        }
+        self.request(effects);
     }
 
     /// A remote did not start: the next one is tried elsewhere.
@@ -631,6 +671,7 @@ impl Parent {
                     effects.push(ParentEffect::Kill(remote.clone()));
                 }
             }
+            Stage::Pausing { .. } => self.request(effects),
             Stage::New | Stage::Over(_) => {}
         }
     }
@@ -648,6 +689,7 @@ impl Parent {
                 effects.push(ParentEffect::Release(request));
             }
             Stage::Starting { .. } => self.start_failed(effects),
+            Stage::Pausing { .. } => self.request(effects),
             _ => {}
         }
     }

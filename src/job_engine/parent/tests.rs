@@ -181,7 +181,44 @@ fn a_remote_that_does_not_start_is_tried_elsewhere() {
     world.expect(slot(3, "a"), "start 1 at a");
     let over = "release 3; over Failed: remote job trackers that did not start, one after the \
                 other: 2";
-    world.expect(ParentInput::StartFailed { attempt: 1 }, over);
+    world.pass(60_000);
+    world.expect(ParentInput::Tick, over);
+}
+
+#[test]
+fn a_node_that_is_dead_costs_none_of_the_starts_and_is_not_tried_twice() {
+    let mut world = world(|settings| settings.start_attempts = 2);
+    world.expect(slot(1, "a"), "start 0 at a");
+    world.expect(ParentInput::StartFailed { attempt: 0 }, "release 1; request 2 -a");
+    world.expect(slot(2, "b"), "start 1 at b");
+    let node = "tracker_b:1".into();
+    world.expect(ParentInput::NodeLost { node }, "release 2; request 3 -a -b");
+    // The cluster manager still grants the dead nodes.
+    world.pass(3_000);
+    world.expect(ParentInput::Tick, "request 4; release 3");
+    world.expect(slot(4, "a"), "release 4");
+    assert!(world.parent.awaits().is_some());
+    world.pass(3_000);
+    world.expect(ParentInput::Tick, "request 5");
+    world.expect(slot(5, "c"), "start 2 at c");
+    world.expect(ParentInput::Reported(remote(2)), "watch 2");
+}
+
+#[test]
+fn a_node_may_be_back_after_a_while_and_nodes_that_never_answer_end_the_job() {
+    let mut world = world(|_| {});
+    let mut id = 1;
+    for attempt in 0..64 {
+        world.expect(slot(id, "a"), &format!("start {attempt} at a"));
+        let (_, effects) = world.apply(ParentInput::StartFailed { attempt });
+        if attempt == 63 {
+            assert!(effects.contains("over Failed") && effects.contains("64"), "{effects}");
+            return;
+        }
+        world.pass(60_000);
+        world.apply(ParentInput::Tick).0.unwrap();
+        id += 2;
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! name `tracker_a:1`. Records of the history are left out, except where a test looks at them.
 
 mod attempts;
+mod counters;
 mod efforts;
 pub(crate) mod image;
 mod large;

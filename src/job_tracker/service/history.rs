@@ -2,10 +2,14 @@
 //! a copy of both for its user. What is slow here delays nothing else. Spec: mapreduce/08 §8.1 to §8.5.
 //!
 //! The same lines are kept in a file of the service, from which a restart writes the history again: an image of
-//! a job stands for inputs, and not for the history that followed from them.
+//! a job stands for inputs, and not for the history that followed from them. A history that cannot be written is
+//! begun again from there too.
+//!
+//! No file is open between two writes, where the file system allows that: many jobs run at once.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,8 +19,9 @@ use corona_filesystem::{
 };
 use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{HistoryRecord, JobId};
+use corona_process::descriptors;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::submission::Description;
 
@@ -24,6 +29,11 @@ use super::submission::Description;
 const MAX_WAITING: usize = 64 << 20;
 /// The pause between two writes, unless a caller waits for one. The lines of a busy job share them.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The pause before a history that could not be written is begun again while its job runs; how often that is
+/// tried at the end of the job, and the pause between.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+const LAST_TRIES: u32 = 5;
+const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// Permissions of the files, and where files of jobs that are over lie.
 const MODE: u16 = 0o744;
 const DONE: &str = "done";
@@ -181,8 +191,8 @@ fn url_encoded(text: &str) -> String {
 }
 
 impl History {
-    /// Begins the history of a job with the lines that are kept, if any are kept, and these. A file of the
-    /// same name is replaced.
+    /// Begins the history of a job with the lines that are kept, if any are kept, and these, or with its first
+    /// record. A file of the same name is replaced.
     pub(super) fn begin(
         job: JobId,
         place: HistoryTarget,
@@ -310,37 +320,35 @@ async fn write(
     first: String,
     incoming: Incoming,
 ) {
+    // A job that waits to begin needs no files.
+    let has_begun = !first.is_empty() || kept.as_ref().is_some_and(|kept| kept.bytes > 0);
+    let mut next = match has_begun {
+        true => None,
+        false => match incoming.next().await {
+            None => return,
+            pending => pending,
+        },
+    };
     let mut lines = Lines::open(&job, kept).await;
-    let not_kept = match lines.file {
+    let not_kept = match lines.path {
         Some(_) => {
             lines.write(first).await;
             String::new()
         }
         None => first,
     };
-    let mut files = match Files::begin(&job, place).await {
-        Ok(files) => Some(files),
-        Err(error) => {
-            tracing::warn!(%job, %error, "a job has no history");
-            None
-        }
-    };
-    if let Some(files) = &mut files {
-        lines.copy(files).await;
-        if let Err(error) = files.write(&not_kept).await {
-            tracing::warn!(%job, %error, "the history of a job has not all earlier lines");
-        }
-    }
-    while let Some(Pending { lines: text, keep, close, .. }) = incoming.next().await {
-        if let Some(writing) = &mut files
-            && let Err(error) = writing.write(&text).await
-        {
-            tracing::warn!(%job, %error, "the history of a job ends here");
-            files = None;
-        }
-        lines.write(text).await;
+    let mut writer = Writer { job, place, lines, files: None, failed: None };
+    writer.begin().await;
+    writer.add(&not_kept).await;
+    loop {
+        let taken = match next.take() {
+            None => incoming.next().await,
+            pending => pending,
+        };
+        let Some(Pending { lines: text, keep, close, .. }) = taken else { return };
+        writer.write(text).await;
         // Lines that came behind the mark do no harm: what an image does not count is cut off.
-        if !keep.is_empty() && lines.sync().await {
+        if !keep.is_empty() && writer.lines.sync().await {
             // A caller may have given up.
             for tell in keep {
                 let _ = tell.send(());
@@ -350,105 +358,180 @@ async fn write(
             incoming.pause().await;
             continue;
         };
-        if let Some(files) = files
-            && let Err(error) = files.finish().await
-        {
-            tracing::warn!(%job, %error, "the history of a job is not where it should be");
-        }
+        writer.finish().await;
         // Who waited may have given up.
         let _ = tell.send(());
         return;
     }
 }
 
+/// What writes a history.
+struct Writer {
+    job: JobId,
+    place: HistoryTarget,
+    lines: Lines,
+    /// Absent while they cannot be written.
+    files: Option<Files>,
+    /// When that was tried last.
+    failed: Option<Instant>,
+}
+
+impl Writer {
+    /// Makes the files, with all lines that are kept.
+    async fn begin(&mut self) {
+        let begun = match Files::begin(&self.job, self.place.clone()).await {
+            Ok(mut files) => self.lines.copy(&mut files).await.map(|()| files),
+            Err(error) => Err(error),
+        };
+        match begun {
+            Ok(mut files) => {
+                files.writer.rest();
+                self.files = Some(files);
+                if self.failed.take().is_some() {
+                    tracing::info!(job = %self.job, "the history of a job is written again");
+                }
+            }
+            Err(error) => self.lose(&error),
+        }
+    }
+
+    fn lose(&mut self, error: &FsError) {
+        let job = &self.job;
+        if self.failed.is_none() {
+            tracing::warn!(%job, %error, "the history of a job cannot be written; it is tried again");
+        }
+        self.files = None;
+        self.failed = Some(Instant::now());
+    }
+
+    async fn add(&mut self, text: &str) {
+        if let Some(files) = &mut self.files
+            && let Err(error) = files.write(text).await
+        {
+            self.lose(&error);
+        }
+    }
+
+    async fn write(&mut self, text: String) {
+        self.add(&text).await;
+        self.lines.write(text).await;
+        let is_due = self.failed.is_some_and(|failed| failed.elapsed() >= RETRY_PAUSE);
+        if is_due && self.can_begin_again() {
+            self.begin().await;
+        }
+    }
+
+    /// Whether all lines are kept, so that nothing is lost with the files.
+    fn can_begin_again(&self) -> bool {
+        self.lines.path.is_some()
+    }
+
+    /// Completes the files, and moves them to where they stay.
+    async fn finish(mut self) {
+        for _ in 0..LAST_TRIES {
+            if self.files.is_some() || !self.can_begin_again() {
+                break;
+            }
+            sleep(LAST_PAUSE).await;
+            self.begin().await;
+        }
+        let Some(files) = self.files.take() else {
+            tracing::error!(job = %self.job, "a job has no history");
+            return;
+        };
+        match files.finish().await {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::error!(job = %self.job, %error, "the history of a job is not where it should be");
+            }
+        }
+    }
+}
+
 /// The lines that the service keeps. After an error there are none, and a restart has no image to resume from.
 struct Lines {
     job: JobId,
-    file: Option<File>,
+    path: Option<PathBuf>,
 }
 
 impl Lines {
     async fn open(job: &JobId, kept: Option<Kept>) -> Lines {
-        let mut lines = Lines { job: job.clone(), file: None };
+        let mut lines = Lines { job: job.clone(), path: None };
         let Some(kept) = kept else { return lines };
-        lines.file = lines
-            .blocking(move || {
-                let options = File::options().read(true).write(true).create(true).truncate(false).clone();
-                let mut file = options.open(&kept.path)?;
-                if file.metadata()?.len() < kept.bytes {
-                    tracing::warn!(path = %kept.path.display(), "the kept history of a job is not whole");
-                }
-                file.set_len(kept.bytes)?;
-                file.seek(SeekFrom::End(0))?;
-                Ok(file)
-            })
-            .await;
+        let options = File::options().write(true).create(true).truncate(false).clone();
+        let path = kept.path.clone();
+        let opened = lines.blocking(move || {
+            let file = descriptors::patiently(|| options.open(&kept.path))?;
+            if file.metadata()?.len() < kept.bytes {
+                tracing::warn!(path = %kept.path.display(), "the kept history of a job is not whole");
+            }
+            file.set_len(kept.bytes)
+        });
+        lines.path = opened.await.map(|()| path);
         lines
     }
 
     async fn write(&mut self, text: String) {
-        let Some(mut file) = self.file.take() else { return };
-        self.file = self
-            .blocking(move || {
-                file.write_all(text.as_bytes())?;
-                Ok(file)
-            })
-            .await;
+        if !text.is_empty() {
+            self.on(move |mut file| file.write_all(text.as_bytes())).await;
+        }
     }
 
     /// Whether all lines are durable now.
     async fn sync(&mut self) -> bool {
-        let Some(file) = self.file.take() else { return false };
-        self.file = self
-            .blocking(move || {
-                file.sync_data()?;
-                Ok(file)
-            })
-            .await;
-        self.file.is_some()
+        self.on(|file| file.sync_data()).await;
+        self.path.is_some()
+    }
+
+    /// Does something with the file, which is open only meanwhile.
+    async fn on(&mut self, act: impl FnOnce(File) -> io::Result<()> + Send + 'static) {
+        let Some(path) = self.path.take() else { return };
+        let file = path.clone();
+        let done = self.blocking(move || {
+            let open = || File::options().append(true).open(&file);
+            act(descriptors::patiently(open)?)
+        });
+        self.path = done.await.map(|()| path);
     }
 
     /// Copies all lines into the files of the history.
-    async fn copy(&mut self, files: &mut Files) {
+    async fn copy(&mut self, files: &mut Files) -> Result<(), FsError> {
         let mut at = 0;
-        while let Some(mut file) = self.file.take() {
-            let read = self.blocking(move || {
-                let mut piece = Vec::with_capacity(PIECE);
-                file.seek(SeekFrom::Start(at))?;
-                Read::take(&file, PIECE as u64).read_to_end(&mut piece)?;
-                file.seek(SeekFrom::End(0))?;
-                Ok((file, piece))
-            });
-            let Some((file, piece)) = read.await else { return };
-            self.file = Some(file);
+        while let Some(path) = self.path.take() {
+            let file = path.clone();
+            let read = self.blocking(move || read_piece(&file, at));
+            let Some(piece) = read.await else { break };
+            self.path = Some(path);
             if piece.is_empty() {
-                return;
+                break;
             }
             at += piece.len() as u64;
-            if let Err(error) = files.write_bytes(&piece).await {
-                tracing::warn!(job = %self.job, %error, "the history of a job has not all earlier lines");
-                return;
-            }
+            files.write_bytes(&piece).await?;
         }
+        Ok(())
     }
 
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Option<T> {
-        match tokio::task::spawn_blocking(work).await {
-            Ok(Ok(done)) => Some(done),
-            Ok(Err(error)) => {
-                let job = &self.job;
-                tracing::warn!(%job, %error, "cannot keep the history of a job for a restart");
-                None
-            }
-            Err(error) => {
-                tracing::warn!(job = %self.job, %error, "cannot keep the history of a job for a restart");
-                None
-            }
-        }
+        let done = tokio::task::spawn_blocking(work).await;
+        let error = match done {
+            Ok(Ok(done)) => return Some(done),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(job = %self.job, error, "cannot keep the history of a job for a restart");
+        None
     }
+}
+
+fn read_piece(path: &Path, at: u64) -> io::Result<Vec<u8>> {
+    let mut file = descriptors::patiently(|| File::open(path))?;
+    let mut piece = Vec::with_capacity(PIECE);
+    file.seek(SeekFrom::Start(at))?;
+    Read::take(&file, PIECE as u64).read_to_end(&mut piece)?;
+    Ok(piece)
 }
 
 /// The files of a history while they are written.
@@ -482,10 +565,13 @@ impl Files {
             return Ok(());
         }
         self.writer.write(bytes).await?;
-        self.writer.flush().await
+        self.writer.flush().await?;
+        self.writer.rest();
+        Ok(())
     }
 
-    /// Moves both files to where those of jobs that are over lie, and copies them for the user.
+    /// Moves both files to where those of jobs that are over lie, and copies them for the user. A copy that
+    /// cannot be made is logged.
     async fn finish(self) -> Result<(), FsError> {
         let Files { system, directory, names, writer, place } = self;
         writer.close().await?;
@@ -497,12 +583,26 @@ impl Files {
             system.rename(&from, &to).await?;
             system.set_permission(&to, MODE).await?;
         }
-        let Some(copy) = &place.user_copy else { return Ok(()) };
-        let history = system.open(&child(&done, &names[0])?).await?;
-        let (system, directory) = place.files.as_user(&copy.user).resolve(&copy.directory)?;
-        copy_file(history, &*system, &child(&directory, &copy.history)?).await?;
-        create(&*system, &child(&directory, &copy.conf)?, place.conf.as_bytes()).await
+        let written = child(&done, &names[0])?;
+        if let Some(copy) = &place.user_copy
+            && let Err(error) = copy_for_user(&*system, &written, &place, copy).await
+        {
+            tracing::warn!(job = names[0], %error, "the user of a job has no copy of its history");
+        }
+        Ok(())
     }
+}
+
+async fn copy_for_user(
+    system: &dyn FileSystem,
+    written: &FsPath,
+    place: &HistoryTarget,
+    copy: &UserCopy,
+) -> Result<(), FsError> {
+    let history = system.open(written).await?;
+    let (system, directory) = place.files.as_user(&copy.user).resolve(&copy.directory)?;
+    copy_file(history, &*system, &child(&directory, &copy.history)?).await?;
+    create(&*system, &child(&directory, &copy.conf)?, place.conf.as_bytes()).await
 }
 
 /// Ends the history that a lost job tracker of a job has left, and moves it to where those of jobs that
@@ -725,9 +825,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_whose_history_cannot_be_written_goes_on() {
+    async fn a_job_whose_history_cannot_be_written_goes_on_and_the_history_is_tried_again() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("202611210043.0"), "a file").unwrap();
+        let in_the_way = dir.path().join("202611210043.0");
+        std::fs::write(&in_the_way, "a file").unwrap();
         let job = submission(&[], 1).description;
         let kept = kept(dir.path(), 0);
         let mut history = History::begin(
@@ -743,7 +844,10 @@ mod tests {
         assert_eq!(mark.bytes(), lines.len() as u64);
         assert!(mark.wait_until_safe().await);
         assert_eq!(std::fs::read_to_string(kept.path).unwrap(), lines);
+        std::fs::remove_file(&in_the_way).unwrap();
         history.close().await;
+        let done = in_the_way.join("done").join(job.id.as_str());
+        assert_eq!(std::fs::read_to_string(done).unwrap(), lines);
     }
 
     #[tokio::test]
@@ -770,8 +874,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let job = submission(&[], 1).description;
         let kept = Kept { path: dir.path().join("missing/kept"), bytes: 0 };
-        let mut history =
-            History::begin(job.id.clone(), place(dir.path(), None), Some(kept), String::new());
+        let place = place(dir.path(), None);
+        let mut history = History::begin(job.id.clone(), place, Some(kept), String::new());
         history.record(&record());
         assert!(!history.mark().unwrap().wait_until_safe().await);
         history.close().await;

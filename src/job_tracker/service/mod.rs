@@ -272,8 +272,9 @@ impl JobTracker {
         let resumed = shared.resume_jobs().await;
         let limits = rpc::Limits {
             max_total_inflight_bytes: shared.settings.rpc_max_total_inflight_bytes,
+            max_connections: shared.settings.rpc_max_connections,
             // Calls wait for their job: those of one that is stuck must leave room for others.
-            max_running_calls: rpc::Limits::default().max_connections,
+            max_running_calls: shared.settings.rpc_max_connections,
             // The largest is the state of a job for its next remote job tracker.
             max_reply_bytes: shared
                 .settings

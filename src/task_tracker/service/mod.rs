@@ -275,6 +275,7 @@ impl TaskTracker {
             }
         });
         let rpc_limits = rpc::Limits {
+            max_connections: settings.rpc_max_connections,
             max_total_inflight_bytes: settings.rpc_max_total_inflight_bytes,
             ..rpc::Limits::default()
         };
