@@ -191,7 +191,7 @@ mod tests {
         for (key, value, expected) in [
             ("corona.tt.native.tasks", "yes", "value \"yes\" "),
             ("corona.jt.max.jobs", "many", "value \"many\" is not a whole number"),
-            ("corona.pjt.max.jobs", "x", "value \"x\" is not a whole number"),
+            ("corona.pjt.index.max.jobs", "x", "value \"x\" is not a whole number"),
             ("corona.jt.adress", "h:1", "unknown key, ignored; did you mean corona.jt.address?"),
             (
                 "corona.taks.native",

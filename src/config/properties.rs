@@ -452,7 +452,9 @@ mod tests {
             (
                 "<property><name>a</name><value>1</value></property><property><name>a</name><value>2</value></property>",
                 &[("a", "2")],
-                &[],
+                &[
+                    "core-site.xml:1: a: is set in line 1 of this file as well; the later value is used",
+                ],
             ),
             (
                 "<property><name>a</name><value>1</value></property><property><name>a</name><value/></property>",
@@ -474,6 +476,7 @@ mod tests {
                 &[("a", "2")],
                 &[
                     "core-site.xml:1: final: value \" true\" is not exactly \"true\"; the property is not final",
+                    "core-site.xml:1: a: is set in line 1 of this file as well; the later value is used",
                 ],
             ),
             (
