@@ -3,10 +3,13 @@
 use corona_mapreduce::native::{LineFormat, Step};
 use memchr::memmem::Finder;
 
-use crate::error::TaskError;
+use crate::error::{TaskError, cut};
 use crate::run::RecordStream;
 use crate::spill::{Collector, Combiner};
 use crate::vint;
+
+/// The most bytes of a key or a value that an error shows.
+const MOST_SHOWN_BYTES: usize = 200;
 
 /// A built-in mapper. A program is none: it gives nothing.
 #[derive(Debug)]
@@ -69,7 +72,8 @@ pub fn split<'a>(line: &'a [u8], separator: &[u8], fields: usize) -> (&'a [u8], 
     (line, &[])
 }
 
-/// Sums the numbers of each key. A value that is no whole number counts as none.
+/// Sums the numbers of each key. A record without a value counts as one, as a word of a program that
+/// writes no numbers; another value that is no whole number is an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Sum;
 
@@ -79,27 +83,33 @@ impl Combiner for Sum {
         run: &mut (dyn RecordStream + Send),
         to: &mut dyn Collector,
     ) -> Result<(), TaskError> {
-        sum(run, to, &mut || {})
+        sum(run, to)
     }
 }
 
-/// The same with news of each new key.
+/// The same for a reducer.
 pub(crate) fn sum(
     run: &mut (dyn RecordStream + Send),
     to: &mut dyn Collector,
-    group: &mut dyn FnMut(),
 ) -> Result<(), TaskError> {
     let mut key = Vec::new();
     let mut total: Option<i64> = None;
     while run.advance()? {
-        let number = number(vint::text(run.value()));
+        let number = number(run)?;
         match total {
-            Some(so_far) if key == run.key() => total = Some(so_far.saturating_add(number)),
+            Some(so_far) if key == run.key() => {
+                let sum = so_far.checked_add(number).ok_or_else(|| {
+                    TaskError::Task(format!(
+                        "builtin:wc: the sum of {:?} does not fit into 64 bits",
+                        shown(&key)
+                    ))
+                })?;
+                total = Some(sum);
+            }
             before => {
                 if let Some(sum) = before {
                     to.collect(vint::text(&key), sum.to_string().as_bytes())?;
                 }
-                group();
                 key.clear();
                 key.extend_from_slice(run.key());
                 total = Some(number);
@@ -112,18 +122,31 @@ pub(crate) fn sum(
     }
 }
 
-fn number(text: &[u8]) -> i64 {
-    match text {
-        b"1" => 1,
-        text => {
-            std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-        }
-    }
+/// The number in the value of a record.
+fn number(run: &(dyn RecordStream + Send)) -> Result<i64, TaskError> {
+    let value = match vint::text(run.value()) {
+        b"1" | b"" => return Ok(1),
+        value => value,
+    };
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| {
+        TaskError::Task(format!(
+            "builtin:wc sums whole numbers of 64 bits, and the value of {:?} is {:?}",
+            shown(run.key()),
+            cut(&String::from_utf8_lossy(value), MOST_SHOWN_BYTES)
+        ))
+    })
+}
+
+/// A key for an error.
+fn shown(key: &[u8]) -> String {
+    cut(&String::from_utf8_lossy(vint::text(key)), MOST_SHOWN_BYTES).to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::tests::run_of;
 
     struct Found(Vec<(String, String)>);
 
@@ -156,6 +179,37 @@ mod tests {
             let found: Vec<_> = found.0.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             assert_eq!(found, expected, "{step}");
         }
+    }
+
+    fn summed(records: &[(&str, &str)]) -> Result<Vec<(String, String)>, String> {
+        let records: Vec<_> = records
+            .iter()
+            .map(|(key, value)| {
+                let mut text = Vec::new();
+                vint::put_text(value.as_bytes(), &mut text);
+                (key.as_bytes().to_vec(), text)
+            })
+            .collect();
+        let mut found = Found(Vec::new());
+        let summed = Sum.combine(&mut run_of(&records), &mut found);
+        summed.map(|()| found.0).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_value_that_is_no_number_is_refused_and_a_missing_one_counts_as_one() {
+        let found = summed(&[("a", "1"), ("a", "-3"), ("a", ""), ("b", " 5 "), ("c", "")]).unwrap();
+        let found: Vec<_> = found.iter().map(|(key, sum)| (key.as_str(), sum.as_str())).collect();
+        assert_eq!(found, [("a", "-1"), ("b", "5"), ("c", "1")]);
+        for wrong in ["foo", "2.5", "1e3", "9223372036854775808", "0x1"] {
+            let refused = summed(&[("a", "1"), ("word", wrong)]).unwrap_err();
+            let expected = format!(
+                "builtin:wc sums whole numbers of 64 bits, and the value of \"word\" is {wrong:?}"
+            );
+            assert_eq!(refused, expected);
+        }
+        let most = i64::MAX.to_string();
+        let refused = summed(&[("a", &most), ("a", "1")]).unwrap_err();
+        assert_eq!(refused, "builtin:wc: the sum of \"a\" does not fit into 64 bits");
     }
 
     #[test]

@@ -555,7 +555,7 @@ impl Work<'_> {
     pub(crate) fn text_output(
         &self,
         partition: i32,
-        keys_alone: bool,
+        bare_keys: bool,
         counted: Count,
     ) -> Result<TextOutput<'_>, TaskError> {
         let Some(dir) = &self.output_dir else {
@@ -565,7 +565,7 @@ impl Work<'_> {
         };
         let format = TextFormat {
             separator: &self.job.text_separator,
-            keys_alone,
+            bare_keys,
             codec: self.job.output_codec,
         };
         self.refuse_after_the_end(dir)?;

@@ -103,7 +103,7 @@ impl TaskCounters {
         if let Some(value) = self.values.get(count as usize) {
             value.fetch_add(more, Ordering::Relaxed);
         }
-        self.moved.store(true, Ordering::Relaxed);
+        self.progressed();
     }
 
     /// Sets a counter, which is no progress.
@@ -118,9 +118,12 @@ impl TaskCounters {
         self.values.get(count as usize).map_or(0, |value| value.load(Ordering::Relaxed))
     }
 
-    /// Notes progress that no counter shows.
-    pub fn progressed(&self) {
-        self.moved.store(true, Ordering::Relaxed);
+    /// Notes progress: work was done that may not be counted yet. True: nothing was noted since the last
+    /// report, so a caller that counts many records at a time reports them now.
+    #[inline]
+    pub fn progressed(&self) -> bool {
+        // Threads that note it for each record must not fight for the memory.
+        !self.moved.load(Ordering::Relaxed) && !self.moved.swap(true, Ordering::Relaxed)
     }
 
     /// Whether there was progress since the last call.
@@ -199,6 +202,7 @@ mod tests {
         assert_eq!(report.groups[0].counters[0].display_name.as_deref(), Some("Map input records"));
         assert_eq!(report.groups.len(), 3);
         assert!(counters.take_progress() && !counters.take_progress());
+        assert!(counters.progressed() && !counters.progressed() && counters.take_progress());
     }
 
     #[test]

@@ -56,18 +56,20 @@ pub enum TaskError {
         error: LineError,
     },
     /// A program that cannot be started.
-    #[error("cannot start {program}: {error}")]
+    #[error("cannot start {program}: {why}")]
     Start {
         /// The program.
         program: String,
         /// Why.
-        error: io::Error,
+        why: String,
     },
     /// A program that failed. The wording begins as the original's.
-    #[error("PipeMapRed.waitOutputThreads(): subprocess failed with code {code}{stderr}")]
+    #[error("PipeMapRed.waitOutputThreads(): subprocess failed with code {code}{hint}{stderr}")]
     Exit {
         /// Its status, or 128 and the number of the signal.
         code: i32,
+        /// What the status usually means, with a line before it; may be empty.
+        hint: String,
         /// The last lines of its stderr, with a line before them; may be empty.
         stderr: String,
     },

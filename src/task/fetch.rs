@@ -235,7 +235,9 @@ impl Shared<'_> {
         let fetched = self.connect(request).and_then(|mut stream| {
             for attempt in outputs.by_ref() {
                 match self.output(attempt, &mut stream) {
-                    Ok(()) => self.counters.progressed(),
+                    Ok(()) => {
+                        self.counters.progressed();
+                    }
                     // The bytes of the next one follow.
                     Err(FetchError::NotFound) => missing.push((attempt.clone(), Failure::Serious)),
                     Err(error) => {
@@ -474,12 +476,26 @@ impl Shared<'_> {
     }
 }
 
-enum CopyError {
+/// Why a copy ended early.
+#[derive(Debug)]
+pub(crate) enum CopyError {
     Read(io::Error),
     Write(io::Error),
 }
 
-fn copy(from: &mut impl Read, to: &mut File, counters: &TaskCounters) -> Result<(), CopyError> {
+impl From<CopyError> for io::Error {
+    fn from(error: CopyError) -> io::Error {
+        let (CopyError::Read(error) | CopyError::Write(error)) = error;
+        error
+    }
+}
+
+/// Copies a stream into a file; each step is progress.
+pub(crate) fn copy(
+    from: &mut impl Read,
+    to: &mut File,
+    counters: &TaskCounters,
+) -> Result<(), CopyError> {
     let mut buffer = vec![0; 128 << 10];
     loop {
         let read = from.read(&mut buffer).map_err(CopyError::Read)?;

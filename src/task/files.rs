@@ -27,7 +27,9 @@ impl JobFiles {
         JobFiles { systems, runtime, counters }
     }
 
+    /// The file system of a path. Each call of one is progress: a commit may have many files to move.
     fn resolve(&self, path: &str) -> Result<(Arc<dyn FileSystem>, FsPath), FsError> {
+        self.counters.progressed();
         self.systems.resolve(path)
     }
 

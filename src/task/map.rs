@@ -83,9 +83,6 @@ impl<'a> Input<'a> {
         mut to: impl FnMut(&[u8]) -> Result<(), TaskError>,
     ) -> Result<(), TaskError> {
         loop {
-            if self.records == 1024 {
-                self.count();
-            }
             if self.skipped.as_ref().is_some_and(Skipped::is_over) {
                 self.count();
                 return Ok(());
@@ -116,6 +113,9 @@ impl<'a> Input<'a> {
                     self.records += 1;
                     self.bytes += line.bytes as u64;
                     to(line.text)?;
+                    if self.counters.progressed() || self.records >= 1024 {
+                        self.count();
+                    }
                 }
                 None => {
                     self.count();
@@ -155,8 +155,8 @@ pub(crate) fn run(work: &Work<'_>, partition: i32, split: Option<&Split>) -> Res
 }
 
 fn map_only_output<'a>(work: &'a Work<'_>, partition: i32) -> Result<TextOutput<'a>, TaskError> {
-    let keys_alone = matches!(work.job.mapper, Step::Sort | Step::Grep(_));
-    work.text_output(partition, keys_alone, Count::MapOutputRecords)
+    let bare_keys = matches!(work.job.mapper, Step::Sort | Step::Grep(_));
+    work.text_output(partition, bare_keys, Count::MapOutputRecords)
 }
 
 /// Sends the input through the mapper.

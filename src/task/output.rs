@@ -115,8 +115,8 @@ pub struct TextOutput<'a> {
     buffer: Vec<u8>,
     path: String,
     separator: &'a [u8],
-    /// Whether a record is its key alone.
-    keys_alone: bool,
+    /// Whether a record without a value is its key alone.
+    bare_keys: bool,
     counted: Count,
     records: u64,
     counters: &'a TaskCounters,
@@ -127,8 +127,8 @@ pub struct TextOutput<'a> {
 pub struct TextFormat<'a> {
     /// The separator of key and value.
     pub separator: &'a [u8],
-    /// Whether a record is its key alone.
-    pub keys_alone: bool,
+    /// Whether a record without a value is its key alone.
+    pub bare_keys: bool,
     /// How the file is compressed.
     pub codec: Option<Codec>,
 }
@@ -151,15 +151,19 @@ impl<'a> TextOutput<'a> {
             buffer: Vec::with_capacity(BUFFER_BYTES + 4096),
             path,
             separator: format.separator,
-            keys_alone: format.keys_alone,
+            bare_keys: format.bare_keys,
             counted,
             records: 0,
             counters,
         })
     }
 
-    fn send(&mut self) -> Result<(), TaskError> {
+    fn count(&mut self) {
         self.counters.add(self.counted, std::mem::take(&mut self.records));
+    }
+
+    fn send(&mut self) -> Result<(), TaskError> {
+        self.count();
         let sent = self.out.as_mut().map_or(Ok(()), |out| out.write_all(&self.buffer));
         self.buffer.clear();
         sent.map_err(|error| TaskError::Output { path: self.path.clone(), error })
@@ -181,12 +185,15 @@ impl Collector for TextOutput<'_> {
     #[inline]
     fn collect(&mut self, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
         self.buffer.extend_from_slice(key);
-        if !self.keys_alone {
+        if !(self.bare_keys && value.is_empty()) {
             self.buffer.extend_from_slice(self.separator);
             self.buffer.extend_from_slice(value);
         }
         self.buffer.push(b'\n');
         self.records += 1;
+        if self.counters.progressed() {
+            self.count();
+        }
         if self.buffer.len() >= BUFFER_BYTES {
             self.send()?;
         }
@@ -226,7 +233,7 @@ mod tests {
     }
 
     const PLAIN: TextFormat<'static> =
-        TextFormat { separator: b"\t", keys_alone: false, codec: None };
+        TextFormat { separator: b"\t", bare_keys: false, codec: None };
 
     #[test]
     fn one_attempt_commits_and_others_leave_nothing() {
@@ -294,7 +301,8 @@ mod tests {
                 .unwrap();
                 assert_eq!(text, "k: v\n");
             }
-            write(files, root, &[("k", "v")], TextFormat { keys_alone: true, ..PLAIN });
+            let records = [("k", "v"), ("k", "")];
+            write(files, root, &records, TextFormat { bare_keys: true, ..PLAIN });
             assert_eq!(fs::read_to_string(format!("{}/part-00003", local(root))).unwrap(), "k\n");
         });
     }

@@ -23,6 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::builtin::split;
 use crate::counters::TaskCounters;
 use crate::error::{TaskError, cut};
+use crate::hints;
 use crate::lines::Lines;
 use crate::skipped::{GROUP, PROCESSED_GROUPS, PROCESSED_RECORDS};
 use crate::spill::Collector;
@@ -120,8 +121,11 @@ impl Programs {
     ) -> Result<(), TaskError> {
         let program = words.first().cloned().unwrap_or_default();
         let pipe = io::pipe();
-        let (failed, fail) =
-            pipe.map_err(|error| TaskError::Start { program: program.clone(), error })?;
+        let not_started = |error: io::Error| TaskError::Start {
+            program: program.clone(),
+            why: error.to_string(),
+        };
+        let (failed, fail) = pipe.map_err(not_started)?;
         let mut child = self.start(words)?;
         let pid = Pid::from_child(&child);
         let (stdin, stdout, stderr) =
@@ -140,7 +144,7 @@ impl Programs {
                 taken
             });
             threads.spawn(|| self.read_stderr(stderr, counters, status, &tail));
-            let stdin = Stdin::new(stdin, &failed).map_err(of_pipe);
+            let stdin = Stdin::new(stdin, &failed, counters).map_err(of_pipe);
             let fed = stdin.and_then(|stdin| {
                 let mut pipe = BufWriter::with_capacity(PIPE_BYTES, stdin);
                 let fed = feed(&mut pipe).and_then(|()| pipe.flush().map_err(of_pipe));
@@ -154,8 +158,7 @@ impl Programs {
             (fed, taking.join())
         });
         self.running().programs.retain(|other| *other != pid);
-        let exit =
-            child.wait().map_err(|error| TaskError::Start { program: program.clone(), error })?;
+        let exit = child.wait().map_err(not_started)?;
         let stopped = self.running().is_stopped;
         taken
             .unwrap_or_else(|_| Err(TaskError::Task("a thread of the task panicked".to_owned())))?;
@@ -163,21 +166,23 @@ impl Programs {
             return Err(TaskError::Stopped);
         }
         let tail = tail.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.conclude(fed, exit, &program, &last_lines(&tail))
+        self.conclude(fed, exit, words, &last_lines(&tail))
     }
 
     fn conclude(
         &self,
         fed: Result<(), TaskError>,
         exit: ExitStatus,
-        program: &str,
+        words: &[String],
         stderr: &str,
     ) -> Result<(), TaskError> {
+        let program = words.first().map(String::as_str).unwrap_or_default();
         let code = exit.code().unwrap_or_else(|| 128 + exit.signal().unwrap_or(0));
         match fed {
             Err(error) if !is_broken_pipe(&error) => return Err(error),
             _ if code != 0 && self.exit_status_counts => {
-                return Err(TaskError::Exit { code, stderr: stderr.to_owned() });
+                let hint = hints::of_status(words, &self.executable(program), code);
+                return Err(TaskError::Exit { code, hint, stderr: stderr.to_owned() });
             }
             Err(_) => {
                 let (program, stderr) = (program.to_owned(), stderr.to_owned());
@@ -192,30 +197,46 @@ impl Programs {
         let Some((program, arguments)) = words.split_first() else {
             return Err(TaskError::Task("the job names an empty program".to_owned()));
         };
-        let mut command = Command::new(self.executable(program));
-        command
-            .args(arguments)
-            .current_dir(&self.work)
-            // Memory of programs is their own affair.
-            .env_remove(SMALL_PAGES.0)
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let executable = self.executable(program);
+        let mut command = Command::new(&executable);
+        command.args(arguments);
         // A program that is started while all are stopped would outlive them.
         let mut running = self.running();
         if running.is_stopped {
             return Err(TaskError::Stopped);
         }
-        let started = command.spawn();
-        let child =
-            started.map_err(|error| TaskError::Start { program: program.clone(), error })?;
+        let mut started = self.with_pipes(&mut command).spawn();
+        if let Err(error) = &started
+            && hints::is_for_the_shell(&executable, error)
+        {
+            // A script without an interpreter: Java gives it to the shell.
+            let mut shell = Command::new("/bin/sh");
+            shell.arg(&executable).args(arguments);
+            started = self.with_pipes(&mut shell).spawn();
+        }
+        let child = started.map_err(|error| {
+            let found = hints::find(&executable);
+            let why = hints::of_start(found.as_deref().unwrap_or(&executable), &error);
+            TaskError::Start { program: program.clone(), why }
+        })?;
         running.programs.push(Pid::from_child(&child));
         if let Some(stdin) = child.stdin.as_ref().filter(|_| self.small_pipes) {
             // The system makes it one page. A larger pipe only means more records that are suspect.
             let _ = rustix::pipe::fcntl_setpipe_size(stdin, 1);
         }
         Ok(child)
+    }
+
+    /// A command in the environment of the task.
+    fn with_pipes<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .current_dir(&self.work)
+            // Memory of programs is their own affair.
+            .env_remove(SMALL_PAGES.0)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
     }
 
     /// A file of the job, which is made executable, or a program of the machine.
@@ -271,6 +292,7 @@ impl Programs {
         let Some(mut stderr) = stderr else { return };
         let mut buffer = vec![0; 8 << 10];
         let mut line = Vec::new();
+        let mut is_behind_return = false;
         let take = |line: &mut Vec<u8>| {
             let text = String::from_utf8_lossy(line);
             match text.strip_prefix(self.reporter_prefix.as_str()) {
@@ -285,12 +307,16 @@ impl Programs {
                 break;
             }
             for byte in buffer.get(..read).unwrap_or_default() {
-                if *byte == b'\n' || line.len() >= MOST_STDERR_LINE {
+                // A line ends with a line feed, a carriage return, or both.
+                let is_end = matches!(byte, b'\n' | b'\r');
+                let is_rest_of_end = *byte == b'\n' && is_behind_return;
+                if (is_end && !is_rest_of_end) || line.len() >= MOST_STDERR_LINE {
                     take(&mut line);
                 }
-                if *byte != b'\n' {
+                if !is_end {
                     line.push(*byte);
                 }
+                is_behind_return = *byte == b'\r';
             }
         }
         if !line.is_empty() {
@@ -389,7 +415,11 @@ fn report(order: &str, counters: &TaskCounters, status: &Status) {
     let Some(counter) = order.strip_prefix("counter:") else {
         return tracing::warn!(order, "cannot parse a reporter line; ignoring it");
     };
-    let columns: Vec<&str> = counter.trim().split(',').collect();
+    let mut columns: Vec<&str> = counter.trim().split(',').collect();
+    // Java leaves out the empty ones at the end.
+    while columns.last().is_some_and(|column| column.is_empty()) {
+        columns.pop();
+    }
     match &columns[..] {
         [group, name, amount] => match amount.parse() {
             Ok(amount) if counters.add_own(group, name, amount) => {
@@ -417,15 +447,20 @@ fn last_lines(tail: &VecDeque<String>) -> String {
 struct Stdin<'a> {
     inner: Option<ChildStdin>,
     failed: &'a PipeReader,
+    counters: &'a TaskCounters,
 }
 
 impl<'a> Stdin<'a> {
-    fn new(inner: Option<ChildStdin>, failed: &'a PipeReader) -> io::Result<Stdin<'a>> {
+    fn new(
+        inner: Option<ChildStdin>,
+        failed: &'a PipeReader,
+        counters: &'a TaskCounters,
+    ) -> io::Result<Stdin<'a>> {
         if let Some(inner) = &inner {
             // Its readers have an end of their own, which waits as before.
             ioctl_fionbio(inner, true)?;
         }
-        Ok(Stdin { inner, failed })
+        Ok(Stdin { inner, failed, counters })
     }
 
     /// Waits until there is room. False: the task has failed.
@@ -440,7 +475,11 @@ impl Write for Stdin<'_> {
         while let Some(inner) = &mut self.inner {
             match inner.write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return done,
+                done => {
+                    // A program that takes its input works on it.
+                    self.counters.progressed();
+                    return done;
+                }
             }
             if !self.has_room()? {
                 break;
@@ -515,17 +554,20 @@ mod tests {
         status: Status,
     }
 
-    fn run(programs: &Programs, script: &str, input: &[u8], copies: usize) -> Ran {
-        let (counters, status) = (TaskCounters::default(), Status::new(true));
-        let mut found = Found::default();
-        let words = ["sh", "-c", script].map(str::to_owned);
-        let format = LineFormat {
+    fn format() -> LineFormat {
+        LineFormat {
             input_separator: b"\t".to_vec(),
             output_separator: b"\t".to_vec(),
             key_fields: 1,
             ignores_key: true,
-        };
-        let result = programs.run(&words, &format, &counters, &status, &mut found, |pipe| {
+        }
+    }
+
+    fn run(programs: &Programs, script: &str, input: &[u8], copies: usize) -> Ran {
+        let (counters, status) = (TaskCounters::default(), Status::new(true));
+        let mut found = Found::default();
+        let words = ["sh", "-c", script].map(str::to_owned);
+        let result = programs.run(&words, &format(), &counters, &status, &mut found, |pipe| {
             (0..copies).try_for_each(|_| pipe.write_all(input).map_err(of_pipe))
         });
         Ran { result, found: found.0, counters, status }
@@ -546,12 +588,44 @@ mod tests {
     #[test]
     fn stderr_counts_and_reports() {
         let script = "cat > /dev/null; echo reporter:counter:g,n,3 >&2; echo reporter:counter:g,n,x >&2; \
-             echo reporter:status:at work >&2; echo reporter:counter:g,n,4 >&2; echo plain >&2";
+             echo reporter:status:at work >&2; echo reporter:counter:g,n,4, >&2; echo plain >&2; \
+             echo reporter:counter:g,n,100,1 >&2; echo reporter:counter:g,n,,, >&2";
         let ran = run(&programs(), script, b"x\n", 1);
         ran.result.unwrap();
         assert_eq!(ran.counters.report().get("g", "n"), Some(7));
         assert_eq!(ran.status.text(), "at work");
         assert_eq!(ran.counters.get(Count::MapInputRecords), 0);
+    }
+
+    #[test]
+    fn a_carriage_return_ends_a_line_of_stderr() {
+        let script = "printf '10 %%\\r20 %%\\rreporter:counter:g,n,3\\r\\nreporter:counter:g,n,4\\rlast' >&2; \
+             cat > /dev/null; exit 7";
+        let ran = run(&Programs { stderr_lines: 9, ..programs() }, script, b"x\n", 1);
+        assert_eq!(ran.counters.report().get("g", "n"), Some(7));
+        let told = ran.result.unwrap_err().to_string();
+        assert!(told.ends_with("Last lines of stderr:\n10 %\n20 %\nlast"), "{told}");
+    }
+
+    /// A program that shows its progress again and again on one line, and nothing else.
+    #[test]
+    fn a_progress_bar_is_progress() {
+        let programs = programs();
+        let (counters, status) = (TaskCounters::default(), Status::new(true));
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let words = ["sh", "-c", "while :; do printf '%%\\r' >&2; sleep 0.01; done"];
+                let words = words.map(str::to_owned);
+                let found = &mut Found::default();
+                programs.run(&words, &format(), &counters, &status, found, |_| Ok(()))
+            });
+            for _ in 0..3 {
+                while !counters.take_progress() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            programs.stop();
+        });
     }
 
     #[test]
@@ -599,15 +673,9 @@ mod tests {
         }
         let (counters, status) = (TaskCounters::default(), Status::new(true));
         let words = ["sh", "-c", "sleep 30 & cat"].map(str::to_owned);
-        let format = LineFormat {
-            input_separator: vec![9],
-            output_separator: vec![9],
-            key_fields: 1,
-            ignores_key: true,
-        };
         let feed = |_: &mut dyn Write| Err(TaskError::Task("no input".to_owned()));
         let to = &mut Found::default();
-        let result = programs().run(&words, &format, &counters, &status, to, feed);
+        let result = programs().run(&words, &format(), &counters, &status, to, feed);
         assert_eq!(result.unwrap_err().to_string(), "no input");
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
@@ -630,17 +698,46 @@ mod tests {
     #[test]
     fn a_program_that_does_not_exist_is_named() {
         let (counters, status) = (TaskCounters::default(), Status::new(true));
-        let format = LineFormat {
-            input_separator: vec![],
-            output_separator: vec![9],
-            key_fields: 1,
-            ignores_key: true,
-        };
-        let words = ["no-such-program".to_owned()];
-        let result =
-            programs().run(&words, &format, &counters, &status, &mut Found::default(), |_| Ok(()));
+        let (words, found) = (["no-such-program".to_owned()], &mut Found::default());
+        let result = programs().run(&words, &format(), &counters, &status, found, |_| Ok(()));
         let told = result.unwrap_err().to_string();
-        assert!(told.starts_with("cannot start no-such-program: "), "{told}");
+        assert_eq!(
+            told,
+            "cannot start no-such-program: No such file or directory (os error 2): it is neither a \
+             file of the job nor a program on the PATH of the task"
+        );
+    }
+
+    /// The error of a file of the job with this content.
+    fn started(content: &[u8]) -> Result<Vec<(String, String)>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("m.py"), content).unwrap();
+        let (counters, status) = (TaskCounters::default(), Status::new(true));
+        let (words, mut found) = (["m.py", "x"].map(str::to_owned), Found::default());
+        let programs = Programs::new(dir.path());
+        let result = programs.run(&words, &format(), &counters, &status, &mut found, |_| Ok(()));
+        result.map(|()| found.0).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_script_that_cannot_start_names_its_interpreter() {
+        for (content, expected) in [
+            (&b"#!/no/such/python\n"[..], "\"/no/such/python\""),
+            (b"#!/bin/sh\r\necho a\r\n", "carriage return"),
+            (b"#!/usr/bin/env sh\r\necho a\r\n", "carriage return"),
+            (b"#!/tmp\n", "\"/tmp\" is not executable"),
+            (b"\x7fELF\x02\x01\x01\0\0\0", "no program for this machine"),
+            (b"#!/bin/sh\nno-such-program\n", "127: a shell or env did not find a program"),
+        ] {
+            let told = started(content).unwrap_err();
+            assert!(told.contains(expected), "{content:?}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_script_without_an_interpreter_is_given_to_the_shell() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(started(b"echo \"$1\"\n"), Ok(vec![pair("x", "")]));
     }
 
     #[test]

@@ -46,8 +46,8 @@ pub(crate) fn run(work: &Work<'_>, partition: i32, maps: usize) -> Result<(), Ta
     let (has_group, is_left_out) = (false, false);
     let mut input =
         Groups { run, key, has_group, counts, order, counters, status, skipped, is_left_out };
-    let keys_alone = matches!(work.job.reducer, Step::Sort);
-    let mut output = work.text_output(partition, keys_alone, Count::ReduceOutputRecords)?;
+    let bare_keys = matches!(work.job.reducer, Step::Sort);
+    let mut output = work.text_output(partition, bare_keys, Count::ReduceOutputRecords)?;
     through(work, &mut input, &mut output)?;
     input.count();
     if work.settings.counts_groups && !matches!(work.job.reducer, Step::Program(_)) {
@@ -72,25 +72,49 @@ fn through(
         Step::Program(words) => {
             let (programs, format) = (&work.programs, &work.job.reduce_lines);
             let words = programs.profiled(words);
+            let mut has_record = input.advance()?;
+            // As in the original, the program runs without records, too, and its output is dropped.
+            let mut dropped = Dropped { counters: &work.counters, records: 0 };
+            let to: &mut dyn Collector = if has_record { &mut *to } else { &mut dropped };
             programs.run(&words, format, &work.counters, &work.status, to, |pipe| {
                 let skips = input.skipped.is_some();
-                while input.advance()? {
+                while has_record {
                     write_record(pipe, format, input).map_err(of_pipe)?;
                     if skips {
                         // Records that are held back are suspect if the program fails.
                         pipe.flush().map_err(of_pipe)?;
                     }
+                    has_record = input.advance()?;
                 }
                 Ok(())
-            })
+            })?;
+            if dropped.records > 0 {
+                let lines = dropped.records;
+                tracing::warn!(lines, "the reduce got no records; dropped the output of its program");
+            }
+            Ok(())
         }
-        Step::Words => builtin::sum(input, to, &mut || {}),
+        Step::Words => builtin::sum(input, to),
         _ => {
             while input.advance()? {
                 to.collect(vint::text(input.key()), vint::text(input.value()))?;
             }
             Ok(())
         }
+    }
+}
+
+/// Takes the records of a program that got none.
+struct Dropped<'a> {
+    counters: &'a TaskCounters,
+    records: u64,
+}
+
+impl Collector for Dropped<'_> {
+    fn collect(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), TaskError> {
+        self.counters.progressed();
+        self.records += 1;
+        Ok(())
     }
 }
 
@@ -178,7 +202,7 @@ impl RecordStream for Groups<'_> {
             }
             self.counts.bytes += (self.run.key().len() + self.run.value().len()) as u64;
             self.counts.records += 1;
-            if self.counts.records == 1024 {
+            if self.counters.progressed() || self.counts.records >= 1024 {
                 self.count();
             }
             return Ok(true);

@@ -161,9 +161,7 @@ pub fn write_merged(
     while merge.advance()? {
         writer.append(merge.key(), merge.value()).map_err(TaskError::local(&path))?;
         records += 1;
-        if records.is_multiple_of(4096) {
-            counters.progressed();
-        }
+        counters.progressed();
     }
     let (_, Lengths { part, .. }) = writer.finish().map_err(TaskError::local(&path))?;
     counters.add(Count::SpilledRecords, records);

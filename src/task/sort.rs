@@ -3,6 +3,7 @@
 //! All records lie in one block of memory, as they will be written; the sort moves small entries
 //! with the first bytes of the key. Adding a record allocates nothing. Pure.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ struct Entry {
 
 /// The memory that the entry of a record takes.
 const ENTRY_BYTES: usize = size_of::<Entry>();
+/// Comparisons of a sort after which it notes its progress.
+const COMPARISONS: u32 = 1 << 16;
 /// The largest memory that an offset can address.
 const MOST_BYTES: usize = u32::MAX as usize;
 
@@ -96,22 +99,34 @@ impl SortBuffer {
         self.entries.len()
     }
 
-    /// Sorts by partition, then by key, then by the order in which records were added.
-    pub fn sort(&mut self) {
+    /// Sorts by partition, then by key, then by the order in which records were added. Calls `progressed`
+    /// again and again until it is done.
+    pub fn sort(&mut self, progressed: &dyn Fn()) {
         let (data, order) = (&self.data, &self.order);
+        let compared = Cell::new(0_u32);
+        let count = || {
+            compared.set(compared.get().wrapping_add(1));
+            if compared.get().is_multiple_of(COMPARISONS) {
+                progressed();
+            }
+        };
         let content = |entry: &Entry| {
             let from = entry.offset as usize;
             vint::text(data.get(from..from + entry.key_bytes as usize).unwrap_or_default())
         };
         if matches!(**order, KeyOrder::Fields { .. }) {
-            let is_before = |one: &Entry, other: &Entry| match one.partition.cmp(&other.partition) {
-                Ordering::Equal => compare(order, content(one), content(other)).is_lt(),
-                partitions => partitions.is_lt(),
+            let is_before = |one: &Entry, other: &Entry| {
+                count();
+                match one.partition.cmp(&other.partition) {
+                    Ordering::Equal => compare(order, content(one), content(other)).is_lt(),
+                    partitions => partitions.is_lt(),
+                }
             };
             merge_sort(&mut self.entries, &mut Vec::new(), &is_before);
             return;
         }
         self.entries.sort_unstable_by(|one, other| {
+            count();
             let first = (one.partition, one.prefix).cmp(&(other.partition, other.prefix));
             first.then_with(|| {
                 // Short keys with the same prefix and length are the same.
@@ -215,6 +230,19 @@ mod tests {
     use crate::testing::numbers_from_large_to_small;
     use proptest::prelude::*;
 
+    #[test]
+    fn a_long_sort_notes_its_progress() {
+        for order in [Arc::default(), Arc::new(numbers_from_large_to_small())] {
+            let mut buffer = SortBuffer::new(8 << 20, order);
+            for number in 0..50_000_u32 {
+                assert!(buffer.add(0, number.wrapping_mul(0x9e37_79b9).to_string().as_bytes(), b""));
+            }
+            let noted = Cell::new(0);
+            buffer.sort(&|| noted.set(noted.get() + 1));
+            assert!(noted.get() > 3, "{noted:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn records_come_as_a_stable_sort_gives_them(
@@ -228,7 +256,7 @@ mod tests {
                 expected.push((partition, key, value));
             }
             expected.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
-            buffer.sort();
+            buffer.sort(&|| ());
             let mut found = Vec::new();
             for partition in 0..3 {
                 let mut records = buffer.partition(partition);
@@ -254,7 +282,7 @@ mod tests {
                 expected.push((partition, key, value));
             }
             expected.sort_by_key(|record| (record.0, std::cmp::Reverse(record.1)));
-            buffer.sort();
+            buffer.sort(&|| ());
             let mut found = Vec::new();
             for partition in 0..2 {
                 let mut records = buffer.partition(partition);
@@ -273,7 +301,7 @@ mod tests {
             for key in &keys {
                 buffer.add(0, key.as_bytes(), b"");
             }
-            buffer.sort();
+            buffer.sort(&|| ());
             prop_assert_eq!(buffer.records(), keys.len());
         }
     }

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -14,6 +14,7 @@ use corona_hadoop::writables::{IndexRecord, SpillIndex};
 
 use crate::counters::{Count, TaskCounters};
 use crate::error::TaskError;
+use crate::fetch::copy;
 use crate::ifile::{self, Lengths};
 use crate::partition::Partitioner;
 use crate::run::RecordStream;
@@ -96,7 +97,7 @@ impl Collector for MapOutput {
         let partition = self.partitioner.of(key);
         self.records += 1;
         self.bytes += (text_bytes(key) + text_bytes(value)) as u64;
-        if self.records == COUNT_EVERY {
+        if self.counters.progressed() || self.records >= COUNT_EVERY {
             self.count();
         }
         if self.buffer.used() >= self.settings.spill_bytes {
@@ -226,7 +227,9 @@ impl Spills {
         if buffer.is_empty() {
             return Ok(());
         }
-        buffer.sort();
+        buffer.sort(&|| {
+            self.counters.progressed();
+        });
         let mut file = SpillWriter::create(&self.next_name(), self)?;
         for partition in 0..self.settings.reduces {
             let mut records = buffer.partition(partition);
@@ -286,11 +289,16 @@ impl Spills {
         let moved = match moved {
             // It lies on another disk.
             Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => {
-                fs::copy(&spill.path, path).map(|_| self.scratch.remove(&spill.path))
+                self.copy(&spill.path, path).map(|()| self.scratch.remove(&spill.path))
             }
             moved => moved,
         };
         moved.map_err(TaskError::local(path))
+    }
+
+    fn copy(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        let (mut from, mut to) = (File::open(from)?, File::create(to)?);
+        Ok(copy(&mut from, &mut to, &self.counters)?)
     }
 
     fn merge(&mut self) -> Result<Spill, TaskError> {
@@ -347,6 +355,7 @@ impl SpillWriter {
             path: &self.path,
             key: Vec::new(),
             value: Vec::new(),
+            counters,
         };
         match combiner {
             Some(combiner) => {
@@ -360,6 +369,7 @@ impl SpillWriter {
             }
             None => {
                 while run.advance()? {
+                    counters.progressed();
                     part.writer
                         .append(run.key(), run.value())
                         .map_err(TaskError::local(&self.path))?;
@@ -395,6 +405,7 @@ struct PartWriter<'a> {
     path: &'a PathBuf,
     key: Vec<u8>,
     value: Vec<u8>,
+    counters: &'a TaskCounters,
 }
 
 impl Collector for PartWriter<'_> {
@@ -403,6 +414,7 @@ impl Collector for PartWriter<'_> {
         self.value.clear();
         vint::put_text(key, &mut self.key);
         vint::put_text(value, &mut self.value);
+        self.counters.progressed();
         self.writer.append(&self.key, &self.value).map_err(TaskError::local(self.path))
     }
 }
@@ -426,7 +438,7 @@ impl RecordStream for Counted<'_, '_> {
     fn advance(&mut self) -> Result<bool, ifile::IFileError> {
         let has_one = std::mem::take(&mut self.is_at_first) || self.run.advance()?;
         self.records += u64::from(has_one);
-        if self.records == COUNT_EVERY {
+        if self.counters.progressed() || self.records >= COUNT_EVERY {
             self.count();
         }
         Ok(has_one)
@@ -452,6 +464,49 @@ mod tests {
     use std::time::Duration;
 
     type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+    /// Passes records on, and looks for progress with each of them.
+    struct Watching(Arc<TaskCounters>);
+
+    impl Combiner for Watching {
+        fn combine(
+            &mut self,
+            run: &mut (dyn RecordStream + Send),
+            to: &mut dyn Collector,
+        ) -> Result<(), TaskError> {
+            // The first one was read to see whether there are any.
+            run.advance()?;
+            loop {
+                self.0.take_progress();
+                to.collect(vint::text(run.key()), vint::text(run.value()))?;
+                assert!(self.0.take_progress(), "a record that was written");
+                if !run.advance()? {
+                    return Ok(());
+                }
+                assert!(self.0.take_progress(), "a record that was read");
+            }
+        }
+    }
+
+    /// A program that writes a record now and then must not look as if it hung.
+    #[test]
+    fn each_record_is_progress_and_the_first_ones_are_counted_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(&[dir.path().to_owned()], "job_1", "attempt_1");
+        let counters = Arc::new(TaskCounters::default());
+        let watching = Box::new(Watching(counters.clone()));
+        let partitioner = Partitioner::new(Partitioning::Hash, 2);
+        let settings = settings(1 << 20, None);
+        let mut map =
+            MapOutput::new(settings, partitioner, Some(watching), scratch, counters.clone());
+        for number in 1..=5 {
+            map.collect(&[b'a', number], b"1").unwrap();
+            assert_eq!(counters.get(Count::MapOutputRecords), u64::from(number));
+            assert!(counters.take_progress());
+        }
+        map.finish().unwrap();
+        assert_eq!(counters.get(Count::CombineInputRecords), 5);
+    }
 
     /// The output of a map with these records for each reduce, and its counters.
     fn output(

@@ -1,0 +1,183 @@
+//! Why a program did not start, and what its exit status usually means.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// The bytes of a file that the kernel looks at for its interpreter.
+const MOST_HEAD_BYTES: u64 = 256;
+
+/// The beginning of the file of a program.
+#[derive(Debug, PartialEq, Eq)]
+enum Head {
+    /// A script with this interpreter, without a carriage return that follows it.
+    Script { interpreter: String, ends_in_return: bool },
+    /// A script without an interpreter, or another text.
+    Text,
+    /// Anything else.
+    Binary,
+}
+
+impl Head {
+    fn of(path: &Path) -> Option<Head> {
+        let mut head = Vec::new();
+        File::open(path).ok()?.take(MOST_HEAD_BYTES).read_to_end(&mut head).ok()?;
+        Some(Head::of_bytes(&head))
+    }
+
+    fn of_bytes(head: &[u8]) -> Head {
+        let Some(line) = head.strip_prefix(b"#!") else {
+            let is_text = !head.contains(&0) && !head.starts_with(b"\x7fELF");
+            return if is_text { Head::Text } else { Head::Binary };
+        };
+        let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let word = line.split(is_blank).find(|word| !word.is_empty()).unwrap_or_default();
+        let interpreter = word.strip_suffix(b"\r").unwrap_or(word);
+        Head::Script {
+            interpreter: String::from_utf8_lossy(interpreter).into_owned(),
+            ends_in_return: line.ends_with(b"\r"),
+        }
+    }
+}
+
+const RETURNS: &str = "the first line of the script ends in a carriage return, as Windows writes it; \
+     remove those of the file, for example with: sed -i 's/\\r$//' FILE";
+
+/// The file that a name without a slash stands for on the PATH.
+pub(crate) fn find(program: &Path) -> Option<PathBuf> {
+    if program.components().count() > 1 {
+        return None;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+/// Whether the system could not run a program that is a text, which a shell can run then.
+pub(crate) fn is_for_the_shell(program: &Path, error: &io::Error) -> bool {
+    is_no_format(error) && Head::of(program) == Some(Head::Text)
+}
+
+fn is_no_format(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error())
+}
+
+/// Why a program could not be started, where the system's error does not tell it.
+pub(crate) fn of_start(program: &Path, error: &io::Error) -> String {
+    let why = match (error.kind(), Head::of(program)) {
+        (_, Some(Head::Script { ends_in_return: true, .. })) => RETURNS.to_owned(),
+        (io::ErrorKind::NotFound, Some(Head::Script { interpreter, .. })) => format!(
+            "the script's interpreter {interpreter:?}, which its first line names, does not exist on \
+             this machine"
+        ),
+        (io::ErrorKind::PermissionDenied, Some(Head::Script { interpreter, .. })) => {
+            format!("the script or its interpreter {interpreter:?} is not executable")
+        }
+        (io::ErrorKind::NotFound, Some(_)) => {
+            "the program's loader, which the program itself names, does not exist on this machine"
+                .to_owned()
+        }
+        (io::ErrorKind::NotFound, None) => {
+            "it is neither a file of the job nor a program on the PATH of the task".to_owned()
+        }
+        (_, Some(_)) if is_no_format(error) => {
+            "it is no program for this machine".to_owned()
+        }
+        _ => return error.to_string(),
+    };
+    format!("{error}: {why}")
+}
+
+/// What an exit status of a program usually means, as a line; empty if nothing is known. `program` is the
+/// file that was started.
+pub(crate) fn of_status(words: &[String], program: &Path, code: i32) -> String {
+    let script = match words {
+        [shell, option, command] if shell == "sh" && option == "-c" => {
+            last_program(command).map(PathBuf::from)
+        }
+        _ => None,
+    };
+    let last = script.as_deref().unwrap_or(program);
+    let hint = match code {
+        1 if is_grep(last) => {
+            "grep exits with 1 where no line matches, as in a split without a match. If that is no \
+             failure, use 'builtin:grep TEXT', or append || [ $? -eq 1 ] to the command, or set \
+             stream.non.zero.exit.is.failure=false"
+        }
+        126 | 127
+            if matches!(Head::of(program), Some(Head::Script { ends_in_return: true, .. })) =>
+        {
+            RETURNS
+        }
+        126 => {
+            "126: a shell found a program that it could not execute: it has no right to, or the \
+             program is for another machine, or its interpreter cannot be executed"
+        }
+        127 => {
+            "127: a shell or env did not find a program: it is not on the PATH of the task, or not \
+             among the files of the job"
+        }
+        _ => return String::new(),
+    };
+    format!("\n({hint})")
+}
+
+/// The program whose status a shell returns for a simple command or a pipeline.
+fn last_program(command: &str) -> Option<&str> {
+    let last = command.rsplit(['|', ';', '&', '\n']).find(|part| !part.trim().is_empty())?;
+    last.split_whitespace().find(|word| !word.contains('='))
+}
+
+fn is_grep(program: &Path) -> bool {
+    let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    matches!(name, "grep" | "egrep" | "fgrep" | "zgrep" | "rg" | "ack")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_of_a_script_names_its_interpreter() {
+        let script = |interpreter: &str, ends_in_return| Head::Script {
+            interpreter: interpreter.to_owned(),
+            ends_in_return,
+        };
+        for (head, expected) in [
+            (&b"#!/bin/sh\necho"[..], script("/bin/sh", false)),
+            (b"#! /usr/bin/env python3\n", script("/usr/bin/env", false)),
+            (b"#!/bin/sh\r\necho\r\n", script("/bin/sh", true)),
+            (b"#!/usr/bin/env python3\r\n", script("/usr/bin/env", true)),
+            (b"#!", script("", false)),
+            (b"echo a\n", Head::Text),
+            (b"", Head::Text),
+            (b"\x7fELF\x02", Head::Binary),
+            (b"a\0b", Head::Binary),
+        ] {
+            assert_eq!(Head::of_bytes(head), expected, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn statuses_have_hints() {
+        let hint = |words: &[&str], code| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            of_status(&words, Path::new(&words[0]), code)
+        };
+        for words in [
+            &["grep", "x"][..],
+            &["/bin/egrep", "-v", "x"],
+            &["sh", "-c", "cat | LC_ALL=C grep 'a b'"],
+            &["sh", "-c", "sort; grep x;"],
+        ] {
+            assert!(hint(words, 1).contains("no line matches"), "{words:?}");
+            assert_eq!(hint(words, 2), "", "{words:?}");
+        }
+        for words in [&["sed", "s/grep//"][..], &["sh", "-c", "grep x | sort"], &["sh", "-c", ""]] {
+            assert_eq!(hint(words, 1), "", "{words:?}");
+        }
+        assert!(hint(&["sh", "-c", "no-such-program"], 127).contains("PATH"));
+        assert!(hint(&["sh", "-c", "./data"], 126).contains("could not execute"));
+    }
+}
