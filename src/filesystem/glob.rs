@@ -1,7 +1,7 @@
 //! Patterns of file names: `*`, `?`, `[a-z]`, `[^a-z]`, `{a,b}`, as Hadoop's `globStatus` knows them.
 
 use crate::path::FsPath;
-use crate::{ErrorKind, FileStatus, FileSystem, FsError};
+use crate::{ErrorKind, FileStatus, FileSystem, FsError, Listing, OddEntry};
 
 /// The most paths that braces may make of one pattern.
 const MAX_ALTERNATIVES: usize = 1000;
@@ -172,7 +172,7 @@ pub async fn expand(files: &dyn FileSystem, path: &FsPath) -> Result<Vec<FileSta
                     continue;
                 }
                 let glob = Glob::parse(part).map_err(illegal)?;
-                for entry in entries(files, &root).await? {
+                for entry in entries(files, &root, &glob).await? {
                     if glob.matches(entry.path.name()) {
                         match is_last {
                             true => statuses.push(entry),
@@ -194,10 +194,22 @@ pub async fn expand(files: &dyn FileSystem, path: &FsPath) -> Result<Vec<FileSta
     Ok(found)
 }
 
-/// What lies in a directory; nothing for a file and for what does not exist.
-async fn entries(files: &dyn FileSystem, path: &FsPath) -> Result<Vec<FileStatus>, FsError> {
-    match files.list(path, MAX_MATCHES).await {
-        Ok(entries) => Ok(entries.into_iter().filter(|entry| entry.path != *path).collect()),
+/// What lies in a directory; nothing for a file and for what does not exist. Errors: also that an entry
+/// that cannot be used fits the pattern, unless its name is that of a hidden file.
+async fn entries(
+    files: &dyn FileSystem,
+    path: &FsPath,
+    glob: &Glob,
+) -> Result<Vec<FileStatus>, FsError> {
+    match files.list_all(path, MAX_MATCHES).await {
+        Ok(Listing { entries, odd }) => {
+            let fits =
+                |odd: &&OddEntry| !odd.name.starts_with(['.', '_']) && glob.matches(&odd.name);
+            match odd.iter().find(fits) {
+                Some(odd) => Err(odd.error("glob", path)),
+                None => Ok(entries.into_iter().filter(|entry| entry.path != *path).collect()),
+            }
+        }
         Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             Ok(Vec::new())
         }

@@ -109,8 +109,37 @@ pub struct HostOfBlock {
 pub struct Page {
     /// The entries, in the order of the bytes of their names.
     pub entries: Vec<FileStatus>,
+    /// Entries that cannot be used, in the same order.
+    pub odd: Vec<OddEntry>,
     /// Where the next page begins; none if this is the last one.
     pub next: Option<Vec<u8>>,
+}
+
+/// An entry of a directory that has no path or no status: its name is not UTF-8, it is a link that leads
+/// nowhere, or its status cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OddEntry {
+    /// Its name. Bytes that are no text are escaped, such as `caf\xe9`.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl OddEntry {
+    /// The error of a call that must not leave the entry of this directory out.
+    pub fn error(&self, call: &'static str, directory: &FsPath) -> FsError {
+        let path = format!("{}/{}", directory.to_string().trim_end_matches('/'), self.name);
+        FsError::new(ErrorKind::Invalid, call, path, self.why.clone())
+    }
+}
+
+/// All entries of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Those that can be used.
+    pub entries: Vec<FileStatus>,
+    /// The others.
+    pub odd: Vec<OddEntry>,
 }
 
 /// How a file is made. What is `None` is as configured.
@@ -220,20 +249,31 @@ impl dyn FileSystem + '_ {
         }
     }
 
-    /// All entries of a directory, at most so many.
+    /// All entries of a directory, at most so many. Errors: also that one of them cannot be used, so that
+    /// none is left out without a word.
     pub async fn list(&self, path: &FsPath, most: usize) -> Result<Vec<FileStatus>, FsError> {
-        let mut entries = Vec::new();
+        let Listing { entries, odd } = self.list_all(path, most).await?;
+        match odd.first() {
+            Some(odd) => Err(odd.error("list", path)),
+            None => Ok(entries),
+        }
+    }
+
+    /// All entries of a directory, at most so many, with those that cannot be used.
+    pub async fn list_all(&self, path: &FsPath, most: usize) -> Result<Listing, FsError> {
+        let mut listing = Listing::default();
         let mut from = None;
         loop {
             let page = self.list_page(path, from).await?;
-            entries.extend(page.entries);
-            if entries.len() > most {
+            listing.entries.extend(page.entries);
+            listing.odd.extend(page.odd);
+            if listing.entries.len() + listing.odd.len() > most {
                 let message = format!("it has more than {most} entries");
                 return Err(FsError::new(ErrorKind::Invalid, "list", path, message));
             }
             from = page.next;
             if from.is_none() {
-                return Ok(entries);
+                return Ok(listing);
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, FileTimes, Metadata};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::path::{FsPath, Root};
 use crate::{
     Answer, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem, FileSystemSettings,
-    FileWriter, FsError, Page, Summary, blocking,
+    FileWriter, FsError, OddEntry, Page, Summary, blocking,
 };
 
 /// What a checksum file begins with; the bytes that one checksum covers follow.
@@ -85,36 +86,48 @@ impl FileSystem for LocalFiles {
         self.act("list", path, move |path| {
             let metadata = fs::metadata(path)?;
             if !metadata.is_dir() {
-                return Ok(Page { entries: vec![status_of(named, &metadata)?], next: None });
+                let entries = vec![status_of(named, &metadata)?];
+                return Ok(Page { entries, ..Page::default() });
             }
             let mut names = Vec::new();
             for entry in fs::read_dir(path)? {
                 let name = entry?.file_name();
-                // Names that are no text have no path here.
-                let Some(name) = name.to_str() else { continue };
                 let is_behind = from.as_ref().is_none_or(|from| name.as_bytes() > from.as_slice());
-                if is_behind && !is_crc(name) {
-                    names.push(name.to_owned());
+                if is_behind && !is_crc(&name.to_string_lossy()) {
+                    names.push(name);
                 }
             }
             names.sort();
             let next = (names.len() > PAGE_ENTRIES).then(|| {
                 names.truncate(PAGE_ENTRIES);
-                names.last().cloned().unwrap_or_default().into_bytes()
+                names.last().map(|name| name.as_bytes().to_vec()).unwrap_or_default()
             });
-            let mut entries = Vec::new();
+            let mut page = Page { next, ..Page::default() };
             for name in names {
-                match fs::metadata(path.join(&name)) {
-                    Ok(metadata) => {
-                        let entry = named.entry(&name).map_err(io::Error::other)?;
-                        entries.push(status_of(entry, &metadata)?);
+                let at = path.join(&name);
+                let found = fs::metadata(&at).and_then(|metadata| match name.to_str() {
+                    Some(name) => {
+                        let entry = named.entry(name).map_err(io::Error::other)?;
+                        status_of(entry, &metadata)
                     }
-                    // It went meanwhile, or is a link to nothing.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(error),
+                    None => {
+                        Err(io::Error::new(io::ErrorKind::InvalidData, "its name is not UTF-8"))
+                    }
+                });
+                match found {
+                    Ok(status) => page.entries.push(status),
+                    // It went meanwhile.
+                    Err(_) if fs::symlink_metadata(&at).is_err_and(|error| is_missing(&error)) => {}
+                    Err(error) => {
+                        let why = match is_missing(&error) {
+                            true => "is a link that leads nowhere".to_owned(),
+                            false => error.to_string(),
+                        };
+                        page.odd.push(OddEntry { name: escaped(name.as_bytes()), why });
+                    }
                 }
             }
-            Ok(Page { entries, next })
+            Ok(page)
         })
     }
 
@@ -396,6 +409,27 @@ fn number_of(file: &str, name: &str) -> Option<u32> {
         let mut fields = line.split(':');
         (fields.next()? == name).then(|| fields.nth(1)?.parse().ok())?
     })
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
+/// A name with the bytes that are no text, or no characters to show, as `\xe9`.
+fn escaped(name: &[u8]) -> String {
+    let mut shown = String::new();
+    for chunk in name.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character.is_control() {
+                true => shown.extend(character.escape_default()),
+                false => shown.push(character),
+            }
+        }
+        for byte in chunk.invalid() {
+            shown.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    shown
 }
 
 /// Whether this is the name of a file of checksums.
@@ -777,6 +811,33 @@ mod tests {
             assert!(files().delete(&path, false).await.unwrap());
             assert_eq!(fs::read_dir(dir.path().join("sub")).unwrap().count(), 0);
         }
+    }
+
+    #[tokio::test]
+    async fn entries_that_cannot_be_used_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &[u8]| dir.path().join(std::ffi::OsStr::from_bytes(name));
+        for name in [&b"a"[..], b"caf\xe9\n", b"z"] {
+            fs::write(at(name), "1").unwrap();
+        }
+        std::os::unix::fs::symlink("/no/such/file", at(b"gone")).unwrap();
+        std::os::unix::fs::symlink("round", at(b"round")).unwrap();
+        let path = FsPath::local(dir.path()).unwrap();
+        let files = files();
+        let files = &files as &dyn FileSystem;
+        let listing = files.list_all(&path, 10).await.unwrap();
+        let names: Vec<&str> = listing.entries.iter().map(|entry| entry.path.name()).collect();
+        assert_eq!(names, ["a", "z"]);
+        let odd: Vec<String> =
+            listing.odd.iter().map(|odd| format!("{}: {}", odd.name, odd.why)).collect();
+        assert_eq!(
+            odd[..2],
+            [r"caf\xe9\n: its name is not UTF-8", "gone: is a link that leads nowhere"]
+        );
+        assert!(odd[2].starts_with("round: ") && odd.len() == 3, "{odd:?}");
+        let error = files.list(&path, 10).await.unwrap_err().to_string();
+        assert_eq!(error, format!(r"{path}/caf\xe9\n: its name is not UTF-8"));
+        assert!(files.list_all(&path, 4).await.is_err(), "no more than wanted");
     }
 
     #[tokio::test]

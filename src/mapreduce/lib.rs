@@ -18,6 +18,7 @@ pub mod ranges;
 pub mod settings;
 pub mod splits;
 pub mod status;
+pub mod streaming_keys;
 
 pub use counters::{Counter, CounterGroup, CounterLimits, CounterNames, Counters, PackedCounters};
 pub use events::{CompletionEvent, EventStatus};

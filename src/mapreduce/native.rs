@@ -9,16 +9,31 @@ use std::fmt;
 use corona_config::{JobConf, keys};
 use thiserror::Error;
 
+use crate::streaming_keys::{Fate, STREAMING_KEYS, StreamingKey};
+
 /// Why native tasks cannot run a job.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotNative {
     /// A class that native tasks do not replace.
-    #[error("{key} is {value}, which native tasks do not run")]
+    #[error(
+        "{key} is {value:?}, which native tasks do not run; nodes with Java do, if the job does not set \
+         corona.task.native"
+    )]
     Class {
         /// The key that names it.
         key: &'static str,
         /// The class.
         value: String,
+    },
+    /// A value that is none of its key.
+    #[error("{key}: value {value:?} cannot be used; {expected}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// The key's value.
+        value: String,
+        /// What it should have been.
+        expected: String,
     },
     /// Neither a program nor a built-in step is named.
     #[error("the job names no program for its {0}")]
@@ -28,6 +43,14 @@ pub enum NotNative {
         "{key}: there is no built-in step {value:?}; there are cat, wc, sort, grep TEXT and sh COMMAND"
     )]
     BuiltIn {
+        /// The key.
+        key: &'static str,
+        /// The key's value.
+        value: String,
+    },
+    /// A built-in step that has no effect there.
+    #[error("{key}: the built-in step {value:?} is for mappers alone")]
+    MapperAlone {
         /// The key.
         key: &'static str,
         /// The key's value.
@@ -50,6 +73,8 @@ pub enum Codec {
     Deflate,
     /// `GzipCodec`
     Gzip,
+    /// `BZip2Codec`, for the output of a job.
+    Bzip2,
 }
 
 impl Codec {
@@ -58,14 +83,16 @@ impl Codec {
         match self {
             Codec::Deflate => ".deflate",
             Codec::Gzip => ".gz",
+            Codec::Bzip2 => ".bz2",
         }
     }
 
     /// The codec of a class.
     fn of_class(key: &'static str, class: &str) -> Result<Codec, NotNative> {
         match class.trim() {
-            "org.apache.hadoop.io.compress.DefaultCodec" => Ok(Codec::Deflate),
-            "org.apache.hadoop.io.compress.GzipCodec" => Ok(Codec::Gzip),
+            DEFAULT_CODEC => Ok(Codec::Deflate),
+            GZIP_CODEC => Ok(Codec::Gzip),
+            BZIP2_CODEC if key == OUTPUT_CODEC => Ok(Codec::Bzip2),
             other => Err(NotNative::Class { key, value: other.to_owned() }),
         }
     }
@@ -80,25 +107,96 @@ pub enum InputCodec {
     Gzip,
     /// bzip2, of one stream or more.
     Bzip2,
+    /// xz, of one stream or more. The original does not know it.
+    Xz,
+    /// Zstandard, of one frame or more. The original does not know it.
+    Zstd,
+}
+
+/// The endings of files that native tasks can read compressed, and the classes of their codecs.
+pub const INPUT_CODECS: [(&str, InputCodec, Option<&str>); 5] = [
+    (".deflate", InputCodec::Deflate, Some(DEFAULT_CODEC)),
+    (".gz", InputCodec::Gzip, Some(GZIP_CODEC)),
+    (".bz2", InputCodec::Bzip2, Some(BZIP2_CODEC)),
+    (".xz", InputCodec::Xz, None),
+    (".zst", InputCodec::Zstd, None),
+];
+/// The endings of files that native tasks refuse, since they are no text: those of other codecs of the
+/// original, and of archives.
+pub const REFUSED_ENDINGS: [&str; 9] =
+    [".lzo", ".lzo_deflate", ".snappy", ".lzma", ".lzma_deflate", ".lz4", ".zip", ".7z", ".Z"];
+/// The classes of other codecs whose endings are among them.
+const REFUSED_CODECS: [&str; 6] = [
+    "org.apache.hadoop.io.compress.SnappyCodec",
+    "org.apache.hadoop.io.compress.LzmaCodec",
+    "org.apache.hadoop.io.compress.Lz4Codec",
+    "org.apache.hadoop.io.compress.Lz4hcCodec",
+    "com.hadoop.compression.lzo.LzoCodec",
+    "com.hadoop.compression.lzo.LzopCodec",
+];
+
+/// Why a file cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotRead {
+    /// No native task reads it.
+    #[error("native tasks do not read files that end in {0}")]
+    Ending(&'static str),
+    /// The job says that it is not compressed.
+    #[error("io.compression.codecs leaves out the codec of files that end in {0}")]
+    LeftOut(&'static str),
+}
+
+/// How files of the input of a job may be compressed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InputCodecs {
+    /// Those that the job does not have.
+    left_out: Vec<InputCodec>,
+}
+
+impl InputCodecs {
+    /// Reads the codecs of a job, all of them if it names none.
+    ///
+    /// # Errors
+    /// It names one whose files are not known here.
+    pub fn of(conf: &JobConf) -> Result<InputCodecs, NotNative> {
+        const KEY: &str = "io.compression.codecs";
+        let list = conf.get(KEY).unwrap_or_default();
+        let classes: Vec<&str> =
+            list.split(',').map(str::trim).filter(|class| !class.is_empty()).collect();
+        let is_known = |class: &str| {
+            REFUSED_CODECS.contains(&class)
+                || INPUT_CODECS.iter().any(|(.., known)| *known == Some(class))
+        };
+        if let Some(other) = classes.iter().find(|class| !is_known(class)) {
+            return Err(NotNative::Class { key: KEY, value: (*other).to_owned() });
+        }
+        let left_out = INPUT_CODECS.iter().filter(|(.., class)| {
+            !classes.is_empty() && class.is_some_and(|class| !classes.contains(&class))
+        });
+        Ok(InputCodecs { left_out: left_out.map(|(_, codec, _)| *codec).collect() })
+    }
+
+    /// The codec of a file, by its name; none if it is not compressed.
+    ///
+    /// # Errors
+    /// It is no text that native tasks can read.
+    pub fn of_file(&self, name: &str) -> Result<Option<InputCodec>, NotRead> {
+        if let Some(ending) = REFUSED_ENDINGS.into_iter().find(|ending| name.ends_with(ending)) {
+            return Err(NotRead::Ending(ending));
+        }
+        match INPUT_CODECS.into_iter().find(|(ending, ..)| name.ends_with(ending)) {
+            Some((ending, codec, _)) if self.left_out.contains(&codec) => {
+                Err(NotRead::LeftOut(ending))
+            }
+            found => Ok(found.map(|(_, codec, _)| codec)),
+        }
+    }
 }
 
 impl InputCodec {
-    /// The codec of a file, by its name. An error names an ending that only Java can read.
-    pub fn of_file(name: &str) -> Result<Option<InputCodec>, &'static str> {
-        for (ending, codec) in [
-            (Codec::Deflate.extension(), InputCodec::Deflate),
-            (Codec::Gzip.extension(), InputCodec::Gzip),
-            (".bz2", InputCodec::Bzip2),
-        ] {
-            if name.ends_with(ending) {
-                return Ok(Some(codec));
-            }
-        }
-        let unknown = [".lzo", ".lzo_deflate", ".snappy", ".lzma", ".lzma_deflate"];
-        match unknown.into_iter().find(|ending| name.ends_with(ending)) {
-            Some(ending) => Err(ending),
-            None => Ok(None),
-        }
+    /// Whether the original reads such files as this program does, not as text.
+    pub fn is_of_original(self) -> bool {
+        INPUT_CODECS.iter().any(|(_, codec, class)| *codec == self && class.is_some())
     }
 }
 
@@ -249,34 +347,18 @@ pub struct NativeJob {
     pub exit_status_counts: bool,
     /// The prefix of lines of stderr that are meant for the task.
     pub reporter_prefix: String,
+    /// How files of the input may be compressed.
+    pub input_codecs: InputCodecs,
+    /// Lines of so many bytes or more, their ends included, are left out. None: none are.
+    pub line_bytes: Option<usize>,
 }
 
-/// A class that native tasks do the same as, or none.
-const CLASSES: &[(&str, &[&str])] = &[
-    ("mapred.input.format.class", &["org.apache.hadoop.mapred.TextInputFormat"]),
-    ("mapred.output.format.class", &["org.apache.hadoop.mapred.TextOutputFormat"]),
-    ("mapred.output.committer.class", &["org.apache.hadoop.mapred.FileOutputCommitter"]),
-    ("mapred.output.key.class", &[TEXT]),
-    ("mapred.output.value.class", &[TEXT]),
-    ("mapred.mapoutput.key.class", &[TEXT]),
-    ("mapred.mapoutput.value.class", &[TEXT]),
-    ("mapred.output.key.comparator.class", &[KEY_FIELD_COMPARATOR]),
-    ("mapred.output.value.groupfn.class", &[]),
-    ("stream.key_value.class", &["Text"]),
-    ("stream.map.input.serializer.class", &[]),
-    ("stream.reduce.input.serializer.class", &[]),
-    ("stream.recordreader.class", &[]),
-    ("textinputformat.record.delimiter", &[]),
-    ("mapred.mapper.new-api", &["false"]),
-    ("mapred.reducer.new-api", &["false"]),
-    ("stream.map.input.ignoreNewLine", &["false"]),
-    ("stream.reduce.input.ignoreNewLine", &["false"]),
-];
 const KEY_FIELD_COMPARATOR: &str = "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator";
-const TEXT: &str = "org.apache.hadoop.io.Text";
 const IDENTITY: &str = "org.apache.hadoop.mapred.lib.IdentityReducer";
 const DEFAULT_CODEC: &str = "org.apache.hadoop.io.compress.DefaultCodec";
 const GZIP_CODEC: &str = "org.apache.hadoop.io.compress.GzipCodec";
+const BZIP2_CODEC: &str = "org.apache.hadoop.io.compress.BZip2Codec";
+const OUTPUT_CODEC: &str = "mapred.output.compression.codec";
 
 impl NativeJob {
     /// Reads the configuration of a job.
@@ -285,8 +367,8 @@ impl NativeJob {
     /// Native tasks cannot run it; the error has the reason.
     pub fn of(conf: &JobConf) -> Result<NativeJob, NotNative> {
         let reader = ConfReader { conf };
-        for (key, allowed) in CLASSES {
-            reader.only(key, allowed)?;
+        for key in STREAMING_KEYS {
+            reader.check(key)?;
         }
         let reduces = conf.get("mapred.reduce.tasks").and_then(|text| text.trim().parse().ok());
         let reduces = reduces.unwrap_or(1);
@@ -313,16 +395,16 @@ impl NativeJob {
             )?,
             output_codec: reader.codec(
                 &keys::JOB_COMPRESS_OUTPUT,
-                "mapred.output.compression.codec",
-                if conf.get("mapred.output.compression.codec").is_some() {
-                    DEFAULT_CODEC
-                } else {
-                    GZIP_CODEC
-                },
+                OUTPUT_CODEC,
+                if conf.get(OUTPUT_CODEC).is_some() { DEFAULT_CODEC } else { GZIP_CODEC },
             )?,
             text_separator: reader.text("mapred.textoutputformat.separator", "\t").into_bytes(),
             exit_status_counts: reader.text("stream.non.zero.exit.is.failure", "true") != "false",
             reporter_prefix: reader.text("stream.stderr.reporter.prefix", "reporter:"),
+            input_codecs: InputCodecs::of(conf)?,
+            line_bytes: conf
+                .get("mapred.linerecordreader.maxlength")
+                .and_then(|bytes| bytes.trim().parse().ok()),
         })
     }
 
@@ -341,8 +423,24 @@ impl ConfReader<'_> {
         self.conf.get(key).filter(|text| !text.is_empty()).unwrap_or_else(|| default.to_owned())
     }
 
+    /// Checks that native tasks can heed the value of a key.
+    fn check(&self, key: &'static StreamingKey) -> Result<(), NotNative> {
+        match key.fate {
+            Fate::Only(allowed) => self.only(key.name, allowed),
+            Fate::Heeded(form) => {
+                let value = self.conf.get(key.name).filter(|value| !value.is_empty());
+                let Some(value) = value else { return Ok(()) };
+                match form.wrong(key.name, &value) {
+                    Some(expected) => Err(NotNative::Value { key: key.name, value, expected }),
+                    None => Ok(()),
+                }
+            }
+            Fate::By(_) | Fate::Meaningless => Ok(()),
+        }
+    }
+
     fn only(&self, key: &'static str, allowed: &[&str]) -> Result<(), NotNative> {
-        match self.conf.get(key).filter(|value| !value.trim().is_empty()) {
+        match self.conf.get(key).filter(|value| !value.is_empty()) {
             Some(value) if !allowed.contains(&value.trim()) => Err(NotNative::Class { key, value }),
             _ => Ok(()),
         }
@@ -370,7 +468,7 @@ impl ConfReader<'_> {
                 return Ok(Some(step));
             }
             let value = step.to_string();
-            return Err(NotNative::BuiltIn { key: keys::JOB_COMBINER.name, value });
+            return Err(NotNative::MapperAlone { key: keys::JOB_COMBINER.name, value });
         }
         let class = self.text("mapred.combiner.class", "");
         match class.trim() {
@@ -385,6 +483,10 @@ impl ConfReader<'_> {
 
     fn reducer(&self) -> Result<Step, NotNative> {
         if let Some(step) = self.built_in(&keys::JOB_REDUCER)? {
+            if matches!(step, Step::Grep(_)) {
+                let value = step.to_string();
+                return Err(NotNative::MapperAlone { key: keys::JOB_REDUCER.name, value });
+            }
             return Ok(step);
         }
         let class = self.text("mapred.reducer.class", IDENTITY);
@@ -598,7 +700,7 @@ fn words(command: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use corona_config::Source;
 
@@ -626,7 +728,8 @@ mod tests {
         conf
     }
 
-    fn with(changes: &[(&str, &str)]) -> Result<NativeJob, NotNative> {
+    /// A streaming job with these changes.
+    pub(crate) fn with(changes: &[(&str, &str)]) -> Result<NativeJob, NotNative> {
         NativeJob::of(&conf(&[STREAMING, changes].concat()))
     }
 
@@ -656,6 +759,7 @@ mod tests {
             ("mapred.text.key.partitioner.options", "-kx"),
             ("corona.task.mapper", "awk"),
             ("corona.task.combiner", "grep x"),
+            ("corona.task.reducer", "grep x"),
         ] {
             let fields = (
                 "mapred.partitioner.class",
@@ -686,15 +790,42 @@ mod tests {
         assert_eq!((job.combiner, job.reducer), (Some(Step::Words), Step::Sort));
         assert_eq!(job.map_output_codec, Some(Codec::Deflate));
         assert_eq!(job.output_codec, Some(Codec::Gzip));
+    }
+
+    #[test]
+    fn files_are_read_by_their_endings() {
+        let codecs = |list: &str| InputCodecs::of(&conf(&[("io.compression.codecs", list)]));
+        let all = codecs("").unwrap();
         for (name, codec) in [
             ("/a/b.gz", Ok(Some(InputCodec::Gzip))),
             ("/a/b.deflate", Ok(Some(InputCodec::Deflate))),
             ("/a/b.bz2", Ok(Some(InputCodec::Bzip2))),
+            ("/a/b.xz", Ok(Some(InputCodec::Xz))),
+            ("/a/b.zst", Ok(Some(InputCodec::Zstd))),
             ("/a/b.txt", Ok(None)),
-            ("/a/b.lzo", Err(".lzo")),
+            ("/a/b.lzo", Err(NotRead::Ending(".lzo"))),
+            ("/a/b.zip", Err(NotRead::Ending(".zip"))),
         ] {
-            assert_eq!(InputCodec::of_file(name), codec, "{name}");
+            assert_eq!(all.of_file(name), codec, "{name}");
         }
+        let own: Vec<bool> = INPUT_CODECS.iter().map(|(_, c, _)| c.is_of_original()).collect();
+        assert_eq!(own, [true, true, true, false, false]);
+        // The default of the original's sites.
+        let site = [DEFAULT_CODEC, GZIP_CODEC, BZIP2_CODEC, REFUSED_CODECS[0]].join(",");
+        assert_eq!(codecs(&site), Ok(all));
+        let few = codecs(&format!("{DEFAULT_CODEC}, {BZIP2_CODEC}")).unwrap();
+        assert_eq!(few.of_file("a.bz2"), Ok(Some(InputCodec::Bzip2)));
+        assert_eq!(few.of_file("a.gz"), Err(NotRead::LeftOut(".gz")));
+        let refused = with(&[("io.compression.codecs", "com.x.Codec")]).unwrap_err().to_string();
+        assert!(refused.starts_with("io.compression.codecs is \"com.x.Codec\""), "{refused}");
+    }
+
+    #[test]
+    fn bzip2_compresses_output_alone() {
+        let output = [("mapred.output.compress", "true"), (OUTPUT_CODEC, BZIP2_CODEC)];
+        assert_eq!(with(&output).unwrap().output_codec, Some(Codec::Bzip2));
+        let maps = ("mapred.map.output.compression.codec", BZIP2_CODEC);
+        assert!(with(&[("mapred.compress.map.output", "true"), maps]).is_err());
     }
 
     #[test]

@@ -466,8 +466,9 @@ async fn entries(
     path: &FsPath,
 ) -> Result<Option<Vec<FileStatus>>, FsError> {
     const MOST: usize = 1_000_000;
-    match system.list(path, MOST).await {
-        Ok(entries) => Ok(Some(entries)),
+    match system.list_all(path, MOST).await {
+        // Histories have names of their own: what cannot be used is none.
+        Ok(listing) => Ok(Some(listing.entries)),
         Err(error) if error.kind == corona_filesystem::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }

@@ -81,9 +81,7 @@ pub(crate) fn of_start(program: &Path, error: &io::Error) -> String {
         (io::ErrorKind::NotFound, None) => {
             "it is neither a file of the job nor a program on the PATH of the task".to_owned()
         }
-        (_, Some(_)) if is_no_format(error) => {
-            "it is no program for this machine".to_owned()
-        }
+        (_, Some(_)) if is_no_format(error) => "it is no program for this machine".to_owned(),
         _ => return error.to_string(),
     };
     format!("{error}: {why}")

@@ -1,6 +1,6 @@
 //! Native map and reduce tasks: the process of a task, without Java.
 //!
-//! From the inside out: `vint.rs`, [`bzip2`], [`ifile`], [`lines`], `order.rs`, [`partition`], [`run`],
+//! From the inside out: `vint.rs`, [`ifile`], [`lines`], `order.rs`, [`partition`], [`run`],
 //! `sequence_file.rs`, `skip.rs` and [`sort`] know bytes, [`Read`](std::io::Read) and
 //! [`Write`](std::io::Write) alone; [`segment`] and [`spill`] put sorted data
 //! into the local directories of a node; [`program`] and [`builtin`] are the user's code; [`shuffle`] decides
@@ -8,7 +8,6 @@
 //! tracker's umbilical.
 
 pub mod builtin;
-pub mod bzip2;
 pub mod child;
 pub mod codec;
 pub mod counters;

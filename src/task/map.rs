@@ -7,7 +7,7 @@ use std::sync::Arc;
 use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::{FileSplit, Split};
-use corona_mapreduce::native::{InputCodec, LineFormat, Step};
+use corona_mapreduce::native::{LineFormat, Step};
 
 use crate::builtin::{Mapper, Sum};
 use crate::child::Work;
@@ -46,14 +46,17 @@ pub(crate) struct Input<'a> {
     records: u64,
     bytes: u64,
     skips_large: bool,
+    /// Lines of so many bytes or more, their ends included, are left out as if they were not there.
+    left_out_bytes: usize,
+    /// Longer lines than this are not read.
+    max_bytes: usize,
     skipped: Option<Skipped<'a>>,
 }
 
 impl<'a> Input<'a> {
     pub(crate) fn open(work: &'a Work<'_>, split: &FileSplit) -> Result<Input<'a>, TaskError> {
-        let codec = InputCodec::of_file(&split.path).map_err(|ending| {
-            TaskError::Task(format!("native tasks do not read {ending} files: {}", split.path))
-        })?;
+        let codec = work.job.input_codecs.of_file(&split.path);
+        let codec = codec.map_err(|why| TaskError::Task(format!("{}: {why}", split.path)))?;
         let (start, length) = match codec {
             // A compressed file is one split.
             Some(_) => (0, None),
@@ -62,13 +65,27 @@ impl<'a> Input<'a> {
         let file = work.files.open(&split.path, first_byte(start))?;
         let end = length.map(|length| start.saturating_add(length));
         let file = codec::input_reader(codec, file);
-        let lines = SplitLines::new(file, start, end, work.settings.max_record_bytes);
+        // A line that is left out must not fill the memory, or fail the task, before.
+        let left_out_bytes = work.job.line_bytes.unwrap_or(usize::MAX);
+        let max_bytes = work.settings.max_record_bytes.min(left_out_bytes);
+        let lines = SplitLines::new(file, start, end, max_bytes);
         let path = split.path.clone();
         let lines = lines.map_err(|error| TaskError::Input { path: path.clone(), error })?;
         let (counters, status) = (&*work.counters, &*work.status);
         let skips_large = work.settings.skips_bad_records;
         let skipped = Skipped::of(work);
-        Ok(Input { lines, path, counters, status, records: 0, bytes: 0, skips_large, skipped })
+        Ok(Input {
+            lines,
+            path,
+            counters,
+            status,
+            records: 0,
+            bytes: 0,
+            skips_large,
+            left_out_bytes,
+            max_bytes,
+            skipped,
+        })
     }
 
     fn count(&mut self) {
@@ -89,10 +106,17 @@ impl<'a> Input<'a> {
             }
             let position = self.lines.position();
             let line = match self.lines.next_line() {
-                Err(LineError::TooLong { .. }) if self.skips_large => {
+                Err(LineError::TooLong { .. })
+                    if self.skips_large || self.left_out_bytes <= self.max_bytes =>
+                {
                     let skipped = self.lines.skip_line().map_err(LineError::Io);
                     skipped.map_err(|error| TaskError::Input { path: self.path.clone(), error })?;
-                    self.counters.add(Count::MapSkippedRecords, 1);
+                    let is_counted = self.left_out_bytes > self.max_bytes;
+                    self.counters.add(Count::MapSkippedRecords, u64::from(is_counted));
+                    continue;
+                }
+                Ok(Some(line)) if line.bytes >= self.left_out_bytes => {
+                    self.counters.progressed();
                     continue;
                 }
                 line => line,

@@ -303,7 +303,10 @@ mod tests {
             }
             let records = [("k", "v"), ("k", "")];
             write(files, root, &records, TextFormat { bare_keys: true, ..PLAIN });
-            assert_eq!(fs::read_to_string(format!("{}/part-00003", local(root))).unwrap(), "k\n");
+            assert_eq!(
+                fs::read_to_string(format!("{}/part-00003", local(root))).unwrap(),
+                "k\tv\nk\n"
+            );
         });
     }
 }

@@ -607,6 +607,29 @@ mod tests {
         assert!(told.ends_with("Last lines of stderr:\n10 %\n20 %\nlast"), "{told}");
     }
 
+    #[test]
+    fn a_program_that_takes_its_input_makes_progress() {
+        let programs = programs();
+        let (counters, status) = (TaskCounters::default(), Status::new(true));
+        let words = ["sh", "-c", "while :; do head -c 4096; sleep 0.01; done > /dev/null"];
+        let (words, found) = (words.map(str::to_owned), &mut Found::default());
+        let mut pieces = 0;
+        let result = programs.run(&words, &format(), &counters, &status, found, |pipe| {
+            counters.take_progress();
+            // More than the buffer and the pipe hold: the program takes what is before.
+            while pieces < 100 {
+                pipe.write_all(&[b'x'; 64 << 10]).map_err(of_pipe)?;
+                pieces += 1;
+                if pieces > 10 {
+                    assert!(counters.take_progress() || pieces % 2 == 0, "{pieces}");
+                }
+            }
+            programs.stop();
+            Ok(())
+        });
+        assert!(matches!(result, Err(TaskError::Stopped)), "{result:?}");
+    }
+
     /// A program that shows its progress again and again on one line, and nothing else.
     #[test]
     fn a_progress_bar_is_progress() {

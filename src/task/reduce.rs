@@ -90,7 +90,10 @@ fn through(
             })?;
             if dropped.records > 0 {
                 let lines = dropped.records;
-                tracing::warn!(lines, "the reduce got no records; dropped the output of its program");
+                tracing::warn!(
+                    lines,
+                    "the reduce got no records; dropped the output of its program"
+                );
             }
             Ok(())
         }

@@ -99,7 +99,7 @@ impl TaskSettings {
     }
 }
 
-/// A part of something, as a number from 0 to 1; the default if the text is none.
+/// A part of something, as a number from 0 to 1; the default if the text is none, which is refused before.
 fn part(conf: &JobConf, key: &keys::Key, default: f64) -> f64 {
     let value: Option<f64> = conf.text(key).trim().parse().ok();
     value.filter(|part| (0.0..=1.0).contains(part)).unwrap_or(default)
@@ -156,7 +156,6 @@ mod tests {
             ("corona.task.report.ms", "7", "report_interval: 7ms"),
             ("io.sort.mb", "7", "sort_bytes: 7340032"),
             ("io.sort.spill.percent", "0.5", "spill_bytes: 52428800"),
-            ("io.sort.spill.percent", "7", "spill_bytes: 83886080"),
             ("io.sort.factor", "7", "factor: 7"),
             ("min.num.spills.for.combine", "7", "combine_spills: 7"),
             ("mapred.reduce.parallel.copies", "7", "connections: 7"),

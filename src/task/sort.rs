@@ -235,7 +235,11 @@ mod tests {
         for order in [Arc::default(), Arc::new(numbers_from_large_to_small())] {
             let mut buffer = SortBuffer::new(8 << 20, order);
             for number in 0..50_000_u32 {
-                assert!(buffer.add(0, number.wrapping_mul(0x9e37_79b9).to_string().as_bytes(), b""));
+                assert!(buffer.add(
+                    0,
+                    number.wrapping_mul(0x9e37_79b9).to_string().as_bytes(),
+                    b""
+                ));
             }
             let noted = Cell::new(0);
             buffer.sort(&|| noted.set(noted.get() + 1));

@@ -3,5 +3,6 @@
 mod job_tracker;
 mod jobs;
 mod mini_cluster;
+mod native_jobs;
 mod proxy_job_tracker;
 mod task_tracker;

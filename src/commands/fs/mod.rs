@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use corona::config::ClientSource;
 use corona::filesystem::{
     CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem, FileSystemSettings, FileSystems,
-    FsError, FsPath, LocalFiles, expand,
+    FsError, FsPath, Listing, LocalFiles, expand,
 };
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -447,11 +447,16 @@ impl Shell {
         let mut waiting: Vec<FileStatus> = found.into_iter().rev().collect();
         while let Some(status) = waiting.pop() {
             let items = match status.is_directory {
-                false => Ok(vec![status.clone()]),
-                true => files.list(&status.path, MAX_FILES).await,
+                false => Ok(Listing { entries: vec![status.clone()], odd: Vec::new() }),
+                true => files.list_all(&status.path, MAX_FILES).await,
             };
             let items = match items {
-                Ok(items) => items,
+                Ok(Listing { entries, odd }) => {
+                    for odd in odd {
+                        output.fail(&worded(&odd.error("list", &status.path)));
+                    }
+                    entries
+                }
                 Err(error) => {
                     let reason = error.first_line();
                     output.fail(&format!("could not get listing for '{}' : {reason}", status.path));

@@ -343,6 +343,20 @@ pub(super) fn reduces(conf: &JobConf) -> u32 {
     reduces.and_then(|text| text.trim().parse().ok()).unwrap_or(1)
 }
 
+/// Checks that a job has no more tasks than its configuration allows, as Hadoop's client does.
+pub(super) fn check_tasks(conf: &JobConf, maps: usize) -> anyhow::Result<()> {
+    let most = conf.get("mapred.jobtracker.maxtasks.per.job");
+    let most = most.and_then(|text| text.trim().parse::<i32>().ok()).unwrap_or(-1);
+    let tasks = maps.saturating_add(reduces(conf) as usize);
+    let is_allowed = most == -1 || usize::try_from(most).is_ok_and(|most| tasks <= most);
+    anyhow::ensure!(
+        is_allowed,
+        "The number of tasks for this job {tasks} exceeds the configured limit {most} \
+         (mapred.jobtracker.maxtasks.per.job)"
+    );
+    Ok(())
+}
+
 /// Adds items to a list.
 pub(super) fn add(conf: &mut JobConf, key: &str, items: &[String]) {
     if items.is_empty() {

@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
+use corona::config::JobConf;
 use corona::filesystem::{
-    BlockHosts, ErrorKind, FileStatus, FileSystem, FileSystems, FsError, FsPath, Glob, expand,
+    BlockHosts, ErrorKind, FileStatus, FileSystem, FileSystems, FsError, FsPath, Glob, Listing,
+    expand,
 };
-use corona::mapreduce::native::InputCodec;
+use corona::mapreduce::native::{InputCodec, InputCodecs, NativeJob};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -34,6 +36,69 @@ pub(super) struct InputSplit {
     pub(super) hosts: Vec<String>,
 }
 
+/// How files of a job are chosen and cut.
+#[derive(Clone, Debug)]
+pub(super) struct Selection {
+    /// How large splits are.
+    size: SplitSize,
+    /// Whether directories inside the named ones are read.
+    is_recursive: bool,
+    /// How files may be compressed.
+    codecs: InputCodecs,
+    /// Whether no task of Java reads them, which would take more of them for text.
+    is_native: bool,
+}
+
+/// The size of splits.
+#[derive(Clone, Copy, Debug)]
+enum SplitSize {
+    /// So many bytes.
+    Bytes(u64),
+    /// A block of the file, or less if so many maps are wanted, but not below a size.
+    Block { maps: u64, least: u64 },
+}
+
+impl SplitSize {
+    /// The size of the splits of a file, if all files together have so many bytes.
+    fn of(self, total: u64, block: u64) -> u64 {
+        let size = match self {
+            SplitSize::Bytes(bytes) => bytes,
+            SplitSize::Block { maps, least } => least.max(block.min(total / maps.max(1))),
+        };
+        size.max(1)
+    }
+}
+
+impl Selection {
+    /// As a job says it; with `split_bytes`, splits have that size.
+    ///
+    /// # Errors
+    /// The configuration has a value that cannot be used.
+    pub(super) fn of(conf: &JobConf, split_bytes: Option<u64>) -> anyhow::Result<Selection> {
+        let number = |key: &str| match conf.get(key).filter(|text| !text.is_empty()) {
+            None => Ok(1),
+            Some(text) => {
+                text.trim().parse::<i64>().map(|number| number.max(0).unsigned_abs()).map_err(
+                    |_| anyhow!("{key}: value {text:?} cannot be used; expected a whole number"),
+                )
+            }
+        };
+        if let Some(class) = conf.get("mapred.input.pathFilter.class").filter(|c| !c.is_empty()) {
+            bail!(
+                "mapred.input.pathFilter.class is {class:?}: the files that this class chooses are not \
+                 known without Java; name a split file with corona job submit --splits"
+            );
+        }
+        let (maps, least) = (number("mapred.map.tasks")?, number("mapred.min.split.size")?);
+        Ok(Selection {
+            size: split_bytes.map_or(SplitSize::Block { maps, least }, SplitSize::Bytes),
+            is_recursive: conf.get("mapred.input.dir.recursive").as_deref() == Some("true"),
+            codecs: InputCodecs::of(conf)?,
+            is_native: NativeJob::is_marked(conf),
+        })
+    }
+}
+
 /// The files of a job.
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
@@ -47,14 +112,14 @@ pub(super) struct Inputs {
 
 impl Inputs {
     /// Finds the files that these inputs name. A directory or a pattern means its files, except
-    /// those whose names begin with `_` or `.`. Splits have `split_bytes`, else a block of the file.
+    /// those whose names begin with `_` or `.`.
     ///
     /// # Errors
-    /// An input names nothing, or something that cannot be read as lines.
+    /// An input names nothing, or something that cannot be read as lines: none is left out without a word.
     pub(super) async fn find(
         systems: &FileSystems,
         inputs: &[String],
-        split_bytes: Option<u64>,
+        selection: &Selection,
     ) -> anyhow::Result<Inputs> {
         let mut named: Vec<(Arc<dyn FileSystem>, FileStatus)> = Vec::new();
         for input in inputs {
@@ -69,24 +134,30 @@ impl Inputs {
                     named.push((files.clone(), status));
                     continue;
                 }
-                for entry in files.list(&status.path, MAX_FILES).await? {
-                    if is_hidden(&entry) {
-                        continue;
+                let mut waiting = vec![status.path];
+                while let Some(directory) = waiting.pop() {
+                    for entry in not_hidden(&*files, input, &directory).await? {
+                        match entry.is_directory {
+                            false => named.push((files.clone(), entry)),
+                            true if selection.is_recursive => waiting.push(entry.path),
+                            true => bail!(
+                                "input {input}: {} is a directory; add a pattern such as \
+                                 {directory}/*, or set mapred.input.dir.recursive=true",
+                                entry.path
+                            ),
+                        }
                     }
-                    if entry.is_directory {
-                        bail!(
-                            "input {input}: {} is a directory; add a pattern such as {}/*",
-                            entry.path,
-                            status.path
-                        );
-                    }
-                    named.push((files.clone(), entry));
+                    ensure!(
+                        named.len() + waiting.len() <= MAX_FILES,
+                        "input {input}: it has more than {MAX_FILES} files"
+                    );
                 }
             }
         }
         let mut found = Inputs::default();
+        let total = named.iter().fold(0_u64, |sum, (_, file)| sum.saturating_add(file.bytes));
         for (file, blocks) in with_blocks(named).await? {
-            found.add(&file, &blocks, split_bytes)?;
+            found.add(&file, &blocks, total, selection)?;
         }
         // The largest first: the job does not wait for one that was begun last.
         found.splits.sort_by(|one, other| {
@@ -102,7 +173,8 @@ impl Inputs {
         &mut self,
         file: &FileStatus,
         blocks: &[BlockHosts],
-        split_bytes: Option<u64>,
+        total: u64,
+        selection: &Selection,
     ) -> anyhow::Result<()> {
         let path = file.path.to_string();
         ensure!(
@@ -110,15 +182,17 @@ impl Inputs {
             "input {path}: names with a backslash cannot be read, since Hadoop reads it as a slash; \
              rename the file or leave it out"
         );
-        let codec = InputCodec::of_file(&path).map_err(|ending| {
-            anyhow::anyhow!("input {path}: files that end in {ending} cannot be read")
-        })?;
+        let codec = selection.codecs.of_file(&path).with_context(|| format!("input {path}"))?;
+        ensure!(
+            selection.is_native || codec.is_none_or(InputCodec::is_of_original),
+            "input {path}: tasks of Java would read it as text; set corona.task.native=true"
+        );
         self.files += 1;
         self.bytes = self.bytes.saturating_add(file.bytes);
         let size = match codec {
             // A compressed file is read by one map.
             Some(_) => u64::MAX,
-            None => split_bytes.unwrap_or(file.block_bytes).max(1),
+            None => selection.size.of(total, file.block_bytes),
         };
         for (start, length) in cut(file.bytes, size) {
             ensure!(
@@ -138,7 +212,7 @@ async fn matching(files: &dyn FileSystem, path: &FsPath) -> Result<Vec<FileStatu
     if let Ok(matches) = &mut matches
         && Glob::is_pattern(path.name())
     {
-        matches.retain(|status| !is_hidden(status));
+        matches.retain(|status| !is_hidden(status.path.name()));
     }
     let has_none = match &matches {
         Ok(matches) => matches.is_empty(),
@@ -153,9 +227,53 @@ async fn matching(files: &dyn FileSystem, path: &FsPath) -> Result<Vec<FileStatu
     matches
 }
 
-/// Whether a file is no input unless it is named, as logs and marks of jobs.
-fn is_hidden(status: &FileStatus) -> bool {
-    status.path.name().starts_with(['_', '.'])
+/// What a directory has, but for hidden files.
+async fn not_hidden(
+    files: &dyn FileSystem,
+    input: &str,
+    directory: &FsPath,
+) -> anyhow::Result<Vec<FileStatus>> {
+    let Listing { mut entries, odd } = files.list_all(directory, MAX_FILES).await?;
+    if let Some(odd) = odd.iter().find(|odd| !is_hidden(&odd.name)) {
+        let error = odd.error("list", directory);
+        bail!("input {input}: {error}; rename or remove it, or leave it out by a pattern");
+    }
+    entries.retain(|entry| !is_hidden(entry.path.name()));
+    Ok(entries)
+}
+
+/// Whether a file of this name is no input unless it is named, as logs and marks of jobs.
+fn is_hidden(name: &str) -> bool {
+    name.starts_with(['_', '.'])
+}
+
+/// The paths in a list with commas between, as Hadoop's `StringUtils` splits it: a backslash precedes a comma
+/// that is part of a path, and a backslash that is.
+pub(super) fn paths_of(list: &str) -> anyhow::Result<Vec<String>> {
+    let (mut paths, mut path) = (Vec::new(), String::new());
+    let mut letters = list.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            ',' => paths.push(std::mem::take(&mut path)),
+            '\\' => match letters.next() {
+                Some(escaped @ (',' | '\\')) => path.push(escaped),
+                _ => bail!(
+                    "{list:?} is no list of paths: a backslash stands before a comma or a backslash \
+                     of a path"
+                ),
+            },
+            letter => path.push(letter),
+        }
+    }
+    paths.push(path);
+    paths.retain(|path| !path.is_empty());
+    Ok(paths)
+}
+
+/// The list of these paths.
+pub(super) fn list_of(paths: &[String]) -> String {
+    let escaped = |path: &String| path.replace('\\', r"\\").replace(',', r"\,");
+    paths.iter().map(escaped).collect::<Vec<_>>().join(",")
 }
 
 /// Whether nodes can read what has this path, as far as this machine knows. Pipes and devices, and the open
@@ -265,7 +383,69 @@ fn cut(bytes: u64, size: u64) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
     use corona::filesystem::HostOfBlock;
+
+    /// What a job with these properties selects.
+    fn selection(properties: &[(&str, &str)], split_bytes: Option<u64>) -> Selection {
+        let source = corona::config::ClientSource::default();
+        let mut conf = source.job_conf().unwrap();
+        for (name, value) in properties {
+            conf.set(name, value);
+        }
+        Selection::of(&conf, split_bytes).unwrap()
+    }
+
+    #[test]
+    fn splits_are_as_large_as_the_original_makes_them() {
+        let mib = 1 << 20;
+        for (properties, total, block, expected) in [
+            (&[][..], 1000 * mib, 64 * mib, 64 * mib),
+            (&[], 10 * mib, 64 * mib, 10 * mib),
+            (&[("mapred.map.tasks", "20")], 1000 * mib, 64 * mib, 50 * mib),
+            (&[("mapred.map.tasks", "2")], 1000 * mib, 64 * mib, 64 * mib),
+            (&[("mapred.map.tasks", "0")], 1000 * mib, 64 * mib, 64 * mib),
+            (&[("mapred.map.tasks", "2000")], 1000, 64 * mib, 1),
+            (&[("mapred.min.split.size", "100")], 1000 * mib, 64, 100),
+            (&[("mapred.map.tasks", "20"), ("mapred.min.split.size", "600")], 1000, 64, 600),
+            (&[("mapred.min.split.size", "-1")], 0, 64, 1),
+        ] {
+            let size = selection(properties, None).size.of(total, block);
+            assert_eq!(size, expected, "{properties:?} {total} {block}");
+            assert_eq!(selection(properties, Some(7)).size.of(total, block), 7);
+        }
+        let source = corona::config::ClientSource::default();
+        for (name, value, expected) in [
+            ("mapred.min.split.size", "64m", "expected a whole number"),
+            ("mapred.input.pathFilter.class", "com.x.Filter", "com.x.Filter"),
+            ("io.compression.codecs", "com.x.Codec", "com.x.Codec"),
+        ] {
+            let mut conf = source.job_conf().unwrap();
+            conf.set(name, value);
+            let refused = Selection::of(&conf, None).unwrap_err().to_string();
+            assert!(refused.starts_with(name) && refused.contains(expected), "{refused}");
+        }
+    }
+
+    #[test]
+    fn lists_of_paths_have_the_escapes_of_the_original() {
+        for (list, paths) in [
+            ("", &[][..]),
+            ("/a,/b", &["/a", "/b"]),
+            (r"/a\,b,/c", &["/a,b", "/c"]),
+            (r"/{a\,b}/*", &["/{a,b}/*"]),
+            (r"/a\\\,b\\,/c", &[r"/a\,b\", "/c"]),
+        ] {
+            let found = paths_of(list).unwrap();
+            assert_eq!(found, paths, "{list}");
+            assert_eq!(list_of(&found), list);
+        }
+        assert_eq!(paths_of("/a,,/b,").unwrap(), ["/a", "/b"]);
+        for wrong in [r"/a\b", r"/a\"] {
+            assert!(paths_of(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_file_is_cut_as_hadoop_cuts_it() {
@@ -336,8 +516,8 @@ mod tests {
         let find = |inputs: &[&str]| {
             let inputs: Vec<String> =
                 inputs.iter().map(|name| format!("file:{}", at(name).display())).collect();
-            let found = runtime.block_on(Inputs::find(&systems, &inputs, Some(2)));
-            found.map_err(|error| error.to_string())
+            let found = runtime.block_on(Inputs::find(&systems, &inputs, &selection(&[], Some(2))));
+            found.map_err(|error| format!("{error:#}"))
         };
         let none = |input: &str| {
             let path = format!("file:{}", at(input).display());
@@ -353,7 +533,7 @@ mod tests {
         for (input, expected) in [
             ("none*", "there is no such file or directory"),
             ("sub", "below is a directory; add a pattern such as"),
-            ("d.lzo", "files that end in .lzo cannot be read"),
+            ("d.lzo", "native tasks do not read files that end in .lzo"),
         ] {
             let refused = find(&[input]).unwrap_err();
             assert!(refused.contains(expected), "{input}: {refused}");
@@ -378,5 +558,52 @@ mod tests {
         assert!(refused.contains("names with a backslash cannot be read"), "{refused}");
         std::fs::remove_dir(at("sub/below")).unwrap();
         assert_eq!(find(&["sub"]).unwrap().files, 1);
+    }
+
+    /// What a directory has must not be missing in the result because nobody could read it.
+    #[test]
+    fn no_file_of_a_directory_is_left_out_without_a_word() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let source = corona::config::ClientSource::default();
+        let systems = FileSystems::new(source.load_file_systems().unwrap()).unwrap();
+        let find = |input: &std::path::Path, pattern: &str, properties: &[(&str, &str)]| {
+            let inputs = [format!("file:{}{pattern}", input.display())];
+            let selection = selection(properties, None);
+            let found = runtime.block_on(Inputs::find(&systems, &inputs, &selection));
+            found.map(|found| found.files).map_err(|error| format!("{error:#}"))
+        };
+        let native = [("corona.task.native", "true")];
+        for (name, is_link, expected) in [
+            (&b"caf\xe9"[..], false, "caf\\xe9: its name is not UTF-8; rename or remove it"),
+            (b"gone", true, "gone: is a link that leads nowhere; rename or remove it"),
+            (b"a.zip", false, "native tasks do not read files that end in .zip"),
+            (b"a.xz", false, "set corona.task.native=true"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join("a"), "1").unwrap();
+            let odd = dir.path().join(std::ffi::OsStr::from_bytes(name));
+            match is_link {
+                true => std::os::unix::fs::symlink("/no/such/file", &odd).unwrap(),
+                false => std::fs::write(&odd, "1").unwrap(),
+            }
+            for pattern in ["", "/*"] {
+                let refused = find(dir.path(), pattern, &[]).unwrap_err();
+                let expected =
+                    if pattern.is_empty() { expected } else { expected.split(';').next().unwrap() };
+                assert!(refused.contains(expected), "{pattern}: {refused}");
+            }
+            // Hidden ones are none of the input.
+            std::fs::rename(&odd, dir.path().join(".hidden")).unwrap();
+            assert_eq!(find(dir.path(), "", &[]), Ok(1));
+            assert_eq!(find(dir.path(), "/*", &[]), Ok(1));
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("b/c/_temporary")).unwrap();
+        for name in ["a", "b/c/d.xz", "b/c/_temporary/e", "b/.f"] {
+            std::fs::write(dir.path().join(name), "1").unwrap();
+        }
+        let recursive = ("mapred.input.dir.recursive", "true");
+        assert!(find(dir.path(), "", &native).unwrap_err().contains("mapred.input.dir.recursive"));
+        assert_eq!(find(dir.path(), "", &[native[0], recursive]), Ok(2));
     }
 }

@@ -37,7 +37,7 @@ use corona_terminal::counted;
 use corona_terminal::table::{Column, Table};
 use deliver::{MAX_SPLIT_BYTES, Place, deliver};
 use follow::Follower;
-use inputs::{InputSplit, Inputs};
+use inputs::{InputSplit, Inputs, Selection, list_of};
 use output::Output;
 use stop::Stop;
 use waiting::Waiting;
@@ -297,14 +297,15 @@ impl Run {
         let mut stop = Stop::listen()?;
         let site = self.which.job_conf()?;
         let systems = FileSystems::new(self.which.file_systems()?)?;
-        let split_bytes = self.split_size.map(|bytes| bytes as u64);
-        let inputs = Inputs::find(&systems, &self.input, split_bytes);
+        let selection = self.selection(&site)?;
+        let inputs = Inputs::find(&systems, &self.input, &selection);
         let inputs = stop.before_submission(inputs).await?;
         let output = self.find_output(&systems, &inputs);
         let output = stop.before_submission(output).await?;
         let mut conf = self.conf(site, &inputs, &output.path)?;
         let reduces = conf::reduces(&conf);
         conf::check(&conf, &self.steps, &self.which.settings())?;
+        conf::check_tasks(&conf, inputs.splits.len())?;
         if self.dry_run {
             let waves = async { Ok(self.waves(inputs.splits.len(), reduces).await) };
             let planned = DryRun {
@@ -350,6 +351,16 @@ impl Run {
         Output::find(systems, &self.output, self.overwrite, "name another --output", splits).await
     }
 
+    /// Which files the job reads, and how they are cut.
+    fn selection(&self, site: &JobConf) -> anyhow::Result<Selection> {
+        let mut conf = site.clone();
+        conf::base(&mut conf);
+        for (key, value) in self.which.settings() {
+            conf.set(&key, &value);
+        }
+        Selection::of(&conf, self.split_size.map(|bytes| bytes as u64))
+    }
+
     /// What the cluster makes of so many tasks. None if the job tracker does not answer or has no slots.
     async fn waves(&self, maps: usize, reduces: u32) -> Option<Waves> {
         let mut caller = self.which.caller().ok()?;
@@ -377,7 +388,7 @@ impl Run {
         }
         let mut chosen = Chosen::new(&mut conf);
         chosen.set("--output", "mapred.output.dir", &output.to_string());
-        chosen.set("--input", "mapred.input.dir", &self.input.join(","));
+        chosen.set("--input", "mapred.input.dir", &list_of(&self.input));
         conf::steps(&mut chosen, steps);
         if let Some(reduces) = self.reduces {
             chosen.set("--reduces", "mapred.reduce.tasks", &reduces.to_string());

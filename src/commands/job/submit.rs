@@ -17,13 +17,14 @@ use corona::hadoop::io::formats::Writable;
 use corona::hadoop::writables::{JobId, SplitFile};
 use corona::job_tracker::service::JobTracker;
 use corona::session_driver::{Endpoint, address_towards};
+use corona::task_tracker::job_files::Location;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::deliver::{MAX_SPLIT_BYTES, Place, SPLITS, deliver};
 use super::follow::Follower;
-use super::inputs::Inputs;
+use super::inputs::{Inputs, Selection, paths_of};
 use super::output::Output;
 use super::stop::Stop;
 use super::waiting::Waiting;
@@ -174,6 +175,7 @@ impl Submit {
             Some(file) => read_splits(&file)?,
             None => cut(systems, &conf).await?,
         };
+        conf::check_tasks(&conf, maps)?;
         conf.set("mapred.map.tasks", &maps.to_string());
         let settings = self.which.file_systems()?;
         conf.set("user.name", &settings.user);
@@ -211,10 +213,63 @@ impl Submit {
                 conf.set("mapred.jar", &target.to_string());
             }
             conf.set("mapred.job.split.file", &directory.join(SPLITS).to_string());
-            Ok(())
+            describe_cache(place.systems, conf).await
         };
         deliver(caller, place, &splits, &mut conf, ship, stop, console).await
     }
+}
+
+/// Adds what tasks must know of the files of the cache, as Hadoop's `JobClient` does: their times, and the
+/// sizes of those that jobs share.
+///
+/// # Errors
+/// One of them does not exist, or one that is to be shipped is not among them.
+async fn describe_cache(systems: &FileSystems, conf: &mut JobConf) -> anyhow::Result<()> {
+    for (list, described, is_shared) in [
+        ("mapred.cache.files", "mapred.cache.files.timestamps", false),
+        ("mapred.cache.archives", "mapred.cache.archives.timestamps", false),
+        ("mapred.cache.shared.files", "mapred.cache.shared.files.length", true),
+        ("mapred.cache.shared.archives", "mapred.cache.shared.archives.length", true),
+    ] {
+        let mut texts = Vec::new();
+        for uri in items(conf, list) {
+            let location = Location::from_uri(&uri).with_context(|| list.to_owned())?;
+            let (files, path) = systems.resolve(&location.to_string())?;
+            let status = files.status(&path).await.with_context(|| list.to_owned())?;
+            texts.push(if is_shared {
+                status.bytes.to_string()
+            } else {
+                status.modified_ms.to_string()
+            });
+        }
+        if !texts.is_empty() {
+            conf.set(described, &texts.join(","));
+        }
+    }
+    // Hadoop's client copies these and adds them to the cache; JOB_XML is as it leaves it.
+    for (shipped, lists) in [
+        ("tmpfiles", ["mapred.cache.files", "mapred.cache.shared.files"]),
+        ("tmparchives", ["mapred.cache.archives", "mapred.cache.shared.archives"]),
+        ("tmpjars", ["mapred.cache.archives", "mapred.cache.shared.archives"]),
+    ] {
+        let cached: Vec<String> = lists.iter().flat_map(|list| items(conf, list)).collect();
+        for file in items(conf, shipped) {
+            let name = file.rsplit('/').next().unwrap_or_default();
+            ensure!(
+                cached.iter().any(|uri| uri.contains(name)),
+                "{shipped} names {file}, which is not in the cache of the job; copy it to where nodes \
+                 find it, and add it to {}",
+                lists.first().copied().unwrap_or_default()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The items of a list with commas between. Unlike lists of paths, it has no escapes.
+fn items(conf: &JobConf, key: &str) -> Vec<String> {
+    let list = conf.get(key).unwrap_or_default();
+    list.split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
 fn status(has_succeeded: bool) -> ExitCode {
@@ -252,11 +307,10 @@ async fn cut(systems: &FileSystems, conf: &JobConf) -> anyhow::Result<(Vec<u8>, 
         "the splits of {} cannot be made without Java; name a split file with --splits",
         printable(&format)
     );
-    let inputs = conf.get("mapred.input.dir").unwrap_or_default();
-    let inputs: Vec<String> =
-        inputs.split(',').filter(|input| !input.is_empty()).map(str::to_owned).collect();
+    let inputs = paths_of(&conf.get("mapred.input.dir").unwrap_or_default())
+        .context("JOB_XML, mapred.input.dir")?;
     ensure!(!inputs.is_empty(), "JOB_XML names no mapred.input.dir, and there is no split file");
-    let inputs = Inputs::find(systems, &inputs, None).await?;
+    let inputs = Inputs::find(systems, &inputs, &Selection::of(conf, None)?).await?;
     Ok((split_file(&inputs.splits)?, inputs.splits.len(), inputs.bytes))
 }
 

@@ -252,7 +252,7 @@ impl FileSystem for Hdfs {
                     self.error(ErrorKind::Malformed, "getPartialListing", path, wrong.to_string())
                 })
             });
-            Ok(Page { entries: entries.collect::<Result<_, _>>()?, next })
+            Ok(Page { entries: entries.collect::<Result<_, _>>()?, odd: Vec::new(), next })
         })
     }
 

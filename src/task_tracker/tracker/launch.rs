@@ -17,7 +17,7 @@ use corona_config::{JobConf, keys};
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{Reader, TooLarge};
 use corona_hadoop::writables::{self, FileSplit, JvmId, SessionInfo, Task};
-use corona_mapreduce::native::InputCodec;
+use corona_mapreduce::native::{InputCodec, InputCodecs};
 
 /// The largest split of a map, in bytes. No call that brings one can be larger.
 const MAX_SPLIT_BYTES: usize = 64 << 20;
@@ -149,7 +149,9 @@ pub(super) async fn prepare(shared: Arc<Shared>, spec: Spec) -> Result<Ready, La
             jvm_number: number,
             jar_libraries: &libraries,
             is_work_short: spec.is_short,
-            is_input_native: split.as_deref().is_none_or(is_native_input),
+            is_input_native: split
+                .as_deref()
+                .is_none_or(|split| is_native_input(split, &attempt.conf)),
             archive: &|| shared.archives.as_ref().and_then(ClassArchives::get),
         };
         let command = command(&attempt, &launch, &|name| std::env::var(name).ok())?;
@@ -159,13 +161,14 @@ pub(super) async fn prepare(shared: Arc<Shared>, spec: Spec) -> Result<Ready, La
     prepared.await.unwrap_or(Err(LaunchError::Stopped))
 }
 
-/// Whether a native task can read a split: a part of a file whose name marks it as text, plain or
-/// in a codec that native tasks know.
-fn is_native_input(split: &[u8]) -> bool {
+/// Whether a native task reads a split as a task of Java does: a part of a file whose name marks it as text,
+/// plain or in a codec that both know.
+fn is_native_input(split: &[u8], conf: &JobConf) -> bool {
     let split = writables::Split::decode(&mut Reader::new(split));
     let file = split.ok().filter(|split| split.class == "org.apache.hadoop.mapred.FileSplit");
     let file = file.and_then(|split| FileSplit::decode(&mut Reader::new(&split.data)).ok());
-    file.is_some_and(|file| InputCodec::of_file(&file.path).is_ok())
+    let (Some(file), Ok(codecs)) = (file, InputCodecs::of(conf)) else { return false };
+    codecs.of_file(&file.path).is_ok_and(|codec| codec.is_none_or(InputCodec::is_of_original))
 }
 
 /// The files in a directory, in the order of their names. None if it does not exist.
