@@ -646,7 +646,7 @@ mod tests {
         assert!(count > 25, "{count}");
     }
 
-    /// `UPDATE_DOCS=1 cargo test -p corona-mapreduce streaming_keys` writes the page.
+    /// `CORONA_WRITE_DOCS=1 cargo test -p corona-mapreduce streaming_keys` writes the page.
     #[test]
     fn the_documentation_has_the_table() {
         let page = root().join("docs/native-task-keys.md");
@@ -656,12 +656,12 @@ mod tests {
         for key in STREAMING_KEYS {
             expected.push_str(&format!("| `{}` | {} | {} |\n", key.name, key.fate, key.note));
         }
-        if std::env::var_os("UPDATE_DOCS").is_some() {
+        if std::env::var_os("CORONA_WRITE_DOCS").is_some() {
             fs::write(&page, &expected).unwrap();
         }
         assert!(
             fs::read_to_string(&page).unwrap() == expected,
-            "UPDATE_DOCS=1 writes the page again"
+            "CORONA_WRITE_DOCS=1 writes the page again"
         );
     }
 }

@@ -70,8 +70,9 @@ fn lines_of_a_length_are_left_out(cluster: &MiniCluster) {
     let steps = ["--input", "long", "--output", "short", "--mapper", "cat", "--reduces", "0"];
     cluster.run(&[&steps[..], &["-D", "mapred.linerecordreader.maxlength=5"]].concat());
     assert_eq!(cluster.lines("short"), ["\t", "abc\t", "x\t"]);
-    let mut refused =
-        cluster.job(&[&steps[..], &["-D", "mapred.linerecordreader.maxlength=no"]].concat());
+    let steps = ["--input", "long", "--output", "other", "--mapper", "cat"];
+    let wrong = ["-D", "mapred.linerecordreader.maxlength=no"];
+    let mut refused = cluster.job(&[&steps[..], &wrong].concat());
     let refused = refused.output().unwrap();
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
@@ -89,7 +90,7 @@ fn failures_name_their_usual_cause(cluster: &MiniCluster) {
     let steps = ["--input", "seven", "--output", "none-2", "--mapper", "m.py", "--file", "m.py"];
     let text = cluster.fails(&[&steps[..], &once].concat());
     assert!(text.contains("carriage return"), "{text}");
-    let steps = ["--input", "seven", "--output", "none-3", "--mapper", "sed s/$/\\tfoo/"];
+    let steps = ["--input", "seven", "--output", "none-3", "--mapper", "sed 's/$/\\tfoo/'"];
     let text = cluster.fails(&[&steps[..], &["--reducer", "builtin:wc"], &once].concat());
     assert!(text.contains("the value of \"1\" is \"foo\""), "{text}");
     // Words without numbers are counted.
@@ -112,7 +113,8 @@ fn failures_name_their_usual_cause(cluster: &MiniCluster) {
 
 /// The documentation lists all variables that are no properties of the job, and the usual ones that are.
 fn the_environment_is_the_documented_one(cluster: &MiniCluster) {
-    let steps = ["--input", "seven", "--output", "env", "--mapper", "env", "--reduces", "0"];
+    let steps =
+        ["--input", "seven", "--output", "env", "--mapper", "env; cat > seen", "--reduces", "0"];
     cluster.run(&[&steps[..], &["--env", "OWN=a ${user.name} ${no.such}"]].concat());
     let lines = cluster.lines("env");
     let names: BTreeSet<&str> =
@@ -137,7 +139,9 @@ fn the_environment_is_the_documented_one(cluster: &MiniCluster) {
     for name in names {
         let is_property = name.contains('_') && !name.starts_with("CORONA_");
         let is_known = documented.contains(name) || inherited.contains(name);
-        assert!(is_property || is_known || name == "OWN" || name == "PWD", "{name}");
+        // Those of the shell, and of a task tracker that the small cluster has started.
+        let is_of_shell = ["PWD", "OLDPWD", "SHLVL", "_", "CORONA_PARENT"].contains(&name);
+        assert!(is_property || is_known || is_of_shell || name == "OWN", "{name}");
     }
 }
 
