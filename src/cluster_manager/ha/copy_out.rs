@@ -408,7 +408,7 @@ mod tests {
         instance_role.apply(Input::Seen { is_led, succession: None, copy: Copy::Disk });
         instance_role.apply(Input::Won { sent: lease::now(), version: 0 });
         let Phase::Leading(epoch) = *instance_role.phase().borrow() else { panic!("it leads") };
-        let storage = DiskStorage::open(directory).unwrap();
+        let storage = DiskStorage::open(&directory.join("journal")).unwrap();
         let (journal, _) = Journal::open(storage, Options::default(), |_| Ok(())).unwrap();
         Source {
             instance_role,
