@@ -59,9 +59,21 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("journal", &[]),
     ("web", &["model", "net", "process"]),
     ("standby", &["model"]),
+    ("zookeeper", &[]),
     (
         "cluster_manager",
-        &["config", "engine", "journal", "model", "net", "process", "standby", "web", "wire"],
+        &[
+            "config",
+            "engine",
+            "journal",
+            "model",
+            "net",
+            "process",
+            "standby",
+            "web",
+            "wire",
+            "zookeeper",
+        ],
     ),
     ("session_driver", &["model", "wire"]),
     (

@@ -7,21 +7,18 @@
 //! | `succession` | who may lead next, with the number of the last leadership: a [`Succession`] |
 //! | `lease` | written by the leader again and again, in a transaction that fails once somebody else has written `succession` |
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use std::sync::Arc;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
-use zookeeper_client::{
-    Acls, CheckWriteError, Client, CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult,
-    OneshotWatcher,
-};
 
 use super::instance_role::{InstanceRole, Leader, Order, Phase};
 use super::lease::now;
 use corona_config::ZooKeeperSettings;
 use corona_standby::{Copy, Input, Succession};
+use corona_zookeeper::{Change, Client, Code, Error as ZkError, Lifetime, Options};
 
 /// How often a standby looks at ZooKeeper if no watch reports a change.
 const LOOK: Duration = Duration::from_millis(500);
@@ -33,8 +30,6 @@ const RECONNECT: Duration = Duration::from_millis(300);
 pub(super) enum Unusable {
     #[error(transparent)]
     ZooKeeper(#[from] ZkError),
-    #[error("it did not answer in time")]
-    Timeout,
     /// The lease is counted with the configured timeout, so a shorter one would be too short.
     #[error(
         "it grants sessions of {granted} ms at most, and corona.cm.ha.session.timeout.ms is {wanted}; \
@@ -43,13 +38,6 @@ pub(super) enum Unusable {
     ShortSession { granted: u128, wanted: u128 },
     #[error("the content of {0} cannot be read: {1}")]
     Content(String, serde_json::Error),
-}
-
-/// What a leader does next.
-enum Next {
-    Order(Order),
-    Confirm,
-    Resign,
 }
 
 /// The connection of an instance to ZooKeeper.
@@ -61,6 +49,8 @@ pub(super) struct Election {
     pub(super) orders: mpsc::Receiver<Order>,
     /// The leader that ZooKeeper last showed.
     pub(super) leader: watch::Sender<Option<Leader>>,
+    /// Whether ZooKeeper showed a leader when it was last looked at.
+    pub(super) is_led: watch::Sender<bool>,
     /// Whether ZooKeeper was heard lately.
     pub(super) is_connected: watch::Sender<bool>,
     /// What this instance would lead with. `None`: it cannot lead at the moment.
@@ -97,26 +87,44 @@ impl Election {
         matches!(*self.instance_role.phase().borrow(), Phase::Fenced(_))
     }
 
-    /// One session with ZooKeeper.
+    /// One session with ZooKeeper. It is closed at the end: a leadership ends with it at once, whatever the
+    /// reason, and not only when the session has timed out.
     async fn session(&mut self) -> Result<(), Unusable> {
         let client = connect(&self.settings).await?;
-        client
-            .mkdir(&self.settings.path, &CreateMode::Persistent.with_acls(Acls::anyone_all()))
-            .await
-            .or_else(exists)?;
-        let lease = self.node("lease");
-        client
-            .create(&lease, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all()))
-            .await
-            .map(|_| ())
-            .or_else(exists)?;
+        let (mut phase, mut resign) = (self.instance_role.phase(), self.resign.clone());
+        let ended = tokio::select! {
+            biased;
+            _ = resign.wait_for(|resign| *resign) => Ok(()),
+            _ = phase.wait_for(|phase| matches!(phase, Phase::Fenced(_))) => Ok(()),
+            ended = self.take_part(&client) => ended,
+        };
+        let led = *self.instance_role.phase().borrow() != Phase::Standby;
+        match (timeout(leave_limit(&self.settings), client.close()).await, led) {
+            (Ok(Ok(())), true) => tracing::info!("Gave the leadership up"),
+            (Ok(Ok(())), false) => {}
+            (Ok(Err(error)), _) => {
+                tracing::warn!("Could not end the session with ZooKeeper: {error}")
+            }
+            (Err(_), _) => tracing::warn!("Could not end the session with ZooKeeper in time"),
+        }
+        ended
+    }
+
+    async fn take_part(&mut self, client: &Client) -> Result<(), Unusable> {
+        let mut path = String::new();
+        for name in self.settings.path.split('/').filter(|name| !name.is_empty()) {
+            path.push('/');
+            path.push_str(name);
+            client.create(&path, b"", Lifetime::Persistent).await.or_else(exists)?;
+        }
+        client.create(&self.node("lease"), b"", Lifetime::Persistent).await.or_else(exists)?;
         self.is_connected.send_replace(true);
         tracing::info!("Connected to ZooKeeper at {}", self.settings.servers);
         loop {
             let phase = *self.instance_role.phase().borrow();
             match phase {
-                Phase::Standby => self.stand_by(&client).await?,
-                Phase::Leading(epoch) => return self.lead(&client, epoch).await,
+                Phase::Standby => self.stand_by(client).await?,
+                Phase::Leading(epoch) => return self.lead(client, epoch).await,
                 Phase::Fenced(_) => return Ok(()),
             }
         }
@@ -128,15 +136,12 @@ impl Election {
 
     /// Looks at ZooKeeper, campaigns if there is a reason, and waits for the next change.
     async fn stand_by(&mut self, client: &Client) -> Result<(), Unusable> {
-        let (leader, changed) = seen_leader(client, &self.node("leader"), &self.settings).await?;
+        let mut changed = client.events();
+        changed.mark_unchanged();
+        let leader = seen_leader(client, &self.node("leader")).await?;
         let succession = self.succession(client).await?;
-        if leader.is_some() {
-            self.leader.send_if_modified(|known| {
-                let differs = *known != leader;
-                known.clone_from(&leader);
-                differs
-            });
-        }
+        show(&self.leader, &leader);
+        self.is_led.send_replace(leader.is_some());
         let copy = *self.copy.borrow_and_update();
         if let Some(copy) = copy {
             let is_led = leader.is_some();
@@ -149,7 +154,7 @@ impl Election {
             }
         }
         tokio::select! {
-            _ = changed.changed() => {}
+            changed = changed.changed() => changed.map_err(|_| ZkError::SessionOver)?,
             () = sleep(LOOK) => {}
             _ = self.copy.changed() => {}
         }
@@ -158,15 +163,10 @@ impl Election {
 
     async fn succession(&self, client: &Client) -> Result<Option<(i32, Succession)>, Unusable> {
         let node = self.node("succession");
-        match self.within(client.get_data(&node)).await {
-            Ok((bytes, stat)) => {
-                let succession = serde_json::from_slice(&bytes)
-                    .map_err(|error| Unusable::Content(node, error))?;
-                Ok(Some((stat.version, succession)))
-            }
-            Err(Unusable::ZooKeeper(ZkError::NoNode)) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let Some((bytes, version)) = client.get(&node).await? else { return Ok(None) };
+        let succession =
+            serde_json::from_slice(&bytes).map_err(|error| Unusable::Content(node, error))?;
+        Ok(Some((version, succession)))
     }
 
     /// Asks for the leadership.
@@ -178,37 +178,33 @@ impl Election {
     ) -> Result<(), Unusable> {
         let sent = now();
         let leader = Leader { epoch: succession.epoch, ..self.me.clone() };
-        let mut writer = client.new_multi_writer();
-        let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-        writer.add_create(&self.node("leader"), &json(&leader), &ephemeral)?;
-        let node = self.node("succession");
-        match version {
-            Some(_) => writer.add_set_data(&node, &json(&succession), version)?,
-            None => {
-                let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
-                writer.add_create(&node, &json(&succession), &persistent)?;
-            }
-        }
-        let outcome = timeout(self.settings.session_timeout, writer.commit()).await;
-        match outcome {
-            Ok(Ok(results)) => {
-                let version = match results.last() {
-                    Some(MultiWriteResult::SetData { stat }) => stat.version,
-                    _ => 0,
-                };
+        let (path, data) = (self.node("succession"), json(&succession));
+        let changes = vec![
+            Change::Create {
+                path: self.node("leader"),
+                data: json(&leader),
+                lifetime: Lifetime::Session,
+            },
+            match version {
+                Some(_) => Change::Set { path, data, version },
+                None => Change::Create { path, data, lifetime: Lifetime::Persistent },
+            },
+        ];
+        match client.transact(changes).await {
+            Ok(versions) => {
+                let version = versions.last().copied().unwrap_or_default();
                 // Connections that wait go here from now on.
                 self.leader.send_replace(Some(leader));
                 self.instance_role.apply(Input::Won { sent, version });
                 Ok(())
             }
-            Ok(Err(MultiWriteError::OperationFailed { source, .. })) => {
-                tracing::debug!("Campaign refused: {source}");
+            Err(refused @ ZkError::ChangeRefused { .. }) => {
+                tracing::debug!("Campaign refused: {refused}");
                 self.instance_role.apply(Input::NotWon);
                 Ok(())
             }
             // Nobody knows whether it was accepted. With this session its leadership ends.
-            Ok(Err(MultiWriteError::RequestFailed { source })) => Err(source.into()),
-            Err(_) => Err(Unusable::Timeout),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -220,17 +216,18 @@ impl Election {
             _ => return Ok(()),
         };
         let mut due = Instant::now();
-        let (mut phase, mut resign) = (self.instance_role.phase(), self.resign.clone());
         loop {
-            let next = tokio::select! {
+            let order = tokio::select! {
                 biased;
-                _ = resign.wait_for(|resign| *resign) => Next::Resign,
-                _ = phase.wait_for(|phase| matches!(phase, Phase::Fenced(_))) => return Ok(()),
-                order = self.orders.recv() => order.map_or(Next::Resign, Next::Order),
-                () = tokio::time::sleep_until(due) => Next::Confirm,
+                order = self.orders.recv() => order,
+                () = tokio::time::sleep_until(due) => {
+                    due = Instant::now() + beat;
+                    self.confirm(client, version).await?;
+                    continue;
+                }
             };
-            match next {
-                Next::Order(Order::Write { version: expected, succession }) => {
+            match order {
+                Some(Order::Write { version: expected, succession }) => {
                     match self.write(client, expected, &succession).await? {
                         Some(written) => {
                             version = written;
@@ -239,15 +236,8 @@ impl Election {
                         None => self.instance_role.apply(Input::NotWritten),
                     }
                 }
-                Next::Order(Order::Campaign { .. }) => {}
-                Next::Confirm => {
-                    due = Instant::now() + beat;
-                    self.confirm(client, version).await?;
-                }
-                Next::Resign => {
-                    self.leave(client).await;
-                    return Ok(());
-                }
+                Some(Order::Campaign { .. }) => {}
+                None => return Ok(()),
             }
         }
     }
@@ -256,16 +246,18 @@ impl Election {
     /// how long this instance may continue; the client connects again by itself while the session lasts.
     async fn confirm(&self, client: &Client, version: i32) -> Result<(), Unusable> {
         let sent = now();
-        let mut writer = client.new_check_writer(&self.node("succession"), Some(version))?;
-        writer.add_set_data(&self.node("lease"), self.me.instance.as_bytes(), None)?;
-        match timeout(self.settings.session_timeout, writer.commit()).await {
-            Ok(Ok(_)) => self.instance_role.apply(Input::Confirmed { sent }),
-            Ok(Err(CheckWriteError::CheckFailed { source: ZkError::BadVersion })) => {
+        let data = self.me.instance.as_bytes().to_vec();
+        let changes = vec![
+            Change::Check { path: self.node("succession"), version },
+            Change::Set { path: self.node("lease"), data, version: None },
+        ];
+        match client.transact(changes).await {
+            Ok(_) => self.instance_role.apply(Input::Confirmed { sent }),
+            Err(ZkError::ChangeRefused { place: 0, code: Code::BAD_VERSION }) => {
                 tracing::error!("The succession was written by another instance");
                 self.instance_role.apply(Input::NotWritten);
             }
-            Ok(Err(error)) => ignored_while_it_lasts(client, ZkError::from(error))?,
-            Err(_) => {}
+            Err(error) => ignored_while_it_lasts(client, error)?,
         }
         Ok(())
     }
@@ -279,10 +271,9 @@ impl Election {
     ) -> Result<Option<i32>, Unusable> {
         let node = self.node("succession");
         loop {
-            match self.within(client.set_data(&node, &json(succession), Some(expected))).await {
-                Ok(stat) => return Ok(Some(stat.version)),
-                Err(Unusable::ZooKeeper(error)) => ignored_while_it_lasts(client, error)?,
-                Err(_) => {}
+            match client.set(&node, &json(succession), Some(expected)).await {
+                Ok(version) => return Ok(Some(version)),
+                Err(error) => ignored_while_it_lasts(client, error)?,
             }
             // An attempt whose reply was lost may have succeeded.
             match self.succession(client).await {
@@ -292,27 +283,8 @@ impl Election {
                 Err(Unusable::ZooKeeper(error)) => ignored_while_it_lasts(client, error)?,
                 Err(_) => {}
             }
-            if self.is_fenced() {
-                return Err(Unusable::Timeout);
-            }
             sleep(RECONNECT / 3).await;
         }
-    }
-
-    /// Gives the leadership up at once, instead of when the session ends.
-    async fn leave(&self, client: &Client) {
-        let left = self.within(client.delete(&self.node("leader"), None)).await;
-        match left {
-            Ok(()) => tracing::info!("Gave the leadership up"),
-            Err(error) => tracing::warn!("Could not give the leadership up: {error}"),
-        }
-    }
-
-    async fn within<T>(
-        &self,
-        asked: impl Future<Output = Result<T, ZkError>>,
-    ) -> Result<T, Unusable> {
-        within(self.settings.session_timeout, asked).await
     }
 }
 
@@ -326,15 +298,10 @@ pub(super) async fn follow_leader(
     loop {
         let failed = async {
             let client = connect(settings).await?;
+            let mut changed = client.events();
             loop {
-                let (found, changed) = seen_leader(&client, &node, settings).await?;
-                if found.is_some() {
-                    leader.send_if_modified(|known| {
-                        let differs = *known != found;
-                        known.clone_from(&found);
-                        differs
-                    });
-                }
+                changed.mark_unchanged();
+                show(leader, &seen_leader(&client, &node).await?);
                 // A change that the watch does not report, such as the end of the session.
                 let _ = timeout(Duration::from_secs(10), changed.changed()).await;
             }
@@ -348,11 +315,12 @@ pub(super) async fn follow_leader(
 }
 
 async fn connect(settings: &ZooKeeperSettings) -> Result<Client, Unusable> {
-    let connecting = Client::connector()
-        .with_session_timeout(settings.session_timeout)
-        .with_connection_timeout(settings.session_timeout / 3)
-        .connect(&settings.servers);
-    let client = within(settings.session_timeout, connecting).await?;
+    let options = Options {
+        servers: settings.servers.split(',').map(str::to_owned).collect(),
+        session_timeout: settings.session_timeout,
+        connect_timeout: settings.session_timeout / 3,
+    };
+    let client = Client::connect(options).await?;
     let (granted, wanted) =
         (client.session_timeout().as_millis(), settings.session_timeout.as_millis());
     if granted < wanted {
@@ -361,45 +329,36 @@ async fn connect(settings: &ZooKeeperSettings) -> Result<Client, Unusable> {
     Ok(client)
 }
 
-/// The leader, and a watch on changes.
-async fn seen_leader(
-    client: &Client,
-    node: &str,
-    settings: &ZooKeeperSettings,
-) -> Result<(Option<Leader>, OneshotWatcher), Unusable> {
-    let limit = settings.session_timeout;
-    loop {
-        match within(limit, client.get_and_watch_data(node)).await {
-            Ok((bytes, _, changed)) => {
-                let leader = serde_json::from_slice(&bytes)
-                    .map_err(|error| Unusable::Content(node.to_owned(), error))?;
-                return Ok((Some(leader), changed));
-            }
-            Err(Unusable::ZooKeeper(ZkError::NoNode)) => {
-                let (found, changed) = within(limit, client.check_and_watch_stat(node)).await?;
-                if found.is_none() {
-                    return Ok((None, changed));
-                }
-            }
-            Err(error) => return Err(error),
-        }
+/// How long the end of a session may take. Another instance waits for it, and for at most the session's timeout.
+pub(super) fn leave_limit(settings: &ZooKeeperSettings) -> Duration {
+    settings.session_timeout / 6
+}
+
+/// The leader. [`Client::events`] reports changes afterwards.
+async fn seen_leader(client: &Client, node: &str) -> Result<Option<Leader>, Unusable> {
+    let Some((bytes, _)) = client.get_and_watch(node).await? else { return Ok(None) };
+    let leader = serde_json::from_slice(&bytes);
+    Ok(Some(leader.map_err(|error| Unusable::Content(node.to_owned(), error))?))
+}
+
+/// Shows a leader that was seen. Without one, the last one stays known.
+fn show(shown: &watch::Sender<Option<Leader>>, seen: &Option<Leader>) {
+    if seen.is_some() {
+        shown.send_if_modified(|known| {
+            let differs = known != seen;
+            known.clone_from(seen);
+            differs
+        });
     }
 }
 
-async fn within<T>(
-    limit: Duration,
-    asked: impl Future<Output = Result<T, ZkError>>,
-) -> Result<T, Unusable> {
-    Ok(timeout(limit, asked).await.map_err(|_| Unusable::Timeout)??)
-}
-
 fn exists(error: ZkError) -> Result<(), ZkError> {
-    if error == ZkError::NodeExists { Ok(()) } else { Err(error) }
+    if error.is(Code::NODE_EXISTS) { Ok(()) } else { Err(error) }
 }
 
 /// A failure of one request while the session lasts is no reason to give it up.
 fn ignored_while_it_lasts(client: &Client, error: ZkError) -> Result<(), Unusable> {
-    if client.state().is_terminated() {
+    if client.is_over() || matches!(error, ZkError::SessionOver) {
         return Err(error.into());
     }
     tracing::warn!("A request to ZooKeeper failed: {error}; retrying within the session");
