@@ -125,6 +125,11 @@ pub enum Input {
     },
     /// Another instance has changed the succession.
     NotWritten,
+    /// Records up to this one wait for this instance's own journal, or are in it.
+    Appended {
+        /// The number of the record.
+        number: u64,
+    },
     /// This instance's own journal has the records up to this one.
     Committed {
         /// The number of the record.
@@ -212,6 +217,10 @@ pub enum FencedBecause {
     /// Another instance has written the succession.
     #[error("another instance leads")]
     Replaced,
+    /// Its journal has stored nothing for the session's timeout, although records wait, and another
+    /// instance may lead.
+    #[error("its journal has stored nothing for the session's timeout: the disk hangs")]
+    DiskHangs,
     /// It was asked to.
     #[error("it has handed over")]
     SteppedDown,
@@ -266,7 +275,10 @@ struct Leader {
     followers: BTreeMap<Arc<str>, Follower>,
     /// The delays of standbys, those included that are gone.
     delays: BTreeMap<Arc<str>, Delays>,
+    appended: u64,
     committed: u64,
+    /// Since when records wait that are not committed, or when some were committed last.
+    waiting_since: Option<Millis>,
     released: u64,
 }
 
@@ -364,7 +376,9 @@ impl Machine {
                 _ => None,
             }
         });
-        slow.chain([leader.lease_until]).min()
+        let hangs = leader.waiting_since.filter(|_| !leader.written.is_empty());
+        let hangs = hangs.map(|since| since.plus_ms(self.settings.session_timeout_ms));
+        slow.chain(hangs).chain([leader.lease_until]).min()
     }
 
     /// Applies an input. A time before the last one counts as the last one.
@@ -441,7 +455,9 @@ impl Standby {
                     writing: None,
                     followers: BTreeMap::new(),
                     delays: BTreeMap::new(),
+                    appended: 0,
                     committed: 0,
+                    waiting_since: None,
                     released: 0,
                 }))
             }
@@ -497,7 +513,16 @@ impl Leader {
             Input::SessionLost => return Some(State::Fenced(FencedBecause::SessionLost)),
             Input::NotWritten => return Some(State::Fenced(FencedBecause::Replaced)),
             Input::SteppedDown => return Some(State::Fenced(FencedBecause::SteppedDown)),
-            Input::Committed { number } => self.committed = self.committed.max(number),
+            Input::Appended { number } => {
+                self.appended = self.appended.max(number);
+                if self.appended > self.committed {
+                    self.waiting_since.get_or_insert(now);
+                }
+            }
+            Input::Committed { number } if number > self.committed => {
+                self.committed = number;
+                self.waiting_since = (self.appended > number).then_some(now);
+            }
             Input::CaughtUp { standby, number } => {
                 let follower =
                     Follower { acknowledged: number, is_gone: false, behind_since: None };
@@ -525,12 +550,26 @@ impl Leader {
                 self.version = version;
                 self.written = self.writing.take().unwrap_or_default();
             }
-            Input::Seen { .. } | Input::Won { .. } | Input::NotWon | Input::Tick => {}
+            Input::Seen { .. }
+            | Input::Won { .. }
+            | Input::NotWon
+            | Input::Committed { .. }
+            | Input::Tick => {}
+        }
+        if self.disk_hangs(settings, now) {
+            return Some(State::Fenced(FencedBecause::DiskHangs));
         }
         self.look_at_followers(settings, now, effects);
         self.write(settings, effects);
         self.release(settings, effects);
         None
+    }
+
+    /// Whether another instance should lead because nothing is committed here. Without another one, waiting
+    /// for the disk is all that can be done.
+    fn disk_hangs(&self, settings: &Settings, now: Millis) -> bool {
+        let waits = |since| now.since(since) >= settings.session_timeout_ms;
+        self.waiting_since.is_some_and(waits) && !self.written.is_empty()
     }
 
     /// Takes note of followers that delay callers, or do so no longer, and forgets those that may not lead any more.
@@ -919,6 +958,44 @@ mod tests {
         pair.acknowledged = number;
         pair.run(40_000, 20);
         assert!(pair.in_sync(), "{:?}", pair.turns);
+    }
+
+    #[test]
+    fn a_leader_whose_disk_hangs_lets_another_instance_lead() {
+        let step = |machine: &mut Machine, at: i64, input| {
+            let at = Millis(at);
+            // ZooKeeper answers all the time.
+            let mut effects = machine.apply(at, Input::Confirmed { sent: at });
+            effects.extend(machine.apply(at, input));
+            effects
+        };
+        let hangs = [Effect::Fence { why: FencedBecause::DiskHangs }];
+        for (with_standby, committed_meanwhile, expected) in
+            [(true, false, &hangs[..]), (true, true, &[]), (false, false, &[])]
+        {
+            let mut machine = leader(Ack::None);
+            step(&mut machine, 1, Input::Appended { number: 4 });
+            step(&mut machine, 1, Input::Committed { number: 4 });
+            if with_standby {
+                step(&mut machine, 2, Input::CaughtUp { standby: "b".into(), number: 4 });
+                step(&mut machine, 2, Input::Written { version: 1 });
+            }
+            step(&mut machine, 1000, Input::Appended { number: 6 });
+            if committed_meanwhile {
+                step(&mut machine, 2000, Input::Committed { number: 5 });
+                let acknowledged = Input::Acknowledged { standby: "b".into(), number: 5 };
+                step(&mut machine, 2000, acknowledged);
+            }
+            assert_eq!(step(&mut machine, 2500, Input::Appended { number: 7 }), []);
+            assert_eq!(step(&mut machine, 3999, Input::Tick), []);
+            let due = machine.next_deadline() == Some(Millis(4000));
+            assert_eq!(due, with_standby && !committed_meanwhile);
+            let context = (with_standby, committed_meanwhile);
+            assert_eq!(step(&mut machine, 4000, Input::Tick), expected, "{context:?}");
+            if committed_meanwhile {
+                assert_eq!(step(&mut machine, 5000, Input::Tick), hangs);
+            }
+        }
     }
 
     #[test]

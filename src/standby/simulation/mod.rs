@@ -1,6 +1,6 @@
 //! Two instances, a coordination service, nodes and sessions in virtual time, with everything that goes
-//! wrong: crashes at any moment, power cuts with torn journals, stopped processes, slow disks, clocks of other speeds,
-//! partitions from the service and from each other, slow and broken replication. Seeded. Each instance has
+//! wrong: crashes at any moment, power cuts with torn journals, stopped processes, disks that are slow or hang,
+//! clocks of other speeds, partitions from the service and from each other, slow and broken replication. Seeded. Each instance has
 //! the real role machine and the real engine; the journal and the connections are models.
 
 mod clients;
@@ -46,6 +46,8 @@ enum Planted {
     AnyInstanceLeads,
     /// Some inputs are not in the journal.
     InputLeftOut,
+    /// A leader does not look at what waits for its disk.
+    DiskNotWatched,
 }
 
 /// A request to the service, or its reply.
@@ -119,6 +121,8 @@ struct Process {
     /// Sessions that have not acknowledged the notification that was sent last.
     in_flight: BTreeSet<Arc<str>>,
     released: u64,
+    /// Since when records of a leader wait for its disk, or when some were stored last.
+    waiting_since: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -210,6 +214,14 @@ impl World {
         }
     }
 
+    /// How long a task of a process waits for a processor.
+    fn scheduling(&mut self) -> i64 {
+        match self.numbers.below(10) {
+            0 => self.numbers.below(2000),
+            _ => self.numbers.below(10),
+        }
+    }
+
     fn local(&self, node: usize) -> Millis {
         let (offset, speed) = self.nodes[node].clock;
         Millis(offset + self.now * speed / 1000)
@@ -275,6 +287,7 @@ impl World {
             waiting: BTreeMap::new(),
             in_flight: BTreeSet::new(),
             released: 0,
+            waiting_since: None,
         });
         let life = *life;
         self.after(0, Due::At(node, life, Event::Look));
@@ -296,6 +309,10 @@ impl World {
                 if process.machine.role() == Role::Leader {
                     self.ask(node, Ask::Confirm);
                     self.decide(node, None, Call::Tick);
+                    let number = self.nodes[node].disk.last();
+                    if self.planted != Some(Planted::DiskNotWatched) {
+                        self.apply(node, Input::Appended { number });
+                    }
                 }
                 let seed = self.numbers.below(1 << 20) as u64;
                 self.nodes[node].disk.make_image(seed);
@@ -376,9 +393,9 @@ impl World {
                     process.manager = Some(manager);
                     process.epoch = epoch;
                 }
-                // A start in safe mode and its end: the time without a leader does not count as silence.
-                self.decide_at(node, silent_since, None, Call::SetSafeMode { on: true });
-                self.decide(node, None, Call::SetSafeMode { on: false });
+                // The time without a leader does not count as silence.
+                let ms = self.local(node).since(silent_since);
+                self.decide(node, None, Call::HeldUp { ms });
                 self.apply(node, Input::Committed { number });
             }
             Effect::Release { number } => self.release(node, number),
@@ -470,9 +487,12 @@ impl World {
 
     /// This node's own journal has the records up to this one.
     fn stored(&mut self, node: usize, number: u64) {
-        let Some(process) = &self.nodes[node].process else { return };
+        let last = self.nodes[node].disk.last();
+        let now = self.now;
+        let Some(process) = &mut self.nodes[node].process else { return };
         match process.machine.role() {
             Role::Leader => {
+                process.waiting_since = (number < last).then_some(now);
                 self.apply(node, Input::Committed { number });
                 // It is sent on once it is committed.
                 let record = self.nodes[node].disk.record(number).cloned();
@@ -488,8 +508,11 @@ impl World {
     fn append(&mut self, node: usize, record: Record) -> u64 {
         let now = self.now;
         let slow_ms = self.numbers.below(SLOW_MS);
-        let Node { disk, life, slow_until, written_at, .. } = &mut self.nodes[node];
+        let Node { disk, life, slow_until, written_at, process, .. } = &mut self.nodes[node];
         disk.push(record);
+        if let Some(process) = process.as_mut().filter(|it| it.machine.role() == Role::Leader) {
+            process.waiting_since.get_or_insert(now);
+        }
         let (number, life, copy) = (disk.last(), *life, disk.copy);
         // Writes that arrive during a slow one are done together with it.
         if *slow_until > now && *written_at <= now {
@@ -506,6 +529,19 @@ impl World {
         number
     }
 
+    /// No instance leads for long if its disk hangs and another one could lead.
+    fn check_disks(&self) {
+        // Its clock may be slow, and it does not look all the time.
+        const MOST_MS: i64 = TIMEOUT_MS * 3 / 2;
+        for Node { process, name, stopped_until, .. } in &self.nodes {
+            let Some(process) = process else { continue };
+            let waits = process.waiting_since.is_some_and(|since| self.now - since > MOST_MS);
+            let could_hand_over = process.machine.standbys().iter().any(|standby| standby.in_sync);
+            let is_stuck = waits && could_hand_over && *stopped_until <= self.now;
+            assert!(!is_stuck, "{name} leads, although its disk hangs");
+        }
+    }
+
     fn release(&mut self, node: usize, number: u64) {
         let Node { process, life, .. } = &mut self.nodes[node];
         let (Some(process), life) = (process, *life) else { return };
@@ -513,7 +549,7 @@ impl World {
         let later = process.waiting.split_off(&(number + 1));
         let (now, epoch) = (std::mem::replace(&mut process.waiting, later), process.epoch);
         for (call, reply) in now.into_values() {
-            let pause = self.latency();
+            let pause = self.scheduling();
             let letter = Letter::Reply(call, reply);
             self.after(pause, Due::At(node, life, Event::Leave { letter, epoch }));
         }
@@ -536,7 +572,7 @@ impl World {
             }
         }
         for letter in letters {
-            let pause = self.latency();
+            let pause = self.scheduling();
             self.after(pause, Due::At(node, life, Event::Leave { letter, epoch }));
         }
     }
@@ -563,6 +599,7 @@ impl World {
     fn client(&mut self) {
         let pause = 10 + self.numbers.below(140);
         self.after(pause, Due::Client);
+        self.check_disks();
         let Some((call, input)) = self.clients.next_call(&mut self.numbers) else { return };
         for node in 0..self.nodes.len() {
             self.call(node, call, input.clone());
@@ -583,10 +620,7 @@ impl World {
 
     /// Has a leader's engine apply an input of this call at the present time.
     fn decide(&mut self, node: usize, call: Option<u64>, input: Call) {
-        self.decide_at(node, self.local(node), call, input);
-    }
-
-    fn decide_at(&mut self, node: usize, at: Millis, call: Option<u64>, input: Call) {
+        let at = self.local(node);
         let is_left_out =
             self.planted == Some(Planted::InputLeftOut) && self.numbers.below(100) == 0;
         let Node { process, disk, .. } = &mut self.nodes[node];
@@ -722,7 +756,11 @@ impl World {
                 self.parted_until = self.now + long;
                 self.disconnect();
             }
-            _ => self.disconnect(),
+            _ if self.numbers.below(2) == 0 => self.disconnect(),
+            _ => {
+                let written_at = &mut self.nodes[node].written_at;
+                *written_at = (self.now + long).max(*written_at);
+            }
         }
     }
 }
@@ -768,8 +806,9 @@ fn planted_defects_are_found() {
         (NoWait, ["lost", "granted"]),
         (AnyInstanceLeads, ["lost", "granted"]),
         (InputLeftOut, ["otherwise", "lost"]),
+        (DiskNotWatched, ["its disk hangs"; 2]),
     ] {
-        let found = (1..=40).find_map(|seed| {
+        let found = (1..=100).find_map(|seed| {
             let panic = catch_unwind(|| simulate(seed, Ack::Standby, true, Some(planted))).err()?;
             let text = panic.downcast_ref::<String>().cloned();
             Some((seed, text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()))))
