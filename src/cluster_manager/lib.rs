@@ -118,6 +118,8 @@ pub struct ClusterManager {
     reloader: Arc<Reloader>,
     safe_mode: Arc<SafeModeSwitch>,
     journal: Option<Arc<Kept>>,
+    /// Whether its state comes from the journal.
+    is_resumed: bool,
     /// The contents of the host files.
     hosts: Hosts,
     /// Of one of several instances.
@@ -273,6 +275,7 @@ impl ClusterManager {
         };
         let resumed = journal.as_mut().and_then(Opened::take_state);
         let is_resumed = resumed.is_some();
+        let last_input = resumed.as_ref().map(|(engine, ..)| engine.now());
         let from_file = may_be_from_file && !is_resumed;
         let (engine, outbox, clock) = if let Some((engine, outbox, now)) = resumed {
             (engine, outbox, Clock::not_before(now))
@@ -333,6 +336,10 @@ impl ClusterManager {
             _ => Arc::new(live),
         };
         let core = Arc::new(Core::new(engine, clock, outlet, metrics.clone()));
+        if let Some(last_input) = last_input {
+            // Nobody could heartbeat meanwhile. In safe mode it is refused: its end forgives all silence.
+            let _ = core.apply(Input::HeldUp { ms: clock.now().since(last_input) });
+        }
         // Until safe mode ends.
         notifier.pause();
         notifier.restore(outbox);
@@ -431,6 +438,7 @@ impl ClusterManager {
             give_ups,
             safe_mode,
             journal,
+            is_resumed,
             hosts,
             roles,
         })
@@ -481,6 +489,7 @@ impl ClusterManager {
             reloader,
             safe_mode,
             journal,
+            is_resumed,
             hosts,
             roles,
             ..
@@ -496,7 +505,7 @@ impl ClusterManager {
                 }
             });
         }
-        let tell_proxy_job_tracker = safe_mode.clear_at_start(&core);
+        let tell_proxy_job_tracker = safe_mode.clear_at_start(&core, is_resumed);
         // Until safe mode has ended, this is refused.
         if core.look(|engine, _| **engine.hosts() != hosts) {
             let _ = core.apply(Input::HostsChanged { hosts });

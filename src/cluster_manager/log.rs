@@ -129,7 +129,7 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
         Record::SettingsChanged => {}
         Record::HeldUp { ms } => {
             warn!(
-                "The process was stalled for {ms} msec; not counted as silence of nodes and sessions"
+                "Nothing was processed for {ms} msec; not counted as silence of nodes and sessions"
             )
         }
         Record::SafeMode { on: true } => info!("Safe mode is now: ON"),

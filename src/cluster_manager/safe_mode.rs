@@ -85,12 +85,21 @@ impl SafeModeSwitch {
     }
 
     /// Ends safe mode at the start: at once here; the returned future notifies the proxy job
-    /// tracker, so that the start does not wait for it. Until it completes, other changes wait.
+    /// tracker, so that the start does not wait for it. Until it completes, other changes wait. A state
+    /// that was resumed from the journal was not in safe mode: nodes and sessions keep their ages.
     /// Spec: cluster-manager/02 §1, step 11.
-    pub(super) fn clear_at_start(self: Arc<Self>, core: &Core) -> impl Future<Output = ()> + use<> {
+    pub(super) fn clear_at_start(
+        self: Arc<Self>,
+        core: &Core,
+        is_resumed: bool,
+    ) -> impl Future<Output = ()> + use<> {
         // The switch is not shared yet.
         let turn = self.one_at_a_time.clone().try_lock_owned();
-        self.apply(core, false);
+        if is_resumed && !core.look(|engine, _| engine.safe_mode()) {
+            core.resume_notifications();
+        } else {
+            self.apply(core, false);
+        }
         async move {
             let _turn = turn;
             match self.call_proxy_job_tracker(false).await {

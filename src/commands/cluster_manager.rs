@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -108,6 +109,8 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
         let stop = shutdown_signal().context("cannot listen for signals")?;
         serve(start, stop).await
     })?;
+    // A disk that hangs must not keep the process from ending.
+    runtime.shutdown_timeout(LAST_WORK);
     match again {
         None => Ok(()),
         Some(again) => {
@@ -117,6 +120,8 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
+/// How long work on disks may take after everything else has ended.
+const LAST_WORK: Duration = Duration::from_secs(5);
 /// How the process that started this one has ended, if it was the same service.
 const AGAIN: &str = "CORONA_HA_AGAIN";
 const STEPPED_DOWN: &str = "stepped down";

@@ -56,10 +56,13 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let connections = Use { name: RELAYED, wanted: settings.max_connections, each: 2, weight: 1 };
     settings.max_connections = budget(&[connections]).of(RELAYED);
     let runtime = executor(threads())?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let stop = shutdown_signal().context("cannot listen for signals")?;
         serve(settings, stop).await
-    })
+    });
+    // A name that is being looked up must not keep the process from ending.
+    runtime.shutdown_background();
+    served
 }
 
 fn settings(

@@ -44,7 +44,7 @@ use super::{
     StartError, bind_thrift, bind_web,
 };
 use crate::names::Resolver;
-use corona_config::{GatewaySettings, HaAck, HaSettings, Interfaces, Loaded};
+use corona_config::{GatewaySettings, HaAck, HaSettings, Interfaces, Loaded, ZooKeeperSettings};
 use corona_journal::Journal;
 use corona_net::connections::Connections;
 use corona_process::Boxed;
@@ -53,7 +53,7 @@ use corona_wire::server::{ListenOn, listen};
 
 /// How often the role machine looks at the time.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a leader that hands over waits for a standby to have everything.
+/// How long a leader that hands over waits for its calls in flight, and then for a standby to have everything.
 const HAND_OVER: Duration = Duration::from_secs(5);
 /// Connections of peers that wait for the server to take them from a relay.
 const HANDED: usize = 64;
@@ -222,6 +222,7 @@ impl Instance {
         let mut tasks = Tasks::default();
         let (leader, leader_seen) = watch::channel(None);
         let (is_connected, connected) = watch::channel(false);
+        let (is_led, led) = watch::channel(false);
         let start = copy_at_start(&self.directory);
         let (copy, copies) = watch::channel(start);
         let (resign, resigned) = watch::channel(false);
@@ -232,10 +233,11 @@ impl Instance {
             orders,
             leader,
             is_connected,
+            is_led,
             copy: copies,
             resign: resigned,
         };
-        let election = tokio::spawn(election.run());
+        let mut election = tokio::spawn(election.run());
         let door = Arc::new(Door {
             instances: self.ha.instances.clone(),
             leading: watch::Sender::new(None),
@@ -274,6 +276,7 @@ impl Instance {
         let pages = StandbyPages {
             instance: instance_role.me.clone(),
             leader: leader_seen,
+            is_led: led,
             is_connected: connected,
             fenced,
             held: held.clone(),
@@ -294,12 +297,19 @@ impl Instance {
         let mut phase = instance_role.phase();
         let epoch = tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => None,
+            _ = stop.wait_for(|stop| *stop) => Ok(None),
             led = phase.wait_for(|phase| *phase != Phase::Standby) => match led.map(|phase| *phase) {
-                Ok(Phase::Leading(epoch)) => Some(epoch),
-                Ok(Phase::Fenced(why)) => return Ok(End::Again(Again::Fenced(why.to_string()))),
-                Ok(Phase::Standby) | Err(_) => None,
+                Ok(Phase::Leading(epoch)) => Ok(Some(epoch)),
+                Ok(Phase::Fenced(why)) => Err(why),
+                Ok(Phase::Standby) | Err(_) => Ok(None),
             },
+        };
+        let epoch = match epoch {
+            Ok(epoch) => epoch,
+            Err(why) => {
+                end_of(&mut election, &ha.zookeeper).await;
+                return Ok(End::Again(Again::Fenced(why.to_string())));
+            }
         };
         end_standby.send_replace(true);
         copying.abort();
@@ -424,7 +434,7 @@ impl Lead {
         let mut phase = self.instance_role.phase();
         let bound = tokio::select! {
             biased;
-            why = fenced(&mut phase) => return Ok(End::Again(Again::Fenced(why.to_string()))),
+            why = fenced(&mut phase) => return Ok(self.after_fence(why).await),
             bound = binding => bound,
         };
         let manager = match bound {
@@ -437,6 +447,7 @@ impl Lead {
         let journal = manager.journal().ok_or(StartError::NoInstance)?;
         let mut tasks = Tasks::default();
         tasks.spawn(report_commits(self.instance_role.clone(), journal.clone(), self.ha.ack));
+        tasks.spawn(report_appended(self.instance_role.clone(), journal.clone()));
         let source = Source {
             instance_role: self.instance_role.clone(),
             epoch: self.epoch,
@@ -461,7 +472,7 @@ impl Lead {
             _ = step_down.wait_for(|wanted| *wanted) => Why::StepDown,
         };
         match why {
-            Why::Fenced(why) => Ok(End::Again(Again::Fenced(why.to_string()))),
+            Why::Fenced(why) => Ok(self.after_fence(why).await),
             Why::Ended(served) => {
                 // Another instance takes over at once. Each that may has what was acknowledged.
                 self.leave().await;
@@ -482,17 +493,33 @@ impl Lead {
         }
     }
 
-    /// Answers calls in flight, waits until a standby has everything, and gives the leadership up.
+    /// Gives the leadership up at once, so that nobody waits for the end of its session.
+    async fn after_fence(&mut self, why: FencedBecause) -> End {
+        end_of(&mut self.election, &self.ha.zookeeper).await;
+        End::Again(Again::Fenced(why.to_string()))
+    }
+
+    /// Answers calls in flight, waits until a standby has everything, and gives the leadership up. If the disk
+    /// hangs, calls in flight have no answer: their callers repeat them.
     async fn hand_over(
         &mut self,
-        serving: JoinHandle<Result<(), Failure>>,
+        mut serving: JoinHandle<Result<(), Failure>>,
         end: &watch::Sender<bool>,
         journal: &Journal,
     ) -> Result<(), InstanceFailure> {
         tracing::info!("Handing over: answering calls in flight");
         end.send_replace(true);
-        let served = serving.await.map_err(|_| InstanceFailure::Panicked("the cluster manager"));
-        if let Err(failure) = served? {
+        let Ok(served) = timeout(HAND_OVER, &mut serving).await else {
+            tracing::warn!(
+                "Calls in flight were not answered within {} s; handing over without their replies",
+                HAND_OVER.as_secs()
+            );
+            self.leave().await;
+            return Ok(());
+        };
+        if let Err(failure) =
+            served.map_err(|_| InstanceFailure::Panicked("the cluster manager"))?
+        {
             self.leave().await;
             return Err(failure.into());
         }
@@ -518,10 +545,14 @@ impl Lead {
 
     async fn leave(&mut self) {
         self.resign.send_replace(true);
-        // A session that cannot be ended ends by itself.
-        let _ = timeout(self.ha.zookeeper.session_timeout, &mut self.election).await;
+        end_of(&mut self.election, &self.ha.zookeeper).await;
         self.instance_role.apply(Input::SteppedDown);
     }
+}
+
+/// Waits until the session with ZooKeeper is ended. One that cannot be ended ends by itself.
+async fn end_of(election: &mut JoinHandle<()>, settings: &ZooKeeperSettings) {
+    let _ = timeout(2 * zookeeper::leave_limit(settings), election).await;
 }
 
 async fn fenced(phase: &mut watch::Receiver<Phase>) -> FencedBecause {
@@ -547,6 +578,15 @@ async fn report_commits(instance_role: Arc<InstanceRole>, journal: Arc<Journal>,
         if committed.changed().await.is_err() {
             return;
         }
+    }
+}
+
+/// Reports what waits for the leader's own journal to the role machine.
+async fn report_appended(instance_role: Arc<InstanceRole>, journal: Arc<Journal>) {
+    let mut ticks = interval(TICK);
+    loop {
+        ticks.tick().await;
+        instance_role.apply(Input::Appended { number: journal.status().appended });
     }
 }
 

@@ -68,6 +68,8 @@ pub(crate) const GAUGES: [Gauge; 8] = [
 pub(super) struct StandbyPages {
     pub(super) instance: Arc<str>,
     pub(super) leader: watch::Receiver<Option<Leader>>,
+    /// Whether there is a leader; otherwise `leader` has the last one.
+    pub(super) is_led: watch::Receiver<bool>,
     pub(super) is_connected: watch::Receiver<bool>,
     /// Why this instance was fenced; `None` if it is a standby.
     pub(super) fenced: watch::Receiver<Option<String>>,
@@ -103,13 +105,19 @@ impl StandbyPages {
         let progress = self.held.progress();
         let fenced = self.fenced.borrow().clone();
         let role = if fenced.is_some() { Role::Fenced } else { Role::Standby };
-        let leader = self.leader.borrow().clone();
+        let leader = self.leader.borrow().clone().filter(|_| *self.is_led.borrow());
         StandbyStatus {
-            error: match &leader {
-                Some(leader) => {
-                    format!("this is a {role}; the leader's pages are at http://{}/", leader.http)
+            error: match (&leader, &fenced) {
+                (Some(leader), _) => {
+                    format!("{}; the leader's pages are at http://{}/", what(role), leader.http)
                 }
-                None => format!("this is a {role}; no leader is known"),
+                (None, Some(why)) => {
+                    format!("{}: {why}; it knows no other leader yet", what(role))
+                }
+                (None, None) if !*self.is_connected.borrow() => {
+                    format!("{}; it cannot reach ZooKeeper, and knows no leader", what(role))
+                }
+                (None, None) => format!("{}; at the moment no instance leads", what(role)),
             },
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ha: StandbyState {
@@ -171,6 +179,15 @@ impl StandbyPages {
     }
 }
 
+/// The role as the beginning of a sentence.
+fn what(role: Role) -> &'static str {
+    match role {
+        Role::Standby => "this instance is a standby",
+        Role::Leader => "this instance leads",
+        Role::Fenced => "this instance was fenced",
+    }
+}
+
 /// Adds the metrics of a leader.
 pub(crate) fn write_leader_metrics(text: &mut String, instance_role: &InstanceRole) {
     write_role(text, instance_role.role().name());
@@ -217,7 +234,7 @@ fn page(status: &StandbyStatus, path: &str) -> String {
                 title { "Corona cluster manager: " (role) }
             }
             body {
-                h1 { "This cluster manager is a " (role) }
+                h1 { "This cluster manager is " @if role == "standby" { "a " } (role) }
                 @if let Some(why) = &status.ha.fenced_because {
                     p { "It has led, and stopped: " (why) "." }
                 }
