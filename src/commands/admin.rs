@@ -5,9 +5,11 @@
 //! 7.15.
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use corona::cluster_manager::api;
 use corona::wire::Exception;
 use corona::wire::calls::{
     ClusterManagerCall as Call, ClusterManagerReply as Reply, ProxyJobTrackerCall,
@@ -319,13 +321,51 @@ impl Operation {
     }
 }
 
+/// How long another instance may take to lead after the leader was asked to hand over.
+const SUCCESSOR: Duration = Duration::from_secs(30);
+
 async fn step_down(pages: Option<Web>) -> anyhow::Result<Outcome> {
     let pages =
         pages.context("the address of the leader's pages is not known: add --http-address")?;
+    // A leader is asked by its own address: another one is not asked instead.
+    if let Ok(Some(standby)) = pages.standby().await {
+        bail!("{}: {}", pages.who(), standby.error);
+    }
+    let before = leadership(&pages).await.context("the pages show no leader")?;
     match pages.send_form::<serde_json::Value>("/api/v1/step-down", &[]).await? {
-        Answer::Found(_) => Ok(Outcome::done("The leader hands over to a standby\n")),
+        Answer::Found(_) => {}
         Answer::NotFound(why) => bail!("{why}"),
         Answer::NoApi => bail!("{} know no fail-over", pages.who()),
+    }
+    let deadline = Instant::now() + SUCCESSOR;
+    loop {
+        // The pages of the former leader are away for a moment.
+        if let Some((instance, epoch)) = leadership(&pages).await.filter(|now| now.1 > before.1) {
+            return Ok(Outcome::Done(format!("{instance} leads, with epoch {epoch}\n")));
+        }
+        if Instant::now() > deadline {
+            let text = format!(
+                "{} was asked to hand over, but no other instance leads after {} s",
+                before.0,
+                SUCCESSOR.as_secs()
+            );
+            return Ok(Outcome::not_done(text));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The leading instance, as far as these pages know, and the number of its leadership.
+async fn leadership(pages: &Web) -> Option<(String, u64)> {
+    let pages = pages.within(Duration::from_secs(2));
+    if let Ok(Some(standby)) = pages.standby().await {
+        return standby.ha.leader.zip(standby.ha.epoch);
+    }
+    match pages.api::<api::Status>("/api/v1/status").await.ok()? {
+        Answer::Found(status) => {
+            status.ha.filter(|ha| ha.role == "leader").map(|ha| (ha.instance, ha.epoch))
+        }
+        _ => None,
     }
 }
 

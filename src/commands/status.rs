@@ -173,6 +173,13 @@ impl Report {
 
 /// Asks both services at the same time.
 async fn ask(cluster: &Cluster, pages: Option<&Web>) -> anyhow::Result<Report> {
+    // Calls would be held for a leader, and closed in the end.
+    if let Some(pages) = pages
+        && let Ok(Some(standby)) = pages.standby().await
+        && standby.ha.leader_pages.is_none()
+    {
+        bail!("{}: {}", pages.who(), standby.error);
+    }
     let of_pages = async {
         match pages {
             Some(pages) => Some(ask_pages(pages).await),

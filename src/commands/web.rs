@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use corona::cluster_manager::api::Failure;
+use corona::cluster_manager::api::{Failure, StandbyStatus};
 use corona::config::HostPort;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -19,7 +19,11 @@ use tokio::time::timeout;
 /// The largest page that is read.
 const MAX_PAGE_BYTES: usize = 64 << 20;
 
-/// The pages of a cluster manager.
+/// How often a request goes on to the leader: leaders change.
+const MAX_HOPS: usize = 3;
+
+/// The pages of a cluster manager. An instance that does not lead names the leader, and the request is repeated
+/// there.
 #[derive(Clone, Debug)]
 pub(super) struct Web {
     /// The service whose pages they are.
@@ -35,6 +39,13 @@ pub(super) enum StreamEnd {
     Ended,
     /// The cluster manager has no such stream.
     NoApi,
+}
+
+/// The result of asking one instance for a stream.
+enum Streamed {
+    Here(StreamEnd),
+    /// Another instance leads.
+    AtLeader(HostPort),
 }
 
 /// The response of a path of the API.
@@ -79,7 +90,17 @@ impl Web {
     /// # Errors
     /// When there is no response, or an unexpected one.
     pub(super) async fn api<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Answer<T>> {
-        self.answer(self.get(path).await?)
+        let (reply, web) = self.follow(Method::GET, path, String::new()).await?;
+        web.answer(reply)
+    }
+
+    /// The status of an instance, unless it leads or is no instance.
+    ///
+    /// # Errors
+    /// When there is no response.
+    pub(super) async fn standby(&self) -> anyhow::Result<Option<StandbyStatus>> {
+        let (_, body) = self.exchange(Method::GET, "/api/v1/status", String::new()).await?;
+        Ok(serde_json::from_slice(&body).ok())
     }
 
     /// Sends a form to a path of the API and reads the JSON of the response.
@@ -93,7 +114,8 @@ impl Web {
     ) -> anyhow::Result<Answer<T>> {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.extend_pairs(fields);
-        self.answer(self.exchange(Method::POST, path, form.finish()).await?)
+        let (reply, web) = self.follow(Method::POST, path, form.finish()).await?;
+        web.answer(reply)
     }
 
     fn answer<T: DeserializeOwned>(
@@ -151,6 +173,23 @@ impl Web {
         silence: Duration,
         mut on_piece: impl FnMut(&[u8]) -> anyhow::Result<()>,
     ) -> anyhow::Result<StreamEnd> {
+        let mut web = self.clone();
+        for _ in 0..MAX_HOPS {
+            match web.stream_here(path, last_id, silence, &mut on_piece).await? {
+                Streamed::Here(end) => return Ok(end),
+                Streamed::AtLeader(address) => web = Web { address, ..web },
+            }
+        }
+        Err(self.no_leader())
+    }
+
+    async fn stream_here(
+        &self,
+        path: &str,
+        last_id: Option<&str>,
+        silence: Duration,
+        on_piece: &mut impl FnMut(&[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Streamed> {
         let stream = self.connect().await?;
         let failed = || format!("{} failed to answer", self.who());
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -169,14 +208,24 @@ impl Web {
                 .map_err(|error| self.failed(error))?;
             match response.status() {
                 StatusCode::OK => {}
-                StatusCode::NOT_FOUND => return Ok(StreamEnd::NoApi),
-                other => bail!("{} answered {other}", self.who()),
+                StatusCode::NOT_FOUND => return Ok(Streamed::Here(StreamEnd::NoApi)),
+                status => {
+                    let body = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect();
+                    let body = timeout(silence, body).await.ok().and_then(Result::ok);
+                    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+                    return match self.leader_elsewhere(status, &body) {
+                        Some(leader) => Ok(Streamed::AtLeader(leader)),
+                        None => self
+                            .answer((status, body))
+                            .map(|_: Answer<()>| Streamed::Here(StreamEnd::NoApi)),
+                    };
+                }
             }
             let mut body = response.into_body();
             loop {
                 let frame = timeout(silence, body.frame()).await;
                 let frame = frame.map_err(|_| anyhow!("{} stopped sending", self.who()))?;
-                let Some(frame) = frame else { return Ok(StreamEnd::Ended) };
+                let Some(frame) = frame else { return Ok(Streamed::Here(StreamEnd::Ended)) };
                 let frame = frame.with_context(|| format!("{} ended a stream", self.who()))?;
                 if let Some(piece) = frame.data_ref() {
                     on_piece(piece)?;
@@ -190,7 +239,43 @@ impl Web {
     }
 
     async fn get(&self, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
-        self.exchange(Method::GET, path, String::new()).await
+        Ok(self.follow(Method::GET, path, String::new()).await?.0)
+    }
+
+    /// The response of the leader, and its pages.
+    async fn follow(
+        &self,
+        method: Method,
+        path: &str,
+        form: String,
+    ) -> anyhow::Result<((StatusCode, Bytes), Web)> {
+        let mut web = self.clone();
+        for _ in 0..MAX_HOPS {
+            let reply = web.exchange(method.clone(), path, form.clone()).await?;
+            match web.leader_elsewhere(reply.0, &reply.1) {
+                Some(address) => web = Web { address, ..web },
+                None => return Ok((reply, web)),
+            }
+        }
+        Err(self.no_leader())
+    }
+
+    fn no_leader(&self) -> anyhow::Error {
+        anyhow!("{} and those that they name know no instance that leads; try again", self.who())
+    }
+
+    /// The address of the leader's pages in the response of another instance.
+    fn leader_elsewhere(&self, status: StatusCode, body: &[u8]) -> Option<HostPort> {
+        if status != StatusCode::SERVICE_UNAVAILABLE {
+            return None;
+        }
+        let standby: StandbyStatus = serde_json::from_slice(body).ok()?;
+        let pages = standby.ha.leader_pages?;
+        let address = pages.strip_prefix("http://")?.trim_end_matches('/');
+        let (host, port) = address.rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').into();
+        let leader = HostPort { host, port: port.parse().ok()? };
+        (leader != self.address).then_some(leader)
     }
 
     async fn exchange(

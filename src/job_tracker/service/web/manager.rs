@@ -20,6 +20,8 @@ const MAX_BYTES: usize = 8 << 20;
 /// Answers that are kept.
 const MOST: usize = 64;
 
+/// How often a question goes on to the leader: leaders change.
+const MAX_HOPS: usize = 3;
 /// Pools that are listed as queues.
 const MOST_POOLS: usize = 10_000;
 
@@ -42,6 +44,9 @@ pub(in crate::service) enum NoAnswer {
         "The cluster manager does not say it: it is of another kind, or does not know the session."
     )]
     Unknown,
+    /// It is one of several, and none leads.
+    #[error("No cluster manager leads at the moment.")]
+    NoLeader,
     /// It did not answer in time.
     #[error("The cluster manager's pages do not answer (cm.server.http.address).")]
     Silent,
@@ -76,12 +81,8 @@ impl Manager {
         if let Some(answer) = kept(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)) {
             return answer;
         }
-        let target = Target::new(&self.host, self.port, path);
-        let answer = match timeout(PATIENCE, http::get(&target, MAX_BYTES)).await {
-            Ok(Ok((200, body))) => serde_json::from_slice(&body).map_err(|_| NoAnswer::Unknown),
-            Ok(Ok(_)) => Err(NoAnswer::Unknown),
-            Ok(Err(_)) | Err(_) => Err(NoAnswer::Silent),
-        };
+        let asked = timeout(PATIENCE, self.fetch(path)).await;
+        let answer = asked.unwrap_or(Err(NoAnswer::Silent));
         let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MOST {
             all.retain(|_, (at, _)| at.elapsed() < AGE);
@@ -90,6 +91,28 @@ impl Manager {
             all.insert(path.to_owned(), (Instant::now(), answer.clone()));
         }
         answer
+    }
+
+    /// An instance that does not lead names the leader's pages, which are asked then.
+    async fn fetch(&self, path: &str) -> Result<Value, NoAnswer> {
+        let mut target = Target::new(&self.host, self.port, path);
+        for _ in 0..MAX_HOPS {
+            let reply = http::get(&target, MAX_BYTES).await;
+            match reply.map_err(|_| NoAnswer::Silent)? {
+                (200, body) => {
+                    return serde_json::from_slice(&body).map_err(|_| NoAnswer::Unknown);
+                }
+                (503, body) => {
+                    let status: Value =
+                        serde_json::from_slice(&body).map_err(|_| NoAnswer::Unknown)?;
+                    let pages = status["ha"]["leader_pages"].as_str().ok_or(NoAnswer::NoLeader)?;
+                    let url = format!("{}{path}", pages.trim_end_matches('/'));
+                    target = Target::parse(&url).ok_or(NoAnswer::Unknown)?;
+                }
+                _ => return Err(NoAnswer::Unknown),
+            }
+        }
+        Err(NoAnswer::NoLeader)
     }
 
     /// The pools, by name, without their groups.
