@@ -66,6 +66,7 @@ fn heartbeat() -> ClusterManagerCall {
             resource_infos: Some(
                 services.map(|kind| (kind, "host1234.example.com:50060".to_owned())).into(),
             ),
+            ended: None,
         }),
     }
 }

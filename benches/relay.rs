@@ -118,7 +118,7 @@ impl Talk {
         let address = wire::InetAddress::new("node1".to_owned(), 50_000);
         let total = wire::ComputeSpecs::new(8, 1_000, 65_536, 1_000);
         let apps = BTreeMap::from([(wire::ResourceType::MAP, "node1:1".to_owned())]);
-        let node = wire::ClusterNodeInfo::new("node1".to_owned(), address, total, None, apps);
+        let node = wire::ClusterNodeInfo::new("node1".to_owned(), address, total, None, apps, None);
         let call = ClusterManagerCall::NodeHeartbeat { node: Some(node) };
         let said = wire::NodeHeartbeatResponse::new(false);
         let answer = Answer::Reply(ClusterManagerReply::NodeHeartbeat(said));

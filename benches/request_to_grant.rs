@@ -111,6 +111,7 @@ fn node() -> ClusterNodeInfo {
         total: specs.clone(),
         free: Some(specs),
         resource_infos: Some(apps.into()),
+        ended: None,
     }
 }
 

@@ -98,6 +98,10 @@ struct ClusterNodeInfo {
   /* Which types of slot the node serves. The text is opaque to the cluster manager and comes back
    * as appInfo in each grant of that type; Java job trackers expect "host:port" in it. */
   5: optional map<ResourceType, string> resourceInfos,
+  /* Corona's own, not the original's: names of nodes on the same host that have ended, such as the processes
+   * that this one replaces. Their slots and grants are lost at once. A node that names itself has ended, and
+   * the rest of its report is of no interest. */
+  100: optional list<string> ended,
 }
 
 /* The answer to a heartbeat. */

@@ -175,13 +175,20 @@ impl Calls {
     }
 
     async fn heartbeat_node(&self, peer: SocketAddr, call: Call) -> Due {
+        let ended = translate::calls::ended_before(&call);
         let mut question = match translate::calls::input(call) {
             Ok(question) => question,
             Err(no_input) => return no_input.answer().into(),
         };
         let Input::HeartbeatNode { report, .. } = &question.input else {
-            return Answer::Close.into();
+            return self.apply(question);
         };
+        if let Some(ended) = ended {
+            tracing::info!("Node {} reports which nodes have ended: {ended:?}", report.name);
+            if let Err(refusal) = self.core.apply(ended) {
+                return refused("nodeHeartbeat", refusal).into();
+            }
+        }
         let host = &report.address.host;
         let racks = match self.racks.known(std::iter::once(host)) {
             Ok(Known::All(racks)) => Ok(racks),

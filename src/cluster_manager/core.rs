@@ -300,6 +300,11 @@ impl Core {
         self.outlet.write(record);
     }
 
+    /// Has sessions notified, which they are not before the start is complete.
+    pub(super) fn resume_notifications(&self) {
+        self.outlet.resume_notifications();
+    }
+
     /// Reports to the engine for how long inputs were not processed.
     fn note_delay(&self, ms: i64) {
         if ms > 0 {
@@ -454,6 +459,7 @@ fn concerns_others(input: &Input) -> bool {
         | Input::KillSession { .. }
         | Input::SetSafeMode { .. }
         | Input::NotificationFailed { .. }
+        | Input::NodesEnded { .. }
         | Input::Tick
         | Input::Pass => true,
         Input::NextSessionId

@@ -163,6 +163,9 @@ impl Door {
     fn node(&self, node: &wire::ClusterNodeInfo) -> Checked {
         self.id("the name of the node", &node.name)?;
         self.host(&node.address.host)?;
+        let ended = node.ended.as_deref().unwrap_or_default();
+        self.list("the list of ended nodes", ended.len())?;
+        ended.iter().try_for_each(|name| self.id("the name of an ended node", name))?;
         let Some(services) = &node.resource_infos else { return Ok(()) };
         self.list("the map of resource infos", services.len())?;
         services.values().try_for_each(|service| self.id("a resource info", service))
@@ -255,7 +258,7 @@ mod tests {
         let address = wire::InetAddress::new(text(120), 1);
         let total = wire::ComputeSpecs::new(1, None, None, None);
         let apps: BTreeMap<_, _> = (0..3).map(|kind| (ResourceType(kind), text(130))).collect();
-        let mut node = wire::ClusterNodeInfo::new(text(130), address, total, None, apps);
+        let mut node = wire::ClusterNodeInfo::new(text(130), address, total, None, apps, None);
         change(&mut node);
         Call::NodeHeartbeat { node: Some(node) }
     }

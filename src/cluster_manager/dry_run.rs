@@ -366,7 +366,9 @@ impl DryRun {
             Ok(question) => question,
             Err(no_input) => return Ok(no_input.answer()),
         };
-        let Input::HeartbeatNode { report, .. } = &question.input else { return Ok(Answer::Close) };
+        let Input::HeartbeatNode { report, .. } = &question.input else {
+            return Ok(self.answer(now, question));
+        };
         let host = &report.address.host;
         let racks = match self.known_racks(std::iter::once(host), found) {
             Err(fault) => return Ok(*fault),
@@ -498,7 +500,7 @@ mod tests {
         let address = wire::InetAddress::new(name.to_owned(), 5);
         let total = wire::ComputeSpecs::new(1, None, 1 << 20, 1 << 20);
         let apps = BTreeMap::from([(wire::ResourceType::MAP, "app".to_owned())]);
-        let node = wire::ClusterNodeInfo::new(name.to_owned(), address, total, None, apps);
+        let node = wire::ClusterNodeInfo::new(name.to_owned(), address, total, None, apps, None);
         Call::NodeHeartbeat { node: Some(node) }
     }
 

@@ -232,6 +232,7 @@ impl Machine {
             total: specs(self.kind.memory_mb),
             free: Some(specs((self.kind.memory_mb - used).max(0))),
             resource_infos: Some(services.into()),
+            ended: None,
         }
     }
 }

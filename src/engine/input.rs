@@ -144,6 +144,14 @@ pub enum Input {
     Tick,
     /// Matches requests and slots. Due while [`super::Engine::wants_pass`].
     Pass,
+    /// Nodes of a host have ended: another process of the same machine reports it. They are lost at once;
+    /// names of nodes that do not exist or are on other hosts are passed over.
+    NodesEnded {
+        /// The host.
+        host: Arc<str>,
+        /// The names of the nodes.
+        names: Vec<Arc<str>>,
+    },
 }
 
 /// A decision of another cluster manager.

@@ -272,6 +272,7 @@ impl Engine {
             Input::Observed(observed) => {
                 return Ok(Reply::Observed { entered: self.observe(now, observed) });
             }
+            Input::NodesEnded { host, names } => self.nodes_ended(now, &host, &names, effects),
             Input::Tick => self.tick(now, effects),
             Input::Pass => {
                 self.clear_remains();

@@ -41,6 +41,22 @@ impl Engine {
         Ok(self.restart_if_told(&report.name, now, effects))
     }
 
+    pub(super) fn nodes_ended(
+        &mut self,
+        now: Millis,
+        host: &Arc<str>,
+        names: &[Arc<str>],
+        effects: &mut Vec<Effect>,
+    ) {
+        for name in names {
+            let node = self.nodes.find(name);
+            let of_host = |node: &NodeIdx| self.topology.host_name(self.nodes[*node].host) == host;
+            if let Some(node) = node.filter(of_host) {
+                self.lose_node(node, false, now, effects);
+            }
+        }
+    }
+
     pub(super) fn node_feedback(
         &mut self,
         now: Millis,

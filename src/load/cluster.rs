@@ -69,6 +69,7 @@ impl LoadedCluster {
             total: specs.clone(),
             free: Some(specs),
             resource_infos: Some(services.map(|kind| (kind, service.clone())).into()),
+            ended: None,
         }
     }
 

@@ -336,6 +336,7 @@ fn start_node(
         total: specs.clone(),
         free: Some(specs),
         resource_infos: Some(services.into_iter().map(|kind| (kind, address.clone())).collect()),
+        ended: None,
     })
 }
 

@@ -273,7 +273,7 @@ fn run_all(arguments: &Arguments) -> Result<Total, Box<Failure>> {
             if number >= seeds || total_now().is_err() {
                 return;
             }
-            let plan = Plan { seed: seed.wrapping_add(number), steps };
+            let plan = Plan { seed: seed.wrapping_add(number), steps, restarts: false };
             let result = match arguments.wants_digests() {
                 true => simulation::run_with_digest(plan).map(|(sum, digest)| (sum, Some(digest))),
                 false => simulation::run(plan).map(|summary| (summary, None)),
@@ -326,7 +326,7 @@ fn report(
     form: TextForm,
     console: &mut Console<'_>,
 ) -> anyhow::Result<()> {
-    let Plan { seed, steps } = failure.plan;
+    let Plan { seed, steps, .. } = failure.plan;
     if let Some(file) = &arguments.save {
         let out = std::fs::File::create(file);
         let out = out.with_context(|| format!("cannot write {}", file.display()))?;
@@ -485,7 +485,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("corona-failure-{}", std::process::id()));
         let inputs = vec![(corona_engine::types::Millis(5), corona_engine::Input::NextSessionId)];
         let failure = Failure {
-            plan: Plan { seed: 9, steps: 1 },
+            plan: Plan { seed: 9, steps: 1, restarts: false },
             what: "nothing adds up".into(),
             history: History { settings: Default::default(), inputs },
         };

@@ -46,6 +46,8 @@ pub struct Plan {
     pub seed: u64,
     /// Inputs, not counting those with which every peer leaves in the end.
     pub steps: u64,
+    /// Whether processes of nodes start again in place of earlier ones, and leave in order.
+    pub restarts: bool,
 }
 
 /// The result of a run without violations.
@@ -229,7 +231,7 @@ fn attempt<S: Subject>(
             history.settings = settings.clone();
         }
         let mut watch = Watch::new(subject(&settings), settings, audit_every);
-        let mut peers = Peers::new(random);
+        let mut peers = Peers::new(random, plan.restarts);
         let mut steps = 0;
         loop {
             let engine = watch.subject.engine();

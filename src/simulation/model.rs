@@ -301,6 +301,15 @@ impl Model {
                 self.forgive_late(now);
                 Ok(Done)
             }
+            Input::NodesEnded { host, names } => {
+                for name in names {
+                    let of_host = |node: &Node| node.address.host == *host;
+                    if self.nodes.get(name).is_some_and(of_host) {
+                        foreseen.dead.extend(self.lose_node(name));
+                    }
+                }
+                Ok(Done)
+            }
             Input::HeldUp { ms } => {
                 let later = |heard: Millis| heard.plus_ms((*ms).max(0)).min(now);
                 self.nodes.values_mut().for_each(|node| node.heard = later(node.heard));

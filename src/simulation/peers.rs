@@ -45,6 +45,8 @@ enum Deed {
     TakeId,
     WakeEarly,
     Jump,
+    Replace,
+    Leave,
 }
 
 /// How often each thing happens. A run leaves some out and does others more often, so that runs
@@ -100,7 +102,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    pub(super) fn new(mut random: Random) -> Self {
+    pub(super) fn new(mut random: Random, restarts: bool) -> Self {
         let hosts: Vec<Name> =
             (0..random.between(2, 10)).map(|host| format!("host{host}").into()).collect();
         let rack_count = random.between(1, 4) as usize;
@@ -116,6 +118,9 @@ impl Peers {
         let mut deeds: Vec<_> = deeds.into_iter().filter(|(_, weight)| *weight > 0).collect();
         // Without nodes and requests nothing happens.
         deeds.extend([Deed::Join, Deed::Report, Deed::Start, Deed::Ask].map(|deed| (deed, 5)));
+        if restarts {
+            deeds.extend([(Deed::Replace, 8), (Deed::Leave, 3)]);
+        }
         let crowded = random.percent(40);
         Peers {
             now: BEGIN,
@@ -227,6 +232,8 @@ impl Peers {
             Deed::TakeId => Input::NextSessionId,
             Deed::WakeEarly => Input::Tick,
             Deed::Jump => self.jump(model, engine),
+            Deed::Replace => self.replace(model),
+            Deed::Leave => self.leave(model),
         }
     }
 
@@ -282,6 +289,30 @@ impl Peers {
         report.apps = self.apps();
         report.free = self.free();
         self.node_heartbeat(report)
+    }
+
+    /// A process of a node takes the place of others on its host, of which some may never have been heard.
+    fn replace(&mut self, model: &Model) -> Input {
+        let join = self.join(model);
+        let Input::HeartbeatNode { report, .. } = &join else { return join };
+        let host = report.address.host.clone();
+        let of_host = |(_, node): &(&Name, &super::model::Node)| node.address.host == host;
+        let known = model.nodes.iter().filter(of_host).map(|(name, _)| name.clone());
+        let mut names: Vec<Name> = known.filter(|_| self.random.percent(60)).collect();
+        // A name of another host is passed over, and so is an unknown one.
+        names.extend(model.nodes.keys().next().cloned());
+        names.push("unheard".into());
+        self.agenda.push_back(join);
+        Input::NodesEnded { host, names }
+    }
+
+    fn leave(&mut self, model: &Model) -> Input {
+        let all: Vec<_> = model.nodes.iter().collect();
+        if all.is_empty() {
+            return self.join(model);
+        }
+        let (name, node) = *self.random.pick(&all);
+        Input::NodesEnded { host: node.address.host.clone(), names: vec![name.clone()] }
     }
 
     fn report(&mut self, model: &Model) -> Input {

@@ -146,6 +146,11 @@ fn input_text(out: &mut String, input: &Input) {
             word(out, "notification-failed");
             text(out, handle);
         }
+        Input::NodesEnded { host, names } => {
+            word(out, "nodes-ended");
+            text(out, host);
+            list(out, names, |out, name| text(out, name));
+        }
         Input::HeldUp { ms } => {
             word(out, "stalled");
             number(out, ms);

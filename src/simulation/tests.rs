@@ -14,11 +14,22 @@ fn runs_pass() {
     // Many more and longer runs are compared in an optimised build: see scripts/test.
     let mut compared = 0;
     for (seed, line) in (1..=40).zip(kept_digests()) {
-        let (_, digest) = run_with_digest(Plan { seed, steps: SHORT }).unwrap();
+        let (_, digest) = run_with_digest(Plan { seed, steps: SHORT, restarts: false }).unwrap();
         assert_eq!(format!("{seed} {digest}"), line, "an input or outcome of the run has changed");
         compared += 1;
     }
     assert_eq!(compared, 40);
+}
+
+/// A process that replaces another one leaves no ghost, whatever else happens.
+#[test]
+fn runs_with_nodes_that_restart_pass() {
+    let mut all = Summary::default();
+    for seed in 1..=20 {
+        let run = run(Plan { seed, steps: SHORT, restarts: true });
+        all.add(run.unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what)));
+    }
+    assert!(all.dead_nodes > 200 && all.granted > 1000, "{all:?}");
 }
 
 /// Of runs of [`SHORT`] steps: a seed and its digest in each line, from seed 1 on.
@@ -29,7 +40,7 @@ fn kept_digests() -> impl Iterator<Item = &'static str> {
 
 #[test]
 fn a_seed_repeats_and_seeds_differ() {
-    let summary = |seed| run(Plan { seed, steps: SHORT }).unwrap();
+    let summary = |seed| run(Plan { seed, steps: SHORT, restarts: false }).unwrap();
     assert_eq!(summary(3), summary(3));
     assert_ne!(summary(3), summary(4));
 }
@@ -90,7 +101,7 @@ fn an_engine_restored_from_its_image_goes_on_as_the_first_one() {
         let steps = if seed <= 20 { SHORT } else { 300 };
         // Some are restored while all peers leave.
         let cut = Random::new(!seed).below(steps as usize + 50) as u64;
-        let plan = Plan { seed, steps };
+        let plan = Plan { seed, steps, restarts: false };
         let result = run_digested(plan, |settings: &Settings| Restored::new(settings, cut));
         let (_, digest) = result.unwrap_or_else(|failure| panic!("cut at {cut}: {failure}"));
         if steps == SHORT {
@@ -124,7 +135,7 @@ fn inputs_and_outcomes_survive_their_form_as_bytes() {
     assert_eq!(codec::decode(&codec::encode(&start).unwrap()), Ok(start));
     for seed in 1..=20 {
         let encoded = |settings: &Settings| Encoded(new_engine(settings));
-        let result = run_with(Plan { seed, steps: SHORT }, encoded);
+        let result = run_with(Plan { seed, steps: SHORT, restarts: false }, encoded);
         assert!(result.is_ok(), "{result:?}");
     }
 }
@@ -151,7 +162,7 @@ fn the_secret_of_the_hash_tables_does_not_show() {
             let start = Start { now: BEGIN, id_prefix: ID_PREFIX.into(), hash_seed: seed << 40 };
             Twins(new_engine(settings), Engine::new(settings.clone(), start))
         };
-        let result = run_with(Plan { seed, steps: SHORT }, twins);
+        let result = run_with(Plan { seed, steps: SHORT, restarts: false }, twins);
         assert!(result.is_ok(), "{result:?}");
     }
 }
@@ -337,7 +348,8 @@ fn each_fault_is_found_within_four_hundred_seeds() {
             let Input::SettingsChanged { settings } = heard else { panic!("{}", fault.name) };
             Faulty { engine: new_engine(&settings), fault }
         };
-        let found = (1..=400).find_map(|seed| run_with(Plan { seed, steps: SHORT }, faulty).err());
+        let found = (1..=400)
+            .find_map(|seed| run_with(Plan { seed, steps: SHORT, restarts: false }, faulty).err());
         let failure = found.unwrap_or_else(|| panic!("nobody sees that {}", fault.name));
         check_prefix(&failure, faulty);
     }
@@ -371,9 +383,10 @@ fn a_panic_is_a_failure_with_its_inputs() {
             &self.0
         }
     }
-    let failure = run_with(Plan { seed: 1, steps: SHORT }, |settings: &Settings| {
-        Panics(new_engine(settings))
-    });
+    let failure =
+        run_with(Plan { seed: 1, steps: SHORT, restarts: false }, |settings: &Settings| {
+            Panics(new_engine(settings))
+        });
     let failure = failure.unwrap_err();
     assert!(failure.what.contains("panic: cannot release"), "{failure}");
     let last = failure.history.inputs.last();
@@ -386,7 +399,8 @@ fn histories_survive_json() {
     // Whatever peers and operators do in a run can be written down and played again.
     for seed in 1..=5 {
         let mut history = History { settings: Settings::default(), inputs: Vec::new() };
-        attempt(Plan { seed, steps: SHORT }, new_engine, 1, Some(&mut history)).unwrap();
+        attempt(Plan { seed, steps: SHORT, restarts: false }, new_engine, 1, Some(&mut history))
+            .unwrap();
         let text = serde_json::to_string(&history).unwrap();
         assert_eq!(serde_json::from_str::<History>(&text).unwrap(), history);
     }
@@ -435,7 +449,8 @@ fn observed_decisions_keep_the_books_and_the_images_exact() {
     let mut entered = 0;
     for seed in 1..=60 {
         let mut history = History { settings: Settings::default(), inputs: Vec::new() };
-        attempt(Plan { seed, steps: 400 }, new_engine, 1, Some(&mut history)).unwrap();
+        attempt(Plan { seed, steps: 400, restarts: false }, new_engine, 1, Some(&mut history))
+            .unwrap();
         let mut random = Random::new(!seed);
         let mut named = Named::default();
         let mut first = new_engine(&history.settings);

@@ -142,6 +142,12 @@ pub(crate) fn input(call: Call) -> Result<Question, NoInput> {
             let input = Input::ReleaseResources { handle: handle.into(), ids };
             Question::done("releaseResource", input, || Answered::ReleaseResource)
         }
+        Call::NodeHeartbeat { node: Some(node) } if leaves(&node) => {
+            let input = nodes_ended(node.address.host, node.ended.unwrap_or_default());
+            let answered =
+                || Answered::NodeHeartbeat(wire::NodeHeartbeatResponse { restart_flag: false });
+            Question::done("nodeHeartbeat", input, answered)
+        }
         Call::NodeHeartbeat { node: Some(node) } => {
             let input = Input::HeartbeatNode { report: super::node_report(node), rack: None };
             Question::new("nodeHeartbeat", input, Shape::NodeHeard)
@@ -168,6 +174,25 @@ pub(crate) fn input(call: Call) -> Result<Question, NoInput> {
             return Err(NoInput::Incomplete(method));
         }
     })
+}
+
+/// Whether this heartbeat only reports that the node has ended: its last one, or the first one of a process that
+/// has the name of an earlier one.
+fn leaves(node: &wire::ClusterNodeInfo) -> bool {
+    node.ended.as_ref().is_some_and(|ended| ended.contains(&node.name))
+}
+
+fn nodes_ended(host: String, names: Vec<String>) -> Input {
+    let names = names.into_iter().map(Into::into).collect();
+    Input::NodesEnded { host: host.into(), names }
+}
+
+/// What precedes the heartbeat of a node of ours that replaces others: they have ended. The original, and a
+/// shadow of it, pass over the field.
+pub(crate) fn ended_before(call: &Call) -> Option<Input> {
+    let Call::NodeHeartbeat { node: Some(node) } = call else { return None };
+    let names = node.ended.as_ref().filter(|names| !names.is_empty() && !leaves(node))?;
+    Some(nodes_ended(node.address.host.clone(), names.clone()))
 }
 
 /// The answer to a call that the engine has replied to.
@@ -219,6 +244,35 @@ pub(crate) fn resource_types(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_heartbeat_may_report_nodes_that_have_ended() {
+        let heartbeat = |ended: Option<&[&str]>| {
+            let address = wire::InetAddress::new("h".to_owned(), 1);
+            let total = wire::ComputeSpecs::new(1, None, None, None);
+            let ended = ended.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+            let node =
+                wire::ClusterNodeInfo::new("n".to_owned(), address, total, None, None, ended);
+            Call::NodeHeartbeat { node: Some(node) }
+        };
+        let ended = |names: &[&str]| Input::NodesEnded {
+            host: "h".into(),
+            names: names.iter().map(|name| (*name).into()).collect(),
+        };
+        for (call, before, leaves) in [
+            (heartbeat(None), None, false),
+            (heartbeat(Some(&[])), None, false),
+            (heartbeat(Some(&["m"])), Some(ended(&["m"])), false),
+            (heartbeat(Some(&["m", "n"])), None, true),
+        ] {
+            assert_eq!(ended_before(&call), before, "{call:?}");
+            let input = input(call.clone()).unwrap().input;
+            assert_eq!(matches!(input, Input::HeartbeatNode { .. }), !leaves, "{call:?}");
+            if leaves {
+                assert_eq!(input, ended(&["m", "n"]));
+            }
+        }
+    }
     use corona_model::types::PoolName;
 
     fn handle() -> Option<String> {
@@ -244,7 +298,7 @@ mod tests {
 
         let address = wire::InetAddress::new("a".to_owned(), 1);
         let total = wire::ComputeSpecs::new(1, None, None, None);
-        let node = wire::ClusterNodeInfo::new("n".to_owned(), address, total, None, None);
+        let node = wire::ClusterNodeInfo::new("n".to_owned(), address, total, None, None, None);
         let mut question = input(Call::NodeHeartbeat { node: Some(node) }).unwrap();
         question.place(racks);
         let Input::HeartbeatNode { rack, .. } = &question.input else { panic!("{question:?}") };

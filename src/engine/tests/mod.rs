@@ -485,6 +485,32 @@ fn a_silent_node_is_lost_and_its_sessions_are_told() {
 }
 
 #[test]
+fn a_node_that_has_ended_is_lost_at_once() {
+    let ended = |host: &str, names: &[&str]| Input::NodesEnded {
+        host: host.into(),
+        names: names.iter().map(|name| (*name).into()).collect(),
+    };
+    let mut world = World::new(|_| {});
+    world.node("old", "h1", 2);
+    world.node("other", "h2", 1);
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=3, Map));
+    world.told("2026.1");
+    // Nobody speaks for another host, and what is not known is passed over.
+    assert_eq!(world.run(ended("h1", &["other", "unknown"])), Ok(Reply::Done));
+    assert_eq!((world.told("2026.1"), world.engine.node_count()), (vec![], 2));
+    assert_eq!(world.run(ended("h1", &["old", "old"])), Ok(Reply::Done));
+    assert_eq!(world.told("2026.1"), [Dead("old".into())]);
+    assert_eq!((world.holds("2026.1", Map), world.engine.node_count()), (1, 1));
+    // The process that takes its place may have its name.
+    world.node("old", "h1", 2);
+    world.ask("2026.1", requests(4..=4, Map));
+    assert_eq!(world.granted("2026.1"), [4]);
+    world.run(Input::SetSafeMode { on: true }).unwrap();
+    assert_eq!(world.run(ended("h1", &["old"])), Err(Refusal::SafeMode));
+}
+
+#[test]
 fn a_silent_session_ends_and_frees_its_slots() {
     let mut world = World::new(|settings| settings.session_expiry_ms = 2_000);
     world.node("n1", "h1", 1);

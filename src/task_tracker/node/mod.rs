@@ -3,6 +3,7 @@
 //! * [`host`]: names and addresses of this machine;
 //! * [`heartbeats`]: the heartbeats to the cluster manager, and their replies;
 //! * [`fitness`]: whether it can take new tasks, by its own look;
+//! * [`former`]: the names of earlier processes of this node;
 //! * [`health`]: the operator's health script;
 //! * [`link`]: the state of the connection, for people;
 //! * [`callbacks`]: the Thrift service;
@@ -12,6 +13,7 @@
 
 pub mod callbacks;
 pub mod fitness;
+mod former;
 pub mod health;
 pub mod heartbeats;
 pub mod host;

@@ -343,7 +343,7 @@ impl TaskTracker {
     }
 
     async fn serve(self, stop: watch::Receiver<bool>) -> Ending {
-        let TaskTracker { tracker, heartbeats, callbacks, actions, umbilical, http, .. } = self;
+        let TaskTracker { tracker, mut heartbeats, callbacks, actions, umbilical, http, .. } = self;
         let (stop_servers, stopped) = watch::channel(false);
         let mut servers = ServiceTasks::default();
         servers.spawn("the server for job trackers", actions.run(stopped.clone()));
@@ -365,6 +365,10 @@ impl TaskTracker {
             }
         };
         tokio::join!(tracker.stop(), stop_job_trackers);
+        // Nothing runs here any more that could run twice.
+        if matches!(ending, Ending::Stopped | Ending::TaskPanicked(_)) {
+            heartbeats.leave().await;
+        }
         stop_servers.send_replace(true);
         // Panics are only logged from here on.
         while servers.ended().await.is_err() {}

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::fitness::{Fitness, NO_ROOM_GB};
+use super::former;
 use super::link::Link;
 use crate::local_dirs::LocalDirs;
 use crate::machine_stats::{Gauge, MachineStats};
@@ -101,7 +102,12 @@ pub struct Heartbeats {
     /// cluster manager, is lost to the cluster.
     threads: Threads,
     make_room: MakeRoom,
+    /// Names of nodes that have ended, which the cluster manager is still to learn.
+    ended: Vec<String>,
 }
+
+/// How long the cluster manager may take to learn that a node leaves.
+const LEAVING: Duration = Duration::from_secs(3);
 
 /// The measurement before each heartbeat.
 struct Measure {
@@ -142,11 +148,12 @@ impl Heartbeats {
             link,
             threads,
             make_room,
+            ended: Vec::new(),
         }
     }
 
     /// Sends heartbeats until `stop` becomes true or its sender is dropped, or until it must end.
-    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Ending {
+    pub async fn run(&mut self, mut stop: watch::Receiver<bool>) -> Ending {
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => Ending::Stopped,
@@ -154,14 +161,47 @@ impl Heartbeats {
         }
     }
 
+    /// Reports that this node ends, so that its slots are not granted any more and what ran on them runs elsewhere
+    /// at once. A cluster manager that cannot be reached learns it from the next process of this node, or when
+    /// the node expires.
+    pub async fn leave(mut self) {
+        if self.link.state().answered == 0 {
+            return;
+        }
+        let leaving = async {
+            let mut node = self.look().await;
+            // For a cluster manager that does not know the field, this is a heartbeat like any other.
+            node.ended = Some(vec![self.node.name.clone()]);
+            self.heartbeat(&mut None, node).await
+        };
+        match timeout(LEAVING, leaving).await {
+            Ok(Ok(_)) => {
+                tracing::info!("Cluster Manager knows that this node has ended");
+                self.note(Vec::new()).await;
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot report to the cluster manager that this node ends");
+            }
+            Err(_) => tracing::warn!("the cluster manager did not answer that this node ends"),
+        }
+    }
+
     async fn beat(&mut self) -> Ending {
         let mut connection = None;
+        let (dirs, own) = (self.measure.dirs.clone(), self.node.name.clone());
+        self.ended = self.threads.run(move || former::claim(&dirs, &own)).await;
+        if !self.ended.is_empty() {
+            tracing::info!(nodes = ?self.ended, "this node replaces earlier processes");
+        }
         loop {
             let node = self.look().await;
             match self.heartbeat(&mut connection, node).await {
                 Ok(true) => return Ending::Restart,
                 Ok(false) => {
                     self.link.answered();
+                    if !std::mem::take(&mut self.ended).is_empty() {
+                        self.note(vec![self.node.name.clone()]).await;
+                    }
                     self.make_room_if_full().await;
                 }
                 Err(Failure::Call(CallError::Exception(Exception::DisallowedNode(node)))) => {
@@ -248,7 +288,17 @@ impl Heartbeats {
         self.measure.gauge = gauge;
         let NodeInfo { name, host, callback_port, applications } = self.node.clone();
         let address = InetAddress { host, port: callback_port.into() };
-        ClusterNodeInfo::new(name, address, specs(total), specs(free), applications)
+        let ended = Some(self.ended.clone()).filter(|ended| !ended.is_empty());
+        ClusterNodeInfo::new(name, address, specs(total), specs(free), applications, ended)
+    }
+
+    /// Notes the processes of this node that the cluster manager knows.
+    async fn note(&self, names: Vec<String>) {
+        let dirs = self.measure.dirs.clone();
+        let noting = move || {
+            former::note(&dirs, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        };
+        self.threads.run(noting).await;
     }
 
     async fn make_room_if_full(&self) {

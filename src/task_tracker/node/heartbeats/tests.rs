@@ -143,9 +143,16 @@ impl World {
         Heartbeats::new(settings, node, pauses, dirs, fitness, link, threads, make_room)
     }
 
+    /// Runs until it is stopped.
+    fn spawn(&self, settings: TaskTrackerSettings) -> tokio::task::JoinHandle<Ending> {
+        let (mut heartbeats, stop) = (self.heartbeats(settings), self.stop.subscribe());
+        tokio::spawn(async move { heartbeats.run(stop).await })
+    }
+
     /// Runs to an end that comes by itself. Returns the number of received heartbeats, too.
     async fn run(&mut self) -> (Ending, usize) {
-        let running = self.heartbeats(self.settings(&[])).run(self.stop.subscribe());
+        let mut heartbeats = self.heartbeats(self.settings(&[]));
+        let running = heartbeats.run(self.stop.subscribe());
         let ending = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap();
         let mut heard = 0;
         while self.heard.try_recv().is_ok() {
@@ -159,7 +166,7 @@ impl World {
 async fn a_heartbeat_says_what_the_node_has() {
     let mut world = World::new(&[], 0);
     let settings = world.settings(&[("mapred.coronatasktracker.num.cpus", "5")]);
-    let running = tokio::spawn(world.heartbeats(settings).run(world.stop.subscribe()));
+    let running = world.spawn(settings);
     let mut node = world.heard.recv().await.unwrap();
     for _ in 0..3 {
         node = world.heard.recv().await.unwrap();
@@ -204,7 +211,7 @@ fn heartbeats_go_on_while_all_threads_of_the_executor_are_blocked() {
             cluster_manager: by_name.parse().unwrap(),
             ..world.settings(&[])
         };
-        let running = tokio::spawn(world.heartbeats(settings).run(world.stop.subscribe()));
+        let running = world.spawn(settings);
         let heard = async {
             for _ in 0..10 {
                 world.heard.recv().await.unwrap();
@@ -284,7 +291,7 @@ async fn a_task_goes_when_disks_are_full() {
 #[tokio::test]
 async fn a_stop_is_heard_in_every_pause() {
     let world = World::new(&[SafeMode], usize::MAX);
-    let running = tokio::spawn(world.heartbeats(world.settings(&[])).run(world.stop.subscribe()));
+    let running = world.spawn(world.settings(&[]));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while world.asked.load(Ordering::SeqCst) < 3 {
         assert!(tokio::time::Instant::now() < deadline);
@@ -301,7 +308,7 @@ async fn a_stop_is_heard_in_every_pause() {
 async fn a_node_that_takes_no_tasks_reports_less_than_no_disk_space() {
     let mut world = World::new(&[], 0);
     let settings = world.settings(&[("mapred.local.dir.minspacestart", "9223372036854775807")]);
-    let running = tokio::spawn(world.heartbeats(settings).run(world.stop.subscribe()));
+    let running = world.spawn(settings);
     let node = world.heard.recv().await.unwrap();
     assert_eq!(node.free.unwrap().disk_g_b, Some(-1));
     assert!(node.total.disk_g_b >= Some(0));
@@ -310,4 +317,41 @@ async fn a_node_that_takes_no_tasks_reports_less_than_no_disk_space() {
     assert!(node.resource_infos.is_some_and(|offered| !offered.is_empty()));
     world.stop.send_replace(true);
     assert_eq!(running.await.unwrap(), Ending::Stopped);
+}
+
+/// The next process of a node reports that the earlier one has ended, until it is answered.
+#[tokio::test]
+async fn a_restarted_node_names_the_one_that_it_replaces() {
+    let mut world = World::new(&[], 0);
+    let mut heard = Vec::new();
+    for (name, reactions) in [("first", 0), ("second", 2)] {
+        let mut heartbeats = world.heartbeats(world.settings(&[]));
+        heartbeats.node.name = name.to_owned();
+        let stop = watch::Sender::new(false);
+        let running = heartbeats.run(stop.subscribe());
+        let listening = async {
+            for _ in 0..3 + reactions {
+                let node = world.heard.recv().await.unwrap();
+                heard.push((node.name, node.ended));
+            }
+            stop.send_replace(true);
+        };
+        let (ending, ()) = tokio::join!(running, listening);
+        assert_eq!(ending, Ending::Stopped);
+        while world.heard.try_recv().is_ok() {}
+    }
+    let ended = |name: &str| Some(vec![name.to_owned()]);
+    assert!(heard[..3].iter().all(|said| *said == ("first".to_owned(), None)), "{heard:?}");
+    assert_eq!(heard[3], ("second".to_owned(), ended("first")));
+    assert_eq!(heard[4], ("second".to_owned(), None));
+    // It leaves in order: nothing is replaced afterwards.
+    let mut heartbeats = world.heartbeats(world.settings(&[]));
+    heartbeats.node.name = "third".to_owned();
+    heartbeats.link.answered();
+    heartbeats.leave().await;
+    let node = world.heard.recv().await.unwrap();
+    assert_eq!(node.ended, ended("third"));
+    assert!(node.resource_infos.is_some_and(|infos| !infos.is_empty()), "as Java expects it");
+    let dirs = LocalDirs::open(&world.settings(&[]).local).unwrap();
+    assert_eq!(former::claim(&dirs, "fourth"), [""; 0]);
 }
