@@ -16,6 +16,9 @@ use compat_tests::serving::free_address;
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::zookeeper::ZooKeeper;
 use corona::conformance::launch::{Launch, LaunchedManager};
+use corona::wire::calls::ClusterManager;
+use corona::wire::client::{Client, ClientOptions};
+use corona::wire::generated as wire;
 use serde_json::Value as Json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -168,12 +171,16 @@ impl Drop for Ended {
 
 /// Starts a gateway, and returns where it listens.
 fn gateway(zookeeper: &ZooKeeper) -> (Ended, SocketAddr) {
+    gateway_at(&zookeeper.servers())
+}
+
+fn gateway_at(zookeeper: &str) -> (Ended, SocketAddr) {
     use std::io::{BufRead, BufReader};
 
     let mut child = Command::new(corona_program())
         .arg("gateway")
         .env_remove("HADOOP_CONF_DIR")
-        .args(["-D", &format!("corona.cm.ha.zookeeper={}", zookeeper.servers())])
+        .args(["-D", &format!("corona.cm.ha.zookeeper={zookeeper}")])
         .args(["-D", "corona.gateway.address=localhost:0"])
         .args(["-D", "corona.cm.ha.session.timeout.ms=4000"])
         .stdout(Stdio::piped())
@@ -375,13 +382,226 @@ async fn standbys_relay_calls_and_refuse_strangers() {
     wait_for_role(&instances[leader], "standby").await;
 }
 
+/// Whatever a server of ZooKeeper sends, programs live on, and end when they are asked to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hostile_zookeeper_ends_no_program_and_keeps_none_from_ending() {
+    let event = [&[0xff; 4][..], &[0xff; 8], &[0; 4], &[0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 1, b'/']];
+    let event = event.concat();
+    let frame = |message: &[u8]| [&(message.len() as u32).to_be_bytes()[..], message].concat();
+    for hostile in [
+        frame(&event),
+        (1_u32 << 30).to_be_bytes().to_vec(),
+        frame(&[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff]),
+        vec![0; 4],
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap().to_string();
+        let connections = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = connections.clone();
+        let session = [&[0; 4][..], &60_000_i32.to_be_bytes(), &[1; 8], &[0, 0, 0, 16], &[3; 16]];
+        let welcome = frame(&[&session.concat()[..], &[0]].concat());
+        let serving = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                let (welcome, hostile) = (welcome.clone(), hostile.repeat(1000));
+                tokio::spawn(async move {
+                    let mut opening = [0; 48];
+                    stream.read_exact(&mut opening).await?;
+                    stream.write_all(&welcome).await?;
+                    loop {
+                        stream.write_all(&hostile).await?;
+                    }
+                    #[allow(unreachable_code, reason = "gives the block its type")]
+                    Ok::<(), std::io::Error>(())
+                });
+            }
+        });
+        let (mut gateway, _) = gateway_at(&server);
+        let deadline = Instant::now() + PATIENCE;
+        while connections.load(Ordering::SeqCst) < 5 {
+            assert_eq!(gateway.0.try_wait().unwrap(), None, "the gateway has ended");
+            assert!(Instant::now() < deadline, "it does not reconnect");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let asked = Instant::now();
+        let id = gateway.0.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        while gateway.0.try_wait().unwrap().is_none() {
+            assert!(asked.elapsed() < Duration::from_secs(8), "it does not end");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(gateway.0.wait().unwrap().success());
+        serving.abort();
+    }
+}
+
+/// The tools find the leader through any instance.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tools_follow_the_leader() {
+    if !ZooKeeper::is_installed() {
+        return skip("tools_follow_the_leader", Missing::ZooKeeper);
+    }
+    let zookeeper = ZooKeeper::start();
+    let directory = tempfile::tempdir().unwrap();
+    let instances = pair(&zookeeper, directory.path(), &[]).await;
+    let (leader, standby) = roles(&instances).await;
+    let led_at = instances[leader].running.http().unwrap();
+    for instance in &instances {
+        let (thrift, web) = (instance.running.thrift(), instance.running.http().unwrap());
+        for arguments in [&["status"][..], &["nodes"], &["pools"]] {
+            let addresses = ["--address", &thrift.to_string(), "--http-address", &web.to_string()];
+            let asked = tool(&[arguments, &addresses].concat()).await;
+            assert!(asked.status.success(), "{arguments:?}: {asked:?}");
+        }
+    }
+    // A leader that hands over is followed by another one before the command ends.
+    let done = step_down(led_at).await;
+    assert!(done.status.success(), "{done:?}");
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(text.contains("with epoch 2"), "{text}");
+    assert_eq!(instances[standby].role().await.as_deref(), Some("leader"));
+}
+
+/// Nodes and sessions have the same age in the eyes of the next leader, so that those which are gone expire
+/// however often leaders change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silence_is_counted_over_changes_of_the_leader() {
+    if !ZooKeeper::is_installed() {
+        return skip("silence_is_counted_over_changes_of_the_leader", Missing::ZooKeeper);
+    }
+    let zookeeper = ZooKeeper::start();
+    let directory = tempfile::tempdir().unwrap();
+    let settings = [("cm.node.expiryinterval", "6000")];
+    let instances = pair(&zookeeper, directory.path(), &settings).await;
+    let (leader, _) = roles(&instances).await;
+    let manager = instances[leader].running.thrift();
+    let mut client: Client<ClusterManager> =
+        Client::connect(manager, ClientOptions::default()).await.unwrap();
+    let address = wire::InetAddress::new("h".to_owned(), 1);
+    let specs = wire::ComputeSpecs::new(1, None, 1 << 20, 1 << 20);
+    let node = wire::ClusterNodeInfo::new("n".to_owned(), address, specs, None, None, None);
+    client.node_heartbeat(node).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (leader, _) = roles(&instances).await;
+        let web = instances[leader].running.http().unwrap();
+        let nodes = get(web, "/api/v1/nodes").await.unwrap()["nodes"].clone();
+        if nodes.as_array().is_some_and(Vec::is_empty) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{nodes} {}", shown(&instances).await);
+        // It may have no standby by now.
+        let _ = exchange(web, "POST /api/v1/step-down").await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// A leader that was stopped for longer than its lease and shorter than its session gives it up when it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_fences_itself_gives_the_leadership_up() {
+    const NAME: &str = "a_leader_that_fences_itself_gives_the_leadership_up";
+    if !ZooKeeper::is_installed() {
+        return skip(NAME, Missing::ZooKeeper);
+    }
+    let zookeeper = ZooKeeper::start();
+    let directory = tempfile::tempdir().unwrap();
+    let instances = pair(&zookeeper, directory.path(), &[]).await;
+    // A machine that is busy may let the session time out.
+    for _ in 0..10 {
+        let (leader, standby) = roles(&instances).await;
+        instances[leader].signal("-STOP");
+        tokio::time::sleep(SESSION * 7 / 10).await;
+        instances[leader].signal("-CONT");
+        let goes_on = Instant::now();
+        wait_for_role(&instances[standby], "leader").await;
+        let log = instances[leader].running.log();
+        if log.contains("two thirds") && log.contains("Gave the leadership up") {
+            assert!(goes_on.elapsed() < SESSION, "{:?}: {log}", goes_on.elapsed());
+            return;
+        }
+    }
+    panic!("no leader gave it up: {}", shown(&instances).await);
+}
+
+/// The disk of a leader hangs, as far as the journal can tell: the threads that write it stand still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_disk_hangs_lets_another_instance_lead() {
+    const NAME: &str = "a_leader_whose_disk_hangs_lets_another_instance_lead";
+    if !ZooKeeper::is_installed() {
+        return skip(NAME, Missing::ZooKeeper);
+    }
+    let zookeeper = ZooKeeper::start();
+    let directory = tempfile::tempdir().unwrap();
+    let settings = [("corona.cm.journal.sync", "always"), ("corona.cm.ha.ack", "standby")];
+    let instances = pair(&zookeeper, directory.path(), &settings).await;
+    for by_step_down in [false, true] {
+        let (leader, standby) = roles(&instances).await;
+        let world = World::new(instances[leader].running.thrift(), Size::SMALL);
+        let hung = Hung::threads(instances[leader].running.process_id(), "journal-");
+        let _peers = world.populate();
+        if by_step_down {
+            let done = step_down(instances[leader].running.http().unwrap()).await;
+            assert!(done.status.success(), "{done:?}");
+        }
+        let waited = Instant::now();
+        wait_for_role(&instances[standby], "leader").await;
+        assert!(waited.elapsed() < 3 * SESSION, "{}", instances[leader].running.log());
+        let log = instances[leader].running.log();
+        assert!(by_step_down || log.contains("the disk hangs"), "{log}");
+        wait_for_role(&instances[leader], "standby").await;
+        drop(hung);
+    }
+}
+
 async fn step_down(web: SocketAddr) -> std::process::Output {
-    let run = move || {
-        Command::new(corona_program())
-            .args(["admin", "step-down", "--http-address", &web.to_string()])
-            .env_remove("HADOOP_CONF_DIR")
-            .output()
-            .unwrap()
-    };
-    tokio::task::spawn_blocking(run).await.unwrap()
+    tool(&["admin", "step-down", "--http-address", &web.to_string()]).await
+}
+
+pub(super) async fn tool(arguments: &[&str]) -> std::process::Output {
+    let mut command = Command::new(corona_program());
+    command.args(arguments).env_remove("HADOOP_CONF_DIR");
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+/// Threads of a process that stand still until this is dropped, or until they end.
+struct Hung(Vec<std::sync::mpsc::SyncSender<()>>);
+
+impl Hung {
+    fn threads(process: u32, name: &str) -> Hung {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let named = threads.filter_map(|thread| {
+            let path = thread.unwrap().path();
+            let its_name = std::fs::read_to_string(path.join("comm")).ok()?;
+            its_name.starts_with(name).then(|| path.file_name()?.to_str()?.parse().ok())?
+        });
+        let holds: Vec<_> = named.map(hang).collect();
+        assert!(!holds.is_empty(), "no thread {name}");
+        Hung(holds)
+    }
+}
+
+/// Stops one thread, by a thread that lives as long as it is to stand still.
+fn hang(thread: i32) -> std::sync::mpsc::SyncSender<()> {
+    use nix::sys::ptrace;
+    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+    let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+    let (stopped, is_stopped) = std::sync::mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let thread = nix::unistd::Pid::from_raw(thread);
+        ptrace::seize(thread, ptrace::Options::empty()).unwrap();
+        ptrace::interrupt(thread).unwrap();
+        let wait = |more| waitpid(thread, Some(WaitPidFlag::__WALL | more));
+        wait(WaitPidFlag::empty()).unwrap();
+        stopped.send(()).unwrap();
+        // One that was killed is waited for, or its process could not end.
+        while released.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            match wait(WaitPidFlag::WNOHANG) {
+                Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_millis(20)),
+                _ => return,
+            }
+        }
+        let _ = ptrace::detach(thread, None);
+    });
+    is_stopped.recv().unwrap();
+    release
 }

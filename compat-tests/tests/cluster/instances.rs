@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::failover::{Instance, SESSION, pair, roles, shown, wait_for_role};
+use super::failover::{Instance, SESSION, pair, roles, shown, tool, wait_for_role};
 use super::kills::{PATIENCE, started};
 
 async fn connect(manager: SocketAddr) -> Client<ClusterManager> {
@@ -137,6 +137,12 @@ async fn nobody_leads_without_zookeeper() {
     assert!(matches!(asked, Err(_) | Ok(Err(CallError::Closed | CallError::Io(_)))), "{asked:?}");
     for instance in &instances {
         assert_ne!(instance.role().await.as_deref(), Some("leader"));
+        // The tools say so at once, and do not wait for a connection that is held.
+        let (thrift, web) = (instance.running.thrift(), instance.running.http().unwrap());
+        let addresses = ["--address", &thrift.to_string(), "--http-address", &web.to_string()];
+        let told = tool(&[&["status"], &addresses[..]].concat()).await;
+        let error = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(!told.status.success() && error.contains("ZooKeeper"), "{error}");
     }
     zookeeper.start_again();
     let (leads, _) = roles(&instances).await;

@@ -74,7 +74,7 @@ async fn a_stopped_process_keeps_its_nodes_and_sessions() {
 
     assert_eq!(held(&mut client).await, [(handle, Some(1))], "{}", manager.log());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    while !manager.log().contains("The process was stalled for ") {
+    while !manager.log().contains("Nothing was processed for ") {
         assert!(tokio::time::Instant::now() < deadline, "{}", manager.log());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -101,6 +101,7 @@ fn node() -> wire::ClusterNodeInfo {
         total: specs(4),
         free: Some(specs(4)),
         resource_infos: Some(apps.into()),
+        ended: None,
     }
 }
 

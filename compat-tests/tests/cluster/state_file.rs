@@ -279,6 +279,7 @@ fn node() -> wire::ClusterNodeInfo {
         total: specs(4),
         free: Some(specs(4)),
         resource_infos: Some(apps.into()),
+        ended: None,
     }
 }
 

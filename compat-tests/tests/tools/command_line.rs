@@ -131,6 +131,7 @@ impl Cluster {
             resource_infos: Some(
                 apps.map(|(kind, app)| (ResourceType(kind), app.to_owned())).into(),
             ),
+            ended: None,
         };
         self.call(async |manager| manager.node_heartbeat(node).await.unwrap()).restart_flag
     }

@@ -195,6 +195,7 @@ fn node() -> ClusterNodeInfo {
         total: specs.clone(),
         free: Some(specs),
         resource_infos: Some([(ResourceType(0), "9001:9002".to_owned())].into()),
+        ended: None,
     }
 }
 

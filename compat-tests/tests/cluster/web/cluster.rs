@@ -93,6 +93,7 @@ impl Cluster {
             total: specs(65_536),
             free: Some(specs(40_000)),
             resource_infos: Some(BTreeMap::from(apps)),
+            ended: None,
         };
         self.call(Call::NodeHeartbeat { node: Some(node) });
     }

@@ -329,6 +329,7 @@ fn cluster_managers_answer_as_they_are_told() {
             total: specs,
             free: None,
             resource_infos: Some(info.into()),
+            ended: None,
         };
         let call = ClusterManagerCall::NodeHeartbeat { node: Some(node) };
         let answers = [

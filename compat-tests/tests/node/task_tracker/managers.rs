@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use compat_tests::serving::fetch;
 use compat_tests::start_plain;
 use compat_tests::task_tracker::cluster_manager::{ClusterManager, NodeAnswer};
 use compat_tests::task_tracker::job::Job;
@@ -88,6 +89,48 @@ fn tasks_go_on_in_safe_mode() {
         };
         world.manager.heartbeat(before).await;
         world.end_last_job(&job_tracker, &job).await;
+    });
+}
+
+/// Without the report of the next process the earlier one would be granted slots until it expires.
+#[test]
+fn a_node_that_starts_again_leaves_no_ghost() {
+    block_on(async {
+        let manager = start_plain();
+        let (thrift, web) = (manager.thrift(), manager.http().unwrap().to_string());
+        let root = tempfile::tempdir().unwrap();
+        let proxy = ClusterManager::start().proxy();
+        let home = Home::new(root.path(), thrift, proxy);
+        let nodes = || {
+            let (_, body) = fetch(&web, "/api/v1/nodes").unwrap_or_default();
+            let list: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+            let nodes = list["nodes"].as_array().cloned().unwrap_or_default();
+            nodes.iter().map(|node| node["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let mut node = home.start().await;
+        let endpoint = Endpoint::new(thrift.ip().to_string(), thrift.port());
+        let options = Options::new(endpoint, "user");
+        let (driver, mut events) = SessionDriver::start(options).await.unwrap();
+        for ends_in_order in [false, true] {
+            driver.request(vec![SlotRequest::new(ResourceType::Map)]).unwrap();
+            let granted = timeout(PATIENCE, events.next()).await.expect("a grant").unwrap();
+            let Event::Granted(grants) = granted else { panic!("{granted:?}") };
+            let old = grants[0].node_name.to_string();
+            assert_eq!(nodes(), [&*old]);
+            if ends_in_order {
+                node.ask_to_end();
+                node.ended().await;
+                assert_eq!(nodes(), [""; 0]);
+            } else {
+                node.crash();
+            }
+            node = home.start().await;
+            // What ran there runs again at once.
+            let lost = timeout(PATIENCE, events.next()).await.expect("the end").unwrap();
+            assert!(matches!(&lost, Event::DeadNode { node, .. } if **node == *old), "{lost:?}");
+            let replaced = || Some(nodes()).filter(|nodes| nodes.len() == 1 && nodes[0] != old);
+            until("one node, the new one", replaced).await;
+        }
     });
 }
 
