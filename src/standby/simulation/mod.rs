@@ -803,7 +803,7 @@ fn planted_defects_are_found() {
     use Planted::*;
     for (planted, expected) in [
         (NoLease, ["notified by two leaders"; 2]),
-        (NoWait, ["lost", "granted"]),
+        (NoWait, ["lost", "acknowledged"]),
         (AnyInstanceLeads, ["lost", "granted"]),
         (InputLeftOut, ["otherwise", "lost"]),
         (DiskNotWatched, ["its disk hangs"; 2]),
