@@ -16,7 +16,7 @@ use compat_tests::serving::free_address;
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::zookeeper::ZooKeeper;
 use corona::conformance::launch::{Launch, LaunchedManager};
-use corona::wire::calls::ClusterManager;
+use corona::wire::calls::{ClusterManager, ClusterManagerCall as Call};
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated as wire;
 use serde_json::Value as Json;
@@ -448,7 +448,7 @@ async fn tools_follow_the_leader() {
     let led_at = instances[leader].running.http().unwrap();
     for instance in &instances {
         let (thrift, web) = (instance.running.thrift(), instance.running.http().unwrap());
-        for arguments in [&["status"][..], &["nodes"], &["pools"]] {
+        for arguments in [&["status"][..], &["sessions", "list"]] {
             let addresses = ["--address", &thrift.to_string(), "--http-address", &web.to_string()];
             let asked = tool(&[arguments, &addresses].concat()).await;
             assert!(asked.status.success(), "{arguments:?}: {asked:?}");
@@ -490,9 +490,14 @@ async fn silence_is_counted_over_changes_of_the_leader() {
             return;
         }
         assert!(Instant::now() < deadline, "{nodes} {}", shown(&instances).await);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        // Time counts up to the last call: somebody else is heard.
+        let manager = instances[leader].running.thrift();
+        let mut client: Client<ClusterManager> =
+            Client::connect(manager, ClientOptions::default()).await.unwrap();
+        client.call(&Call::GetNextSessionId).await.unwrap();
         // It may have no standby by now.
         let _ = exchange(web, "POST /api/v1/step-down").await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
