@@ -569,7 +569,9 @@ pub(super) async fn tool(arguments: &[&str]) -> std::process::Output {
 }
 
 /// Threads of a process that stand still until this is dropped, or until they end.
-struct Hung(Vec<std::sync::mpsc::SyncSender<()>>);
+struct Hung {
+    _holds: Vec<std::sync::mpsc::SyncSender<()>>,
+}
 
 impl Hung {
     fn threads(process: u32, name: &str) -> Hung {
@@ -581,7 +583,7 @@ impl Hung {
         });
         let holds: Vec<_> = named.map(hang).collect();
         assert!(!holds.is_empty(), "no thread {name}");
-        Hung(holds)
+        Hung { _holds: holds }
     }
 }
 
