@@ -216,8 +216,8 @@ impl World {
 
     /// How long a task of a process waits for a processor.
     fn scheduling(&mut self) -> i64 {
-        match self.numbers.below(10) {
-            0 => self.numbers.below(2000),
+        match self.numbers.below(4) {
+            0 => self.numbers.below(TIMEOUT_MS),
             _ => self.numbers.below(10),
         }
     }
