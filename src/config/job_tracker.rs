@@ -75,6 +75,8 @@ pub struct JobTrackerServiceSettings {
     pub node_unreachable: Duration,
     /// How long a connection to a task tracker is tried.
     pub launch_connect_timeout: Duration,
+    /// How long a submission waits for the cluster manager.
+    pub submission_wait: Duration,
     /// How long a task tracker may take for a call.
     pub launch_call_timeout: Duration,
     /// How long a remote job tracker tries to connect to its parent.
@@ -218,6 +220,7 @@ impl SettingsReader<'_> {
             max_java_heap_mib: self.number(&keys::JT_MAX_HEAP),
             node_unreachable: self.span(&keys::JT_NODE_UNREACHABLE),
             launch_connect_timeout: self.span(&keys::JT_CONNECT_TIMEOUT),
+            submission_wait: self.span(&keys::JT_SUBMISSION_WAIT),
             launch_call_timeout: self.span(&keys::JT_CALL_TIMEOUT),
             parent_connect_timeout: self.span(&keys::JT_PARENT_CONNECT_TIMEOUT),
             parent_call_timeout: self.span(&keys::JT_PARENT_CALL_TIMEOUT),
@@ -298,6 +301,7 @@ mod tests {
             ("mapred.child.java.max.memory.mb", "7", "max_java_heap_mib: 7"),
             ("corona.jt.node.unreachable.ms", "1234", "node_unreachable: 1.234s"),
             ("corona.jt.launch.connect.timeout.ms", "1234", "launch_connect_timeout: 1.234s"),
+            ("corona.jt.submission.wait.ms", "1234", "submission_wait: 1.234s"),
             ("corona.jt.launch.call.timeout.ms", "1234", "launch_call_timeout: 1.234s"),
             ("corona.jt.parent.connect.timeout.ms", "1234", "parent_connect_timeout: 1.234s"),
             ("corona.jt.parent.call.timeout.ms", "1234", "parent_call_timeout: 1.234s"),

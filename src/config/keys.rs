@@ -859,6 +859,8 @@ keys! {
         "Largest Java heap (-Xmx) that the options of a job's tasks may name. Jobs with a larger one are refused.";
     JT_NODE_UNREACHABLE = "corona.jt.node.unreachable.ms", span(0), "60000", "ms", JobServiceOwn,
         "A node counts as lost for the jobs that use it when it has not reported and its task tracker could not be connected to for this long. 0: only the cluster manager gives nodes up.";
+    JT_SUBMISSION_WAIT = "corona.jt.submission.wait.ms", span(1), "600000", "ms", JobServiceOwn,
+        "How long a submission waits for a cluster manager that does not answer, or is in safe mode.";
     JT_CONNECT_TIMEOUT = "corona.jt.launch.connect.timeout.ms", span(1), "3000", "ms", JobServiceOwn,
         "How long a connection to a task tracker is tried. One that could not be connected to within the last minute is tried once.";
     JT_CALL_TIMEOUT = "corona.jt.launch.call.timeout.ms", span(1), "60000", "ms", JobServiceOwn,

@@ -186,6 +186,17 @@ pub trait FileSystem: Send + Sync {
     /// Opens a file to be read.
     fn open<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileReader>>;
 
+    /// Opens a file that others have put into a directory, to be read with rights that they do not have:
+    /// neither the file nor the directory may be a symbolic link, and both have one owner. Where there are
+    /// no links, and files belong to those who wrote them, that is any file.
+    fn open_staged<'a>(
+        &'a self,
+        directory: &'a FsPath,
+        name: &'a str,
+    ) -> Answer<'a, Box<dyn FileReader>> {
+        Box::pin(async move { self.open(&directory.join(name)).await })
+    }
+
     /// Makes a file, and directories above it that are missing.
     fn create<'a>(
         &'a self,

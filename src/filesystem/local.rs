@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::io::Errno;
+
 use crate::path::{FsPath, Root};
 use crate::{
     Answer, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem, FileSystemSettings,
@@ -143,16 +146,23 @@ impl FileSystem for LocalFiles {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a file"));
             }
             let sums = open_sums(path);
-            let reader = LocalReader {
-                path: named,
-                file: Arc::new(File::open(path)?),
-                sums: sums.map(|(file, covered)| (Arc::new(file), covered)),
-                length: metadata.len(),
-                position: 0,
-                filled_at: 0,
-                filled: Vec::new(),
-            };
-            Ok(Box::new(reader) as Box<dyn FileReader>)
+            Ok(LocalReader::boxed(named, File::open(path)?, sums, metadata.len()))
+        })
+    }
+
+    fn open_staged<'a>(
+        &'a self,
+        directory: &'a FsPath,
+        name: &'a str,
+    ) -> Answer<'a, Box<dyn FileReader>> {
+        let (named, name) = (directory.join(name), name.to_owned());
+        self.act("open", directory, move |directory| {
+            let directory = open_directory(directory)?;
+            let (file, metadata) = open_staged(&directory, &name)?;
+            let sums = crc_path(Path::new(&name));
+            let sums = open_staged(&directory, &sums.to_string_lossy()).ok();
+            let sums = sums.and_then(|(sums, _)| sums_of(sums, named.path()));
+            Ok(LocalReader::boxed(named, file, sums, metadata.len()))
         })
     }
 
@@ -472,16 +482,53 @@ fn removed(path: &Path) -> io::Result<()> {
 /// The checksums of a file and how many bytes each covers. As in the original, a file of checksums
 /// that cannot be used is as good as none.
 fn open_sums(path: &Path) -> Option<(File, usize)> {
-    let mut sums = File::open(crc_path(path)).ok()?;
+    sums_of(File::open(crc_path(path)).ok()?, &path.to_string_lossy())
+}
+
+fn sums_of(mut sums: File, path: &str) -> Option<(File, usize)> {
     let mut header = [0; CRC_HEADER_BYTES as usize];
     sums.read_exact(&mut header).ok()?;
     let (magic, covered) = header.split_first_chunk::<4>()?;
     let covered = u32::from_be_bytes(covered.try_into().ok()?) as usize;
     let is_legal = *magic == CRC_MAGIC && (1..=MAX_COVERED_BYTES).contains(&covered);
     if !is_legal {
-        tracing::warn!(path = %path.display(), "the file of checksums is ignored: it is none");
+        tracing::warn!(path, "the file of checksums is ignored: it is none");
     }
     is_legal.then_some((sums, covered))
+}
+
+const PLAIN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::RDONLY);
+
+/// Opens a directory that is no link.
+fn open_directory(directory: &Path) -> io::Result<File> {
+    open(directory, PLAIN | OFlags::DIRECTORY, Mode::empty()).map(File::from).map_err(without_links)
+}
+
+/// Opens a file that is no link, in a directory of the same owner.
+fn open_staged(directory: &File, name: &str) -> io::Result<(File, Metadata)> {
+    // A pipe must not be waited for.
+    let flags = PLAIN | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = openat(directory, name, flags, Mode::empty()).map_err(without_links)?;
+    let file = File::from(file);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(refused("is not a file"));
+    }
+    if metadata.uid() != directory.metadata()?.uid() {
+        return Err(refused("does not belong to the owner of its directory"));
+    }
+    Ok((file, metadata))
+}
+
+fn without_links(error: Errno) -> io::Error {
+    match error {
+        Errno::LOOP | Errno::NOTDIR => refused("is reached by a symbolic link"),
+        other => other.into(),
+    }
+}
+
+fn refused(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
 struct LocalReader {
@@ -497,6 +544,23 @@ struct LocalReader {
 }
 
 impl LocalReader {
+    fn boxed(
+        path: FsPath,
+        file: File,
+        sums: Option<(File, usize)>,
+        length: u64,
+    ) -> Box<dyn FileReader> {
+        Box::new(LocalReader {
+            path,
+            file: Arc::new(file),
+            sums: sums.map(|(file, covered)| (Arc::new(file), covered)),
+            length,
+            position: 0,
+            filled_at: 0,
+            filled: Vec::new(),
+        })
+    }
+
     /// What is there from this place on.
     fn buffered(&self) -> &[u8] {
         let within = self.position.checked_sub(self.filled_at);
@@ -788,6 +852,41 @@ mod tests {
         }
         writer.close().await.unwrap();
         assert_eq!(read(&path).await.unwrap(), bytes, "and the checksums agree");
+    }
+
+    #[tokio::test]
+    async fn staged_files_are_no_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let secret = dir.path().join("secret");
+        fs::write(&secret, "a password").unwrap();
+        let job = dir.path().join("job");
+        fs::create_dir(&job).unwrap();
+        fs::write(job.join("plain"), "<configuration/>").unwrap();
+        std::os::unix::fs::symlink(&secret, job.join("link")).unwrap();
+        std::os::unix::fs::symlink(&job, dir.path().join("other")).unwrap();
+        fs::create_dir(job.join("directory")).unwrap();
+        let pipe = std::ffi::CString::new(job.join("pipe").to_str().unwrap()).unwrap();
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let read = async |directory: &str, name: &str| {
+            let directory = FsPath::local(&dir.path().join(directory)).unwrap();
+            let mut reader = files().open_staged(&directory, name).await?;
+            let mut bytes = vec![0; reader.length() as usize];
+            (&mut *reader as &mut dyn FileReader).read_exact_at(0, &mut bytes).await?;
+            Ok::<_, FsError>(String::from_utf8(bytes).unwrap())
+        };
+        assert_eq!(read("job", "plain").await.unwrap(), "<configuration/>");
+        for (directory, name, why) in [
+            ("job", "link", "symbolic link"),
+            ("other", "plain", "symbolic link"),
+            ("job", "directory", "is not a file"),
+            ("job", "pipe", "is not a file"),
+        ] {
+            let error = read(directory, name).await.unwrap_err();
+            assert!(error.to_string().contains(why), "{directory}/{name}: {error}");
+        }
+        let missing = read("job", "missing").await.unwrap_err();
+        assert_eq!(missing.kind, ErrorKind::NotFound);
     }
 
     #[tokio::test]

@@ -139,6 +139,12 @@ pub enum JobInput {
         /// What happened, in the order of time.
         events: Vec<(Millis, SavedEvent)>,
     },
+    /// The process of the job tracker did not run for so long: it was stopped, or its machine was. What
+    /// was not heard meanwhile may wait to be read, so that time counts as nobody's silence.
+    Stalled {
+        /// In milliseconds.
+        ms: i64,
+    },
 }
 
 /// Something that an earlier job tracker left of a job. Spec: mapreduce/09 §I.

@@ -234,6 +234,16 @@ impl JobEngine {
         JobOutcome { reply, effects: turn.into_effects() }
     }
 
+    /// Whether the job has begun: [`JobInput::Submitted`] or [`JobInput::Restored`] was taken.
+    pub fn has_begun(&self) -> bool {
+        self.stage != JobStage::New
+    }
+
+    /// The latest time of an input; long ago if there was none.
+    pub fn last(&self) -> Millis {
+        self.last
+    }
+
     /// When time alone changes something, [`JobInput::Tick`] is due.
     pub fn next_deadline(&self) -> Option<Millis> {
         let attempts = self.due.first().map(|(due, _)| *due);
@@ -256,7 +266,7 @@ impl JobEngine {
             (JobStage::Over(_), JobInput::KillJob | JobInput::SessionLost { .. }) => {}
             (JobStage::Over(_), JobInput::Granted { .. } | JobInput::Revoked { .. }) => {}
             (JobStage::Over(_), JobInput::NodeLost { .. } | JobInput::Tick) => {}
-            (JobStage::Over(_), JobInput::Resumed) => {}
+            (JobStage::Over(_), JobInput::Resumed | JobInput::Stalled { .. }) => {}
             (JobStage::Over(_), JobInput::HostsKnown { .. } | JobInput::CallFailed { .. }) => {}
             (JobStage::Over(_), _) => return Err(JobRefusal::Ended),
             _ => return self.dispatch_active(input, turn),
@@ -306,6 +316,7 @@ impl JobEngine {
                 self.speculate(TaskKey { kind, number }, turn)?
             }
             JobInput::Resumed => self.resume(turn),
+            JobInput::Stalled { ms } => self.excuse(ms.max(0)),
             JobInput::Tick => self.tick(turn),
         }
         Ok(JobReply::Done)

@@ -457,6 +457,19 @@ impl JobEngine {
         }
     }
 
+    /// So much time counts as nobody's silence. The times of attempts are looked up when the earlier ones
+    /// have come.
+    pub(super) fn excuse(&mut self, ms: i64) {
+        let never = Millis(i64::MAX);
+        let later = |due: Millis| if due < never { due.plus_ms(ms) } else { due };
+        for key in self.keys().collect::<Vec<_>>() {
+            for attempt in &mut self.task_mut(key).attempts {
+                attempt.due = later(attempt.due);
+            }
+        }
+        self.killed_due = later(self.killed_due);
+    }
+
     pub(super) fn tick(&mut self, turn: &mut Turn) {
         while let Some((due, key)) = self.due.first().copied() {
             if due > self.last || !self.is_active() {

@@ -42,6 +42,26 @@ pub struct JobProgress {
     pub priority: SessionPriority,
 }
 
+impl JobProgress {
+    /// Of a job that has failed, and of which nothing else is known. Spec: mapreduce/09 §H.
+    pub fn failed(at: Millis) -> JobProgress {
+        JobProgress {
+            state: JobState::Failed,
+            setup: 1.0,
+            work: PerKind { map: 1.0, reduce: 1.0 },
+            cleanup: 1.0,
+            total: PerKind::default(),
+            finished: PerKind::default(),
+            failed: PerKind::default(),
+            live: PerKind::default(),
+            requested: 0,
+            submitted: at,
+            finished_at: Some(at),
+            priority: SessionPriority::Normal,
+        }
+    }
+}
+
 /// A task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskView {

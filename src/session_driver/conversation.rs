@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::contact::Contact;
 use super::driver::{Beginning, Registration, Resumed, SharedDriver, StartError};
 use super::events::Ending;
 use super::host::{DriverHost, Notification, Registered};
@@ -21,6 +22,9 @@ use corona_wire::calls::{ClusterManagerCall, ClusterManagerReply};
 use corona_wire::client::CallError;
 use corona_wire::generated::HeartbeatArgs;
 
+/// While the cluster manager does not answer, that is logged at most this often.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
+
 /// The talk of one session.
 pub(super) struct Conversation {
     shared: Arc<SharedDriver>,
@@ -28,23 +32,62 @@ pub(super) struct Conversation {
     ending: watch::Receiver<Option<SessionStatus>>,
     link: Link,
     proxy: Proxy,
-    timers: Timers,
+    pace: Pace,
+    heartbeat_interval: Duration,
+    end_timeout: Duration,
     /// Empty until the cluster manager has given one.
     handle: Arc<str>,
-    /// Failures in a row.
-    failures: u32,
-    /// Pause after the next failure; zero until something went through.
-    pause: Duration,
-    /// No call before this, except a heartbeat.
-    next_dispatch: Option<Instant>,
-    /// Nothing at all before this.
-    next_attempt: Option<Instant>,
     next_heartbeat: Instant,
     /// Whether a call with requests failed in such a way that it may have been carried out. The
     /// cluster manager then expects heartbeats to name these requests, and kills a session that
     /// does not know of them; so no heartbeat goes out before the call has been answered. The call
     /// counts as one. Spec: cluster-manager/02 §3.6.
     in_doubt: bool,
+    /// The start of the session had no answer, so that it may live.
+    may_live: bool,
+    /// The end is what is talked about: it does not wait for the pause of what failed before.
+    is_leaving: bool,
+    logged: Option<Instant>,
+}
+
+/// When a call that failed is made again. It is made for as long as it takes: what a session's owner
+/// does meanwhile needs no cluster manager.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    first: Duration,
+    longest: Duration,
+    /// The pause after the next failure.
+    pause: Duration,
+    /// No attempt before this.
+    next: Option<Instant>,
+    start_timeout: Duration,
+}
+
+impl Pace {
+    pub(super) fn new(timers: &Timers) -> Pace {
+        let Timers { poll_interval: first, longest_pause, start_timeout, .. } = *timers;
+        Pace { first, longest: longest_pause.max(first), pause: first, next: None, start_timeout }
+    }
+
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.next = Some(later(now, self.pause));
+        self.pause = self.pause.saturating_mul(2).min(self.longest);
+    }
+
+    /// It was refused for now.
+    fn refused(&mut self, now: Instant) {
+        self.next = Some(later(now, self.first));
+    }
+
+    pub(super) fn went_through(&mut self) {
+        (self.pause, self.next) = (self.first, None);
+    }
+
+    pub(super) async fn turn(&self) {
+        if let Some(next) = self.next {
+            sleep_until(next).await;
+        }
+    }
 }
 
 impl Conversation {
@@ -54,21 +97,25 @@ impl Conversation {
         connector: Connector,
         options: &Options,
     ) -> Conversation {
-        let timers = options.timers.clone();
+        let timers = &options.timers;
+        let manager = options.cluster_manager.clone();
+        let proxy = options.proxy_job_tracker.clone();
+        let contact = &shared.contact;
         Conversation {
             ending: shared.ending(),
+            link: Link::new(connector.clone(), manager, timers, contact.clone()),
+            proxy: Proxy::new(connector, proxy, timers, contact.clone()),
+            pace: Pace::new(timers),
+            heartbeat_interval: timers.heartbeat_interval,
+            end_timeout: timers.end_timeout,
             shared,
             tell_end,
-            link: Link::new(connector.clone(), options.cluster_manager.clone(), &timers),
-            proxy: Proxy::new(connector, options.proxy_job_tracker.clone(), &timers),
-            timers,
             handle: "".into(),
-            failures: 0,
-            pause: Duration::ZERO,
-            next_dispatch: None,
-            next_attempt: None,
             next_heartbeat: Instant::now(),
             in_doubt: false,
+            may_live: false,
+            is_leaving: false,
+            logged: None,
         }
     }
 
@@ -83,28 +130,35 @@ impl Conversation {
         let (registration, registered) = match self.open(&host, beginning, incoming).await {
             Ok(opened) => opened,
             Err(error) => {
-                let in_doubt = matches!(error, StartError::Failed(CallFailure::Call(_)));
                 let _ = tell_start.send(Err(error));
-                if in_doubt {
-                    self.end_what_may_have_started().await;
+                if self.may_live {
+                    self.shared.begin_end(SessionStatus::Killed);
+                    let ended = self.talk_to_the_end().await;
+                    tracing::debug!("Session {} may have started: {ended}", self.handle);
                 }
                 return;
             }
         };
         drop(host);
+        self.pace.went_through();
         let verb = if self.in_doubt { "Resumed" } else { "Started" };
         tracing::info!("{verb} session {}", self.handle);
         // An owner that dropped the start has requested the end.
         let _ = tell_start.send(Ok(registration));
-        let overdue = overdue(self.shared.ending(), self.timers.end_timeout);
-        let ending = tokio::select! {
+        let ending = self.talk_to_the_end().await;
+        tracing::info!("Session {}: {ending}", self.handle);
+        self.shared.contact.answers();
+        drop(registered);
+        self.tell_end.send_replace(Some(Arc::new(ending)));
+    }
+
+    async fn talk_to_the_end(&mut self) -> Ending {
+        let overdue = overdue(self.shared.ending(), self.end_timeout);
+        tokio::select! {
             biased;
             ending = self.talk() => ending,
             ending = overdue => ending,
-        };
-        tracing::info!("Session {}: {ending}", self.handle);
-        drop(registered);
-        self.tell_end.send_replace(Some(Arc::new(ending)));
+        }
     }
 
     async fn open(
@@ -120,7 +174,7 @@ impl Conversation {
             Beginning::New => tokio::select! {
                 biased;
                 _ = given_up.wait_for(Option::is_some) => return Err(StartError::Cancelled),
-                handle = id_from(&mut self.link, &self.proxy, &self.timers) => handle?,
+                handle = id_from(&mut self.link, &self.proxy, self.pace.clone()) => handle?,
             },
         };
         // Grants may come before the answer to the start.
@@ -138,76 +192,99 @@ impl Conversation {
 
     /// A call in flight is not abandoned, because it may start the session.
     async fn start_session(&mut self) -> Result<Registration, StartError> {
-        let info = self.shared.state().info.to_wire();
-        let handle = Some(self.handle.to_string());
-        let call = ClusterManagerCall::SessionStart { handle, info: Some(info) };
-        let data = loop {
-            let result = self.link.call(&call).await;
-            self.link.close();
-            match result {
-                Ok(ClusterManagerReply::SessionStart(data)) => break data,
-                Ok(_) => return Err(StartError::Failed(CallError::MissingResult.into())),
-                Err(LinkError::SafeMode) => {
-                    let mut given_up = self.ending.clone();
-                    tokio::select! {
-                        biased;
-                        _ = given_up.wait_for(Option::is_some) => return Err(StartError::Cancelled),
-                        waited = wait_in_safe_mode(&self.proxy, &self.timers) => waited?,
-                    }
+        let began = Instant::now();
+        loop {
+            let failure = match self.try_to_start().await {
+                Ok(ClusterManagerReply::SessionStart(data)) => {
+                    let pool = translate::pool_name(&data.pool_info_strings);
+                    self.shared.state().info.pool = pool.clone();
+                    let session_log = data.cluster_manager_info.job_history_location;
+                    return Ok(Registration { handle: self.handle.clone(), pool, session_log });
                 }
+                Ok(_) => return Err(StartError::Failed(CallError::MissingResult.into())),
                 Err(LinkError::InvalidSession(text)) => return Err(StartError::Refused(text)),
-                Err(trouble) => return Err(StartError::Failed(trouble.into_failure())),
+                Err(trouble) => trouble,
+            };
+            let waited = began.elapsed();
+            let is_paused = matches!(failure, LinkError::SafeMode);
+            if !is_paused && waited >= self.pace.start_timeout {
+                return Err(StartError::Unreachable { waited, failure: failure.into_failure() });
             }
-        };
-        let pool = translate::pool_name(&data.pool_info_strings);
-        self.shared.state().info.pool = pool.clone();
-        let session_log = data.cluster_manager_info.job_history_location;
-        Ok(Registration { handle: self.handle.clone(), pool, session_log })
+            self.wait_to_start_again(is_paused).await?;
+        }
     }
 
-    /// The start of the session was not answered, so that it may live.
-    async fn end_what_may_have_started(&mut self) {
-        let end = OutgoingCall::End(SessionStatus::Killed).to_wire(&self.handle);
-        let ended = timeout(self.timers.end_timeout, self.link.call(&end)).await;
-        tracing::debug!("Session {} may have started and was ended: {ended:?}", self.handle);
+    /// One attempt. A session that an attempt without an answer may have started is ended first.
+    async fn try_to_start(&mut self) -> Result<ClusterManagerReply, LinkError> {
+        let handle = Some(self.handle.to_string());
+        if self.may_live {
+            let end = OutgoingCall::End(SessionStatus::Killed).to_wire(&self.handle);
+            let ended = self.link.call(&end).await;
+            self.link.close();
+            match ended {
+                Ok(_) | Err(LinkError::InvalidSession(_)) => self.may_live = false,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        let info = Some(self.shared.state().info.to_wire());
+        let result = self.link.call(&ClusterManagerCall::SessionStart { handle, info }).await;
+        self.link.close();
+        self.may_live = matches!(result, Err(LinkError::Failed(CallFailure::Call(_))));
+        result
+    }
+
+    async fn wait_to_start_again(&mut self, is_paused: bool) -> Result<(), StartError> {
+        let now = Instant::now();
+        if is_paused {
+            self.pace.refused(now)
+        } else {
+            self.pace.failed(now)
+        }
+        let mut given_up = self.ending.clone();
+        tokio::select! {
+            biased;
+            _ = given_up.wait_for(Option::is_some) => Err(StartError::Cancelled),
+            () = wait_between(&self.proxy, &self.pace) => Ok(()),
+        }
     }
 
     async fn talk(&mut self) -> Ending {
         loop {
             self.wait_for_turn().await;
-            if let Some(status) = self.status_to_end_with() {
-                return self.take_leave(status).await;
-            }
+            // Its call is the last one of the queue.
+            let ends = self.status_to_end_with();
             let now = Instant::now();
-            let Err(trouble) = self.turn(now).await else { continue };
-            self.next_attempt = Some(later(Instant::now(), self.timers.poll_interval));
-            let failure = match trouble {
-                LinkError::InvalidSession(text) => {
+            let turn = if ends.is_some() { self.make_calls().await } else { self.turn(now).await };
+            let failure = match (turn, ends) {
+                (Ok(()), Some(status)) => return Ending::Ended(status),
+                (Ok(()), None) => continue,
+                (Err(LinkError::InvalidSession(text)), _) => {
                     // A session that should end and no longer exists has reached the wanted end.
                     let status = self.status_to_end_with();
                     return status.map_or_else(|| self.refused(text), Ending::Ended);
                 }
-                LinkError::SafeMode => {
+                (Err(LinkError::SafeMode), _) => {
                     tracing::info!("Cluster Manager is in Safe Mode");
+                    self.pace.refused(Instant::now());
                     self.sit_out_safe_mode().await;
                     continue;
                 }
-                trouble => trouble.into_failure(),
+                (Err(trouble), _) => trouble.into_failure(),
             };
-            tracing::warn!(
-                "Call to the cluster manager of session {}, numRetry: {} failed: {failure}",
-                self.handle,
-                self.failures
-            );
-            self.shared.state().failed_attempts += 1;
+            self.failed(&failure);
             self.sit_out_safe_mode().await;
-            let ends = self.status_to_end_with().is_some();
-            if self.failures > self.timers.retry_max && !ends {
-                return Ending::GaveUp { attempts: self.failures + 1, failure };
-            }
-            self.failures += 1;
-            self.next_dispatch = Some(later(now, self.pause));
-            self.pause = self.pause.saturating_mul(self.timers.retry_factor);
+        }
+    }
+
+    fn failed(&mut self, failure: &CallFailure) {
+        self.pace.failed(Instant::now());
+        self.shared.state().failed_attempts += 1;
+        if self.logged.is_none_or(|logged| logged.elapsed() >= LOG_PAUSE) {
+            self.logged = Some(Instant::now());
+            tracing::warn!(
+                "Call to the cluster manager of session {} failed: {failure}; it is made until it is answered",
+                self.handle
+            );
         }
     }
 
@@ -215,14 +292,18 @@ impl Conversation {
     async fn wait_for_turn(&mut self) {
         let shared = self.shared.clone();
         loop {
+            if !self.is_leaving && self.status_to_end_with().is_some() {
+                self.is_leaving = true;
+                return;
+            }
             let now = Instant::now();
             let at = self.next_turn(now);
-            if at <= now || self.status_to_end_with().is_some() {
+            if at <= now {
                 return;
             }
             tokio::select! {
                 biased;
-                _ = self.ending.wait_for(Option::is_some) => return,
+                _ = self.ending.wait_for(Option::is_some), if !self.is_leaving => {}
                 () = shared.wake.notified() => {}
                 () = sleep_until(at) => return,
             }
@@ -230,27 +311,20 @@ impl Conversation {
     }
 
     fn next_turn(&self, now: Instant) -> Instant {
-        let idle = self.shared.state().queue.len() == 0;
-        let heartbeat = self.next_heartbeat;
-        let at = match self.next_dispatch {
-            _ if idle => heartbeat,
-            None => now,
-            Some(dispatch) => heartbeat.min(dispatch),
-        };
-        self.next_attempt.map_or(at, |attempt| at.max(attempt))
+        let is_idle = self.shared.state().queue.len() == 0;
+        let at = if is_idle { self.next_heartbeat } else { now };
+        self.pace.next.map_or(at, |next| at.max(next))
     }
 
     /// A heartbeat if one is due, then the calls that wait.
     async fn turn(&mut self, now: Instant) -> Result<(), LinkError> {
-        let heartbeat_due = self.next_heartbeat <= now;
-        if heartbeat_due && !self.in_doubt {
+        let is_due = self.next_heartbeat <= now;
+        if is_due && !self.in_doubt {
             self.heartbeat().await?;
             self.went_through();
-            self.next_heartbeat = later(now, self.timers.heartbeat_interval);
         }
-        let held_back = self.next_dispatch.is_some_and(|dispatch| now < dispatch);
-        if held_back && !heartbeat_due {
-            return Ok(());
+        if is_due {
+            self.next_heartbeat = later(now, self.heartbeat_interval);
         }
         self.make_calls().await
     }
@@ -320,10 +394,10 @@ impl Conversation {
     }
 
     fn went_through(&mut self) {
-        self.failures = 0;
-        self.pause = self.timers.retry_start;
-        self.next_dispatch = None;
-        self.next_attempt = None;
+        self.pace.went_through();
+        if self.logged.take().is_some() {
+            tracing::info!("The cluster manager of session {} answers again", self.handle);
+        }
     }
 
     /// Waits while the cluster manager is down on purpose, but not beyond the end of the session.
@@ -331,31 +405,8 @@ impl Conversation {
         self.link.close();
         tokio::select! {
             biased;
-            _ = self.ending.wait_for(Option::is_some) => {}
-            waited = self.proxy.wait_while_in_safe_mode() => if let Err(error) = waited {
-                tracing::warn!("Session {}: {error}", self.handle);
-            },
-        }
-    }
-
-    /// One more pass over the calls, the last of which ends the session. The caller limits the
-    /// time.
-    async fn take_leave(&mut self, status: SessionStatus) -> Ending {
-        loop {
-            match self.make_calls().await {
-                Ok(()) => return Ending::Ended(status),
-                // The session no longer exists, which was the aim.
-                Err(LinkError::InvalidSession(_)) => return Ending::Ended(status),
-                Err(LinkError::SafeMode) => {
-                    self.link.close();
-                    if !matches!(self.proxy.wait_while_in_safe_mode().await, Ok(true)) {
-                        sleep(self.timers.poll_interval).await;
-                    }
-                }
-                Err(trouble) => {
-                    return Ending::NotTold { status, failure: trouble.into_failure() };
-                }
-            }
+            _ = self.ending.wait_for(Option::is_some), if !self.is_leaving => {}
+            _ = self.proxy.wait_while_in_safe_mode() => {}
         }
     }
 
@@ -378,42 +429,45 @@ impl Conversation {
 pub(super) async fn next_session_id(
     connector: Connector,
     options: &Options,
+    contact: &Contact,
 ) -> Result<Arc<str>, StartError> {
-    let timers = &options.timers;
-    let mut link = Link::new(connector.clone(), options.cluster_manager.clone(), timers);
-    let proxy = Proxy::new(connector, options.proxy_job_tracker.clone(), timers);
-    id_from(&mut link, &proxy, timers).await
+    let Options { timers, cluster_manager, proxy_job_tracker, .. } = options;
+    let mut link = Link::new(connector.clone(), cluster_manager.clone(), timers, contact.clone());
+    let proxy = Proxy::new(connector, proxy_job_tracker.clone(), timers, contact.clone());
+    id_from(&mut link, &proxy, Pace::new(timers)).await
 }
 
-async fn id_from(link: &mut Link, proxy: &Proxy, timers: &Timers) -> Result<Arc<str>, StartError> {
-    let mut failures = 0;
+async fn id_from(link: &mut Link, proxy: &Proxy, mut pace: Pace) -> Result<Arc<str>, StartError> {
+    let began = Instant::now();
     loop {
         let result = link.call(&ClusterManagerCall::GetNextSessionId).await;
         link.close();
-        let failure = match result {
+        match result {
             Ok(ClusterManagerReply::GetNextSessionId(handle)) => return Ok(handle.into()),
-            Ok(_) => CallFailure::Call(CallError::MissingResult),
-            Err(LinkError::SafeMode) => {
-                wait_in_safe_mode(proxy, timers).await?;
-                continue;
+            Err(LinkError::SafeMode) => pace.refused(Instant::now()),
+            other => {
+                let failure = match other {
+                    Ok(_) => CallFailure::Call(CallError::MissingResult),
+                    Err(trouble) => trouble.into_failure(),
+                };
+                tracing::debug!("Cannot get a session id from the cluster manager: {failure}");
+                let waited = began.elapsed();
+                if waited >= pace.start_timeout {
+                    return Err(StartError::Unreachable { waited, failure });
+                }
+                pace.failed(Instant::now());
             }
-            Err(trouble) => trouble.into_failure(),
-        };
-        tracing::warn!("Cannot get a session id from the cluster manager: {failure}");
-        if failures > timers.retry_max {
-            return Err(StartError::Unreachable { attempts: failures + 1, failure });
         }
-        proxy.wait_while_in_safe_mode().await?;
-        failures += 1;
+        wait_between(proxy, &pace).await;
     }
 }
 
-/// The original asks again at once when the flag is not set. Here that takes a pause.
-async fn wait_in_safe_mode(proxy: &Proxy, timers: &Timers) -> Result<(), StartError> {
-    if !proxy.wait_while_in_safe_mode().await? {
-        sleep(timers.poll_interval).await;
+/// The pause between two attempts, and the end of safe mode. The original asks again at once when
+/// the flag is not set.
+async fn wait_between(proxy: &Proxy, pace: &Pace) {
+    if !proxy.wait_while_in_safe_mode().await {
+        pace.turn().await;
     }
-    Ok(())
 }
 
 /// Waits until the session should have ended since long.

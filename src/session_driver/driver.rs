@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Zoned;
 use thiserror::Error;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::books::{GrantNews, IdsExhausted, Lost, SlotBooks, SlotRequest};
+use super::contact::Contact;
 use super::conversation::Conversation;
 use super::events::{Ending, Event, SessionEvents, ending};
 use super::host::{DriverHost, Notification};
-use super::link::{CallFailure, ProxyError};
+use super::link::CallFailure;
 use super::options::{Bounds, Endpoint, Options};
 use super::outgoing::{Info, InfoUpdate, NodeUsage, OutgoingCall, Queue};
 use corona_model::types::{Grant, PerType, PoolName, ResourceRequest, ResourceType, SessionStatus};
@@ -74,22 +76,18 @@ pub enum StartError {
     /// Notifications cannot be taken.
     #[error("cannot listen for notifications: {0}")]
     Listen(#[source] io::Error),
-    /// The cluster manager gives no id for a session.
-    #[error("could not connect to the cluster manager, tried {attempts} times: {failure}")]
+    /// The cluster manager does not answer.
+    #[error("the cluster manager did not answer for {} s: {failure}", .waited.as_secs())]
     Unreachable {
-        /// Attempts, all failed.
-        attempts: u32,
-        /// Why the last one did.
+        /// For how long it was asked.
+        waited: Duration,
+        /// Why the last attempt failed.
         failure: CallFailure,
     },
-    /// The cluster manager is in safe mode or not there, and the proxy job tracker cannot be asked
-    /// whether that is on purpose.
-    #[error(transparent)]
-    Proxy(#[from] ProxyError),
     /// The cluster manager does not want the session, such as for its pool.
     #[error("the cluster manager refuses the session: {0}")]
     Refused(String),
-    /// The start of the session was not answered.
+    /// An answer outside the contract.
     #[error("the session did not start: {0}")]
     Failed(#[source] CallFailure),
     /// The host has another session with this id: it is used for two cluster managers.
@@ -134,10 +132,10 @@ impl SessionDriver {
     /// Starts a session with a listener of its own. To start many in one process, open a
     /// [`DriverHost`] and use [`DriverHost::start`].
     ///
-    /// Asks for a session id, again if need be: up to `retry_max + 2` times without a pause, and
-    /// for as long as the proxy job tracker reports that the cluster manager is in safe mode. Then
-    /// starts the session, once, but again after safe mode. So it may wait for long; drop the
-    /// future to give up. If the session has started by then it is ended.
+    /// Asks for a session id and starts the session, each again if need be: for up to
+    /// [`Timers::start_timeout`](super::Timers::start_timeout), and for as long as the cluster
+    /// manager is in safe mode. So it may wait for long; drop the future to give up. If the session
+    /// has started by then it is ended.
     ///
     /// Must be called within a tokio runtime, which then runs a task for the session.
     pub async fn start(options: Options) -> Result<(SessionDriver, SessionEvents), StartError> {
@@ -150,6 +148,36 @@ impl SessionDriver {
         options: Options,
         beginning: Beginning,
     ) -> Result<(SessionDriver, SessionEvents), StartError> {
+        SessionDriver::start_prepared(host, options, beginning, |_| ()).await
+    }
+
+    /// Ends a session that an earlier process has left, after this feedback.
+    pub(super) async fn end_at(
+        host: DriverHost,
+        options: Options,
+        left: Resumed,
+        status: SessionStatus,
+        feedback: Vec<NodeUsage>,
+    ) -> Result<Arc<Ending>, StartError> {
+        let beginning = Beginning::Resumed(Box::new(left));
+        let ends = |shared: &SharedDriver| {
+            if !feedback.is_empty() {
+                shared.state().queue.push(OutgoingCall::Feedback(feedback));
+            }
+            shared.begin_end(status);
+        };
+        let (driver, _events) =
+            SessionDriver::start_prepared(host, options, beginning, ends).await?;
+        Ok(driver.end(status).await)
+    }
+
+    /// `prepare` comes before the first call.
+    async fn start_prepared(
+        host: DriverHost,
+        options: Options,
+        beginning: Beginning,
+        prepare: impl FnOnce(&SharedDriver),
+    ) -> Result<(SessionDriver, SessionEvents), StartError> {
         let mut info = info(&host, &options);
         if let Beginning::Resumed(resumed) = &beginning {
             info.pool = resumed.pool.clone();
@@ -159,6 +187,7 @@ impl SessionDriver {
         let (tell_start, started) = oneshot::channel();
         let shared = EndOnDrop(Arc::new(SharedDriver::new(info, &options)));
         let beginning = shared.0.begin(beginning);
+        prepare(&shared.0);
         let talk = Conversation::new(shared.0.clone(), tell_end, host.connector(), &options);
         tokio::spawn(talk.run(host, beginning, arrive, tell_start));
         let registration = started.await.unwrap_or(Err(StartError::Cancelled))?;
@@ -256,6 +285,11 @@ impl SessionDriver {
         look(&self.shared.0.state().books)
     }
 
+    /// Whether the cluster manager answers.
+    pub fn contact(&self) -> Contact {
+        self.shared.0.contact.clone()
+    }
+
     /// How the talk with the cluster manager goes.
     pub fn traffic(&self) -> Traffic {
         let state = self.shared.0.state();
@@ -276,7 +310,7 @@ impl SessionDriver {
 
     /// Ends the session and waits for how that went, at most
     /// [`Timers::end_timeout`](super::Timers::end_timeout). Calls that wait are forgotten, except
-    /// feedback, which goes first. One attempt is made, and more only after safe mode.
+    /// feedback, which goes first. The end is sent until the cluster manager has acknowledged it.
     ///
     /// The first call decides about the status; a session that had ended before keeps its ending.
     /// A future that is dropped once it has been polled leaves the session to end in the
@@ -345,6 +379,7 @@ pub(super) struct SharedDriver {
     release_lost: bool,
     outline_requests: bool,
     bounds: Bounds,
+    pub(super) contact: Contact,
 }
 
 #[derive(Debug)]
@@ -377,6 +412,7 @@ impl SharedDriver {
             release_lost: options.release_lost,
             outline_requests: options.outline_requests,
             bounds: options.bounds.clone(),
+            contact: Contact::default(),
         }
     }
 

@@ -55,18 +55,21 @@ pub enum Ending {
     /// The cluster manager refused something for good, such as more requests than a pool may make.
     #[error("the cluster manager replied: {0}")]
     Refused(String),
-    /// The cluster manager was not reached in so many attempts.
-    #[error("given up after {attempts} attempts: {failure}")]
-    GaveUp {
-        /// Consecutive failed attempts.
-        attempts: u32,
-        /// Why the last one did.
-        failure: CallFailure,
-    },
     /// The runtime on which the session was started has been shut down: it expires at the cluster
     /// manager.
     #[error("the runtime of the session was shut down")]
     Abandoned,
+}
+
+impl Ending {
+    /// Whether the cluster manager has the session no more, or never had it: nothing is left to be
+    /// ended there.
+    pub fn is_settled(&self) -> bool {
+        match self {
+            Ending::Ended(_) | Ending::Gone { .. } | Ending::Refused(_) => true,
+            Ending::NotTold { .. } | Ending::Abandoned => false,
+        }
+    }
 }
 
 /// The events of a session, in order. At most [`Bounds::max_incoming`](super::Bounds::max_incoming)

@@ -15,13 +15,15 @@ use tokio::net::{UdpSocket, lookup_host};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+use super::contact::Contact;
 use super::conversation;
 use super::driver::{Beginning, Resumed, SessionDriver, StartError};
-use super::events::SessionEvents;
+use super::events::{Ending, SessionEvents};
 use super::link::Connector;
 use super::options::{Endpoint, Listen, Options};
+use super::outgoing::NodeUsage;
 use super::translate;
-use corona_model::types::Grant;
+use corona_model::types::{Grant, SessionStatus};
 use corona_wire::calls::{self, SessionDriverCall, SessionDriverReply};
 use corona_wire::generated::ResourceGrant;
 use corona_wire::server::{Answer, Counters, Handler, ListenOn, Server, listen};
@@ -55,6 +57,7 @@ struct Inner {
     advertised: Endpoint,
     counters: Arc<Counters>,
     connector: Connector,
+    contact: Contact,
     /// The server stops when this is dropped.
     _stop: watch::Sender<bool>,
 }
@@ -82,7 +85,8 @@ impl DriverHost {
         tokio::spawn(server.run::<calls::SessionDriver>(stopped));
         let advertised = Endpoint::new(host, port);
         let connector = Connector::default();
-        let inner = Inner { router, advertised, counters, connector, _stop: stop };
+        let contact = Contact::default();
+        let inner = Inner { router, advertised, counters, connector, contact, _stop: stop };
         Ok(DriverHost { inner: Arc::new(inner) })
     }
 
@@ -94,10 +98,15 @@ impl DriverHost {
         SessionDriver::start_at(self.clone(), options, Beginning::New).await
     }
 
-    /// An id for a session, which is not started yet. See [`DriverHost::start_named`]. It tries as
-    /// often as [`SessionDriver::start`].
+    /// An id for a session, which is not started yet. See [`DriverHost::start_named`]. It waits as
+    /// long as [`SessionDriver::start`].
     pub async fn next_session_id(&self, options: &Options) -> Result<Arc<str>, StartError> {
-        conversation::next_session_id(self.connector(), options).await
+        conversation::next_session_id(self.connector(), options, &self.inner.contact).await
+    }
+
+    /// Whether the cluster manager answers those who ask for ids.
+    pub fn contact(&self) -> Contact {
+        self.inner.contact.clone()
     }
 
     /// Starts a session with an id from [`DriverHost::next_session_id`].
@@ -122,6 +131,24 @@ impl DriverHost {
     ) -> Result<(SessionDriver, SessionEvents), StartError> {
         let beginning = Beginning::Resumed(Box::new(session));
         SessionDriver::start_at(self.clone(), options, beginning).await
+    }
+
+    /// Ends a session that an earlier process started, after feedback that has not been sent. It is
+    /// sent until the cluster manager acknowledges it, for up to
+    /// [`Timers::end_timeout`](super::Timers::end_timeout).
+    ///
+    /// Errors: there is a session with this id here.
+    pub async fn end_left(
+        &self,
+        handle: Arc<str>,
+        options: Options,
+        status: SessionStatus,
+        feedback: Vec<NodeUsage>,
+    ) -> Result<Arc<Ending>, StartError> {
+        let pool = options.pool.clone();
+        let left =
+            Resumed { handle, pool, session_log: String::new(), last_id: 0, open: Vec::new() };
+        SessionDriver::end_at(self.clone(), options, left, status, feedback).await
     }
 
     /// The address that the cluster manager receives for callbacks.

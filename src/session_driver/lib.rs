@@ -37,6 +37,7 @@
 //! Spec: cluster-manager/05 §6, 01 §7, 07 §6.
 
 pub mod books;
+mod contact;
 mod conversation;
 mod driver;
 mod events;
@@ -50,9 +51,10 @@ mod tests;
 mod translate;
 
 pub use books::{Lost, SlotBooks, SlotRequest};
+pub use contact::{Contact, Silence};
 pub use driver::{DriverError, Resumed, SessionDriver, StartError, Traffic};
 pub use events::{Ending, Event, SessionEvents};
 pub use host::{DriverHost, address_towards};
-pub use link::{CallFailure, ProxyError, system_dir};
+pub use link::{CallFailure, system_dir};
 pub use options::{Bounds, Endpoint, EndpointError, Listen, Options, Timers};
 pub use outgoing::{InfoUpdate, NodeUsage};

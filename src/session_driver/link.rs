@@ -9,6 +9,7 @@ use tokio::net::lookup_host;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use super::contact::Contact;
 use super::options::{Endpoint, Timers};
 use corona_wire::calls::{
     ClusterManager, ClusterManagerCall, ClusterManagerReply, ProxyJobTracker, ProxyJobTrackerCall,
@@ -124,17 +125,39 @@ pub(super) struct Link {
     address: Endpoint,
     options: ClientOptions,
     connection: Option<Client<ClusterManager>>,
+    contact: Contact,
 }
 
 impl Link {
-    pub(super) fn new(connector: Connector, address: Endpoint, timers: &Timers) -> Link {
+    pub(super) fn new(
+        connector: Connector,
+        address: Endpoint,
+        timers: &Timers,
+        contact: Contact,
+    ) -> Link {
         let options = client_options(timers.client_timeout);
-        Link { connector, address, options, connection: None }
+        Link { connector, address, options, connection: None, contact }
     }
 
     /// Makes a call. A kept connection may have been closed by the cluster manager while it was
     /// idle: that counts as a failure only if a new one fails as well.
     pub(super) async fn call(
+        &mut self,
+        call: &ClusterManagerCall,
+    ) -> Result<ClusterManagerReply, LinkError> {
+        self.contact.asks();
+        let result = self.exchange(call).await;
+        match &result {
+            Err(LinkError::Failed(_)) => {}
+            Err(LinkError::SafeMode) => self.contact.pauses(),
+            Ok(_) | Err(LinkError::InvalidSession(_) | LinkError::Fault(_)) => {
+                self.contact.answers();
+            }
+        }
+        result
+    }
+
+    async fn exchange(
         &mut self,
         call: &ClusterManagerCall,
     ) -> Result<ClusterManagerReply, LinkError> {
@@ -154,11 +177,6 @@ impl Link {
     }
 }
 
-/// The proxy job tracker cannot be asked whether the cluster manager is down on purpose.
-#[derive(Debug, Error)]
-#[error("could not check the safe mode flag on the proxy job tracker: {0}")]
-pub struct ProxyError(#[from] CallFailure);
-
 /// The way to the proxy job tracker. Spec: cluster-manager/07 §6.
 #[derive(Debug)]
 pub(super) struct Proxy {
@@ -166,32 +184,50 @@ pub(super) struct Proxy {
     address: Option<Endpoint>,
     timeout: Duration,
     poll: Duration,
+    contact: Contact,
 }
 
 impl Proxy {
-    pub(super) fn new(connector: Connector, address: Option<Endpoint>, timers: &Timers) -> Proxy {
-        Proxy { connector, address, timeout: timers.proxy_timeout, poll: timers.safe_mode_poll }
+    pub(super) fn new(
+        connector: Connector,
+        address: Option<Endpoint>,
+        timers: &Timers,
+        contact: Contact,
+    ) -> Proxy {
+        let Timers { proxy_timeout, safe_mode_poll, .. } = *timers;
+        Proxy { connector, address, timeout: proxy_timeout, poll: safe_mode_poll, contact }
     }
 
-    /// Waits until the flag is not set, forever if necessary. Returns whether it was set. A
-    /// connection that breaks meanwhile is reopened once.
-    pub(super) async fn wait_while_in_safe_mode(&self) -> Result<bool, ProxyError> {
-        let Some(address) = &self.address else { return Ok(false) };
-        let ask = ProxyJobTrackerCall::GetClusterManagerSafeModeFlag;
+    /// Waits until the flag is not set, forever if necessary. Returns whether it was set. A proxy
+    /// job tracker that does not answer cannot say that it is: the cluster manager is asked again.
+    pub(super) async fn wait_while_in_safe_mode(&self) -> bool {
         let mut waited = false;
+        match self.wait(&mut waited).await {
+            Ok(()) => {}
+            Err(error) => tracing::debug!(
+                "could not check the safe mode flag on the proxy job tracker: {error}"
+            ),
+        }
+        waited
+    }
+
+    /// A connection that breaks while the flag is set is reopened.
+    async fn wait(&self, waited: &mut bool) -> Result<(), CallFailure> {
+        let Some(address) = &self.address else { return Ok(()) };
+        let ask = ProxyJobTrackerCall::GetClusterManagerSafeModeFlag;
         loop {
             let options = client_options(self.timeout);
-            let connected = self.connector.connect::<ProxyJobTracker>(address, options).await;
-            let mut client = connected.map_err(CallFailure::from)?;
+            let mut client = self.connector.connect::<ProxyJobTracker>(address, options).await?;
             let mut answered = false;
             loop {
                 match client.call(&ask).await {
                     Ok(ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(true)) => {}
-                    Ok(_) => return Ok(waited),
+                    Ok(_) => return Ok(()),
                     Err(CallError::Closed | CallError::Io(_)) if answered => break,
-                    Err(error) => return Err(CallFailure::from(error).into()),
+                    Err(error) => return Err(error.into()),
                 }
-                (answered, waited) = (true, true);
+                self.contact.pauses();
+                (answered, *waited) = (true, true);
                 sleep(self.poll).await;
             }
         }

@@ -68,9 +68,8 @@ pub struct Options {
     /// The cluster manager's Thrift service, `cm.server.address`.
     pub cluster_manager: Endpoint,
     /// The proxy job tracker's Thrift service, `corona.proxy.job.tracker.thriftaddr`. It knows when
-    /// the cluster manager is down on purpose. Without one, a cluster manager that cannot be
-    /// reached is a failing one, and one in safe mode is asked again after each
-    /// [`Timers::poll_interval`].
+    /// the cluster manager is down on purpose, and until when it need not be asked. Without one, a
+    /// cluster manager in safe mode is asked again after each [`Timers::poll_interval`].
     pub proxy_job_tracker: Option<Endpoint>,
     /// Name for people. By default `<user>@<host>:<port>-<date>` with the address for
     /// notifications, as the original's.
@@ -133,18 +132,15 @@ pub struct Timers {
     /// Between heartbeats. The original's is an eighth of `cm.session.expiryinterval`, which by
     /// default is 3,125,000 ms; see [`Timers::for_session_expiry`].
     pub heartbeat_interval: Duration,
-    /// At least this long between two attempts after a failure, whatever the other timers are.
-    /// `cm.notifier.pollinterval`, 1000 ms.
+    /// Pause after a call that failed; each further one is twice as long, up to
+    /// [`Timers::longest_pause`]. `cm.notifier.pollinterval`, 1000 ms.
     pub poll_interval: Duration,
-    /// First pause after a failure since a call went through. Before any did, attempts are a poll
-    /// interval apart. A heartbeat that is due waits for no pause but the poll interval.
-    /// `cm.notifier.retry.interval.start`, 5000 ms.
-    pub retry_start: Duration,
-    /// Each pause is this many times the one before. `cm.notifier.retry.interval.factor`, 4.
-    pub retry_factor: u32,
-    /// The session is given up after `retry_max + 2` failures in a row, as the original counts.
-    /// `cm.notifier.retry.max`, 5.
-    pub retry_max: u32,
+    /// The longest pause between two attempts, so that a cluster manager that is back soon hears of
+    /// the session. 5 s.
+    pub longest_pause: Duration,
+    /// How long a session that starts waits for a cluster manager that does not answer. The
+    /// original makes seven attempts without a pause; here it is 60 s.
+    pub start_timeout: Duration,
     /// For a connection to the cluster manager, and for an answer.
     /// `corona.sessiondriver.cm.client.timeout`, 300 s.
     pub client_timeout: Duration,
@@ -152,9 +148,10 @@ pub struct Timers {
     pub proxy_timeout: Duration,
     /// Between questions to the proxy job tracker whether safe mode is over: 1000 ms.
     pub safe_mode_poll: Duration,
-    /// How long the end of a session may take, from [`SessionDriver::end`](super::SessionDriver::end)
-    /// or the drop of the driver. After that the session is left to expire. The original waits for
-    /// up to 600 s; here it is 30 s.
+    /// How long the end of a session is delivered, from
+    /// [`SessionDriver::end`](super::SessionDriver::end) or the drop of the driver. After that the
+    /// session is left to expire. 30 s; `Duration::MAX` is as long as it takes. The original makes
+    /// one attempt.
     pub end_timeout: Duration,
 }
 
@@ -163,9 +160,8 @@ impl Default for Timers {
         Timers {
             heartbeat_interval: Duration::from_millis(3_125_000 / 8),
             poll_interval: Duration::from_millis(1000),
-            retry_start: Duration::from_millis(5000),
-            retry_factor: 4,
-            retry_max: 5,
+            longest_pause: Duration::from_secs(5),
+            start_timeout: Duration::from_secs(60),
             client_timeout: Duration::from_secs(300),
             proxy_timeout: Duration::from_secs(10),
             safe_mode_poll: Duration::from_millis(1000),

@@ -164,6 +164,11 @@ pub enum ParentInput {
     Resumed,
     /// Time has passed. Due at [`Parent::next_deadline`].
     Tick,
+    /// The process of the parent did not run for so long: that counts as nobody's silence.
+    Stalled {
+        /// In milliseconds.
+        ms: i64,
+    },
 }
 
 /// Something that must be done after an input.
@@ -298,6 +303,11 @@ impl Parent {
         let mut effects = Vec::new();
         let reply = self.dispatch(input, &mut effects);
         ParentOutcome { reply, effects }
+    }
+
+    /// The latest time of an input; long ago if there was none.
+    pub fn last(&self) -> Millis {
+        self.last
     }
 
     /// When time alone changes something, [`ParentInput::Tick`] is due.
@@ -483,6 +493,12 @@ impl Parent {
             }
             ParentInput::Resumed => self.resume(effects),
             ParentInput::Tick => self.tick(effects),
+            ParentInput::Stalled { ms } => match &mut self.stage {
+                Stage::Waiting { since, .. } | Stage::Starting { since, .. } => {
+                    *since = since.plus_ms(ms.max(0));
+                }
+                Stage::New | Stage::Working { .. } | Stage::Over(_) => {}
+            },
         }
         Ok(ParentReply::Done)
     }

@@ -14,6 +14,21 @@ const LOCK: &str = "lock";
 const PORTS: &str = "ports.json";
 const JOBS: &str = "jobs";
 
+/// The beginning of the name of the directory of a job that is being removed.
+const REMOVED: &str = "removed-";
+
+/// Removes the directory of a job; if it is not there, that is well. One that is half removed must not look
+/// like one whose journal is lost.
+pub(super) fn remove_job(directory: &Path) -> io::Result<()> {
+    let Some(name) = directory.file_name() else { return Ok(()) };
+    let removed = directory.with_file_name(format!("{REMOVED}{}", name.to_string_lossy()));
+    match fs::rename(directory, &removed) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => fs::remove_dir_all(removed),
+    }
+}
+
 /// The directory, locked.
 #[derive(Debug)]
 pub(super) struct Home {
@@ -100,11 +115,25 @@ impl Home {
         self.directory.join("finished")
     }
 
-    /// The names of the entries.
+    /// The file with the ids that were given out.
+    pub(super) fn ids(&self) -> PathBuf {
+        self.directory.join("ids")
+    }
+
+    /// The directory with what the cluster manager is owed.
+    pub(super) fn owed(&self) -> PathBuf {
+        self.directory.join("owed")
+    }
+
+    /// The names of the entries. What was being removed is removed.
     pub(super) fn job_names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.jobs())? {
-            names.extend(entry?.file_name().into_string().ok());
+            let Ok(name) = entry?.file_name().into_string() else { continue };
+            match name.starts_with(REMOVED) {
+                true => fs::remove_dir_all(self.jobs().join(name))?,
+                false => names.push(name),
+            }
         }
         names.sort_unstable();
         Ok(names)
@@ -126,6 +155,14 @@ mod tests {
         assert!(matches!(Home::open(&path), Err(HomeError::InUse { .. })));
         drop(home);
         assert_eq!(Home::open(&path).unwrap().ports(), ports);
+        let jobs = path.join(JOBS);
+        for name in ["job_1", "job_2", "removed-job_3"] {
+            fs::create_dir_all(jobs.join(name).join("journal")).unwrap();
+        }
+        remove_job(&jobs.join("job_2")).unwrap();
+        remove_job(&jobs.join("job_2")).unwrap();
+        assert_eq!(Home::open(&path).unwrap().job_names().unwrap(), ["job_1"]);
+        assert_eq!(fs::read_dir(&jobs).unwrap().count(), 1);
         fs::write(path.join(PORTS), "{").unwrap();
         assert_eq!(Home::open(&path).unwrap().ports(), Ports::default());
     }

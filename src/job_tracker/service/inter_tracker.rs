@@ -16,7 +16,8 @@ use corona_mapreduce::{AttemptKey, JobId};
 use corona_model::types::Millis;
 
 use super::builds::begin_again;
-use super::job::{AskError, Job, now};
+use super::clock::now;
+use super::job::{AskError, Job};
 use super::launcher::Sender;
 use super::remote::{RemoteJob, saved_update};
 use super::store::Known;
@@ -84,12 +85,14 @@ impl Shared {
             progress.finished_at.is_some_and(|end| at.since(end) >= END_GRACE_MS)
         };
         let Some(id) = known_id(id) else { return Place::Over(None) };
+        if self.store.was_not_resumed(&id) {
+            return Place::Elsewhere;
+        }
         match self.store.get(&id) {
             Some(Known::Job(job)) if ended(&job.progress()) => Place::Over(Some(job)),
             Some(Known::Job(job)) => Place::Here(job),
             Some(Known::Retired(retired)) if ended(&retired.progress) => Place::Over(None),
             Some(Known::Arriving(_) | Known::Remote(_) | Known::Retired(_)) => Place::Elsewhere,
-            None if self.store.was_not_resumed(&id) => Place::Elsewhere,
             None => Place::Over(None),
         }
     }

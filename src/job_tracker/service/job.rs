@@ -4,18 +4,19 @@
 //! Inputs are journaled before anything that follows from them leaves: replies, orders and requests.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{HistoryRecord, JobState, PerKind};
 use corona_model::types::{Grant, Millis};
 use corona_process::panics::{Panic, caught};
-use corona_session_driver::{Event, SessionEvents};
+use corona_session_driver::{Contact, Event, SessionEvents, Silence};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::clock::{self, now};
 use super::log::Log;
 use super::outlet::{Outlet, carry_out};
 use super::submission::Description;
@@ -53,6 +54,7 @@ pub struct Job {
     description: Arc<Description>,
     inbox: mpsc::Sender<Message>,
     progress: watch::Receiver<Arc<JobProgress>>,
+    contact: Option<Contact>,
 }
 
 type Look = Box<dyn FnOnce(&JobEngine) + Send>;
@@ -72,6 +74,8 @@ pub(super) struct Parts {
     pub(super) log: Option<Log>,
     pub(super) outlet: Box<dyn Outlet>,
     pub(super) events: Option<SessionEvents>,
+    /// Whether the cluster manager answers its session, if it has one.
+    pub(super) contact: Option<Contact>,
     pub(super) inbox: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
     /// Becomes true when the program ends.
     pub(super) stop: watch::Receiver<bool>,
@@ -85,9 +89,10 @@ impl Job {
 
     /// Starts the task of a job with this first input.
     pub(super) fn start(parts: Parts, first: JobInput) -> Job {
-        let Parts { description, engine, log, outlet, events, inbox: (sender, inbox), stop } =
-            parts;
+        let Parts { description, engine, log, outlet, events, contact, inbox, stop } = parts;
+        let (sender, inbox) = inbox;
         let (publish, progress) = watch::channel(Arc::new(engine.progress()));
+        let engine_last = engine.last();
         let id = description.id.clone();
         let mut task = Task {
             engine,
@@ -100,6 +105,8 @@ impl Job {
             unpublished: false,
             next: vec![first],
             retired: false,
+            ahead_ms: ahead_ms(engine_last),
+            stalled_ms: clock::stalled_ms(),
             stop,
         };
         tokio::spawn(async move {
@@ -108,7 +115,7 @@ impl Job {
                 task.lost(&panic).await;
             }
         });
-        Job { description, inbox: sender, progress }
+        Job { description, inbox: sender, progress, contact }
     }
 
     /// What does not change of it.
@@ -119,6 +126,11 @@ impl Job {
     /// How far it was a moment ago.
     pub fn progress(&self) -> Arc<JobProgress> {
         self.progress.borrow().clone()
+    }
+
+    /// What people must know of the cluster manager while the job runs: that it does not answer.
+    pub(super) fn note(&self) -> Option<String> {
+        note_of_silence(self.contact.as_ref()?, &self.progress.borrow())
     }
 
     /// Follows how far it is.
@@ -181,10 +193,26 @@ pub(super) fn notify(inbox: &mpsc::Sender<Message>, input: JobInput) {
     }
 }
 
-/// The present time, as journals and history have it.
-pub(super) fn now() -> Millis {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+/// A shorter silence of the cluster manager is nothing that people must know.
+const SHOWN_SILENCE: Duration = Duration::from_secs(3);
+
+/// What people must know of a cluster manager that does not answer a job that runs.
+pub(super) fn note_of_silence(contact: &Contact, progress: &JobProgress) -> Option<String> {
+    let silence = contact.silence().filter(|silence| silence.lasts >= SHOWN_SILENCE)?;
+    progress.finished_at.is_none().then(|| text_of_silence(silence, progress.live))
+}
+
+fn text_of_silence(silence: Silence, live: PerKind<u32>) -> String {
+    match live.map.saturating_add(live.reduce) {
+        0 => format!("{silence}; no task runs"),
+        1 => format!("{silence}; 1 task continues"),
+        tasks => format!("{silence}; {tasks} tasks continue"),
+    }
+}
+
+/// How far the last input of a job is in the future, since an earlier process had another clock.
+pub(super) fn ahead_ms(last: Millis) -> i64 {
+    last.since(now()).max(0)
 }
 
 /// What runs a job.
@@ -200,6 +228,10 @@ struct Task {
     /// Inputs of its own making.
     next: Vec<JobInput>,
     retired: bool,
+    /// Its time is so far before that of this process: it does not run backwards.
+    ahead_ms: i64,
+    /// The stalls of the process that the engine knows of.
+    stalled_ms: i64,
     stop: watch::Receiver<bool>,
 }
 
@@ -238,12 +270,26 @@ impl Task {
 
     /// When time alone changes something.
     fn wake(&self) -> Instant {
-        let due = self.engine.next_deadline().map(|due| due.since(now()).max(0).unsigned_abs());
+        let due = self.engine.next_deadline();
+        let due = due.map(|due| due.since(self.now()).max(0).unsigned_abs());
         let pause = due.map_or(NO_DEADLINE, Duration::from_millis).min(NO_DEADLINE);
         let wake = Instant::now() + pause;
         match self.published {
             Some(published) if self.unpublished => wake.min(published + PUBLISH_PAUSE),
             _ => wake,
+        }
+    }
+
+    fn now(&self) -> Millis {
+        now().plus_ms(self.ahead_ms)
+    }
+
+    /// Tells the engine of stalls, before anything that takes time for silence.
+    fn notice_stalls(&mut self) {
+        let ms = clock::stalled_ms() - self.stalled_ms;
+        if ms > 0 {
+            self.stalled_ms += ms;
+            self.next.insert(0, JobInput::Stalled { ms });
         }
     }
 
@@ -270,7 +316,8 @@ impl Task {
         let mut effects = Vec::new();
         let mut after = Vec::new();
         let mut last = None;
-        let now = now();
+        self.notice_stalls();
+        let now = self.now();
         for input in std::mem::take(&mut self.next) {
             let _ = self.apply(now, input, &mut effects, &mut last);
         }
@@ -521,6 +568,7 @@ pub(super) mod tests {
             log,
             outlet: Box::new(notes.clone()),
             events: None,
+            contact: None,
             inbox: Job::queue(4),
             stop: stopped,
         };
@@ -599,7 +647,8 @@ pub(super) mod tests {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert!(Log::open(&directory, &journals(1 << 20)).unwrap().is_none());
+        let opened = Log::open(&directory, &journals(1 << 20));
+        assert!(matches!(opened, Ok(super::super::log::Opened::Empty)));
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::rpc::CallError;
@@ -12,16 +13,20 @@ use corona_mapreduce::{Counters, HistoryRecord, JobId, JobState};
 use corona_model::types::{ComputeSpecs, ResourceRequest, SessionPriority, SessionStatus};
 use corona_session_driver::{InfoUpdate, NodeUsage as Usage, SessionDriver, SlotRequest};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
+use super::clock;
 use super::end_notice;
 use super::finished::Finished;
 use super::history::{History, Mark};
+use super::home;
 use super::job::{self, Job, Message};
 use super::launcher::{Dispatch, Launcher, Sender};
 use super::left_output;
 use super::log::Log;
 use super::meter::Meter;
 use super::outlet::{NoSession, Outlet};
+use super::owed::{Debt, Owed};
 use super::statistics::Report;
 use super::store::{Known, Retired, Store};
 use super::submission::{EndNotice, SplitStore};
@@ -58,6 +63,7 @@ pub(super) struct Ending {
     pub(super) notice: Option<EndNotice>,
     /// For the proxy job tracker, if there is one.
     pub(super) report: Option<Report>,
+    pub(super) owed: Arc<Owed>,
     pub(super) store: Arc<Store>,
     pub(super) finished: Arc<Finished>,
     pub(super) id: JobId,
@@ -144,7 +150,7 @@ impl Outlet for Live {
     fn launch(&mut self, launch: Launch) {
         self.meter.launched(&launch);
         let happening = Happening::launch(&self.spec.id, launch.attempt, &launch.at.node);
-        self.events.add(job::now(), happening, 0);
+        self.events.add(clock::now(), happening, 0);
         let order = Order::Launch(launch.attempt);
         let split = self.splits.get(launch.attempt.task.number);
         match translate::task(&self.spec, &launch, split, self.maps) {
@@ -177,7 +183,7 @@ impl Outlet for Live {
 
     fn done_without(&mut self, record: &HistoryRecord) {
         if let Some(happening) = Happening::of(&self.spec.id, record) {
-            self.events.add(job::now(), happening, 0);
+            self.events.add(clock::now(), happening, 0);
         }
     }
 
@@ -243,10 +249,9 @@ impl Ending {
         status: SessionStatus,
         feedback: Vec<NodeUsage>,
     ) {
-        // The session may be lost already.
-        let _ = driver.feedback(feedback.into_iter().map(usage).collect());
-        let ended = driver.end(status).await;
-        tracing::info!(session = %driver.handle(), %ended, "a job is over");
+        let handle = driver.handle().clone();
+        let debt = Debt { handle, user: self.user.clone(), status, feedback };
+        end_session(&self.owed, driver.clone(), debt).await;
         if let Some(history) = self.history {
             history.close().await;
         }
@@ -277,6 +282,24 @@ impl Ending {
         };
         closing.carry_out().await;
         remove_data(self.data_dir, self.log).await;
+    }
+}
+
+/// How long what follows the end of a job waits for the cluster manager to acknowledge the end of the session,
+/// which is delivered for as long as it takes.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Ends the session of a job that is over.
+pub(super) async fn end_session(owed: &Arc<Owed>, driver: Arc<SessionDriver>, debt: Debt) {
+    let session = driver.handle().clone();
+    let delivery = owed.end(driver, debt).await;
+    match timeout(END_PATIENCE, delivery).await {
+        Ok(Ok(ended)) => tracing::info!(%session, %ended, "a job is over"),
+        Ok(Err(_)) => {}
+        Err(_) => tracing::warn!(
+            %session,
+            "a job is over; the cluster manager does not answer, and is told until it acknowledges the end of the session"
+        ),
     }
 }
 
@@ -311,7 +334,7 @@ impl Closing {
 /// Removes what the service keeps of a job whose journal is closed.
 pub(super) async fn remove_data(directory: PathBuf, log: Option<Log>) {
     let removed = tokio::task::spawn_blocking(move || {
-        let removed = std::fs::remove_dir_all(directory);
+        let removed = home::remove_job(&directory);
         // It is closed once what it has written is on the disk, which takes a while.
         drop(log);
         removed

@@ -165,6 +165,17 @@ pub(super) struct Replayed {
     pub(super) parent: Option<Parent>,
 }
 
+/// A journal of an earlier run.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// A job that is to be resumed.
+    Job(Log, Box<Replayed>),
+    /// Everything about the job is done.
+    Closed,
+    /// It has no record: the job was being submitted, or its records are lost.
+    Empty,
+}
+
 /// Why a journal cannot be used.
 #[derive(Debug, Error)]
 pub(super) enum LogError {
@@ -267,12 +278,8 @@ impl Log {
         }
     }
 
-    /// Opens a journal of an earlier run. Absent if there is nothing to resume: no client was notified that
-    /// the job was submitted, or everything about it is done.
-    pub(super) fn open(
-        directory: &Path,
-        journals: &Journals,
-    ) -> Result<Option<(Log, Box<Replayed>)>, LogError> {
+    /// Opens a journal of an earlier run.
+    pub(super) fn open(directory: &Path, journals: &Journals) -> Result<Opened, LogError> {
         let storage = Arc::new(DiskStorage::open(directory)?);
         let mut replayed: Option<Box<Replayed>> = None;
         let writers = journals.writers.clone();
@@ -301,10 +308,14 @@ impl Log {
             }
             Ok(())
         })?;
-        let Some(replayed) = replayed.filter(|replayed| !replayed.closed) else { return Ok(None) };
+        let replayed = match replayed {
+            None => return Ok(Opened::Empty),
+            Some(replayed) if replayed.closed => return Ok(Opened::Closed),
+            Some(replayed) => replayed,
+        };
         let facts =
             Facts { description: replayed.description.clone(), session: replayed.session.clone() };
-        Ok(Some((Log::of(journal, directory, journals, facts), replayed)))
+        Ok(Opened::Job(Log::of(journal, directory, journals, facts), replayed))
     }
 
     fn append(&self, entry: &EntryRef<'_>) -> Result<u64, LogError> {
@@ -491,6 +502,14 @@ pub(super) mod tests {
         Base { description, spec, session }
     }
 
+    /// A journal with a job that is to be resumed.
+    pub(crate) fn opened(directory: &Path, journals: &Journals) -> (Log, Box<Replayed>) {
+        match Log::open(directory, journals).unwrap() {
+            Opened::Job(log, replayed) => (log, replayed),
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// A directory that can be written until it is broken.
     pub(crate) struct Breakable {
         disk: DiskStorage,
@@ -597,7 +616,7 @@ pub(super) mod tests {
             log.committed(last).await.unwrap();
             assert!(log.image(&engine, || Some(Mark::kept(0))).is_none(), "none is due");
         }
-        let (log, replayed) = Log::open(&dir.path().join("journal"), &journals).unwrap().unwrap();
+        let (log, replayed) = opened(&dir.path().join("journal"), &journals);
         assert_eq!(replayed.description, base.description);
         assert_eq!((&replayed.session, replayed.history_bytes), (&base.session, 0));
         assert_eq!(replayed.engine, engine);
@@ -606,12 +625,9 @@ pub(super) mod tests {
         let last = log.close().unwrap();
         log.committed(last).await.unwrap();
         drop(log);
-        assert!(
-            Log::open(&dir.path().join("journal"), &journals).unwrap().is_none(),
-            "it is closed"
-        );
+        assert!(matches!(Log::open(&dir.path().join("journal"), &journals), Ok(Opened::Closed)));
         let empty = tempfile::tempdir().unwrap();
-        assert!(Log::open(empty.path(), &journals).unwrap().is_none(), "there was none");
+        assert!(matches!(Log::open(empty.path(), &journals), Ok(Opened::Empty)));
     }
 
     #[tokio::test]
@@ -641,10 +657,7 @@ pub(super) mod tests {
         let kept: u64 = std::fs::read_dir(dir.path().join("journal")).unwrap().map(size).sum();
         assert!(kept < 500 << 10, "{kept}");
         drop(log);
-        assert_eq!(
-            Log::open(&dir.path().join("journal"), &journals).unwrap().unwrap().1.engine,
-            engine
-        );
+        assert_eq!(opened(&dir.path().join("journal"), &journals).1.engine, engine);
     }
 
     #[tokio::test]
@@ -803,8 +816,7 @@ pub(super) mod tests {
             let entry = entry.unwrap();
             std::fs::copy(entry.path(), path.join(entry.file_name())).unwrap();
         }
-        let (_, replayed) =
-            Log::open(&dir.path().join("journal"), &journals(1 << 20)).unwrap().unwrap();
+        let (_, replayed) = opened(&dir.path().join("journal"), &journals(1 << 20));
         (dir, replayed)
     }
 
@@ -896,8 +908,7 @@ pub(super) mod tests {
         /// The process ends and another one begins; the engine must be the same, and the history.
         fn restart(&mut self) {
             drop(self.log.take());
-            let (log, replayed) =
-                Log::open(&self.dir.path().join("journal"), &self.journals).unwrap().unwrap();
+            let (log, replayed) = opened(&self.dir.path().join("journal"), &self.journals);
             assert_eq!(replayed.engine, self.engine);
             let kept = usize::try_from(replayed.history_bytes).unwrap();
             assert_eq!(replayed.history, self.history[kept..]);

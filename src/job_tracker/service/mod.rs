@@ -13,6 +13,7 @@
 //! * `live`, `launcher`: what carries out its decisions; `left_output`: what no task cleans up any more;
 //! * `remote`: the same for a job whose job tracker runs on a node;
 //! * `log`: the journal of a job, from which a restart resumes; `history`, `end_notice`, `statistics`: for others;
+//! * `owed`: which sessions must end, whatever happens; `ids`: ids that were given out; `clock`: the time of jobs;
 //! * `store`: which jobs there are; `finished`: which of them have ended, for the next run; `submit`: how one begins and resumes;
 //! * `hosts`: which hosts there are; `http`: requests to others;
 //! * `clients`, `inter_tracker`: the calls of Hadoop RPC; `builds`: what task trackers compare;
@@ -24,6 +25,7 @@ mod access;
 mod answers;
 mod builds;
 mod clients;
+mod clock;
 mod cluster;
 mod end_notice;
 mod finished;
@@ -31,6 +33,7 @@ mod history;
 mod home;
 mod hosts;
 mod http;
+mod ids;
 mod inter_tracker;
 mod job;
 mod launcher;
@@ -39,6 +42,7 @@ mod live;
 mod log;
 mod meter;
 mod outlet;
+mod owed;
 mod reach;
 mod remote;
 pub mod standalone;
@@ -63,7 +67,7 @@ use corona_hadoop::rpc::{self, User};
 use corona_hadoop::writables::InetAddress;
 use corona_process::Boxed;
 use corona_process::panics::{TaskPanicked, run_essential};
-use corona_session_driver::{DriverHost, Endpoint, Listen, Timers};
+use corona_session_driver::{DriverHost, Endpoint, Listen, Options, Timers};
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::watch;
@@ -74,9 +78,11 @@ use self::clients::LargeAnswers;
 use self::cluster::Cluster;
 use self::finished::Finished;
 use self::home::{Home, HomeError};
+use self::ids::Ids;
 use self::launcher::Launcher;
 use self::log::Journals;
 use self::meter::Meter;
+use self::owed::Owed;
 use self::store::{Known, Most, Store};
 use self::web::Pages;
 use self::web::files::JobSessions;
@@ -126,6 +132,8 @@ struct Shared {
     builds: Builds,
     launcher: Launcher,
     finished: Arc<Finished>,
+    ids: Arc<Ids>,
+    owed: Arc<Owed>,
     journals: Journals,
     host: DriverHost,
     home: Arc<Home>,
@@ -215,6 +223,20 @@ impl JobTracker {
             finished_tasks: settings.finished_tasks,
         };
         let finished = Finished::new(home.finished(), settings.finished_jobs);
+        let failed = |path: PathBuf, what| move |error| HomeError::System { path, what, error };
+        let sync = settings.journal_sync;
+        let (ids, given) = Ids::open(home.ids(), sync, clock::now())
+            .map_err(failed(home.ids(), "keep ids of jobs"))?;
+        let ends = Options {
+            proxy_job_tracker: settings.proxy_job_tracker.as_ref().map(endpoint),
+            timers: Timers {
+                end_timeout: Duration::MAX,
+                ..session_timers(settings.session_expiry)
+            },
+            ..Options::new(endpoint(&settings.cluster_manager), user.clone())
+        };
+        let (owed, debts) = Owed::open(home.owed(), sync, host.clone(), ends)
+            .map_err(failed(home.owed(), "keep which sessions are to be ended"))?;
         let home = Arc::new(home);
         let manager = &settings.cluster_manager_pages;
         let shown = Arc::new(Shown {
@@ -222,12 +244,12 @@ impl JobTracker {
             cluster: Arc::new(Cluster::new(settings.node_expiry)),
             files: files.clone(),
             meter: Arc::default(),
-            events: Shown::new_events(job::now(), &settings),
+            events: Shown::new_events(clock::now(), &settings),
             manager: Manager::new(&manager.host, manager.port),
             sessions: JobSessions::default(),
             home: Some(home.clone()),
             only: None,
-            started_ms: job::now().0,
+            started_ms: clock::now().0,
             name: address.host.clone(),
             // One that listens on all addresses is named as clients name it.
             at: HostPort {
@@ -259,6 +281,8 @@ impl JobTracker {
                 settings.launch_connect_timeout,
                 settings.launch_call_timeout,
             ),
+            ids: Arc::new(ids),
+            owed: Arc::new(owed),
             journals: Journals::start(settings.journal_sync, settings.journal_image_bytes)
                 .map_err(StartError::Journals)?,
             host,
@@ -269,7 +293,10 @@ impl JobTracker {
             site,
             settings,
         });
-        let resumed = shared.resume_jobs().await;
+        for (id, user) in given {
+            shared.store.give(id, user);
+        }
+        let resumed = shared.resume_jobs(debts).await;
         let limits = rpc::Limits {
             max_total_inflight_bytes: shared.settings.rpc_max_total_inflight_bytes,
             max_connections: shared.settings.rpc_max_connections,
@@ -309,6 +336,7 @@ impl JobTracker {
         Box::pin(async move {
             let following = tokio::spawn(self.shared.clone().follow_hosts());
             let watching = tokio::spawn(self.shared.clone().watch_trackers());
+            let noticing = tokio::spawn(clock::watch());
             let pages = Arc::new(Pages::new(self.shared.shown.clone()));
             let pages = tokio::spawn(corona_web::server::serve(pages, self.listener, stop.clone()));
             let served =
@@ -319,6 +347,7 @@ impl JobTracker {
             };
             following.abort();
             watching.abort();
+            noticing.abort();
             pages.abort();
             self.shared.leave_jobs().await;
             ending
@@ -421,9 +450,6 @@ async fn system_dir(
 }
 
 impl Shared {
-    /// How long a call may wait for the cluster manager.
-    const PATIENCE: Duration = Duration::from_secs(60);
-
     async fn watch_trackers(self: Arc<Self>) {
         let jobs = || {
             let jobs = self.store.all().into_iter().filter_map(|known| match known {

@@ -132,12 +132,17 @@ impl Known {
 
     /// How it stands, for clients; none while it is being submitted.
     pub(super) fn status(&self) -> Option<JobStatus> {
-        let note = match self {
-            Known::Arriving(_) | Known::Job(_) => None,
+        answers::status(self.description()?, &*self.progress()?, self.note().as_deref())
+    }
+
+    /// What it waits for, or why the service has ended it, if there is anything to say.
+    pub(super) fn note(&self) -> Option<Arc<str>> {
+        match self {
+            Known::Arriving(_) => None,
+            Known::Job(job) => job.note().map(Into::into),
             Known::Remote(job) => job.note(),
             Known::Retired(retired) => retired.reason.clone(),
-        };
-        answers::status(self.description()?, &*self.progress()?, note.as_deref())
+        }
     }
 
     fn user(&self) -> &str {
@@ -149,7 +154,7 @@ impl Known {
         }
     }
 
-    fn is_active(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         match self {
             Known::Arriving(_) => true,
             Known::Job(job) => job.progress().finished_at.is_none(),

@@ -43,6 +43,24 @@ pub struct Description {
     pub output: Option<Arc<str>>,
 }
 
+impl Description {
+    /// Of a job of which only the id is known.
+    pub(super) fn of_lost(id: JobId) -> Description {
+        Description {
+            id,
+            name: "".into(),
+            user: "".into(),
+            queue: "".into(),
+            conf: "".into(),
+            url: "".into(),
+            pool: PoolName::new(NO_POOL_GROUP, "defaultpool"),
+            priority: SessionPriority::Normal,
+            end_notice: None,
+            output: None,
+        }
+    }
+}
+
 /// Who wants to be notified of the end of a job. Spec: mapreduce/07 §7.9.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndNotice {
@@ -284,7 +302,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    fn split(number: usize, hosts: &[&str]) -> wire::RawSplit {
+    pub(in super::super) fn split(number: usize, hosts: &[&str]) -> wire::RawSplit {
         wire::RawSplit {
             class: "test.Split".into(),
             length: 100 - number as i64,
@@ -293,14 +311,14 @@ pub(super) mod tests {
         }
     }
 
-    fn split_file(splits: Vec<wire::RawSplit>) -> Vec<u8> {
+    pub(in super::super) fn split_file(splits: Vec<wire::RawSplit>) -> Vec<u8> {
         let mut writer = corona_hadoop::io::Writer::new(1 << 20);
         wire::SplitFile { splits }.encode(&mut writer);
         writer.finish().unwrap()
     }
 
     /// A `job.xml` with these properties.
-    fn write_conf(path: &Path, properties: &[(&str, &str)]) {
+    pub(in super::super) fn write_conf(path: &Path, properties: &[(&str, &str)]) {
         let property = |(name, value): &(&str, &str)| {
             format!("<property><name>{name}</name><value>{value}</value></property>")
         };

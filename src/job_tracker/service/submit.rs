@@ -2,28 +2,32 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use corona_config::{JobConf, JournalSync, keys};
+use corona_config::{JobConf, JournalSync, SiteProperties, keys};
 use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::rpc::{Fault, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo};
-use corona_mapreduce::JobId;
+use corona_mapreduce::{Counters, JobId};
 use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
-use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, StartError};
+use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, StartError, Timers};
 use thiserror::Error;
 use tokio::time::timeout;
 
+use super::clock;
 use super::finished::KeptJob;
 use super::history::{self, History, Kept, UserCopy};
+use super::home;
 use super::inter_tracker::known_id;
-use super::job::{self, AskError, Job, Parts};
+use super::job::{AskError, Job, Parts};
 use super::left_output::temporary_output;
 use super::live::{Ending, Live, ToJob};
-use super::log::{Base, Log, LogError, Replayed, SessionBase};
+use super::log::{Base, Log, LogError, Opened, Replayed, SessionBase};
 use super::outlet::Outlet;
+use super::owed::Debt;
 use super::remote::{self, RemoteJob};
 use super::statistics::Report;
 use super::store::{JobArrival, Known, Retired};
@@ -31,13 +35,15 @@ use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
 use super::web::files::JobSession;
 use super::{Shared, answers, endpoint, session_timers};
 use corona_job_engine::parent::{Parent, ParentInput, ParentSettings};
-use corona_job_engine::{GrantedSlot, JobEngine, JobInput, JobSpec, NodeUsage, RequestId};
+use corona_job_engine::{
+    GrantedSlot, JobEngine, JobInput, JobProgress, JobSpec, NodeUsage, RequestId,
+};
 
 /// The largest `job.xml`, in bytes.
 pub(super) const MAX_CONF_BYTES: u64 = 16 << 20;
 /// Its name, and that of the split file, in the system directory and here.
 const CONF: &str = "job.xml";
-const SPLITS: &str = "job.split";
+pub(super) const SPLITS: &str = "job.split";
 const JOURNAL: &str = "journal";
 /// The lines of its history, for a restart.
 const HISTORY: &str = "history";
@@ -57,8 +63,8 @@ enum SubmitError {
     Log(#[from] LogError),
     #[error("no session at the cluster manager: {0}")]
     Session(#[from] StartError),
-    #[error("the cluster manager does not reply; try again later")]
-    NoReply,
+    #[error("{0}; try again later")]
+    NoReply(String),
     #[error("the id {0} cannot be that of a job")]
     Id(JobId),
     #[error(transparent)]
@@ -71,6 +77,21 @@ enum SubmitError {
     NoJobTrackers,
     #[error("a part of the job tracker has failed")]
     Broken,
+    #[error("its journal has no record, though the job was accepted")]
+    Lost,
+}
+
+/// A submission that came to nothing.
+struct Failed {
+    error: SubmitError,
+    /// Whether its session may live.
+    may_have_session: bool,
+}
+
+impl From<SubmitError> for Failed {
+    fn from(error: SubmitError) -> Failed {
+        Failed { error, may_have_session: true }
+    }
 }
 
 impl From<io::Error> for SubmitError {
@@ -82,14 +103,35 @@ impl From<io::Error> for SubmitError {
 impl Shared {
     /// An id for a job of this user.
     pub(super) async fn new_job_id(&self, user: String) -> Result<wire::JobId, Fault> {
-        let options = Options::new(endpoint(&self.settings.cluster_manager), user.clone());
-        let handle = timeout(Shared::PATIENCE, self.host.next_session_id(&options)).await;
-        let handle = handle.map_err(|_| fault(&SubmitError::NoReply))?;
+        let options = Options {
+            proxy_job_tracker: self.settings.proxy_job_tracker.as_ref().map(endpoint),
+            timers: self.timers(),
+            ..Options::new(endpoint(&self.settings.cluster_manager), user.clone())
+        };
+        let handle = timeout(self.patience(), self.host.next_session_id(&options)).await;
+        let handle = handle.map_err(|_| fault(&self.no_reply()))?;
         let handle = handle.map_err(|error| fault(&SubmitError::Session(error)))?;
         let id = JobId::new(&handle, 1).map_err(|error| Fault::io(error.to_string()))?;
         let of_wire = answers::job_id(&id).ok_or_else(|| fault(&SubmitError::Id(id.clone())))?;
+        let (ids, given, owner) = (self.ids.clone(), id.clone(), user.clone());
+        let kept = blocking(move || ids.give(given, owner, clock::now())).await;
+        kept.and_then(|kept| Ok(kept?)).map_err(|error| fault(&error))?;
         self.store.give(id, user);
         Ok(of_wire)
+    }
+
+    /// How long a call waits for the cluster manager.
+    fn patience(&self) -> Duration {
+        self.settings.submission_wait
+    }
+
+    /// The cluster manager does not answer, as far as that is known.
+    fn no_reply(&self) -> SubmitError {
+        let silence = self.host.contact().silence();
+        SubmitError::NoReply(silence.map_or_else(
+            || "the cluster manager does not reply".to_owned(),
+            |silence| silence.to_string(),
+        ))
     }
 
     /// Starts a job of this user; if it was started before, that is all.
@@ -111,7 +153,7 @@ impl Shared {
                     tracing::info!(job = %id, user, %error, "a job was not accepted");
                     let directory = self.data_dir(id.as_str());
                     // What is left is removed at the next start.
-                    let _ = blocking(move || std::fs::remove_dir_all(directory)).await;
+                    let _ = blocking(move || home::remove_job(&directory)).await;
                     self.store.give_up(&id);
                     return Err(fault(&error));
                 }
@@ -120,14 +162,52 @@ impl Shared {
         known.status().ok_or_else(|| Fault::io(format!("{id} is being submitted; try again")))
     }
 
+    /// From before anything is kept of the job until its journal is safe, it is noted that its session must
+    /// end: a death of the service in between leaves neither a session nor a job that nobody knows.
     async fn start(&self, id: &JobId, user: &str) -> Result<Known, SubmitError> {
-        let submission = self.fetch(id, user).await?;
+        let handle: Arc<str> = id.session().ok_or_else(|| SubmitError::Id(id.clone()))?.into();
+        // A session of this id that was begun before a restart ends first.
+        let settled = timeout(self.patience(), self.owed.settled(&handle)).await;
+        settled.map_err(|_| self.no_reply())?;
+        let debt = Debt {
+            handle: handle.clone(),
+            user: user.into(),
+            status: SessionStatus::Killed,
+            feedback: Vec::new(),
+        };
+        self.owed.note(debt.clone()).await?;
+        match self.begin(id, user).await {
+            Ok(known) => {
+                let (ids, used) = (self.ids.clone(), id.clone());
+                // A restart finds the journal of the job in any case.
+                let _ = blocking(move || ids.used(&used, clock::now())).await;
+                self.owed.settle(&handle).await;
+                Ok(known)
+            }
+            Err(Failed { error, may_have_session }) => {
+                match may_have_session {
+                    true => self.owed.pay(debt),
+                    false => self.owed.settle(&handle).await,
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn begin(&self, id: &JobId, user: &str) -> Result<Known, Failed> {
+        let without = |error| Failed { error, may_have_session: false };
+        let submission = self.fetch(id, user).await.map_err(without)?;
         let most = self.settings.max_remote_state_bytes;
         let (maps, reduces) = (submission.splits.count(), submission.spec.reduces);
         if let Some(settings) = ParentSettings::of(&submission.conf, maps, reduces, most) {
-            self.must_offer_job_trackers().await?;
-            return self.hand_over(submission, settings).await.map(Known::Remote);
+            self.must_offer_job_trackers().await.map_err(without)?;
+            return Ok(Known::Remote(self.hand_over(submission, settings).await?));
         }
+        Ok(Known::Job(self.run_here(submission).await?))
+    }
+
+    async fn run_here(&self, submission: Submission) -> Result<Job, SubmitError> {
+        let id = submission.description.id.clone();
         let Submission { description, spec, splits, conf } = submission;
         let (driver, events, session) = self.open_session(&description).await?;
         let base = Base { description, spec, session };
@@ -148,7 +228,7 @@ impl Shared {
         self.store.begin(job.clone());
         // Its first input is safe when it answers.
         job.look(|_| ()).await?;
-        Ok(Known::Job(job))
+        Ok(job)
     }
 
     /// Whether the cluster has slots for job trackers at all. A Java cluster manager does not say it.
@@ -208,13 +288,14 @@ impl Shared {
         remote::Parts {
             priority,
             total: parent.total(),
-            submitted: parent.submitted().unwrap_or_else(job::now),
+            submitted: parent.submitted().unwrap_or_else(clock::now),
             parent,
             log: Some(log),
             driver: Arc::new(driver),
             events: Some(events),
             meter: self.meter.clone(),
             ending: remote::Ending {
+                owed: self.owed.clone(),
                 store: self.store.clone(),
                 finished: self.finished.clone(),
                 files: self.files.clone(),
@@ -241,6 +322,11 @@ impl Shared {
     ) -> Result<(), SubmitError> {
         let Replayed { description, session, parent, .. } = replayed;
         let parent = parent.ok_or(SubmitError::Broken)?;
+        // The service died before the first input was safe, so that nothing has followed from it.
+        let first = match parent.submitted() {
+            None => ParentInput::Submitted,
+            Some(_) => ParentInput::Resumed,
+        };
         let (last_id, open) = parent.open_request();
         let open = open.map(|(id, slot)| open_request(id, slot));
         let resumed = Resumed {
@@ -254,7 +340,7 @@ impl Shared {
         options.priority = parent.priority().unwrap_or(description.priority);
         let (driver, events) = self.host.resume(resumed, options).await?;
         let parts = self.remote_parts(description, parent, log, driver, events, temporary);
-        self.store.begin_remote(RemoteJob::start(parts, ParentInput::Resumed));
+        self.store.begin_remote(RemoteJob::start(parts, first));
         Ok(())
     }
 
@@ -272,9 +358,8 @@ impl Shared {
         })
         .await??;
         let conf_uri = format!("{from}/{CONF}");
-        let splits = format!("{from}/{SPLITS}");
-        let splits = read_whole(&self.files, &splits, self.settings.max_split_bytes).await?;
-        let conf = read_whole(&self.files, &conf_uri, MAX_CONF_BYTES).await?;
+        let splits = read_staged(&self.files, &from, SPLITS, self.settings.max_split_bytes).await?;
+        let conf = read_staged(&self.files, &from, CONF, MAX_CONF_BYTES).await?;
         let site = self.site.clone();
         let (id, user) = (id.clone(), user.to_owned());
         let bounds = Bounds::of(&self.settings);
@@ -299,8 +384,8 @@ impl Shared {
         let handle: Arc<str> =
             job.id.session().ok_or_else(|| SubmitError::Id(job.id.clone()))?.into();
         let options = self.session_options(job);
-        let session = timeout(Shared::PATIENCE, self.host.start_named(handle.clone(), options));
-        let (driver, events) = session.await.map_err(|_| SubmitError::NoReply)??;
+        let session = timeout(self.patience(), self.host.start_named(handle.clone(), options));
+        let (driver, events) = session.await.map_err(|_| self.no_reply())??;
         let (pool, log_path) = (driver.pool().clone(), driver.session_log().to_owned());
         Ok((driver, events, SessionBase { handle, pool, log_path }))
     }
@@ -316,8 +401,17 @@ impl Shared {
             release_lost: false,
             // And knows what it has requested.
             outline_requests: true,
-            timers: session_timers(self.settings.session_expiry),
+            timers: self.timers(),
             ..Options::new(endpoint(&self.settings.cluster_manager), job.user.to_string())
+        }
+    }
+
+    /// The timers of sessions: their ends are delivered for as long as it takes.
+    fn timers(&self) -> Timers {
+        Timers {
+            start_timeout: self.patience(),
+            end_timeout: Duration::MAX,
+            ..session_timers(self.settings.session_expiry)
         }
     }
 
@@ -358,13 +452,14 @@ impl Shared {
             working;
         let inbox = Job::queue(self.settings.max_queued_inputs);
         let (spec, to) = (engine.spec(), &inbox.0);
+        let contact = Some(driver.contact());
         let outlet =
             self.outlet(&description, spec, splits, driver, &log, history, temporary, to)?;
         let log = Some(log);
         let description = Arc::new(description);
         let stop = self.stop.subscribe();
         let outlet = Box::new(outlet);
-        let parts = Parts { description, engine, log, outlet, events, inbox, stop };
+        let parts = Parts { description, engine, log, outlet, events, contact, inbox, stop };
         Ok(Job::start(parts, first))
     }
 
@@ -407,6 +502,7 @@ impl Shared {
                 log: Some(log.clone()),
                 history: Some(history),
                 temporary,
+                owed: self.owed.clone(),
                 notice: description.end_notice.clone(),
                 report,
                 store: store.clone(),
@@ -427,8 +523,8 @@ impl Shared {
     }
 
     /// Resumes the jobs that an earlier run has left; returns how many. One that cannot be resumed is
-    /// logged and left where it is.
-    pub(super) async fn resume_jobs(&self) -> usize {
+    /// logged, left where it is, and shown as lost. Then it ends the sessions that are to be ended, `debts`.
+    pub(super) async fn resume_jobs(&self, debts: Vec<Debt>) -> usize {
         let names = self.home.job_names().unwrap_or_else(|error| {
             tracing::error!(%error, "cannot look for the jobs of an earlier run");
             Vec::new()
@@ -438,12 +534,7 @@ impl Shared {
             match self.resume(&name).await {
                 Ok(true) => resumed += 1,
                 Ok(false) => {}
-                Err(error) => {
-                    tracing::error!(job = name, %error, "cannot resume a job of an earlier run");
-                    if let Ok(id) = name.parse() {
-                        self.store.not_resumed(id);
-                    }
-                }
+                Err(error) => self.is_lost(&name, &error).await,
             }
         }
         // One whose end was not complete has been ended again, unless its directory was half removed.
@@ -456,43 +547,82 @@ impl Shared {
                 }
             }
         }
+        for debt in debts {
+            let id = JobId::new(&debt.handle, 1).ok();
+            let known = id.and_then(|id| self.store.get(&id));
+            match known {
+                // Its journal knows the session.
+                Some(known) if known.is_active() => self.owed.settle(&debt.handle).await,
+                // It is ended again.
+                Some(Known::Job(_) | Known::Remote(_)) => {}
+                _ => self.owed.pay(debt),
+            }
+        }
         resumed
     }
 
+    /// A job of an earlier run cannot be resumed: its files stay, and those who ask are told.
+    async fn is_lost(&self, name: &str, error: &SubmitError) {
+        let directory = self.data_dir(name);
+        tracing::error!(
+            job = name, %error, files = %directory.display(),
+            "a job of an earlier run is lost; its files are kept"
+        );
+        let Ok(id) = name.parse::<JobId>() else { return };
+        self.store.not_resumed(id.clone());
+        let reason =
+            format!("the job is lost: {error}; its files are kept in {}", directory.display());
+        let progress = Arc::new(JobProgress::failed(clock::now()));
+        let description = self.description_of(id, directory).await;
+        let (description, reason) = (Arc::new(description), Some(reason.into()));
+        let counters = Counters::default();
+        self.store.retire(Retired { description, progress, counters, reason });
+    }
+
+    /// What the files of a job say of it; little if they say nothing.
+    async fn description_of(&self, id: JobId, directory: PathBuf) -> Description {
+        let (site, lost) = (self.site.clone(), id.clone());
+        let (bounds, pages) = (Bounds::of(&self.settings), self.shown.address());
+        let conf_uri = format!("{}/{CONF}", self.job_dir(id.as_str()));
+        let read = blocking(move || {
+            let job_xml = directory.join(CONF);
+            let conf = JobConf::read(&site, &job_xml).ok()?;
+            let user = conf.text_if_set(&keys::JOB_USER).unwrap_or_default();
+            let splits = std::fs::read(directory.join(SPLITS)).ok()?;
+            Submission::read(lost, &user, &site, &job_xml, splits, &conf_uri, &pages, bounds).ok()
+        });
+        match read.await {
+            Ok(Some(submission)) => submission.description,
+            Ok(None) | Err(_) => Description::of_lost(id),
+        }
+    }
+
+    /// Whether there was a job of an earlier run to resume.
     async fn resume(&self, name: &str) -> Result<bool, SubmitError> {
         let directory = self.data_dir(name);
         let journals = self.journals.clone();
         let site = self.site.clone();
-        let (replayed, log, splits, conf) = {
-            let directory = directory.clone();
-            let found = blocking(move || {
-                let Some((log, replayed)) = Log::open(&directory.join(JOURNAL), &journals)? else {
-                    std::fs::remove_dir_all(&directory)?;
+        let most = self.settings.max_remote_state_bytes;
+        let was_never_accepted = self.was_never_accepted(name);
+        let found = blocking(move || {
+            let (log, replayed) = match Log::open(&directory.join(JOURNAL), &journals)? {
+                Opened::Job(log, replayed) => (log, replayed),
+                Opened::Empty if !was_never_accepted => return Err(SubmitError::Lost),
+                Opened::Empty | Opened::Closed => {
+                    home::remove_job(&directory)?;
                     return Ok(None);
-                };
-                if replayed.parent.is_some() {
-                    let conf = JobConf::read(&site, &directory.join(CONF));
-                    let temporary = conf.ok().as_ref().and_then(temporary_output);
-                    return Ok(Some(Left::Remote(replayed, log, temporary)));
                 }
-                let splits = SplitStore::read(std::fs::read(directory.join(SPLITS))?);
-                let (splits, _) = splits.map_err(Refused::from)?;
-                let conf = JobConf::read(&site, &directory.join(CONF)).map_err(Refused::from)?;
-                let conf = Box::new(conf);
-                Ok::<_, SubmitError>(Some(Left::Here { replayed, log, splits, conf }))
-            });
-            match found.await?? {
-                Some(Left::Here { replayed, log, splits, conf }) => (replayed, log, splits, conf),
-                Some(Left::Remote(replayed, log, temporary)) => {
-                    self.resume_remote(*replayed, log, temporary).await?;
-                    tracing::info!(
-                        job = name,
-                        "resumed a job of an earlier run that runs on a node"
-                    );
-                    return Ok(true);
-                }
-                None => return Ok(false),
+            };
+            Left::read(&directory, &site, most, log, replayed).map(Some)
+        });
+        let (replayed, log, splits, conf) = match found.await?? {
+            Some(Left::Here { replayed, log, splits, conf }) => (replayed, log, splits, conf),
+            Some(Left::Remote(replayed, log, temporary)) => {
+                self.resume_remote(*replayed, log, temporary).await?;
+                tracing::info!(job = name, "resumed a job of an earlier run that runs on a node");
+                return Ok(true);
             }
+            None => return Ok(false),
         };
         let Replayed { description, session, engine, history_bytes, history, end, .. } = *replayed;
         let history = self.history(&description, &conf, &session.log_path, history_bytes, history);
@@ -515,6 +645,13 @@ impl Shared {
         Ok(true)
     }
 
+    /// Whether a job without a record in its journal was being submitted when the service died, or has ended.
+    fn was_never_accepted(&self, name: &str) -> bool {
+        let Ok(id) = name.parse::<JobId>() else { return false };
+        let is_noted = id.session().is_some_and(|handle| self.owed.has(handle));
+        is_noted || self.finished.find(&id).is_some()
+    }
+
     /// Starts the task of a job of an earlier run; one that was over is ended again.
     fn go_on(
         &self,
@@ -522,7 +659,12 @@ impl Shared {
         end: Option<(SessionStatus, Vec<NodeUsage>)>,
     ) -> Result<(), SubmitError> {
         let Some((status, feedback)) = end else {
-            let job = self.work(working, JobInput::Resumed)?;
+            // Where the service died before the first input was safe, nothing has followed from it.
+            let first = match working.engine.has_begun() {
+                true => JobInput::Resumed,
+                false => JobInput::Submitted,
+            };
+            let job = self.work(working, first)?;
             self.store.begin(job);
             return Ok(());
         };
@@ -540,7 +682,8 @@ impl Shared {
         let description = Arc::new(description);
         let outlet = Box::new(outlet);
         let stop = self.stop.subscribe();
-        let parts = Parts { description, engine, log: None, outlet, events: None, inbox, stop };
+        let (log, events, contact) = (None, None, None);
+        let parts = Parts { description, engine, log, outlet, events, contact, inbox, stop };
         self.store.begin(Job::start(parts, JobInput::Tick));
         Ok(())
     }
@@ -563,6 +706,37 @@ enum Left {
     Remote(Box<Replayed>, Log, Option<String>),
 }
 
+impl Left {
+    /// Reads what belongs to a journal. Errors: a file is missing or damaged.
+    fn read(
+        directory: &Path,
+        site: &SiteProperties,
+        max_state_bytes: usize,
+        log: Log,
+        mut replayed: Box<Replayed>,
+    ) -> Result<Left, SubmitError> {
+        let conf = JobConf::read(site, &directory.join(CONF)).map_err(Refused::from);
+        if replayed.parent.is_some() {
+            let temporary = conf.ok().as_ref().and_then(temporary_output);
+            return Ok(Left::Remote(replayed, log, temporary));
+        }
+        let conf = Box::new(conf?);
+        let splits = SplitStore::read(std::fs::read(directory.join(SPLITS))?);
+        let (splits, _) = splits.map_err(Refused::from)?;
+        // The service died before the journal said that a remote job tracker runs the job.
+        if !replayed.engine.has_begun() {
+            let reduces = replayed.engine.spec().reduces;
+            let settings = ParentSettings::of(&conf, splits.count(), reduces, max_state_bytes);
+            if let Some(settings) = settings {
+                log.hand_over(&settings)?;
+                replayed.parent = Some(Parent::new(settings));
+                return Ok(Left::Remote(replayed, log, temporary_output(&conf)));
+            }
+        }
+        Ok(Left::Here { replayed, log, splits, conf })
+    }
+}
+
 /// The request of a parent, as its session must know it after a restart.
 fn open_request(id: RequestId, slot: Option<&GrantedSlot>) -> (ResourceRequest, Option<Grant>) {
     let kind = ResourceType::JobTracker;
@@ -579,14 +753,16 @@ fn open_request(id: RequestId, slot: Option<&GrantedSlot>) -> (ResourceRequest, 
     (request, grant)
 }
 
-/// A whole file of the system directory, of at most so many bytes.
-pub(super) async fn read_whole(
+/// A whole file that a client has put into the directory of its job, of at most so many bytes.
+pub(super) async fn read_staged(
     files: &FileSystems,
-    path: &str,
+    directory: &str,
+    name: &str,
     most: u64,
 ) -> Result<Vec<u8>, FsError> {
-    let (files, path) = files.resolve(path)?;
-    let mut reader = files.open(&path).await?;
+    let (files, directory) = files.resolve(directory)?;
+    let path = directory.join(name);
+    let mut reader = files.open_staged(&directory, name).await?;
     let length = reader.length();
     if length > most {
         let message = format!("it has {length} bytes; at most {most} are allowed");
@@ -652,7 +828,8 @@ mod tests {
     use super::super::job::tests::{grant_at, report};
     use super::super::launcher::tests::tracker;
     use super::super::log::tests::breakable;
-    use super::super::submission::tests::submission;
+    use super::super::store::NoPlace;
+    use super::super::submission::tests::{split, split_file, submission, write_conf};
     use super::super::tests::service;
     use super::*;
 
@@ -689,6 +866,110 @@ mod tests {
         std::fs::create_dir_all(shared.data_dir(description.id.as_str())).unwrap();
         let base = Base { description, spec: submission.spec.clone(), session };
         (submission, base, driver, events)
+    }
+
+    /// What a death of the service in the middle of a submission has left of a job.
+    async fn left_behind(root: &Path, properties: &[(&str, &str)], has_base: bool) -> JobId {
+        let shared = service(root).await.shared;
+        let (submission, base, driver, _events) = prepared(&shared, root, properties).await;
+        driver.leave();
+        let id = submission.description.id.clone();
+        let directory = shared.data_dir(id.as_str());
+        write_conf(&directory.join(CONF), properties);
+        std::fs::write(directory.join(SPLITS), split_file(vec![split(1, &["a"])])).unwrap();
+        if has_base {
+            let log = Log::begin(&directory.join(JOURNAL), &shared.journals, &base).unwrap();
+            // Whatever follows is behind the first record.
+            let last = log.input(Millis(0), &JobInput::Tick).unwrap();
+            log.committed(last).await.unwrap();
+        }
+        id
+    }
+
+    async fn note(root: &Path, id: &JobId) {
+        let shared = service(root).await.shared;
+        let (handle, status) = (id.session().unwrap().into(), SessionStatus::Killed);
+        let debt = Debt { handle, user: "alice".into(), status, feedback: Vec::new() };
+        shared.owed.note(debt).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_submission_a_death_of_the_service_has_cut_runs() {
+        let root = tempfile::tempdir().unwrap();
+        let id = left_behind(root.path(), &[("mapred.reduce.tasks", "0")], true).await;
+        let shared = service(root.path()).await.shared;
+        let Some(Known::Job(job)) = shared.store.get(&id) else { panic!("it is not known") };
+        assert!(job.look(JobEngine::has_begun).await.unwrap());
+        until("a request", || job.progress().requested > 0).await;
+
+        let root = tempfile::tempdir().unwrap();
+        let to_node = [("mapred.coronajobtracker.forceremote", "true")];
+        let id = left_behind(root.path(), &to_node, true).await;
+        let shared = service(root.path()).await.shared;
+        let Some(Known::Remote(job)) = shared.store.get(&id) else { panic!("it is not known") };
+        until("a job that waits for its job tracker", || job.awaits_job_tracker()).await;
+        drop((job, shared));
+        // Another death finds the parent in the journal.
+        let shared = service(root.path()).await.shared;
+        assert!(matches!(shared.store.get(&id), Some(Known::Remote(_))));
+    }
+
+    #[tokio::test]
+    async fn a_submission_that_was_not_accepted_leaves_nothing_and_may_be_repeated() {
+        let root = tempfile::tempdir().unwrap();
+        let id = {
+            let shared = service(root.path()).await.shared;
+            let id: JobId = "job_202611210043.1_0001".parse().unwrap();
+            shared.ids.give(id.clone(), "alice".into(), clock::now()).unwrap();
+            id
+        };
+        note(root.path(), &id).await;
+        assert_eq!(left_behind(root.path(), &[], false).await, id);
+        let shared = service(root.path()).await.shared;
+        assert!(!shared.data_dir(id.as_str()).exists());
+        assert!(shared.store.get(&id).is_none() && shared.owed.has(id.session().unwrap()));
+        assert!(matches!(shared.store.arrive(&id, "bob"), Err(NoPlace::NotOwner { .. })));
+        assert!(matches!(shared.store.arrive(&id, "alice"), Ok(JobArrival::Free)));
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_journal_is_lost_is_listed_and_its_files_are_kept() {
+        type Damage = fn(&Path);
+        let damages: [(&str, Damage); 3] = [
+            ("the journal is removed", |journal| std::fs::remove_dir_all(journal).unwrap()),
+            ("its first segment is removed", |journal| {
+                each_segment(journal, |path| std::fs::remove_file(path).unwrap());
+            }),
+            ("its first segment is empty", |journal| {
+                each_segment(journal, |path| std::fs::write(path, "").unwrap());
+            }),
+        ];
+        for (what, damage) in damages {
+            let root = tempfile::tempdir().unwrap();
+            let id = left_behind(root.path(), &[("user.name", "alice")], true).await;
+            let directory = root.path().join("data/jobs").join(id.as_str());
+            damage(&directory.join(JOURNAL));
+            // However often it starts.
+            for _ in 0..2 {
+                let shared = service(root.path()).await.shared;
+                let status = shared.store.get(&id).and_then(|known| known.status());
+                let status = status.unwrap_or_else(|| panic!("{what}: the job is not known"));
+                assert_eq!(answers::state_of(status.run_state), Some(JobState::Failed));
+                let reason = &status.scheduling_info;
+                assert!(reason.contains("the job is lost"), "{what}: {reason}");
+                assert!(shared.store.was_not_resumed(&id));
+                assert!(directory.join(CONF).exists() && directory.join(SPLITS).exists());
+            }
+        }
+    }
+
+    fn each_segment(journal: &Path, act: impl Fn(&Path)) {
+        for entry in std::fs::read_dir(journal).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_name().is_some_and(|name| name != "lock") {
+                act(&path);
+            }
+        }
     }
 
     /// Checks that a job has failed, why, and that nothing else is left of it.

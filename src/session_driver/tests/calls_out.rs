@@ -93,10 +93,8 @@ async fn no_heartbeat_goes_out_while_it_is_not_known_what_the_manager_expects() 
     });
     let mut options = options(&manager);
     options.timers.heartbeat_interval = Duration::from_millis(1);
-    options.timers.retry_start = SOON * 2;
     let (driver, _events) = SessionDriver::start(options).await.unwrap();
     driver.request(vec![map(); 4]).unwrap();
-    // The pause is long, but a heartbeat that is due waits for none, nor does the call in its place.
     until_answered(&driver).await;
     let before = manager.count("sessionHeartbeatV2");
     manager.until_called("sessionHeartbeatV2", before + 1).await;
@@ -113,32 +111,43 @@ async fn no_heartbeat_goes_out_while_it_is_not_known_what_the_manager_expects() 
 }
 
 #[tokio::test]
-async fn a_manager_that_never_answers_is_given_up_after_as_many_attempts_as_the_original_makes() {
-    let manager = Manager::start(|method, _| match method {
-        "requestResource" => Act::Close,
-        _ => Act::Well,
-    });
-    let (driver, mut events) = SessionDriver::start(options(&manager)).await.unwrap();
-    driver.request(vec![map()]).unwrap();
-    let Event::Ended(ending) = next(&mut events).await else { panic!() };
-    assert!(matches!(*ending, Ending::GaveUp { attempts: 4, .. }), "{ending}");
-    assert!(events.next().await.is_none());
-    assert!(matches!(driver.request(vec![map()]), Err(DriverError::Over)));
-    // One more on the connection that had been kept from the heartbeat.
-    assert_eq!(manager.count("requestResource"), 5);
-}
-
-#[tokio::test]
-async fn a_manager_that_is_not_there_is_given_up() {
+async fn an_outage_however_long_ends_no_session() {
     let mut manager = Manager::start(well);
     let mut options = options(&manager);
     options.timers.heartbeat_interval = Duration::from_millis(1);
-    options.timers.retry_start = SOON * 2;
-    let (_driver, mut events) = SessionDriver::start(options).await.unwrap();
+    let (driver, mut events) = SessionDriver::start(options).await.unwrap();
     manager.until_called("sessionHeartbeatV2", 2).await;
+    until("an answer", || driver.contact().silence().is_none()).await;
     manager.crash().await;
-    let Event::Ended(ending) = next(&mut events).await else { panic!() };
-    assert!(matches!(*ending, Ending::GaveUp { attempts: 4, .. }), "{ending}");
+    driver.request(vec![map()]).unwrap();
+    // Far more often than the original tries: seven times.
+    until("attempts", || driver.traffic().failed_attempts >= 30).await;
+    let silence = driver.contact().silence().expect("a silence");
+    assert!(!silence.is_safe_mode && silence.lasts > Duration::ZERO, "{silence}");
+    manager.serve();
+    until_answered(&driver).await;
+    assert_eq!(manager.ids("requestResource"), [[1]]);
+    manager.grant(&[(1, "node")]).await;
+    let event = next(&mut events).await;
+    assert!(matches!(&event, Event::Granted(grants) if grants[0].id == 1), "{event:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_come_less_and_less_often_up_to_a_longest_pause() {
+    let timers = Timers::default();
+    let mut pace = crate::conversation::Pace::new(&timers);
+    let mut pauses = Vec::new();
+    for _ in 0..5 {
+        let now = tokio::time::Instant::now();
+        pace.failed(now);
+        pace.turn().await;
+        pauses.push(now.elapsed().as_secs());
+    }
+    assert_eq!(pauses, [1, 2, 4, 5, 5]);
+    pace.went_through();
+    let now = tokio::time::Instant::now();
+    pace.turn().await;
+    assert_eq!(now.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test]

@@ -88,17 +88,40 @@ async fn whatever_is_dropped_the_session_ends_as_killed() {
 }
 
 #[tokio::test]
-async fn the_end_makes_one_attempt_and_waits_for_no_pause() {
+async fn the_end_waits_for_no_pause_and_is_sent_until_it_is_acknowledged() {
     let mut manager = Manager::start(well);
     let mut options = options(&manager);
-    options.timers.retry_start = SOON * 3;
+    options.timers.longest_pause = SOON * 3;
+    options.timers.poll_interval = SOON * 3;
     let (driver, _events) = SessionDriver::start(options).await.unwrap();
     manager.until_called("sessionHeartbeatV2", 1).await;
     manager.crash().await;
     driver.request(vec![map()]).unwrap();
     until("an attempt fails", || driver.traffic().failed_attempts == 1).await;
+    manager.serve();
     let ending = tokio::time::timeout(SOON, driver.end(SessionStatus::Failed)).await.unwrap();
-    assert!(matches!(*ending, Ending::NotTold { status: SessionStatus::Failed, .. }), "{ending}");
+    assert!(matches!(*ending, Ending::Ended(SessionStatus::Failed)), "{ending}");
+
+    let mut manager = Manager::start(|method, before| match method {
+        "sessionEnd" if before < 4 => Act::Close,
+        _ => Act::Well,
+    });
+    let options = super::peer::options(&manager);
+    let (driver, _events) = SessionDriver::start(options).await.unwrap();
+    manager.until_called("sessionHeartbeatV2", 1).await;
+    manager.crash().await;
+    let end = driver.end(SessionStatus::Successful);
+    tokio::pin!(end);
+    let refused = async { until("attempts", || driver.traffic().failed_attempts >= 3).await };
+    tokio::select! {
+        biased;
+        ending = &mut end => panic!("{ending}"),
+        () = refused => manager.serve(),
+    }
+    let ending = tokio::time::timeout(SOON, end).await.unwrap();
+    assert!(matches!(*ending, Ending::Ended(SessionStatus::Successful)), "{ending}");
+    assert!(end_statuses(&manager).len() >= 5, "{:?}", manager.methods());
+    assert_eq!(driver.contact().silence(), None);
 }
 
 #[tokio::test]

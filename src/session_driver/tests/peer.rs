@@ -292,9 +292,8 @@ pub(super) fn options(manager: &Manager) -> Options {
         name: Some("work".into()),
         timers: Timers {
             poll_interval: ms(10),
-            retry_start: ms(20),
-            retry_factor: 1,
-            retry_max: 2,
+            longest_pause: ms(20),
+            start_timeout: ms(100),
             safe_mode_poll: ms(10),
             client_timeout: SOON,
             end_timeout: SOON,

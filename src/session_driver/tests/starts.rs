@@ -57,23 +57,28 @@ async fn each_step_of_the_start_has_a_connection_of_its_own_and_the_rest_shares_
 }
 
 #[tokio::test]
-async fn an_absent_cluster_manager_is_tried_as_often_as_the_original_does() {
+async fn an_absent_cluster_manager_is_waited_for_as_long_as_the_options_say() {
     let mut manager = Manager::start(well);
     manager.crash().await;
     let proxy = Proxy::start(false);
-    let options = Options { proxy_job_tracker: Some(endpoint(proxy.address)), ..options(&manager) };
-    let error = SessionDriver::start(options.clone()).await.unwrap_err();
-    // retry_max is 2.
-    assert!(matches!(error, StartError::Unreachable { attempts: 4, .. }), "{error}");
-    assert_eq!(proxy.asked(), 3);
-    // Without a peer to ask, once is enough.
-    let nobody = Some(endpoint(manager.address));
-    let error =
-        SessionDriver::start(Options { proxy_job_tracker: nobody, ..options.clone() }).await;
-    assert!(matches!(error, Err(StartError::Proxy(_))));
-    // Without a proxy job tracker, it is a failing cluster manager.
-    let error = SessionDriver::start(Options { proxy_job_tracker: None, ..options }).await;
-    assert!(matches!(error, Err(StartError::Unreachable { attempts: 4, .. })));
+    let options = options(&manager);
+    // Whether a proxy job tracker says that this is no safe mode, does not answer, or is not there.
+    for asked in [Some(endpoint(proxy.address)), Some(endpoint(manager.address)), None] {
+        let options = Options { proxy_job_tracker: asked, ..options.clone() };
+        let error = SessionDriver::start(options).await.unwrap_err();
+        assert!(matches!(error, StartError::Unreachable { .. }), "{error}");
+    }
+    assert!(proxy.asked() > 0);
+    let mut options = options;
+    options.timers.start_timeout = SOON;
+    let host = DriverHost::open(&options.cluster_manager, &options.listen).await.unwrap();
+    let start = tokio::spawn({
+        let host = host.clone();
+        async move { host.start(options).await }
+    });
+    until("a silence", || host.contact().silence().is_none() && !start.is_finished()).await;
+    manager.serve();
+    timeout(SOON, start).await.expect("in time").unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -119,14 +124,33 @@ async fn a_refused_session_does_not_start() {
 }
 
 #[tokio::test]
-async fn a_start_without_an_answer_fails_and_leaves_no_session_behind() {
+async fn a_start_without_an_answer_leaves_no_session_behind() {
     let manager = Manager::start(|method, _| match method {
         "sessionStart" => Act::Close,
         _ => Act::Well,
     });
     let error = SessionDriver::start(options(&manager)).await.unwrap_err();
-    assert!(matches!(error, StartError::Failed(_)), "{error}");
-    manager.until_called("sessionEnd", 1).await;
+    assert!(matches!(error, StartError::Unreachable { .. }), "{error}");
+    let starts = manager.count("sessionStart");
+    manager.until_called("sessionEnd", starts).await;
+    // What may have been started is ended before the next attempt.
+    let manager = Manager::start(|method, before| match method {
+        "sessionStart" if before < 2 => Act::Close,
+        _ => Act::Well,
+    });
+    let mut options = options(&manager);
+    options.timers.start_timeout = SOON;
+    let (_driver, _events) = SessionDriver::start(options).await.unwrap();
+    let methods = manager.methods();
+    let expected = [
+        "getNextSessionId",
+        "sessionStart",
+        "sessionEnd",
+        "sessionStart",
+        "sessionEnd",
+        "sessionStart",
+    ];
+    assert_eq!(methods[..6], expected);
 }
 
 #[tokio::test]
@@ -227,6 +251,23 @@ async fn a_session_of_an_earlier_process_goes_on() {
     drop(driver);
     host.next_session_id(&super::peer::options(&manager)).await.unwrap();
     assert_eq!(manager.count("sessionEnd"), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_an_earlier_process_has_left_is_ended_after_an_outage() {
+    let mut manager = Manager::start(well);
+    let options = options(&manager);
+    let host = DriverHost::open(&options.cluster_manager, &options.listen).await.unwrap();
+    manager.crash().await;
+    let status = corona_model::types::SessionStatus::Failed;
+    let feedback = vec![NodeUsage { failed: 3, ..NodeUsage::new("node") }];
+    let end = tokio::spawn(async move {
+        host.end_left(HANDLE.into(), options, status, feedback).await.unwrap()
+    });
+    manager.serve();
+    let ending = timeout(SOON, end).await.expect("in time").unwrap();
+    assert!(matches!(*ending, Ending::Ended(_)) && ending.is_settled(), "{ending}");
+    assert_eq!(manager.methods(), ["nodeFeedback", "sessionEnd"]);
 }
 
 #[tokio::test]

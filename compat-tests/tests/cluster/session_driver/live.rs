@@ -108,8 +108,7 @@ impl Cluster {
                 heartbeat_interval: Duration::from_millis(100),
                 poll_interval: Duration::from_millis(50),
                 safe_mode_poll: Duration::from_millis(20),
-                retry_start: Duration::from_millis(100),
-                retry_factor: 1,
+                longest_pause: Duration::from_millis(100),
                 ..Timers::default()
             },
             ..Options::new(Endpoint::new(Ipv4Addr::LOCALHOST.to_string(), thrift.port()), "user")

@@ -22,7 +22,9 @@ use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind};
 use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
 use corona_process::panics::{Panic, caught};
-use corona_session_driver::{Event, InfoUpdate, SessionDriver, SessionEvents, SlotRequest};
+use corona_session_driver::{
+    Contact, Event, InfoUpdate, SessionDriver, SessionEvents, SlotRequest,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -30,12 +32,17 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use self::remains::Remains;
 use self::watcher::Watcher;
 use super::answers;
+use super::clock::{self, now};
 use super::finished::Finished;
-use super::job::{AskError, NO_DEADLINE, ROOM_TIMEOUT, granted, lost_reason, next_event, now};
+use super::job::{
+    AskError, NO_DEADLINE, ROOM_TIMEOUT, ahead_ms, granted, lost_reason, next_event,
+    note_of_silence,
+};
 use super::launcher::parse;
-use super::live::{Closing, keep, remove_data};
+use super::live::{Closing, end_session, keep, remove_data};
 use super::log::{Log, LogError};
 use super::meter::Meter;
+use super::owed::{Debt, Owed};
 use super::store::{Retired, Store};
 use super::submission::Description;
 use corona_job_engine::parent::{
@@ -71,6 +78,7 @@ pub(super) struct RemoteJob {
     place: watch::Receiver<RemoteLocation>,
     heard: Heard,
     options: Arc<ClientOptions>,
+    contact: Contact,
 }
 
 /// Where the remote job tracker is.
@@ -145,6 +153,7 @@ pub(super) struct Parts {
 
 /// What remains to be done when a job is over.
 pub(super) struct Ending {
+    pub(super) owed: Arc<Owed>,
     pub(super) store: Arc<Store>,
     pub(super) finished: Arc<Finished>,
     pub(super) files: Arc<FileSystems>,
@@ -192,8 +201,10 @@ impl RemoteJob {
             place,
             heard: heard.clone(),
             options: Arc::new(options.clone()),
+            contact: parts.driver.contact(),
         };
         let id = parts.description.id.clone();
+        let ahead_ms = ahead_ms(parts.parent.last());
         let mut task = Task {
             parts,
             messages,
@@ -210,6 +221,8 @@ impl RemoteJob {
             is_over: false,
             lingers: false,
             closing: None,
+            ahead_ms,
+            stalled_ms: clock::stalled_ms(),
         };
         tokio::spawn(async move {
             if let Err(panic) = caught(task.run()).await {
@@ -285,7 +298,17 @@ impl RemoteJob {
 
     /// What the job waits for while it has no job tracker, and why the service has ended it, if it has.
     pub(super) fn note(&self) -> Option<Arc<str>> {
-        self.place.borrow().note.clone()
+        let note = self.place.borrow().note.clone();
+        let silence = note_of_silence(&self.contact, &self.progress.borrow());
+        match (note, silence) {
+            (Some(note), Some(silence)) => Some(format!("{note}; {silence}").into()),
+            (note, silence) => note.or(silence.map(Into::into)),
+        }
+    }
+
+    /// Whether it waits for a job tracker.
+    pub(super) fn awaits_job_tracker(&self) -> bool {
+        self.place.borrow().note.is_some()
     }
 
     /// The address before the names of the pages of the remote job tracker, if it has any.
@@ -442,6 +465,9 @@ struct Task {
     lingers: bool,
     /// Does the last of what follows the end.
     closing: Option<JoinHandle<()>>,
+    /// As of a job that the service runs.
+    ahead_ms: i64,
+    stalled_ms: i64,
 }
 
 /// What waits until the inputs before it are safe.
@@ -485,9 +511,22 @@ impl Task {
         self.end(JobState::Failed, SessionStatus::Failed).await;
     }
 
+    fn now(&self) -> Millis {
+        now().plus_ms(self.ahead_ms)
+    }
+
+    /// Tells the parent of stalls, before anything that takes time for silence.
+    fn notice_stalls(&mut self) {
+        let ms = clock::stalled_ms() - self.stalled_ms;
+        if ms > 0 {
+            self.stalled_ms += ms;
+            self.next.insert(0, ParentInput::Stalled { ms });
+        }
+    }
+
     fn wake(&self) -> Instant {
         let due = self.parts.parent.next_deadline();
-        let pause = due.map(|due| due.since(now()).max(0).unsigned_abs());
+        let pause = due.map(|due| due.since(self.now()).max(0).unsigned_abs());
         Instant::now() + pause.map_or(NO_DEADLINE, Duration::from_millis).min(NO_DEADLINE)
     }
 
@@ -514,6 +553,7 @@ impl Task {
     /// Applies what has come, waits until it is safe, and lets out what follows from it.
     async fn turn(&mut self, messages: &mut Vec<Message>) {
         let (mut effects, mut waiting, mut last) = (Vec::new(), Vec::new(), None);
+        self.notice_stalls();
         for input in std::mem::take(&mut self.next) {
             // Nobody waits for the reply to what the parent itself noticed.
             let _ = self.apply(input, &mut effects, &mut last);
@@ -571,7 +611,7 @@ impl Task {
         effects: &mut Vec<ParentEffect>,
         last: &mut Option<u64>,
     ) -> Result<ParentReply, ParentRefusal> {
-        let at = now();
+        let at = self.now();
         let kept = input.clone();
         let kept_all = self.parts.parent.has_whole_state();
         let ParentOutcome { reply, effects: more } = self.parts.parent.apply(at, input);
@@ -620,9 +660,7 @@ impl Task {
             ParentEffect::Kill(remote) => self.kill(remote),
             ParentEffect::EndRemoteSession(session) => {
                 tracing::warn!(%job, %session, "the remote job tracker of a job is lost");
-                if let Err(error) = self.parts.driver.end_other(session) {
-                    tracing::warn!(%job, %error, "cannot end the session of a lost job tracker");
-                }
+                self.end_session_of_remote(session).await;
             }
             ParentEffect::UpdatePriority(priority) => self.update_priority(priority),
             ParentEffect::End { state, reason } => {
@@ -641,6 +679,18 @@ impl Task {
                 self.end(state, status).await;
             }
         }
+    }
+
+    /// The session of a remote job tracker that is lost ends, also if the service dies meanwhile.
+    async fn end_session_of_remote(&self, handle: Arc<str>) {
+        let (owed, status) = (&self.parts.ending.owed, SessionStatus::TimedOut);
+        let (user, feedback) = (self.parts.description.user.clone(), Vec::new());
+        let debt = Debt { handle, user, status, feedback };
+        if let Err(error) = owed.note(debt.clone()).await {
+            let (job, session) = (&self.parts.description.id, &debt.handle);
+            tracing::warn!(%job, %session, %error, "cannot keep that a session is to be ended");
+        }
+        owed.pay(debt);
     }
 
     fn request(&mut self, request: ResourceRequest) {
@@ -795,9 +845,12 @@ impl Task {
             JobState::Failed => self.parts.meter.jobs_failed.add(1),
             _ => self.parts.meter.jobs_killed.add(1),
         }
-        let ended = self.parts.driver.end(status).await;
+        let driver = self.parts.driver.clone();
+        let handle = driver.handle().clone();
+        let user = self.parts.description.user.clone();
+        let debt = Debt { handle, user, status, feedback: Vec::new() };
+        end_session(&self.parts.ending.owed, driver, debt).await;
         let job = &self.parts.description.id;
-        tracing::info!(%job, session = %self.parts.driver.handle(), %ended, "a job is over");
         let mut progress = JobProgress::clone(&self.publish.borrow());
         progress.state = state;
         progress.cleanup = 1.0;

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::answers;
+use super::super::clock;
 use super::super::web::trackers::page_address;
 use super::{Heard, Message, RemoteLocation, TRIES, TRY_PAUSE, is_gone, tell};
 use corona_job_engine::parent::{ParentInput, Remote};
@@ -115,8 +116,15 @@ impl Watcher {
 
 /// Returns when a remote job tracker has been silent for too long.
 async fn silent(heard: &Heard) {
+    let mut stalled_ms = clock::stalled_ms();
     loop {
         let due = *heard.lock().unwrap_or_else(PoisonError::into_inner) + SILENCE;
+        if clock::stalled_ms() > stalled_ms {
+            // Its reports may wait to be read.
+            stalled_ms = clock::stalled_ms();
+            *heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            continue;
+        }
         if due <= Instant::now() {
             return;
         }

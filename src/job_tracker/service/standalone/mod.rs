@@ -51,8 +51,9 @@ use self::parent::{Item, Parent, is_refused};
 use self::reports::Reports;
 use self::submission::Submissions;
 use super::builds::Builds;
+use super::clock::{self, now};
 use super::cluster::Cluster;
-use super::job::{Job, now};
+use super::job::Job;
 use super::launcher::Launcher;
 use super::meter::Meter;
 use super::store::{Most, Store};
@@ -354,6 +355,7 @@ impl RemoteJobTracker {
             let jobs = || watched.job().into_iter().collect();
             reach::watch(watched.cluster.clone(), jobs, watched.settings.node_unreachable).await;
         });
+        let noticing = tokio::spawn(clock::watch());
         let served = server.run(stop_serving.subscribe());
         let served = tokio::spawn(run_essential("the server", served));
         let save_failed = async move {
@@ -377,6 +379,7 @@ impl RemoteJobTracker {
         };
         running.end(refused, &stop_serving).await;
         watching.abort();
+        noticing.abort();
         pages.abort();
         ending
     }

@@ -14,8 +14,8 @@ use corona_session_driver::SessionDriver;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use super::super::clock;
 use super::super::history::History;
-use super::super::job;
 use super::super::live::{Live, usage};
 use super::super::outlet::{NoSession, Outlet};
 use super::super::statistics::Report;
@@ -59,7 +59,7 @@ impl ToParent {
 
     /// Queues an update.
     pub(super) fn update(&self, update: Update) {
-        let update = StateUpdate { update, at_ms: job::now().0 };
+        let update = StateUpdate { update, at_ms: clock::now().0 };
         self.send(Item::Update(Box::new(update)));
     }
 

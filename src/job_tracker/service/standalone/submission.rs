@@ -21,7 +21,7 @@ use super::super::job::{AskError, Job, Parts};
 use super::super::live::{Live, ToJob};
 use super::super::statistics::Report;
 use super::super::submission::{Bounds, Submission, priority};
-use super::super::submit::{MAX_CONF_BYTES, read_whole};
+use super::super::submit::{MAX_CONF_BYTES, SPLITS, read_staged};
 use super::super::web::files::JobSession;
 use super::outlet::{Ending, RemoteOutlet};
 use super::parent::Saver;
@@ -70,8 +70,8 @@ impl Running {
     /// Reads the job's splits. Its configuration was copied when this process was started.
     async fn fetch(&self) -> Result<Submission, Fault> {
         let fault = |error: &dyn std::fmt::Display| Fault::io(error.to_string());
-        let splits = format!("{}/job.split", self.job_dir);
-        let splits = read_whole(&self.files, &splits, self.settings.max_split_bytes).await;
+        let most = self.settings.max_split_bytes;
+        let splits = read_staged(&self.files, &self.job_dir, SPLITS, most).await;
         let splits = splits.map_err(|error| fault(&error))?;
         let conf = format!("{}/job.xml", self.job_dir);
         let (site, job_xml) = (self.site.clone(), self.job_xml.clone());
@@ -177,6 +177,7 @@ impl Running {
             log: None,
             outlet: Box::new(outlet),
             events: Some(events),
+            contact: Some(self.driver.contact()),
             inbox,
             stop: self.stop.subscribe(),
         };

@@ -9,7 +9,8 @@ use corona_mapreduce::{Counters, JobId, JobState, PerKind, TaskKey, TaskKind};
 use corona_model::types::Millis;
 use tokio::time::Instant;
 
-use super::super::job::{AskError, Job, now};
+use super::super::clock::now;
+use super::super::job::{AskError, Job};
 use super::super::remote::RemoteJob;
 use super::super::store::{Known, Retired};
 use super::super::submission::Description;
@@ -116,14 +117,14 @@ impl Found {
     /// Whether it waits for slots, for tasks or for its job tracker, so that somebody may want to know why.
     pub(in crate::service) fn is_waiting(&self) -> bool {
         let progress = self.row().progress;
-        let awaits_job_tracker = matches!(self, Found::OnNode(..)) && self.note().is_some();
+        let awaits_job_tracker = matches!(self, Found::OnNode(_, job) if job.awaits_job_tracker());
         !progress.state.is_over() && (awaits_job_tracker || progress.requested > 0)
     }
 
     /// What it waits for, or why the service has ended it, if there is anything to say.
     pub(in crate::service) fn note(&self) -> Option<Arc<str>> {
         match self {
-            Found::Whole(..) => None,
+            Found::Whole(_, job) => job.note().map(Into::into),
             Found::OnNode(_, job) => job.note(),
             Found::Retired(retired) => retired.reason.clone(),
         }
