@@ -60,6 +60,8 @@ pub(crate) struct Ledger {
     allowed: BTreeSet<AttemptKey>,
     /// How often each attempt committed, on its node.
     commits: BTreeMap<AttemptKey, u32>,
+    /// Attempts whose reports wait to be read.
+    expected: BTreeSet<AttemptKey>,
     /// The last sign of each attempt or clean-up, and whether it has reported since its launch.
     signs: BTreeMap<AttemptKey, (Millis, bool)>,
     succeeded: BTreeMap<TaskKey, AttemptKey>,
@@ -84,7 +86,7 @@ pub(crate) struct Ledger {
     pub(crate) spared: BTreeMap<TaskKey, BTreeSet<AttemptKey>>,
     /// How often reduces could not fetch the output of an attempt.
     failed_fetches: BTreeMap<AttemptKey, u32>,
-    /// A user has killed the job, or its session was lost.
+    /// A user has killed the job.
     pub(crate) is_killed: bool,
     /// How it ended.
     pub(crate) end: Option<JobState>,
@@ -95,6 +97,11 @@ impl Ledger {
     /// An attempt commits on its node.
     pub(crate) fn commits(&mut self, attempt: AttemptKey) {
         *self.commits.entry(attempt).or_default() += 1;
+    }
+
+    /// Reports on these attempts wait to be read.
+    pub(crate) fn expects(&mut self, attempts: BTreeSet<AttemptKey>) {
+        self.expected = attempts;
     }
 
     /// A restart releases all slots that the engine does not know any more. It must not forget one.
@@ -179,11 +186,15 @@ impl Ledger {
         else {
             return Ok(());
         };
+        let is_timeout = TIMEOUT_TEXTS.iter().any(|text| error.ends_with(text));
+        if is_timeout && self.expected.contains(&end.attempt) {
+            return Err(format!("{:?} is given up while its report waits", end.attempt));
+        }
         let Some((sign, reported)) = self.signs.get(&end.attempt) else { return Ok(()) };
         let timeout_ms =
             if *reported { settings.task_timeout_ms } else { settings.launch_timeout_ms };
         let silence_ms = now.since(*sign);
-        if TIMEOUT_TEXTS.iter().any(|text| error.ends_with(text)) && silence_ms < timeout_ms {
+        if is_timeout && silence_ms < timeout_ms {
             return Err(format!("{:?} is given up after {silence_ms} ms of silence", end.attempt));
         }
         Ok(())
@@ -258,9 +269,12 @@ impl Ledger {
                 self.fails(*attempt);
             }
             JobInput::CallFailed { node, .. } => self.avoid(node),
-            JobInput::KillJob | JobInput::SessionLost { .. } => self.is_killed = true,
+            JobInput::KillJob => self.is_killed = true,
             // While the job tracker was away, no report could reach it.
             JobInput::Resumed => self.signs.values_mut().for_each(|(sign, _)| *sign = now),
+            JobInput::Stalled { ms } => {
+                self.signs.values_mut().for_each(|(sign, _)| *sign = sign.plus_ms(*ms));
+            }
             _ => {}
         }
     }

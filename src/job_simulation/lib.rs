@@ -1,11 +1,13 @@
 //! Seeded random jobs on a simulated cluster: job engines and the cluster engine together, in virtual time.
 //!
 //! A run follows from its seed. Nodes die, hang, come back, report late, twice, and what is not so; calls
-//! are lost on the way there and on the way back; job trackers die, and are restarted from their journals;
+//! are lost on the way there and on the way back; the cluster manager goes away and comes back; job trackers
+//! die, between any two steps of a submission too, stall, see clocks that jump, and are restarted from their journals;
 //! attempts hang, and records are bad; users kill attempts and jobs; slots are taken back. After some minutes
 //! the trouble ends. What must hold in each run:
 //!
-//! * every job ends;
+//! * every job that is submitted runs and ends, and no session is left;
+//! * no session is lost that nobody has ended, and no attempt is given up while its report waits;
 //! * a slot runs one attempt at a time, only while it is granted, and no slot is in use after the end;
 //! * no attempt may commit while another one of its task may;
 //! * each task that succeeded was committed by the attempt that succeeded;
@@ -23,6 +25,7 @@
 
 mod fail_over;
 mod ledger;
+mod service;
 #[cfg(test)]
 mod tests;
 mod trackers;
@@ -36,6 +39,7 @@ use corona_model::types::Millis;
 use corona_process::panics::Panic;
 use corona_simulation::Random;
 
+use self::service::Habits;
 use self::world::World;
 
 /// Counts of one run, or of several.
@@ -75,6 +79,12 @@ pub struct Summary {
     pub parent_restarts: u64,
     /// Tasks that one job tracker on a node took over from another one.
     pub saved: u64,
+    /// Times when the cluster manager was away.
+    pub outages: u64,
+    /// Times when the process of a job tracker did not run.
+    pub stalls: u64,
+    /// Jumps of the machine's clock.
+    pub clock_jumps: u64,
 }
 
 impl Summary {
@@ -97,6 +107,9 @@ impl Summary {
         self.lost_job_trackers += other.lost_job_trackers;
         self.parent_restarts += other.parent_restarts;
         self.saved += other.saved;
+        self.outages += other.outages;
+        self.stalls += other.stalls;
+        self.clock_jumps += other.clock_jumps;
     }
 }
 
@@ -142,7 +155,7 @@ impl Subject for JobEngine {
 /// # Errors
 /// The first thing that does not hold.
 pub fn run(seed: u64) -> Result<Summary, Box<Failure>> {
-    let mut summary = run_with(seed, JobEngine::new)?;
+    let mut summary = run_with(seed, Habits::GOOD, JobEngine::new)?;
     let failed = |what| Box::new(Failure { seed, what, histories: Vec::new() });
     let fail_over = catch_unwind(|| fail_over::run(seed));
     let fail_over = fail_over.unwrap_or_else(|left| Err(Panic::of(&*left).to_string()));
@@ -152,15 +165,16 @@ pub fn run(seed: u64) -> Result<Summary, Box<Failure>> {
 
 fn run_with<S: Subject>(
     seed: u64,
+    habits: Habits,
     subject: impl Fn(JobSpec) -> S,
 ) -> Result<Summary, Box<Failure>> {
     let mut histories = Vec::new();
-    let first = match attempt(seed, &subject, None) {
+    let first = match attempt(seed, &subject, habits, None) {
         Ok(summary) => return Ok(summary),
         Err(what) => what,
     };
     // The same again, and this time with the inputs kept.
-    let what = match attempt(seed, &subject, Some(&mut histories)) {
+    let what = match attempt(seed, &subject, habits, Some(&mut histories)) {
         Err(what) => what,
         Ok(_) => format!("{first}; but not when the run is repeated"),
     };
@@ -170,9 +184,10 @@ fn run_with<S: Subject>(
 fn attempt<S: Subject>(
     seed: u64,
     subject: &impl Fn(JobSpec) -> S,
+    habits: Habits,
     histories: Option<&mut Vec<History>>,
 ) -> Result<Summary, String> {
-    let mut world = World::new(Random::new(seed), subject, histories.is_some());
+    let mut world = World::new(Random::new(seed), subject, habits, histories.is_some());
     let run = catch_unwind(AssertUnwindSafe(|| world.run()));
     let result = run.unwrap_or_else(|left| Err(Panic::of(&*left).to_string()));
     if let Some(histories) = histories {

@@ -19,6 +19,7 @@ fn runs_pass() {
     assert!(sum.committed > 500 && sum.revoked > 20 && sum.lost_nodes > 20, "{sum:?}");
     assert!(sum.lost_calls > 100 && sum.restored > 100 && sum.restarts > 50, "{sum:?}");
     assert!(sum.second_attempts > 100 && sum.skipped > 10 && sum.spared > 100, "{sum:?}");
+    assert!(sum.outages > 50 && sum.stalls > 50 && sum.clock_jumps > 100, "{sum:?}");
 }
 
 #[test]
@@ -238,10 +239,44 @@ fn faults() -> Vec<Fault> {
 fn each_fault_is_found_within_two_hundred_seeds() {
     for fault in faults() {
         let faulty = |spec| Faulty { engine: JobEngine::new((fault.reads)(spec)), fault };
-        let found = (1..=200).find_map(|seed| run_with(seed, faulty).err());
+        let found = (1..=200).find_map(|seed| run_with(seed, Habits::GOOD, faulty).err());
         let failure = found.unwrap_or_else(|| panic!("nobody sees that {}", fault.name));
         assert!(!failure.histories.is_empty(), "{failure}");
         assert!(!failure.what.contains("not when the run is repeated"), "{failure}");
+    }
+}
+
+/// The service had each of these habits once.
+#[test]
+fn each_bad_habit_of_the_service_is_found_within_two_hundred_seeds() {
+    let good = Habits::GOOD;
+    for (what, habits, says) in [
+        (
+            "it gives sessions up",
+            Habits { gives_up_after: Some(7), ..good },
+            "nobody killed the job",
+        ),
+        (
+            "it sends the end of a session once",
+            Habits { repeats_ends: false, ..good },
+            "sessions are left",
+        ),
+        (
+            "it does not note that a session may have started",
+            Habits { notes_sessions: false, ..good },
+            "",
+        ),
+        ("it goes on with what has not begun", Habits { begins_again: false, ..good }, "never end"),
+        ("its clock jumps", Habits { has_own_clock: false, ..good }, "given up after"),
+        (
+            "a stall is the silence of others",
+            Habits { notices_stalls: false, ..good },
+            "report waits",
+        ),
+    ] {
+        let found = (1..=200).find_map(|seed| run_with(seed, habits, JobEngine::new).err());
+        let failure = found.unwrap_or_else(|| panic!("nobody sees that {what}"));
+        assert!(failure.what.contains(says), "{what}: {failure}");
     }
 }
 
@@ -257,7 +292,7 @@ fn a_panic_is_a_failure_with_its_inputs() {
             &mut self.0
         }
     }
-    let failure = run_with(1, |spec| Panics(JobEngine::new(spec))).unwrap_err();
+    let failure = run_with(1, Habits::GOOD, |spec| Panics(JobEngine::new(spec))).unwrap_err();
     assert!(failure.what.contains("cannot be reported to"), "{failure}");
     let last = failure.histories.iter().filter_map(|history| history.inputs.last());
     assert!(last.into_iter().any(|(_, input)| matches!(input, JobInput::Heartbeat { .. })));
@@ -266,7 +301,7 @@ fn a_panic_is_a_failure_with_its_inputs() {
 #[test]
 fn what_a_failure_keeps_can_be_played_again() {
     let mut histories = Vec::new();
-    let summary = attempt(5, &JobEngine::new, Some(&mut histories)).unwrap();
+    let summary = attempt(5, &JobEngine::new, Habits::GOOD, Some(&mut histories)).unwrap();
     let inputs: usize = histories.iter().map(|history| history.inputs.len()).sum();
     assert_eq!(inputs as u64, summary.inputs);
     for History { spec, inputs } in histories {

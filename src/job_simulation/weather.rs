@@ -33,6 +33,14 @@ pub(crate) struct Weather {
     pub(crate) restores: usize,
     /// Job trackers die, at an input or in any second, and are restarted.
     pub(crate) restarts: usize,
+    /// They die at a step of a submission.
+    pub(crate) submission_deaths: usize,
+    /// The cluster manager goes away for a while, in any second.
+    pub(crate) outages: usize,
+    /// The processes of job trackers stop for a while, in any second.
+    pub(crate) stalls: usize,
+    /// Somebody sets the clock of the job trackers' machine, in any second.
+    pub(crate) clock_jumps: usize,
 }
 
 impl Weather {
@@ -55,6 +63,10 @@ impl Weather {
             restores: chance(&[0, 0, 1, 1]),
             restarts: chance(&[0, 0, 0, 1]),
             node_full: chance(&[0, 0, 0, 1]) == 1,
+            submission_deaths: chance(&[0, 0, 5, 30]),
+            outages: chance(&[0, 0, 1, 3]),
+            stalls: chance(&[0, 0, 1, 2]),
+            clock_jumps: chance(&[0, 0, 2, 10]),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The whole of a run: nodes, jobs, the cluster manager, and everything that is on its way between them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use corona_engine::{
@@ -8,12 +8,11 @@ use corona_engine::{
 };
 use corona_job_engine::{GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, Order, RequestId};
 use corona_mapreduce::{AttemptKey, JobState, TaskKey, TaskKind, TaskState, TaskStatus};
-use corona_model::types::{
-    Address, Millis, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionStatus,
-};
+use corona_model::types::{Millis, PoolName, ResourceRequest, ResourceType, SessionStatus};
 use corona_simulation::Random;
 
 use super::ledger::Ledger;
+use super::service::{Disk, Habits, Step, is_lost};
 use super::trackers::{JobNumber, Next, Node, NodeOrder};
 use super::weather::{self, Temper, Weather};
 use super::{History, Subject, Summary};
@@ -28,8 +27,15 @@ const HORIZON_MS: i64 = 1_800_000;
 
 /// Something that will happen.
 #[derive(Debug)]
-enum Happening {
+pub(crate) enum Happening {
+    /// A client submits its job.
     Submit(JobNumber),
+    /// A submission goes on.
+    SubmissionStep(Run, Step),
+    /// The cluster manager is there again.
+    ManagerBack,
+    /// The process of a job tracker runs again.
+    Continue(JobNumber),
     /// A node heartbeats to the cluster manager.
     NodeBeat(usize),
     /// A session heartbeats.
@@ -61,7 +67,7 @@ enum Happening {
 }
 
 /// A job, and how often its job tracker was restarted before.
-type Run = (JobNumber, u32);
+pub(crate) type Run = (JobNumber, u32);
 
 /// What a job tracker that dies has still done of an input.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,66 +79,96 @@ enum Death {
 }
 
 #[derive(Debug)]
-enum Call {
+pub(crate) enum Call {
     Request(Vec<ResourceRequest>),
     Release(Vec<i32>),
     End(SessionStatus),
 }
 
-struct Job<S> {
-    subject: S,
+pub(crate) struct Job<S> {
+    pub(crate) subject: S,
     temper: Temper,
-    pool: PoolName,
-    handle: Arc<str>,
-    submitted: bool,
+    pub(crate) pool: PoolName,
+    /// Empty until its client has an id.
+    pub(crate) handle: Arc<str>,
+    /// A submission is being carried out.
+    pub(crate) is_submitting: bool,
+    /// Its client knows that it is submitted, or that it is not.
+    pub(crate) is_accepted: bool,
+    pub(crate) is_refused: bool,
+    pub(crate) disk: Disk,
+    /// Its engine has begun.
+    pub(crate) submitted: bool,
     /// Whether its job tracker runs.
-    up: bool,
-    restarts: u32,
+    pub(crate) up: bool,
+    pub(crate) restarts: u32,
+    /// Since when its process does not run, and what waits for it.
+    pub(crate) stalled_since: Option<Millis>,
+    pub(crate) waiting: Vec<JobInput>,
+    /// By how much its time is ahead.
+    pub(crate) clock_ms: i64,
+    /// Calls of its session that failed in a row.
+    pub(crate) failures: u32,
     /// Notifications that came while no job tracker ran.
-    missed: Vec<Notification>,
+    pub(crate) missed: Vec<Notification>,
     /// How its session must end, once the job has.
-    status: Option<SessionStatus>,
-    calls: VecDeque<Call>,
+    pub(crate) status: Option<SessionStatus>,
+    pub(crate) calls: VecDeque<Call>,
     calling: bool,
     /// Orders and notifications keep their order.
     last_order: BTreeMap<Arc<str>, Millis>,
     last_notice: Millis,
-    ledger: Ledger,
+    pub(crate) ledger: Ledger,
     history: History,
     must_fail: bool,
 }
 
 impl<S> Job<S> {
     /// Whether it runs as the cluster manager and its nodes see it.
-    fn runs(&self) -> bool {
-        self.submitted && self.up
+    pub(crate) fn runs(&self) -> bool {
+        self.submitted && self.up && self.stalled_since.is_none()
+    }
+
+    /// When time alone changes something, by the true clock.
+    fn next_deadline(&mut self) -> Option<Millis>
+    where
+        S: Subject,
+    {
+        Some(self.subject.engine().next_deadline()?.plus_ms(-self.clock_ms))
     }
 
     /// Whether it and its session have ended.
     fn is_over(&self) -> bool {
-        self.ledger.end.is_some() && self.up && self.calls.is_empty()
+        let has_ended = self.ledger.end.is_some() || self.is_refused;
+        has_ended && self.up && self.stalled_since.is_none() && self.calls.is_empty()
     }
 }
 
 pub(crate) struct World<S> {
-    random: Random,
-    now: Millis,
+    pub(crate) random: Random,
+    pub(crate) now: Millis,
     numbered: u64,
     agenda: BTreeMap<(Millis, u64), Happening>,
-    weather: Weather,
-    cluster: Engine,
+    pub(crate) weather: Weather,
+    pub(crate) habits: Habits,
+    pub(crate) cluster: Engine,
+    /// Since when the cluster manager is away.
+    pub(crate) away_since: Option<Millis>,
+    /// By how much the machine's clock is wrong.
+    pub(crate) machine_ms: i64,
     nodes: Vec<Node>,
-    jobs: Vec<Job<S>>,
+    pub(crate) jobs: Vec<Job<S>>,
     /// Since when tasks hang and could have a second attempt.
     hanging: BTreeMap<(JobNumber, AttemptKey), Millis>,
     keeps_inputs: bool,
-    summary: Summary,
+    pub(crate) summary: Summary,
 }
 
 impl<S: Subject> World<S> {
     pub(crate) fn new(
         mut random: Random,
         subject: &impl Fn(JobSpec) -> S,
+        habits: Habits,
         keeps_inputs: bool,
     ) -> World<S> {
         let weather = Weather::new(&mut random);
@@ -157,9 +193,17 @@ impl<S: Subject> World<S> {
                 temper,
                 pool,
                 handle: "".into(),
+                is_submitting: false,
+                is_accepted: false,
+                is_refused: false,
+                disk: Disk::default(),
                 submitted: false,
                 up: true,
                 restarts: 0,
+                stalled_since: None,
+                waiting: Vec::new(),
+                clock_ms: 0,
+                failures: 0,
                 missed: Vec::new(),
                 status: None,
                 calls: VecDeque::new(),
@@ -177,6 +221,9 @@ impl<S: Subject> World<S> {
             nodes,
             jobs: jobs.collect(),
             hanging: BTreeMap::new(),
+            habits,
+            away_since: None,
+            machine_ms: 0,
             weather,
             random,
             keeps_inputs,
@@ -223,7 +270,11 @@ impl<S: Subject> World<S> {
 
     fn close(&mut self) -> Result<Summary, String> {
         let honest = self.weather.lies == 0;
+        self.leaves_no_session()?;
         for (number, job) in self.jobs.iter_mut().enumerate() {
+            if job.is_refused {
+                return Err(format!("job {number} is refused"));
+            }
             let Job { subject, ledger, temper, must_fail, .. } = job;
             ledger
                 .close(subject.engine(), honest, temper.commits, *must_fail)
@@ -247,7 +298,7 @@ impl<S: Subject> World<S> {
         Ok(self.summary)
     }
 
-    fn after(&mut self, span_ms: i64, what: Happening) {
+    pub(crate) fn after(&mut self, span_ms: i64, what: Happening) {
         let at = self.now.plus_ms(span_ms);
         self.at(at, what);
     }
@@ -260,9 +311,9 @@ impl<S: Subject> World<S> {
     /// Lets time pass until the next thing happens.
     fn step(&mut self) -> Result<(), String> {
         let next = self.agenda.first_key_value().map(|(at, _)| at.0);
-        let cluster = self.cluster.next_deadline();
+        let cluster = self.cluster.next_deadline().filter(|_| !self.manager_is_away());
         let jobs = self.jobs.iter_mut().filter(|job| job.runs());
-        let job = jobs.filter_map(|job| job.subject.engine().next_deadline()).min();
+        let job = jobs.filter_map(Job::next_deadline).min();
         let due = [next, cluster, job].into_iter().flatten().min().unwrap_or(self.now);
         self.now = self.now.max(due);
         if cluster == Some(due) {
@@ -270,7 +321,7 @@ impl<S: Subject> World<S> {
         }
         for number in 0..self.jobs.len() {
             let job = &mut self.jobs[number];
-            if job.runs() && job.subject.engine().next_deadline() == Some(due) {
+            if job.runs() && job.next_deadline() == Some(due) {
                 return self.apply_to_job(number, JobInput::Tick);
             }
         }
@@ -285,13 +336,17 @@ impl<S: Subject> World<S> {
     }
 
     /// Whether something with this chance goes wrong now.
-    fn wrong(&mut self, chance: usize) -> bool {
+    pub(crate) fn wrong(&mut self, chance: usize) -> bool {
         self.troubled() && self.random.percent(chance)
     }
 
     fn happens(&mut self, happening: Happening) -> Result<(), String> {
         match happening {
             Happening::Submit(job) => self.submit(job),
+            Happening::SubmissionStep((job, run), _) if run != self.jobs[job].restarts => Ok(()),
+            Happening::SubmissionStep((job, _), step) => self.submission_step(job, step),
+            Happening::ManagerBack => self.manager_is_back(),
+            Happening::Continue(job) => self.goes_on(job),
             Happening::NodeBeat(node) => self.node_beat(node),
             Happening::SessionBeat(job) => self.session_beat(job),
             Happening::Hosts(job) => self.read_hosts(job),
@@ -306,7 +361,7 @@ impl<S: Subject> World<S> {
             Happening::Report(node, job) => self.report(node, job),
             Happening::Arrives(job, node, host, reports) => {
                 let input = JobInput::Heartbeat { node, host, http_port: 50060, reports };
-                if self.jobs[job].runs() {
+                if self.jobs[job].submitted && self.jobs[job].up {
                     return self.apply_to_job(job, input);
                 }
                 self.repeat(job, input);
@@ -330,7 +385,10 @@ impl<S: Subject> World<S> {
 
     // The cluster manager.
 
-    fn apply_to_cluster(&mut self, input: Input) -> Result<Result<Reply, Refusal>, String> {
+    pub(crate) fn apply_to_cluster(
+        &mut self,
+        input: Input,
+    ) -> Result<Result<Reply, Refusal>, String> {
         let Outcome { reply, effects } = self.cluster.apply(self.now, input);
         let mut all = effects;
         while self.cluster.wants_pass() {
@@ -358,59 +416,40 @@ impl<S: Subject> World<S> {
         if !self.nodes[node].alive {
             return Ok(());
         }
+        if self.manager_is_away() {
+            self.after(2_000, Happening::NodeBeat(node));
+            return Ok(());
+        }
         let report = self.nodes[node].report_to_cluster();
         let _ = self.apply_to_cluster(Input::HeartbeatNode { report, rack: None })?;
         self.after(2_000, Happening::NodeBeat(node));
         Ok(())
     }
 
-    fn submit(&mut self, job: JobNumber) -> Result<(), String> {
-        let Ok(Reply::SessionId(id)) = self.apply_to_cluster(Input::NextSessionId)? else {
-            return Err("no session id".into());
-        };
-        let handle: Arc<str> = id.into();
-        self.jobs[job].handle = handle.clone();
-        let info = SessionInfo {
-            address: Address { host: "driver".into(), port: 1 },
-            name: "simulated".into(),
-            user_id: "nobody".into(),
-            group_ids: None,
-            pool: Some(self.jobs[job].pool.clone()),
-            priority: None,
-            no_preempt: None,
-            url: None,
-            deadline: None,
-        };
-        self.apply_to_cluster(Input::StartSession { handle, info })?
-            .map_err(|refusal| format!("no session: {refusal}"))?;
-        self.jobs[job].submitted = true;
-        self.after(10_000, Happening::SessionBeat(job));
-        if self.weather.hosts_known {
-            self.after(0, Happening::Hosts(job));
-        }
-        self.apply_to_job(job, JobInput::Submitted)
-    }
-
     fn session_beat(&mut self, job: JobNumber) -> Result<(), String> {
         if self.jobs[job].ledger.end.is_some() {
             return Ok(());
         }
-        self.after(10_000, Happening::SessionBeat(job));
-        if !self.jobs[job].up {
+        let is_away = self.manager_is_away();
+        self.after(if is_away { 1_000 } else { 10_000 }, Happening::SessionBeat(job));
+        if !self.jobs[job].runs() {
             return Ok(());
         }
+        if is_away {
+            return self.call_fails(job);
+        }
+        self.jobs[job].failures = 0;
         let handle = self.jobs[job].handle.clone();
         let reply = self.apply_to_cluster(Input::HeartbeatSession { handle, view: None })?;
-        match reply {
-            Err(refusal) if ends_session(&refusal) => {
-                self.apply_to_job(job, JobInput::SessionLost { aborted: false })
-            }
-            _ => Ok(()),
-        }
+        if is_lost(&reply) { Err(lost_session(job)) } else { Ok(()) }
     }
 
     fn read_hosts(&mut self, job: JobNumber) -> Result<(), String> {
         if self.jobs[job].ledger.end.is_some() {
+            return Ok(());
+        }
+        if self.manager_is_away() {
+            self.after(3_000, Happening::Hosts(job));
             return Ok(());
         }
         let nodes = self.cluster.nodes();
@@ -427,8 +466,13 @@ impl<S: Subject> World<S> {
     /// Makes the oldest call of the queue, again and again until an answer has come.
     fn call(&mut self, job: JobNumber) -> Result<(), String> {
         self.jobs[job].calling = false;
-        if self.wrong(self.weather.call_lost) {
+        // Its process does not run.
+        if self.jobs[job].stalled_since.is_some() || !self.jobs[job].up {
+            return Ok(());
+        }
+        if self.manager_is_away() || self.wrong(self.weather.call_lost) {
             self.summary.lost_calls += 1;
+            self.call_fails(job)?;
             return self.call_soon(job, 1_000);
         }
         let answer_is_lost = self.wrong(self.weather.call_lost);
@@ -445,22 +489,23 @@ impl<S: Subject> World<S> {
         let reply = self.apply_to_cluster(input)?;
         if answer_is_lost {
             self.summary.lost_calls += 1;
+            self.call_fails(job)?;
             return self.call_soon(job, 1_000);
         }
+        self.jobs[job].failures = 0;
         self.jobs[job].calls.pop_front();
         match reply {
             Ok(_) => {}
             Err(refusal) if ends && ends_session(&refusal) => {}
             Err(refusal) if ends_session(&refusal) => {
-                self.jobs[job].calls.clear();
-                return self.apply_to_job(job, JobInput::SessionLost { aborted: true });
+                return Err(lost_session(job));
             }
             Err(refusal) => return Err(format!("job {job}: a call is refused: {refusal}")),
         }
         self.call_soon(job, 5)
     }
 
-    fn call_soon(&mut self, job: JobNumber, span_ms: i64) -> Result<(), String> {
+    pub(crate) fn call_soon(&mut self, job: JobNumber, span_ms: i64) -> Result<(), String> {
         if !self.jobs[job].calling && !self.jobs[job].calls.is_empty() {
             self.jobs[job].calling = true;
             self.after(span_ms, Happening::Call(job));
@@ -496,8 +541,17 @@ impl<S: Subject> World<S> {
 
     // Jobs.
 
-    fn apply_to_job(&mut self, number: JobNumber, input: JobInput) -> Result<(), String> {
-        if !self.jobs[number].runs() {
+    pub(crate) fn apply_to_job(
+        &mut self,
+        number: JobNumber,
+        input: JobInput,
+    ) -> Result<(), String> {
+        let job = &mut self.jobs[number];
+        if job.submitted && job.up && job.stalled_since.is_some() {
+            job.waiting.push(input);
+            return Ok(());
+        }
+        if !job.runs() {
             return Ok(());
         }
         let death = self.dies(&input);
@@ -506,16 +560,17 @@ impl<S: Subject> World<S> {
             self.repeat(number, input);
             return Ok(());
         }
-        let (now, restores) = (self.now, self.random.percent(self.weather.restores));
+        let (now, clock) = (self.now, self.clock_of(number));
+        let restores = self.random.percent(self.weather.restores);
         let job = &mut self.jobs[number];
         if self.keeps_inputs {
-            job.history.inputs.push((now, input.clone()));
+            job.history.inputs.push((clock, input.clone()));
         }
         if restores {
             self.summary.restored += 1;
             restore(job.subject.engine())?;
         }
-        let outcome = job.subject.apply(now, input.clone());
+        let outcome = job.subject.apply(clock, input.clone());
         self.summary.inputs += 1;
         job.ledger
             .enter(now, &input, &outcome, job.subject.engine())
@@ -541,14 +596,18 @@ impl<S: Subject> World<S> {
     }
 
     /// The job tracker dies, and with it all calls that were not made.
-    fn go_down(&mut self, job: JobNumber) {
+    pub(crate) fn go_down(&mut self, number: JobNumber) {
         let delay = *self.random.pick(&[100, 3_000, 20_000]);
-        self.after(delay, Happening::Resume(job));
-        let job = &mut self.jobs[job];
+        self.after(delay, Happening::Resume(number));
+        let job = &mut self.jobs[number];
         job.up = false;
         job.restarts += 1;
         job.calls.clear();
+        // What waited is lost with the connections; task trackers repeat it.
+        job.stalled_since = None;
+        let waited = std::mem::take(&mut job.waiting);
         self.summary.restarts += 1;
+        waited.into_iter().for_each(|input| self.repeat(number, input));
     }
 
     /// A task tracker repeats a report that got no answer. A notification is not repeated: it was acknowledged,
@@ -559,39 +618,17 @@ impl<S: Subject> World<S> {
         }
     }
 
-    /// As the service does it: the engine is that of the journal, the cluster manager releases what it does
-    /// not have, and everything that was in flight is in doubt.
-    fn resume(&mut self, number: JobNumber) -> Result<(), String> {
-        let job = &mut self.jobs[number];
-        job.up = true;
-        for notification in std::mem::take(&mut job.missed) {
-            self.after(0, Happening::Notice(number, Box::new(notification)));
-        }
-        let job = &mut self.jobs[number];
-        let engine = job.subject.engine();
-        if let Some(status) = job.status {
-            let trackers = engine.trackers();
-            job.calls.push_back(Call::End(status));
-            let forget = trackers.into_iter().map(|at| JobEffect::KillJob { at });
-            return self.carry_out(number, forget.collect());
-        }
-        let open: BTreeSet<i32> =
-            engine.open_requests().into_iter().map(|(request, _)| request.id).collect();
-        let released = (1..=engine.last_request().0).filter(|id| !open.contains(id));
-        let released: Vec<i32> = released.collect();
-        job.ledger.lets_go(&released).map_err(|what| format!("job {number}: {what}"))?;
-        job.calls.push_back(Call::Release(released));
-        job.calls.push_back(Call::Request(Vec::new()));
-        self.apply_to_job(number, JobInput::Resumed)
-    }
-
     fn note_end(&mut self, job: JobNumber, effects: &[JobEffect]) {
         if let Some(JobEffect::EndSession { status, .. }) = effects.last() {
             self.jobs[job].status = Some(*status);
         }
     }
 
-    fn carry_out(&mut self, job: JobNumber, effects: Vec<JobEffect>) -> Result<(), String> {
+    pub(crate) fn carry_out(
+        &mut self,
+        job: JobNumber,
+        effects: Vec<JobEffect>,
+    ) -> Result<(), String> {
         let run = self.jobs[job].restarts;
         let mut orders: Vec<(Arc<str>, Vec<NodeOrder>)> = Vec::new();
         let mut order = |node: Arc<str>, order: NodeOrder| match orders
@@ -932,6 +969,8 @@ impl<S: Subject> World<S> {
             return Ok(());
         }
         self.after(1_000, Happening::Trouble);
+        self.manager_goes();
+        self.clock_jumps();
         for node in 0..self.nodes.len() {
             if self.nodes[node].alive && self.random.percent(self.weather.node_dies) {
                 self.nodes[node].dies();
@@ -944,10 +983,13 @@ impl<S: Subject> World<S> {
             }
         }
         for job in 0..self.jobs.len() {
-            let runs = self.jobs[job].runs() && self.jobs[job].ledger.end.is_none();
+            let is_over = self.jobs[job].is_over();
             // All that has left its engine may have left the job tracker too.
-            if runs && self.random.percent(self.weather.restarts) {
+            if self.jobs[job].runs() && !is_over && self.random.percent(self.weather.restarts) {
                 self.go_down(job);
+            }
+            if self.jobs[job].runs() && !is_over {
+                self.stalls(job);
             }
             if !self.random.percent(self.weather.user_kills) || self.jobs[job].ledger.end.is_some()
             {
@@ -967,8 +1009,13 @@ impl<S: Subject> World<S> {
     }
 }
 
+/// No session is ended here but by its own job tracker.
+fn lost_session(job: JobNumber) -> String {
+    format!("job {job}: its session is lost, although nobody has ended it")
+}
+
 /// Whether the cluster manager does not know the session any more.
-fn ends_session(refusal: &Refusal) -> bool {
+pub(crate) fn ends_session(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::UnknownSession(_) | Refusal::OutOfStep(_))
 }
 

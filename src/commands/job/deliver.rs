@@ -8,7 +8,7 @@ use corona::hadoop::writables::JobId;
 use super::output::Output;
 use super::stop::Stop;
 use super::waiting::Waiting;
-use crate::commands::jobs::{Caller, again};
+use crate::commands::jobs::{Caller, again, patiently};
 use corona_terminal::console::Console;
 
 /// The file of splits in a job's directory, and beside its configuration.
@@ -58,7 +58,7 @@ pub(super) async fn deliver(
     if submitted.is_ok() {
         // From here on the job may run, whether or not the answer arrives.
         let client = &mut caller.client;
-        let answer = again(async || client.submit_job(id.clone()).await);
+        let answer = patiently(async || client.submit_job(id.clone()).await);
         let note = format!("killing {id} when it is submitted; again to stop at once\n");
         let answer = stop.after_first(answer, waiting, &note, console).await;
         let answer = answer.with_context(|| format!("{id} may run; see corona jobs info {id}"))?;
@@ -75,7 +75,7 @@ pub(super) async fn deliver(
 /// The id of the next job, and the directory of the job tracker for files of jobs.
 async fn system_dir(caller: &mut Caller) -> anyhow::Result<(JobId, String)> {
     let client = &mut caller.client;
-    let id = again(async || client.get_new_job_id().await).await;
+    let id = patiently(async || client.get_new_job_id().await).await;
     let id = caller.checked(id)?.ok_or_else(|| anyhow!("{} gives no id", caller.who))?;
     let client = &mut caller.client;
     let system = again(async || client.get_system_dir().await).await;

@@ -61,11 +61,13 @@ impl Idle {
 
     /// Whether a text is to be shown now: it is new, or was shown long ago.
     fn says(&mut self, now: Instant, text: &str) -> bool {
+        // Seconds alone are nothing new.
+        let text: String = text.chars().filter(|it| !it.is_ascii_digit()).collect();
         let is_known = |said: &(String, Instant)| said.0 == text && now < said.1 + NEXT;
         if self.said.as_ref().is_some_and(is_known) {
             return false;
         }
-        self.said = Some((text.to_owned(), now));
+        self.said = Some((text, now));
         true
     }
 }

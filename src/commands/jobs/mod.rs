@@ -304,8 +304,8 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
             // It is the middle part of the job's id, but for a job whose job tracker is on a node.
             let session = session_of(&job, &web).unwrap_or_else(|| job.tracker.clone());
             let explained = explain(session, grants, output, web.clone(), console);
-            return explained.map_err(|error| match how_ended(&job, &web) {
-                Some(how) => anyhow!("{job} has ended: {how}"),
+            return explained.map_err(|error| match how_stands(&job, &web) {
+                Some(how) => anyhow!("{job} {how}"),
                 None => error,
             });
         }
@@ -647,15 +647,19 @@ pub(super) fn pages_at(url: &str, timeout: Duration) -> Option<Web> {
     Some(Web::of("job tracker", authority.parse().ok()?, timeout))
 }
 
-/// The end of a job, from its job tracker or its history; none if it runs, or neither knows the job.
-fn how_ended(job: &JobId, web: &WebArguments) -> Option<String> {
+/// The end of a job, from its job tracker or its history, or what the job tracker says of one that runs; none
+/// if there is nothing to say, or neither knows the job.
+fn how_stands(job: &JobId, web: &WebArguments) -> Option<String> {
     let (mut caller, finished_jobs) = Caller::of(web).ok()?;
     let known = block_on(async {
         let status = caller.client.get_job_status(job.clone()).await;
         caller.checked(status)
     });
     if let Ok(Some(status)) = known {
-        let ended = is_over(status.run_state).then(|| state(status.run_state))?;
+        if !is_over(status.run_state) {
+            return note(&status).map(|note| format!("runs: {note}"));
+        }
+        let ended = state(status.run_state);
         let note = note(&status).map(|note| format!(", {note}")).unwrap_or_default();
         let failures = block_on(async {
             let reports = Reports::of(&mut caller, job).await;
@@ -664,11 +668,11 @@ fn how_ended(job: &JobId, web: &WebArguments) -> Option<String> {
         // The words of a task as they are printed after `job run`, on one line.
         let failures = failures.unwrap_or_default();
         let why: String = failures.iter().map(|failure| format!(". {}", failure.text())).collect();
-        return Some(format!("{ended}{note}{why}; see 'corona jobs info {job}'"));
+        return Some(format!("has ended: {ended}{note}{why}; see 'corona jobs info {job}'"));
     }
     let pages = finished_jobs::pages(finished_jobs?, PATIENCE);
     let ended = finished_jobs::state(&pages, &job.to_string())?;
-    Some(format!("{ended}; see 'corona jobs history {job}'"))
+    Some(format!("has ended: {ended}; see 'corona jobs history {job}'"))
 }
 
 impl One {
@@ -925,6 +929,19 @@ pub(super) async fn again<T>(
             }
         }
         tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// The same for a call that waits for the cluster manager too: a job tracker that takes long is asked again
+/// for as long as it takes.
+pub(super) async fn patiently<T>(
+    mut call: impl AsyncFnMut() -> Result<T, CallError>,
+) -> Result<T, CallError> {
+    loop {
+        match again(&mut call).await {
+            Err(CallError::Timeout(_)) => {}
+            answer => return answer,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::access::Access;
 use super::inter_tracker::known_id;
-use super::job::AskError;
+use super::job::{AskError, is_shown};
 use super::remote::RemoteJob;
 use super::store::Known;
 use super::submission::priority;
@@ -172,6 +172,11 @@ impl Shared {
         let scheduling_info = match exists {
             true => format!("{running} tasks running, {pending} slots requested"),
             false => NO_SCHEDULING_INFO.to_owned(),
+        };
+        let silence = self.host.contact().silence().filter(is_shown);
+        let scheduling_info = match silence {
+            Some(silence) => format!("{scheduling_info}; submissions wait: {silence}"),
+            None => scheduling_info,
         };
         JobQueueInfo { name: queue.to_owned(), scheduling_info }
     }
@@ -366,7 +371,7 @@ impl JobSubmission for Shared {
         _caller: &Caller,
         queue: String,
     ) -> Result<Option<JobQueueInfo>, Fault> {
-        let exists = self.queues().await.contains(&queue);
+        let exists = queue == DEFAULT_QUEUE || self.queues().await.contains(&queue);
         Ok(Some(self.queue_info(&queue, exists)))
     }
 

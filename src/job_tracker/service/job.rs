@@ -196,9 +196,13 @@ pub(super) fn notify(inbox: &mpsc::Sender<Message>, input: JobInput) {
 /// A shorter silence of the cluster manager is nothing that people must know.
 const SHOWN_SILENCE: Duration = Duration::from_secs(3);
 
+pub(super) fn is_shown(silence: &Silence) -> bool {
+    silence.lasts >= SHOWN_SILENCE
+}
+
 /// What people must know of a cluster manager that does not answer a job that runs.
 pub(super) fn note_of_silence(contact: &Contact, progress: &JobProgress) -> Option<String> {
-    let silence = contact.silence().filter(|silence| silence.lasts >= SHOWN_SILENCE)?;
+    let silence = contact.silence().filter(is_shown)?;
     progress.finished_at.is_none().then(|| text_of_silence(silence, progress.live))
 }
 

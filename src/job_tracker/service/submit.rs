@@ -15,7 +15,7 @@ use corona_mapreduce::{Counters, JobId};
 use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
 use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, StartError, Timers};
 use thiserror::Error;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::clock;
 use super::finished::KeptJob;
@@ -47,8 +47,10 @@ pub(super) const SPLITS: &str = "job.split";
 const JOURNAL: &str = "journal";
 /// The lines of its history, for a restart.
 const HISTORY: &str = "history";
+/// The pause between two looks whether a job has been submitted by another call.
+const ARRIVING_PAUSE: Duration = Duration::from_millis(100);
 /// How long the tasks of jobs may take to stop.
-const LEAVE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a job does not begin. The text is for its user.
 #[derive(Debug, Error)]
@@ -137,29 +139,37 @@ impl Shared {
     /// Starts a job of this user; if it was started before, that is all.
     pub(super) async fn submit(&self, id: &wire::JobId, user: &str) -> Result<JobStatus, Fault> {
         let id = known_id(id).ok_or_else(|| Fault::io(format!("{id} is not the id of a job")))?;
-        let known = match self.store.arrive(&id, user) {
-            Err(error) => {
-                self.meter.jobs_refused.add(1);
-                return Err(Fault::io(error.to_string()));
-            }
-            Ok(JobArrival::Taken(known)) => known,
-            Ok(JobArrival::Free) => match self.start(&id, user).await {
-                Ok(known) => {
-                    self.meter.jobs_submitted.add(1);
-                    known
-                }
+        let known = loop {
+            match self.store.arrive(&id, user) {
                 Err(error) => {
                     self.meter.jobs_refused.add(1);
-                    tracing::info!(job = %id, user, %error, "a job was not accepted");
-                    let directory = self.data_dir(id.as_str());
-                    // What is left is removed at the next start.
-                    let _ = blocking(move || home::remove_job(&directory)).await;
-                    self.store.give_up(&id);
-                    return Err(fault(&error));
+                    return Err(Fault::io(error.to_string()));
                 }
-            },
+                // Its client asks again, and an earlier call is at work.
+                Ok(JobArrival::Taken(Known::Arriving(_))) => sleep(ARRIVING_PAUSE).await,
+                Ok(JobArrival::Taken(known)) => break known,
+                Ok(JobArrival::Free) => break self.accept(&id, user).await?,
+            }
         };
         known.status().ok_or_else(|| Fault::io(format!("{id} is being submitted; try again")))
+    }
+
+    async fn accept(&self, id: &JobId, user: &str) -> Result<Known, Fault> {
+        match self.start(id, user).await {
+            Ok(known) => {
+                self.meter.jobs_submitted.add(1);
+                Ok(known)
+            }
+            Err(error) => {
+                self.meter.jobs_refused.add(1);
+                tracing::info!(job = %id, user, %error, "a job was not accepted");
+                let directory = self.data_dir(id.as_str());
+                // What is left is removed at the next start.
+                let _ = blocking(move || home::remove_job(&directory)).await;
+                self.store.give_up(id);
+                Err(fault(&error))
+            }
+        }
     }
 
     /// From before anything is kept of the job until its journal is safe, it is noted that its session must
@@ -819,11 +829,10 @@ fn fault(error: &SubmitError) -> Fault {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
-    use std::time::Duration;
 
     use corona_mapreduce::{JobState, TaskState};
     use tokio::sync::watch;
-    use tokio::time::{Instant, sleep};
+    use tokio::time::Instant;
 
     use super::super::job::tests::{grant_at, report};
     use super::super::launcher::tests::tracker;

@@ -2,6 +2,7 @@
 //! that speak as the original's do.
 
 mod jobs;
+mod outages;
 mod pages;
 mod parent;
 mod recorded;
