@@ -151,8 +151,17 @@ impl InterTracker for Shared {
         let mut over = None;
         for (id, reports) in of_jobs {
             let job = match self.place_of(&id, now()) {
-                Place::Here(job) => job,
+                Place::Here(job) => {
+                    if job.progress().finished_at.is_some() {
+                        self.sweeps.reported(job.description());
+                    }
+                    job
+                }
                 Place::Over(job) => {
+                    let known = known_id(&id).and_then(|id| self.store.get(&id));
+                    if let Some(description) = known.as_ref().and_then(Known::description) {
+                        self.sweeps.reported(description);
+                    }
                     if !self.remind(&node, &id, job.as_ref()).await {
                         over = Some(id);
                     }

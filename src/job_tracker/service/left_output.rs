@@ -3,6 +3,7 @@
 
 use corona_config::JobConf;
 use corona_filesystem::{FileSystems, FsError};
+use corona_mapreduce::JobId;
 
 use super::submission::output;
 
@@ -20,7 +21,42 @@ pub(super) fn temporary_output(conf: &JobConf) -> Option<String> {
     let committer = conf.get("mapred.output.committer.class");
     let is_known = committer.is_none_or(|class| FILE_COMMITTERS.contains(&&*class));
     let output = output(conf).filter(|_| is_known)?;
-    Some(format!("{}/{TEMPORARY}", output.trim_end_matches('/')))
+    Some(below(&output))
+}
+
+/// The directory of unfinished output of a job with this output.
+pub(super) fn below(output: &str) -> String {
+    format!("{}/{TEMPORARY}", output.trim_end_matches('/'))
+}
+
+/// Entries of a directory of unfinished output that are looked at.
+const MAX_ENTRIES: usize = 1_000_000;
+
+/// Removes what attempts of one job have left there, and the directory if nothing else is in it. Another job
+/// may write to the same output by now. Returns how many attempts there were.
+pub(super) async fn sweep(
+    files: &FileSystems,
+    temporary: &str,
+    job: &JobId,
+) -> Result<usize, FsError> {
+    let (system, path) = files.resolve(temporary)?;
+    if system.find(&path).await?.is_none() {
+        return Ok(0);
+    }
+    let (of_job, mut attempts) = (format!("_{}_", job.as_str().replacen("job", "attempt", 1)), 0);
+    let entries = system.list(&path, MAX_ENTRIES).await?;
+    let all = entries.len();
+    for entry in entries {
+        if entry.path.name().starts_with(&of_job) {
+            system.delete(&entry.path, true).await?;
+            attempts += 1;
+        }
+    }
+    if attempts == all {
+        // Not what has come meanwhile.
+        let _ = system.delete(&path, false).await;
+    }
+    Ok(attempts)
 }
 
 /// Removes it.

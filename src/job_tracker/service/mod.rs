@@ -10,7 +10,7 @@
 //!
 //! * `submission`, `answers`, `outlet`, `access`: pure;
 //! * `job`: the task of one job, which owns its engine;
-//! * `live`, `launcher`: what carries out its decisions; `left_output`: what no task cleans up any more;
+//! * `live`, `launcher`: what carries out its decisions; `left_output`, `sweeps`: what no task cleans up any more;
 //! * `remote`: the same for a job whose job tracker runs on a node;
 //! * `log`: the journal of a job, from which a restart resumes; `history`, `end_notice`, `statistics`: for others;
 //! * `owed`: which sessions must end, whatever happens; `ids`: ids that were given out; `clock`: the time of jobs;
@@ -50,6 +50,7 @@ mod statistics;
 mod store;
 mod submission;
 mod submit;
+mod sweeps;
 mod web;
 
 use std::io;
@@ -84,6 +85,7 @@ use self::log::Journals;
 use self::meter::Meter;
 use self::owed::Owed;
 use self::store::{Known, Most, Store};
+use self::sweeps::Sweeps;
 use self::web::Pages;
 use self::web::files::JobSessions;
 use self::web::manager::Manager;
@@ -132,6 +134,7 @@ struct Shared {
     builds: Builds,
     launcher: Launcher,
     finished: Arc<Finished>,
+    sweeps: Arc<Sweeps>,
     ids: Arc<Ids>,
     owed: Arc<Owed>,
     journals: Journals,
@@ -281,6 +284,7 @@ impl JobTracker {
                 settings.launch_connect_timeout,
                 settings.launch_call_timeout,
             ),
+            sweeps: Sweeps::new(shown.files.clone(), sweeps::QUIET),
             ids: Arc::new(ids),
             owed: Arc::new(owed),
             journals: Journals::start(settings.journal_sync, settings.journal_image_bytes)

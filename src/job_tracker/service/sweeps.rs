@@ -1,0 +1,122 @@
+//! The output of late attempts: a task tracker that hung may carry out an order after the end of the job, and
+//! its attempt makes the directory of unfinished output again. When task trackers have reported nothing on a
+//! job that has ended for a while, what its attempts have left there is removed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use corona_filesystem::FileSystems;
+use corona_mapreduce::JobId;
+use tokio::time::{Instant, sleep_until};
+
+use super::left_output;
+use super::submission::Description;
+
+/// So long after the last report on a job that has ended its last attempt counts as ended too.
+pub(super) const QUIET: Duration = Duration::from_secs(10);
+/// Jobs that wait; the late output of others stays.
+const MAX_WAITING: usize = 1000;
+
+/// The jobs that have ended and are reported on.
+#[derive(Debug)]
+pub(super) struct Sweeps {
+    files: Arc<FileSystems>,
+    quiet: Duration,
+    /// When each was last reported on.
+    waiting: Mutex<BTreeMap<JobId, Instant>>,
+}
+
+impl Sweeps {
+    pub(super) fn new(files: Arc<FileSystems>, quiet: Duration) -> Arc<Sweeps> {
+        Arc::new(Sweeps { files, quiet, waiting: Mutex::default() })
+    }
+
+    /// A task tracker reports attempts of a job that has ended.
+    pub(super) fn reported(self: &Arc<Self>, job: &Description) {
+        let Some(output) = &job.output else { return };
+        let mut waiting = self.lock();
+        let is_known = waiting.contains_key(&job.id);
+        if !is_known && waiting.len() >= MAX_WAITING {
+            return;
+        }
+        waiting.insert(job.id.clone(), Instant::now());
+        if !is_known {
+            let (sweeps, id) = (self.clone(), job.id.clone());
+            let (user, temporary) = (job.user.clone(), left_output::below(output));
+            tokio::spawn(async move { sweeps.sweep(id, &user, &temporary).await });
+        }
+    }
+
+    async fn sweep(&self, job: JobId, user: &str, temporary: &str) {
+        loop {
+            let due = self.lock().get(&job).map_or_else(Instant::now, |last| *last + self.quiet);
+            if due <= Instant::now() {
+                break;
+            }
+            sleep_until(due).await;
+        }
+        self.lock().remove(&job);
+        match left_output::sweep(&self.files.as_user(user), temporary, &job).await {
+            Ok(0) => {}
+            Ok(attempts) => {
+                tracing::info!(%job, attempts, temporary, "removed the output of attempts that came after the end of their job");
+            }
+            Err(error) => {
+                tracing::warn!(%job, temporary, %error, "cannot remove the output of late attempts");
+            }
+        }
+    }
+
+    /// No panic happens while it is held.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Instant>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corona_filesystem::FileSystemSettings;
+
+    use super::super::submission::tests::submission;
+    use super::*;
+
+    #[tokio::test]
+    async fn the_output_of_late_attempts_is_removed_when_they_are_over_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings =
+            FileSystemSettings { default_fs: "file:///".into(), ..FileSystemSettings::default() };
+        let files = Arc::new(FileSystems::new(settings).unwrap());
+        let output = dir.path().join("out");
+        let mut job = submission(&[], 1).description;
+        job.output = Some(format!("file:{}", output.display()).into());
+        let temporary = output.join("_temporary");
+        let late = temporary.join("_attempt_202611210043.1_0001_m_000000_1");
+        let others = temporary.join("_attempt_202611210043.2_0001_m_000000_0");
+        for attempt in [&late, &others] {
+            std::fs::create_dir_all(attempt).unwrap();
+            std::fs::write(attempt.join("part-00000"), "").unwrap();
+        }
+        let sweeps = Sweeps::new(files, Duration::from_millis(200));
+        let begun = Instant::now();
+        for _ in 0..3 {
+            sweeps.reported(&job);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        while late.exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(240), "not before the last report is old");
+        assert!(others.join("part-00000").exists(), "another job writes to the same directory");
+        // The last one takes the directory with it.
+        std::fs::remove_dir_all(&others).unwrap();
+        std::fs::create_dir_all(&late).unwrap();
+        sweeps.reported(&job);
+        while temporary.exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(output.exists());
+    }
+}
