@@ -665,7 +665,7 @@ impl Shared {
     /// Starts the task of a job of an earlier run; one that was over is ended again.
     fn go_on(
         &self,
-        mut working: Working,
+        working: Working,
         end: Option<(SessionStatus, Vec<NodeUsage>)>,
     ) -> Result<(), SubmitError> {
         let Some((status, feedback)) = end else {
@@ -678,8 +678,9 @@ impl Shared {
             self.store.begin(job);
             return Ok(());
         };
-        working.events = None;
-        let Working { description, engine, splits, log, driver, history, temporary, .. } = working;
+        // Without its events the session would end as killed.
+        let Working { description, engine, splits, log, driver, events, history, temporary } =
+            working;
         let inbox = Job::queue(self.settings.max_queued_inputs);
         let (spec, to) = (engine.spec(), &inbox.0);
         let mut outlet =
@@ -692,7 +693,7 @@ impl Shared {
         let description = Arc::new(description);
         let outlet = Box::new(outlet);
         let stop = self.stop.subscribe();
-        let (log, events, contact) = (None, None, None);
+        let (log, contact) = (None, None);
         let parts = Parts { description, engine, log, outlet, events, contact, inbox, stop };
         self.store.begin(Job::start(parts, JobInput::Tick));
         Ok(())
