@@ -274,9 +274,11 @@ fn each_bad_habit_of_the_service_is_found_within_two_hundred_seeds() {
             "report waits",
         ),
     ] {
-        let found = (1..=200).find_map(|seed| run_with(seed, habits, JobEngine::new).err());
-        let failure = found.unwrap_or_else(|| panic!("nobody sees that {what}"));
-        assert!(failure.what.contains(says), "{what}: {failure}");
+        let mut failures =
+            (1..=200).filter_map(|seed| run_with(seed, habits, JobEngine::new).err());
+        // It may show in other ways as well.
+        let is_found = failures.any(|failure| failure.what.contains(says));
+        assert!(is_found, "nobody sees that {what}");
     }
 }
 
