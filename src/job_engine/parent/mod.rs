@@ -494,7 +494,9 @@ impl Parent {
             ParentInput::Resumed => self.resume(effects),
             ParentInput::Tick => self.tick(effects),
             ParentInput::Stalled { ms } => match &mut self.stage {
-                Stage::Waiting { since, .. } | Stage::Starting { since, .. } => {
+                Stage::Waiting { since, .. }
+                | Stage::Pausing { since }
+                | Stage::Starting { since, .. } => {
                     *since = since.plus_ms(ms.max(0));
                 }
                 Stage::New | Stage::Working { .. } | Stage::Over(_) => {}
