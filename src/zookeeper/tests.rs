@@ -202,7 +202,8 @@ async fn a_session_that_no_server_continues_is_over() {
         read_frame(&mut stream).await.unwrap();
         stream.write_all(&welcome()).await.unwrap();
         // Both are closed.
-        (drop(stream), drop(listener));
+        drop(stream);
+        drop(listener);
     };
     let (client, ()) = tokio::join!(Client::connect(options), accepting);
     let client = client.unwrap();
