@@ -129,7 +129,7 @@ fn a_job_goes_on_without_its_cluster_manager_and_its_session_ends_afterwards() {
         let session = job.id.tracker.clone();
         until("the end that is owed", || (cluster.owed() == [session.clone()]).then_some(())).await;
         cluster.service_dies();
-        assert_eq!(cluster.owed(), [session.clone()]);
+        assert_eq!(cluster.owed(), std::slice::from_ref(&session));
 
         cluster.manager_is_back();
         cluster.until_nothing_is_left().await;
