@@ -3,12 +3,15 @@
 //! `fuzzing` with inputs made from the same seeds on any toolchain.
 //!
 //! [`TARGETS`] lists them; [`seeds`] makes their first inputs from the recordings and fixtures.
+//! Inputs have up to [`LARGEST_INPUT`] bytes and are taken on a small stack, so that recursion that
+//! follows an input ends the process.
 
 use std::cell::OnceCell;
 use std::fmt::Debug;
 use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
+use std::{panic, thread};
 
 use corona::cluster_manager::rewritten_state;
 use corona::config::{Lookup, Source};
@@ -35,10 +38,38 @@ use crate::repository;
 pub struct Target {
     /// The name of the fuzz target and of the folder of its corpus.
     pub name: &'static str,
-    /// Takes any bytes.
-    pub run: fn(&[u8]),
+    /// Takes any bytes. See [`Target::check`].
+    run: fn(&[u8]),
     /// Makes the first inputs.
     seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// The largest input, in bytes. `scripts/fuzz` has the same.
+pub const LARGEST_INPUT: usize = 1 << 20;
+/// The stack on which inputs are taken: a quarter of what the program's threads have.
+const STACK_BYTES: usize = 512 << 10;
+
+impl Target {
+    /// Takes an input on a small stack.
+    ///
+    /// # Panics
+    /// When a promise about it is broken. When the stack overflows, the process ends.
+    pub fn check(&self, bytes: &[u8]) {
+        let run = self.run;
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().stack_size(STACK_BYTES);
+            let running = thread.spawn_scoped(scope, || run(bytes)).expect("a thread");
+            running.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked));
+        });
+    }
+}
+
+/// The target of this name.
+///
+/// # Panics
+/// When there is none.
+pub fn target(name: &str) -> &'static Target {
+    TARGETS.iter().find(|target| target.name == name).unwrap_or_else(|| panic!("no target {name}"))
 }
 
 /// All kinds.
@@ -88,7 +119,7 @@ const LARGEST_SEED: usize = 64 << 10;
 /// The first byte names the service, the rest is one direction of a stream. However it is split,
 /// the same messages come out; each, written again, reads as itself; typed readers accept every
 /// message that the check accepts.
-pub fn messages(bytes: &[u8]) {
+fn messages(bytes: &[u8]) {
     match bytes.split_first() {
         None => {}
         Some((0, stream)) => stream_of::<ClusterManager>(stream),
@@ -145,7 +176,7 @@ fn read<S: Service>(framing: Framing, pieces: &[&[u8]]) -> (Vec<Message>, Option
 }
 
 /// Without edits the stream passes through the relay unchanged, however it is split.
-pub fn relayed_frames(bytes: &[u8]) {
+fn relayed_frames(bytes: &[u8]) {
     const METHODS: &[&str] = &["sessionStart", "sessionUpdateInfo"];
     for piece in [1, 7, bytes.len().max(1)] {
         let mut editor = FrameEditor::new(ClusterManager::schema(), METHODS, 1 << 16);
@@ -171,7 +202,7 @@ fn with_directory<T>(act: impl FnOnce(&Path) -> T) -> T {
 }
 
 /// A property file: loaded or refused, and each problem reported on a line of its own.
-pub fn configuration(bytes: &[u8]) {
+fn configuration(bytes: &[u8]) {
     with_directory(|directory| {
         fs::write(directory.join("core-site.xml"), bytes).expect("a file in it");
         check_configuration(directory, &[]);
@@ -179,7 +210,7 @@ pub fn configuration(bytes: &[u8]) {
 }
 
 /// Both scheduling files at once, since one file may hold both.
-pub fn scheduling_files(bytes: &[u8]) {
+fn scheduling_files(bytes: &[u8]) {
     with_directory(|directory| {
         let minimal = "<configuration><property><name>cm.cpu.to.resource.partitioning</name>\
                        <value>{\"1\":{\"MAP\":1,\"REDUCE\":1}}</value></property></configuration>";
@@ -207,7 +238,7 @@ fn check_configuration(directory: &Path, overrides: &[(String, String)]) {
 }
 
 /// A state file: refused, or read and written so that it reads as the same.
-pub fn state_file(bytes: &[u8]) {
+fn state_file(bytes: &[u8]) {
     if let Ok(written) = rewritten_state(bytes) {
         let again = rewritten_state(&written).expect("what this program writes it reads");
         assert!(again == written, "what is written does not change when it is read again");
@@ -215,7 +246,7 @@ pub fn state_file(bytes: &[u8]) {
 }
 
 /// A packet capture or a recording, compressed or not, with all its messages.
-pub fn traffic(bytes: &[u8]) {
+fn traffic(bytes: &[u8]) {
     let limits = Limits { kept_bytes: 64 << 20, ..Limits::default() };
     let Ok(traffic) = Traffic::read(bytes, &limits) else { return };
     let ports = ports();
@@ -241,7 +272,7 @@ fn ports() -> Ports {
 
 /// A parameter or a result of Hadoop's RPC: refused, or read and written so that it reads as the
 /// same.
-pub fn hadoop_objects(bytes: &[u8]) {
+fn hadoop_objects(bytes: &[u8]) {
     let Ok(object) = Object::decode(&mut Reader::new(bytes)) else { return };
     let written = written(&object);
     let mut reader = Reader::new(&written);
@@ -254,7 +285,7 @@ pub fn hadoop_objects(bytes: &[u8]) {
 /// Messages of HDFS data nodes in both directions: a request, an answer, an acknowledgement, or a
 /// packet with its payload in a layout that the first byte names. Refused, or read so that the
 /// bytes written from it read as the same.
-pub fn data_transfers(bytes: &[u8]) {
+fn data_transfers(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     // The old encoding of strings cuts long ones that are no text.
     if rest.len() < 20_000

@@ -8,6 +8,7 @@
 pub mod browser;
 pub mod cluster_peers;
 pub mod fuzzing;
+pub mod nested;
 pub mod serving;
 pub mod skipping;
 pub mod task_tracker;

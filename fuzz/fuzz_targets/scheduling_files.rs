@@ -1,4 +1,6 @@
-//! See `compat_tests::fuzzing::scheduling_files`.
+//! See `compat_tests::fuzzing::TARGETS`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| compat_tests::fuzzing::scheduling_files(bytes));
+use compat_tests::fuzzing::target;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| target("scheduling_files").check(bytes));

@@ -6,6 +6,7 @@ mod command_line;
 mod compatibility;
 mod demo;
 mod fuzzing;
+mod hostile_servers;
 mod load;
 mod record;
 mod recordings;

@@ -92,11 +92,6 @@ impl Class {
         }
     }
 
-    /// Whether an array of this class may have an item that is declared as `item`.
-    pub(super) fn takes(&self, item: &Class) -> bool {
-        self == item
-    }
-
     pub fn is_named(&self, name: &str) -> bool {
         match self {
             Class::Array(_) => self.to_string() == name,

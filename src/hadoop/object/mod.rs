@@ -69,40 +69,9 @@ impl Object {
         }
     }
 
-    fn decode_array(items: Class, reader: &mut Reader<'_>) -> Result<Object, DecodeError> {
-        let count = reader.i32()?;
-        let count = reader.length(count.into())?;
-        let mut array = Vec::new();
-        for _ in 0..count {
-            let item = Object::decode(reader)?;
-            let class = item.class();
-            if !items.takes(&class) {
-                return Err(DecodeError::class(&class.to_string()));
-            }
-            array.push(item);
-        }
-        Ok(Object::Array(items, array))
-    }
-
-    fn decode_writable(
-        declared: &'static str,
-        reader: &mut Reader<'_>,
-    ) -> Result<Object, DecodeError> {
-        let actual = Utf8::decode(reader)?;
-        if actual == NULL {
-            let class = Utf8::decode(reader)?;
-            return Class::parse(&class).map(Object::Null);
-        }
-        Value::decode(&actual, reader).map(|value| Object::Writable(Class::Object(declared), value))
-    }
-}
-
-impl Writable for Object {
-    /// Errors: also unknown classes. The connection is unusable after that, because the end of such
-    /// an object is not known.
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let class = Utf8::decode(reader)?;
-        Ok(match Class::parse(&class)? {
+    /// Reads a value whose class has been read. Arrays go as deep as their class says.
+    fn decode_as(class: Class, reader: &mut Reader<'_>) -> Result<Object, DecodeError> {
+        Ok(match class {
             Class::Void => Object::Null(Class::Void),
             Class::Boolean => Object::Boolean(reader.bool()?),
             Class::Byte => Object::Byte(reader.i8()?),
@@ -123,6 +92,54 @@ impl Writable for Object {
             }
             Class::Object(declared) => Object::decode_writable(declared, reader)?,
         })
+    }
+
+    fn decode_array(items: Class, reader: &mut Reader<'_>) -> Result<Object, DecodeError> {
+        let count = reader.i32()?;
+        let count = reader.length(count.into())?;
+        let mut array = Vec::new();
+        for _ in 0..count {
+            array.push(Object::decode_item(&items, reader)?);
+        }
+        Ok(Object::Array(items, array))
+    }
+
+    /// Reads an item of an array. Its class is compared before the item is read: an item of another
+    /// class could be an array that holds arrays without end.
+    fn decode_item(items: &Class, reader: &mut Reader<'_>) -> Result<Object, DecodeError> {
+        let is_item = |class: Class| match class == *items {
+            true => Ok(class),
+            false => Err(DecodeError::class(&class.to_string())),
+        };
+        let declared = Class::parse(&Utf8::decode(reader)?)?;
+        // The class of a null stands behind it.
+        let declared = match declared {
+            null @ Class::Object(NULL_DECLARED) => null,
+            other => is_item(other)?,
+        };
+        let item = Object::decode_as(declared, reader)?;
+        is_item(item.class()).map(|_| item)
+    }
+
+    fn decode_writable(
+        declared: &'static str,
+        reader: &mut Reader<'_>,
+    ) -> Result<Object, DecodeError> {
+        let actual = Utf8::decode(reader)?;
+        if actual == NULL {
+            let class = Utf8::decode(reader)?;
+            return Class::parse(&class).map(Object::Null);
+        }
+        Value::decode(&actual, reader).map(|value| Object::Writable(Class::Object(declared), value))
+    }
+}
+
+impl Writable for Object {
+    /// Errors: also unknown classes. The connection is unusable after that, because the end of such
+    /// an object is not known.
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let class = Utf8::decode(reader)?;
+        Object::decode_as(Class::parse(&class)?, reader)
     }
 
     fn encode(&self, writer: &mut Writer) {

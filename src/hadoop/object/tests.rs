@@ -122,6 +122,45 @@ fn what_is_no_value() {
     }
 }
 
+/// Calls and replies are decoded on threads whose stack is small.
+#[test]
+fn arrays_nested_without_end_are_refused_before_they_are_read() {
+    const STACK_BYTES: usize = 128 << 10;
+    let array = |class: &str, items: &[u8]| {
+        let length = u16::try_from(class.len()).unwrap().to_be_bytes();
+        [&length[..], class.as_bytes(), &1_i32.to_be_bytes(), items].concat()
+    };
+    for class in ["[[I", "[[[[I", "[Ljava.lang.String;", "[Lorg.apache.hadoop.io.Writable;"] {
+        let nested = array(class, &[]).repeat((1 << 20) / (class.len() + 6));
+        let decode = move || Object::decode(&mut Reader::new(&nested)).map(drop);
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(decode).unwrap();
+        assert_eq!(thread.join().unwrap(), Err(DecodeError::class(class)), "{class}");
+    }
+    // As deep as a class may be.
+    let arrays = ["[[[[I", "[[[I", "[[I", "[I"].map(|class| array(class, &[])).concat();
+    let bytes = [arrays, unhex(r#"0003"int" 00000007"#)].concat();
+    let deep = Object::decode(&mut Reader::new(&bytes)).unwrap();
+    assert_eq!(written(&deep), bytes);
+}
+
+/// A null stands under the interface of all objects, and names its class behind it.
+#[test]
+fn nulls_in_arrays_have_the_class_of_the_items() {
+    let writable = "org.apache.hadoop.io.Writable";
+    let items = [
+        ("java.lang.String", "java.lang.String", None),
+        ("java.lang.String", "int", Some("class \"int\" is not known here")),
+        (writable, writable, None),
+        (writable, "java.lang.String", Some("class \"java.lang.String\" is not known here")),
+    ];
+    for (items, class, error) in items {
+        let name = format!("[L{items};");
+        let bytes = format!(r#"{:04x}"{name}" 00000001 {}"#, name.len(), null(class));
+        let result = Object::decode(&mut Reader::new(&unhex(&bytes)));
+        assert_eq!(result.err().map(|error| error.to_string()).as_deref(), error, "{bytes}");
+    }
+}
+
 /// Values whose bytes are damaged in a few places.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let class = Class::Object("org.apache.hadoop.mapred.TaskAttemptID");

@@ -88,6 +88,38 @@ fn a_job_of_a_client_runs_to_its_end() {
 }
 
 #[test]
+fn nested_arrays_in_calls_end_no_daemon_and_no_job() {
+    block_on(async {
+        let mut world = World::new(&[]).await;
+        let mut client = world.client("alice");
+        let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,done");
+        let job = world.prepare(&mut client, 1, 0, waits).await;
+        client.submit_job(job.id.clone()).await.unwrap();
+        until_progress(&mut client, &job, 0.5).await;
+        let port = |name: &str| {
+            let mut words = world.node.ready().split_whitespace().skip_while(|word| *word != name);
+            words.nth(1).unwrap_or_else(|| panic!("{:?}", world.node.ready())).to_owned()
+        };
+        for (address, protocol) in [
+            (world.job_tracker.address.to_string(), "JobSubmissionProtocol"),
+            (world.job_tracker.address.to_string(), "InterCoronaJobTrackerProtocol"),
+            (port("actions"), "CoronaTaskTrackerProtocol"),
+            (port("umbilical"), "TaskUmbilicalProtocol"),
+        ] {
+            let protocol = format!("org.apache.hadoop.mapred.{protocol}");
+            compat_tests::nested::send_call(&address, &protocol).await;
+        }
+        // The same connection, the same task.
+        world.notes(&job).let_go(&job.map(0).to_string()).unwrap();
+        assert_eq!(world.ended(&mut client, &job).await.run_state, SUCCEEDED);
+        let counters = client.get_job_counters(job.id.clone()).await.unwrap().unwrap();
+        assert_eq!(counters.get(JOB_COUNTERS, "TOTAL_LAUNCHED_MAPS"), Some(1));
+        assert!(world.node.is_alive());
+        assert!(world.job_tracker.child.try_wait().unwrap().is_none());
+    });
+}
+
+#[test]
 fn a_job_that_fails_or_is_killed_says_why() {
     block_on(async {
         let world = World::new(&[]).await;
