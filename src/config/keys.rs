@@ -506,6 +506,8 @@ keys! {
         "Maximum number of these connections for one peer. In IPv6 a /64 network is one peer.";
     TT_HTTP_WRITE_TIMEOUT = "corona.tt.http.write.timeout.ms", span(1), "180000", "ms", TrackerOwn,
         "A connection for map output, logs or pages is closed when its peer reads nothing for this long.";
+    TT_HTTP_HOSTS = "corona.tt.http.hosts", List, "", "", TrackerOwn,
+        "Further host names under which map output, logs and pages are served, besides addresses, localhost, the machine's names and slave.host.name; *: every name.";
 
     TT_RPC_CONNECTIONS = "corona.tt.rpc.max.connections", int(1), "16384", "connections", TrackerOwn,
         "Connections of job trackers, and of tasks, at a time, or fewer if the limit of open files allows no more.";
@@ -964,6 +966,8 @@ keys! {
         "How long a job tracker may take to answer a relayed request, and to continue its reply.";
     PJT_MAX_RELAYS = "corona.pjt.relay.max.requests", int(1), "256", "requests", ProxyOwn,
         "Relayed requests at a time. One job tracker gets at most an eighth of them. Further ones are refused.";
+    PJT_RELAY_HOSTS = "corona.pjt.relay.hosts", List, "", "", ProxyOwn,
+        "Further hosts to whose pages requests are relayed. Without them, pages that a session announces must be on the host of the session itself; *: every host.";
     PJT_MAX_CONNECTIONS = "corona.pjt.http.max.connections", int(1), "1000", "connections", ProxyOwn,
         "Connections to the pages. Further ones are refused.";
     PJT_MAX_CONNECTIONS_PER_PEER = "corona.pjt.http.max.connections.per.peer", int(1), "100", "connections", ProxyOwn,

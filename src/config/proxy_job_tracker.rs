@@ -57,6 +57,8 @@ pub struct ProxyJobTrackerSettings {
     pub max_connections_per_peer: usize,
     /// Connections beyond these for monitors of the program.
     pub probe_connections: usize,
+    /// Hosts to which requests are relayed, besides those of sessions; `*` for every host.
+    pub relay_hosts: Vec<Box<str>>,
     /// Host names under which the pages are served, besides the machine's.
     pub hosts: Vec<Box<str>>,
     /// What is done with what has expired.
@@ -148,6 +150,7 @@ impl SettingsReader<'_> {
             max_connections: self.number(&keys::PJT_MAX_CONNECTIONS),
             max_connections_per_peer: self.number(&keys::PJT_MAX_CONNECTIONS_PER_PEER),
             probe_connections: self.number(&keys::PJT_PROBES),
+            relay_hosts: self.value(&keys::PJT_RELAY_HOSTS, web::hosts),
             hosts: self.value(&keys::PJT_HOSTS, web::hosts),
             clean_up: self.value(&keys::PJT_CLEAN_UP, clean_up),
             job_files: (
@@ -216,6 +219,7 @@ mod tests {
             ("corona.pjt.relay.connect.timeout.ms", "1234", "relay_connect_timeout: 1.234s"),
             ("corona.pjt.relay.timeout.ms", "1234", "relay_timeout: 1.234s"),
             ("corona.pjt.relay.max.requests", "7", "max_relays: 7"),
+            ("corona.pjt.relay.hosts", "seven", "relay_hosts: [\"seven\"]"),
             ("corona.pjt.http.max.connections", "7", "max_connections: 7"),
             ("corona.pjt.http.max.connections.per.peer", "7", "max_connections_per_peer: 7"),
             ("corona.pjt.http.probe.connections", "7", "probe_connections: 7"),

@@ -10,7 +10,7 @@ use super::problem::{ConfigErrors, ProblemKind};
 use super::service::LoadedService;
 use super::settings::SettingsReader;
 use super::typed::{self, HostPort, Wrong};
-use super::{InForce, Source};
+use super::{InForce, Source, web};
 use corona_model::settings::Partitioning;
 
 /// Everything that the task tracker can be configured with.
@@ -83,6 +83,8 @@ pub struct TrackerHttpSettings {
     pub threads: usize,
     /// How long a peer may leave written data unread.
     pub write_timeout: Duration,
+    /// Further names under which it is served; `*` for every name.
+    pub hosts: Vec<Box<str>>,
 }
 
 /// The reports to job trackers.
@@ -277,6 +279,7 @@ impl SettingsReader<'_> {
                 max_connections_per_peer: self.number(&keys::TT_HTTP_PER_PEER),
                 threads: self.number(&keys::TT_HTTP_THREADS),
                 write_timeout: self.span(&keys::TT_HTTP_WRITE_TIMEOUT),
+                hosts: self.value(&keys::TT_HTTP_HOSTS, web::hosts),
             },
             rpc_max_connections: self.number(&keys::TT_RPC_CONNECTIONS),
             rpc_max_total_inflight_bytes: self.number(&keys::TT_RPC_TOTAL),
@@ -484,6 +487,7 @@ mod tests {
 
     /// A value of each key, and how the setting that it names reads then.
     const EFFECTS: &[(&str, &str, &str)] = &[
+        ("corona.tt.http.hosts", "seven", "hosts: [\"seven\"]"),
         ("corona.clustermanager.heartbeat.interval", "1234", "heartbeat_interval: 1.234s"),
         ("corona.task.tracker.server.clienttimeout", "1234", "callback_timeout: 1.234s"),
         ("corona.loopback.only", "true", "callbacks_on_host_only: true"),

@@ -111,11 +111,24 @@ impl Open {
         let longest = waiting.min_by_key(|(number, held)| {
             (Reverse(self.by_peer.get(&held.peer).copied().unwrap_or_default()), **number)
         });
-        let Some(number) = longest.map(|(number, _)| *number) else { return false };
-        if let Some(held) = self.release(number) {
-            held.close.notify_one();
-        }
-        true
+        let longest = longest.map(|(number, _)| *number);
+        longest.is_some_and(|number| self.close(number))
+    }
+
+    /// Closes the oldest connection of the peer with the most, also while a request is served, if the
+    /// peer keeps another one. Whether there is one.
+    fn close_of_largest(&mut self) -> bool {
+        let largest = self.by_peer.iter().filter(|(_, count)| **count > 1);
+        let largest = largest.map(|(peer, count)| (*count, *peer)).max();
+        let Some((_, largest)) = largest else { return false };
+        let oldest = self.places.iter().find(|(_, held)| held.peer == largest);
+        let oldest = oldest.map(|(number, _)| *number);
+        oldest.is_some_and(|number| self.close(number))
+    }
+
+    fn close(&mut self, number: u64) -> bool {
+        let held = self.release(number);
+        held.inspect(|held| held.close.notify_one()).is_some()
     }
 }
 
@@ -125,7 +138,9 @@ impl Connections {
         Arc::new(Connections { max, max_per_peer, open: Mutex::default() })
     }
 
-    /// A place for a connection of this peer.
+    /// A place for a connection of this peer. Where there is none, a connection that waits for a request
+    /// gives way; for a peer that has no connection also one of the peer with the most, so that a few
+    /// peers cannot keep all places by reading slowly.
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<ConnectionPermit, Refused> {
         let peer = peer_of(peer);
         let mut open = self.lock();
@@ -133,7 +148,8 @@ impl Connections {
         if of_peer >= self.max_per_peer && !open.close_waiting(Some(peer)) {
             return Err(Refused::FullForPeer);
         }
-        if open.places.len() >= self.max && !open.close_waiting(None) {
+        let is_full = open.places.len() >= self.max;
+        if is_full && !open.close_waiting(None) && (of_peer > 0 || !open.close_of_largest()) {
             return Err(Refused::Full);
         }
         *open.by_peer.entry(peer).or_default() += 1;
@@ -211,7 +227,7 @@ mod tests {
         let second = [admit("2001:db8::1").unwrap(), admit("2001:db8::2").unwrap()];
         assert_eq!(admit("2001:db8::3").unwrap_err(), Refused::FullForPeer);
         let third = admit("2001:db8:0:1::1").unwrap();
-        assert_eq!(admit("10.0.0.2").unwrap_err(), Refused::Full);
+        assert_eq!(admit("2001:db8:0:1::2").unwrap_err(), Refused::Full);
         drop(first);
         let fourth = [admit("10.0.0.2").unwrap(), admit("10.0.0.1").unwrap()];
         assert_eq!(connections.lock().by_peer.len(), 4);
@@ -220,13 +236,41 @@ mod tests {
         assert!(open.places.is_empty() && open.by_peer.is_empty(), "{open:?}");
     }
 
+    async fn is_closed(permit: &ConnectionPermit) -> bool {
+        tokio::time::timeout(Duration::ZERO, permit.closed()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn slow_readers_of_a_few_peers_do_not_keep_a_newcomer_out() {
+        let connections = Connections::new(7, 3);
+        let admit = |peer: &str| connections.admit(peer.parse().unwrap());
+        let of = |peer| [(); 3].map(|()| admit(peer).unwrap());
+        // All of them are served, and none ends.
+        let (first, second) = (of("10.0.0.1"), of("10.0.0.2"));
+        let innocent = admit("10.0.0.3").unwrap();
+        assert_eq!(admit("10.0.0.3").unwrap_err(), Refused::Full, "it has one");
+        // The oldest connection of each of those with the most, until none has more than the others.
+        let newcomers: Vec<_> = ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7"]
+            .map(|peer| admit(peer).unwrap())
+            .into();
+        for attacker in [&first, &second] {
+            for (place, is_taken) in [true, true, false].into_iter().enumerate() {
+                assert_eq!(is_closed(&attacker[place]).await, is_taken, "{place}");
+            }
+        }
+        assert_eq!(admit("10.0.0.8").unwrap_err(), Refused::Full, "nobody has two");
+        for open in newcomers.iter().chain([&innocent]) {
+            assert!(!is_closed(open).await);
+        }
+        assert_eq!(connections.open(), 7);
+        drop((first, second, innocent, newcomers));
+        assert!(connections.lock().by_peer.is_empty());
+    }
+
     #[tokio::test]
     async fn a_connection_that_waits_is_closed_for_another_one() {
         let connections = Connections::new(4, 3);
         let admit = |peer: &str| connections.admit(peer.parse().unwrap()).unwrap();
-        let is_closed = async |permit: &ConnectionPermit| {
-            tokio::time::timeout(Duration::ZERO, permit.closed()).await.is_ok()
-        };
         let attacker = [(); 3].map(|()| admit("10.0.0.1"));
         let innocent = admit("10.0.0.2");
         innocent.waits();

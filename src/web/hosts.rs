@@ -7,9 +7,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
+use hyper::StatusCode;
 use hyper::header::{HOST, HeaderMap};
+
+use crate::exchange::{Answer, text};
 
 /// The names of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,21 +35,81 @@ impl Hosts {
         Hosts { all: names.contains("*"), names }
     }
 
-    /// The name in a request that is none of this service's.
-    pub fn foreign<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
-        let host = headers.get(HOST)?.to_str().unwrap_or("(unreadable)");
-        (!self.all && !self.contain(host)).then_some(host)
+    /// The refusal of a request under a host name that is none of this service's. Monitors may use any
+    /// name for the two addresses that reveal nothing. `service` and `key` are for the sentence: what
+    /// the name is not one of, and the setting that adds it.
+    pub fn misdirected<S>(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        (service, key): (&str, &str),
+    ) -> Option<Answer<S>> {
+        if matches!(path, "/healthz" | "/readyz") {
+            return None;
+        }
+        let hosts = headers.get_all(HOST).iter().map(|host| host.as_bytes());
+        let name = self.foreign(hosts)?;
+        Some(text(
+            StatusCode::MISDIRECTED_REQUEST,
+            format!(
+                "The request was rejected: {name:?} is not a name of this {service}. \
+                 If it is, add it to {key}.\n"
+            ),
+        ))
     }
 
-    fn contain(&self, host: &str) -> bool {
-        if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            return address.0.parse::<Ipv6Addr>().is_ok();
+    /// The name in the `Host` headers of a request that is none of this service's; none if the request
+    /// has no such header, as scripts may. No request has two.
+    pub fn foreign<'h>(&self, hosts: impl IntoIterator<Item = &'h [u8]>) -> Option<String> {
+        let mut hosts = hosts.into_iter();
+        let host = String::from_utf8_lossy(hosts.next()?);
+        let is_own = self.all || Authority::parse(&host).is_some_and(|host| self.contain(&host));
+        (!is_own || hosts.next().is_some()).then(|| host.into_owned())
+    }
+
+    fn contain(&self, host: &Authority) -> bool {
+        match host {
+            Authority::Address => true,
+            Authority::Name(name) => {
+                name == "localhost" || name.ends_with(".localhost") || self.names.contains(name)
+            }
         }
-        let name = plain(host.rsplit_once(':').map_or(host, |(name, _)| name));
-        name.parse::<IpAddr>().is_ok()
-            || name == "localhost"
-            || name.ends_with(".localhost")
-            || self.names.contains(&name)
+    }
+}
+
+/// The host of a `Host` header, without its port.
+#[derive(Debug, PartialEq, Eq)]
+enum Authority {
+    Address,
+    Name(String),
+}
+
+impl Authority {
+    /// A name or an address and perhaps a port, and nothing else: what cannot be read is no host of
+    /// this service, however it begins or ends.
+    fn parse(text: &str) -> Option<Authority> {
+        let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
+            Some(bracketed) => bracketed?,
+            None => text.split_at(text.find(':').unwrap_or(text.len())),
+        };
+        let is_port = |port: &str| {
+            port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
+        };
+        if !(port.is_empty() || port.strip_prefix(':').is_some_and(is_port)) {
+            return None;
+        }
+        if text.starts_with('[') {
+            return host.parse::<Ipv6Addr>().ok().map(|_| Authority::Address);
+        }
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if !host.bytes().all(legal) {
+            return None;
+        }
+        let name = plain(host);
+        Some(match name.parse::<Ipv4Addr>() {
+            Ok(_) => Authority::Address,
+            Err(_) => Authority::Name(name),
+        })
     }
 }
 
@@ -105,12 +168,43 @@ mod tests {
             ("127.0.0.1.evil.example", false),
             ("[evil]", false),
             ("", false),
+            // What begins or ends with a name of this service is none.
+            ("localhost:22421, evil", false),
+            ("127.0.0.1:22421@evil", false),
+            ("evil@127.0.0.1:22421", false),
+            ("cm evil", false),
+            ("cm/evil", false),
+            ("cm:1:2", false),
+            ("cm:", false),
+            ("cm:+1", false),
+            ("cm:65536", false),
+            ("[::1]evil", false),
+            ("[::1]:1@evil", false),
+            ("[::1", false),
+            ("::1", false),
+            ("[127.0.0.1]", false),
         ] {
-            let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static(host))]);
-            assert_eq!(hosts.foreign(&headers), (!own).then_some(host), "{host}");
-            assert_eq!(Hosts::new(["*".to_owned()]).foreign(&headers), None);
+            let found = hosts.foreign([host.as_bytes()]);
+            assert_eq!(found, (!own).then(|| host.to_owned()), "{host}");
+            assert_eq!(Hosts::new(["*".to_owned()]).foreign([host.as_bytes()]), None);
         }
-        assert_eq!(hosts.foreign(&HeaderMap::new()), None, "no browser leaves it out");
+        assert_eq!(hosts.foreign([]), None, "no browser leaves it out");
+        assert!(hosts.foreign([&b"cm"[..], b"cm"]).is_some(), "one is enough");
+        assert!(hosts.foreign([&b"\xff"[..]]).is_some());
+    }
+
+    #[test]
+    fn a_request_under_a_foreign_name_is_told_the_key() {
+        let hosts = Hosts::new(["cm".to_owned()]);
+        let own = ("test", "corona.test");
+        let refused = |path: &str, host: &'static str| {
+            let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static(host))]);
+            let answer: Option<Answer> = hosts.misdirected(path, &headers, own);
+            answer.map(|answer| answer.status())
+        };
+        assert_eq!(refused("/", "cm:1"), None);
+        assert_eq!(refused("/healthz", "evil"), None);
+        assert_eq!(refused("/", "evil"), Some(StatusCode::MISDIRECTED_REQUEST));
     }
 
     #[test]

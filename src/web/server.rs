@@ -58,26 +58,14 @@ impl Admission {
         self.pages.open() + self.probes.open()
     }
 
-    /// The refusal of a request under a host name that is none of this service's. Monitors may use any
-    /// name for the two addresses that reveal nothing. `service` and `key` are for the sentence: what
-    /// the name is not one of, and the setting that adds it.
+    /// See [`Hosts::misdirected`].
     pub fn misdirected<S>(
         &self,
         path: &str,
         headers: &HeaderMap,
-        (service, key): (&str, &str),
+        own: (&str, &str),
     ) -> Option<Answer<S>> {
-        if matches!(path, "/healthz" | "/readyz") {
-            return None;
-        }
-        let name = self.hosts.foreign(headers)?;
-        Some(text(
-            StatusCode::MISDIRECTED_REQUEST,
-            format!(
-                "The request was rejected: {name:?} is not a name of this {service}. \
-                 If it is, add it to {key}.\n"
-            ),
-        ))
+        self.hosts.misdirected(path, headers, own)
     }
 
     /// A place for a connection, and whether only probes are served on it: when there is no room for

@@ -34,6 +34,15 @@ pub(super) fn shuffle_query(head: &[u8]) -> Option<String> {
     version.starts_with("HTTP/1.").then(|| query.to_owned())
 }
 
+/// The values of the `Host` headers.
+pub(super) fn hosts(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = head.split(|byte| *byte == b'\n').skip(1);
+    lines.filter_map(|line| {
+        let (name, value) = line.split_at_checked(line.iter().position(|byte| *byte == b':')?)?;
+        name.eq_ignore_ascii_case(b"host").then(|| value.get(1..).unwrap_or_default().trim_ascii())
+    })
+}
+
 /// A connection with bytes that were read and must be read again.
 #[derive(Debug)]
 pub(super) struct Reread {
@@ -102,6 +111,19 @@ mod tests {
         ];
         for (head, expected) in cases {
             assert_eq!(shuffle_query(head.as_bytes()).as_deref(), expected, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_the_host() {
+        for (head, expected) in [
+            ("GET / HTTP/1.1\r\nA: b\r\nhost:x:1\r\nC: d\r\n\r\n", &["x:1"][..]),
+            ("GET / HTTP/1.1\r\nHOST: x \r\nHost: y\r\n\r\n", &["x", "y"]),
+            ("Host: x\r\nA: Host: y\r\nHosts: z\r\n\r\n", &[]),
+            ("", &[]),
+        ] {
+            let found: Vec<&[u8]> = hosts(head.as_bytes()).collect();
+            assert_eq!(found, expected.iter().map(|host| host.as_bytes()).collect::<Vec<_>>());
         }
     }
 }

@@ -25,6 +25,7 @@ use corona_net::connections::{ConnectionPermit, Connections, Refused, accept};
 use corona_net::http;
 use corona_process::threads::Threads;
 use corona_web::compression;
+use corona_web::hosts::Hosts;
 
 mod head;
 mod pages;
@@ -75,6 +76,8 @@ pub struct HttpServer {
     /// The threads that read disks and make pages.
     threads: Arc<Threads>,
     makers: Arc<Semaphore>,
+    /// The names under which requests are answered.
+    hosts: Hosts,
     /// The turn of metrics requests, which do not wait for pages.
     scraper: Arc<Semaphore>,
     limits: http::Limits,
@@ -83,8 +86,8 @@ pub struct HttpServer {
 type Body = Either<Full<Bytes>, tasklog::LogBody>;
 
 impl HttpServer {
-    /// Serves outputs and logs. Outputs that are not there are reported to `lost`, as far as it has
-    /// room; a reduce will ask again.
+    /// Serves outputs and logs, under addresses and the names of the machine. Outputs that are not
+    /// there are reported to `lost`, as far as it has room; a reduce will ask again.
     ///
     /// Errors: threads cannot be started.
     pub fn new(
@@ -105,6 +108,7 @@ impl HttpServer {
             counters: Arc::default(),
             threads: Arc::new(Threads::start("http", settings.threads)?),
             makers: Arc::new(Semaphore::new(MAKERS)),
+            hosts: Hosts::of_machine([""; 0]),
             scraper: Arc::new(Semaphore::new(1)),
             limits: http::Limits {
                 write_timeout: settings.write_timeout,
@@ -118,6 +122,12 @@ impl HttpServer {
     #[must_use]
     pub fn with_pages(self, pages: Arc<dyn Pages>) -> Self {
         HttpServer { pages, ..self }
+    }
+
+    /// Answers under these names.
+    #[must_use]
+    pub fn with_hosts(self, hosts: Hosts) -> Self {
+        HttpServer { hosts, ..self }
     }
 
     /// Its counters, which may be read while it serves.
@@ -160,7 +170,9 @@ impl HttpServer {
         let head = head::read(&mut stream, self.limits.head_bytes);
         let Ok(Ok(head)) = timeout(self.limits.head_timeout, head).await else { return };
         permit.serves();
-        match head::shuffle_query(&head) {
+        // What a page of another site asks for is refused below, in the form of a page.
+        let is_own = self.hosts.foreign(head::hosts(&head)).is_none();
+        match head::shuffle_query(&head).filter(|_| is_own) {
             Some(query) => self.shuffle(stream, query).await,
             None => {
                 let stream = head::Reread::new(head, stream);
@@ -173,6 +185,10 @@ impl HttpServer {
 
     async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let own = ("task tracker", "corona.tt.http.hosts");
+        if let Some(refused) = self.hosts.misdirected(path, request.headers(), own) {
+            return refused;
+        }
         let takes_gzip = compression::is_accepted(request.headers());
         match (path, request.method()) {
             ("/tasklog", &Method::GET) => {

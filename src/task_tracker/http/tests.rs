@@ -54,6 +54,7 @@ fn usual() -> TrackerHttpSettings {
         max_connections_per_peer: 100,
         threads: 4,
         write_timeout: Duration::from_secs(180),
+        hosts: Vec::new(),
     }
 }
 
@@ -66,7 +67,9 @@ impl World {
         let logs = super::super::child::test_logs(root.path());
         let server = HttpServer::new(outputs, logs, sender, given).unwrap();
         let limits = http::Limits { head_timeout, ..server.limits };
-        let server = HttpServer { limits, ..server }.with_pages(Arc::new(LargePage));
+        let hosts = Hosts::of_machine(&given.hosts);
+        let server =
+            HttpServer { limits, ..server }.with_hosts(hosts).with_pages(Arc::new(LargePage));
         let counters = server.counters();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -97,7 +100,7 @@ impl World {
             socket.bind((from, 0).into()).unwrap();
             let mut reader = socket.connect(self.address).await.unwrap();
             reader
-                .write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
+                .write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
                 .await
                 .unwrap();
             readers.push(reader);
@@ -200,8 +203,9 @@ async fn recorded_requests_are_answered_as_they_were() {
         {
             continue;
         }
-        // The outputs as they must have been for this answer.
-        let world = World::plain().await;
+        // The outputs as they must have been for this answer, on a node of any name.
+        let anywhere = TrackerHttpSettings { hosts: vec!["*".into()], ..usual() };
+        let world = World::new(&anywhere, HEAD_TIMEOUT).await;
         for (header, data) in parts(&answer) {
             let map: AttemptId = header.attempt.parse().unwrap();
             let (raw_length, part_length) = (header.raw_length, header.part_length);
@@ -229,21 +233,47 @@ async fn other_requests_get_an_answer_of_http() {
             "Required param job, map and reduce",
         ),
         (
-            "GET /mapOutput HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET /mapOutput HTTP/1.1\r\nHost: localhost\r\n\r\n",
             "400 Bad Request",
             "Required param job, map and reduce",
         ),
         (
-            "POST /mapOutput?x=1 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+            "POST /mapOutput?x=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
             "405 Method Not Allowed",
             "",
         ),
-        ("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", "404 Not Found", "No such page"),
+        ("GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", "404 Not Found", "No such page"),
         ("nonsense\r\n\r\n", "400 Bad Request", ""),
     ] {
         let answer = String::from_utf8(world.ask(request.as_bytes()).await).unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {expected}\r\n")), "{request}: {answer}");
         assert!(answer.ends_with(told), "{request}: {answer}");
+    }
+}
+
+/// A page of another site may have a name that leads here.
+#[tokio::test]
+async fn only_requests_under_own_names_are_answered() {
+    let named = TrackerHttpSettings { hosts: vec!["node.example".into()], ..usual() };
+    let world = World::new(&named, HEAD_TIMEOUT).await;
+    let [log, output, _] = world.large();
+    for (path, host, is_answered) in [
+        (&*log, "evil.example", false),
+        (&output, "evil.example:50060", false),
+        (&output, "localhost:22421, evil", false),
+        (&output, "127.0.0.1:22421@evil", false),
+        (&output, "localhost\r\nHost: evil", false),
+        ("/small", "evil.example", false),
+        (&output, "node.example:50060", true),
+        (&output, "127.0.0.1:50060", true),
+        ("/small", "localhost", true),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let answer = world.ask(request.as_bytes()).await;
+        let refused = b"HTTP/1.1 421 ";
+        assert_eq!(!answer.starts_with(refused), is_answered, "{path} {host}");
+        let status = String::from_utf8_lossy(&answer[..answer.len().min(40)]).into_owned();
+        assert!(!is_answered || status.starts_with("HTTP/1.1 200 "), "{path} {host}: {status}");
     }
 }
 

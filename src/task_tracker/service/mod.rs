@@ -47,6 +47,7 @@ use corona_process::Boxed;
 use corona_process::panics::{ServiceTasks, run_essential};
 use corona_process::procfs::Machine;
 use corona_process::threads::Threads;
+use corona_web::hosts::Hosts;
 use corona_wire::calls::CoronaTaskTracker;
 use corona_wire::generated;
 use corona_wire::server::{ListenOn, Server, listen};
@@ -212,7 +213,10 @@ impl TaskTracker {
         let (lost_sender, lost) = mpsc::channel(LOST_OUTPUTS);
         let no_threads = |error| StartError::Machine { what: "start threads", error };
         let http = HttpServer::new(outputs.clone(), logs.clone(), lost_sender, &settings.http);
-        let http = http.map_err(no_threads)?;
+        let names = settings.http.hosts.iter().map(|name| &**name);
+        let own = [&*settings.http.address.host, &*host.name];
+        let hosts = Hosts::of_machine(names.chain(own));
+        let http = http.map_err(no_threads)?.with_hosts(hosts);
         let heartbeat_threads =
             Threads::start("heartbeat", HEARTBEAT_THREADS).map_err(no_threads)?;
         let identity = Identity {
