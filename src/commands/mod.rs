@@ -55,7 +55,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use corona_terminal::console::Console;
+use corona_terminal::console::{Console, printable};
 use java::{JavaUsage, accept_java_spellings};
 
 /// Exit status of a command that failed.
@@ -220,9 +220,6 @@ fn one_line(error: &anyhow::Error) -> String {
             text.push_str(&format!("{colon}{cause}"));
         }
     }
-    text.split(char::is_control)
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
+    let parts = text.split(char::is_control).map(str::trim).filter(|part| !part.is_empty());
+    printable(&parts.collect::<Vec<_>>().join(" ")).into_owned()
 }

@@ -6,6 +6,7 @@ use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use corona_model::text::escape;
 use thiserror::Error;
 
 /// Whether a problem keeps the configuration from being used.
@@ -99,22 +100,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Writes control characters as Rust does in literals: names and messages may quote a file, whose
-/// contents must not break or colour the line.
+/// Escapes hidden characters: names and messages may quote a file, whose contents must not break,
+/// colour or turn the line.
 struct OneLine<'a, 'b>(&'a mut fmt::Formatter<'b>);
 
 impl fmt::Write for OneLine<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for part in text.split_inclusive(char::is_control) {
-            match part.chars().next_back().filter(|last| last.is_control()) {
-                Some(last) => {
-                    let before = part.strip_suffix(last).unwrap_or(part);
-                    write!(self.0, "{before}{}", last.escape_default())?;
-                }
-                None => self.0.write_str(part)?,
-            }
-        }
-        Ok(())
+        self.0.write_str(&escape(text))
     }
 }
 

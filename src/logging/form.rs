@@ -6,6 +6,7 @@
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use corona_model::text::{escape_json, is_hidden};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use serde::Serializer;
@@ -98,7 +99,7 @@ where
         let mut line = Vec::new();
         let mut json = serde_json::Serializer::new(&mut line);
         json.collect_map(object.members).map_err(|_| fmt::Error)?;
-        writeln!(writer, "{}", String::from_utf8_lossy(&line))
+        writeln!(writer, "{}", escape_json(&String::from_utf8_lossy(&line)))
     }
 }
 
@@ -134,9 +135,9 @@ struct Within<W> {
 /// Where special characters are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Escaping {
-    /// Control characters are escaped here.
+    /// Hidden characters are escaped here.
     Here,
-    /// The JSON serializer escapes them later.
+    /// They are escaped later, in JSON.
     AsJson,
 }
 
@@ -144,11 +145,9 @@ impl Escaping {
     /// The bytes of a character after escaping.
     fn bytes_of(self, character: char) -> usize {
         match (self, character) {
-            (Escaping::Here, character) if character.is_control() => {
-                character.escape_default().len()
-            }
+            (Escaping::Here, character) if is_hidden(character) => character.escape_default().len(),
             (Escaping::AsJson, '"' | '\\') => 2,
-            (Escaping::AsJson, '\u{0}'..='\u{1f}') => 6,
+            (Escaping::AsJson, character) if is_hidden(character) => 6 * character.len_utf16(),
             (_, character) => character.len_utf8(),
         }
     }
@@ -175,7 +174,7 @@ impl<W: Write> Write for Within<W> {
             for character in rest.chars() {
                 let bytes = self.escaping.bytes_of(character);
                 full = bytes > self.left;
-                if full || self.escaping == Escaping::Here && character.is_control() {
+                if full || self.escaping == Escaping::Here && is_hidden(character) {
                     break;
                 }
                 self.left -= bytes;
@@ -286,12 +285,12 @@ mod tests {
     }
 
     #[test]
-    fn every_control_character_is_escaped() {
+    fn every_hidden_character_is_escaped() {
         let mut line = String::new();
         let mut within = Within::new(&mut line, 100, Escaping::Here);
-        within.write_str("\u{1b}a\nb\u{0}\u{7f}é\u{9b}").unwrap();
+        within.write_str("\u{1b}a\nb\u{0}\u{7f}é\u{9b}c\u{202e}\u{200b}").unwrap();
         assert_eq!(within.end(), (line.len(), 0));
-        assert_eq!(line, r"\u{1b}a\nb\u{0}\u{7f}é\u{9b}");
+        assert_eq!(line, r"\u{1b}a\nb\u{0}\u{7f}é\u{9b}c\u{202e}\u{200b}");
     }
 
     #[test]

@@ -195,22 +195,28 @@ mod tests {
     #[test]
     fn hostile_name_cannot_forge_a_line() {
         let log = log_of(LogForm::Text, "info", || {
-            tracing::info!(target: "t", name = "a\nb", "x\r\n2026 ERROR \u{1b}[2J{}", "é\u{85}");
+            tracing::info!(target: "t", name = "a\nb", "x\r\n2026 ERROR \u{1b}[2J{}", "é\u{85}\u{202e}");
         });
         assert_eq!(log.lines().count(), 1);
         let text = without_time(log.trim_end());
-        assert!(text.starts_with(r" INFO t: x\r\n2026 ERROR \x1b[2Jé\u{85} name="), "{text}");
-        assert!(!text.contains(char::is_control));
+        assert!(
+            text.starts_with(r" INFO t: x\r\n2026 ERROR \x1b[2Jé\u{85}\u{202e} name="),
+            "{text}"
+        );
+        assert!(!text.contains(corona_model::text::is_hidden));
     }
 
     #[test]
     fn json_is_one_object_a_line() {
-        let log = log_of(LogForm::Json, "info", || tracing::info!(node = "n1", "gone\nnow"));
+        let log = log_of(LogForm::Json, "info", || {
+            tracing::info!(node = "n1", user = "a\u{202e}\u{7f}", "gone\nnow");
+        });
         assert_eq!(log.lines().count(), 1);
+        assert!(!log.trim_end().contains(corona_model::text::is_hidden), "{log}");
         let object: serde_json::Value = serde_json::from_str(&log).unwrap();
         assert_eq!(object["level"], "INFO");
         assert_eq!(object["message"], "gone\nnow");
-        assert_eq!(object["node"], "n1");
+        assert_eq!((&object["node"], &object["user"]), (&"n1".into(), &"a\u{202e}\u{7f}".into()));
         assert!(object["timestamp"].as_str().unwrap().ends_with('Z'));
     }
 

@@ -1,6 +1,8 @@
-//! Texts of bounded length, and their order.
+//! Texts of bounded length, their order, and their characters that people do not see.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::fmt::Write;
 
 /// The end of the longest beginning of a text that has at most so many bytes. It never parts a character.
 pub fn boundary(text: &str, most: usize) -> usize {
@@ -10,6 +12,58 @@ pub fn boundary(text: &str, most: usize) -> usize {
 /// The longest beginning of a text that has at most so many bytes.
 pub fn cut(text: &str, most: usize) -> &str {
     text.get(..boundary(text, most)).unwrap_or_default()
+}
+
+/// Whether a character is not seen, or changes how others are seen: it controls a terminal, ends a
+/// line, turns the direction of writing, or has no width. In a peer's name it can make a text look like
+/// another one, so logs, terminals and pages show it [escaped](escape).
+pub fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            // Format characters of Unicode, without the signs of numbers and verses that are seen.
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e007f}')
+}
+
+/// A text with its [hidden](is_hidden) characters as Rust writes them in literals.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    escape_where(text, is_hidden, |shown, character| shown.extend(character.escape_default()))
+}
+
+/// A text of several lines, such as a page: the ends of its lines and its tabs stay.
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
+    let is_harmful = |character| is_hidden(character) && !matches!(character, '\t' | '\n' | '\r');
+    escape_where(text, is_harmful, |shown, character| shown.extend(character.escape_default()))
+}
+
+/// JSON of one line that means the same, without [hidden](is_hidden) characters.
+pub fn escape_json(json: &str) -> Cow<'_, str> {
+    escape_where(json, is_hidden, |shown, character| {
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            // Writing to a text does not fail.
+            let _ = write!(shown, "\\u{unit:04x}");
+        }
+    })
+}
+
+fn escape_where(
+    text: &str,
+    is_harmful: impl Fn(char) -> bool,
+    escape: impl Fn(&mut String, char),
+) -> Cow<'_, str> {
+    if !text.contains(&is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        match is_harmful(character) {
+            true => escape(&mut shown, character),
+            false => shown.push(character),
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// The order of names in which `node9` precedes `node10`: runs of digits compare as numbers.
@@ -50,6 +104,27 @@ pub fn natural_order(a: &str, b: &str) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn characters_that_are_not_seen_are_escaped() {
+        for (text, shown) in [
+            ("plain", "plain"),
+            ("é漢字😀", "é漢字😀"),
+            ("a\tb\n", "a\\tb\\n"),
+            ("\u{1b}[2J\u{7f}\u{9b}", "\\u{1b}[2J\\u{7f}\\u{9b}"),
+            ("gnp.exe\u{202e}", "gnp.exe\\u{202e}"),
+            ("\u{200e}\u{61c}\u{2066}x\u{2069}", "\\u{200e}\\u{61c}\\u{2066}x\\u{2069}"),
+            ("ali\u{200b}ce\u{feff}\u{ad}", "ali\\u{200b}ce\\u{feff}\\u{ad}"),
+            ("\u{2028}\u{2029}", "\\u{2028}\\u{2029}"),
+            ("\u{e0041}", "\\u{e0041}"),
+        ] {
+            assert_eq!(escape(text), shown);
+        }
+        assert_eq!(escape_lines("<p>\n\ta\u{202e}\u{0}\r\n"), "<p>\n\ta\\u{202e}\\u{0}\r\n");
+        let json = "{\"a\": \"\u{202e}\u{7f}\u{e0041}é\"}";
+        assert_eq!(escape_json(json), "{\"a\": \"\\u202e\\u007f\\udb40\\udc41é\"}");
+        assert!(matches!(escape("plain"), Cow::Borrowed(_)));
+    }
 
     #[test]
     fn no_character_is_parted() {

@@ -2,12 +2,11 @@
 //!
 //! Texts from peers pass through [`printable`], so that they cannot send commands to the terminal.
 
-use std::borrow::Cow;
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
 use clap::{Args, ValueEnum};
+pub use corona_model::text::{escape as printable, escape_json as harmless_json};
 use serde::Serialize;
 
 /// Columns of a terminal of unknown width.
@@ -227,47 +226,6 @@ pub enum TextForm {
     #[value(alias = "table")]
     Text,
     Json,
-}
-
-/// The text on one line, safe for a terminal: control characters and characters
-/// that change the direction of writing are shown as escapes.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_harmful) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 8);
-    for character in text.chars() {
-        if is_harmful(character) {
-            let _ = write!(shown, "{}", character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    Cow::Owned(shown)
-}
-
-/// JSON without line ends, in which characters that control a terminal are
-/// escaped.
-pub fn harmless_json(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_harmful) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 8);
-    for character in text.chars() {
-        if is_harmful(character) {
-            // None of them needs a surrogate pair.
-            let _ = write!(shown, "\\u{:04x}", u32::from(character));
-        } else {
-            shown.push(character);
-        }
-    }
-    Cow::Owned(shown)
-}
-
-fn is_harmful(character: char) -> bool {
-    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}'
-        | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
-    character.is_control() || turns
 }
 
 #[cfg(test)]

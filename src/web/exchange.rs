@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
+use corona_model::text::escape_lines;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Body;
 use hyper::header::{
@@ -160,7 +161,16 @@ pub fn respond<S>(
 
 /// A page.
 pub fn html<S>(status: StatusCode, page: Markup) -> Answer<S> {
-    respond(status, "text/html; charset=utf-8", page.into_string())
+    respond(status, "text/html; charset=utf-8", page_text(page))
+}
+
+/// The text of a page, in which names of peers cannot hide characters or turn what is around them.
+pub fn page_text(page: impl Into<String>) -> String {
+    let page = page.into();
+    match escape_lines(&page) {
+        Cow::Owned(escaped) => escaped,
+        Cow::Borrowed(_) => page,
+    }
 }
 
 /// A sentence for a person or a script.
@@ -253,6 +263,14 @@ mod tests {
         assert_eq!(read.get("token"), Some("a b"));
         assert_eq!(read_form(&form("text/plain"), body("token=a")).await, None);
         assert_eq!(read_form(&urlencoded, body(&"x".repeat(FORM_BYTES + 1))).await, None);
+    }
+
+    #[test]
+    fn hidden_characters_of_names_are_shown_on_pages() {
+        let name = "a\u{202e}b\u{200b}";
+        let page = maud::html! { p title=(name) { (name) "\n" } };
+        let shown = r"a\u{202e}b\u{200b}";
+        assert_eq!(page_text(page), format!("<p title=\"{shown}\">{shown}\n</p>"));
     }
 
     #[test]

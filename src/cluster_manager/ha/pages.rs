@@ -259,7 +259,7 @@ fn page(status: &StandbyStatus, path: &str) -> String {
             }
         }
     };
-    page.into_string()
+    corona_web::exchange::page_text(page)
 }
 
 fn respond(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {

@@ -57,7 +57,7 @@ pub(crate) fn html(document: &Document<'_>, refresh: Option<Duration>) -> String
             }
         }
     };
-    page.into_string()
+    corona_web::exchange::page_text(page)
 }
 
 fn facts(document: &Document<'_>) -> Markup {

@@ -212,7 +212,7 @@ impl Pages for NodePages {
 }
 
 fn html(status: StatusCode, page: maud::Markup) -> Page {
-    Page::new(status, "text/html; charset=utf-8", page.into_string())
+    Page::new(status, "text/html; charset=utf-8", corona_web::exchange::page_text(page))
 }
 
 /// Milliseconds since the Unix epoch.
