@@ -304,16 +304,14 @@ impl Shared<'_> {
             Response::Redirect(to) => match self.get(&to)? {
                 Response::Body(body) => Ok(body),
                 Response::Redirect(to) => {
-                    Err(FetchError::Refused(format!("a second redirect to {to}")))
+                    Err(FetchError::Refused(format!("a second redirect to {to:?}")))
                 }
             },
         }
     }
 
     fn get(&self, url: &str) -> Result<Response, FetchError> {
-        let refused = || FetchError::Refused(format!("is no address: {url}"));
-        let rest = url.strip_prefix("http://").ok_or_else(refused)?;
-        let (host, path) = rest.split_at(rest.find('/').ok_or_else(refused)?);
+        let (host, path) = parts_of(url)?;
         let with_port = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
         let stream = self.open(&with_port).map_err(FetchError::Connect)?;
         let mut stream = stream;
@@ -515,6 +513,14 @@ fn of_part(error: io::Error) -> FetchError {
         }
         _ => FetchError::Broken(error),
     }
+}
+
+/// The host, perhaps with a port, and the path with the query of an address.
+fn parts_of(url: &str) -> Result<(&str, &str), FetchError> {
+    let refused = || FetchError::Refused(format!("is no address: {url:?}"));
+    let is_address = |rest: &&str| rest.bytes().all(|byte| byte.is_ascii_graphic());
+    let rest = url.strip_prefix("http://").filter(is_address).ok_or_else(refused)?;
+    Ok(rest.split_at(rest.find('/').ok_or_else(refused)?))
 }
 
 /// The body of a response.
@@ -838,6 +844,27 @@ mod tests {
                     serving.join().unwrap();
                 }
             }
+        }
+    }
+
+    /// A redirect names the next address.
+    #[test]
+    fn nothing_in_an_address_ends_the_request_line() {
+        let table = [
+            ("http://node:1/mapOutput?x", Some(("node:1", "/mapOutput?x"))),
+            ("http://node/", Some(("node", "/"))),
+            ("http://node", None),
+            ("https://node/", None),
+            ("http://node/x\rX-Evil: 1", None),
+            ("http://node/x\r\nX-Evil: 1", None),
+            ("http://node/x HTTP/1.1", None),
+            ("http://node\r/x", None),
+            ("http://node/\u{1}", None),
+            ("http://node/\u{202e}", None),
+            ("", None),
+        ];
+        for (url, expected) in table {
+            assert_eq!(parts_of(url).ok(), expected, "{url:?}");
         }
     }
 
