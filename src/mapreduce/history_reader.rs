@@ -67,11 +67,12 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// The keys with their values. It ends where a pair cannot be read.
     pub fn pairs(&self) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + use<'a> {
-        self.pairs_before("")
+        self.pairs_up_to("")
     }
 
-    /// The same up to this key, whose value is not looked at: it may be much longer than all others.
-    fn pairs_before(
+    /// The same up to and with this key, whose value is not looked at but empty here: it may be much
+    /// longer than all others.
+    fn pairs_up_to(
         &self,
         end: &'static str,
     ) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + use<'a> {
@@ -80,7 +81,8 @@ impl<'a> Record<'a> {
         std::iter::from_fn(move || {
             let (key, value) = key(rest)?;
             if key == end {
-                return None;
+                rest = &[];
+                return Some((key, Cow::Borrowed("")));
             }
             let (raw, after) = value_of(value, is_escaped)?;
             rest = after;
@@ -388,6 +390,8 @@ pub struct HistoryTask {
     pub error: Box<str>,
     /// The hosts of its split, with commas between.
     pub splits: Arc<str>,
+    /// Whether the file has its counters.
+    pub has_counters: bool,
     /// Its attempts, in the order of the file.
     pub attempts: Vec<HistoryAttempt>,
 }
@@ -416,6 +420,8 @@ pub struct HistoryAttempt {
     pub error: Box<str>,
     /// What it said last.
     pub state_text: Box<str>,
+    /// Whether the file has its counters: an attempt that failed or was killed has none.
+    pub has_counters: bool,
 }
 
 impl JobHistory {
@@ -495,6 +501,7 @@ impl JobHistory {
             state: PartState::Unfinished,
             error: Box::default(),
             splits: Arc::default(),
+            has_counters: false,
             attempts: Vec::new(),
         });
         if let Some(role) = role {
@@ -508,7 +515,7 @@ impl JobHistory {
         let role = record.get("TASK_TYPE").and_then(|role| role_of(&role));
         let mut error = Box::default();
         let mut splits = Arc::default();
-        for (key, value) in record.pairs_before(LONGEST) {
+        for (key, value) in record.pairs_up_to(LONGEST) {
             match key {
                 "ERROR" => error = self.keep(&value),
                 "SPLITS" => splits = self.name(cut(&value, MAX_TEXT)),
@@ -522,11 +529,12 @@ impl JobHistory {
         if !splits.is_empty() {
             task.splits = splits;
         }
-        for (key, value) in record.pairs_before(LONGEST) {
+        for (key, value) in record.pairs_up_to(LONGEST) {
             match key {
                 "START_TIME" => task.start_ms = number(&value),
                 "FINISH_TIME" => task.finish_ms = number(&value),
                 "TASK_STATUS" => task.state = PartState::of(&value),
+                LONGEST => task.has_counters = true,
                 _ => {}
             }
         }
@@ -538,7 +546,7 @@ impl JobHistory {
         let mut seen = Seen::default();
         let (mut tracker, mut host) = (None, None);
         let (mut error, mut state_text) = (None, None);
-        for (key, value) in record.pairs_before(LONGEST) {
+        for (key, value) in record.pairs_up_to(LONGEST) {
             match key {
                 "TASKID" => task_id = Some(value),
                 "TASK_ATTEMPT_ID" => id = Some(value),
@@ -553,6 +561,7 @@ impl JobHistory {
                 "HOSTNAME" => host = Some(self.name(cut(&value, 512))),
                 "ERROR" => error = Some(self.keep(&value)),
                 "STATE_STRING" => state_text = Some(self.keep(&value)),
+                LONGEST => seen.has_counters = true,
                 _ => {}
             }
         }
@@ -579,6 +588,7 @@ impl JobHistory {
                 http_port: 0,
                 error: Box::default(),
                 state_text: Box::default(),
+                has_counters: false,
             });
         }
         let Some(task) = self.task(&task_id, role) else { return };
@@ -590,6 +600,7 @@ impl JobHistory {
         attempt.sort_ms = seen.sort_ms.unwrap_or(attempt.sort_ms);
         attempt.finish_ms = seen.finish_ms.unwrap_or(attempt.finish_ms);
         attempt.http_port = seen.http_port.unwrap_or(attempt.http_port);
+        attempt.has_counters |= seen.has_counters;
         if let Some(tracker) = tracker {
             attempt.tracker = tracker;
         }
@@ -637,6 +648,7 @@ struct Seen {
     sort_ms: Option<i64>,
     finish_ms: Option<i64>,
     http_port: Option<u16>,
+    has_counters: bool,
 }
 
 /// Finds the counters of one attempt or task among the records of a file.

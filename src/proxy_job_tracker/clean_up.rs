@@ -128,6 +128,11 @@ async fn clean(
     let mut from = None;
     loop {
         let page = system.list_page(directory, from).await?;
+        if let Some(odd) = page.odd.first() {
+            let count = page.odd.len();
+            shared.cleaned.failed.fetch_add(count as u64, Ordering::Relaxed);
+            tracing::debug!(%directory, count, why = odd.why, "left entries that cannot be looked at");
+        }
         for entry in page.entries.iter().filter(|entry| kind.matches(entry)) {
             // A link to a directory is no directory of a job.
             let Ok(entry) = status(system, directory, &entry.path).await else { continue };

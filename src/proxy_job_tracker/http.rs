@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::Shared;
 use super::histories::HistoryError;
-use super::relay::{Address, Failed};
+use super::relay::Address;
 use super::sessions::Target;
 use corona_config::HostPort;
 use corona_mapreduce::JobId;
@@ -100,6 +100,10 @@ impl Shared {
                 }
                 _ => match path.strip_prefix("/static/") {
                     Some(name) => match files::file(name) {
+                        // Pages of Java's job trackers name it without a version.
+                        Some((kind, content)) if head.uri.query().is_none() => {
+                            respond(StatusCode::OK, kind, content)
+                        }
                         Some((kind, content)) => exchange::file(kind, content),
                         None => no_page(),
                     },
@@ -134,10 +138,15 @@ impl Shared {
         let is_form = form.is_some();
         if let Some(target) = &announced {
             let form = form.map(|form| encoded(form.iter()));
-            match self.relay.pass(target, Address::Path, &slashed(page), form).await {
+            match self.relay.pass(&self.sessions, target, Address::Path, &slashed(page), form).await
+            {
                 Ok(page) => return page,
-                Err(Failed::Busy) => return busy(),
-                Err(error) => tracing::info!(%target, %error, "a job tracker does not answer"),
+                Err(error) => {
+                    tracing::info!(%target, %error, "a job tracker does not answer");
+                    if let Some(page) = error.page() {
+                        return page;
+                    }
+                }
             }
         }
         match job.filter(|_| !is_form) {
@@ -169,10 +178,14 @@ impl Shared {
             };
             if let Some(target) = &announced {
                 let path = relayed_path(query, &["host", "port", "path", "jobhistoryfileloc"]);
-                match self.relay.pass(target, Address::Query, &path, None).await {
+                match self.relay.pass(&self.sessions, target, Address::Query, &path, None).await {
                     Ok(page) => return page,
-                    Err(Failed::Busy) => return busy(),
-                    Err(error) => tracing::info!(%target, %error, "a job tracker does not answer"),
+                    Err(error) => {
+                        tracing::info!(%target, %error, "a job tracker does not answer");
+                        if let Some(page) = error.page() {
+                            return page;
+                        }
+                    }
                 }
             }
             if let Some(page) = self.history(query).await {
@@ -245,12 +258,15 @@ impl Shared {
         };
         let Some(target) = target else { return could_not_connect(host, port, false) };
         let form = encoded(query.others(&["host", "port", "path"]));
-        match self.relay.pass(&target, Address::Query, &slashed(path), Some(form)).await {
+        match self
+            .relay
+            .pass(&self.sessions, &target, Address::Query, &slashed(path), Some(form))
+            .await
+        {
             Ok(page) => page,
-            Err(Failed::Busy) => busy(),
             Err(error) => {
                 tracing::info!(%target, %error, "a job tracker does not answer to a form");
-                could_not_connect(host, port, true)
+                error.page().unwrap_or_else(|| could_not_connect(host, port, true))
             }
         }
     }
@@ -287,15 +303,18 @@ fn slashed(path: &str) -> String {
     out
 }
 
-/// The original's text.
+/// The original's text. An address that requests are not relayed to is refused.
 fn could_not_connect(host: &str, port: &str, is_announced: bool) -> Page {
-    let unknown = if is_announced { "" } else { " No running job has announced this address." };
+    let (status, unknown) = match is_announced {
+        true => (StatusCode::OK, ""),
+        false => (StatusCode::FORBIDDEN, " No running job has announced this address."),
+    };
     let sentence = format!(
         "Could not connect to Job Tracker at {host}:{port}. The job may have completed or been \
          killed. Please go to the Cluster Manager UI and click on your job again, or retry the \
          tracking URL if available.{unknown}"
     );
-    text(StatusCode::OK, sentence)
+    text(status, sentence)
 }
 
 /// The fields of a form as browsers send them.
@@ -314,10 +333,6 @@ fn wrong_method() -> Page {
 
 fn missing_parameters() -> Page {
     text(StatusCode::BAD_REQUEST, "Missing mandatory host and/or port parameters\n")
-}
-
-fn busy() -> Page {
-    text(StatusCode::SERVICE_UNAVAILABLE, "Too many requests to this job tracker are waiting.\n")
 }
 
 fn no_page() -> Page {

@@ -1,14 +1,14 @@
 //! The index of finished jobs: what is listed and searched. It is built in the background from the
 //! directory of the sessions, and stored, so that a restart has it at once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use corona_filesystem::{FileStatus, FileSystem, FsError, FsPath};
+use corona_filesystem::{FileStatus, FileSystem, FsError, FsPath, Listing};
 use corona_mapreduce::counters::JOB_GROUP;
 use corona_mapreduce::history_reader::Records;
 use corona_mapreduce::{Counters, JobHistory, JobId, history::JobState};
@@ -31,6 +31,10 @@ const MAX_CONF: u64 = 1 << 20;
 const READERS: usize = 4;
 /// After so many new jobs the index is published: a list is useful before the index is complete.
 const BATCH: usize = 2000;
+/// Reported pools that are kept until their jobs are in the index, the latest ones.
+const MAX_POOLS: usize = 10_000;
+/// The longest id of a job, and the longest name of a pool, in a report, in bytes.
+const MAX_NAME: usize = 256;
 /// The form of the stored index.
 const FORM: u32 = 3;
 /// The largest stored index that is read, in bytes.
@@ -132,6 +136,8 @@ pub(super) type Jobs = Arc<Vec<Arc<Entry>>>;
 #[derive(Debug, Default)]
 pub(super) struct Index {
     jobs: Mutex<Jobs>,
+    /// The pools of jobs, as their job trackers have reported them, until the index has them.
+    pools: Mutex<VecDeque<(Box<str>, Box<str>)>>,
     /// When the last search ended, in milliseconds since the Unix epoch; 0: none has.
     pub(super) searched_ms: AtomicI64,
     /// Whether the last search could not read everything.
@@ -140,7 +146,7 @@ pub(super) struct Index {
     pub(super) left_out: AtomicU64,
     /// Attempts to read a history that failed.
     pub(super) unreadable: AtomicU64,
-    /// Histories that the last search could not read.
+    /// Histories, and other entries of their directories, that the last search could not read.
     pub(super) unreadable_now: AtomicU64,
 }
 
@@ -152,6 +158,16 @@ impl Index {
     /// The jobs that match.
     pub(super) fn find(&self, query: &Query) -> Vec<Arc<Entry>> {
         self.jobs().iter().filter(|entry| query.wants(entry)).cloned().collect()
+    }
+
+    /// A job tracker has reported in which pool a job was. Its configuration need not name one.
+    pub(super) fn note_pool(&self, job: &str, pool: &str) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = job.len() <= MAX_NAME && (1..=MAX_NAME).contains(&pool.len());
+        if fits && job.parse::<JobId>().is_ok() {
+            pools.truncate(MAX_POOLS - 1);
+            pools.push_front((job.into(), pool.into()));
+        }
     }
 
     /// A job.
@@ -168,6 +184,8 @@ impl Index {
 
 /// The directory of sessions that stands for the directories of classic job trackers.
 const CLASSIC: &str = "";
+/// Stands for the directory of all sessions itself.
+const ROOT: &str = "/";
 /// After this time without a change a directory is not listed again until it changes.
 const SETTLED_MS: i64 = 3000;
 
@@ -175,12 +193,14 @@ const SETTLED_MS: i64 = 3000;
 type Found = HashMap<String, (FileStatus, bool)>;
 
 /// What is known of a directory before its histories are read.
-struct Listing {
+struct Search {
     found: Found,
     /// When the directory of ended jobs has changed, if there is one.
     done_ms: Option<i64>,
     /// That directory has not changed since it was listed.
     is_known: bool,
+    /// Entries that cannot be looked at.
+    unreadable: u64,
 }
 
 /// The index on disk.
@@ -242,6 +262,7 @@ impl Builder {
     async fn search(&mut self) {
         let mut changed = 0;
         let searched = self.search_all(&mut changed).await;
+        changed += self.take_pools();
         let index = &self.shared.index;
         let before = index.has_failed.swap(searched.is_err(), Ordering::Relaxed);
         match searched {
@@ -257,6 +278,23 @@ impl Builder {
         }
     }
 
+    /// Gives jobs the pools that were reported. Returns how many have changed.
+    fn take_pools(&mut self) -> usize {
+        let mut pools = self.shared.index.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = pools.len();
+        // The history of a job may appear after the report.
+        pools.retain(|(job, pool)| match self.entries.get_mut(job) {
+            Some(entry) if entry.is_done => {
+                if entry.pool.is_empty() {
+                    Arc::make_mut(entry).pool = pool.clone();
+                }
+                false
+            }
+            _ => true,
+        });
+        before - pools.len()
+    }
+
     async fn search_all(&mut self, changed: &mut usize) -> Result<(), FsError> {
         // What cannot be read keeps nothing else from being searched.
         let sessions = self.search_sessions(changed).await;
@@ -268,18 +306,23 @@ impl Builder {
 
     async fn search_sessions(&mut self, changed: &mut usize) -> Result<(), FsError> {
         let (system, root) = (self.shared.histories.system(), self.shared.histories.root().clone());
-        let Some(directories) = entries(&*system, &root).await? else { return Ok(()) };
-        let directories: Vec<FileStatus> = directories
+        let Some(listed) = entries(&*system, &root).await? else { return Ok(()) };
+        let directories: Vec<FileStatus> = listed
+            .entries
             .into_iter()
             .filter(|entry| entry.is_directory && is_session_dir(entry.path.name()))
             .collect();
         let before = self.entries.len();
+        // What is known of a directory stays known while it cannot be looked at.
         let is_there = |name: &str| {
-            name == CLASSIC || directories.iter().any(|entry| entry.path.name() == name)
+            name == CLASSIC
+                || directories.iter().any(|entry| entry.path.name() == name)
+                || listed.odd.iter().any(|odd| odd.name == name)
         };
         self.entries.retain(|_, entry| is_there(&entry.directory));
         self.listed.retain(|name, _| is_there(name));
         self.unreadable.retain(|name, _| is_there(name));
+        self.count_unreadable(ROOT, listed.odd.len() as u64);
         *changed += before - self.entries.len();
         let mut failed = Ok(());
         for directory in &directories {
@@ -302,18 +345,21 @@ impl Builder {
         let done = directory.path.join(DONE);
         let done_ms = status(&**system, root, &done).await.ok().map(|status| status.modified_ms);
         let list = entries(&**system, &directory.path).await?.unwrap_or_default();
+        let mut unreadable = list.odd.len() as u64;
         let is_known = self.listed.get(&name) == Some(&done_ms.unwrap_or(0));
         let mut found = Found::new();
         if done_ms.is_some() && !is_known {
-            for file in entries(&**system, &done).await?.unwrap_or_default() {
+            let done = entries(&**system, &done).await?.unwrap_or_default();
+            unreadable += done.odd.len() as u64;
+            for file in done.entries {
                 found.insert(file.path.name().to_owned(), (file, true));
             }
         }
-        for file in list {
+        for file in list.entries {
             found.entry(file.path.name().to_owned()).or_insert((file, false));
         }
         found.retain(|name, (file, _)| !file.is_directory && name.parse::<JobId>().is_ok());
-        let listing = Listing { found, done_ms, is_known };
+        let listing = Search { found, done_ms, is_known, unreadable };
         self.take(name, listing, changed).await;
         Ok(())
     }
@@ -326,26 +372,29 @@ impl Builder {
         let (system, done) = &classic.done;
         let done_ms = system.status(done).await.ok().map(|status| status.modified_ms);
         let is_known = self.listed.get(CLASSIC) == Some(&done_ms.unwrap_or(0));
-        let mut add = |list: Vec<FileStatus>, is_done| {
-            for file in list.into_iter().filter(|file| !file.is_directory) {
+        let mut unreadable = 0;
+        let mut add = |list: Option<Listing>, is_done| {
+            let list = list.unwrap_or_default();
+            unreadable += list.odd.len() as u64;
+            for file in list.entries.into_iter().filter(|file| !file.is_directory) {
                 if let Some(job) = job_of_classic(file.path.name()) {
                     found.entry(job.to_string()).or_insert((file, is_done));
                 }
             }
         };
         if done_ms.is_some() && !is_known {
-            add(entries(&**system, done).await?.unwrap_or_default(), true);
+            add(entries(&**system, done).await?, true);
         }
         let (system, running) = &classic.running;
-        add(entries(&**system, running).await?.unwrap_or_default(), false);
-        let listing = Listing { found, done_ms, is_known };
+        add(entries(&**system, running).await?, false);
+        let listing = Search { found, done_ms, is_known, unreadable };
         self.take(CLASSIC.to_owned(), listing, changed).await;
         Ok(())
     }
 
     /// Takes the histories of a directory into the index.
-    async fn take(&mut self, name: String, listing: Listing, changed: &mut usize) {
-        let Listing { found, done_ms, is_known } = listing;
+    async fn take(&mut self, name: String, listing: Search, changed: &mut usize) {
+        let Search { found, done_ms, is_known, unreadable } = listing;
         let before = self.entries.len();
         self.entries.retain(|id, entry| {
             let stays = entry.is_done && is_known && done_ms.is_some();
@@ -361,17 +410,21 @@ impl Builder {
             })
         };
         let new: Vec<(String, (FileStatus, bool))> = found.into_iter().filter(is_new).collect();
-        let unreadable = self.read(&name, &new, changed).await;
-        match unreadable {
-            0 => self.unreadable.remove(&name),
-            some => self.unreadable.insert(name.clone(), some),
-        };
+        let unreadable = unreadable + self.read(&name, &new, changed).await;
+        self.count_unreadable(&name, unreadable);
         // What could not be read is tried again.
         if let Some(done_ms) = done_ms.filter(|_| !is_known && unreadable == 0)
             && super::now().0 - done_ms > SETTLED_MS
         {
             self.listed.insert(name, done_ms);
         }
+    }
+
+    fn count_unreadable(&mut self, directory: &str, count: u64) {
+        match count {
+            0 => self.unreadable.remove(directory),
+            some => self.unreadable.insert(directory.to_owned(), some),
+        };
     }
 
     async fn read(
@@ -395,13 +448,17 @@ impl Builder {
                 });
             }
             let Some(read) = reading.join_next().await else { return unreadable };
-            let Ok(Ok(entry)) = read else {
+            let Ok(Ok(mut entry)) = read else {
                 unreadable += 1;
                 self.shared.index.unreadable.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
             let has_room = self.entries.len() < self.shared.settings.max_jobs;
-            if has_room || self.entries.contains_key(&entry.id) {
+            let before = self.entries.get(&entry.id);
+            if has_room || before.is_some() {
+                if let Some(before) = before.filter(|_| entry.pool.is_empty()) {
+                    entry.pool = before.pool.clone();
+                }
                 self.entries.insert(entry.id.clone(), Arc::new(entry));
                 *changed += 1;
                 self.unpublished += 1;
@@ -461,14 +518,10 @@ fn load(file: &Path, root: &str) -> Option<Stored> {
 }
 
 /// All entries of a directory; none if it does not exist.
-async fn entries(
-    system: &dyn FileSystem,
-    path: &FsPath,
-) -> Result<Option<Vec<FileStatus>>, FsError> {
+async fn entries(system: &dyn FileSystem, path: &FsPath) -> Result<Option<Listing>, FsError> {
     const MOST: usize = 1_000_000;
     match system.list_all(path, MOST).await {
-        // Histories have names of their own: what cannot be used is none.
-        Ok(listing) => Ok(Some(listing.entries)),
+        Ok(listing) => Ok(Some(listing)),
         Err(error) if error.kind == corona_filesystem::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -600,6 +653,22 @@ mod tests {
         ] {
             assert_eq!(found(query.clone()), expected, "{query:?}");
         }
+    }
+
+    #[test]
+    fn pools_that_are_reported_without_a_history_are_forgotten_in_the_end() {
+        let index = Index::default();
+        for number in 0..MAX_POOLS + 7 {
+            index.note_pool(&format!("job_1.{number}_0001"), "g.p");
+        }
+        for (job, pool) in
+            [("nonsense", "g.p"), ("job_1.1_0001", ""), ("job_1.1_0001", &"x".repeat(300))]
+        {
+            index.note_pool(job, pool);
+        }
+        let pools = index.pools.lock().unwrap();
+        let last = format!("job_1.{}_0001", MAX_POOLS + 6);
+        assert_eq!((pools.len(), &*pools[0].0), (MAX_POOLS, &*last));
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl ProxyJobTracker {
             system_dir: system_dir.to_string(),
             safe_mode: AtomicBool::new(false),
             statistics: Statistics::default(),
-            sessions: Sessions::new(settings.cluster_manager.clone()),
+            sessions: Sessions::new(settings.cluster_manager.clone(), settings.relay_hosts.clone()),
             relay: Relay::new(&settings),
             calls: thrift::Calls::default(),
             admission: admission(&settings),

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, LOCATION};
+use hyper::header::{
+    CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, LOCATION,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
@@ -19,13 +22,19 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::http::{Page, PageBody, begun};
-use super::sessions::Target;
+use super::sessions::{Place, Sessions, Target};
 use corona_config::ProxyJobTrackerSettings;
-use corona_web::exchange::encode_segment;
+use corona_mapreduce::JobId;
+use corona_web::exchange::{POLICY, encode_segment, text};
 use corona_web::prefix::HEADER as PATH_OF_PROXY;
 
 /// The largest reply that is passed on, in bytes; a log of a task may be long.
 const MAX_BODY: u64 = 1 << 30;
+/// What browsers may do with a page that is shown at an address of the original's: its forms are
+/// sent, and none of its scripts runs, since it would run as a page of this program.
+const SANDBOX: &str = "sandbox allow-forms allow-same-origin; default-src 'none'; \
+                       style-src 'self' 'unsafe-inline'; img-src 'self'; form-action 'self'; \
+                       base-uri 'none'; frame-ancestors 'none'";
 /// The part of all relayed requests that one job tracker may have.
 const SHARE: usize = 8;
 
@@ -41,6 +50,20 @@ pub(super) enum Failed {
     /// It did not answer in time, or not in HTTP.
     #[error("{0}")]
     NoReply(String),
+    /// It redirects to something that is not the page of a running job.
+    #[error("the job tracker redirects to {0:?}, an address that no running job has announced")]
+    Redirect(String),
+}
+
+impl Failed {
+    /// What its caller gets, if no other page takes the place of the job tracker's.
+    pub(super) fn page(&self) -> Option<Page> {
+        match self {
+            Failed::Unreachable(_) | Failed::NoReply(_) => None,
+            Failed::Busy => Some(text(StatusCode::SERVICE_UNAVAILABLE, format!("{self}\n"))),
+            Failed::Redirect(_) => Some(text(StatusCode::FORBIDDEN, format!("{self}\n"))),
+        }
+    }
 }
 
 /// How a browser asks for a page of a job tracker.
@@ -111,6 +134,7 @@ impl Relay {
     /// Passes a request on. `path` begins with a slash; with `form` it is a POST.
     pub(super) async fn pass(
         &self,
+        sessions: &Sessions,
         target: &Target,
         address: Address,
         path: &str,
@@ -136,21 +160,28 @@ impl Relay {
             Ok(response) => response.map_err(no_reply)?,
             Err(_) => return Err(Failed::NoReply("no reply in time".to_owned())),
         };
-        Ok(self.reply(target, address, response, turn, conversation))
+        let location = match response.status().is_redirection() {
+            true => {
+                let location = response.headers().get(LOCATION).and_then(|to| to.to_str().ok());
+                let location = location.unwrap_or_default();
+                let to = redirect(sessions, target, address, location).await;
+                Some(to.ok_or_else(|| Failed::Redirect(location.to_owned()))?)
+            }
+            false => None,
+        };
+        Ok(self.reply(address, response, location, turn, conversation))
     }
 
     fn reply(
         &self,
-        target: &Target,
         address: Address,
         response: Response<Incoming>,
+        location: Option<HeaderValue>,
         turn: Turn,
         conversation: Conversation,
     ) -> Page {
         let (head, body) = response.into_parts();
         let header = |name| head.headers.get(name).and_then(|value| value.to_str().ok());
-        let location = header(LOCATION).and_then(|location| redirect(target, address, location));
-        let location = location.and_then(|to| HeaderValue::from_str(&to).ok());
         let body = PageBody::new(Relayed {
             body,
             left: MAX_BODY,
@@ -161,14 +192,10 @@ impl Relay {
         });
         let mut response = match address {
             Address::Query => as_the_original(header(CONTENT_TYPE), body),
-            Address::Path => begun(StatusCode::OK, safe_kind(header(CONTENT_TYPE)), body),
+            Address::Path => as_own(header(CONTENT_TYPE), body),
         };
         *response.status_mut() = head.status;
-        if let Some(location) = location {
-            response.headers_mut().insert(LOCATION, location);
-        } else if head.status.is_redirection() {
-            *response.status_mut() = StatusCode::OK;
-        }
+        response.headers_mut().extend(location.map(|location| (LOCATION, location)));
         response
     }
 }
@@ -178,8 +205,21 @@ fn as_the_original(kind: Option<&str>, body: PageBody) -> Page {
     let kind = kind.filter(|kind| kind.to_ascii_lowercase().starts_with("text/html"));
     let kind = kind.and_then(|kind| HeaderValue::from_str(kind).ok());
     let mut response = Response::new(Either::Right(body));
-    let html = HeaderValue::from_static("text/html");
-    response.headers_mut().insert(CONTENT_TYPE, kind.unwrap_or(html));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, kind.unwrap_or(HeaderValue::from_static("text/html")));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(SANDBOX));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// A reply at an address of this program. Its page may use the script of this program's pages, which
+/// job trackers of this program do; nothing that is relayed is a script.
+fn as_own(kind: Option<&str>, body: PageBody) -> Page {
+    let mut response = begun(StatusCode::OK, safe_kind(kind), body);
+    let policy = format!("sandbox allow-forms allow-same-origin allow-scripts; {POLICY}");
+    let policy = HeaderValue::from_str(&policy).ok();
+    let policy = policy.unwrap_or(HeaderValue::from_static(SANDBOX));
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
     response
 }
 
@@ -220,24 +260,37 @@ fn request(target: &Target, path: &str, form: Option<String>) -> Option<Request<
     request.body(Full::new(form.unwrap_or_default().into())).ok()
 }
 
-/// Where a redirect of a job tracker leads through this proxy; none if it leads elsewhere.
-fn redirect(target: &Target, address: Address, location: &str) -> Option<String> {
-    let own = format!("http://{target}/");
-    let path = location.strip_prefix(&own).or_else(|| {
-        let is_relative = !location.contains("://") && !location.starts_with("//");
-        is_relative.then(|| location.trim_start_matches('/'))
-    })?;
-    if address == Address::Path {
-        return Some(format!("{}/{path}", prefix(target)));
+/// Where a redirect of a job tracker leads through this proxy: to the same one, or to another that a
+/// session has announced, as a parent redirects to its remote job tracker.
+async fn redirect(
+    sessions: &Sessions,
+    from: &Target,
+    address: Address,
+    location: &str,
+) -> Option<HeaderValue> {
+    let mut place = Place::of_redirect(from, location)?;
+    if place.target != *from {
+        let job = place.query.get("jobid").and_then(|job| job.parse::<JobId>().ok());
+        let session = job.as_ref().and_then(JobId::session);
+        place.target = sessions.announced(&place.target, session).await?;
     }
-    let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let begun = String::from("/proxy?");
-    let start = begun.len();
-    let mut to = form_urlencoded::Serializer::for_suffix(begun, start);
-    to.append_pair("host", &target.host).append_pair("port", &target.port.to_string());
-    to.append_pair("path", path);
-    to.extend_pairs(form_urlencoded::parse(query.as_bytes()));
-    Some(to.finish())
+    HeaderValue::from_str(&at(&place, address)).ok()
+}
+
+/// The address of a page of a job tracker at this proxy.
+fn at(place: &Place, address: Address) -> String {
+    let Place { target, path, query } = place;
+    match address {
+        Address::Path => query.address(&format!("{}/{path}", prefix(target))),
+        Address::Query => {
+            let begun = String::from("/proxy?");
+            let start = begun.len();
+            let mut to = form_urlencoded::Serializer::for_suffix(begun, start);
+            to.append_pair("host", &target.host).append_pair("port", &target.port.to_string());
+            to.append_pair("path", path).extend_pairs(query.others(&["host", "port", "path"]));
+            to.finish()
+        }
+    }
 }
 
 /// The body of a reply, as it arrives.
@@ -286,11 +339,15 @@ fn broken(why: &str) -> std::io::Error {
 
 #[cfg(test)]
 mod tests {
+    use corona_config::HostPort;
+
     use super::*;
 
-    #[test]
-    fn a_redirect_leads_through_the_proxy_or_nowhere() {
+    #[tokio::test]
+    async fn a_redirect_leads_through_the_proxy_or_nowhere() {
         let target = Target { host: "jt".into(), port: 81 };
+        let nobody = HostPort { host: "127.0.0.1".into(), port: 1 };
+        let sessions = Sessions::new(nobody, vec![]);
         for (location, by_query, by_path) in [
             (
                 "http://jt:81/a.jsp?x=1%26",
@@ -298,12 +355,15 @@ mod tests {
                 Some("/proxy/jt:81/a.jsp?x=1%26"),
             ),
             ("/a.jsp", Some("/proxy?host=jt&port=81&path=a.jsp"), Some("/proxy/jt:81/a.jsp")),
-            ("http://elsewhere/a.jsp", None, None),
-            ("//elsewhere/a.jsp", None, None),
+            ("http://127.0.0.1:2/a.jsp", None, None),
+            ("//127.0.0.1:2/a.jsp", None, None),
+            ("/a\rb", None, None),
+            ("", None, None),
         ] {
-            let to = |address| redirect(&target, address, location);
-            assert_eq!(to(Address::Query).as_deref(), by_query, "{location}");
-            assert_eq!(to(Address::Path).as_deref(), by_path, "{location}");
+            for (address, expected) in [(Address::Query, by_query), (Address::Path, by_path)] {
+                let to = redirect(&sessions, &target, address, location).await;
+                assert_eq!(to.as_ref().map(|to| to.to_str().unwrap()), expected, "{location:?}");
+            }
         }
         let six = Target { host: "fe80::1%2".into(), port: 81 };
         assert_eq!(prefix(&six), "/proxy/%5Bfe80::1%252%5D:81");

@@ -161,8 +161,9 @@ impl CoronaJobAggregator for Shared {
         stats: JobStats,
         counters: Counters,
     ) -> Result<(), Fault> {
-        let pool = pool.unwrap_or_default();
-        tracing::debug!(job = job.unwrap_or_default(), pool, "a job has ended");
+        let (job, pool) = (job.unwrap_or_default(), pool.unwrap_or_default());
+        tracing::debug!(job, pool, "a job has ended");
+        self.index.note_pool(&job, &pool);
         self.statistics.job(&pool, &stats, &counters);
         Ok(())
     }

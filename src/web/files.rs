@@ -6,9 +6,11 @@ use std::sync::OnceLock;
 use maud::{Markup, html};
 
 /// Static files of the pages: style sheets and scripts.
-const FILES: [(&str, &str, &str); 3] = [
+const FILES: [(&str, &str, &str); 4] = [
     ("corona.css", "text/css; charset=utf-8", include_str!("assets/corona.css")),
     ("corona.js", "text/javascript; charset=utf-8", include_str!("assets/corona.js")),
+    // For pages of Java's job trackers, which link to it at a proxy job tracker.
+    ("hadoop.css", "text/css; charset=utf-8", include_str!("assets/hadoop.css")),
     ("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
 ];
 

@@ -1,53 +1,73 @@
 //! The list of finished jobs, and its search.
 
 use corona_model::types::Millis;
-use corona_web::units::{Count, Name, Time, plural};
+use corona_web::table::{Column, Table};
+use corona_web::units::{Count, Name, Time};
 use maud::{Markup, html};
 
 use super::figures::shown_span;
 use super::{Parameters, Shared, frame_in};
 use crate::index::{Entry, Query};
 
-/// Jobs of one page.
-const ROWS: usize = 100;
-
 pub(super) fn page(shared: &Shared, wanted: &Query, query: &Parameters) -> Markup {
     let found = shared.index.find(wanted);
-    let pages = found.len().div_ceil(ROWS).max(1);
-    let number = query.get("page").or(query.get("pageno")).and_then(|page| page.parse().ok());
-    let number: usize = number.unwrap_or(1).clamp(1, pages);
-    let rows = found.iter().skip((number - 1) * ROWS).take(ROWS);
     let all = shared.index.jobs().len();
+    // The original's name of the number of a page.
+    let number = query.get("page").or(query.get("pageno")).unwrap_or_default().to_owned();
+    let parameters = query.with(&[("page", &number), ("pageno", "")]);
     let content = html! {
         h1 { "Finished jobs" }
         (state(shared))
         (form(wanted, query))
-        div.table-head {
-            h2 { "Jobs" }
-            p.count {
-                @if found.len() == all { (plural(all as u64, "job", "jobs")) }
-                @else { (Count(found.len())) " of " (plural(all as u64, "job", "jobs")) }
-            }
-        }
-        (pager(query, number, pages))
-        div.scroll {
-            table.rows #jobs {
-                thead {
-                    tr {
-                        th { "Job" } th { "Name" } th { "User" } th { "Pool" } th { "State" }
-                        th { "Submitted" } th.n { "Took" } th.n { "Maps" } th.n { "Reduces" }
-                        th.n { "Failures" }
-                    }
-                }
-                tbody { @for entry in rows { (row(entry)) } }
-            }
-            @if found.is_empty() {
-                p.empty { @if all == 0 { "No job has a history yet." } @else { "No job matches." } }
-            }
-        }
-        (pager(query, number, pages))
+        (table(&parameters, all).render(found.iter().map(|entry| &**entry).collect(), all))
     };
     frame_in(shared, Some("/"), "Finished jobs", &content)
+}
+
+fn table(parameters: &Parameters, all: usize) -> Table<'_, Entry> {
+    let text = |of: fn(&Entry) -> &str| move |a: &Entry, b: &Entry| of(a).cmp(of(b));
+    let took = |entry: &Entry| (entry.finish_ms - entry.submit_ms).max(0);
+    let failures = |entry: &Entry| i64::from(entry.failed_maps) + i64::from(entry.failed_reduces);
+    let columns = vec![
+        Column::text("id", "Job", |entry: &Entry| {
+            html! { a href={ "/jobs/" (entry.id) } { (Name(&entry.id)) } }
+        })
+        .sorted_by(text(|entry| &entry.id)),
+        Column::text("name", "Name", |entry: &Entry| html! { span.long { (entry.name) } })
+            .sorted_by(text(|entry| &entry.name)),
+        Column::text("user", "User", |entry: &Entry| html! { (entry.user) })
+            .sorted_by(text(|entry| &entry.user)),
+        Column::text("pool", "Pool", |entry: &Entry| {
+            html! { @if entry.pool.is_empty() { "–" } @else { (Name(&entry.pool)) } }
+        })
+        .sorted_by(text(|entry| &entry.pool)),
+        Column::text("state", "State", |entry: &Entry| badge(entry.state_name()))
+            .sorted_by(text(|entry| entry.state_name())),
+        Column::text("submitted", "Submitted", |entry: &Entry| {
+            html! { @if entry.submit_ms > 0 { (Time(Millis(entry.submit_ms))) } @else { "–" } }
+        })
+        .sorted_by(|a, b| a.submit_ms.cmp(&b.submit_ms))
+        .largest_first(),
+        Column::text("took", "Took", |entry: &Entry| {
+            html! { (shown_span(entry.submit_ms, entry.finish_ms)) }
+        })
+        .sorted_by(move |a, b| took(a).cmp(&took(b)))
+        .numeric(),
+        Column::number("maps", "Maps", |entry: &Entry| entry.maps.into()),
+        Column::number("reduces", "Reduces", |entry: &Entry| entry.reduces.into()),
+        Column::number("failures", "Failures", failures),
+    ];
+    Table {
+        id: "jobs",
+        caption: "Jobs",
+        rows_are: ("job", "jobs"),
+        key: |entry| entry.id.to_string(),
+        path: "/jobs",
+        parameters,
+        usual_sort: "-submitted",
+        columns,
+        empty: if all == 0 { "No job has a history yet." } else { "No job matches." },
+    }
 }
 
 /// What keeps the list from being complete.
@@ -70,7 +90,7 @@ fn state(shared: &Shared) -> Markup {
             p.problem.warn { (Count(left_out)) " jobs are not listed: corona.pjt.index.max.jobs is reached." }
         }
         @if unreadable > 0 {
-            p.problem.warn { (Count(unreadable)) " histories could not be read." }
+            p.problem.warn { (Count(unreadable)) " histories or other entries of their directories could not be read." }
         }
     }
 }
@@ -105,27 +125,6 @@ fn form(wanted: &Query, query: &Parameters) -> Markup {
             (field("from", "Submitted from", "2026-11-22", &given("from")))
             (field("until", "Before", "2026-11-23", &given("until")))
             div { button type="submit" { "Apply" } " " a href="/jobs" { "Reset" } }
-        }
-    }
-}
-
-fn row(entry: &Entry) -> Markup {
-    let failures = u64::from(entry.failed_maps) + u64::from(entry.failed_reduces);
-    let link = format!("/jobs/{}", entry.id);
-    html! {
-        tr data-key=(entry.id) {
-            th scope="row" { a href=(link) { (Name(&entry.id)) } }
-            td data-label="Name" { span.long { (entry.name) } }
-            td data-label="User" { (entry.user) }
-            td data-label="Pool" { @if entry.pool.is_empty() { "–" } @else { (Name(&entry.pool)) } }
-            td data-label="State" { (badge(entry.state_name())) }
-            td data-label="Submitted" {
-                @if entry.submit_ms > 0 { (Time(Millis(entry.submit_ms))) } @else { "–" }
-            }
-            td.n data-label="Took" { (shown_span(entry.submit_ms, entry.finish_ms)) }
-            td.n data-label="Maps" { (Count(entry.maps)) }
-            td.n data-label="Reduces" { (Count(entry.reduces)) }
-            td.n data-label="Failures" { (Count(failures)) }
         }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use corona_mapreduce::JobId;
-use corona_web::exchange::{html as page, respond, text};
+use corona_web::exchange::{html as page, page_text, respond, text};
 use corona_web::files;
 use corona_web::making::make_answer;
 use corona_web::units::as_of;
@@ -223,7 +223,7 @@ async fn show(
     };
     let frame = frame(shared, &title, &PreEscaped(CONTENT.to_owned())).into_string();
     let (before, after) = frame.split_once(CONTENT).unwrap_or((&frame, ""));
-    let (first, after) = (Bytes::from(before.to_owned()), after.to_owned());
+    let (first, after) = (Bytes::from(page_text(before)), page_text(after));
     let (shared, part) = (shared.clone(), part.map(str::to_owned));
     let query = query.clone();
     let rest = tokio::spawn(async move {
@@ -246,7 +246,7 @@ async fn show(
             }
             Err(error) => problem(&error),
         };
-        Bytes::from(content.into_string() + &after)
+        Bytes::from(page_text(content) + &after)
     });
     begun(StatusCode::OK, HTML, PageBody::new(Late { first: Some(first), rest: Some(rest) }))
 }

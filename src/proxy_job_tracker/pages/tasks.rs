@@ -109,7 +109,10 @@ pub(super) fn one(view: &View<'_>, id: &str) -> Markup {
             @if !task.error.is_empty() {
                 div.wide { dt { "Error" } dd { span.long { (task.error) } } }
             }
-            div { dt { "Counters" } dd { a href=(view.link(&format!("/counters/{id}"))) { "of the task" } } }
+            div {
+                dt { "Counters" }
+                dd { (counters_link(view, id.as_ref(), "of the task", task.has_counters)) }
+            }
         }
         h2 { "Attempts" }
         div.scroll {
@@ -137,7 +140,9 @@ pub(super) fn one(view: &View<'_>, id: &str) -> Markup {
                             td data-label="Said last" { span.long { (attempt.state_text) } }
                             td data-label="Error" { span.long { (attempt.error) } }
                             td data-label="Log" { (logs(attempt, &name)) }
-                            td data-label="Counters" { a href=(view.link(&format!("/counters/{name}"))) { "show" } }
+                            td data-label="Counters" {
+                                (counters_link(view, &name, "show", attempt.has_counters))
+                            }
                         }
                     }
                 }
@@ -159,6 +164,13 @@ fn logs(attempt: &HistoryAttempt, name: &str) -> Markup {
         a href={ (at) "&start=-4097" } { "Last 4KB" } " "
         a href={ (at) "&start=-8193" } { "Last 8KB" } " "
         a href={ (at) "&all=true" } { "All" }
+    }
+}
+
+/// A link to counters, if the history has them.
+fn counters_link(view: &View<'_>, id: &str, text: &str, has_counters: bool) -> Markup {
+    html! {
+        @if has_counters { a href=(view.link(&format!("/counters/{id}"))) { (text) } } @else { "–" }
     }
 }
 

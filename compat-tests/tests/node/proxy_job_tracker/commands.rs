@@ -11,7 +11,7 @@ use super::Proxy;
 const JOB: &str = "job_202611221049.2_0001";
 
 /// Lays out the recorded histories below a directory, as the recorded job trackers did.
-fn lay_out(root: &Path) {
+pub(super) fn lay_out(root: &Path) {
     let done = root.join("history/202611221049.0/done");
     std::fs::create_dir_all(&done).unwrap();
     let recorded = repository().join("fixtures/recordings/job-clients/history");

@@ -27,13 +27,18 @@ async fn flag(proxy: &Proxy) -> bool {
 
 /// Starts a session whose pages are at `url`; returns its handle.
 async fn session(manager: SocketAddr, url: &str) -> String {
+    session_on(manager, "127.0.0.1", url).await
+}
+
+/// The same for a session that says that it is on this host.
+async fn session_on(manager: SocketAddr, host: &str, url: &str) -> String {
     let mut peer = client::<ClusterManager>(manager).await;
     let handle = match peer.call(&ClusterManagerCall::GetNextSessionId).await.unwrap() {
         ClusterManagerReply::GetNextSessionId(handle) => handle,
         other => panic!("{other:?}"),
     };
     let info = SessionInfo {
-        address: Address { host: "127.0.0.1".into(), port: 1 },
+        address: Address { host: host.into(), port: 1 },
         name: "job".into(),
         user_id: "alice".into(),
         group_ids: None,
@@ -121,14 +126,24 @@ async fn requests_reach_the_job_trackers_that_sessions_have_announced_and_nothin
     let (status, head, body) =
         proxy.get(&format!("{}&path=a.jsp&jobid={job}&x=1%262", at(tracker))).await;
     assert_eq!((status, &*body), (200, &*format!("GET /a.jsp?jobid={job}&x=1%262 HTTP/1.1 | ")));
-    assert!(head.to_ascii_lowercase().contains("content-type: text/html"), "{head}");
+    // As the original, but browsers run nothing of it.
+    let head = head.to_ascii_lowercase();
+    let policy =
+        "content-security-policy: sandbox allow-forms allow-same-origin; default-src 'none'";
+    for line in ["content-type: text/html", "x-content-type-options: nosniff", policy] {
+        assert!(head.contains(line), "{head}");
+    }
     let (_, _, body) = proxy.get(&format!("{}&path=b.jsp", at(tracker))).await;
     assert_eq!(body, "GET /b.jsp HTTP/1.1 | ", "found without a job id");
     let named = format!("/proxy?host=localhost&port={}&path=c.jsp", tracker.port());
     assert_eq!(proxy.get(&named).await.2, "GET /c.jsp HTTP/1.1 | ", "by another name");
     let (status, _, body) = proxy.get(&format!("{}&path=a.jsp", at(other))).await;
-    assert_eq!(status, 200);
+    assert_eq!(status, 403);
     assert!(body.starts_with("Could not connect to Job Tracker at 127.0.0.1:"), "{body}");
+    // Pages that a session announces on a host that is not its own.
+    let elsewhere = job_tracker().await;
+    session_on(manager.thrift(), "127.0.0.2", &format!("http://{elsewhere}/")).await;
+    assert_eq!(proxy.get(&format!("{}&path=a.jsp", at(elsewhere))).await.0, 403);
     // Forms, but not those of other sites.
     let form = "action=changeprio&prio=HIGH";
     let to = format!("{}&path=coronajobdetails.jsp&jobid={job}", at(tracker));
@@ -162,8 +177,12 @@ async fn links_of_relayed_pages_lead_through_the_proxy() {
     assert_eq!((status, &*body), (200, &*asked));
     // Other content is served as plain text, and browsers run no script of a job tracker.
     let head = head.to_ascii_lowercase();
-    for line in ["content-type: text/plain", "x-content-type-options: nosniff", "script-src 'self'"]
-    {
+    for line in [
+        "content-type: text/plain",
+        "x-content-type-options: nosniff",
+        "content-security-policy: sandbox ",
+        "script-src 'self'",
+    ] {
         assert!(head.contains(line), "{head}");
     }
     for (page, expected) in [("", "GET / HTTP/1.1 | "), ("?a=b", "GET /?a=b HTTP/1.1 | ")] {
@@ -181,11 +200,112 @@ async fn links_of_relayed_pages_lead_through_the_proxy() {
         let (status, head, _) = proxy.get(&format!("/proxy/{place}/jobs/{job}/tasks")).await;
         assert_eq!(status, 303, "{place}: {head}");
         assert!(head.contains(&format!("location: /jobs/{job}")), "{head}");
-        let (_, _, body) = proxy.get(&format!("/proxy/{place}/ended")).await;
+        let (status, _, body) = proxy.get(&format!("/proxy/{place}/ended")).await;
         assert!(body.starts_with("Could not connect to Job Tracker at "), "{body}");
-        let (_, _, body) = proxy.post(&format!("/proxy/{place}/jobs/{job}/end"), "a=b", "").await;
+        assert_eq!(status, 403);
+        let end = format!("/proxy/{place}/jobs/{job}/end");
+        let (status, _, body) = proxy.post(&end, "a=b", "").await;
         assert!(body.starts_with("Could not connect to Job Tracker at "), "{body}");
+        assert_eq!(status, 403);
     }
+}
+
+/// Answers each request with a redirect; returns the address.
+async fn redirecting(to: String) -> SocketAddr {
+    let listener = free_port();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
+            let reply =
+                format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n");
+            let _ = stream.write_all(reply.as_bytes()).await;
+        }
+    });
+    address
+}
+
+/// A parent redirects to the remote job tracker of its job, by its address or that of the proxy.
+#[tokio::test(flavor = "multi_thread")]
+async fn redirects_lead_to_announced_job_trackers_and_nowhere_else() {
+    let root = tempfile::tempdir().unwrap();
+    let (proxy, manager) = pair(root.path(), &[]);
+    let (remote, hidden) = (job_tracker().await, job_tracker().await);
+    session(manager.thrift(), &format!("http://{remote}/coronajobdetails.jsp")).await;
+    let page = "path=coronajobdetails.jsp&jobid=job_1.1_0001";
+    let by_proxy = |host: &str, of: SocketAddr| {
+        format!("http://{host}/proxy?host={}&port={}&{page}", of.ip(), of.port())
+    };
+    for (location, is_followed) in [
+        (format!("http://{remote}/coronajobdetails.jsp?jobid=job_1.1_0001"), true),
+        (by_proxy("anyproxy.example:28337", remote), true),
+        (format!("http://{hidden}/coronajobdetails.jsp?jobid=job_1.1_0001"), false),
+        (by_proxy("anyproxy.example:28337", hidden), false),
+        ("https://elsewhere.example/".to_owned(), false),
+        (String::new(), false),
+        (format!("http://{remote}/\u{1}x"), false),
+        (format!("http://{remote}/\rx"), false),
+    ] {
+        let parent = redirecting(location.clone()).await;
+        let handle = session(manager.thrift(), &format!("http://{parent}/")).await;
+        let job = format!("job_{handle}_0001");
+        let at = format!("/proxy?host={}&port={}&jobid={job}", parent.ip(), parent.port());
+        for at in [at, format!("/proxy/{parent}/jobs/{job}")] {
+            let (status, head, _) = proxy.get(&at).await;
+            let to = head.lines().find_map(|line| line.strip_prefix("location: "));
+            if !is_followed {
+                // A reply that is not one of HTTP is as none at all: the history takes its place.
+                let no_reply = location.contains(['\r', '\u{1}']);
+                assert!(status == 403 || no_reply, "{location:?} {at}: {head}");
+                let is_own = to.is_none_or(|to| to == format!("/jobs/{job}"));
+                assert!(is_own, "{location:?} {at}: {head}");
+                continue;
+            }
+            assert_eq!(status, 302, "{location} {at}: {head}");
+            let to = to.unwrap_or_else(|| panic!("{head}"));
+            let (status, _, body) = proxy.get(to).await;
+            let expected = "GET /coronajobdetails.jsp?jobid=job_1.1_0001 HTTP/1.1 | ";
+            assert_eq!((status, &*body), (200, expected), "{location} {at} {to}");
+        }
+    }
+    // What the pages of Java's job trackers refer to.
+    let (status, head, _) = proxy.get("/static/hadoop.css").await;
+    assert!(status == 200 && head.contains("text/css"), "{head}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pool_of_a_finished_job_is_the_one_that_its_job_tracker_reported() {
+    let root = tempfile::tempdir().unwrap();
+    super::commands::lay_out(root.path());
+    let proxy = Proxy::start(root.path(), &[]);
+    let found = async |query: &str, total: usize| {
+        let deadline = std::time::Instant::now() + compat_tests::task_tracker::PATIENCE;
+        loop {
+            let (_, _, body) = proxy.get(&format!("/api/v1/jobs?{query}")).await;
+            let jobs: serde_json::Value = serde_json::from_str(&body).unwrap();
+            if jobs["total"] == total {
+                return jobs;
+            }
+            assert!(std::time::Instant::now() < deadline, "{query}: {body}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let jobs = found("", 10).await;
+    let jobs = jobs["jobs"].as_array().unwrap();
+    let without = jobs.iter().find(|job| job["pool"] == "").expect("a job without a pool");
+    let id = without["id"].as_str().unwrap().to_owned();
+    let address = InetAddress { host: "127.0.0.1".into(), port: proxy.rpc.port() };
+    let user = User { name: "alice".into(), groups: vec![] };
+    let mut tracker = CoronaJobAggregatorClient::new(address, ClientOptions::new(user));
+    let (job, pool) = (Some(id.clone()), Some("ads.hourly".to_owned()));
+    let counters = Counters { groups: vec![] };
+    tracker.report_job_stats(job, pool, JobStats::default(), counters).await.unwrap();
+    let found = found("pool=hourly", 1).await;
+    assert_eq!(
+        (&found["jobs"][0]["id"], &found["jobs"][0]["pool"]),
+        (&id.into(), &"ads.hourly".into())
+    );
 }
 
 /// The recorded addresses of running jobs, with the address of a job tracker of this test: pages, forms
@@ -257,6 +377,24 @@ async fn a_silent_job_tracker_delays_nobody_else() {
     assert_eq!(proxy.get(&at(innocent)).await.2, "GET /a HTTP/1.1 | ");
     assert!(!flag(&proxy).await);
     drop(waiting);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nested_arrays_in_a_call_end_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let mut proxy = Proxy::start(root.path(), &[]);
+    let address = InetAddress { host: "127.0.0.1".into(), port: proxy.rpc.port() };
+    let user = User { name: "alice".into(), groups: vec![] };
+    let mut tracker = CoronaJobAggregatorClient::new(address, ClientOptions::new(user));
+    let report = || Counters { groups: vec![] };
+    tracker.report_job_error_counters(report()).await.unwrap();
+    let protocol = "org.apache.hadoop.mapred.CoronaJobAggregator";
+    compat_tests::nested::send_call(&proxy.rpc.to_string(), protocol).await;
+    tracker.report_job_error_counters(report()).await.unwrap();
+    assert!(proxy.child.try_wait().unwrap().is_none());
+    let (_, _, metrics) = proxy.get("/metrics").await;
+    let line = "corona_proxy_job_tracker_error_reports_total 2";
+    assert!(metrics.lines().any(|own| own == line), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
