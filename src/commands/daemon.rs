@@ -108,7 +108,7 @@ where
 /// is raised to the hard limit first.
 pub(super) fn budget(uses: &[Use]) -> Budget {
     let budget = Budget::new(descriptors::raise_limit(), uses);
-    match budget.is_short() {
+    match budget.is_scarce() {
         true => tracing::warn!(
             "{}; raise the limit of open files (LimitNOFILE, ulimit -n) for more",
             budget.text()

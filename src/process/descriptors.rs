@@ -10,6 +10,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors for what has no use of its own: the log, libraries, threads that read and write for a moment.
 const RESERVED: u64 = 128;
+/// A limit below this may be too low for a cluster of usual size. Above it the configured maxima, which are
+/// larger than what anybody needs, are no reason for a warning.
+const SCARCE: u64 = 8192;
 /// What a thread that finds no free descriptor waits before it looks again, and how often it does.
 const PAUSE: Duration = Duration::from_millis(50);
 const TRIES: u32 = 200;
@@ -95,9 +98,10 @@ impl Budget {
         format!("open files and connections: {limit}; {}", uses.join(", "))
     }
 
-    /// Whether a use has less than the configuration allows.
-    pub fn is_short(&self) -> bool {
-        self.uses.iter().any(|(of, allowed)| *allowed < of.wanted)
+    /// Whether a use has less than the configuration allows, and the limit is one that an operator should raise.
+    pub fn is_scarce(&self) -> bool {
+        self.limit.is_some_and(|limit| limit < SCARCE)
+            && self.uses.iter().any(|(of, allowed)| *allowed < of.wanted)
     }
 }
 
@@ -156,7 +160,7 @@ mod tests {
             let budget = Budget::new(limit, &uses(wanted));
             let found = ["jobs", "clients", "pages"].map(|name| budget.of(name));
             assert_eq!(found, allowed, "{limit:?} {wanted:?}");
-            assert_eq!(budget.is_short(), allowed != wanted, "{limit:?} {wanted:?}");
+            assert_eq!(budget.is_scarce(), allowed != wanted, "{limit:?} {wanted:?}");
         }
     }
 

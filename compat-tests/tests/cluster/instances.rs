@@ -140,9 +140,17 @@ async fn nobody_leads_without_zookeeper() {
         // The tools say so at once, and do not wait for a connection that is held.
         let (thrift, web) = (instance.running.thrift(), instance.running.http().unwrap());
         let addresses = ["--address", &thrift.to_string(), "--http-address", &web.to_string()];
-        let told = tool(&[&["status"], &addresses[..]].concat()).await;
-        let error = String::from_utf8_lossy(&told.stderr).into_owned();
-        assert!(!told.status.success() && error.contains("ZooKeeper"), "{error}");
+        // The one that was fenced starts again, and refuses connections until it has.
+        loop {
+            let told = tool(&[&["status"], &addresses[..]].concat()).await;
+            let error = String::from_utf8_lossy(&told.stderr).into_owned();
+            assert!(!told.status.success(), "{told:?}");
+            if error.contains("ZooKeeper") {
+                break;
+            }
+            assert!(error.contains("refused") && lost.elapsed() < PATIENCE, "{error}");
+            sleep(Duration::from_millis(100)).await;
+        }
     }
     zookeeper.start_again();
     let (leads, _) = roles(&instances).await;

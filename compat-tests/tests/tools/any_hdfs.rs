@@ -297,7 +297,7 @@ async fn the_library(hdfs: &Hdfs) -> Result<(), FsError> {
     }
     let over = CreateOptions { overwrite: true, ..CreateOptions::default() };
     let taken = others.create(&path, over).await.err().unwrap();
-    assert_eq!(taken.kind, ErrorKind::Lease, "{taken}");
+    assert_eq!(taken.kind, ErrorKind::BeingWritten, "{taken}");
     writer.write(&bytes[written..]).await?;
     writer.close().await?;
     let mut reader = others.open(&path).await?;
@@ -362,7 +362,7 @@ async fn appends(hdfs: &Hdfs) -> Result<(), FsError> {
         writer.close().await?;
         let mut writer = files.append(&path).await?;
         let taken = others.append(&path).await.err().unwrap();
-        assert_eq!(taken.kind, ErrorKind::Lease, "{taken}");
+        assert_eq!(taken.kind, ErrorKind::BeingWritten, "{taken}");
         let middle = begun + more / 2;
         writer.write(&bytes[begun..middle]).await?;
         writer.flush().await?;

@@ -337,7 +337,13 @@ fn nodes_are_excluded_and_restarted() {
     assert_eq!(n1["slots"], json!({"MAP": slots(2), "REDUCE": slots(1)}));
 
     fs::write(cluster.conf_dir.path().join("excluded"), "n2.example.com\n").unwrap();
-    cluster.corona("admin -refreshNodes").is(0, "", "");
+    let file = cluster.conf_dir.path().join("excluded");
+    let lines = format!(
+        "cm.hosts: not set when the cluster manager was started; a restart reads it\n\
+         cm.hosts.exclude: {}, 1 host\n",
+        file.display()
+    );
+    cluster.corona("admin -refreshNodes").is(0, &lines, "");
     let nodes = cluster.json_until("nodes list --problems", |_| true);
     assert_eq!(nodes["nodes"][0]["problems"], json!(["excluded"]));
     let table = cluster.corona("nodes list --problems").out;

@@ -1088,7 +1088,7 @@ mod tests {
             diagnostics: diagnostics.iter().map(|text| (*text).to_owned()).collect(),
         };
         let task = of(&["no luck at all\n", "no luck at all\n", "Traceback:\n    line 1\u{1b}"]);
-        let expected = "\ntask_1:\n  no luck\n  at all\n  Traceback:\n      line\n      1\\u{1b}\n";
+        let expected = "\ntask_1:\n  no luck at\n  all\n  Traceback:\n      line\n      1\\u{1b}\n";
         assert_eq!(errors_of(&task, Some(12)), expected);
         assert_eq!(errors_of(&of(&[]), Some(80)), "");
     }

@@ -855,6 +855,7 @@ fn a_node_that_takes_no_tasks_is_listed_as_such() {
     let node = |name: &str, free_gb: i32| {
         json!({
             "name": name, "problems": ["below_reserve"], "last_heartbeat_ms": 1000,
+            "slots": {"MAP": {"total": 4, "used": 0, "blacklisted": false}},
             "free": {"cpus": 0, "memory_mb": 7, "disk_gb": free_gb},
             "total": {"cpus": 4, "memory_mb": 9, "disk_gb": 11},
         })

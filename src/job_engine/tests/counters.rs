@@ -8,14 +8,20 @@ use corona_mapreduce::counters::JOB_GROUP;
 use super::*;
 use TaskState::{Failed, Running, Succeeded};
 
-/// Histories of jobs that the original has run.
-const RECORDED: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings/job-clients/history");
+/// The history of a job that the original has run.
+macro_rules! recorded {
+    ($job:literal) => {
+        recorded(include_bytes!(concat!(
+            "../../../fixtures/recordings/job-clients/history/job_202611221049.",
+            $job,
+            "_0001"
+        )))
+    };
+}
 
 /// The names of the counters of the job itself in the last line of a recorded history.
-fn recorded(job: &str) -> BTreeSet<String> {
-    let text = std::fs::read(format!("{RECORDED}/job_202611221049.{job}_0001")).unwrap();
-    let text = String::from_utf8_lossy(&text).replace('\\', "");
+fn recorded(history: &[u8]) -> BTreeSet<String> {
+    let text = String::from_utf8_lossy(history).replace('\\', "");
     let line = text.lines().rfind(|line| line.contains(" COUNTERS=")).unwrap();
     let (_, counters) = line.split_once(" COUNTERS=").unwrap();
     let (_, group) = counters.split_once(&format!("({JOB_GROUP})")).unwrap();
@@ -82,10 +88,13 @@ fn run(reduces: u32, hosts: [&str; 2], ends: TaskState) -> World {
 #[test]
 fn the_job_counters_of_jobs_that_succeed_have_the_names_of_recorded_ones() {
     // With maps near and in the rack of their splits; with one map, near its split; without reduces.
-    for (job, reduces, hosts) in [("8", 1, ["a", "b"]), ("2", 1, ["a", "a"]), ("10", 0, ["a", "b"])]
-    {
+    for (recorded, reduces, hosts) in [
+        (recorded!("8"), 1, ["a", "b"]),
+        (recorded!("2"), 1, ["a", "a"]),
+        (recorded!("10"), 0, ["a", "b"]),
+    ] {
         let world = run(reduces, hosts, Succeeded);
-        assert_eq!(names(&world.job), recorded(job), "{job}");
+        assert_eq!(names(&world.job), recorded);
     }
 }
 
@@ -112,7 +121,7 @@ fn a_job_that_fails_before_a_map_succeeds_has_no_bytes_of_input() {
     let world = run(1, ["a", "b"], Failed);
     let names = names(&world.job);
     for name in ["LOCAL_MAP_INPUT_BYTES", "RACK_MAP_INPUT_BYTES", "FALLOW_SLOTS_MILLIS_MAPS"] {
-        assert!(!names.contains(name) && !recorded("4").contains(name), "{name}");
+        assert!(!names.contains(name) && !recorded!("4").contains(name), "{name}");
     }
     assert!(names.contains("MAX_REDUCE_RSS_MEM_BYTES"));
 }

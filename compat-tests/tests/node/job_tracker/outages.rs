@@ -133,8 +133,10 @@ fn a_job_goes_on_without_its_cluster_manager_and_its_session_ends_afterwards() {
 
         cluster.manager_is_back();
         cluster.until_nothing_is_left().await;
-        let log = cluster.world.job_tracker.log();
-        assert!(log.contains(&format!("Session {session}: ended as SUCCESSFUL")), "{log}");
+        // The log is written by a thread of its own.
+        let line = format!("Session {session}: ended as SUCCESSFUL");
+        let log = || cluster.world.job_tracker.log().contains(&line).then_some(());
+        until("the line about the end of the session", log).await;
         drop(cluster.world.node);
     });
 }

@@ -22,7 +22,7 @@ const LARGE: u64 = 64 << 20;
 const NORMAL: Duration = Duration::from_secs(10);
 
 async fn ask(stream: &mut TcpStream, path: &str) {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("the node takes a request");
 }
 
