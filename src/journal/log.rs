@@ -126,11 +126,6 @@ fn keep_torn(storage: &dyn Storage, tail: &Tail, number: u64) -> Result<(), Stor
         return Ok(());
     }
     let names = storage.list()?;
-    let mut torn: Vec<&String> = names.iter().filter(|name| name.ends_with(TORN_SUFFIX)).collect();
-    torn.sort_unstable();
-    for name in torn.iter().rev().skip(TORN_KEPT - 1) {
-        storage.remove(name)?;
-    }
     let bytes = storage.read(&tail.segment)?;
     let start = usize::try_from(tail.length).unwrap_or(usize::MAX).min(bytes.len());
     let name = (0..u32::MAX)
@@ -138,8 +133,16 @@ fn keep_torn(storage: &dyn Storage, tail: &Tail, number: u64) -> Result<(), Stor
         .find(|name| !names.contains(name))
         .unwrap_or_default();
     let file = storage.create(&name)?;
-    file.write(&bytes[start..])?;
-    file.sync()?;
+    if let Err(error) = file.write(&bytes[start..]).and_then(|()| file.sync()) {
+        storage.remove(&name)?;
+        // A start on a full disk cuts the tail, which makes room, and keeps the copies of earlier ones.
+        return if error.is_lack_of_room() { Ok(()) } else { Err(error) };
+    }
+    let mut torn: Vec<&String> = names.iter().filter(|name| name.ends_with(TORN_SUFFIX)).collect();
+    torn.sort_unstable();
+    for name in torn.iter().rev().skip(TORN_KEPT - 1) {
+        storage.remove(name)?;
+    }
     storage.sync()
 }
 

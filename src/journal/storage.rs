@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use thiserror::Error;
 
 use super::marker::MARKER;
@@ -68,6 +67,16 @@ pub enum StorageError {
         /// The directory.
         path: PathBuf,
     },
+}
+
+impl StorageError {
+    /// Whether the file system has no room, for all or for this user.
+    pub fn is_lack_of_room(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+
+        matches!(self, StorageError::System { source, .. }
+            if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
 }
 
 /// A directory of a file system. While it is open no other process can open it.
@@ -132,10 +141,9 @@ impl DiskStorage {
             false if is_marked => None,
             false => return Ok(None),
         };
-        let name = |number: u32| {
-            let mut name = directory.as_os_str().to_owned();
-            name.push(if number == 1 { ".old".to_owned() } else { format!(".old.{number}") });
-            PathBuf::from(name)
+        let name = |number: u32| match number {
+            1 => with_suffix(directory, ".old"),
+            _ => with_suffix(directory, &format!(".old.{number}")),
         };
         let is_free = |aside: &PathBuf| !aside.exists() && !beside(aside).exists();
         let free = (1..u32::MAX).map(name).find(is_free).unwrap_or_default();
@@ -208,8 +216,13 @@ impl DiskStorage {
 
 /// Where the marker of a directory is.
 fn beside(directory: &Path) -> PathBuf {
-    let mut path = directory.as_os_str().to_owned();
-    path.push(".marker");
+    with_suffix(directory, ".marker")
+}
+
+/// The path with a longer last name. A slash at its end does not count.
+fn with_suffix(directory: &Path, suffix: &str) -> PathBuf {
+    let mut path = directory.components().collect::<PathBuf>().into_os_string();
+    path.push(suffix);
     path.into()
 }
 
@@ -305,8 +318,8 @@ impl Storage for DiskStorage {
     fn replace(&self, name: &str, bytes: &[u8], durably: bool) -> Result<(), StorageError> {
         let is_there = self.path(name).exists();
         self.on(name, "write", |path| match write_over(path, bytes, durably) {
-            // It stays as it is, and is replaced later.
-            Err(error) if is_there && !durably && is_lack_of_descriptors(&error) => Ok(()),
+            // It stays as it is, which is true as well, and is replaced later.
+            Err(_) if is_there && !durably => Ok(()),
             Err(error) if !is_there && may_not_write(&error) => {
                 write_over(&self.directory.join(name), bytes, durably)
             }
@@ -319,13 +332,10 @@ impl Storage for DiskStorage {
     }
 }
 
-fn is_lack_of_descriptors(error: &io::Error) -> bool {
-    let code = error.raw_os_error();
-    [Errno::MFILE, Errno::NFILE].iter().any(|lack| code == Some(lack.raw_os_error()))
-}
-
 fn may_not_write(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | StorageFull | QuotaExceeded)
 }
 
 struct DiskFile {

@@ -145,8 +145,9 @@ impl Connection {
         events: &watch::Sender<u64>,
     ) -> Result<Ended, Lost> {
         loop {
-            let ping_due = self.last_sent + session.timeout / 3;
-            let silence = session.timeout * 2 / 3;
+            // A leader's lease is two thirds of the session's timeout: half of that leaves time for another server.
+            let ping_due = self.last_sent + session.timeout / 6;
+            let silence = session.timeout / 3;
             tokio::select! {
                 received = self.receive() => {
                     session.heard = Instant::now();

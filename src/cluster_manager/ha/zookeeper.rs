@@ -318,12 +318,13 @@ async fn connect(settings: &ZooKeeperSettings) -> Result<Client, Unusable> {
     let options = Options {
         servers: settings.servers.split(',').map(str::to_owned).collect(),
         session_timeout: settings.session_timeout,
-        connect_timeout: settings.session_timeout / 3,
+        connect_timeout: settings.session_timeout / 6,
     };
     let client = Client::connect(options).await?;
     let (granted, wanted) =
         (client.session_timeout().as_millis(), settings.session_timeout.as_millis());
     if granted < wanted {
+        let _ = timeout(leave_limit(settings), client.close()).await;
         return Err(Unusable::ShortSession { granted, wanted });
     }
     Ok(client)

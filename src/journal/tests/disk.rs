@@ -303,7 +303,8 @@ async fn a_copy_gets_every_record_while_the_journal_is_written() {
 #[test]
 fn the_marker_is_beside_the_directory_and_goes_with_it() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("journal");
+    // With a slash at the end, as configurations have it.
+    let path = directory.path().join("journal").join("");
     let begin = || {
         let storage = DiskStorage::open(&path).unwrap();
         let (journal, _) = Journal::open(storage, Options::default(), |_| Ok(())).unwrap();
