@@ -148,6 +148,7 @@ mod tests {
             let (differs, stalled) = *next.next().unwrap();
             let mut report = Report::default();
             report.stalls.pauses = usize::from(stalled);
+            report.equal("getSessions");
             if differs {
                 let both = ("one".to_owned(), "two".to_owned());
                 report.add(Finding::of_words(Duration::ZERO, Subject::Run, String::new(), both));

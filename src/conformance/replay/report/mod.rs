@@ -92,9 +92,14 @@ pub struct Notices {
 }
 
 impl Report {
-    /// Whether nothing differs that no rule explains.
+    /// Whether something was compared, and nothing differs that no rule explains.
     pub fn agrees(&self) -> bool {
-        self.different.is_empty()
+        self.different.is_empty() && self.has_compared()
+    }
+
+    /// Whether there was anything to compare: a recording of something else agrees with every cluster manager.
+    fn has_compared(&self) -> bool {
+        self.calls.compared() + self.notices.recorded + self.notices.live > 0
     }
 
     /// An answer was equal.
@@ -156,6 +161,9 @@ impl Report {
     fn verdict(&self) -> String {
         let different = self.different.len();
         match (different, self.explained.is_empty()) {
+            (0, _) if !self.has_compared() => {
+                "NOTHING WAS COMPARED: the recording has no calls to a cluster manager.".to_owned()
+            }
             (0, true) => "AGREES: no differences.".to_owned(),
             (0, false) => "AGREES: every difference is explained.".to_owned(),
             (1, _) => "DIFFERS: one unexplained difference.".to_owned(),
@@ -365,6 +373,9 @@ mod tests {
         assert_eq!(report.verdict(), "AGREES: every difference is explained.");
         report.explained.clear();
         assert_eq!(report.verdict(), "AGREES: no differences.");
+        (report.calls, report.notices) = (Counts::default(), Notices::default());
+        let nothing = "NOTHING WAS COMPARED: the recording has no calls to a cluster manager.";
+        assert_eq!((report.verdict().as_str(), report.agrees()), (nothing, false));
         report.speed = f64::INFINITY;
         assert_eq!(report.pace(), "3.0 s as fast as answers allow");
     }
