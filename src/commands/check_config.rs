@@ -19,7 +19,7 @@ use corona_terminal::table::{Cell, Column, Table, Tone};
 const EXAMPLES: &str = "\
 Reads core-site.xml, mapred-site.xml with their includes, the general
 scheduling file, the pools file, the host files and the rack script, and checks
-the keys of all daemons, directories and the names of hosts on this machine.
+the keys of all daemons but the gateway, directories and the names of hosts on this machine.
 Relative paths start at the working directory: run it where the daemon runs.
 
 Examples:

@@ -306,7 +306,10 @@ pub(super) fn set_large_logs_aside(dir: &Path, most_bytes: u64) {
         let log = entry.path();
         let is_log = log.extension().is_some_and(|extension| extension == "log");
         let is_large = entry.metadata().is_ok_and(|file| file.is_file() && file.len() > most_bytes);
-        if is_log && is_large && fs::copy(&log, log.with_extension("log.old")).is_ok() {
+        // An earlier one is replaced only by a whole one.
+        let (copy, old) = (log.with_extension("log.new"), log.with_extension("log.old"));
+        let set_aside = || fs::copy(&log, &copy).and_then(|_| fs::rename(&copy, &old));
+        if is_log && is_large && set_aside().map_err(|_| fs::remove_file(&copy)).is_ok() {
             let _ = File::options().write(true).open(&log).and_then(|log| log.set_len(0));
         }
     }

@@ -442,7 +442,6 @@ fn escaped(name: &[u8]) -> String {
     shown
 }
 
-/// Whether this is the name of a file of checksums.
 /// Writes checksums beside a file of this machine, as Hadoop does beside each file that it copies there. It blocks.
 pub fn write_checksums(path: &Path, bytes_per_checksum: u32) -> io::Result<()> {
     let covered =
@@ -461,6 +460,7 @@ pub fn write_checksums(path: &Path, bytes_per_checksum: u32) -> io::Result<()> {
     }
 }
 
+/// Whether this is the name of a file of checksums.
 fn is_crc(name: &str) -> bool {
     name.len() > 5 && name.starts_with('.') && name.ends_with(".crc")
 }

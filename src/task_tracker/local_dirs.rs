@@ -237,8 +237,17 @@ impl LocalDirs {
 
     /// Why the file system of a path has no room for new tasks: fewer bytes are free than
     /// `mapred.local.dir.minspacestart`, or than the reserve, which is at most a twentieth of the file system.
-    pub fn lacks_room(&self, path: &Path) -> Option<String> {
-        let LocalSettings { min_space_start_bytes, reserved_bytes, .. } = self.settings;
+    fn lacks_room(&self, path: &Path) -> Option<String> {
+        self.lacks(path, self.settings.min_space_start_bytes)
+    }
+
+    /// The same of logs, where they are or are going to be. Only the reserve concerns them.
+    pub fn lacks_room_for_logs(&self, path: &Path) -> Option<String> {
+        self.lacks(path.ancestors().find(|path| path.exists())?, 0)
+    }
+
+    fn lacks(&self, path: &Path, min_space_start_bytes: u64) -> Option<String> {
+        let reserved_bytes = self.settings.reserved_bytes;
         let Space { total_bytes, free_bytes } = match space(path) {
             Ok(space) => space,
             Err(error) => return Some(format!("{}: {error}", path.display())),
@@ -327,7 +336,11 @@ fn check_within(limit: Duration, dir: &Path, probe: &Arc<Mutex<()>>) -> Result<(
     });
     match started {
         Ok(_) => answered.recv_timeout(limit).unwrap_or_else(|_| Err(silent())),
-        Err(error) => Err(format!("{}: cannot be checked: {error}", dir.display())),
+        Err(error) => {
+            // That says nothing about the disk. The call itself may wait for it now.
+            tracing::warn!(%error, dir = %dir.display(), "no thread for the check of a disk");
+            check(dir)
+        }
     }
 }
 

@@ -122,7 +122,7 @@ pub(super) fn real(path: &Path) -> PathBuf {
 }
 
 /// A path as it is compared with others of its file system: without links on this machine.
-pub(super) fn compared(files: &dyn FileSystem, path: &FsPath) -> PathBuf {
+pub(in crate::commands) fn compared(files: &dyn FileSystem, path: &FsPath) -> PathBuf {
     let path = Path::new(path.path());
     if is_local(files) { real(path) } else { path.to_owned() }
 }

@@ -94,12 +94,12 @@ enum Action {
 #[derive(Args, Clone, Debug)]
 struct Run {
     /// Files, directories or patterns to read, plain or compressed (.gz,
-    /// .bz2, .deflate); may be repeated
+    /// .bz2, .deflate, .xz, .zst); may be repeated
     #[arg(long, value_name = "URI", required = true, num_args = 1..)]
     #[arg(value_parser = conf::parse_uri)]
     input: Vec<String>,
 
-    /// Directory to write, which must not exist
+    /// Directory to write, which must not exist without --overwrite
     #[arg(long, value_name = "URI", value_parser = conf::parse_uri)]
     output: String,
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use corona::filesystem::{FileStatus, FileSystem, FileSystems, FsPath};
 
+use crate::commands::fs::protect::compared;
 use corona_terminal::console::printable;
 use corona_terminal::counted;
 
@@ -56,8 +57,13 @@ impl Output {
                 printable(&named.join(", "))
             );
         }
-        let is_in_it =
-            |input: &&str| FsPath::parse(input).is_ok_and(|input| input.is_within(&path));
+        // An input of another file system, or of none that is known, does not lie in it.
+        let is_in_it = |input: &&str| {
+            systems.resolve(input).is_ok_and(|(of, input)| {
+                of.root().is_same(files.root())
+                    && compared(&*of, &input).starts_with(compared(&*files, &path))
+            })
+        };
         if let Some(input) = inputs.find(is_in_it) {
             bail!("the input {input} lies in {path}, which --overwrite would delete");
         }
@@ -127,12 +133,12 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let out = dir.path().join("out");
         let uri = format!("file:{}", out.display());
-        let find = |overwrite, input: &str| {
-            let input = format!("{uri}{input}");
-            let inputs = std::iter::once(input.as_str());
+        let find_of = |overwrite, input: &str| {
+            let inputs = std::iter::once(input);
             let found = Output::find(&systems, &uri, overwrite, "name another --output", inputs);
             runtime.block_on(found).map_err(|error| error.to_string())
         };
+        let find = |overwrite, input: &str| find_of(overwrite, &format!("{uri}{input}"));
         let make = |names: &[&str]| {
             let _ = fs::remove_dir_all(&out);
             for name in names {
@@ -151,6 +157,13 @@ mod tests {
         );
         let refused = find(true, "/part-00000").err().unwrap();
         assert!(refused.contains("which --overwrite would delete"), "{refused}");
+        // However the input is named.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&out, &link).unwrap();
+        for input in [&out, &link].map(|dir| dir.join("part-00000").display().to_string()) {
+            let refused = find_of(true, &input).err().unwrap();
+            assert!(refused.contains("which --overwrite would delete"), "{input}: {refused}");
+        }
         for (more, named) in [
             (&["notes.txt"][..], "notes.txt"),
             (&["a", "b", "c", "d", "e"], "a, b, c and 2 more"),

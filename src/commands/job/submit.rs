@@ -14,7 +14,7 @@ use corona::config::JobConf;
 use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath, LocalFiles, put};
 use corona::hadoop::io::Reader;
 use corona::hadoop::io::formats::Writable;
-use corona::hadoop::writables::{JobId, SplitFile};
+use corona::hadoop::writables::{FileSplit, JobId, SplitFile};
 use corona::job_tracker::service::JobTracker;
 use corona::session_driver::{Endpoint, address_towards};
 use corona::task_tracker::job_files::Location;
@@ -112,7 +112,7 @@ impl Submit {
         let mut stop = Stop::listen()?;
         let systems = FileSystems::new(self.which.file_systems()?)?;
         let ready = stop.before_submission(self.ready(&systems)).await?;
-        let output = stop.before_submission(self.find_output(&systems, &ready.conf)).await?;
+        let output = stop.before_submission(self.find_output(&systems, &ready)).await?;
         if !self.in_process {
             let mut caller = self.which.caller()?;
             let ended = self.run_by(&mut caller, ready, &systems, &output, stop, console);
@@ -125,11 +125,16 @@ impl Submit {
     }
 
     /// Where the job writes. There the success of a job is seen that the job tracker has forgotten.
-    async fn find_output(&self, systems: &FileSystems, conf: &JobConf) -> anyhow::Result<Output> {
+    async fn find_output(&self, systems: &FileSystems, ready: &Ready) -> anyhow::Result<Output> {
+        let conf = &ready.conf;
         let directory = conf.get("mapred.output.dir").filter(|dir| !dir.is_empty());
         let directory = directory.unwrap_or_else(|| "file:/nonexistent".to_owned());
-        let inputs = conf.get("mapred.input.dir").unwrap_or_default();
-        let inputs = inputs.split(',').filter(|input| !input.is_empty());
+        let mut inputs = paths_of(&conf.get("mapred.input.dir").unwrap_or_default())?;
+        // Patterns, and directories above the output, lead to files that only the splits name.
+        let splits = SplitFile::decode(&mut Reader::new(&ready.splits))?.splits;
+        let file = |data: &[u8]| FileSplit::decode(&mut Reader::new(data)).ok();
+        inputs.extend(splits.iter().filter_map(|split| Some(file(&split.data)?.path)));
+        let inputs = inputs.iter().map(String::as_str);
         Output::find(systems, &directory, self.overwrite, "change JOB_XML", inputs).await
     }
 

@@ -225,7 +225,7 @@ impl TaskTracker {
             http_port: addresses.http.port(),
         };
         let (health_sender, health) = watch::channel(NodeHealth::default());
-        let fitness = Arc::new(Fitness::new(dirs.clone(), settings.logs.task_log_dir.clone()));
+        let fitness = Arc::new(Fitness::new(dirs.clone(), Some(settings.logs.log_dir.clone())));
         let cgroups = cgroups(&settings, &dirs).await?;
         let archives = settings.child.class_archive.then(|| {
             ClassArchives::new(ArchivedInstall {

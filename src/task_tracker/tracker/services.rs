@@ -97,7 +97,10 @@ impl<S: Service> OwnTasks<S> {
         }
         let mut known = self.lock();
         known.retain(|(caller, _)| caller.strong_count() > 0);
-        known.push((Arc::downgrade(caller), admitted));
+        // A look-up that failed, as without a free descriptor, is made again for the next call.
+        if found.is_ok() {
+            known.push((Arc::downgrade(caller), admitted));
+        }
         admitted
     }
 

@@ -177,7 +177,8 @@ impl Heartbeats {
         match timeout(LEAVING, leaving).await {
             Ok(Ok(_)) => {
                 tracing::info!("Cluster Manager knows that this node has ended");
-                self.note(Vec::new()).await;
+                // A disk that hangs must not delay the end: the next process reports this one again.
+                let _ = timeout(LEAVING, self.note(Vec::new())).await;
             }
             Ok(Err(error)) => {
                 tracing::warn!(%error, "cannot report to the cluster manager that this node ends");
