@@ -196,7 +196,8 @@ pub(crate) fn cluster_settings(random: &mut Random) -> Settings {
     ]);
     settings.partitioning.0.insert(1, slots);
     settings.node_expiry_ms = 10_000;
-    settings.session_expiry_ms = 120_000;
+    // Longer than a service is ever down or stalled here: then a lost session is a defect.
+    settings.session_expiry_ms = 600_000;
     // One job alone must not take nodes from all others.
     settings.faults.failed_connection_sessions = 1_000;
     settings.faults.failure_sessions = 1_000;

@@ -108,7 +108,8 @@ impl Procfs {
     /// kernel keeps no lists of children: then also those of its group are found.
     pub fn family(&self, pid: i32) -> Vec<Process> {
         let mut found: BTreeMap<i32, Process> = BTreeMap::new();
-        let mut left = vec![pid];
+        let root = pid;
+        let mut left = vec![root];
         while let Some(pid) = left.pop() {
             let Some(process) = self.process(pid).filter(|_| !found.contains_key(&pid)) else {
                 continue;
@@ -116,7 +117,7 @@ impl Procfs {
             found.insert(pid, process);
             match self.children(pid) {
                 Some(children) => left.extend(children),
-                None => return tree(&self.all(), pid),
+                None => return tree(&self.all(), root),
             }
         }
         found.into_values().collect()

@@ -48,6 +48,9 @@ pub(super) struct Conversation {
     /// The end is what is talked about: it does not wait for the pause of what failed before.
     is_leaving: bool,
     logged: Option<Instant>,
+    /// The handle, from the start to the end of the talk: also while a start that came to nothing is ended, so that
+    /// nobody else begins or ends the same session meanwhile.
+    registered: Option<Registered>,
 }
 
 /// When a call that failed is made again. It is made for as long as it takes: what a session's owner
@@ -116,6 +119,7 @@ impl Conversation {
             may_live: false,
             is_leaving: false,
             logged: None,
+            registered: None,
         }
     }
 
@@ -127,7 +131,7 @@ impl Conversation {
         incoming: mpsc::Sender<Notification>,
         tell_start: oneshot::Sender<Result<Registration, StartError>>,
     ) {
-        let (registration, registered) = match self.open(&host, beginning, incoming).await {
+        let registration = match self.open(&host, beginning, incoming).await {
             Ok(opened) => opened,
             Err(error) => {
                 let _ = tell_start.send(Err(error));
@@ -148,7 +152,7 @@ impl Conversation {
         let ending = self.talk_to_the_end().await;
         tracing::info!("Session {}: {ending}", self.handle);
         self.shared.contact.answers();
-        drop(registered);
+        self.registered = None;
         self.tell_end.send_replace(Some(Arc::new(ending)));
     }
 
@@ -166,7 +170,7 @@ impl Conversation {
         host: &DriverHost,
         beginning: Beginning,
         incoming: mpsc::Sender<Notification>,
-    ) -> Result<(Registration, Registered), StartError> {
+    ) -> Result<Registration, StartError> {
         let mut given_up = self.ending.clone();
         self.handle = match &beginning {
             Beginning::Named(handle) => handle.clone(),
@@ -181,13 +185,14 @@ impl Conversation {
         let registered = host
             .register(&self.handle, incoming)
             .ok_or_else(|| StartError::HandleTaken(self.handle.clone()))?;
+        self.registered = Some(registered);
         if let Beginning::Resumed(resumed) = beginning {
             // No heartbeat before the call with requests that waits.
             self.in_doubt = true;
             let Resumed { handle, pool, session_log, .. } = *resumed;
-            return Ok((Registration { handle, pool, session_log }, registered));
+            return Ok(Registration { handle, pool, session_log });
         }
-        Ok((self.start_session().await?, registered))
+        self.start_session().await
     }
 
     /// A call in flight is not abandoned, because it may start the session.

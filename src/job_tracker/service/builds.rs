@@ -55,19 +55,25 @@ impl Builds {
     /// would after it has asked again.
     pub(super) fn refused(&self, host: IpAddr, error: &str) -> Option<JobId> {
         let build = text_of(error)?;
-        if self.of(host) == build {
-            // Another answer was given a moment ago, or it refuses its own build.
+        if given_in(error) == Some(build) {
+            // It refuses its own build.
             return None;
         }
+        // Others that were given the old one may refuse it when it is known already.
+        if self.of(host) != build {
+            self.learn(host, build);
+            tracing::info!(%host, build, "a task tracker refuses this job tracker's build; its own is reported to it from now on");
+        }
+        let job = error.strip_prefix("JobTrackerReporter(")?.split_once(')')?.0;
+        job.parse().ok()
+    }
+
+    fn learn(&self, host: IpAddr, build: &str) {
         let mut learnt = self.lock();
         if learnt.of_hosts.len() < MAX_HOSTS || learnt.of_hosts.contains_key(&host) {
             learnt.of_hosts.insert(host, build.to_owned());
         }
         learnt.latest = Some(build.to_owned());
-        drop(learnt);
-        tracing::info!(%host, build, "a task tracker refuses this job tracker's build; its own is reported to it from now on");
-        let job = error.strip_prefix("JobTrackerReporter(")?.split_once(')')?.0;
-        job.parse().ok()
     }
 
     /// No panic happens while it is held.
@@ -82,6 +88,11 @@ fn text_of(error: &str) -> Option<&str> {
     let (_, own) = texts.split_once("TaskTracker's: ")?;
     let own = own.lines().next()?.trim_end();
     (!own.is_empty() && own.len() <= MAX_TEXT).then_some(own)
+}
+
+/// The build that the task tracker was given.
+fn given_in(error: &str) -> Option<&str> {
+    error.split_once("JobTracker's: ")?.1.lines().next().map(str::trim_end)
 }
 
 /// A task tracker does not report on a job and would now: it forgets the job, so that it asks again with the next
@@ -124,7 +135,10 @@ mod tests {
         assert_eq!(job.unwrap().to_string(), "job_201207010000.7_0001");
         assert_eq!(builds.of(A), "0.20 from r1 by me on a day");
         assert_eq!(builds.of(B), builds.of(A), "other hosts need not refuse first");
-        assert_eq!(builds.refused(A, &error("0.20 from r1 by me on a day")), None, "known");
+        let other = builds.refused(B, &error("0.20 from r1 by me on a day"));
+        assert!(other.is_some(), "it was given the old one before the new one was known");
+        let own = error("corona 1 from corona by corona on corona");
+        assert_eq!(builds.refused(A, &own), None, "it refuses its own");
         // A cluster in the middle of an upgrade.
         assert!(builds.refused(B, &error("0.21")).is_some());
         assert_eq!(

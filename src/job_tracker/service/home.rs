@@ -131,7 +131,12 @@ impl Home {
         for entry in fs::read_dir(self.jobs())? {
             let Ok(name) = entry?.file_name().into_string() else { continue };
             match name.starts_with(REMOVED) {
-                true => fs::remove_dir_all(self.jobs().join(name))?,
+                true => {
+                    // It hides no other job.
+                    if let Err(error) = fs::remove_dir_all(self.jobs().join(&name)) {
+                        tracing::warn!(name, %error, "cannot remove the rest of a job; it is tried again at the next start");
+                    }
+                }
                 false => names.push(name),
             }
         }

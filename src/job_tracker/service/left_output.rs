@@ -52,7 +52,7 @@ pub(super) async fn sweep(
             attempts += 1;
         }
     }
-    if attempts == all {
+    if attempts > 0 && attempts == all {
         // Not what has come meanwhile.
         let _ = system.delete(&path, false).await;
     }

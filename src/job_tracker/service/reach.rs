@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -20,7 +21,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a try to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Task trackers that are tried at a time; more wait for the next look.
+/// Task trackers that are tried at a time; more wait for their turn.
 const MAX_TRIED: usize = 64;
 
 /// Watches the task trackers of these jobs, for as long as the program runs.
@@ -66,8 +67,12 @@ async fn silent_trackers(cluster: &Cluster, jobs: &[Job], silence: Duration) -> 
 /// Tries to connect to task trackers; whether each answers.
 async fn try_all(trackers: BTreeSet<Tracker>) -> Vec<(Tracker, bool)> {
     let mut tries = JoinSet::new();
-    for at in trackers.into_iter().take(MAX_TRIED) {
+    let turns = Arc::new(Semaphore::new(MAX_TRIED));
+    for at in trackers {
+        let turns = turns.clone();
         tries.spawn(async move {
+            // It is never closed.
+            let _turn = turns.acquire().await;
             let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&*at.address)).await;
             // A lack of descriptors or ports here says nothing of the other side.
             let answers = match connected {
@@ -82,9 +87,10 @@ async fn try_all(trackers: BTreeSet<Tracker>) -> Vec<(Tracker, bool)> {
 }
 
 fn is_unreachable(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
+    use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, TimedOut};
 
-    matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | TimedOut)
+    // A network that cannot be reached is one to which this machine has lost its route.
+    matches!(error.kind(), ConnectionRefused | HostUnreachable | TimedOut)
 }
 
 /// A node counts as lost. It may come back: then it is granted again.
