@@ -230,7 +230,10 @@ impl Sessions {
         }
         let session = Target { host: session, port: pages.port };
         let (own, of_session) = (addresses(pages).await, addresses(&session).await);
-        let is_on = own.iter().any(|ip| of_session.contains(ip));
+        // All loopback addresses are of this machine: nodes of one machine have one each.
+        let is_here = |ips: &[IpAddr]| ips.iter().any(IpAddr::is_loopback);
+        let is_on =
+            own.iter().any(|ip| of_session.contains(ip)) || (is_here(&own) && is_here(&of_session));
         if !is_on {
             tracing::info!(
                 %pages,
@@ -393,13 +396,14 @@ mod tests {
             ("127.0.0.1", "", true),
             // Another name of the same machine.
             ("localhost", "", true),
-            ("127.0.0.2", "", false),
+            ("127.0.0.2", "", true),
+            ("192.0.2.1", "", false),
             ("no-such-host.invalid", "", false),
             ("", "", false),
             ("*", "", false),
-            ("127.0.0.2", "127.0.0.1", true),
-            ("127.0.0.2", "*", true),
-            ("127.0.0.2", "elsewhere", false),
+            ("192.0.2.1", "127.0.0.1", true),
+            ("192.0.2.1", "*", true),
+            ("192.0.2.1", "elsewhere", false),
         ] {
             let nobody = HostPort { host: "127.0.0.1".into(), port: 1 };
             let sessions = Sessions::new(nobody, vec![further.into()]);

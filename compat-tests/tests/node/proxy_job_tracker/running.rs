@@ -142,7 +142,7 @@ async fn requests_reach_the_job_trackers_that_sessions_have_announced_and_nothin
     assert!(body.starts_with("Could not connect to Job Tracker at 127.0.0.1:"), "{body}");
     // Pages that a session announces on a host that is not its own.
     let elsewhere = job_tracker().await;
-    session_on(manager.thrift(), "127.0.0.2", &format!("http://{elsewhere}/")).await;
+    session_on(manager.thrift(), "elsewhere.invalid", &format!("http://{elsewhere}/")).await;
     assert_eq!(proxy.get(&format!("{}&path=a.jsp", at(elsewhere))).await.0, 403);
     // Forms, but not those of other sites.
     let form = "action=changeprio&prio=HIGH";
