@@ -4,6 +4,7 @@
 //! its name below `src/`; the compiler and `tests/walls.rs` hold the walls.
 //! `docs/architecture.md` has the map.
 
+pub use corona_access as access;
 pub use corona_cluster_manager as cluster_manager;
 #[cfg(test)]
 mod compatibility_tests;

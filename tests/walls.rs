@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The crates of the workspace that a room may depend on. Tests of a room may use more.
 const FLOORS: &[(&str, &[&str])] = &[
+    ("access", &[]),
     ("allocator", &[]),
     ("model", &[]),
     ("process", &[]),

@@ -1,0 +1,65 @@
+//! Files that hold keys and secrets: for their owner only, and whole or not at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// Bytes of any file of this crate; a longer one is refused.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Makes a directory that only its owner may enter, and those above it.
+pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
+}
+
+/// Replaces a file of mode 0600: readers see the old or the new content, also after a crash.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let fresh = directory.join(name);
+    // One that a crash left behind may have other rights.
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
+    let written = written.and_then(|mut file| {
+        file.write_all(content)?;
+        file.sync_all()
+    });
+    let renamed = written.and_then(|()| fs::rename(&fresh, path));
+    if renamed.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    renamed?;
+    File::open(directory)?.sync_all()
+}
+
+/// Reads a file that nobody but its owner may read.
+pub(crate) fn read_private(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let mode = file.metadata()?.mode();
+    if mode & 0o077 != 0 {
+        let path = path.display();
+        let text = format!("others may read {path}, which holds a key: run chmod 600 {path}");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    limited(file)
+}
+
+/// Reads a file.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    limited(File::open(path)?)
+}
+
+fn limited(file: File) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too large"));
+    }
+    Ok(content)
+}

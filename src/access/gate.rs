@@ -1,0 +1,496 @@
+//! The entrance of a daemon: one port for TLS and for plain peers, told apart by the first byte.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use ipnet::IpNet;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::Acceptor;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::{LazyConfigAcceptor, server};
+
+use crate::authority::{Authority, AuthorityError, pem};
+use crate::certificate::{self, Identified, PublicKey, is_name};
+use crate::enrol::{self, Enrolled, Granted, MAX_REQUEST, Reply, Request, Ticket};
+use crate::identity::{HANDSHAKE_TIMEOUT, Identity};
+use crate::plain::PlainPeers;
+use crate::role::Role;
+use crate::sessions::{CODE_VALID, Sessions, TOKEN_VALID};
+use crate::stream::{Peer, Stream, Tls};
+use crate::string::Secret;
+use crate::verify::{self, ACCESS_PROTOCOL};
+
+/// The first byte of every TLS connection: the record of a handshake.
+pub(crate) const TLS_FIRST_BYTE: u8 = 0x16;
+/// How often a daemon reads which access has been revoked, and whether its certificate is to be
+/// renewed.
+const MAINTENANCE: Duration = Duration::from_secs(15);
+/// Names of a member's pages.
+const MAX_HOSTS: usize = 16;
+
+/// Whether a daemon speaks TLS. `corona.tls`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// No: nothing is looked at.
+    #[default]
+    Off,
+    /// With peers that do. Plain peers are served and counted.
+    Allow,
+    /// Yes. Plain peers are served from the networks in `corona.tls.plain.networks` only.
+    Require,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Off => "off",
+            Mode::Allow => "allow",
+            Mode::Require => "require",
+        })
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        let modes = [Mode::Off, Mode::Allow, Mode::Require];
+        let mode = modes.into_iter().find(|mode| mode.to_string() == text);
+        mode.ok_or_else(|| "off, allow or require is expected".to_owned())
+    }
+}
+
+/// Why a daemon has no entrance.
+#[derive(Debug, Error)]
+pub enum GateError {
+    /// TLS needs a certificate.
+    #[error("corona.tls={0} needs a certificate of the cluster")]
+    NoIdentity(Mode),
+}
+
+/// What was not served as a connection of the service.
+#[derive(Debug, Error)]
+pub enum Refused {
+    /// A plain peer from where TLS is required.
+    #[error("a plain connection, where TLS is required")]
+    Plain,
+    /// The first byte did not come in time, or the peer has left.
+    #[error("no first byte")]
+    Silent,
+    /// The handshake failed.
+    #[error("{0}")]
+    Handshake(String),
+    /// The certificate was revoked.
+    #[error("access {0} has been revoked")]
+    Revoked(Identified),
+    /// The connection got a certificate, a code or a list, and has ended.
+    #[error("served")]
+    Served,
+}
+
+/// The entrance of a daemon, for all its listeners.
+#[derive(Debug, Default)]
+pub struct Gate {
+    mode: Mode,
+    plain_networks: Vec<IpNet>,
+    identity: Option<Arc<Identity>>,
+    authority: Option<Arc<Authority>>,
+    sessions: Sessions,
+    plain_peers: PlainPeers,
+}
+
+impl Gate {
+    /// An entrance that lets everybody in and looks at nothing.
+    pub fn off() -> Arc<Gate> {
+        Arc::default()
+    }
+
+    /// An entrance. One with an authority issues certificates.
+    ///
+    /// # Errors
+    /// TLS is to be spoken, and there is no identity.
+    pub fn new(
+        mode: Mode,
+        plain_networks: Vec<IpNet>,
+        identity: Option<Arc<Identity>>,
+        authority: Option<Arc<Authority>>,
+    ) -> Result<Arc<Gate>, GateError> {
+        if mode != Mode::Off && identity.is_none() {
+            return Err(GateError::NoIdentity(mode));
+        }
+        Ok(Arc::new(Gate { mode, plain_networks, identity, authority, ..Gate::default() }))
+    }
+
+    /// Whether TLS is spoken.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The identity with which this daemon calls others.
+    pub fn identity(&self) -> Option<&Arc<Identity>> {
+        self.identity.as_ref().filter(|_| self.mode != Mode::Off)
+    }
+
+    /// Peers that came without TLS.
+    pub fn plain_peers(&self) -> &PlainPeers {
+        &self.plain_peers
+    }
+
+    /// Renews the certificate and reads which access was revoked, until `stop` becomes true or its
+    /// sender is dropped.
+    pub async fn maintain(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let Some(identity) = self.identity().cloned() else { return };
+        loop {
+            if let Err(error) = self.maintain_once(&identity).await {
+                tracing::warn!(%error, "Cannot renew the certificate or read revocations; trying again");
+            }
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                () = tokio::time::sleep(MAINTENANCE) => {}
+            }
+        }
+    }
+
+    async fn maintain_once(&self, identity: &Arc<Identity>) -> Result<(), String> {
+        let Some(authority) = self.authority.clone() else {
+            let renewed = identity.renew_if_due(SystemTime::now()).await;
+            renewed.map_err(|error| error.to_string())?;
+            return identity.refresh_revoked().await.map_err(|error| error.to_string());
+        };
+        let identity = identity.clone();
+        blocking(move || {
+            let renewed = identity.renew_own(&authority, SystemTime::now());
+            renewed.map_err(|error| error.to_string())?;
+            let revoked = authority.revoked().map_err(|error| error.to_string())?;
+            identity.revoked().set(revoked);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Looks at the first byte of a connection: speaks TLS, or finds a plain peer. A plain peer that
+    /// may not come in is `Ok` only on a listener of pages, without any right but those of everybody.
+    ///
+    /// # Errors
+    /// The connection is not one of the service. The reason has been logged.
+    pub async fn admit(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+        pages: bool,
+    ) -> Result<(Stream, Peer), Refused> {
+        let identity = match &self.identity {
+            Some(identity) if self.mode != Mode::Off => identity,
+            _ => return Ok((Stream::Plain(stream), Peer::plain(address))),
+        };
+        let may_be_plain = self.may_be_plain(address.ip());
+        match timeout(HANDSHAKE_TIMEOUT, stream.peek(&mut [0])).await {
+            Ok(Ok(1)) => {}
+            // Plain services have limits of their own for peers that wait.
+            Err(_) if may_be_plain => return Ok((stream.into(), Peer::plain(address))),
+            _ => return Err(Refused::Silent),
+        }
+        let mut first = [0];
+        if stream.peek(&mut first).await.is_ok() && first == [TLS_FIRST_BYTE] {
+            let refused = match timeout(HANDSHAKE_TIMEOUT, self.handshake(identity, stream, address))
+                .await
+            {
+                Ok(Ok(Admitted::Member(stream, peer))) => return Ok((stream, peer)),
+                Ok(Ok(Admitted::Asking(stream))) => {
+                    self.serve(identity, stream, address).await;
+                    return Err(Refused::Served);
+                }
+                Ok(Err(refused)) => refused,
+                Err(_) => Refused::Handshake(format!("no handshake within {HANDSHAKE_TIMEOUT:?}")),
+            };
+            tracing::warn!(peer = %address, reason = %refused, "Refused a TLS connection");
+            return Err(refused);
+        }
+        let is_first = self.plain_peers.count(address.ip(), may_be_plain);
+        match (may_be_plain, is_first) {
+            (true, true) => tracing::info!(peer = %address.ip(), "A peer does not speak TLS"),
+            (false, true) => tracing::warn!(
+                peer = %address.ip(),
+                "Refused a plain connection: TLS is required, and the peer is in none of corona.tls.plain.networks"
+            ),
+            _ => {}
+        }
+        match (may_be_plain, pages) {
+            (true, _) => Ok((stream.into(), Peer::plain(address))),
+            (false, true) => Ok((stream.into(), Peer::nobody(address))),
+            (false, false) => Err(Refused::Plain),
+        }
+    }
+
+    fn may_be_plain(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.mode == Mode::Allow
+            || self.plain_networks.iter().any(|network| network.contains(&address))
+    }
+
+    async fn handshake(
+        &self,
+        identity: &Identity,
+        stream: TcpStream,
+        address: SocketAddr,
+    ) -> Result<Admitted, Refused> {
+        let failed = |error: io::Error| Refused::Handshake(verify::explain(&error));
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(failed)?;
+        let asks = {
+            let mut protocols = hello.client_hello().alpn().into_iter().flatten();
+            protocols.any(|protocol| protocol == ACCESS_PROTOCOL)
+        };
+        if asks {
+            let stream = hello.into_stream(identity.access_server()).await.map_err(failed)?;
+            return Ok(Admitted::Asking(Box::new(stream)));
+        }
+        let stream = hello.into_stream(identity.server()).await.map_err(failed)?;
+        let peer = match shown(&stream) {
+            None => Peer::nobody(address),
+            Some(certificate) => {
+                let identified = certificate::identified(&certificate);
+                let identified =
+                    identified.map_err(|error| Refused::Handshake(error.to_string()))?;
+                if identity.revoked().contains(identified.grant) {
+                    return Err(Refused::Revoked((*identified).clone()));
+                }
+                Peer::member(address, identified, identity.revoked().clone())
+            }
+        };
+        Ok(Admitted::Member(Stream::Tls(Tls::new(stream)), peer))
+    }
+
+    /// Answers one request.
+    async fn serve(
+        &self,
+        identity: &Arc<Identity>,
+        mut stream: Box<server::TlsStream<TcpStream>>,
+        address: SocketAddr,
+    ) {
+        let conversing = async {
+            let line = enrol::read_line(&mut stream, MAX_REQUEST).await?;
+            let reply = match serde_json::from_slice(&line) {
+                Ok(request) => self.answer(identity, shown(&stream), address, request).await,
+                Err(_) => Err("the request cannot be read".to_owned()),
+            };
+            let reply = match reply {
+                Ok(reply) => Reply::Ok(reply),
+                Err(reason) => {
+                    tracing::warn!(peer = %address, reason, "Refused a request for access");
+                    Reply::Refused(reason)
+                }
+            };
+            enrol::write_line(&mut stream, &reply).await?;
+            tokio::io::AsyncWriteExt::shutdown(&mut stream).await
+        };
+        match timeout(enrol::PATIENCE, conversing).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let error = verify::explain(&error);
+                tracing::debug!(peer = %address, error, "A request for access was not answered");
+            }
+            Err(_) => tracing::warn!(peer = %address, "A request for access took too long"),
+        }
+    }
+
+    async fn answer(
+        &self,
+        identity: &Arc<Identity>,
+        certificate: Option<CertificateDer<'static>>,
+        address: SocketAddr,
+        request: Request,
+    ) -> Result<serde_json::Value, String> {
+        let certificate = certificate.ok_or("the peer shows no certificate")?;
+        let key = PublicKey::of(&certificate).map_err(|error| error.to_string())?;
+        if let Request::Enrol { secret, name, hosts } = request {
+            let secret = Secret::read(&secret).ok_or("the secret is damaged")?;
+            let hosts = own_hosts(hosts, address.ip()).await;
+            let issue = move |authority: &Authority| {
+                authority.enrol(&secret, &key, &name, &hosts, SystemTime::now())
+            };
+            let issued = self.with_authority(issue).await?;
+            tracing::info!(peer = %address, member = %issued.identified, "Let a member in");
+            return value(Enrolled { certificate: pem(&issued.certificate) });
+        }
+        let member = self.member(identity, &certificate)?;
+        if member.role != Role::Admin && is_administrative(&request) {
+            return Err(format!("the role {} may not do this", member.role));
+        }
+        let audited = is_administrative(&request).then(|| format!("{:?}", Named(&request)));
+        let answer = self.answer_member(member.clone(), key, address, request).await;
+        if let Some(what) = audited {
+            let outcome = answer.as_ref().err().map_or("done", String::as_str);
+            tracing::info!(target: "audit", who = %member, from = %address, what, outcome, "Privileged action");
+        }
+        answer
+    }
+
+    async fn answer_member(
+        &self,
+        member: Arc<Identified>,
+        key: PublicKey,
+        address: SocketAddr,
+        request: Request,
+    ) -> Result<serde_json::Value, String> {
+        let no_random = || "the system has no random numbers".to_owned();
+        let ticket = |secret: Option<String>, valid: Duration| {
+            let ticket = secret.map(|value| Ticket { value, valid_secs: valid.as_secs() });
+            value(ticket.ok_or_else(no_random)?)
+        };
+        match request {
+            Request::Code => ticket(self.sessions.code(member, Instant::now()), CODE_VALID),
+            Request::Token => ticket(self.sessions.token(member, Instant::now()), TOKEN_VALID),
+            Request::Renew { hosts } => {
+                let hosts = own_hosts(hosts, address.ip()).await;
+                let renew = move |authority: &Authority| {
+                    authority.renew(&member, &key, &hosts, SystemTime::now())
+                };
+                let issued = self.with_authority(renew).await?;
+                value(Enrolled { certificate: pem(&issued.certificate) })
+            }
+            Request::Revoked => value(self.with_authority(|authority| authority.revoked()).await?),
+            Request::List => value(self.with_authority(|authority| authority.list()).await?),
+            Request::Grant { new, host, port } => {
+                let grant = move |authority: &Authority| {
+                    authority.grant(&new, (&host, port), SystemTime::now())
+                };
+                let (id, string) = self.with_authority(grant).await?;
+                value(Granted { id, string: string.to_string() })
+            }
+            Request::Rotate { id, host, port } => {
+                let rotate = move |authority: &Authority| authority.rotate(id, (&host, port));
+                let string = self.with_authority(rotate).await?.to_string();
+                value(Granted { id, string })
+            }
+            Request::Revoke { id } => {
+                let revoke = move |authority: &Authority| {
+                    authority.revoke(id)?;
+                    authority.revoked()
+                };
+                let revoked = self.with_authority(revoke).await?;
+                if let Some(identity) = &self.identity {
+                    identity.revoked().set(revoked);
+                }
+                value(())
+            }
+            Request::Enrol { .. } => Err("the peer has a certificate already".to_owned()),
+        }
+    }
+
+    /// The member that shows this certificate, if it is one of this cluster.
+    fn member(
+        &self,
+        identity: &Identity,
+        certificate: &CertificateDer<'_>,
+    ) -> Result<Arc<Identified>, String> {
+        let now = UnixTime::now();
+        let checked = identity.members().verify_client_cert(certificate, &[], now);
+        checked.map_err(|error| verify::explain(&io::Error::other(error)))?;
+        let member = certificate::identified(certificate).map_err(|error| error.to_string())?;
+        if identity.revoked().contains(member.grant) {
+            return Err(format!("access {} has been revoked", member.grant));
+        }
+        Ok(member)
+    }
+
+    async fn with_authority<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Authority) -> Result<T, AuthorityError> + Send + 'static,
+    ) -> Result<T, String> {
+        let authority = self.authority.clone();
+        let authority = authority.ok_or("certificates are not issued here; ask the head")?;
+        blocking(move || ask(&authority).map_err(|error| error.to_string())).await
+    }
+
+    /// The token of a browser's session for the code of a one-time link.
+    pub fn redeem(&self, code: &str) -> Option<String> {
+        self.sessions.redeem(code, Instant::now())
+    }
+
+    /// The peer that has this token, at the other end of a connection within TLS.
+    pub fn holder(&self, token: &str, address: SocketAddr) -> Option<Peer> {
+        let identified = self.sessions.holder(token, Instant::now())?;
+        let revoked = self.identity.as_ref()?.revoked().clone();
+        Some(Peer::member(address, identified, revoked))
+    }
+}
+
+/// A connection after its handshake.
+enum Admitted {
+    Member(Stream, Peer),
+    Asking(Box<server::TlsStream<TcpStream>>),
+}
+
+/// A request without what is secret in it.
+struct Named<'a>(&'a Request);
+
+impl fmt::Debug for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Request::Grant { new, .. } => {
+                write!(f, "create access for {}", new.role)?;
+                new.user.iter().try_for_each(|user| write!(f, " as {user}"))
+            }
+            Request::Revoke { id } => write!(f, "revoke access {id}"),
+            Request::Rotate { id, .. } => write!(f, "replace the secret of access {id}"),
+            _ => f.write_str("list access"),
+        }
+    }
+}
+
+fn is_administrative(request: &Request) -> bool {
+    match request {
+        Request::Grant { .. } | Request::List | Request::Revoke { .. } | Request::Rotate { .. } => {
+            true
+        }
+        Request::Enrol { .. }
+        | Request::Renew { .. }
+        | Request::Revoked
+        | Request::Code
+        | Request::Token => false,
+    }
+}
+
+fn shown(stream: &server::TlsStream<TcpStream>) -> Option<CertificateDer<'static>> {
+    let shown = stream.get_ref().1.peer_certificates()?.first()?;
+    Some(shown.clone().into_owned())
+}
+
+/// The peer's address, and those of the names that lead to it: a certificate names nothing else, so that
+/// no member can speak for another host.
+async fn own_hosts(hosts: Vec<String>, address: IpAddr) -> Vec<String> {
+    let address = address.to_canonical();
+    let mut own = vec![address.to_string()];
+    for host in hosts.into_iter().take(MAX_HOSTS).filter(|host| is_name(host)) {
+        let found = async {
+            let mut found = tokio::net::lookup_host((host.as_str(), 0)).await?;
+            io::Result::Ok(found.any(|found| found.ip().to_canonical() == address))
+        };
+        let is_own = timeout(HANDSHAKE_TIMEOUT / 4, found).await;
+        if matches!(is_own, Ok(Ok(true))) && !own.contains(&host) {
+            own.push(host);
+        }
+    }
+    own
+}
+
+fn value(reply: impl Serialize) -> Result<serde_json::Value, String> {
+    serde_json::to_value(reply).map_err(|error| error.to_string())
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(error.to_string()))
+}

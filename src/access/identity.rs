@@ -1,0 +1,453 @@
+//! A member's certificate and key, in a directory, and connections to other members with them.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::KeyPair;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{ClientConfig, ServerConfig};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::{TlsConnector, client};
+
+use crate::authority::{Authority, AuthorityError, pem};
+use crate::certificate::{self, Identified, PublicKey, RENEW_AFTER};
+use crate::enrol::{self, EnrolError, Enrolled, Request};
+use crate::files;
+use crate::role::Role;
+use crate::stream::{Stream, Tls};
+use crate::string::AccessString;
+use crate::table::GrantId;
+use crate::verify::{self, ACCESS_PROTOCOL, Trust};
+
+const KEY: &str = "key.pem";
+const CERTIFICATE: &str = "certificate.pem";
+const AUTHORITY: &str = "ca.pem";
+const ABOUT: &str = "identity.json";
+/// The version of the form of [`ABOUT`].
+const VERSION: u32 = 1;
+/// How long a handshake may take.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A member's certificate and key, and the authority that it accepts.
+#[derive(Debug)]
+pub struct Identity {
+    directory: PathBuf,
+    authority: CertificateDer<'static>,
+    members: Arc<dyn ClientCertVerifier>,
+    current: RwLock<Arc<Current>>,
+    revoked: Arc<Revoked>,
+}
+
+/// What a renewal replaces.
+#[derive(Debug)]
+struct Current {
+    about: About,
+    identified: Arc<Identified>,
+    client: Arc<ClientConfig>,
+    access_client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+    access_server: Arc<ServerConfig>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct About {
+    version: u32,
+    /// Where certificates are renewed.
+    host: String,
+    port: u16,
+    /// Names and addresses under which pages are served.
+    hosts: Vec<String>,
+    /// In seconds since 1970.
+    renew_at: u64,
+}
+
+/// Access strings whose certificates are not accepted.
+#[derive(Debug, Default)]
+pub(crate) struct Revoked(RwLock<HashSet<GrantId>>);
+
+impl Revoked {
+    pub(crate) fn contains(&self, id: GrantId) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    }
+
+    pub(crate) fn set(&self, ids: Vec<GrantId>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = ids.into_iter().collect();
+    }
+}
+
+/// Why there is no identity.
+#[derive(Debug, Error)]
+pub enum IdentityError {
+    /// There is none in the directory.
+    #[error("there is no certificate of a cluster in {0}")]
+    Missing(PathBuf),
+    /// The system refuses to read or write a file.
+    #[error("cannot use {path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// A file has other content than this program writes.
+    #[error("{path} is damaged: {problem}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The head gave no certificate.
+    #[error(transparent)]
+    Enrol(#[from] EnrolError),
+    /// The authority gave no certificate.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// A key or a certificate could not be made.
+    #[error("{0}")]
+    Certificate(String),
+}
+
+impl Identity {
+    /// Opens the identity of a directory.
+    ///
+    /// # Errors
+    /// There is none, its files cannot be read, or others may read its key.
+    pub fn open(directory: &Path) -> Result<Identity, IdentityError> {
+        let path = |name: &str| directory.join(name);
+        let about = files::read(&path(ABOUT)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => IdentityError::Missing(directory.to_owned()),
+            _ => IdentityError::File { path: path(ABOUT), error },
+        })?;
+        let about: About =
+            serde_json::from_slice(&about).map_err(|error| damaged(&path(ABOUT), error))?;
+        if about.version != VERSION {
+            let problem = format!("it has the unknown version {}", about.version);
+            return Err(damaged(&path(ABOUT), problem));
+        }
+        let certificate = |name| {
+            let content = files::read(&path(name)).map_err(file(&path(name)))?;
+            CertificateDer::from_pem_slice(&content).map_err(|error| damaged(&path(name), error))
+        };
+        let (authority, own) = (certificate(AUTHORITY)?, certificate(CERTIFICATE)?);
+        let members = verify::members(&authority).map_err(failed)?;
+        let current = Current::new(directory, about, &authority, own, &members)?;
+        Ok(Identity {
+            directory: directory.to_owned(),
+            authority,
+            members,
+            current: RwLock::new(Arc::new(current)),
+            revoked: Arc::default(),
+        })
+    }
+
+    /// Exchanges an access string for a certificate. `name` is the host for a node; for `submit` the
+    /// string names the user. Pages are served under `hosts`, as far as these names lead to this
+    /// machine.
+    ///
+    /// # Errors
+    /// The head cannot be reached, is of another cluster or refuses the string, or the directory
+    /// cannot be written.
+    pub async fn enrol(
+        directory: &Path,
+        access: &AccessString,
+        name: &str,
+        hosts: &[String],
+    ) -> Result<Identity, IdentityError> {
+        let key = prepared(directory)?;
+        let shown = certificate::self_signed(&key).map_err(failed)?;
+        let shown = (vec![shown.into()], private(&key)?);
+        let trust = Trust::Pinned(access.ca);
+        let config = verify::client(trust, shown, Some(ACCESS_PROTOCOL)).map_err(failed)?;
+        let request = Request::Enrol {
+            secret: access.secret.expose(),
+            name: name.to_owned(),
+            hosts: hosts.to_vec(),
+        };
+        let head = (access.host.as_str(), access.port);
+        let (enrolled, chain) = enrol::ask(head, Arc::new(config), &request).await?;
+        let Enrolled { certificate } = enrolled;
+        let authority = verify::pinned(&chain, access.ca);
+        let authority = authority.ok_or_else(|| failed("the head did not show its CA"))?;
+        write(directory, head, hosts, authority, &certificate)?;
+        Identity::open(directory)
+    }
+
+    /// The identity of a daemon of the head itself, whose authority is at hand. Certificates of other
+    /// members are renewed at `head`; pages are served under `hosts`.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn own(
+        directory: &Path,
+        authority: &Authority,
+        name: &str,
+        head: (&str, u16),
+        hosts: &[String],
+        now: SystemTime,
+    ) -> Result<Identity, IdentityError> {
+        let key = prepared(directory)?;
+        let shown = certificate::self_signed(&key).map_err(failed)?;
+        let key = PublicKey::of(&shown.into()).map_err(failed)?;
+        let issued = authority.issue_own(&key, name, hosts, now)?;
+        write(directory, head, hosts, authority.certificate(), &pem(&issued.certificate))?;
+        Identity::open(directory)
+    }
+
+    /// Who the certificate names.
+    pub fn identified(&self) -> Arc<Identified> {
+        self.current().identified.clone()
+    }
+
+    /// The address of the head, where certificates are renewed.
+    pub fn head(&self) -> (String, u16) {
+        let current = self.current();
+        (current.about.host.clone(), current.about.port)
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Speaks TLS on a connection to a server whose certificate must name one of these roles.
+    ///
+    /// # Errors
+    /// The handshake failed; the error's text says why.
+    pub async fn connect(&self, stream: TcpStream, expected: &[Role]) -> io::Result<Stream> {
+        let config = self.current().client.clone();
+        let stream = handshake(config, stream).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let found = shown.and_then(|shown| certificate::identified(shown).ok());
+        let found = found.ok_or_else(|| other("the server's certificate names no role"))?;
+        if self.revoked.contains(found.grant) {
+            return Err(other(&format!("the server's access {} has been revoked", found.grant)));
+        }
+        if !expected.contains(&found.role) {
+            return Err(other(&format!("the server is a {}, not what was called", found.role)));
+        }
+        Ok(Stream::Tls(Tls::new(stream)))
+    }
+
+    /// Asks the head for another certificate for the same key, if this one is old enough. Whether
+    /// there is another one.
+    ///
+    /// # Errors
+    /// The head cannot be reached or refuses, or the directory cannot be written.
+    pub async fn renew_if_due(&self, now: SystemTime) -> Result<bool, IdentityError> {
+        let current = self.current();
+        let about = &current.about;
+        if seconds(now) < about.renew_at {
+            return Ok(false);
+        }
+        let request = Request::Renew { hosts: about.hosts.clone() };
+        let head = (about.host.as_str(), about.port);
+        let Enrolled { certificate } =
+            enrol::ask(head, current.access_client.clone(), &request).await?.0;
+        write(&self.directory, head, &about.hosts, &self.authority, &certificate)?;
+        self.reload()?;
+        Ok(true)
+    }
+
+    /// The same for a daemon of the head.
+    pub(crate) fn renew_own(
+        &self,
+        authority: &Authority,
+        now: SystemTime,
+    ) -> Result<bool, IdentityError> {
+        let current = self.current();
+        let about = &current.about;
+        if seconds(now) < about.renew_at {
+            return Ok(false);
+        }
+        let own = read_certificate(&self.directory)?;
+        let key = PublicKey::of(&own).map_err(failed)?;
+        let issued = authority.renew(&current.identified, &key, &about.hosts, now)?;
+        let head = (about.host.as_str(), about.port);
+        let certificate = pem(&issued.certificate);
+        write(&self.directory, head, &about.hosts, &self.authority, &certificate)?;
+        self.reload()?;
+        Ok(true)
+    }
+
+    /// Reads the directory again, after a renewal.
+    fn reload(&self) -> Result<(), IdentityError> {
+        let fresh = Identity::open(&self.directory)?;
+        let fresh = fresh.current();
+        tracing::info!(identity = %fresh.identified, "Renewed the certificate of this member");
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+
+    /// Asks the head which access has been revoked.
+    pub(crate) async fn refresh_revoked(&self) -> Result<(), EnrolError> {
+        let revoked: Vec<GrantId> = self.ask(&Request::Revoked).await?;
+        self.revoked.set(revoked);
+        Ok(())
+    }
+
+    /// Asks the head.
+    pub(crate) async fn ask<T: for<'de> Deserialize<'de>>(
+        &self,
+        request: &Request,
+    ) -> Result<T, EnrolError> {
+        let current = self.current();
+        self.ask_at((&current.about.host, current.about.port), request).await
+    }
+
+    /// Asks a daemon.
+    pub(crate) async fn ask_at<T: for<'de> Deserialize<'de>>(
+        &self,
+        at: (&str, u16),
+        request: &Request,
+    ) -> Result<T, EnrolError> {
+        let config = self.current().access_client.clone();
+        Ok(enrol::ask(at, config, request).await?.0)
+    }
+
+    pub(crate) fn server(&self) -> Arc<ServerConfig> {
+        self.current().server.clone()
+    }
+
+    pub(crate) fn access_server(&self) -> Arc<ServerConfig> {
+        self.current().access_server.clone()
+    }
+
+    pub(crate) fn members(&self) -> &Arc<dyn ClientCertVerifier> {
+        &self.members
+    }
+
+    pub(crate) fn revoked(&self) -> &Arc<Revoked> {
+        &self.revoked
+    }
+
+    fn current(&self) -> Arc<Current> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Current {
+    fn new(
+        directory: &Path,
+        about: About,
+        authority: &CertificateDer<'static>,
+        own: CertificateDer<'static>,
+        members: &Arc<dyn ClientCertVerifier>,
+    ) -> Result<Current, IdentityError> {
+        let path = directory.join(KEY);
+        let key = files::read_private(&path).map_err(file(&path))?;
+        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| damaged(&path, error))?;
+        let identified = certificate::identified(&own);
+        let identified =
+            identified.map_err(|error| damaged(&directory.join(CERTIFICATE), error))?;
+        let shown = || (vec![own.clone(), authority.clone()], key.clone_key());
+        let client = |protocol| verify::client(Trust::Authority(authority.clone()), shown(), protocol);
+        let mismatch = |error: rustls::Error| damaged(&path, error);
+        Ok(Current {
+            client: Arc::new(client(None).map_err(mismatch)?),
+            access_client: Arc::new(client(Some(ACCESS_PROTOCOL)).map_err(mismatch)?),
+            server: Arc::new(verify::server(members.clone(), shown()).map_err(mismatch)?),
+            access_server: Arc::new(verify::access_server(shown()).map_err(mismatch)?),
+            about,
+            identified,
+        })
+    }
+}
+
+/// A handshake with a server.
+pub(crate) async fn handshake(
+    config: Arc<ClientConfig>,
+    stream: TcpStream,
+) -> io::Result<client::TlsStream<TcpStream>> {
+    // No name is sent, and none is checked.
+    let name = ServerName::from(std::net::IpAddr::from([0, 0, 0, 0]));
+    let connecting = TlsConnector::from(config).connect(name, stream);
+    match timeout(HANDSHAKE_TIMEOUT, connecting).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(io::Error::new(error.kind(), verify::explain(&error))),
+        Err(_) => {
+            let text = format!("no TLS handshake within {HANDSHAKE_TIMEOUT:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, text))
+        }
+    }
+}
+
+/// The key of a directory; a new one if there is none.
+fn prepared(directory: &Path) -> Result<KeyPair, IdentityError> {
+    files::make_private(directory).map_err(file(directory))?;
+    let path = directory.join(KEY);
+    match files::read_private(&path) {
+        Ok(key) => {
+            let key = String::from_utf8(key).map_err(|error| damaged(&path, error))?;
+            KeyPair::from_pem(&key).map_err(|error| damaged(&path, error))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let key = certificate::new_key().map_err(failed)?;
+            files::replace(&path, key.serialize_pem().as_bytes()).map_err(file(&path))?;
+            Ok(key)
+        }
+        Err(error) => Err(file(&path)(error)),
+    }
+}
+
+/// Writes all but the key. What the identity is comes last: without it there is none.
+fn write(
+    directory: &Path,
+    (host, port): (&str, u16),
+    hosts: &[String],
+    authority: &[u8],
+    certificate: &str,
+) -> Result<(), IdentityError> {
+    let renew_at = seconds(SystemTime::now() + RENEW_AFTER);
+    let (host, hosts) = (host.to_owned(), hosts.to_vec());
+    let about = About { version: VERSION, host, port, hosts, renew_at };
+    let about = serde_json::to_vec_pretty(&about).map_err(failed)?;
+    for (name, content) in [
+        (AUTHORITY, pem(authority).as_bytes()),
+        (CERTIFICATE, certificate.as_bytes()),
+        (ABOUT, &about),
+    ] {
+        let path = directory.join(name);
+        files::replace(&path, content).map_err(file(&path))?;
+    }
+    Ok(())
+}
+
+fn read_certificate(directory: &Path) -> Result<CertificateDer<'static>, IdentityError> {
+    let path = directory.join(CERTIFICATE);
+    let content = files::read(&path).map_err(file(&path))?;
+    CertificateDer::from_pem_slice(&content).map_err(|error| damaged(&path, error))
+}
+
+fn private(key: &KeyPair) -> Result<PrivateKeyDer<'static>, IdentityError> {
+    PrivateKeyDer::try_from(key.serialize_der()).map_err(failed)
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn other(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, text.to_owned())
+}
+
+fn failed(error: impl ToString) -> IdentityError {
+    IdentityError::Certificate(error.to_string())
+}
+
+fn damaged(path: &Path, problem: impl ToString) -> IdentityError {
+    IdentityError::Damaged { path: path.to_owned(), problem: problem.to_string() }
+}
+
+fn file(path: &Path) -> impl Fn(io::Error) -> IdentityError {
+    let path = path.to_owned();
+    move |error| IdentityError::File { path: path.clone(), error }
+}

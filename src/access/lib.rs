@@ -1,0 +1,36 @@
+//! Access to a cluster: who a peer is, how it shows that, and what it may do.
+//!
+//! A cluster has one certificate authority ([`Authority`]). Whoever is given an [`AccessString`] exchanges
+//! it for a certificate that names a [`Role`] ([`Identity`]); the first contact pins the authority by its
+//! hash. Every listener looks at the first byte of a connection and serves TLS and plain peers on one port
+//! ([`Gate`]). It knows no service and no configuration file.
+
+mod authority;
+mod certificate;
+mod enrol;
+mod files;
+mod gate;
+mod identity;
+mod plain;
+pub mod rights;
+mod role;
+mod sessions;
+mod stream;
+mod string;
+mod table;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+pub use authority::{Authority, AuthorityError};
+pub use certificate::Identified;
+pub use enrol::{EnrolError, Ticket};
+pub use gate::{Gate, GateError, Mode, Refused};
+pub use identity::{Identity, IdentityError};
+pub use plain::{PlainPeer, PlainPeers};
+pub use rights::Rights;
+pub use role::{Role, UnknownRole};
+pub use stream::{Peer, Stream};
+pub use string::{AccessString, CaHash, Secret, StringError};
+pub use table::{Entry, GrantId, NewGrant};

@@ -1,0 +1,258 @@
+//! One connection, plain or TLS, and who is at its other end.
+
+use std::fmt;
+use std::io::{self, IoSlice, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsStream;
+
+use crate::certificate::Identified;
+use crate::identity::Revoked;
+use crate::rights::Rights;
+
+/// A connection, plain or TLS.
+#[derive(Debug)]
+pub enum Stream {
+    /// As the bytes come.
+    Plain(TcpStream),
+    /// Within TLS.
+    Tls(Tls),
+}
+
+/// A connection within TLS. Its end is announced to the peer when it is dropped.
+#[derive(Debug)]
+pub struct Tls(Box<TlsStream<TcpStream>>);
+
+impl Tls {
+    pub(crate) fn new(stream: impl Into<TlsStream<TcpStream>>) -> Tls {
+        Tls(Box::new(stream.into()))
+    }
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        struct Now<'a>(&'a TcpStream);
+        impl Write for Now<'_> {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.try_write(bytes)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        // Whatever the system does not take at once is lost, as is the rest of a plain connection
+        // whose peer does not read.
+        match &mut *self.0 {
+            TlsStream::Client(stream) => {
+                let (tcp, session) = stream.get_mut();
+                session.send_close_notify();
+                let _ = session.write_tls(&mut Now(tcp));
+            }
+            TlsStream::Server(stream) => {
+                let (tcp, session) = stream.get_mut();
+                session.send_close_notify();
+                let _ = session.write_tls(&mut Now(tcp));
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// The connection below.
+    pub fn tcp(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(stream) => stream,
+            Stream::Tls(stream) => stream.0.get_ref().0,
+        }
+    }
+
+    /// Whether it is within TLS.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Stream::Tls(_))
+    }
+
+    /// Whether the connection is open and nothing has arrived.
+    pub fn is_quiet(&mut self) -> bool {
+        let mut byte = [0];
+        match self {
+            Stream::Plain(stream) => matches!(
+                stream.try_read(&mut byte),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock
+            ),
+            Stream::Tls(stream) => {
+                let mut buffer = ReadBuf::new(&mut byte);
+                let mut context = Context::from_waker(Waker::noop());
+                Pin::new(&mut *stream.0).poll_read(&mut context, &mut buffer).is_pending()
+            }
+        }
+    }
+
+    /// Writes as many bytes as are taken without waiting, perhaps none.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn write_now(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => match stream.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+                written => written,
+            },
+            Stream::Tls(stream) => match Pin::new(&mut *stream.0).poll_write(context, bytes) {
+                Poll::Ready(written) => written,
+                Poll::Pending => Ok(0),
+            },
+        }
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Stream {
+        Stream::Plain(stream)
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Stream::Tls(stream) => Pin::new(&mut *stream.0).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Tls(stream) => Pin::new(&mut *stream.0).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Stream::Tls(stream) => Pin::new(&mut *stream.0).poll_write_vectored(context, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Stream::Plain(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.0.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Tls(stream) => Pin::new(&mut *stream.0).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Tls(stream) => Pin::new(&mut *stream.0).poll_shutdown(context),
+        }
+    }
+}
+
+/// The other end of a connection to a server.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// From where.
+    pub address: SocketAddr,
+    standing: Standing,
+}
+
+/// What is known about a peer.
+#[derive(Clone, Debug)]
+enum Standing {
+    /// Plain, where that is allowed: it may do what everybody may without access control.
+    Plain,
+    /// It has shown nothing.
+    Nobody,
+    /// It has shown a certificate, or a browser's session for one.
+    Member(Arc<Identified>, Arc<Revoked>),
+}
+
+impl Peer {
+    /// A plain peer where that is allowed.
+    pub fn plain(address: SocketAddr) -> Peer {
+        Peer { address, standing: Standing::Plain }
+    }
+
+    pub(crate) fn nobody(address: SocketAddr) -> Peer {
+        Peer { address, standing: Standing::Nobody }
+    }
+
+    pub(crate) fn member(
+        address: SocketAddr,
+        identified: Arc<Identified>,
+        revoked: Arc<Revoked>,
+    ) -> Peer {
+        Peer { address, standing: Standing::Member(identified, revoked) }
+    }
+
+    /// Its address without the port.
+    pub fn ip(&self) -> IpAddr {
+        self.address.ip()
+    }
+
+    /// Who it is, if it has shown a certificate.
+    pub fn identified(&self) -> Option<&Identified> {
+        match &self.standing {
+            Standing::Member(identified, _) => Some(identified),
+            Standing::Plain | Standing::Nobody => None,
+        }
+    }
+
+    /// The user as whom it runs jobs, if its certificate names one.
+    pub fn user(&self) -> Option<&str> {
+        self.identified().and_then(Identified::user)
+    }
+
+    /// Why it may not do something that needs these rights; `None` if it may.
+    pub fn objection(&self, rights: Rights) -> Option<String> {
+        match &self.standing {
+            Standing::Plain => None,
+            Standing::Nobody => {
+                (!rights.is_everybody()).then(|| "access to this cluster is needed".to_owned())
+            }
+            Standing::Member(identified, revoked) if revoked.contains(identified.grant) => {
+                Some(format!("access {} has been revoked", identified.grant))
+            }
+            Standing::Member(identified, _) => (!rights.allow(identified.role))
+                .then(|| format!("the role {} may not do this", identified.role)),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)?;
+        match &self.standing {
+            Standing::Plain => Ok(()),
+            Standing::Nobody => f.write_str(" (without access)"),
+            Standing::Member(identified, _) => write!(f, " as {identified}"),
+        }
+    }
+}

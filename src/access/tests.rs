@@ -1,0 +1,502 @@
+//! Strings, the authority, and both ends of connections.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::string::hex;
+
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+fn days(days: u64) -> Duration {
+    Duration::from_secs(days * 24 * 3600)
+}
+
+fn new_grant(role: Role) -> NewGrant {
+    let user = (role == Role::Submit).then(|| "alice".to_owned());
+    NewGrant { role, user, valid_secs: None, uses: None }
+}
+
+/// A string as it is handed over.
+fn example() -> String {
+    format!("corona1:submit:head.example:8021:{}:{}", "ab".repeat(32), "cd".repeat(32))
+}
+
+#[test]
+fn a_string_comes_back_and_its_secret_is_not_shown() {
+    for (host, port) in [("head.example", 8021), ("10.0.0.1", 1), ("2001:db8::1", 65535)] {
+        let mut string: AccessString = example().parse().unwrap();
+        (string.host, string.port) = (host.to_owned(), port);
+        let text = string.to_string();
+        assert_eq!(text.parse::<AccessString>().unwrap(), string, "{text}");
+        assert!(!format!("{string:?}").contains("cdcd"), "{string:?}");
+    }
+}
+
+#[test]
+fn a_wrong_string_says_what_is_wrong() {
+    let whole = example();
+    let without = |from: &str, to: &str| whole.replacen(from, to, 1);
+    let cases = [
+        (String::new(), "not an access string"),
+        ("hello".into(), "not an access string"),
+        ("corona:submit".into(), "not an access string"),
+        (without("corona1", "corona2"), "has the form \"corona2\""),
+        ("corona1".into(), "the role is missing"),
+        ("corona1:node".into(), "the address is missing"),
+        ("corona1:node:host".into(), "the port is missing"),
+        ("corona1:node:host:80".into(), "the hash of the CA is missing"),
+        (format!("corona1:node:host:80:{}", "ab".repeat(32)), "the secret is missing"),
+        (whole[..whole.len() - 3].into(), "the end of the secret is missing"),
+        (without("submit", "root"), "unknown role \"root\""),
+        (without("8021", "0"), "illegal address \"head.example:0\""),
+        (without("8021", "80210"), "illegal address"),
+        (without("head.example", "he ad"), "illegal address"),
+        (without("head.example", "[::zz]"), "illegal address"),
+        (without("head.example", "[::1"), "the port is missing"),
+        (without("abab", "xbab"), "damaged hash"),
+        (without("cdcd", "xdcd"), "damaged secret"),
+        ("corona1:".repeat(1000), "longer than"),
+    ];
+    for (text, expected) in cases {
+        let error = text.parse::<AccessString>().unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
+        assert!(!error.contains("cdcd"), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_breaks_the_reader_of_strings(text in any::<String>(), cut in 0usize..200) {
+        let _ = text.parse::<AccessString>();
+        let _ = format!("corona1:{text}").parse::<AccessString>();
+        let whole = example();
+        let part = &whole[..cut.min(whole.len())];
+        prop_assert_eq!(part.parse::<AccessString>().is_ok(), part == whole);
+    }
+}
+
+/// A cluster with a daemon of its head that answers every member's byte with the byte.
+struct Head {
+    directory: TempDir,
+    authority: Arc<Authority>,
+    gate: Arc<Gate>,
+    address: SocketAddr,
+}
+
+impl Head {
+    async fn start(mode: Mode) -> Head {
+        Head::start_at(mode, now(), &[]).await
+    }
+
+    /// A head whose own certificate was issued at this time.
+    async fn start_at(mode: Mode, issued: SystemTime, plain: &[&str]) -> Head {
+        let directory = TempDir::new().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let authority = Authority::create(&directory.path().join("ca"), issued).unwrap();
+        let authority = Arc::new(authority);
+        let (own, hosts) = (directory.path().join("own"), ["127.0.0.1".to_owned()]);
+        let at = ("127.0.0.1", address.port());
+        let own = Identity::own(&own, &authority, "head", at, &hosts, issued).unwrap();
+        let plain = plain.iter().map(|network| network.parse().unwrap()).collect();
+        let gate = Gate::new(mode, plain, Some(Arc::new(own)), Some(authority.clone())).unwrap();
+        tokio::spawn(echo(listener, gate.clone()));
+        Head { directory, authority, gate, address }
+    }
+
+    fn grant(&self, new: &NewGrant) -> (GrantId, AccessString) {
+        self.authority.grant(new, ("127.0.0.1", self.address.port()), now()).unwrap()
+    }
+
+    async fn enrol(&self, name: &str, string: &AccessString) -> Result<Identity, IdentityError> {
+        Identity::enrol(&self.path(name), string, name, &[]).await
+    }
+
+    async fn member(&self, name: &str, role: Role) -> Identity {
+        let (_, string) = self.grant(&new_grant(role));
+        self.enrol(name, &string).await.unwrap()
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// What the daemon replies to a member.
+    async fn reply(&self, member: &Identity) -> std::io::Result<String> {
+        let mut stream = member.connect(self.connect().await, &[Role::Admin]).await?;
+        exchange(&mut stream).await
+    }
+}
+
+async fn exchange(stream: &mut Stream) -> std::io::Result<String> {
+    stream.write_all(b"x").await?;
+    stream.flush().await?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).await?;
+    Ok(reply)
+}
+
+/// Replies to a byte with what is known about the peer.
+async fn echo(listener: TcpListener, gate: Arc<Gate>) {
+    loop {
+        let (stream, address) = listener.accept().await.unwrap();
+        let gate = gate.clone();
+        tokio::spawn(async move {
+            let Ok((mut stream, peer)) = gate.admit(stream, address, false).await else { return };
+            let mut byte = [0];
+            if stream.read_exact(&mut byte).await.is_ok() {
+                let known = peer.identified().map_or("plain".to_owned(), ToString::to_string);
+                let allowed = peer.objection(Rights::SUBMIT).unwrap_or("may submit".to_owned());
+                let _ = stream.write_all(format!("{known}: {allowed}").as_bytes()).await;
+                let _ = stream.shutdown().await;
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn members_are_known_by_role_user_and_access_string() {
+    let head = Head::start(Mode::Require).await;
+    for (role, expected) in [
+        (Role::Admin, "may submit"),
+        (Role::Node, "the role node may not do this"),
+        (Role::Submit, "may submit"),
+        (Role::Read, "the role read may not do this"),
+    ] {
+        let (id, string) = head.grant(&new_grant(role));
+        let name = format!("{role}-1");
+        let member = head.enrol(&name, &string).await.unwrap();
+        let known = if role == Role::Submit { "alice" } else { &*name };
+        let expected = format!("{role} {known} (access {id}): {expected}");
+        assert_eq!(head.reply(&member).await.unwrap(), expected);
+        // It is kept.
+        let again = Identity::open(&head.path(&name)).unwrap();
+        assert_eq!(head.reply(&again).await.unwrap(), expected);
+        assert_eq!(again.head(), ("127.0.0.1".to_owned(), head.address.port()));
+    }
+}
+
+#[tokio::test]
+async fn keys_and_secrets_are_for_their_owner_and_secrets_are_kept_as_hashes() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let head = Head::start(Mode::Require).await;
+    let (_, string) = head.grant(&new_grant(Role::Node));
+    head.enrol("node", &string).await.unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for directory in ["ca", "own", "node"].map(|name| head.path(name)) {
+        assert_eq!(mode(&directory), 0o700);
+        for file in std::fs::read_dir(&directory).unwrap() {
+            assert_eq!(mode(&file.unwrap().path()), 0o600);
+        }
+    }
+    let table = std::fs::read_to_string(head.path("ca").join("access.json")).unwrap();
+    assert!(table.contains(&string.secret.hash()) && !table.contains(&string.secret.expose()));
+    let key = head.path("node").join("key.pem");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let error = Identity::open(&head.path("node")).unwrap_err().to_string();
+    assert!(error.contains("others may read") && error.contains("chmod 600"), "{error}");
+}
+
+#[tokio::test]
+async fn strings_that_give_no_access_are_refused_with_the_reason() {
+    let (head, other) = tokio::join!(Head::start(Mode::Require), Head::start(Mode::Require));
+    let (revoked_id, revoked) = head.grant(&new_grant(Role::Node));
+    head.authority.revoke(revoked_id).unwrap();
+    let (_, expired) = head.grant(&NewGrant { valid_secs: Some(0), ..new_grant(Role::Node) });
+    let (_, once) = head.grant(&NewGrant { uses: Some(1), ..new_grant(Role::Node) });
+    head.enrol("first", &once).await.unwrap();
+    let (rotated_id, rotated) = head.grant(&new_grant(Role::Node));
+    let fresh = head.authority.rotate(rotated_id, ("127.0.0.1", head.address.port())).unwrap();
+    head.enrol("rotated", &fresh).await.unwrap();
+    let (_, mut foreign) = other.grant(&new_grant(Role::Node));
+    foreign.port = head.address.port();
+    for (string, expected) in [
+        (revoked, "has been revoked"),
+        (expired, "has expired"),
+        (once, "as often as it may be"),
+        (rotated, "is unknown here"),
+        (foreign, "is of another cluster"),
+    ] {
+        let error = head.enrol("refused", &string).await.unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+        assert!(!error.contains(&string.secret.expose()), "{error}");
+    }
+    head.member("innocent", Role::Node).await;
+}
+
+#[tokio::test]
+async fn a_member_of_another_cluster_is_refused_on_both_sides() {
+    let (head, other) = tokio::join!(Head::start(Mode::Allow), Head::start(Mode::Allow));
+    let (innocent, foreign) =
+        tokio::join!(head.member("mine", Role::Submit), other.member("theirs", Role::Submit));
+    let error = head.reply(&foreign).await.unwrap_err().to_string();
+    assert!(error.contains("is of another cluster"), "{error}");
+    // One that does not check the server.
+    let config = foreign_client(&head, &foreign);
+    let connected = identity::handshake(config, head.connect().await).await;
+    let error = match connected {
+        // With TLS 1.3 the refusal arrives after the handshake.
+        Ok(mut stream) => {
+            let read = stream.read_u8().await.unwrap_err();
+            verify::explain(&read)
+        }
+        Err(error) => error.to_string(),
+    };
+    assert!(error.contains("does not accept our certificate"), "{error}");
+    assert!(head.reply(&innocent).await.unwrap().contains("alice"));
+}
+
+/// Trusts the head, and shows the certificate of another cluster.
+fn foreign_client(head: &Head, foreign: &Identity) -> Arc<rustls::ClientConfig> {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+    let file = |name: &str| foreign.directory().join(name);
+    let chain = vec![CertificateDer::from_pem_file(file("certificate.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(file("key.pem")).unwrap();
+    let trust = verify::Trust::Authority(head.authority.certificate().clone());
+    Arc::new(verify::client(trust, (chain, key), None).unwrap())
+}
+
+#[tokio::test]
+async fn a_wrong_clock_is_named() {
+    for (issued, expected) in [
+        (now() - days(40), "has expired, or one of the two clocks is wrong"),
+        (now() + days(2), "not valid yet: one of the two clocks is wrong"),
+    ] {
+        let head = Head::start_at(Mode::Require, issued, &[]).await;
+        let (_, string) = head.grant(&new_grant(Role::Node));
+        let error = head.enrol("node", &string).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn revoked_members_lose_their_access_at_once() {
+    let head = Head::start(Mode::Require).await;
+    let admin = head.member("admin", Role::Admin).await;
+    let (id, string) = head.grant(&new_grant(Role::Submit));
+    let (submit, innocent) = (head.enrol("a", &string).await.unwrap(), head.enrol("b", &head.grant(&new_grant(Role::Submit)).1).await.unwrap());
+    // A connection that is open already.
+    let mut open = submit.connect(head.connect().await, &[Role::Admin]).await.unwrap();
+    tokio::io::AsyncWriteExt::flush(&mut open).await.unwrap();
+    admin.revoke(id).await.unwrap();
+    // It was admitted before or after; either way it may do nothing.
+    if let Ok(reply) = exchange(&mut open).await {
+        assert!(reply.is_empty() || reply.contains("has been revoked"), "{reply}");
+    }
+    assert_eq!(head.reply(&submit).await.ok().filter(|reply| !reply.is_empty()), None);
+    assert!(head.reply(&innocent).await.unwrap().ends_with("may submit"));
+    let error = submit.one_time_code("127.0.0.1", head.address.port()).await.unwrap_err();
+    assert!(error.to_string().contains("has been revoked"), "{error}");
+    assert!(head.authority.list().unwrap().iter().any(|entry| entry.id == id && entry.revoked));
+}
+
+#[tokio::test]
+async fn administrators_alone_give_access_over_the_network() {
+    let head = Head::start(Mode::Require).await;
+    let admin = head.member("admin", Role::Admin).await;
+    let (id, string) = admin.grant(new_grant(Role::Submit)).await.unwrap();
+    assert_eq!((&*string.host, string.port), ("127.0.0.1", head.address.port()));
+    let submit = head.enrol("alice", &string).await.unwrap();
+    let again = admin.rotate(id).await.unwrap();
+    assert_ne!(again.secret, string.secret);
+    assert_eq!(admin.list().await.unwrap().len(), 2);
+    let refused = [
+        submit.grant(new_grant(Role::Admin)).await.map(drop),
+        submit.list().await.map(drop),
+        submit.revoke(id).await,
+        submit.rotate(id).await.map(drop),
+    ];
+    for refused in refused {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("the role submit may not do this"), "{error}");
+    }
+    for (new, expected) in [
+        (NewGrant { user: None, ..new_grant(Role::Submit) }, "needs the name of a user"),
+        (NewGrant { user: Some("a".into()), ..new_grant(Role::Node) }, "names a user"),
+        (NewGrant { user: Some("a/b".into()), ..new_grant(Role::Submit) }, "cannot be in"),
+    ] {
+        let error = admin.grant(new).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn certificates_are_renewed_for_the_same_key_until_access_is_revoked() {
+    let head = Head::start(Mode::Require).await;
+    let (id, string) = head.grant(&NewGrant { uses: Some(1), ..new_grant(Role::Submit) });
+    let member = head.enrol("alice", &string).await.unwrap();
+    let certificate = || std::fs::read(head.path("alice").join("certificate.pem")).unwrap();
+    let first = certificate();
+    assert!(!member.renew_if_due(now() + days(19)).await.unwrap());
+    assert!(member.renew_if_due(now() + days(21)).await.unwrap());
+    assert_ne!(certificate(), first);
+    assert!(head.reply(&member).await.unwrap().contains("alice"));
+    head.authority.revoke(id).unwrap();
+    let error = member.renew_if_due(now() + days(21)).await.unwrap_err().to_string();
+    assert!(error.contains("has been revoked"), "{error}");
+}
+
+#[tokio::test]
+async fn plain_peers_are_served_counted_or_refused() {
+    for (mode, networks, served) in [
+        (Mode::Allow, &[][..], true),
+        (Mode::Require, &[][..], false),
+        (Mode::Require, &["10.0.0.0/8"][..], false),
+        (Mode::Require, &["127.0.0.0/8"][..], true),
+    ] {
+        let head = Head::start_at(mode, now(), networks).await;
+        let member = head.member("member", Role::Submit).await;
+        let mut plain = Stream::from(head.connect().await);
+        let reply = exchange(&mut plain).await.unwrap_or_default();
+        assert_eq!(reply, if served { "plain: may submit" } else { "" }, "{mode} {networks:?}");
+        let (counts, others) = head.gate.plain_peers().counts();
+        let counted = PlainPeer { served: served.into(), refused: (!served).into() };
+        assert_eq!(counts, [("127.0.0.1".parse().unwrap(), counted)], "{mode} {networks:?}");
+        assert_eq!(others, PlainPeer::default());
+        assert!(head.reply(&member).await.unwrap().contains("alice"));
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_sends_one_byte_or_none_or_rubbish_is_refused_and_delays_nobody() {
+    let head = Head::start(Mode::Require).await;
+    let member = head.member("member", Role::Submit).await;
+    let silent = head.connect().await;
+    let mut one_byte = head.connect().await;
+    one_byte.write_all(&[gate::TLS_FIRST_BYTE]).await.unwrap();
+    // A record that is longer than TLS allows, and a hello that never ends.
+    let mut long = head.connect().await;
+    long.write_all(&[0x16, 3, 1, 0xff, 0xff]).await.unwrap();
+    let mut endless = head.connect().await;
+    let record = [&[0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff][..], &[0; 0x4000 - 4]].concat();
+    let _ = endless.write_all(&record.repeat(8)).await;
+    for mut refused in [long, endless] {
+        let mut rest = Vec::new();
+        let _ = tokio::time::timeout(Duration::from_secs(60), refused.read_to_end(&mut rest))
+            .await
+            .expect("refused at once");
+    }
+    assert!(head.reply(&member).await.unwrap().contains("alice"));
+    tokio::time::pause();
+    for mut waiting in [silent, one_byte] {
+        let mut rest = Vec::new();
+        let _ = waiting.read_to_end(&mut rest).await;
+    }
+}
+
+#[tokio::test]
+async fn tls_on_a_plain_port_says_so() {
+    let head = Head::start(Mode::Require).await;
+    let member = head.member("member", Role::Submit).await;
+    // As a plain service does with bytes that are none of its messages: closes, or replies.
+    for reply in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n"] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut hello = [0; 16];
+            stream.read_exact(&mut hello).await.unwrap();
+            stream.write_all(reply).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        });
+        let plain = TcpStream::connect(address).await.unwrap();
+        let error = member.connect(plain, &[Role::Admin]).await.unwrap_err().to_string();
+        assert!(error.contains("not speak TLS"), "{error}");
+        serving.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_another_role_is_not_taken_for_the_head() {
+    let head = Head::start(Mode::Require).await;
+    let (impostor, member) =
+        tokio::join!(head.member("mallory", Role::Submit), head.member("node", Role::Node));
+    let gate = Gate::new(Mode::Require, vec![], Some(Arc::new(impostor)), None).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(echo(listener, gate));
+    let connect = || TcpStream::connect(address);
+    let error = member.connect(connect().await.unwrap(), &[Role::Admin]).await.unwrap_err();
+    assert!(error.to_string().contains("the server is a submit"), "{error}");
+    let mut session = member.connect(connect().await.unwrap(), &[Role::Submit]).await.unwrap();
+    assert!(exchange(&mut session).await.unwrap().starts_with("node node"));
+    // It issues no certificates either.
+    let error = member.ask_at::<()>(("127.0.0.1", address.port()), &enrol::Request::List).await;
+    assert!(error.unwrap_err().to_string().contains("the role node may not"));
+}
+
+#[tokio::test]
+async fn browsers_get_a_session_for_a_code() {
+    let head = Head::start(Mode::Require).await;
+    let member = head.member("member", Role::Submit).await;
+    let ticket = member.one_time_code("127.0.0.1", head.address.port()).await.unwrap();
+    let token = head.gate.redeem(&ticket.value).unwrap();
+    assert_eq!(head.gate.redeem(&ticket.value), None);
+    let peer = head.gate.holder(&token, head.address).unwrap();
+    assert_eq!(peer.user(), Some("alice"));
+    assert!(!format!("{ticket:?}").contains(&ticket.value));
+    let script = member.token("127.0.0.1", head.address.port()).await.unwrap();
+    assert!(head.gate.holder(&script.value, head.address).is_some());
+    assert!(head.gate.holder(&hex(&[7; 32]), head.address).is_none());
+}
+
+#[test]
+fn an_authority_is_whole_and_goes_to_another_instance() {
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    assert!(matches!(Authority::open(&path("a")), Err(AuthorityError::Missing(_))));
+    let first = Authority::open_or_create(&path("a"), now()).unwrap();
+    assert!(matches!(Authority::create(&path("a"), now()), Err(AuthorityError::Exists(_))));
+    let (id, _) = first.grant(&new_grant(Role::Node), ("head", 1), now()).unwrap();
+    let second = Authority::import(&path("b"), &first.export().unwrap()).unwrap();
+    assert_eq!(second.ca_hash(), first.ca_hash());
+    assert_eq!(second.list().unwrap()[0].id, id);
+    assert!(matches!(
+        Authority::import(&path("b"), &first.export().unwrap()),
+        Err(AuthorityError::Exists(_))
+    ));
+    // Instances that share the directory see one table.
+    let shared = Authority::open(&path("a")).unwrap();
+    shared.revoke(id).unwrap();
+    assert_eq!(first.revoked().unwrap(), [id]);
+    // A newer form is refused by name.
+    let table = path("a").join("access.json");
+    let newer = std::fs::read_to_string(&table).unwrap().replacen(": 1", ": 2", 1);
+    std::fs::write(&table, newer).unwrap();
+    let error = Authority::open(&path("a")).unwrap_err().to_string();
+    assert!(error.contains("access.json is damaged: it has the version 2"), "{error}");
+}
+
+#[test]
+fn entries_are_forgotten_once_their_certificates_have_expired() {
+    let directory = TempDir::new().unwrap();
+    let authority = Authority::create(&directory.path().join("ca"), now()).unwrap();
+    let grant = |new: &NewGrant, at| authority.grant(new, ("head", 1), at).unwrap().0;
+    let revoked = grant(&new_grant(Role::Node), now());
+    let expired = grant(&NewGrant { valid_secs: Some(5), ..new_grant(Role::Node) }, now());
+    let good = grant(&new_grant(Role::Node), now());
+    authority.revoke(revoked).unwrap();
+    let ids = || authority.list().unwrap().iter().map(|entry| entry.id).collect::<Vec<_>>();
+    let soon = grant(&new_grant(Role::Read), now() + days(30));
+    assert_eq!(ids(), [revoked, expired, good, soon]);
+    let late = grant(&new_grant(Role::Read), now() + days(32));
+    assert_eq!(ids(), [good, soon, late]);
+}

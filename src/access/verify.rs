@@ -1,0 +1,239 @@
+//! How the two ends of a connection check each other's certificate.
+
+use std::io;
+use std::sync::{Arc, LazyLock};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::{CryptoProvider, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    ServerConfig, SignatureScheme,
+};
+
+use crate::string::CaHash;
+
+/// The protocol on connections that get certificates, codes and lists.
+pub(crate) const ACCESS_PROTOCOL: &[u8] = b"corona-access/1";
+/// What browsers speak.
+const HTTP: &[u8] = b"http/1.1";
+
+/// The implementation of cryptography; never that of the process.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> =
+        LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+    PROVIDER.clone()
+}
+
+/// The authority that a client accepts.
+#[derive(Clone, Debug)]
+pub(crate) enum Trust {
+    /// The one whose certificate is known.
+    Authority(CertificateDer<'static>),
+    /// The one that an access string names; the server shows its certificate.
+    Pinned(CaHash),
+}
+
+#[derive(Debug)]
+struct ClusterServers(Trust);
+
+impl ServerCertVerifier for ClusterServers {
+    /// Servers are known by their role, not by a name: their addresses change.
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let authority = match &self.0 {
+            Trust::Authority(authority) => Some(authority),
+            Trust::Pinned(hash) => pinned(intermediates, *hash),
+        };
+        let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let authority = authority.ok_or(unknown)?;
+        let roots = roots(authority)?;
+        let parsed = ParsedCertificate::try_from(end_entity)?;
+        let algorithms = provider().signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], now, algorithms)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("TLS 1.3 is spoken only".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &provider().signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Accepts any certificate: its key is what gets another one.
+#[derive(Debug)]
+struct AnyKey;
+
+impl ClientCertVerifier for AnyKey {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("TLS 1.3 is spoken only".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &provider().signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The certificate with this hash among those that a server shows.
+pub(crate) fn pinned<'a, 'b>(
+    shown: &'a [CertificateDer<'b>],
+    hash: CaHash,
+) -> Option<&'a CertificateDer<'b>> {
+    shown.iter().find(|certificate| CaHash::of(certificate) == hash)
+}
+
+fn roots(authority: &CertificateDer<'_>) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.clone().into_owned())?;
+    Ok(roots)
+}
+
+/// Checks certificates of clients.
+pub(crate) fn members(
+    authority: &CertificateDer<'_>,
+) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let roots = Arc::new(roots(authority)?);
+    // Browsers have none.
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
+    let verifier = builder.allow_unauthenticated().build();
+    verifier.map_err(|error| Error::General(error.to_string()))
+}
+
+/// The certificate chain and key of one end.
+pub(crate) type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// What a client needs for a connection.
+pub(crate) fn client(
+    trust: Trust,
+    (chain, key): Shown,
+    protocol: Option<&[u8]>,
+) -> Result<ClientConfig, Error> {
+    let builder = ClientConfig::builder_with_provider(provider());
+    let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(ClusterServers(trust)));
+    let mut config = builder.with_client_auth_cert(chain, key)?;
+    config.alpn_protocols = protocol.map(|protocol| vec![protocol.to_vec()]).unwrap_or_default();
+    config.enable_sni = false;
+    Ok(config)
+}
+
+/// What a server needs for connections of members and browsers.
+pub(crate) fn server(
+    members: Arc<dyn ClientCertVerifier>,
+    shown: Shown,
+) -> Result<ServerConfig, Error> {
+    let mut config = server_with(members, shown)?;
+    config.alpn_protocols = vec![HTTP.to_vec()];
+    Ok(config)
+}
+
+/// What a server needs for connections of [`ACCESS_PROTOCOL`].
+pub(crate) fn access_server(shown: Shown) -> Result<ServerConfig, Error> {
+    let mut config = server_with(Arc::new(AnyKey), shown)?;
+    config.alpn_protocols = vec![ACCESS_PROTOCOL.to_vec()];
+    // A resumed connection shows no certificate.
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+fn server_with(
+    verifier: Arc<dyn ClientCertVerifier>,
+    (chain, key): Shown,
+) -> Result<ServerConfig, Error> {
+    let builder = ServerConfig::builder_with_provider(provider());
+    let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;
+    builder.with_client_cert_verifier(verifier).with_single_cert(chain, key)
+}
+
+/// Why a handshake failed, in one line.
+pub(crate) fn explain(error: &io::Error) -> String {
+    use rustls::AlertDescription as Alert;
+
+    let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+    let text = match tls {
+        Some(Error::InvalidCertificate(problem)) => match problem {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "the peer's certificate is of another cluster"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the peer's certificate has expired, or one of the two clocks is wrong"
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the peer's certificate is not valid yet: one of the two clocks is wrong"
+            }
+            _ => return format!("the peer's certificate is not accepted: {problem:?}"),
+        },
+        Some(Error::AlertReceived(alert)) => match alert {
+            Alert::UnknownCA | Alert::DecryptError => {
+                "the peer does not accept our certificate: it is of another cluster"
+            }
+            Alert::CertificateExpired | Alert::BadCertificate => {
+                "the peer does not accept our certificate: it has expired, or one of the two clocks is wrong"
+            }
+            Alert::CertificateRequired => "the peer needs a certificate",
+            _ => return format!("the peer ended the TLS handshake with the alert {alert:?}"),
+        },
+        Some(Error::InvalidMessage(_)) => "the peer does not speak TLS on this port",
+        Some(Error::NoCertificatesPresented) => "the peer shows no certificate",
+        _ if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "the peer closed the connection during the TLS handshake; it may not speak TLS (corona.tls)"
+        }
+        _ => return error.to_string(),
+    };
+    text.to_owned()
+}
