@@ -393,7 +393,8 @@ impl Authority {
 /// Holds the lock of the directory for as long as the file is open.
 fn locked(directory: &Path) -> Result<File, AuthorityError> {
     let path = directory.join(LOCK);
-    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let opened =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let lock = opened.map_err(file(&path))?;
     loop {
         match flock(&lock, FlockOperation::LockExclusive) {

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType,
-    SerialNumber, SignatureAlgorithm,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber,
+    SignatureAlgorithm,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::CertificateDer;

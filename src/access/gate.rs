@@ -202,17 +202,18 @@ impl Gate {
         }
         let mut first = [0];
         if stream.peek(&mut first).await.is_ok() && first == [TLS_FIRST_BYTE] {
-            let refused = match timeout(HANDSHAKE_TIMEOUT, self.handshake(identity, stream, address))
-                .await
-            {
-                Ok(Ok(Admitted::Member(stream, peer))) => return Ok((stream, peer)),
-                Ok(Ok(Admitted::Asking(stream))) => {
-                    self.serve(identity, stream, address).await;
-                    return Err(Refused::Served);
-                }
-                Ok(Err(refused)) => refused,
-                Err(_) => Refused::Handshake(format!("no handshake within {HANDSHAKE_TIMEOUT:?}")),
-            };
+            let refused =
+                match timeout(HANDSHAKE_TIMEOUT, self.handshake(identity, stream, address)).await {
+                    Ok(Ok(Admitted::Member(stream, peer))) => return Ok((stream, peer)),
+                    Ok(Ok(Admitted::Asking(stream))) => {
+                        self.serve(identity, stream, address).await;
+                        return Err(Refused::Served);
+                    }
+                    Ok(Err(refused)) => refused,
+                    Err(_) => {
+                        Refused::Handshake(format!("no handshake within {HANDSHAKE_TIMEOUT:?}"))
+                    }
+                };
             tracing::warn!(peer = %address, reason = %refused, "Refused a TLS connection");
             return Err(refused);
         }

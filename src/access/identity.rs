@@ -349,7 +349,8 @@ impl Current {
         let identified =
             identified.map_err(|error| damaged(&directory.join(CERTIFICATE), error))?;
         let shown = || (vec![own.clone(), authority.clone()], key.clone_key());
-        let client = |protocol| verify::client(Trust::Authority(authority.clone()), shown(), protocol);
+        let client =
+            |protocol| verify::client(Trust::Authority(authority.clone()), shown(), protocol);
         let mismatch = |error: rustls::Error| damaged(&path, error);
         Ok(Current {
             client: Arc::new(client(None).map_err(mismatch)?),

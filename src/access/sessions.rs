@@ -29,7 +29,12 @@ struct Given {
 struct Kept(HashMap<[u8; 32], (Arc<Identified>, Instant)>);
 
 impl Kept {
-    fn add(&mut self, identified: Arc<Identified>, valid: Duration, now: Instant) -> Option<String> {
+    fn add(
+        &mut self,
+        identified: Arc<Identified>,
+        valid: Duration,
+        now: Instant,
+    ) -> Option<String> {
         let secret = Secret::random().ok()?.expose();
         self.0.retain(|_, (_, until)| *until > now);
         if self.0.len() >= MAX_EACH {

@@ -291,7 +291,10 @@ async fn revoked_members_lose_their_access_at_once() {
     let head = Head::start(Mode::Require).await;
     let admin = head.member("admin", Role::Admin).await;
     let (id, string) = head.grant(&new_grant(Role::Submit));
-    let (submit, innocent) = (head.enrol("a", &string).await.unwrap(), head.enrol("b", &head.grant(&new_grant(Role::Submit)).1).await.unwrap());
+    let (submit, innocent) = (
+        head.enrol("a", &string).await.unwrap(),
+        head.enrol("b", &head.grant(&new_grant(Role::Submit)).1).await.unwrap(),
+    );
     // A connection that is open already.
     let mut open = submit.connect(head.connect().await, &[Role::Admin]).await.unwrap();
     tokio::io::AsyncWriteExt::flush(&mut open).await.unwrap();

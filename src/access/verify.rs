@@ -165,7 +165,8 @@ pub(crate) fn client(
 ) -> Result<ClientConfig, Error> {
     let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(ClusterServers(trust)));
+    let builder =
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(ClusterServers(trust)));
     let mut config = builder.with_client_auth_cert(chain, key)?;
     config.alpn_protocols = protocol.map(|protocol| vec![protocol.to_vec()]).unwrap_or_default();
     config.enable_sni = false;
