@@ -1,8 +1,9 @@
-//! Files where jobs keep them: `file:` and `hdfs:` behind one trait.
+//! Files where jobs keep them: `file:`, `hdfs:` and `corona:` behind one trait.
 //!
 //! [`FileSystem`] is what jobs need of a file system, [`FileSystems`] gives the one that a path
 //! names. [`LocalFiles`] is this machine with Hadoop's `.crc` files, [`Hdfs`] a client of a name
-//! node and its data nodes, on the RPC of `corona_hadoop`. Paths are in `path.rs`, patterns in
+//! node and its data nodes, [`JobTrackerFiles`] one of a job tracker that keeps the files of jobs; both
+//! are on the RPC of `corona_hadoop`. Paths are in `path.rs`, patterns in
 //! `glob.rs`, failures in `error.rs`.
 //!
 //! It knows no job and no configuration file: settings come as a struct. Whatever it holds, be it
@@ -12,6 +13,7 @@ mod copy;
 mod error;
 mod glob;
 pub mod hdfs;
+mod job_files;
 mod local;
 mod path;
 mod systems;
@@ -30,6 +32,7 @@ pub use corona_model::files::FileSystemSettings;
 pub use error::{ErrorKind, FsError};
 pub use glob::{Glob, expand};
 pub use hdfs::Hdfs;
+pub use job_files::JobTrackerFiles;
 pub use local::{LocalFiles, write_checksums};
 pub use path::{DEFAULT_PORT, FsPath, NotAPath, Root};
 pub use systems::FileSystems;

@@ -4,12 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::hdfs::Hdfs;
+use crate::job_files::JobTrackerFiles;
 use crate::local::LocalFiles;
 use crate::path::{FsPath, Root};
 use crate::{Counters, ErrorKind, FileSystem, FileSystemSettings, FsError};
 
 /// The most name nodes that are known at a time.
 const MAX_NAME_NODES: usize = 64;
+
+/// The scheme of the files of jobs that a job tracker gives.
+const JOB_TRACKER: &str = "corona";
 
 /// Schemes that exist and are not supported, with the reason.
 const REFUSED: &[(&str, &str)] = &[
@@ -82,7 +86,7 @@ impl FileSystems {
 
     /// Whether paths of this scheme can be used.
     pub fn is_supported(scheme: &str) -> bool {
-        matches!(scheme, "file" | "hdfs")
+        matches!(scheme, "file" | "hdfs" | JOB_TRACKER)
     }
 
     /// Reads a path as users write it: one without a file system is in the default one, a relative
@@ -98,6 +102,7 @@ impl FileSystems {
         let files: Arc<dyn FileSystem> = match root.scheme() {
             "file" => self.local.clone(),
             "hdfs" => self.name_node(&root, path)?,
+            JOB_TRACKER => Arc::new(JobTrackerFiles::new(&root, &self.settings)?),
             scheme => {
                 let known = REFUSED.iter().find(|(refused, _)| *refused == scheme);
                 let why = known.map_or("there is no such file system here", |(_, why)| why);
@@ -158,6 +163,7 @@ mod tests {
             ("hdfs:///a", "hdfs://nn:9000/a"),
             ("hdfs://other/a", "hdfs://other/a"),
             ("file:///a", "file:/a"),
+            ("corona://JT:8881/job_1/a", "corona://jt:8881/job_1/a"),
             ("../bob/a", "hdfs://nn:9000/user/bob/a"),
             ("../../a", "hdfs://nn:9000/a"),
         ] {

@@ -11,6 +11,7 @@ pub mod corona_task_tracker;
 pub mod inter_corona_job_tracker;
 pub mod inter_tracker;
 pub mod job_aggregator;
+pub mod job_files;
 pub mod job_submission;
 mod macros;
 pub mod task_umbilical;

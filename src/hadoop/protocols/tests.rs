@@ -46,7 +46,8 @@ fn hashes_of_methods() {
 /// Every class that a method declares can be read.
 #[test]
 fn classes_of_methods_are_known() {
-    for method in ALL.iter().flat_map(|protocol| protocol.methods).chain(HANDSHAKE) {
+    let own = job_files::PROTOCOL.methods;
+    for method in ALL.iter().flat_map(|protocol| protocol.methods).chain(HANDSHAKE).chain(own) {
         for class in method.parameters.iter().chain([&method.returns]) {
             let parsed = Class::parse(class).unwrap();
             assert!(parsed.is_named(class), "{}: {class}", method.name);

@@ -10,6 +10,7 @@ mod configuration;
 mod counters;
 mod events;
 mod failover;
+mod files;
 mod hdfs;
 mod ids;
 mod jobs;
@@ -36,6 +37,7 @@ pub use failover::{
     JobTrackerState, StateUpdate, TaskLaunch, TaskStatusUpdate, TaskTimeout, TaskTrackerInfo,
     Update,
 };
+pub use files::{FilePiece, JobFileStatus};
 pub use hdfs::{
     Block, ContentSummary, DatanodeAdminState, DatanodeId, DatanodeInfo, DirectoryListing,
     FsFileStatus, FsPermission, HdfsFileStatus, LocatedBlock, LocatedBlockWithMetaInfo,

@@ -352,6 +352,13 @@ fn signatures() {
 }
 
 #[test]
+fn files_of_jobs() {
+    check::<Plain, _>(FilePiece { bytes: vec![1, 2] }, "00000002 0102");
+    let status = JobFileStatus { is_directory: false, bytes: 5, modified_ms: 7 };
+    check::<Plain, _>(status, "00 0000000000000005 0000000000000007");
+}
+
+#[test]
 fn jobs() {
     let status = JobStatus {
         job: job(),

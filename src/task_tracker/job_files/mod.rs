@@ -175,7 +175,7 @@ impl FileSystems {
         let whole = location.in_file_system(&self.default_fs);
         match whole.scheme() {
             Some("file") | None => (&self.local, whole),
-            Some("hdfs") if self.native.reads(&whole) => (&self.native, whole),
+            Some("hdfs" | "corona") if self.native.reads(&whole) => (&self.native, whole),
             Some(_) => (&self.hadoop, whole),
         }
     }

@@ -1,4 +1,4 @@
-//! HDFS, read by the task tracker itself.
+//! HDFS, and files of jobs at a job tracker, read by the task tracker itself.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::{Answer, FileError, FileStatus, JobFiles, Location};
 
-/// Files of HDFS, over its own protocols.
+/// Files of HDFS and of job trackers, over their own protocols.
 #[derive(Debug)]
 pub struct NativeFiles {
     /// Clients of name nodes.
@@ -20,10 +20,10 @@ pub struct NativeFiles {
 }
 
 impl NativeFiles {
-    /// Whether it can read this location: its scheme is HDFS's, and nothing in the configuration
-    /// asks for another client.
+    /// Whether it can read this location: its scheme is HDFS's or a job tracker's, and nothing in the
+    /// configuration asks for another client.
     pub fn reads(&self, location: &Location) -> bool {
-        location.scheme() == Some("hdfs") && self.find(location).is_ok()
+        matches!(location.scheme(), Some("hdfs" | "corona")) && self.find(location).is_ok()
     }
 
     fn find(

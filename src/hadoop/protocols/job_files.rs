@@ -1,0 +1,46 @@
+//! Calls by which clients and task trackers of this program send and fetch the files of jobs where the
+//! machines of a cluster share no directory. The original has no such protocol.
+//!
+//! A path is absolute: the id of a job, and a path in the job's directory.
+
+use super::macros::protocol;
+use crate::writables::{FilePiece, JobFileStatus};
+
+protocol! {
+    /// The job tracker as a keeper of the files of jobs.
+    pub trait JobFiles as "corona.JobFiles", version 1, client JobFilesClient {
+        /// A file or a directory; none if there is none.
+        "status" fn status(path: String) -> Option<JobFileStatus>;
+
+        /// Bytes of a file from a place on, at most so many; fewer only at the end of the file.
+        "read" fn read(path: String, position: i64, most: i32) -> FilePiece;
+
+        /// Makes an empty file, and directories above it. With `overwrite` there may be one already.
+        "create" fn create(path: String, overwrite: bool) -> ();
+
+        /// Writes at a place of a file that is not behind its end.
+        "write" fn write(path: String, position: i64, piece: FilePiece) -> ();
+
+        /// Gives a file of a job another name in the same job, which must be free.
+        "rename" fn rename(from: String, to: String) -> ();
+
+        /// Makes a directory, and those above it.
+        "mkdirs" fn mkdirs(path: String) -> ();
+
+        /// Deletes a file, or a directory with all that is in it. False: there was none.
+        "delete" fn delete(path: String) -> bool;
+
+        /// Which machines do not see the file `marker`, whose content is `token`, or these files with at
+        /// least these lengths: a sentence, or none if all do.
+        "unseen" fn unseen(
+            marker: String,
+            token: String,
+            files: Vec<String>,
+            lengths: Vec<i64>
+        ) -> Option<String>;
+
+        /// What nodes and clients need to know of the cluster that they join, as JSON; none of one that was
+        /// not made by `corona head`.
+        "cluster" fn cluster() -> Option<String>;
+    }
+}

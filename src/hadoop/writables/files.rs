@@ -1,0 +1,24 @@
+//! Files of jobs as this program's job tracker gives and takes them. The original has none of these.
+
+use super::writable;
+use crate::io::formats::{Bool, Bytes, Long};
+
+writable! {
+    /// A piece of a file.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct FilePiece: "corona.FilePiece" {
+        pub bytes: Vec<u8> as Bytes,
+    }
+}
+
+writable! {
+    /// A file or a directory.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct JobFileStatus: "corona.JobFileStatus" {
+        pub is_directory: bool as Bool,
+        /// Bytes of a file, 0 of a directory.
+        pub bytes: i64 as Long,
+        /// When it was last changed, in milliseconds since 1970.
+        pub modified_ms: i64 as Long,
+    }
+}
