@@ -19,6 +19,8 @@ pub struct JobTrackerServiceSettings {
     pub cluster_manager: HostPort,
     /// Where its pages are.
     pub cluster_manager_pages: HostPort,
+    /// The port of the pages of nodes.
+    pub node_pages_port: u16,
     /// Where the proxy job tracker shows finished jobs; `None` if that is not configured.
     pub finished_job_pages: Option<HostPort>,
     /// The proxy job tracker's Thrift service; `None` where none is set.
@@ -45,6 +47,12 @@ pub struct JobTrackerServiceSettings {
     pub system_dir: String,
     /// Whether the configuration names it.
     pub system_dir_is_set: bool,
+    /// Whether clients and task trackers get the files of jobs by calls of the job tracker.
+    pub deliver_files: bool,
+    /// Bytes of the files that a job may then have.
+    pub job_files_max_bytes: u64,
+    /// What nodes and clients get that join the cluster; `None` if there is nothing.
+    pub cluster_file: Option<PathBuf>,
     /// The build that task trackers compare with their own.
     pub build_version: String,
     /// The pause between the heartbeats of task trackers.
@@ -192,6 +200,7 @@ impl SettingsReader<'_> {
         let settings = JobTrackerServiceSettings {
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
             cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
+            node_pages_port: self.port_beside(&keys::TT_HTTP_ADDRESS).unwrap_or(0),
             finished_job_pages: self.finished_jobs(),
             proxy_job_tracker: self.is_set(&keys::PROXY_JOB_TRACKER_THRIFT).then_some(proxy),
             proxy_job_tracker_reports: self.is_set(&keys::PROXY_JOB_TRACKER_RPC).then_some(reports),
@@ -205,6 +214,9 @@ impl SettingsReader<'_> {
             journal_image_bytes: self.number(&keys::JT_JOURNAL_IMAGE),
             system_dir: self.text(&keys::JT_SYSTEM_DIR),
             system_dir_is_set: self.is_set(&keys::JT_SYSTEM_DIR),
+            deliver_files: self.value(&keys::JT_DELIVER_FILES, typed::boolean),
+            job_files_max_bytes: self.number(&keys::JT_JOB_FILES_MAX),
+            cluster_file: self.path(&keys::JT_CLUSTER_FILE),
             build_version: self.text(&keys::JT_BUILD_VERSION),
             heartbeat_interval: self.span(&keys::JT_HEARTBEAT),
             max_events: self.number(&keys::JT_MAX_EVENTS),
@@ -286,6 +298,9 @@ mod tests {
             ("corona.jt.journal.sync", "always", "journal_sync: Always"),
             ("corona.jt.journal.image.bytes", "9", "journal_image_bytes: 9"),
             ("corona.system.dir", "/seven", "system_dir: \"/seven\""),
+            ("corona.jt.deliver.files", "true", "deliver_files: true"),
+            ("corona.jt.job.files.max.bytes", "7", "job_files_max_bytes: 7"),
+            ("corona.jt.cluster.file", "/seven", "cluster_file: Some(\"/seven\")"),
             ("corona.jt.build.version", "seven", "build_version: \"seven\""),
             ("corona.proxy.job.tracker.rpcaddr", "proxy:4444", "port: 4444"),
             ("corona.jobtracker.heartbeat.interval", "1234", "heartbeat_interval: 1.234s"),

@@ -515,6 +515,10 @@ keys! {
         "Maximum of bytes of calls of job trackers, or of tasks, that wait for their reply. Above it, the connections that hold most of them are closed.";
     TT_NATIVE_TASKS = "corona.tt.native.tasks", Text, "none", "", TrackerOwn,
         "Which jobs run without Java: `none`; `jobs`: those that set `corona.task.native`; `streaming`: also streaming jobs that native tasks can run.";
+    TT_ACTION_PORT = "corona.tt.action.port", Int { least: 0, most: 65_535 }, "0", "", TrackerOwn,
+        "Port for the orders of job trackers. 0: any free one.";
+    TT_CALLBACK_PORT = "corona.tt.callback.port", Int { least: 0, most: 65_535 }, "0", "", TrackerOwn,
+        "Port for the calls of the cluster manager. 0: any free one.";
     TT_JVM_IDLE = "corona.tt.jvm.idle.ms", span(0), "60000", "ms", TrackerOwn,
         "How long the process of a job that allows several tasks in one (`mapred.job.reuse.jvm.num.tasks`) waits for the next task.";
     TT_DEBUG_TIMEOUT = "corona.tt.debug.script.timeout.ms", span(1), "300000", "ms", TrackerOwn,
@@ -833,6 +837,12 @@ keys! {
         "Bytes of records in the journal of a job after which an image of the job is stored, so that a restart does not apply all records again. With a large image it takes twice its bytes.";
     JT_SYSTEM_DIR = "corona.system.dir", Text, "/tmp/hadoop/mapred/system", "", JobService,
         "Directory of the files of jobs, in the default file system unless it names one. Every user must be able to make entries in it.";
+    JT_DELIVER_FILES = "corona.jt.deliver.files", Boolean, "false", "", JobServiceOwn,
+        "Whether clients and task trackers of this program send and fetch the files of jobs through the job tracker: corona.system.dir is then a directory of its machine that no other needs to see. Java programs cannot.";
+    JT_JOB_FILES_MAX = "corona.jt.job.files.max.bytes", long(1), "10737418240", "bytes", JobServiceOwn,
+        "With corona.jt.deliver.files, maximum size of the files of one job: configuration, splits, jar, and what it ships.";
+    JT_CLUSTER_FILE = "corona.jt.cluster.file", Path, "", "", JobServiceOwn,
+        "A file that nodes and clients get when they join; `corona head` writes it. Unset: there is nothing to join.";
     JT_BUILD_VERSION = "corona.jt.build.version", Text, "", "", JobServiceOwn,
         "Build that task trackers of the original compare with their own: <version> from <revision> by <user> on <date>. Unset: learnt from the first task tracker that refuses the one of this program; a job tracker on a node takes that of the Hadoop installation there.";
     JT_HEARTBEAT = "corona.jobtracker.heartbeat.interval", span(1), "3000", "ms", JobService,

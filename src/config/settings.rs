@@ -258,11 +258,19 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// The port in an address that others listen on; `None` if they choose it or cannot read it.
-    fn port_beside(&self, key: &'static Key) -> Option<u16> {
+    pub(super) fn port_beside(&self, key: &'static Key) -> Option<u16> {
         let set = self.properties.get(key.name, &mut Vec::new());
         let value = set.ok().flatten().map(|property| property.value);
         let address = typed::address(value.as_deref().unwrap_or(key.default)).ok()?;
         (address.port != 0).then_some(address.port)
+    }
+
+    /// The address of the pages of the job tracker service; `None` if none is configured.
+    fn running_jobs(&self) -> Option<HostPort> {
+        let set = |key: &Key| self.properties.get(key.name, &mut Vec::new()).ok().flatten();
+        set(&keys::JT_ADDRESS)?;
+        let pages = typed::address(&set(&keys::JT_HTTP_ADDRESS)?.value).ok();
+        pages.filter(|address| address.port != 0)
     }
 
     /// The address of the pages of finished jobs, which the proxy job tracker serves; `None` if it
@@ -497,6 +505,7 @@ impl<'a> SettingsReader<'a> {
             hosts: self.value(&keys::WEB_HOSTS, web::hosts),
             max_subscribers: self.number(&keys::WEB_MAX_SUBSCRIBERS),
             tracker_port: self.port_beside(&keys::TT_HTTP_ADDRESS),
+            running_jobs: self.running_jobs(),
             finished_jobs: self.finished_jobs(),
         }
     }

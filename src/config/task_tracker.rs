@@ -32,6 +32,10 @@ pub struct TaskTrackerSettings {
     pub heartbeat_interval: Duration,
     /// How long a connection to its Thrift service may be silent; zero is forever.
     pub callback_timeout: Duration,
+    /// The port for the orders of job trackers; 0 for any.
+    pub action_port: u16,
+    /// The port of the service for the cluster manager; 0 for any.
+    pub callback_port: u16,
     /// Whether that service listens on the address of the host alone.
     pub callbacks_on_host_only: bool,
     /// Without an answer of the cluster manager for longer than this it has forgotten the node.
@@ -269,6 +273,8 @@ impl SettingsReader<'_> {
             slot_multiplier: self.number(&keys::TT_SLOT_MULTIPLIER),
             heartbeat_interval: self.span(&keys::TT_HEARTBEAT),
             callback_timeout: self.span(&keys::TT_CALLBACK_TIMEOUT),
+            callback_port: self.number(&keys::TT_CALLBACK_PORT),
+            action_port: self.number(&keys::TT_ACTION_PORT),
             callbacks_on_host_only: self.value(&keys::LOOPBACK_ONLY, typed::boolean),
             node_expiry: self.span(&keys::NODE_EXPIRY),
             num_cpus: self.is_set(&keys::TT_CPUS).then(|| self.number(&keys::TT_CPUS)),
@@ -491,6 +497,8 @@ mod tests {
         ("corona.clustermanager.heartbeat.interval", "1234", "heartbeat_interval: 1.234s"),
         ("corona.task.tracker.server.clienttimeout", "1234", "callback_timeout: 1.234s"),
         ("corona.loopback.only", "true", "callbacks_on_host_only: true"),
+        ("corona.tt.callback.port", "7", "callback_port: 7"),
+        ("corona.tt.action.port", "7", "action_port: 7"),
         ("mapred.coronatasktracker.num.cpus", "7", "num_cpus: Some(7)"),
         ("corona.slot.multiplier", "7", "slot_multiplier: 7"),
         ("slave.host.name", "node7", "host: Some(\"node7\")"),

@@ -106,6 +106,7 @@ fn without_any_file_the_defaults_are_those_of_the_original() {
             hosts: vec![],
             max_subscribers: 64,
             tracker_port: Some(50060),
+            running_jobs: None,
             finished_jobs: None,
         },
         wire: WireSettings {

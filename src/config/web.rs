@@ -28,6 +28,9 @@ pub struct WebSettings {
     /// Port of the task trackers' pages, as these files have it for them; `None` if they choose a free
     /// one. `mapred.task.tracker.http.address`
     pub tracker_port: Option<u16>,
+    /// Where the job tracker service shows the jobs that run; `None` if there is none.
+    /// `mapred.job.tracker.http.address`, beside `corona.jt.address`
+    pub running_jobs: Option<HostPort>,
     /// Where the proxy job tracker shows finished jobs, as these files have it for it; `None` if it
     /// chooses a free port. `mapred.job.tracker.corona.proxyaddr`
     pub finished_jobs: Option<HostPort>,

@@ -42,6 +42,8 @@ pub(super) struct Frame<'a> {
     pub(super) now: Millis,
     /// The least pause between two looks of one browser; `None` for a page that does not change.
     pub(super) refresh_ms: Option<u64>,
+    /// Where the job tracker service shows the jobs that run.
+    pub(super) running_jobs: Option<&'a str>,
     /// Where the proxy job tracker shows finished jobs.
     pub(super) finished_jobs: Option<&'a str>,
 }
@@ -80,6 +82,9 @@ fn head(frame: &Frame<'_>) -> Markup {
                                 (name)
                             }
                         }
+                    }
+                    @if let Some(address) = frame.running_jobs {
+                        li { a href=(address) { "Running jobs" } }
                     }
                     @if let Some(address) = frame.finished_jobs {
                         li { a href=(address) { "Finished jobs" } }
@@ -126,6 +131,7 @@ mod tests {
             safe_mode: true,
             now: Millis(0),
             refresh_ms: Some(1000),
+            running_jobs: None,
             finished_jobs: None,
         };
         let page = notice(&frame, "a & b").into_string();
@@ -135,8 +141,10 @@ mod tests {
         for unwanted in ["style=", "onclick", "<style", "http://", "https://", "javascript:"] {
             assert!(!page.contains(unwanted), "{unwanted}");
         }
-        let page =
-            notice(&Frame { finished_jobs: Some("http://pjt:1/"), ..frame }, "").into_string();
+        let page = notice(&Frame { finished_jobs: Some("http://pjt:1/"), ..frame.clone() }, "")
+            .into_string();
         assert!(page.contains("<a href=\"http://pjt:1/\">Finished jobs</a>"), "{page}");
+        let page = notice(&Frame { running_jobs: Some("http://jt:1/"), ..frame }, "").into_string();
+        assert!(page.contains("<a href=\"http://jt:1/\">Running jobs</a>"), "{page}");
     }
 }

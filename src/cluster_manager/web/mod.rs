@@ -97,6 +97,8 @@ pub(super) struct Pages {
     kill_token: Option<Secret>,
     /// The name of this cluster manager: that of its web address, up to the first dot.
     host: Box<str>,
+    /// Where the job tracker service shows the jobs that run.
+    running_jobs: Option<Box<str>>,
     /// Where the proxy job tracker shows finished jobs.
     finished_jobs: Option<Box<str>>,
     attempts: Attempts,
@@ -170,6 +172,7 @@ impl Pages {
             history: History::new(settings.sample_period),
             kill_token: settings.kill_token.clone(),
             host: short_name(host).into(),
+            running_jobs: page_address(settings.running_jobs.as_ref()),
             finished_jobs: page_address(settings.finished_jobs.as_ref()),
             attempts: Attempts::default(),
             admission: Admission::new(room, Hosts::of_machine(names)),
@@ -615,7 +618,7 @@ impl Pages {
         content: impl FnOnce(&Overview) -> Markup + Send + 'static,
     ) -> Answer {
         let (title, host) = (title.to_owned(), self.host.clone());
-        let finished_jobs = self.finished_jobs.clone();
+        let (running_jobs, finished_jobs) = (self.running_jobs.clone(), self.finished_jobs.clone());
         self.make_answer(move || {
             let content = content(&overview);
             let frame = Frame {
@@ -625,6 +628,7 @@ impl Pages {
                 safe_mode: overview.safe_mode,
                 now: overview.now,
                 refresh_ms,
+                running_jobs: running_jobs.as_deref(),
                 finished_jobs: finished_jobs.as_deref(),
             };
             exchange::html(StatusCode::OK, layout::page(&frame, &content))
@@ -645,6 +649,7 @@ impl Pages {
             safe_mode: self.metrics.safe_mode(),
             now: self.core.look(|_, now| now),
             refresh_ms: None,
+            running_jobs: self.running_jobs.as_deref(),
             finished_jobs: self.finished_jobs.as_deref(),
         };
         exchange::html(status, layout::notice(&frame, sentence))

@@ -7,7 +7,7 @@ use corona_hadoop::rpc::{Caller, Fault, User};
 use super::submission::Description;
 
 /// The exception that clients know.
-const ACCESS: &str = "org.apache.hadoop.security.AccessControlException";
+pub(super) const ACCESS: &str = "org.apache.hadoop.security.AccessControlException";
 
 /// The access lists of the service.
 #[derive(Clone, Debug)]

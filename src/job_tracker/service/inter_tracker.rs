@@ -221,7 +221,7 @@ impl InterTracker for Shared {
     }
 
     async fn get_system_dir(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
-        Ok(Some(self.system_dir.clone()))
+        Ok(Some(self.given_dir.clone()))
     }
 
     async fn get_filesystem_name(&self, _caller: &Caller) -> Result<Option<String>, Fault> {

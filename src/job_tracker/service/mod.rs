@@ -16,7 +16,8 @@
 //! * `owed`: which sessions must end, whatever happens; `ids`: ids that were given out; `clock`: the time of jobs;
 //! * `store`: which jobs there are; `finished`: which of them have ended, for the next run; `submit`: how one begins and resumes;
 //! * `hosts`: which hosts there are; `http`: requests to others;
-//! * `clients`, `inter_tracker`: the calls of Hadoop RPC; `builds`: what task trackers compare;
+//! * `clients`, `inter_tracker`, `job_files`: the calls of Hadoop RPC; `builds`: what task trackers compare;
+//! * `shared_files`: whether machines see the files of a job;
 //! * `reach`: task trackers that have died without a word;
 //! * `standalone`: one job, for a parent elsewhere;
 //! * `web`: pages, JSON and metrics; `meter`: what they count.
@@ -36,6 +37,7 @@ mod http;
 mod ids;
 mod inter_tracker;
 mod job;
+mod job_files;
 mod launcher;
 mod left_output;
 mod live;
@@ -45,6 +47,7 @@ mod outlet;
 mod owed;
 mod reach;
 mod remote;
+mod shared_files;
 pub mod standalone;
 mod statistics;
 mod store;
@@ -62,7 +65,8 @@ use std::time::Duration;
 use corona_config::{HostPort, JobTrackerServiceSettings, LoadedJobTracker, SiteProperties};
 use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::protocols::{
-    ALL, inter_corona_job_tracker, inter_tracker as tracker_protocol, job_submission,
+    ALL, inter_corona_job_tracker, inter_tracker as tracker_protocol, job_files as file_protocol,
+    job_submission,
 };
 use corona_hadoop::rpc::{self, User};
 use corona_hadoop::writables::InetAddress;
@@ -131,6 +135,10 @@ struct Shared {
     files: Arc<FileSystems>,
     /// The directory of the files of jobs, qualified.
     system_dir: String,
+    /// The same as clients and task trackers are given it.
+    given_dir: String,
+    /// The files in it, where clients and task trackers get them by calls.
+    kept_files: Option<Arc<job_files::Kept>>,
     builds: Builds,
     launcher: Launcher,
     finished: Arc<Finished>,
@@ -175,6 +183,12 @@ pub enum StartError {
         /// Why it cannot.
         error: FsError,
     },
+    /// The files of jobs are to be delivered, and are not on this machine.
+    #[error(
+        "corona.system.dir {directory}: with corona.jt.deliver.files it must be a directory of this \
+         machine, file:/..."
+    )]
+    NotOwn { directory: String },
 }
 
 /// How the service ended.
@@ -219,6 +233,11 @@ impl JobTracker {
             pages: pages_socket.port(),
         })?;
         let (files, system_dir) = system_dir(&settings, file_systems).await?;
+        let kept_files = kept_files(&settings, &system_dir)?.map(Arc::new);
+        let given_dir = match kept_files {
+            Some(_) => format!("corona://{address}/"),
+            None => system_dir.clone(),
+        };
         let most = Most {
             jobs: settings.max_jobs,
             jobs_per_user: settings.max_jobs_per_user,
@@ -278,6 +297,8 @@ impl JobTracker {
             cluster: shown.cluster.clone(),
             files,
             system_dir,
+            given_dir,
+            kept_files,
             builds: Builds::new(&settings.build_version),
             launcher: Launcher::new(
                 User { groups: vec![user.clone()], name: user },
@@ -364,6 +385,7 @@ fn services(shared: &Arc<Shared>) -> rpc::Services {
         .offer(job_submission::Served::new(shared.clone()))
         .offer(tracker_protocol::Served::new(shared.clone()))
         .offer(inter_corona_job_tracker::Served::new(shared.clone()))
+        .offer(file_protocol::Served::new(shared.clone()))
         .know(ALL)
 }
 
@@ -441,16 +463,31 @@ async fn system_dir(
     settings: &JobTrackerServiceSettings,
     file_systems: corona_filesystem::FileSystemSettings,
 ) -> Result<(Arc<FileSystems>, String), StartError> {
-    const MODE: u16 = 0o733;
+    let mode = if settings.deliver_files { 0o700 } else { 0o733 };
     let directory = &settings.system_dir;
     let failed = |error| StartError::SystemDir { directory: directory.clone(), error };
     let files = FileSystems::new(file_systems).map_err(failed)?;
     let (system, path) = files.resolve(directory).map_err(failed)?;
     if system.find(&path).await.map_err(failed)?.is_none() {
         system.mkdirs(&path, None).await.map_err(failed)?;
-        system.set_permission(&path, MODE).await.map_err(failed)?;
+        system.set_permission(&path, mode).await.map_err(failed)?;
     }
     Ok((Arc::new(files), path.to_string()))
+}
+
+/// The files of jobs that clients and task trackers get by calls, if they do: those of a directory of this
+/// machine.
+fn kept_files(
+    settings: &JobTrackerServiceSettings,
+    system_dir: &str,
+) -> Result<Option<job_files::Kept>, StartError> {
+    if !settings.deliver_files {
+        return Ok(None);
+    }
+    let Some(directory) = system_dir.strip_prefix("file:") else {
+        return Err(StartError::NotOwn { directory: system_dir.to_owned() });
+    };
+    Ok(Some(job_files::Kept::new(directory.into(), settings.job_files_max_bytes)))
 }
 
 impl Shared {
@@ -468,6 +505,11 @@ impl Shared {
     /// The directory of a job in the system directory.
     fn job_dir(&self, id: &str) -> String {
         format!("{}/{id}", self.system_dir.trim_end_matches('/'))
+    }
+
+    /// Where task trackers fetch the configuration of a job.
+    fn given_conf(&self, id: &str) -> String {
+        format!("{}/{id}/{}", self.given_dir.trim_end_matches('/'), submit::CONF)
     }
 
     /// What the service keeps of a job on this machine.

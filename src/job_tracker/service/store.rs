@@ -213,6 +213,12 @@ impl Store {
         Ok(JobArrival::Free)
     }
 
+    /// Whether a user may leave files for a job: the id was given to the user, and there is no job yet.
+    pub(super) fn may_prepare(&self, id: &JobId, user: &str) -> bool {
+        let state = self.lock();
+        !state.jobs.contains_key(id) && state.ids.get(id).is_some_and(|given| given.user == user)
+    }
+
     /// Jobs that run or are being submitted.
     pub(super) fn running(&self) -> usize {
         self.lock().running

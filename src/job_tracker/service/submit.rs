@@ -42,7 +42,7 @@ use corona_job_engine::{
 /// The largest `job.xml`, in bytes.
 pub(super) const MAX_CONF_BYTES: u64 = 16 << 20;
 /// Its name, and that of the split file, in the system directory and here.
-const CONF: &str = "job.xml";
+pub(super) const CONF: &str = "job.xml";
 pub(super) const SPLITS: &str = "job.split";
 const JOURNAL: &str = "journal";
 /// The lines of its history, for a restart.
@@ -367,7 +367,7 @@ impl Shared {
             }
         })
         .await??;
-        let conf_uri = format!("{from}/{CONF}");
+        let conf_uri = self.given_conf(id.as_str());
         let splits = read_staged(&self.files, &from, SPLITS, self.settings.max_split_bytes).await?;
         let conf = read_staged(&self.files, &from, CONF, MAX_CONF_BYTES).await?;
         let site = self.site.clone();
@@ -593,7 +593,7 @@ impl Shared {
     async fn description_of(&self, id: JobId, directory: PathBuf) -> Description {
         let (site, lost) = (self.site.clone(), id.clone());
         let (bounds, pages) = (Bounds::of(&self.settings), self.shown.address());
-        let conf_uri = format!("{}/{CONF}", self.job_dir(id.as_str()));
+        let conf_uri = self.given_conf(id.as_str());
         let read = blocking(move || {
             let job_xml = directory.join(CONF);
             let conf = JobConf::read(&site, &job_xml).ok()?;

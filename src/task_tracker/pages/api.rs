@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use hyper::StatusCode;
 use serde::Serialize;
 
-use super::{Stage, View, count, since_epoch_ms};
+use super::{Stage, View, count, sees, since_epoch_ms};
 use crate::child::TaskUsage;
 use crate::http::Page;
 use crate::job_trackers::JobTrackerSnapshot;
@@ -42,6 +42,10 @@ pub(super) fn answer(view: &View<'_>, segments: &[String], query: &str) -> Optio
                 }
             })
         }
+        ["sees"] => Some(match sees::look(query) {
+            Ok(unseen) => json(StatusCode::OK, &unseen),
+            Err(wrong) => json(StatusCode::BAD_REQUEST, &Failure { error: wrong.to_owned() }),
+        }),
         _ => None,
     }
 }

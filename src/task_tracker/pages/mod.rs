@@ -4,6 +4,7 @@
 
 mod api;
 mod metrics;
+mod sees;
 mod status;
 #[cfg(test)]
 mod tests;

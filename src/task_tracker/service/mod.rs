@@ -151,15 +151,17 @@ impl TaskTracker {
         let dirs = settings.clone();
         let (dirs, locks, deletion) = blocking(move || clear(&dirs)).await??;
         let umbilical = open(REPORT_ADDRESS, &settings.report_address).await?;
-        let actions_at = HostPort { host: host.address.to_string().into(), port: 0 };
-        let actions = open(HOST_NAME, &actions_at).await?;
-        let callbacks_on = match settings.callbacks_on_host_only {
-            true => ListenOn::Address((host.address, 0).into()),
-            false => ListenOn::AnyAddress(0),
+        let host_address = host.address.to_string();
+        let actions_at = HostPort { host: host_address.clone().into(), port: settings.action_port };
+        let actions = open(ACTION_ADDRESS, &actions_at).await?;
+        let port = settings.callback_port;
+        let (callbacks_on, callback_host) = match settings.callbacks_on_host_only {
+            true => (ListenOn::Address((host.address, port).into()), &*host_address),
+            false => (ListenOn::AnyAddress(port), "any address"),
         };
         let callbacks = listen(callbacks_on).map_err(|error| StartError::Listen {
-            key: "any address, any port",
-            address: String::new(),
+            key: CALLBACK_PORT,
+            address: format!("{callback_host}:{port}"),
             error,
         })?;
         let addresses = Addresses {
@@ -413,7 +415,8 @@ impl Sessions for Tracker {
 
 const HTTP_ADDRESS: &str = "mapred.task.tracker.http.address";
 const REPORT_ADDRESS: &str = "mapred.task.tracker.report.address";
-const HOST_NAME: &str = "slave.host.name";
+const ACTION_ADDRESS: &str = "slave.host.name, corona.tt.action.port";
+const CALLBACK_PORT: &str = "corona.tt.callback.port";
 
 async fn open(key: &'static str, address: &HostPort) -> Result<TcpListener, StartError> {
     let failed = |error| StartError::Listen { key, address: address.to_string(), error };

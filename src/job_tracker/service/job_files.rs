@@ -1,0 +1,439 @@
+//! The files of jobs for machines that share no directory with this one: clients leave them here, and
+//! task trackers fetch them, in calls (`corona.jt.deliver.files`).
+//!
+//! A client may write only below the id that it was given for its job, and only until it has submitted the
+//! job. The directory is the service's own, so no path leads through a link of somebody else.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use corona_hadoop::protocols::job_files::JobFiles;
+use corona_hadoop::rpc::{Caller, Fault};
+use corona_hadoop::writables::{FilePiece, JobFileStatus};
+use corona_mapreduce::JobId;
+
+use super::Shared;
+use super::access::{ACCESS, Access};
+use super::shared_files::Wanted;
+
+/// Bytes of one reply.
+const MOST_PIECE_BYTES: usize = 1 << 20;
+/// Files and directories of one job.
+const MOST_ENTRIES: u64 = 10_000;
+/// Names in a path below the directory of a job.
+const MOST_DEPTH: usize = 64;
+/// Bytes of a path.
+const MOST_PATH_BYTES: usize = 4096;
+/// Bytes of the file that those get who join.
+const MOST_CLUSTER_BYTES: u64 = 256 << 10;
+/// Jobs whose sizes are known without a look.
+const MOST_SIZES: usize = 10_000;
+
+/// The directory of the files, and the sizes of those that are being written.
+#[derive(Debug)]
+pub(super) struct Kept {
+    directory: PathBuf,
+    most_bytes: u64,
+    sizes: Mutex<HashMap<JobId, Size>>,
+}
+
+/// How much a job has left here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Size {
+    bytes: u64,
+    entries: u64,
+}
+
+/// A place in the directory of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    job: JobId,
+    path: PathBuf,
+}
+
+impl Kept {
+    /// The files below a directory, of which a job may have so many bytes.
+    pub(super) fn new(directory: PathBuf, most_bytes: u64) -> Kept {
+        Kept { directory, most_bytes, sizes: Mutex::default() }
+    }
+
+    /// The place that a path of a client means.
+    fn place(&self, path: &str) -> Result<Place, Fault> {
+        let refused = || Fault::io(format!("{:.200?} is no path of a file of a job", path));
+        let mut parts = path.strip_prefix('/').ok_or_else(refused)?.split('/');
+        let job: JobId = parts.next().and_then(|job| job.parse().ok()).ok_or_else(refused)?;
+        let parts: Vec<&str> = parts.collect();
+        let is_name = |part: &&str| !matches!(*part, "" | "." | "..") && !part.contains('\0');
+        if path.len() > MOST_PATH_BYTES || parts.len() > MOST_DEPTH || !parts.iter().all(is_name) {
+            return Err(refused());
+        }
+        let path =
+            parts.iter().fold(self.directory.join(job.as_str()), |path, part| path.join(part));
+        Ok(Place { job, path })
+    }
+
+    /// Adds to the size of a job, or refuses.
+    fn grow(&self, job: &JobId, more: Size) -> Result<(), Fault> {
+        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        if sizes.len() >= MOST_SIZES && !sizes.contains_key(job) {
+            sizes.clear();
+        }
+        let size = sizes
+            .entry(job.clone())
+            .or_insert_with(|| size_of(&self.directory.join(job.as_str()), MOST_DEPTH));
+        let bytes = size.bytes.saturating_add(more.bytes);
+        let entries = size.entries.saturating_add(more.entries);
+        if bytes > self.most_bytes {
+            let most = self.most_bytes;
+            return Err(Fault::io(format!(
+                "the files of {job} have more than {most} bytes (corona.jt.job.files.max.bytes)"
+            )));
+        }
+        if entries > MOST_ENTRIES {
+            return Err(Fault::io(format!("{job} has more than {MOST_ENTRIES} files")));
+        }
+        *size = Size { bytes, entries };
+        Ok(())
+    }
+
+    fn forget_size(&self, job: &JobId) {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
+    }
+
+    fn status(&self, place: &Place) -> Result<Option<JobFileStatus>, Fault> {
+        match fs::symlink_metadata(&place.path) {
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(failed(place, &error)),
+            Ok(found) => {
+                let modified =
+                    found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+                let modified_ms =
+                    modified.map_or(0, |at| i64::try_from(at.as_millis()).unwrap_or(0));
+                let bytes = if found.is_dir() { 0 } else { found.len() };
+                let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+                Ok(Some(JobFileStatus { is_directory: found.is_dir(), bytes, modified_ms }))
+            }
+        }
+    }
+
+    fn read(&self, place: &Place, position: u64, most: usize) -> Result<FilePiece, Fault> {
+        let read = || {
+            let file = File::open(&place.path)?;
+            let mut bytes = vec![0; most.min(MOST_PIECE_BYTES)];
+            let mut filled = 0;
+            while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+                match file.read_at(rest, position.saturating_add(filled as u64))? {
+                    0 => break,
+                    read => filled += read,
+                }
+            }
+            bytes.truncate(filled);
+            Ok(FilePiece { bytes })
+        };
+        read().map_err(|error| failed(place, &error))
+    }
+
+    fn create(&self, place: &Place, overwrite: bool) -> Result<(), Fault> {
+        self.grow(&place.job, Size { bytes: 0, entries: 1 })?;
+        let create = || {
+            if let Some(parent) = place.path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            let mut options = File::options();
+            match overwrite {
+                true => options.write(true).create(true).truncate(true),
+                false => options.write(true).create_new(true),
+            };
+            options.open(&place.path).map(drop)
+        };
+        create().map_err(|error| failed(place, &error))
+    }
+
+    fn write(&self, place: &Place, position: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let open = || -> io::Result<(u64, File)> {
+            let file = File::options().write(true).open(&place.path)?;
+            Ok((file.metadata()?.len(), file))
+        };
+        let (length, file) = open().map_err(|error| failed(place, &error))?;
+        if position > length {
+            return Err(Fault::io(format!(
+                "a write at {position} of a file of {length} bytes: what is before is missing"
+            )));
+        }
+        let more = position.saturating_add(bytes.len() as u64).saturating_sub(length);
+        self.grow(&place.job, Size { bytes: more, entries: 0 })?;
+        file.write_all_at(bytes, position).map_err(|error| failed(place, &error))
+    }
+
+    fn rename(&self, from: &Place, to: &Place) -> Result<(), Fault> {
+        if from.job != to.job {
+            return Err(Fault::io("a file of a job stays with its job"));
+        }
+        if fs::symlink_metadata(&to.path).is_ok() {
+            return Err(failed(to, &io::ErrorKind::AlreadyExists.into()));
+        }
+        match fs::rename(&from.path, &to.path) {
+            // A call that is made twice.
+            Err(error) if is_missing(&error) && to.path.exists() => Ok(()),
+            renamed => renamed.map_err(|error| failed(from, &error)),
+        }
+    }
+
+    fn mkdirs(&self, place: &Place) -> Result<(), Fault> {
+        self.grow(&place.job, Size { bytes: 0, entries: 1 })?;
+        fs::create_dir_all(&place.path).map_err(|error| failed(place, &error))
+    }
+
+    fn delete(&self, place: &Place) -> Result<bool, Fault> {
+        self.forget_size(&place.job);
+        let deleted = match fs::symlink_metadata(&place.path) {
+            Ok(found) if found.is_dir() => fs::remove_dir_all(&place.path),
+            Ok(_) => fs::remove_file(&place.path),
+            Err(error) => Err(error),
+        };
+        match deleted {
+            Ok(()) => Ok(true),
+            Err(error) if is_missing(&error) => Ok(false),
+            Err(error) => Err(failed(place, &error)),
+        }
+    }
+}
+
+/// The size of what lies below a directory.
+fn size_of(directory: &Path, depth: usize) -> Size {
+    let mut size = Size::default();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        size.entries += 1;
+        let Ok(found) = entry.metadata() else { continue };
+        if found.is_dir() && depth > 0 {
+            let below = size_of(&entry.path(), depth - 1);
+            size = Size { bytes: size.bytes + below.bytes, entries: size.entries + below.entries };
+        } else {
+            size.bytes += found.len();
+        }
+    }
+    size
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// An error as clients know its class.
+fn failed(place: &Place, error: &io::Error) -> Fault {
+    let name = place.path.file_name().unwrap_or_default().to_string_lossy();
+    let text = format!("{name} of {}: {error}", place.job);
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            Fault::of("java.io.FileNotFoundException", text)
+        }
+        io::ErrorKind::AlreadyExists => {
+            Fault::of("org.apache.hadoop.hdfs.protocol.FileAlreadyExistsException", text)
+        }
+        _ => Fault::io(text),
+    }
+}
+
+impl Shared {
+    fn kept(&self) -> Result<&std::sync::Arc<Kept>, Fault> {
+        let off = "this job tracker does not deliver files of jobs (corona.jt.deliver.files)";
+        self.kept_files.as_ref().ok_or_else(|| Fault::io(off))
+    }
+
+    /// Does something with a place that the caller may write: the id is the caller's, and its job is not
+    /// submitted yet.
+    async fn change_files<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        path: &str,
+        change: impl FnOnce(&Kept, Place) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let kept = self.kept()?.clone();
+        let place = kept.place(path)?;
+        let user = self.access.submitter(caller)?;
+        if !self.store.may_prepare(&place.job, &user.name) {
+            let text = format!("user {} may not write files of {} now", user.name, place.job);
+            return Err(Fault::of(ACCESS, text));
+        }
+        blocking(move || change(&kept, place)).await
+    }
+
+    async fn look_at_file<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        path: &str,
+        look: impl FnOnce(&Kept, Place) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        Access::user(caller)?;
+        let kept = self.kept()?.clone();
+        let place = kept.place(path)?;
+        blocking(move || look(&kept, place)).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(Fault::io("the work with the file was stopped")))
+}
+
+impl JobFiles for Shared {
+    async fn status(&self, caller: &Caller, path: String) -> Result<Option<JobFileStatus>, Fault> {
+        self.look_at_file(caller, &path, |kept, place| kept.status(&place)).await
+    }
+
+    async fn read(
+        &self,
+        caller: &Caller,
+        path: String,
+        position: i64,
+        most: i32,
+    ) -> Result<FilePiece, Fault> {
+        let position = u64::try_from(position).unwrap_or(u64::MAX);
+        let most = usize::try_from(most).unwrap_or(0);
+        self.look_at_file(caller, &path, move |kept, place| kept.read(&place, position, most)).await
+    }
+
+    async fn create(&self, caller: &Caller, path: String, overwrite: bool) -> Result<(), Fault> {
+        self.change_files(caller, &path, move |kept, place| kept.create(&place, overwrite)).await
+    }
+
+    async fn write(
+        &self,
+        caller: &Caller,
+        path: String,
+        position: i64,
+        piece: FilePiece,
+    ) -> Result<(), Fault> {
+        let position = u64::try_from(position).unwrap_or(u64::MAX);
+        let write = move |kept: &Kept, place| kept.write(&place, position, &piece.bytes);
+        self.change_files(caller, &path, write).await
+    }
+
+    async fn rename(&self, caller: &Caller, from: String, to: String) -> Result<(), Fault> {
+        let to = self.kept()?.place(&to)?;
+        self.change_files(caller, &from, move |kept, from| kept.rename(&from, &to)).await
+    }
+
+    async fn mkdirs(&self, caller: &Caller, path: String) -> Result<(), Fault> {
+        self.change_files(caller, &path, |kept, place| kept.mkdirs(&place)).await
+    }
+
+    async fn delete(&self, caller: &Caller, path: String) -> Result<bool, Fault> {
+        self.change_files(caller, &path, |kept, place| kept.delete(&place)).await
+    }
+
+    async fn unseen(
+        &self,
+        caller: &Caller,
+        marker: String,
+        token: String,
+        files: Vec<String>,
+        lengths: Vec<i64>,
+    ) -> Result<Option<String>, Fault> {
+        self.access.submitter(caller)?;
+        Ok(Shared::unseen(self, Wanted::new(marker, token, files, lengths)?).await)
+    }
+
+    async fn cluster(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
+        let Some(path) = self.settings.cluster_file.clone() else { return Ok(None) };
+        blocking(move || {
+            let mut text = String::new();
+            let read = File::open(&path).and_then(|file| {
+                io::Read::read_to_string(&mut io::Read::take(file, MOST_CLUSTER_BYTES), &mut text)
+            });
+            let failed = |error| Fault::io(format!("corona.jt.cluster.file: {error}"));
+            read.map(|_| Some(text)).map_err(failed)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(most_bytes: u64) -> (tempfile::TempDir, Kept) {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = Kept::new(dir.path().to_owned(), most_bytes);
+        (dir, kept)
+    }
+
+    const JOB: &str = "/job_202611210044.1_0001";
+
+    #[test]
+    fn paths_stay_below_the_directory_of_their_job() {
+        let (dir, kept) = kept(1000);
+        let place = kept.place(&format!("{JOB}/files/map.py")).unwrap();
+        assert_eq!(place.path, dir.path().join(&JOB[1..]).join("files/map.py"));
+        for wrong in [
+            "",
+            "/",
+            "job_202611210044.1_0001/x",
+            "/cluster",
+            "/../x",
+            "/job_202611210044.1_0001/../x",
+            "/job_202611210044.1_0001/./x",
+            "/job_202611210044.1_0001//x",
+            "/job_202611210044.1_0001/a\0b",
+        ] {
+            assert!(kept.place(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(kept.place(&format!("{JOB}{}", "/a".repeat(65))).is_err());
+        assert!(kept.place(&format!("{JOB}/{}", "a".repeat(5000))).is_err());
+    }
+
+    #[test]
+    fn files_are_written_piece_by_piece_and_read_back() {
+        let (_dir, kept) = kept(1000);
+        let place = |name: &str| kept.place(&format!("{JOB}/{name}")).unwrap();
+        let file = place("a/b");
+        assert_eq!(kept.status(&file).unwrap(), None);
+        kept.create(&file, false).unwrap();
+        let refused = kept.create(&file, false).unwrap_err().to_string();
+        assert!(refused.contains("FileAlreadyExistsException"), "{refused}");
+        kept.write(&file, 0, b"hello ").unwrap();
+        kept.write(&file, 6, b"world").unwrap();
+        // A call whose reply was lost is made again.
+        kept.write(&file, 6, b"world").unwrap();
+        let refused = kept.write(&file, 12, b"x").unwrap_err().to_string();
+        assert!(refused.contains("what is before is missing"), "{refused}");
+        assert_eq!(kept.status(&file).unwrap().unwrap().bytes, 11);
+        assert_eq!(kept.read(&file, 6, 100).unwrap().bytes, b"world");
+        assert_eq!(kept.read(&file, 0, 5).unwrap().bytes, b"hello");
+        assert_eq!(kept.read(&file, 50, 5).unwrap().bytes, b"");
+        kept.rename(&file, &place("c")).unwrap();
+        assert!(kept.rename(&place("c"), &place("c")).is_err());
+        assert!(kept.status(&place("a")).unwrap().unwrap().is_directory);
+        assert_eq!(kept.read(&place("c"), 0, 5).unwrap().bytes, b"hello");
+        assert!(kept.delete(&kept.place(JOB).unwrap()).unwrap());
+        assert!(!kept.delete(&kept.place(JOB).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_job_has_a_bounded_number_of_bytes_and_files() {
+        let (dir, kept) = kept(10);
+        let file = kept.place(&format!("{JOB}/a")).unwrap();
+        kept.create(&file, false).unwrap();
+        kept.write(&file, 0, b"12345678").unwrap();
+        let refused = kept.write(&file, 8, b"123").unwrap_err().to_string();
+        assert!(refused.contains("corona.jt.job.files.max.bytes"), "{refused}");
+        // Another one of the same job counts too, also after a restart.
+        let restarted = Kept::new(dir.path().to_owned(), 10);
+        let other = restarted.place(&format!("{JOB}/b")).unwrap();
+        restarted.create(&other, false).unwrap();
+        assert!(restarted.write(&other, 0, b"123").is_err());
+        // Another job has room of its own.
+        let peer = restarted.place("/job_202611210044.2_0001/a").unwrap();
+        restarted.create(&peer, false).unwrap();
+        restarted.write(&peer, 0, b"1234567890").unwrap();
+        restarted.grow(&peer.job, Size { bytes: 0, entries: MOST_ENTRIES - 1 }).unwrap();
+        assert!(restarted.mkdirs(&peer).unwrap_err().to_string().contains("files"));
+    }
+}

@@ -1,0 +1,202 @@
+//! Whether the machines of the cluster see the files of a job: asked for by a client before it submits a job
+//! that reads or writes files of machines (`file:`), so that no task runs where it would read nothing, or
+//! write where nobody looks.
+//!
+//! The client leaves a file with a token where the output will be. This machine and each node look for it,
+//! and each node for some of the inputs. A node that does not answer, or is of another program, says nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use corona_hadoop::rpc::Fault;
+use corona_web::exchange::encode_segment;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::Shared;
+use super::http::{self, Target};
+
+/// Nodes that are asked, and how many at a time.
+const MOST_NODES: usize = 1_000;
+const AT_A_TIME: usize = 32;
+/// Bytes of the list of nodes, and of the answer of one.
+const MAX_LIST_BYTES: usize = 8 << 20;
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+/// Files that are asked for, and bytes of their names.
+const MOST_FILES: usize = 32;
+const MOST_NAME_BYTES: usize = 16 << 10;
+/// Machines that are named.
+const MOST_NAMED: usize = 3;
+
+/// What is to be seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// A file with a token, where the output will be; empty for none.
+    pub(super) marker: String,
+    pub(super) token: String,
+    /// Inputs with their lengths.
+    pub(super) files: Vec<(String, i64)>,
+}
+
+impl Wanted {
+    /// As a client asks.
+    pub(super) fn new(
+        marker: String,
+        token: String,
+        files: Vec<String>,
+        lengths: Vec<i64>,
+    ) -> Result<Wanted, Fault> {
+        let names = files.iter().chain([&marker, &token]).map(String::len).sum::<usize>();
+        let is_whole = files
+            .iter()
+            .chain([&marker])
+            .all(|path| (path.starts_with('/') || path.is_empty()) && !path.contains('\0'));
+        if files.len() != lengths.len()
+            || files.len() > MOST_FILES
+            || names > MOST_NAME_BYTES
+            || !is_whole
+        {
+            return Err(Fault::io("this is no list of files to be seen"));
+        }
+        Ok(Wanted { marker, token, files: files.into_iter().zip(lengths).collect() })
+    }
+
+    /// The question to a node.
+    fn query(&self) -> String {
+        let mut query = String::from("/api/v1/sees?");
+        if !self.marker.is_empty() {
+            let (marker, token) = (encode_segment(&self.marker), encode_segment(&self.token));
+            query.push_str(&format!("marker={marker}&token={token}"));
+        }
+        for (path, bytes) in &self.files {
+            query.push_str(&format!("&file={}&bytes={bytes}", encode_segment(path)));
+        }
+        query
+    }
+
+    /// Whether this machine sees the file with the token.
+    fn is_marker_seen(&self) -> bool {
+        let token = || std::fs::read(Path::new(&self.marker)).unwrap_or_default();
+        self.marker.is_empty() || token() == self.token.as_bytes()
+    }
+}
+
+impl Shared {
+    /// What machines do not see, as a sentence; none if all that answer see everything.
+    pub(super) async fn unseen(&self, wanted: Wanted) -> Option<String> {
+        let own = wanted.clone();
+        let is_seen = tokio::task::spawn_blocking(move || own.is_marker_seen()).await;
+        let mut unseen = Vec::new();
+        if !is_seen.unwrap_or(true) {
+            let directory = parent(&wanted.marker);
+            unseen
+                .push(format!("the job tracker at {} does not see {directory}", self.address.host));
+        }
+        let pages = &self.settings.cluster_manager_pages;
+        let list = format!("/api/v1/nodes?limit={MOST_NODES}");
+        let nodes =
+            match http::get(&Target::new(&pages.host, pages.port, &list), MAX_LIST_BYTES).await {
+                Ok((200, body)) => serde_json::from_slice(&body).map(|list| hosts(&list)),
+                _ => Ok(Vec::new()),
+            };
+        let (turns, query) = (Arc::new(Semaphore::new(AT_A_TIME)), wanted.query());
+        let mut asked = JoinSet::new();
+        for host in nodes.unwrap_or_default() {
+            let target = Target::new(&host, self.settings.node_pages_port, &query);
+            let turns = turns.clone();
+            asked.spawn(async move {
+                let _turn = turns.acquire().await;
+                let answer = http::get(&target, MAX_ANSWER_BYTES).await;
+                missing(answer.ok()?).map(|path| format!("the node {host} does not see {path}"))
+            });
+        }
+        while let Some(found) = asked.join_next().await {
+            unseen.extend(found.ok().flatten());
+        }
+        sentence(unseen)
+    }
+}
+
+/// The hosts of nodes that could be given tasks.
+fn hosts(list: &Value) -> Vec<String> {
+    let nodes = list["nodes"].as_array().into_iter().flatten();
+    let usable = nodes.filter(|node| {
+        node["problems"].as_array().is_none_or(|problems| problems.iter().all(|it| it == "late"))
+    });
+    usable.filter_map(|node| Some(node["address"]["host"].as_str()?.to_owned())).collect()
+}
+
+/// What a node says is missing. A directory is named where its file with the token is.
+fn missing((status, body): (u16, Vec<u8>)) -> Option<String> {
+    let answer: Value = (status == 200).then(|| serde_json::from_slice(&body).ok()).flatten()?;
+    if let Some(marker) = answer["marker"].as_str() {
+        return Some(parent(marker));
+    }
+    let file = answer["file"].as_str()?;
+    Some(file.to_owned())
+}
+
+fn parent(path: &str) -> String {
+    let parent = Path::new(path).parent().unwrap_or(Path::new("/"));
+    parent.display().to_string()
+}
+
+fn sentence(mut unseen: Vec<String>) -> Option<String> {
+    unseen.sort();
+    let more = unseen.len().saturating_sub(MOST_NAMED);
+    unseen.truncate(MOST_NAMED);
+    let mut text = unseen.join(", ");
+    if more > 0 {
+        text.push_str(&format!(", and {more} more"));
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn questions_are_bounded_and_encoded() {
+        let wanted = |marker: &str, files: &[&str], lengths: &[i64]| {
+            let files = files.iter().map(|file| (*file).to_owned()).collect();
+            Wanted::new(marker.into(), "t".into(), files, lengths.to_vec())
+        };
+        let query = wanted("/data/.m", &["/in/a b&c"], &[7]).unwrap().query();
+        assert_eq!(
+            query,
+            "/api/v1/sees?marker=%2Fdata%2F.m&token=t&file=%2Fin%2Fa%20b%26c&bytes=7"
+        );
+        assert!(wanted("", &[], &[]).unwrap().is_marker_seen());
+        for (marker, files, lengths) in [
+            ("relative", &[][..], &[][..]),
+            ("/m", &["relative"][..], &[1][..]),
+            ("/m", &["/a"][..], &[][..]),
+            ("/m", &["/a"; 33][..], &[1; 33][..]),
+            (&*format!("/{}", "m".repeat(20_000)), &[][..], &[][..]),
+        ] {
+            assert!(wanted(marker, files, lengths).is_err(), "{marker:.20}");
+        }
+    }
+
+    #[test]
+    fn only_what_a_node_says_is_missing_counts() {
+        let answer = |status, body: Value| missing((status, body.to_string().into_bytes()));
+        assert_eq!(answer(200, json!({})), None);
+        assert_eq!(answer(200, json!({ "file": "/in/a" })).as_deref(), Some("/in/a"));
+        assert_eq!(answer(200, json!({ "marker": "/data/.m" })).as_deref(), Some("/data"));
+        // A node of another program, or of an earlier version.
+        assert_eq!(answer(404, json!({ "marker": "/data/.m" })), None);
+        assert_eq!(missing((200, b"<html>".to_vec())), None);
+    }
+
+    #[test]
+    fn a_few_machines_are_named() {
+        assert_eq!(sentence(Vec::new()), None);
+        let all = ["d", "b", "a", "c", "e"].map(str::to_owned).to_vec();
+        assert_eq!(sentence(all).as_deref(), Some("a, b, c, and 2 more"));
+    }
+}
