@@ -9,6 +9,8 @@ use std::io::Write;
 pub enum Missing {
     /// The right to mount a small file system (`unshare --mount`).
     SmallDisks,
+    /// The right to make network namespaces, and iproute2 (`unshare --user --net`, `ip`, `ss`).
+    Namespaces,
     /// Prometheus' tool for rules. Its Debian package, `prometheus`, would start a server.
     Promtool,
     /// A real HDFS, which `CORONA_TARGET_HDFS` names.
@@ -27,6 +29,9 @@ impl Missing {
     fn reason(self) -> &'static str {
         match self {
             Missing::SmallDisks => "this user may not mount a small disk (unshare --mount)",
+            Missing::Namespaces => {
+                "the kernel allows this user no network namespaces, or iproute2 is missing"
+            }
             Missing::Promtool => "promtool is not installed (Debian: prometheus)",
             Missing::Hdfs => "CORONA_TARGET_HDFS names no HDFS",
             Missing::ZooKeeper => "ZooKeeper is not installed (Debian: zookeeper)",

@@ -11,6 +11,8 @@ use anyhow::{anyhow, ensure};
 use clap::Args;
 use corona::config::{ClientSource, Networks, Source};
 
+use super::profile::Profile;
+
 /// A configuration key and the value that overrides the files: `-D key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Override {
@@ -54,6 +56,19 @@ pub(super) fn existing_conf_dir(
         );
     }
     Ok(conf_dir)
+}
+
+/// The directory of the configuration files of a command of users: as [`existing_conf_dir`], else that of the
+/// cluster of `corona login`.
+///
+/// # Errors
+/// As [`existing_conf_dir`].
+pub(super) fn conf_dir_of_client(
+    named: Option<PathBuf>,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> anyhow::Result<Option<PathBuf>> {
+    let found = existing_conf_dir(named, &variable)?;
+    Ok(found.or_else(|| Profile::of_user(variable)?.conf_dir()))
 }
 
 /// The sources of a program's settings, as options.

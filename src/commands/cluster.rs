@@ -15,14 +15,15 @@ use corona::wire::calls::{ClusterManager, ProxyJobTracker};
 use corona::wire::client::{CallError, Client, ClientOptions, ConnectError};
 use corona::wire::{Exception, Malformed, Service};
 
-use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+use super::arguments::{Override, conf_dir_of_client, pairs, parse_override};
 use super::web::Web;
 
 /// The configuration with the cluster's addresses, and the timeout.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Cluster")]
 struct ConfigurationArguments {
-    /// Directory of the configuration files [default: $HADOOP_CONF_DIR]
+    /// Directory of the configuration files [default: $HADOOP_CONF_DIR,
+    /// else the cluster of 'corona login']
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<PathBuf>,
 
@@ -199,7 +200,7 @@ impl ConfigurationArguments {
         variable: impl Fn(&str) -> Option<OsString>,
         read: impl FnOnce(&ClientSource<'_>) -> Result<T, ConfigErrors>,
     ) -> anyhow::Result<T> {
-        let conf_dir = existing_conf_dir(self.conf_dir, variable)?;
+        let conf_dir = conf_dir_of_client(self.conf_dir, variable)?;
         let overrides = pairs(self.overrides);
         let source = ClientSource {
             conf_dir: conf_dir.as_deref(),

@@ -11,26 +11,33 @@ mod cluster;
 mod cluster_manager;
 mod completions;
 mod daemon;
+mod daemons;
 mod demo;
 mod events;
 mod finished_jobs;
 mod fs;
 mod gateway;
+mod head;
 mod import;
 mod inspect;
+mod invitation;
 mod java;
 mod java_pages;
 mod job;
 mod job_tracker;
 mod jobs;
+mod join;
 mod journal;
 mod load;
 mod logging;
+mod login;
 mod man_pages;
 mod mini_cluster;
 mod nodes;
+mod parts;
 mod pool_info;
 mod pools;
+mod profile;
 mod proxy_job_tracker;
 mod record;
 mod replay;
@@ -108,6 +115,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Head(head::Arguments),
+    Join(join::Arguments),
+    Login(login::Arguments),
     ClusterManager(cluster_manager::Arguments),
     TaskTracker(task_tracker::Arguments),
     JobTracker(job_tracker::Arguments),
@@ -145,6 +155,9 @@ enum Command {
 impl Command {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
         match self {
+            Command::Head(arguments) => head::run(arguments, console),
+            Command::Join(arguments) => join::run(arguments, console),
+            Command::Login(arguments) => login::run(arguments, console),
             Command::ClusterManager(arguments) => {
                 cluster_manager::run(arguments).map(|()| ExitCode::SUCCESS)
             }

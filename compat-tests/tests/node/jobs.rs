@@ -213,17 +213,13 @@ fn a_full_disk_fails_a_job_with_the_reason_and_harms_no_other() {
         assert!(!cluster.path(output).join("_SUCCESS").exists());
         small(&format!("{output}.after"));
     }
-    // The disk of the output.
-    let said = cluster.fails(&[
-        "--input",
-        "in",
-        "--output",
-        "full/out",
-        "--mapper",
-        "cat; yes",
-        "--reduces",
-        "0",
-    ]);
+    // The disk of the output, which a client outside does not see.
+    let arguments =
+        ["--input", "in", "--output", "full/out", "--mapper", "cat; yes", "--reduces", "0"];
+    let said = cluster.fails(&arguments);
+    let full = cluster.path("full");
+    assert!(said.contains(&format!("does not see {}", full.display())), "{said}");
+    let said = cluster.fails_inside(&arguments);
     for expected in ["cannot write the output", "full/out", "No space left on device"] {
         assert!(said.contains(expected), "{expected}: {said}");
     }

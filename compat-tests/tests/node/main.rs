@@ -5,4 +5,5 @@ mod jobs;
 mod mini_cluster;
 mod native_jobs;
 mod proxy_job_tracker;
+mod several_machines;
 mod task_tracker;

@@ -83,6 +83,18 @@ impl MiniCluster {
         stderr(&output)
     }
 
+    /// The same for a client that sees the files that a cluster with mounts of its own sees.
+    pub(super) fn fails_inside(&self, arguments: &[&str]) -> String {
+        let inside = self.child.id().to_string();
+        let mut command = Command::new("nsenter");
+        command.args(["--user", "--mount", "--preserve-credentials", "--target", &inside]);
+        command.args(["sh", "-c", "cd \"$0\" && exec \"$@\""]).arg(self.root.path());
+        command.arg(corona_program()).args(["job", "run", "--conf-dir", "cluster/conf"]);
+        let output = command.args(arguments).env_remove("HADOOP_CONF_DIR").output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        stderr(&output)
+    }
+
     /// All lines of an output, sorted.
     pub(super) fn lines(&self, output: &str) -> Vec<String> {
         let mut lines = Vec::new();

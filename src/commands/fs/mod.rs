@@ -22,7 +22,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::EXIT_FAILED;
-use super::arguments::{Override, existing_conf_dir, pairs, parse_override, parse_size};
+use super::arguments::{Override, conf_dir_of_client, pairs, parse_override, parse_size};
 use corona_terminal::console::{Console, TextForm, printable};
 use protect::is_local;
 use remove::Removal;
@@ -65,7 +65,8 @@ pub(super) struct Arguments {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Configuration")]
 struct Configuration {
-    /// Directory of the configuration files [default: $HADOOP_CONF_DIR]
+    /// Directory of the configuration files [default: $HADOOP_CONF_DIR,
+    /// else the cluster of 'corona login']
     #[arg(long, value_name = "DIR", global = true)]
     conf_dir: Option<PathBuf>,
 
@@ -240,7 +241,7 @@ struct Done {
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let Configuration { conf_dir, conf_file, overrides } = arguments.configuration;
     let json = arguments.form.json || arguments.form.output == TextForm::Json;
-    let conf_dir = existing_conf_dir(conf_dir, |name| std::env::var_os(name))?;
+    let conf_dir = conf_dir_of_client(conf_dir, |name| std::env::var_os(name))?;
     let overrides = pairs(overrides);
     let source =
         ClientSource { conf_dir: conf_dir.as_deref(), further: &conf_file, overrides: &overrides };

@@ -6,6 +6,7 @@ use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath};
 use corona::hadoop::writables::JobId;
 
 use super::output::Output;
+use super::sight::Sight;
 use super::stop::Stop;
 use super::waiting::Waiting;
 use crate::commands::jobs::{Caller, again, patiently};
@@ -21,6 +22,7 @@ pub(super) const MAX_SPLIT_BYTES: usize = 256 << 20;
 pub(super) struct Place<'a> {
     pub(super) systems: &'a FileSystems,
     pub(super) output: &'a Output,
+    pub(super) sight: &'a Sight,
     pub(super) waiting: &'a Waiting,
 }
 
@@ -39,9 +41,10 @@ pub(super) async fn deliver(
     stop: &mut Stop,
     console: &mut Console<'_>,
 ) -> anyhow::Result<JobId> {
-    let Place { systems, output, waiting } = *place;
+    let Place { systems, output, sight, waiting } = *place;
     let found = waiting.on(system_dir(caller), console);
     let (id, system) = stop.before_submission(found).await?;
+    stop.before_submission(sight.check(caller)).await?;
     let (files, system) = systems.resolve(&system)?;
     let directory = system.join(&id.to_string());
     let written = async {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use super::output::Output;
+use super::sight::see_output;
 use super::stop::Stop;
 use super::waiting::Waiting;
 use crate::commands::jobs::{
@@ -31,6 +32,8 @@ pub(super) struct Follower {
     pub(super) reduces: u32,
     pub(super) bytes: u64,
     pub(super) output: String,
+    /// Parts that the output must have.
+    pub(super) parts: usize,
     pub(super) json: bool,
 }
 
@@ -106,6 +109,10 @@ impl Follower {
         let counters = again(async || client.get_job_counters(self.id.clone()).await).await;
         let counters = listed(caller.checked(counters)?.unwrap_or_default());
         let has_succeeded = state == "SUCCEEDED";
+        if has_succeeded && self.parts > 0 {
+            let seen = stop.or(see_output(output, self.parts)).await;
+            seen.unwrap_or_else(|| Err(self.left()))?;
+        }
         for failure in &failures {
             console.complain(&failure.text());
         }

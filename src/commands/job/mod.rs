@@ -11,6 +11,7 @@ mod deliver;
 mod follow;
 mod inputs;
 mod output;
+mod sight;
 mod stop;
 mod submit;
 mod waiting;
@@ -39,6 +40,7 @@ use deliver::{MAX_SPLIT_BYTES, Place, deliver};
 use follow::Follower;
 use inputs::{InputSplit, Inputs, Selection, list_of};
 use output::Output;
+use sight::Sight;
 use stop::Stop;
 use waiting::Waiting;
 
@@ -325,7 +327,9 @@ impl Run {
         }
         let mut caller = self.which.caller()?;
         let waiting = Waiting::new(&caller.who, self.which.manager());
-        let place = Place { systems: &systems, output: &output, waiting: &waiting };
+        let splits = inputs.splits.iter().map(|it| (&*it.path, it.start.saturating_add(it.length)));
+        let sight = Sight::new(&output, splits);
+        let place = Place { systems: &systems, output: &output, sight: &sight, waiting: &waiting };
         let id = self.submit(&mut caller, &place, &inputs, &mut conf, &mut stop, console).await?;
         let follower = Follower {
             id,
@@ -333,11 +337,23 @@ impl Run {
             reduces,
             bytes: inputs.bytes,
             output: output.path.to_string(),
+            parts: self.parts(inputs.splits.len(), &conf),
             json: self.json,
         };
         match follower.follow(&mut caller, &output, waiting, stop, console).await? {
             true => Ok(ExitCode::SUCCESS),
             false => Ok(ExitCode::from(EXIT_FAILED)),
+        }
+    }
+
+    /// How many parts the output has at least.
+    fn parts(&self, maps: usize, conf: &JobConf) -> usize {
+        let may_fail = |key: &str| conf.get(key).is_some_and(|percent| percent.trim() != "0");
+        match conf::reduces(conf) {
+            0 if may_fail("mapred.max.map.failures.percent") => 0,
+            0 => maps,
+            _ if may_fail("mapred.max.reduce.failures.percent") => 0,
+            reduces => reduces as usize,
         }
     }
 

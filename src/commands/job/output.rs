@@ -99,7 +99,7 @@ fn others(entries: &[FileStatus]) -> Vec<&str> {
 }
 
 /// Whether a file has the name of a part of an output, such as `part-00007.gz`.
-fn is_part(name: &str) -> bool {
+pub(super) fn is_part(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("part-") else { return false };
     let rest = rest.strip_prefix("m-").or(rest.strip_prefix("r-")).unwrap_or(rest);
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();

@@ -26,6 +26,7 @@ use super::deliver::{MAX_SPLIT_BYTES, Place, SPLITS, deliver};
 use super::follow::Follower;
 use super::inputs::{Inputs, Selection, paths_of};
 use super::output::Output;
+use super::sight::Sight;
 use super::stop::Stop;
 use super::waiting::Waiting;
 use super::{conf, split_file};
@@ -131,9 +132,7 @@ impl Submit {
         let directory = directory.unwrap_or_else(|| "file:/nonexistent".to_owned());
         let mut inputs = paths_of(&conf.get("mapred.input.dir").unwrap_or_default())?;
         // Patterns, and directories above the output, lead to files that only the splits name.
-        let splits = SplitFile::decode(&mut Reader::new(&ready.splits))?.splits;
-        let file = |data: &[u8]| FileSplit::decode(&mut Reader::new(data)).ok();
-        inputs.extend(splits.iter().filter_map(|split| Some(file(&split.data)?.path)));
+        inputs.extend(splits_of(&ready.splits)?.into_iter().map(|(path, _)| path));
         let inputs = inputs.iter().map(String::as_str);
         Output::find(systems, &directory, self.overwrite, "change JOB_XML", inputs).await
     }
@@ -152,7 +151,9 @@ impl Submit {
         let reduces = conf::reduces(&ready.conf);
         let shown = ready.conf.get("mapred.output.dir").unwrap_or_default();
         let waiting = Waiting::new(&caller.who, self.which.manager());
-        let place = Place { systems, output, waiting: &waiting };
+        let ends = splits_of(&ready.splits)?;
+        let sight = Sight::new(output, ends.iter().map(|(path, end)| (&**path, *end)));
+        let place = Place { systems, output, sight: &sight, waiting: &waiting };
         let id = self.submit(caller, &place, ready, &mut stop, console).await?;
         if self.no_wait && !stop.is_wanted() {
             let client = &mut caller.client;
@@ -165,7 +166,9 @@ impl Submit {
             return Ok(true);
         }
         let shown = if shown.is_empty() { "none".to_owned() } else { output.path.to_string() };
-        let follower = Follower { id, maps, reduces, bytes, output: shown, json: self.json };
+        // Whether a job of any class writes files to it is not known.
+        let parts = 0;
+        let follower = Follower { id, maps, reduces, bytes, output: shown, parts, json: self.json };
         follower.follow(caller, output, waiting, stop, console).await
     }
 
@@ -222,6 +225,16 @@ impl Submit {
         };
         deliver(caller, place, &splits, &mut conf, ship, stop, console).await
     }
+}
+
+/// The files of a split file, and where each split ends. Splits of another kind are left out.
+fn splits_of(file: &[u8]) -> anyhow::Result<Vec<(String, u64)>> {
+    let splits = SplitFile::decode(&mut Reader::new(file))?.splits;
+    let of_file = |data: &[u8]| {
+        let FileSplit { path, start, length } = FileSplit::decode(&mut Reader::new(data)).ok()?;
+        Some((path, u64::try_from(start.saturating_add(length)).unwrap_or(0)))
+    };
+    Ok(splits.iter().filter_map(|split| of_file(&split.data)).collect())
 }
 
 /// Adds what tasks must know of the files of the cache, as Hadoop's `JobClient` does: their times, and the

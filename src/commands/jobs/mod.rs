@@ -16,6 +16,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use corona::cluster_manager::api::handle_order;
 use corona::config::{ClientSource, ConfigErrors, HostPort, JobConf, LoadedJobTracker};
 use corona::filesystem::FileSystemSettings;
+use corona::hadoop::protocols::job_files::JobFilesClient;
 use corona::hadoop::protocols::job_submission::JobSubmissionClient;
 use corona::hadoop::rpc::{CallError, ClientOptions, User};
 use corona::hadoop::writables::{
@@ -23,7 +24,7 @@ use corona::hadoop::writables::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{FoundSource, Override, existing_conf_dir, pairs, parse_override};
+use super::arguments::{FoundSource, Override, conf_dir_of_client, pairs, parse_override};
 use super::cluster::{WebArguments, block_on};
 use super::daemon::usable;
 use super::finished_jobs::{self, Finished, Wanted};
@@ -104,7 +105,8 @@ pub(super) struct Which {
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     job_tracker: Option<HostPort>,
 
-    /// Directory of the configuration files [default: $HADOOP_CONF_DIR]
+    /// Directory of the configuration files [default: $HADOOP_CONF_DIR,
+    /// else the cluster of 'corona login']
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<std::path::PathBuf>,
 
@@ -317,6 +319,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
 pub(super) struct Caller {
     pub(super) client: JobSubmissionClient,
     pub(super) who: String,
+    options: ClientOptions,
 }
 
 impl Which {
@@ -333,7 +336,7 @@ impl Which {
 
     /// The settings of a job tracker service with this configuration.
     pub(super) fn service(&self) -> anyhow::Result<LoadedJobTracker> {
-        let conf_dir = existing_conf_dir(self.conf_dir.clone(), |name| std::env::var_os(name))?;
+        let conf_dir = conf_dir_of_client(self.conf_dir.clone(), |name| std::env::var_os(name))?;
         let overrides = self.settings();
         let source = FoundSource { conf_dir, overrides };
         usable(source.of_service().load_job_tracker())
@@ -353,7 +356,7 @@ impl Which {
         &self,
         read: impl FnOnce(ClientSource<'_>) -> Result<T, ConfigErrors>,
     ) -> anyhow::Result<T> {
-        let conf_dir = existing_conf_dir(self.conf_dir.clone(), |name| std::env::var_os(name))?;
+        let conf_dir = conf_dir_of_client(self.conf_dir.clone(), |name| std::env::var_os(name))?;
         let overrides = self.settings();
         let source =
             ClientSource { conf_dir: conf_dir.as_deref(), further: &[], overrides: &overrides };
@@ -397,7 +400,7 @@ impl Caller {
         };
         let who = format!("the job tracker at {address}");
         let address = InetAddress { host: address.host.to_string(), port: address.port };
-        Caller { client: JobSubmissionClient::new(address, options), who }
+        Caller { client: JobSubmissionClient::new(address, options.clone()), who, options }
     }
 
     /// A caller of the job tracker that these arguments configure, and the address of the pages of finished
@@ -405,6 +408,11 @@ impl Caller {
     fn of(web: &WebArguments) -> anyhow::Result<(Caller, Option<HostPort>)> {
         let (settings, files) = web.client_settings()?;
         Ok((Caller::new(settings.job_tracker, files, PATIENCE), settings.finished_jobs))
+    }
+
+    /// A client of the same job tracker as a keeper of files.
+    pub(super) fn files(&self) -> JobFilesClient {
+        JobFilesClient::new(self.client.client().address().clone(), self.options.clone())
     }
 
     /// What a call returned, or an error that names the job tracker.

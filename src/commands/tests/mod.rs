@@ -1,10 +1,10 @@
 //! Command lines as a whole: their calls, output and exit status.
 
 mod check_config;
+mod daemons;
 mod fs;
 mod journal;
 mod line;
-mod mini_cluster;
 mod peers;
 mod tools;
 

@@ -1,9 +1,9 @@
-//! The files of `corona mini-cluster`. Whole clusters run in `compat-tests`.
+//! The files of daemons that one process keeps. Whole clusters run in `compat-tests`.
 
 use std::fs::{self, File};
 use std::io::Write;
 
-use crate::commands::mini_cluster::set_large_logs_aside;
+use crate::commands::daemons::set_large_logs_aside;
 
 #[test]
 fn large_logs_are_set_aside_while_daemons_write_them() {

@@ -1,0 +1,299 @@
+//! `corona head`, `corona join` and `corona login`: a cluster of several machines in three commands, on
+//! loopback addresses and in network namespaces.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use compat_tests::serving::fetch;
+use compat_tests::skipping::{Missing, skip};
+use compat_tests::task_tracker::PATIENCE;
+use compat_tests::task_tracker::node::signal;
+use compat_tests::{corona_program, repository};
+use tempfile::TempDir;
+
+use crate::mini_cluster::{corona, stderr};
+
+const PAUSE: Duration = Duration::from_millis(20);
+/// Ports of a head and its nodes, from its first one on.
+const BLOCK: u16 = 20;
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} did not come");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The first of a block of ports that are free on the addresses of a test. The system gives ports of this
+/// range to nobody.
+fn free_block() -> u16 {
+    // Tests of one process take blocks behind each other.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed) * 100 + std::process::id();
+    let mut blocks = (0..700).map(|number| 15_000 + ((next + number) % 700) as u16 * BLOCK);
+    let is_free = |base: &u16| {
+        (*base..*base + BLOCK).all(|port| {
+            [1, 2]
+                .iter()
+                .all(|host| TcpListener::bind((Ipv4Addr::new(127, 0, 0, *host), port)).is_ok())
+        })
+    };
+    blocks.find(is_free).expect("a free block of ports")
+}
+
+/// A service, which ends with the test.
+struct Service {
+    child: Child,
+    /// What it printed when it was ready.
+    lines: Vec<String>,
+}
+
+impl Service {
+    fn start(mut command: Command, lines: usize, log: &Path) -> Service {
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let lines = out.lines().take(lines).map_while(Result::ok).collect();
+        Service { child, lines }
+    }
+
+    /// Stops it as the end of a machine does.
+    fn stop(mut self) {
+        signal("TERM", self.child.id());
+        let status = until("the end", || self.child.try_wait().ok().flatten());
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Its daemons end with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory for a head, its nodes and a user.
+struct World {
+    root: TempDir,
+    base: u16,
+}
+
+impl World {
+    fn new() -> World {
+        World { root: tempfile::tempdir().unwrap(), base: free_block() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// A command of the user.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = corona();
+        command.args(arguments).current_dir(self.root.path());
+        command.env("XDG_CONFIG_HOME", self.path("config"));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn succeeds(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn head(&self, more: &[&str]) -> Service {
+        let command = self.command(&[&["head", "--dir", "head"][..], more].concat());
+        Service::start(command, 6, &self.path("head.log"))
+    }
+
+    fn first_head(&self) -> Service {
+        let head = self.head(&["--host", "127.0.0.1", "--port-base", &self.base.to_string()]);
+        assert!(head.lines.len() == 6, "{}", self.log("head.log"));
+        head
+    }
+
+    fn node(&self, number: u8, string: &[&str]) -> Service {
+        let (dir, host) = (format!("node-{number}"), format!("127.0.0.{number}"));
+        let arguments = ["join", "--dir", &dir, "--host", &host, "--slots", "2"];
+        let command = self.command(&[&arguments[..], string].concat());
+        let node = Service::start(command, 2, &self.path(&format!("{dir}.log")));
+        assert!(node.lines.len() == 2, "{}", self.log(&format!("{dir}.log")));
+        node
+    }
+
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    fn nodes(&self) -> usize {
+        let listed = self.run(&["nodes", "list", "--json"]).stdout;
+        let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap_or_default();
+        listed["nodes"].as_array().or(listed.as_array()).map_or(0, Vec::len)
+    }
+
+    fn until_nodes(&self, count: usize) {
+        until(&format!("{count} nodes"), || (self.nodes() == count).then_some(()));
+    }
+
+    fn pid(&self, directory: &str, daemon: &str) -> u32 {
+        let file = self.path(directory).join("run").join(format!("{daemon}.pid"));
+        until("the number of a process", || fs::read_to_string(&file).ok()?.trim().parse().ok())
+    }
+}
+
+#[test]
+fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
+    let world = World::new();
+    let head = world.first_head();
+    let line = |command: &str| {
+        let start = format!("  corona {command} ");
+        let found = head.lines.iter().find_map(|line| line.strip_prefix(&start));
+        found.unwrap_or_else(|| panic!("{:?}", head.lines)).to_owned()
+    };
+    assert!(head.lines[1].starts_with("This cluster is open: "), "{:?}", head.lines);
+    let first = world.node(1, &[&line("join")]);
+    // A file keeps the string from lists of processes.
+    fs::write(world.path("string"), line("join")).unwrap();
+    let second = world.node(2, &["@string"]);
+    assert!(first.lines[1].starts_with("files: this machine sees "), "{:?}", first.lines);
+    let refused = world.run(&["login", &line("join")]);
+    assert!(stderr(&refused).contains("this string is for 'corona join'"), "{}", stderr(&refused));
+    let said = world.succeeds(&["login", &line("login"), "--name", "mine"]);
+    assert!(said.starts_with("using mine: http://127.0.0.1:"), "{said}");
+    assert!(world.succeeds(&["login"]).starts_with("* mine "), "the cluster in use is marked");
+    world.until_nodes(2);
+
+    fs::write(world.path("in"), "b\na\n".repeat(500)).unwrap();
+    fs::write(world.path("map.sh"), "sed s/$/x/").unwrap();
+    let job = ["job", "run", "--input", "in", "--split-size", "200", "--reduces", "2"];
+    let script = ["--file", "map.sh", "--mapper", "sh map.sh", "--reducer", "uniq -c"];
+    world.succeeds(&[&job[..], &script, &["--output", "out"]].concat());
+    let parts: Vec<String> =
+        ["out/part-00000", "out/part-00001"].map(|part| world.log(part)).into();
+    let mut counts: Vec<String> = parts.join("").split_whitespace().map(str::to_owned).collect();
+    counts.sort();
+    assert_eq!(counts, ["500", "500", "ax", "bx"]);
+    // The files of the job went through the job tracker, and are gone.
+    assert_eq!(fs::read_dir(world.path("head/system")).unwrap().count(), 0);
+    let hidden = fs::read_dir(world.root.path()).unwrap().flatten();
+    let marks = hidden.filter(|entry| entry.file_name().to_string_lossy().starts_with(".corona-"));
+    assert_eq!(marks.count(), 0);
+
+    // The page of the cluster leads to the jobs that run and those that have ended.
+    let page = format!("127.0.0.1:{}", world.base + 9);
+    let (_, page) = fetch(&page, "/").unwrap();
+    for (port, name) in [(2, "Running jobs"), (6, "Finished jobs")] {
+        let link = format!("<a href=\"http://127.0.0.1:{}/\">{name}</a>", world.base + port);
+        assert!(page.contains(&link), "{page}");
+    }
+
+    // A node that stops leaves at once; one that crashes comes back by itself.
+    second.stop();
+    world.until_nodes(1);
+    let second = world.node(2, &[]);
+    let crashed = world.pid("node-1", "node");
+    signal("KILL", crashed);
+    until("another process", || (world.pid("node-1", "node") != crashed).then_some(()));
+    world.until_nodes(2);
+
+    // A job goes on when the head is started again, with the same name and ports.
+    let wait = "while [ ! -e go ]; do sleep 0.05; done; cat";
+    let wait = format!("cd {} && {wait}", world.root.path().display());
+    let mut waiting = world.command(&[&job[..], &["--output", "out2", "--mapper", &wait]].concat());
+    let waiting = waiting.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the job", || world.succeeds(&["jobs", "list"]).contains("RUNNING").then_some(()));
+    let status = world.succeeds(&["head", "status", "--dir", "head", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!((&status["runs"], &status["nodes"]), (&true.into(), &2.into()), "{status}");
+    assert_eq!((&status["running_jobs"], &status["access"]), (&1.into(), &"open".into()));
+    head.stop();
+    let down = world.run(&["head", "status", "--dir", "head"]);
+    assert_eq!(down.status.code(), Some(1), "a head that does not run");
+    let head = world.head(&[]);
+    fs::write(world.path("go"), "").unwrap();
+    let ended = waiting.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", stderr(&ended));
+    assert_eq!(
+        world.log("out2/part-00000").lines().count() + world.log("out2/part-00001").lines().count(),
+        1000
+    );
+    for service in [first, second, head] {
+        service.stop();
+    }
+}
+
+#[test]
+fn wrong_strings_names_and_directories_are_refused_in_one_line() {
+    let world = World::new();
+    let refused = |arguments: &[&str], why: &str| {
+        let output = world.run(arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains(why) && said.lines().count() == 1, "{arguments:?}: {said}");
+    };
+    refused(&["head", "--dir", "head", "--host", "localhost"], "which other machines cannot reach");
+    refused(&["head", "status", "--dir", "head"], "no head was ever started in head");
+    refused(&["join", "--dir", "node"], "this machine has joined no cluster yet");
+    refused(&["join", "corona1:node:127.0.0.1", "--dir", "node"], "the string is truncated");
+    refused(&["join", "corona1:submit:127.0.0.1:8889", "--dir", "node"], "for 'corona login'");
+    refused(&["join", "@none", "--dir", "node"], "cannot read none");
+    let nobody = format!("corona1:submit:127.0.0.1:{}", world.base + 9);
+    refused(&["login", &nobody], "cannot be reached");
+    refused(&["login"], "no cluster is known");
+    refused(&["login", "--name", "none"], "there is no cluster none");
+    let head = world.first_head();
+    refused(&["head", "--dir", "head"], "another head uses");
+    let mut other = world.command(&["head", "--dir", "other", "--host", "127.0.0.1"]);
+    let other = other.args(["--port-base", &world.base.to_string()]).output().unwrap();
+    let said = stderr(&other);
+    assert!(said.contains("cluster-manager cannot start") && said.contains("in use"), "{said}");
+    let string = format!("corona1:node:127.0.0.1:{}", world.base + 9);
+    refused(
+        &["join", &string, "--dir", "node", "--host", "no-such-host.invalid"],
+        "has no address",
+    );
+    head.stop();
+}
+
+#[test]
+fn three_machines_in_namespaces_share_one_directory_or_none() {
+    let namespaces =
+        ["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"];
+    let try_out =
+        "mount -t tmpfs none /run && ip link add b type bridge && ip netns add a && command -v ss";
+    let mut probe = Command::new("unshare");
+    let probe = probe.args(namespaces).args(["bash", "-c", try_out]).output();
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        return skip(
+            "three_machines_in_namespaces_share_one_directory_or_none",
+            Missing::Namespaces,
+        );
+    }
+    let root = tempfile::tempdir().unwrap();
+    let script = repository().join("compat-tests/tests/node/three_machines.sh");
+    let mut machines = Command::new("unshare");
+    machines.args(namespaces).arg(script).arg(corona_program()).arg(root.path());
+    machines.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
+    let output = machines.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.ends_with("all is well\n"),
+        "{said}\n{}",
+        stderr(&output)
+    );
+}

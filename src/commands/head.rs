@@ -1,0 +1,454 @@
+//! `corona head`: the head of a cluster of several machines.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::{Args, Subcommand};
+use corona::config::HostPort;
+use corona::session_driver::{Endpoint, address_towards};
+use sd_notify::NotifyState;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::arguments::{Override, parse_override};
+use super::cluster::block_on;
+use super::daemon::tell_systemd;
+use super::daemons::{Daemons, Home};
+use super::invitation::{ClusterFacts, HeadPorts, Invitation, Marker, Role, write_private};
+use super::parts::{HEAD_FOLDERS, Site};
+use super::signals::shutdown_signal;
+use super::web::{Answer, Web};
+use corona_terminal::console::{Console, FormArguments, TextForm};
+
+const EXAMPLES: &str = "\
+Examples:
+  The head of a cluster, on the machine that others know as alpha:
+    corona head --host alpha
+  What it prints is for the other machines:
+    corona join corona1:node:alpha:8889
+    corona login corona1:submit:alpha:8889
+  Whether it runs, with its nodes and jobs:
+    corona head status
+
+The ports are 8881 to 8889, and 8890 to 8892 on nodes; --port-base shifts them
+all. Everything is in one directory, by default /var/lib/corona-head for root
+and ~/.local/share/corona/head for others. Started again on it, the cluster
+and its jobs go on.
+Exit status: 0 stopped; 1 could not start, or does not run, with one line on
+stderr; 2 wrong usage.";
+
+/// The file that keeps under which name and ports a head serves.
+const HEAD_FILE: &str = "head.json";
+/// The version of its form.
+const VERSION: u32 = 1;
+/// What nodes and users get.
+const CLUSTER_FILE: &str = "cluster.json";
+/// By which nodes find out whether they see the same files.
+const MARKER_FILE: &str = "marker";
+/// An address of no machine, by which the way to others is found.
+const ELSEWHERE: &str = "192.0.2.1";
+/// How long a part of the head may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Run the head of a cluster of several machines
+///
+/// Starts a cluster manager, a job tracker and a proxy job tracker, which serve
+/// on fixed ports, and prints the lines by which other machines become nodes
+/// ('corona join') and users get access ('corona login'). There is nothing else
+/// to configure, and no directory needs to be shared.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(subcommand_value_name = "ACTION", subcommand_help_heading = "Actions")]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    action: Option<Action>,
+
+    #[command(flatten)]
+    start: Start,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    /// Show whether a head runs, its nodes and jobs, and its lines for others
+    Status(Status),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Directory {
+    /// Directory of all files of the head; made if it does not exist
+    ///
+    /// [default: /var/lib/corona-head for root, else
+    /// ~/.local/share/corona/head]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct Start {
+    #[command(flatten)]
+    directory: Directory,
+
+    /// Name or address under which other machines reach this one
+    ///
+    /// Names that lead to this machine alone are refused; 127.0.0.1 is for
+    /// clusters of one machine. [default: that of the last start, else the
+    /// machine's name]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+
+    /// First of the ports, which all follow it [default: that of the last
+    /// start, else 8880]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(HeadPorts::RANGE))]
+    port_base: Option<u16>,
+
+    /// Set a configuration key of all machines; may be repeated
+    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
+    overrides: Vec<Override>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct Status {
+    #[command(flatten)]
+    directory: Directory,
+
+    #[command(flatten)]
+    output: FormArguments,
+}
+
+/// Under which name and ports a head serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Serves {
+    version: u32,
+    host: String,
+    port_base: HeadPorts,
+}
+
+/// How a head is, as JSON.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Shown {
+    /// Whether all its parts answer.
+    runs: bool,
+    host: String,
+    pages: String,
+    directory: PathBuf,
+    /// `open`: every peer that reaches the ports may start programs.
+    access: &'static str,
+    /// The numbers of the processes of its parts.
+    processes: BTreeMap<String, u32>,
+    nodes: Option<u64>,
+    running_jobs: Option<u64>,
+    /// The lines for others.
+    node: String,
+    user: String,
+}
+
+/// Runs the head until a signal stops it, or shows how it is.
+///
+/// # Errors
+/// When a part of it cannot start; the text says what is missing or wrong.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    match arguments.action {
+        Some(Action::Status(status)) => status.show(console),
+        None => {
+            // The daemons are children of the thread that starts them, and end with it.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.context("cannot start")?;
+            runtime.block_on(arguments.start.serve(console))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// The directory of a part of a cluster that no option names.
+pub(super) fn usual_directory(part: &str) -> anyhow::Result<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(Path::new("/var/lib").join(format!("corona-{part}")));
+    }
+    let variable = |name: &str| std::env::var_os(name).filter(|dir| !dir.is_empty());
+    let data = variable("XDG_DATA_HOME").map(PathBuf::from);
+    let data = data.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".local/share")));
+    let data = data.ok_or_else(|| anyhow!("there is no $HOME; name a directory with --dir"))?;
+    Ok(data.join("corona").join(part))
+}
+
+impl Directory {
+    fn find(&self) -> anyhow::Result<PathBuf> {
+        self.dir.clone().map_or_else(|| usual_directory("head"), Ok)
+    }
+}
+
+impl Start {
+    async fn serve(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let stop = shutdown_signal().context("cannot listen for signals")?;
+        tokio::pin!(stop);
+        let home = Home::open(&self.directory.find()?, "head", &HEAD_FOLDERS)?;
+        let serves = self.serves(&home)?;
+        let address = reachable(&serves.host).await?;
+        write_private(&home.root.join(HEAD_FILE), &serde_json::to_string(&serves)?)?;
+        self.write_configuration(&home, &serves, address)?;
+        let mut daemons = Daemons::new(&home)?;
+        let started = tokio::select! {
+            started = start(&mut daemons, &home) => started.map(|()| true),
+            _ = &mut stop => Ok(false),
+        };
+        let ended = match started {
+            Ok(true) => {
+                // A failure to write it does not end the head.
+                let _ = console.print(&serves.ready(&home));
+                tell_systemd(NotifyState::Ready);
+                daemons.watch(&home, console, stop.as_mut(), std::future::pending::<()>()).await;
+                Ok(())
+            }
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
+        tell_systemd(NotifyState::Stopping);
+        daemons.stop().await;
+        ended
+    }
+
+    /// As told, else as before.
+    fn serves(&self, home: &Home) -> anyhow::Result<Serves> {
+        let kept = Serves::read(&home.root)?;
+        let host = self.host.clone().or_else(|| Some(kept.as_ref()?.host.clone()));
+        let host = host.map_or_else(machine_name, Ok)?;
+        let ports = self.port_base.map(HeadPorts::from).or_else(|| Some(kept?.port_base));
+        let port_base = ports.unwrap_or(HeadPorts::from(HeadPorts::BASE));
+        Ok(Serves { version: VERSION, host, port_base })
+    }
+
+    /// The configuration of the parts of the head, and what nodes and users get of it.
+    fn write_configuration(
+        &self,
+        home: &Home,
+        serves: &Serves,
+        address: IpAddr,
+    ) -> anyhow::Result<()> {
+        let mut shared = Site::default();
+        shared.set([
+            ("corona.loopback.only", address.is_loopback().to_string()),
+            ("cm.node.expiryinterval", "60000".to_owned()),
+        ]);
+        shared.override_with(&self.overrides);
+        let marker = Marker::write(&home.root.join(MARKER_FILE))?;
+        let facts = ClusterFacts::new(&shared, marker).to_json()?;
+        let cluster = home.root.join(CLUSTER_FILE);
+        fs::write(&cluster, facts)
+            .with_context(|| format!("cannot write {}", cluster.display()))?;
+        let mut site = Site::of_cluster(&serves.port_base.addresses(&serves.host));
+        site.add_files_of_head(home);
+        site.set([
+            ("corona.jt.notification.port", serves.port_base.notifications().to_string()),
+            ("corona.jt.deliver.files", "true".to_owned()),
+            ("corona.jt.cluster.file", cluster.display().to_string()),
+            // Job trackers on nodes have ports that no firewall could know.
+            ("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":1,"REDUCE":1}}"#.to_owned()),
+        ]);
+        site.set(shared.settings().iter().map(|(key, value)| (&**key, value.clone())));
+        site.write(&home.conf(), "corona head")
+    }
+}
+
+async fn start(daemons: &mut Daemons, home: &Home) -> anyhow::Result<()> {
+    daemons.start_cluster_manager(home).await?;
+    daemons.start_job_tracker(home, Vec::new()).await
+}
+
+fn machine_name() -> anyhow::Result<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname");
+    let name = name.context("cannot read the machine's name; name it with --host")?;
+    Ok(name.trim().to_owned())
+}
+
+/// The address of a name that other machines can reach. An address of the loopback network is taken if it
+/// is named itself.
+async fn reachable(host: &str) -> anyhow::Result<IpAddr> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        ensure!(!address.is_unspecified(), "--host {host}: no machine can connect to this address");
+        return Ok(address);
+    }
+    let instead = match address_towards(&Endpoint::new(ELSEWHERE, 9)).await {
+        Ok(own) if !own.is_loopback() => {
+            format!("name an address or a name that they can reach, such as --host {own}")
+        }
+        _ => "name an address or a name that they can reach with --host".to_owned(),
+    };
+    let found: Vec<SocketAddr> = match tokio::net::lookup_host((host, 0)).await {
+        Ok(found) => found.collect(),
+        Err(error) => bail!("the name {host} has no address ({error}); {instead}"),
+    };
+    let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    let address = first.map(SocketAddr::ip);
+    let address = address.ok_or_else(|| anyhow!("the name {host} has no address; {instead}"))?;
+    ensure!(
+        !address.is_loopback(),
+        "the name {host} leads to {address} here, which other machines cannot reach; {instead}; for a \
+         cluster of this machine alone: --host 127.0.0.1"
+    );
+    Ok(address)
+}
+
+impl Serves {
+    /// What an earlier start has kept; none if there was none.
+    fn read(root: &Path) -> anyhow::Result<Option<Serves>> {
+        let path = root.join(HEAD_FILE);
+        let shown = path.display();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).context(format!("cannot read {shown}")),
+        };
+        let serves: Serves = serde_json::from_str(&text).with_context(|| {
+            format!("{shown} cannot be read; delete it to choose the name and the ports again")
+        })?;
+        let version = serves.version;
+        ensure!(version == VERSION, "{shown} has the unknown form {version}: a later version's");
+        Ok(Some(serves))
+    }
+
+    fn invitation(&self, role: Role) -> Invitation {
+        Invitation { role, host: self.host.clone(), ports: self.port_base }
+    }
+
+    fn pages(&self) -> String {
+        self.invitation(Role::Node).pages()
+    }
+
+    /// The lines that are printed when it serves.
+    fn ready(&self, home: &Home) -> String {
+        let (node, user) = (self.invitation(Role::Node), self.invitation(Role::Submit));
+        format!(
+            "corona head ready: pages {} dir {}\n{OPEN}\nOn each machine that is to be a node:\n  \
+             corona join {node}\nFor each user, on any machine:\n  corona login {user}\n",
+            self.pages(),
+            home.root.display(),
+        )
+    }
+}
+
+/// What is to be known of the access to the cluster.
+const OPEN: &str = "This cluster is open: every peer that reaches its ports may start programs on its machines. \
+                    Let only machines that you trust reach them.";
+
+impl Status {
+    fn show(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+        let directory = self.directory.find()?;
+        let serves = Serves::read(&directory)?.ok_or_else(|| {
+            anyhow!("no head was ever started in {}; name another with --dir", directory.display())
+        })?;
+        let (nodes, jobs) = block_on(async { Ok(serves.ask().await) })?;
+        let shown = Shown {
+            runs: nodes.is_some() && jobs.is_some(),
+            pages: serves.pages(),
+            processes: processes(&directory),
+            access: "open",
+            nodes,
+            running_jobs: jobs,
+            node: format!("corona join {}", serves.invitation(Role::Node)),
+            user: format!("corona login {}", serves.invitation(Role::Submit)),
+            host: serves.host,
+            directory,
+        };
+        match self.output.output {
+            TextForm::Json => console.print_json(&shown)?,
+            TextForm::Text => console.print(&shown.text())?,
+        }
+        Ok(if shown.runs { ExitCode::SUCCESS } else { ExitCode::from(super::EXIT_FAILED) })
+    }
+}
+
+impl Shown {
+    fn text(&self) -> String {
+        let state = if self.runs { "runs" } else { "does not run, or not all of it" };
+        let count = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
+        let processes: Vec<String> =
+            self.processes.iter().map(|(name, pid)| format!("{name} {pid}")).collect();
+        format!(
+            "head          {state}\npages         {}\ndirectory     {}\naccess        {}\n\
+             processes     {}\nnodes         {}\nrunning jobs  {}\na node        {}\na user        {}\n",
+            self.pages,
+            self.directory.display(),
+            self.access,
+            if processes.is_empty() { "none".to_owned() } else { processes.join(", ") },
+            count(self.nodes),
+            count(self.running_jobs),
+            self.node,
+            self.user,
+        )
+    }
+}
+
+impl Serves {
+    /// How many nodes and running jobs there are, as far as the parts answer.
+    async fn ask(&self) -> (Option<u64>, Option<u64>) {
+        let addresses = self.port_base.addresses(&self.host);
+        let at = |port| HostPort { host: self.host.as_str().into(), port };
+        let manager = Web::new(at(addresses.pages), PATIENCE);
+        let tracker = Web::of("job tracker", at(addresses.job_pages), PATIENCE);
+        let nodes = manager.api::<Value>("/api/v1/nodes?limit=1");
+        let jobs = tracker.api::<Value>("/api/v1/jobs?ended=0&limit=1000");
+        let (nodes, jobs) = tokio::join!(nodes, jobs);
+        let found = |answer: anyhow::Result<Answer<Value>>| match answer {
+            Ok(Answer::Found(found)) => Some(found),
+            _ => None,
+        };
+        let jobs = found(jobs).and_then(|found| Some(found["jobs"].as_array()?.len() as u64));
+        (found(nodes).and_then(|found| found["total"].as_u64()), jobs)
+    }
+}
+
+/// The numbers of the processes of a head, by their names.
+fn processes(directory: &Path) -> BTreeMap<String, u32> {
+    let entries = fs::read_dir(directory.join("run")).into_iter().flatten().flatten();
+    let number = |entry: fs::DirEntry| {
+        let name = entry.path().file_stem()?.to_str()?.to_owned();
+        Some((name, fs::read_to_string(entry.path()).ok()?.trim().parse().ok()?))
+    };
+    entries.filter_map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn names_that_lead_to_this_machine_alone_are_refused_with_the_reason() {
+        let refused = reachable("localhost").await.unwrap_err().to_string();
+        assert!(refused.contains("the name localhost leads to 127."), "{refused}");
+        assert!(refused.contains("--host 127.0.0.1"), "{refused}");
+        assert!(reachable("0.0.0.0").await.is_err());
+        let refused = reachable("no-such-host.invalid").await.unwrap_err().to_string();
+        assert!(refused.contains("has no address"), "{refused}");
+        for address in ["127.0.0.1", "10.1.2.3", "fd00::1"] {
+            assert_eq!(reachable(address).await.unwrap(), address.parse::<IpAddr>().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_head_keeps_its_name_and_ports() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path(), "head", &HEAD_FOLDERS).unwrap();
+        let start = |host: Option<&str>, port_base| Start {
+            directory: Directory { dir: None },
+            host: host.map(str::to_owned),
+            port_base,
+            overrides: Vec::new(),
+        };
+        let first = start(Some("alpha"), Some(9000)).serves(&home).unwrap();
+        write_private(&home.root.join(HEAD_FILE), &serde_json::to_string(&first).unwrap()).unwrap();
+        assert_eq!(start(None, None).serves(&home).unwrap(), first);
+        let moved = start(Some("beta"), None).serves(&home).unwrap();
+        assert_eq!((&*moved.host, moved.port_base), ("beta", HeadPorts::from(9000)));
+        fs::write(home.root.join(HEAD_FILE), r#"{"version":2,"host":"a","port_base":1}"#).unwrap();
+        let refused = start(None, None).serves(&home).unwrap_err().to_string();
+        assert!(refused.contains("unknown form 2"), "{refused}");
+        let another = Home::open(dir.path(), "head", &[]).err().unwrap().to_string();
+        assert!(another.contains("another head uses"), "{another}");
+    }
+}

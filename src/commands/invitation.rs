@@ -1,0 +1,427 @@
+//! What a member of a cluster is given by `corona head`, and what it learns there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::Read;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use corona::config::ClientSource;
+use corona::hadoop::protocols::job_files::JobFilesClient;
+use corona::hadoop::rpc::{ClientOptions, User};
+use corona::hadoop::writables::InetAddress;
+use corona::session_driver::{Endpoint, address_towards};
+use serde::{Deserialize, Serialize};
+
+use super::daemon::usable;
+use super::parts::{HeadAddresses, Site};
+
+/// What every string begins with; the number is the version of its form.
+const FORM: &str = "corona1";
+/// The version of what a head gives to its members.
+const VERSION: u32 = 1;
+/// The longest line that is read from a file or from stdin, in bytes.
+const MOST_STRING_BYTES: u64 = 4096;
+/// How long a head may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the holder of a string becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// A machine that runs tasks.
+    Node,
+    /// A user that runs jobs.
+    Submit,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Role::Node => "node",
+            Role::Submit => "submit",
+        }
+    }
+}
+
+/// Where a cluster is, and what the holder of the string becomes there: `corona1:<role>:<host:port>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Invitation {
+    pub(super) role: Role,
+    /// The name of the head.
+    pub(super) host: String,
+    pub(super) ports: HeadPorts,
+}
+
+impl fmt::Display for Invitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (role, host) = (self.role.name(), &self.host);
+        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{FORM}:{role}:{open}{host}{close}:{}", self.ports.pages())
+    }
+}
+
+impl FromStr for Invitation {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Invitation> {
+        let text = text.trim();
+        let (form, rest) = text.split_once(':').unwrap_or((text, ""));
+        ensure!(
+            form == FORM,
+            "this is no string of 'corona head': expected one that begins with {FORM}:"
+        );
+        let truncated = || anyhow!("the string is truncated; copy the whole line of 'corona head'");
+        let (role, rest) = rest.split_once(':').ok_or_else(truncated)?;
+        let role = match role {
+            "node" => Role::Node,
+            "submit" => Role::Submit,
+            _ => bail!("the string has an unknown role; expected node or submit"),
+        };
+        let (host, port) = match rest.strip_prefix('[') {
+            Some(rest) => rest.split_once("]:").ok_or_else(truncated)?,
+            None => rest.split_once(':').ok_or_else(truncated)?,
+        };
+        ensure!(!host.is_empty() && !port.is_empty(), truncated());
+        let port: u16 = port.parse().map_err(|_| anyhow!("the string has no port: {port:.20?}"))?;
+        let ports = HeadPorts::with_pages_at(port);
+        let ports = ports.ok_or_else(|| anyhow!("port {port} of the string is of no head"))?;
+        Ok(Invitation { role, host: host.to_owned(), ports })
+    }
+}
+
+impl Invitation {
+    /// Reads a string as it is given on a command line: itself, `@FILE` for the first line of a file, or `-`
+    /// for that of stdin, so that lists of processes do not show it.
+    ///
+    /// # Errors
+    /// There is none, or it is for another role.
+    pub(super) fn read(given: &str, role: Role) -> anyhow::Result<Invitation> {
+        let text = match given.strip_prefix('@') {
+            None if given == "-" => first_line(std::io::stdin())?,
+            None => given.to_owned(),
+            Some(path) => {
+                let file = fs::File::open(path).with_context(|| format!("cannot read {path}"))?;
+                first_line(file).with_context(|| format!("cannot read {path}"))?
+            }
+        };
+        let invitation: Invitation = text.parse()?;
+        let command = |role| match role {
+            Role::Node => "corona join",
+            Role::Submit => "corona login",
+        };
+        ensure!(
+            invitation.role == role,
+            "this string is for '{}'; '{}' needs the other one that 'corona head' prints",
+            command(invitation.role),
+            command(role)
+        );
+        Ok(invitation)
+    }
+
+    /// Where the parts of the head are.
+    pub(super) fn addresses(&self) -> HeadAddresses {
+        self.ports.addresses(&self.host)
+    }
+
+    /// The address of the head's pages.
+    pub(super) fn pages(&self) -> String {
+        format!("http://{}:{}/", shown_host(&self.host), self.ports.pages())
+    }
+
+    /// The address of this machine from which it reaches the head.
+    ///
+    /// # Errors
+    /// The name of the head has no address, or there is no way to it.
+    pub(super) async fn own_address(&self) -> anyhow::Result<IpAddr> {
+        let head = Endpoint::new(self.host.clone(), self.ports.job_tracker());
+        address_towards(&head).await.with_context(|| {
+            format!(
+                "there is no way to the head {}; if this machine does not know the name, start the head \
+                 with --host and an address",
+                self.host
+            )
+        })
+    }
+
+    /// What the head gives to its members.
+    ///
+    /// # Errors
+    /// It does not answer, or is of another version.
+    pub(super) async fn learn(&self) -> anyhow::Result<ClusterFacts> {
+        let user = usable(ClientSource::default().load_file_systems())?.user;
+        let user = User { groups: vec![user.clone()], name: user };
+        let options = ClientOptions {
+            call_timeout: Some(PATIENCE),
+            attempt_timeout: PATIENCE,
+            connect_patience: Duration::ZERO,
+            ..ClientOptions::new(user)
+        };
+        let address = InetAddress { host: self.host.clone(), port: self.ports.job_tracker() };
+        let who = format!("the head at {}:{}", self.host, self.ports.job_tracker());
+        let asked = JobFilesClient::new(address, options).cluster().await;
+        let text = asked.with_context(|| format!("{who} cannot be reached"))?;
+        let text = text.ok_or_else(|| anyhow!("{who} is none that 'corona head' has started"))?;
+        ClusterFacts::parse(&text).with_context(|| format!("{who} gave what cannot be used"))
+    }
+}
+
+fn first_line(from: impl Read) -> anyhow::Result<String> {
+    let mut text = String::new();
+    from.take(MOST_STRING_BYTES).read_to_string(&mut text)?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+fn shown_host(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// The ports of a cluster: a block that begins at one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct HeadPorts {
+    base: u16,
+}
+
+impl HeadPorts {
+    /// Where the block begins by default.
+    pub(super) const BASE: u16 = 8880;
+    /// The smallest and the largest beginning.
+    pub(super) const RANGE: std::ops::RangeInclusive<i64> = 1024..=65_500;
+    const PAGES: u16 = 9;
+
+    pub(super) fn from(base: u16) -> HeadPorts {
+        HeadPorts { base }
+    }
+
+    fn with_pages_at(port: u16) -> Option<HeadPorts> {
+        let base = port.checked_sub(HeadPorts::PAGES)?;
+        HeadPorts::RANGE.contains(&base.into()).then_some(HeadPorts { base })
+    }
+
+    fn number(self, number: u16) -> u16 {
+        self.base.saturating_add(number)
+    }
+
+    /// The pages of the cluster manager.
+    pub(super) fn pages(self) -> u16 {
+        self.number(HeadPorts::PAGES)
+    }
+
+    /// The job tracker.
+    pub(super) fn job_tracker(self) -> u16 {
+        self.number(1)
+    }
+
+    /// The pages of the job tracker.
+    pub(super) fn job_pages(self) -> u16 {
+        self.number(2)
+    }
+
+    /// The job tracker's, for notifications of the cluster manager.
+    pub(super) fn notifications(self) -> u16 {
+        self.number(3)
+    }
+
+    /// A node's pages and map output.
+    pub(super) fn node(self) -> u16 {
+        self.number(10)
+    }
+
+    /// A node's, for orders of the job tracker.
+    pub(super) fn node_actions(self) -> u16 {
+        self.number(11)
+    }
+
+    /// A node's, for calls of the cluster manager.
+    pub(super) fn node_callbacks(self) -> u16 {
+        self.number(12)
+    }
+
+    /// Where a head of this name is reached.
+    pub(super) fn addresses(self, host: &str) -> HeadAddresses {
+        HeadAddresses {
+            host: shown_host(host),
+            thrift: self.number(8),
+            pages: self.pages(),
+            job_tracker: self.job_tracker(),
+            job_pages: self.job_pages(),
+            proxy: Some([4, 5, 6].map(|number| self.number(number))),
+            nodes: self.node(),
+        }
+    }
+}
+
+/// A file of the head by which a machine finds out whether it sees the same files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Marker {
+    pub(super) path: String,
+    pub(super) token: String,
+}
+
+impl Marker {
+    /// Writes a marker.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(super) fn write(path: &Path) -> anyhow::Result<Marker> {
+        let failed = || format!("cannot write {}", path.display());
+        let token = random_token().with_context(failed)?;
+        fs::write(path, &token).with_context(failed)?;
+        Ok(Marker { path: path.display().to_string(), token })
+    }
+
+    /// Whether this machine sees it.
+    pub(super) fn is_seen(&self) -> bool {
+        fs::read_to_string(&self.path).is_ok_and(|token| token == self.token)
+    }
+}
+
+/// A number that nobody else has, as text.
+pub(super) fn random_token() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// What the members of a cluster need to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ClusterFacts {
+    version: u32,
+    /// Settings of all machines.
+    pub(super) settings: BTreeMap<String, String>,
+    /// By which they find out whether they share the head's directory.
+    pub(super) marker: Marker,
+}
+
+impl ClusterFacts {
+    pub(super) fn new(site: &Site, marker: Marker) -> ClusterFacts {
+        let settings = site.settings().iter().cloned().collect();
+        ClusterFacts { version: VERSION, settings, marker }
+    }
+
+    /// Reads what a head gave.
+    ///
+    /// # Errors
+    /// It is of a later version, or something else.
+    pub(super) fn parse(text: &str) -> anyhow::Result<ClusterFacts> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let Versioned { version } =
+            serde_json::from_str(text).context("it is no JSON of a head")?;
+        ensure!(
+            version == VERSION,
+            "it has the form {version}, and this version of corona reads {VERSION}: install the \
+             version of the head here"
+        );
+        serde_json::from_str(text).context("it is no JSON of a head")
+    }
+
+    /// As text.
+    pub(super) fn to_json(&self) -> anyhow::Result<String> {
+        serde_json::to_string_pretty(self).context("the settings of the cluster")
+    }
+
+    /// The settings of a member that reaches the head in this way.
+    pub(super) fn site(&self, at: &HeadAddresses) -> Site {
+        let mut site = Site::of_cluster(at);
+        site.set(self.settings.iter().map(|(key, value)| (&**key, value.clone())));
+        site
+    }
+}
+
+/// Replaces a file that only its owner may read.
+///
+/// # Errors
+/// The system refuses.
+pub(super) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    use std::io::Write;
+
+    let failed = || format!("cannot write {}", path.display());
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let fresh = path.with_file_name(name);
+    // One that a crash has left may have other rights.
+    let _ = fs::remove_file(&fresh);
+    let mut options = fs::File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(&fresh);
+    let written = file.and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.and_then(|()| fs::rename(&fresh, path)).with_context(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_read_as_they_are_written() {
+        for text in ["corona1:node:head.example.com:8889", "corona1:submit:[fd00::1]:9009"] {
+            let invitation: Invitation = text.parse().unwrap();
+            assert_eq!(invitation.to_string(), text);
+        }
+        let shifted: Invitation = "corona1:node:10.0.0.1:9009".parse().unwrap();
+        assert_eq!(shifted.addresses().job_tracker, 9001);
+        assert_eq!(shifted.addresses().thrift, 9008);
+        for (wrong, why) in [
+            ("", "no string of 'corona head'"),
+            ("corona2:node:h:8889", "no string of 'corona head'"),
+            ("corona1", "truncated"),
+            ("corona1:node", "truncated"),
+            ("corona1:node:h", "truncated"),
+            ("corona1:node:h:", "truncated"),
+            ("corona1:node:[fd00::1:8889", "truncated"),
+            ("corona1:king:h:8889", "unknown role"),
+            ("corona1:node:h:port", "no port"),
+            ("corona1:node:h:8", "of no head"),
+            ("corona1:node:h:1000", "of no head"),
+        ] {
+            let error = wrong.parse::<Invitation>().unwrap_err().to_string();
+            assert!(error.contains(why), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_string_comes_from_a_file_and_is_for_one_role() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("string");
+        fs::write(&path, "corona1:node:h:8889\nmore\n").unwrap();
+        let given = format!("@{}", path.display());
+        assert_eq!(Invitation::read(&given, Role::Node).unwrap().host, "h");
+        let error = Invitation::read(&given, Role::Submit).unwrap_err().to_string();
+        assert!(error.contains("this string is for 'corona join'"), "{error}");
+        assert!(Invitation::read("@/no/such/file", Role::Node).is_err());
+    }
+
+    #[test]
+    fn a_later_form_of_facts_is_refused_by_name() {
+        let marker = Marker { path: "/x".into(), token: "t".into() };
+        let mut site = Site::default();
+        site.set([("cm.server.address", "h:1".to_owned())]);
+        let facts = ClusterFacts::new(&site, marker);
+        assert_eq!(ClusterFacts::parse(&facts.to_json().unwrap()).unwrap(), facts);
+        let error = ClusterFacts::parse(r#"{"version":2}"#).unwrap_err().to_string();
+        assert!(error.contains("it has the form 2"), "{error}");
+        assert!(ClusterFacts::parse("nonsense").is_err());
+        let addresses = HeadPorts::from(9000).addresses("head");
+        assert_eq!(facts.site(&addresses).get("cm.server.address"), Some("h:1"));
+        assert_eq!(facts.site(&addresses).get("corona.jt.address"), Some("head:9001"));
+    }
+
+    #[test]
+    fn a_marker_is_seen_where_the_file_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let marker = Marker::write(&dir.path().join("marker")).unwrap();
+        assert!(marker.is_seen());
+        let other = Marker::write(&dir.path().join("marker")).unwrap();
+        assert!(other.is_seen() && !marker.is_seen(), "another machine's file of the same name");
+    }
+}

@@ -1,0 +1,101 @@
+//! `corona login`: gives a user's commands the cluster that they are for.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::Args;
+
+use super::cluster::block_on;
+use super::invitation::{Invitation, Role};
+use super::profile::{Profile, check_name};
+use corona_terminal::console::Console;
+
+const EXAMPLES: &str = "\
+Examples:
+  With the line that 'corona head' prints:
+    corona login corona1:submit:alpha:8889
+  A second cluster, under a name of its own, and back to the first one:
+    corona login corona1:submit:beta:8889 --name tests
+    corona login --name alpha
+  Which clusters there are, and which one is in use:
+    corona login
+
+Afterwards 'corona job run', 'jobs', 'nodes', 'pools', 'status' and so on are
+for this cluster, unless --conf-dir, $HADOOP_CONF_DIR or an address names
+another one. The profiles are in $XDG_CONFIG_HOME/corona, by default
+~/.config/corona.
+Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
+
+/// Use a cluster: commands find it without further options
+///
+/// Without a string and --name it lists the clusters.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The string that 'corona head' prints for users; @FILE: the first line of
+    /// a file, -: of stdin
+    #[arg(value_name = "STRING")]
+    string: Option<String>,
+
+    /// Name of the cluster [default: the name of its head]; without a string:
+    /// which cluster to use from now on
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+}
+
+/// Logs in, changes the cluster, or lists all.
+///
+/// # Errors
+/// The string is wrong, the head does not answer, or the profile cannot be written.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let profile = Profile::of_user(|name| std::env::var_os(name));
+    let profile = profile.context("there is neither $XDG_CONFIG_HOME nor $HOME")?;
+    match (&arguments.string, &arguments.name) {
+        (Some(string), name) => login(string, name.as_deref(), &profile, console)?,
+        (None, Some(name)) => {
+            ensure!(
+                profile.names()?.contains(name),
+                "there is no cluster {name}; 'corona login' lists them"
+            );
+            profile.choose(name)?;
+            console.print(&format!("using {name}: {}\n", profile.head(name)))?;
+        }
+        (None, None) => list(&profile, console)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn login(
+    string: &str,
+    name: Option<&str>,
+    profile: &Profile,
+    console: &mut Console<'_>,
+) -> anyhow::Result<()> {
+    let invitation = Invitation::read(string, Role::Submit)?;
+    let name = name.unwrap_or(&invitation.host);
+    check_name(name).map_err(|wrong| anyhow!("--name {name:.100?}: {wrong}"))?;
+    let facts = block_on(invitation.learn())?;
+    let mut site = facts.site(&invitation.addresses());
+    site.set([(super::profile::HEAD_KEY, invitation.pages())]);
+    let directory: PathBuf = profile.keep(name, &site)?;
+    profile.choose(name)?;
+    console.print(&format!(
+        "using {name}: {}\nprofile {}\n",
+        invitation.pages(),
+        directory.display()
+    ))?;
+    Ok(())
+}
+
+fn list(profile: &Profile, console: &mut Console<'_>) -> anyhow::Result<()> {
+    let (names, current) = (profile.names()?, profile.current());
+    if names.is_empty() {
+        bail!("no cluster is known: name the string that 'corona head' prints for users");
+    }
+    for name in names {
+        let mark = if current.as_ref() == Some(&name) { "*" } else { " " };
+        console.print(&format!("{mark} {name}  {}\n", profile.head(&name)))?;
+    }
+    Ok(())
+}
