@@ -3,14 +3,13 @@
 //!
 //! [`accept`] is the one accept loop. Servers of messages count their connections ([`Counters`]),
 //! account for their memory ([`memory`]) and share scarce work fairly between peers ([`permits`]).
-//! Servers of pages limit connections by peer ([`connections`]) and serve HTTP/1.1 ([`http`]).
+//! Servers of pages limit connections by peer ([`connections`]).
 //! Relays pass bytes on ([`relay`]) and name the peer behind them ([`proxy_protocol`]). This crate
 //! knows nothing of Thrift, Hadoop or pages.
 
 pub mod accept;
 pub mod connections;
 mod counters;
-pub mod http;
 mod listen;
 pub mod memory;
 pub mod permits;

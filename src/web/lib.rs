@@ -10,6 +10,7 @@ pub mod exchange;
 pub mod files;
 pub mod histogram;
 pub mod hosts;
+pub mod http;
 pub mod making;
 pub mod operator;
 pub mod prefix;

@@ -1,7 +1,7 @@
 //! The HTTP server of all services with pages: admission of connections, the probes that are answered
 //! also when there is no room for pages, and the host names under which requests are served.
 //!
-//! It knows no page. Limits on a connection are those of [`corona_net::http`].
+//! It knows no page. Limits on a connection are those of [`http`].
 
 use std::error::Error;
 use std::future::Future;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use corona_net::connections::{ConnectionPermit, Connections, accept};
-use corona_net::http::{self, Limits};
+
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
 use hyper::{Request, StatusCode};
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::exchange::{Answer, text};
 use crate::hosts::Hosts;
+use crate::http::{self, Limits};
 
 /// Paths that are served even when there are no places for pages.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];

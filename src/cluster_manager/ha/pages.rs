@@ -20,8 +20,8 @@ use super::relay::Counts;
 use crate::api::{StandbyState, StandbyStatus};
 use corona_config::Networks;
 use corona_net::connections::{Connections, accept};
-use corona_net::http;
 use corona_standby::{Role, StandbyView};
+use corona_web::http;
 
 /// A metric's name and meaning.
 pub(crate) type Gauge = (&'static str, &'static str);

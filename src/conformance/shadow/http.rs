@@ -21,7 +21,8 @@ use super::document::html;
 use super::json::json;
 use super::metrics::metrics;
 use corona_net::connections::{Connections, accept};
-use corona_net::{ListenOn, http, listen};
+use corona_net::{ListenOn, listen};
+use corona_web::http;
 use corona_web::prometheus;
 
 /// How long a connection may last: one request and its answer.

@@ -22,10 +22,10 @@ use super::ids::AttemptId;
 use super::map_output::MapOutputs;
 use corona_config::TrackerHttpSettings;
 use corona_net::connections::{ConnectionPermit, Connections, Refused, accept};
-use corona_net::http;
 use corona_process::threads::Threads;
 use corona_web::compression;
 use corona_web::hosts::Hosts;
+use corona_web::http;
 
 mod head;
 mod pages;

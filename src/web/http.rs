@@ -16,8 +16,8 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::WriteTimeout;
-use super::connections::ConnectionPermit;
+use corona_net::WriteTimeout;
+use corona_net::connections::ConnectionPermit;
 
 /// Limits of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +112,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::Instant;
 
-    use super::super::connections::{Connections, Refused};
     use super::*;
+    use corona_net::connections::{Connections, Refused};
 
     /// Less than any answer takes.
     const BUFFER_BYTES: usize = 32;
