@@ -76,7 +76,7 @@ const FLOORS: &[(&str, &[&str])] = &[
             "zookeeper",
         ],
     ),
-    ("session_driver", &["model", "wire"]),
+    ("session_driver", &["wire"]),
     (
         "conformance",
         &[
@@ -91,7 +91,7 @@ const FLOORS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
+    ("demo", &["cluster_manager", "config", "session_driver", "wire"]),
     ("load", &["hadoop", "model", "net", "process", "session_driver", "wire"]),
     ("task", &["config", "filesystem", "hadoop", "mapreduce", "process"]),
     (
@@ -137,7 +137,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         room: "net",
-        forbidden: &["thrift", "hadoop", "maud", "serde"],
+        forbidden: &["thrift", "hadoop", "maud", "serde", "hyper"],
         why: "limits on connections hold for whatever is spoken on them",
     },
     Wall {
@@ -147,8 +147,8 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         room: "session_driver",
-        forbidden: &["thrift::", "TBinary", "corona_model::settings"],
-        why: "a session knows the wire's calls and the plain types, and any cluster manager",
+        forbidden: &["thrift::", "TBinary", "corona_model", "hyper"],
+        why: "a session knows the wire's calls and its own types, and any cluster manager",
     },
 ];
 

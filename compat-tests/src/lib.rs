@@ -6,6 +6,7 @@
 //! runs against a program older than the source.
 
 pub mod browser;
+pub mod clients;
 pub mod cluster_peers;
 pub mod fuzzing;
 pub mod nested;
@@ -38,12 +39,28 @@ pub fn corona_program() -> &'static Path {
     })
 }
 
-/// A test lies in `<target>/<profile>/deps`, the program in `<target>/<profile>`.
 fn build() -> PathBuf {
+    let program = build_in(repository(), "corona", &["--workspace", "--bins"]);
+    assert!(program.is_file(), "no program {}; name one with CORONA_BIN", program.display());
+    program
+}
+
+/// The program of an example that is a workspace of its own, built as these tests were.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn example(name: &str) -> PathBuf {
+    let program = build_in(&repository().join("examples").join(name), name, &["--locked"]);
+    assert!(program.is_file(), "no program {}", program.display());
+    program
+}
+
+/// Builds a program. A test lies in `<target>/<profile>/deps`, the program in `<target>/<profile>`.
+fn build_in(directory: &Path, program: &str, arguments: &[&str]) -> PathBuf {
     let test = env::current_exe().expect("the path of this test is known");
     let profile = test.parent().and_then(Path::parent).expect("a test lies in a target directory");
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(repository()).args(["build", "--quiet", "--workspace", "--bins"]);
+    command.current_dir(directory).args(["build", "--quiet"]).args(arguments);
     if profile.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");
     }
@@ -51,10 +68,8 @@ fn build() -> PathBuf {
         command.arg("--target-dir").arg(target);
     }
     let status = command.status().expect("cargo can be started");
-    assert!(status.success(), "corona cannot be built: {status}");
-    let program = profile.join(format!("corona{}", env::consts::EXE_SUFFIX));
-    assert!(program.is_file(), "no program {}; name one with CORONA_BIN", program.display());
-    program
+    assert!(status.success(), "{program} cannot be built: {status}");
+    profile.join(format!("{program}{}", env::consts::EXE_SUFFIX))
 }
 
 /// The root of the repository.

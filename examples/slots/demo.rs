@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use corona::cluster_manager::{Beginning, ClusterManager};
 use corona::config;
-use corona::engine::types::{PoolName, ResourceType, SessionStatus};
-use corona::session_driver::{Endpoint, Event, Options, SessionDriver, SlotRequest};
+use corona::session_driver::{
+    Endpoint, Event, Options, PoolName, ResourceType, SessionDriver, SessionStatus, SlotRequest,
+};
 use corona::wire::calls::{ClusterManager as Contract, ClusterManagerCall};
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated::ResourceType as WireType;
@@ -71,11 +72,9 @@ impl Demo {
 
     /// Lets a rival come and a node die. `options` are those of a session at this cluster.
     pub(crate) fn make_trouble(&self, options: &Options) {
-        let rival = Options {
-            name: Some("nightly".into()),
-            pool: PoolName::new("production", "nightly"),
-            ..options.clone()
-        };
+        let mut rival = options.clone();
+        rival.name = Some("nightly".into());
+        rival.pool = PoolName::new("production", "nightly");
         tokio::spawn(async move {
             sleep(RIVAL_AFTER).await;
             // The work is shown, not the rival; without it there is less to see.
@@ -93,13 +92,13 @@ impl Demo {
 async fn run_rival(options: Options) -> anyhow::Result<()> {
     let (driver, mut events) = SessionDriver::start(options).await?;
     driver.request(vec![SlotRequest::new(ResourceType::Map); RIVAL_SLOTS])?;
-    while driver.look(|books| books.grants().count()) < RIVAL_SLOTS {
+    while driver.snapshot().grants().count() < RIVAL_SLOTS {
         match events.next().await {
             Some(Event::Revoked(lost) | Event::DeadNode { lost, .. }) => {
                 driver.replace(&lost)?;
             }
-            Some(Event::Granted(_)) => {}
             Some(Event::Ended(_)) | None => return Ok(()),
+            Some(_) => {}
         }
     }
     sleep(RIVAL_HOLDS).await;

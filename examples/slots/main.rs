@@ -19,8 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use corona::engine::types::PoolName;
-use corona::session_driver::{Endpoint, Options, Timers};
+use corona::session_driver::{Endpoint, Options, PoolName};
 
 use demo::Demo;
 use screen::Screen;
@@ -40,7 +39,7 @@ struct Arguments {
     #[arg(long, value_name = "HOST:PORT")]
     proxy_job_tracker: Option<Endpoint>,
     /// The pool
-    #[arg(long, value_name = "GROUP.POOL", default_value = "research.slots", value_parser = pool)]
+    #[arg(long, value_name = "GROUP.POOL", default_value = "research.slots")]
     pool: PoolName,
     /// Slots to ask for: pieces of work to be done
     #[arg(long, value_name = "N", default_value_t = 40)]
@@ -57,11 +56,6 @@ struct Arguments {
     /// Measure the cost of so many sessions instead
     #[arg(long, value_name = "N")]
     sessions: Option<usize>,
-}
-
-fn pool(text: &str) -> Result<PoolName, String> {
-    let (group, pool) = text.split_once('.').ok_or("a pool is GROUP.POOL")?;
-    Ok(PoolName::new(group, pool))
 }
 
 fn main() -> ExitCode {
@@ -96,16 +90,11 @@ async fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         None => arguments.cluster_manager.clone().ok_or_else(|| anyhow::anyhow!("no address"))?,
     };
     let user = std::env::var("USER").unwrap_or_else(|_| "nobody".into());
-    let options = Options {
-        proxy_job_tracker: arguments.proxy_job_tracker.clone(),
-        name: Some("slots".into()),
-        pool: arguments.pool.clone(),
-        timers: Timers {
-            heartbeat_interval: Duration::from_millis(arguments.heartbeat_ms.max(1)),
-            ..Timers::default()
-        },
-        ..Options::new(address, user)
-    };
+    let mut options = Options::new(address, user);
+    options.proxy_job_tracker = arguments.proxy_job_tracker.clone();
+    options.name = Some("slots".into());
+    options.pool = arguments.pool.clone();
+    options.timers.heartbeat_interval = Duration::from_millis(arguments.heartbeat_ms.max(1));
     if let Some(count) = arguments.sessions {
         many::measure(count, &options).await?;
         return Ok(true);

@@ -4,8 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use corona::engine::types::{ResourceType, SessionStatus};
-use corona::session_driver::{DriverHost, Options, SlotRequest};
+use corona::session_driver::{DriverHost, Options, ResourceType, SessionStatus, SlotRequest};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use corona::engine::types::{Grant, ResourceType, SessionStatus};
 use corona::session_driver::{
-    Ending, Event, Lost, Options, SessionDriver, SessionEvents, SlotRequest,
+    Ending, Event, Grant, Lost, Options, ResourceType, SessionDriver, SessionEvents, SessionStatus,
+    SlotRequest,
 };
 use tokio::time::{interval, sleep_until};
 
@@ -120,8 +120,8 @@ impl Work {
                 let text = format!("{node} is dead, {}", slots(lost.len(), "lost"));
                 self.begin_again(&lost, text, screen)?;
             }
-            // The caller has seen to it.
-            Event::Ended(_) => {}
+            // The caller has handled the end.
+            _ => {}
         }
         Ok(())
     }
@@ -170,8 +170,8 @@ impl Work {
             held: self.running.values().filter(|piece| piece.node == *name).count(),
             done: node.done,
         };
-        let (standings, totals) =
-            self.driver.look(|books| (books.standings()[ResourceType::Map], books.totals()));
+        let snapshot = self.driver.snapshot();
+        let (standings, totals) = (snapshot.standings(ResourceType::Map), snapshot.totals);
         Picture {
             handle: self.driver.handle().to_string(),
             pool: self.driver.pool().to_string(),

@@ -11,10 +11,9 @@ use super::news::News;
 use super::random::Random;
 use super::settings::SESSION_EXPIRY_MS;
 use super::stage::{Stage, add};
-use corona_model::types::{Grant, PoolName, ResourceType, SessionPriority, SessionStatus};
 use corona_session_driver::{
-    DriverError, Ending, Event, Lost, NodeUsage, Options, SessionDriver, SessionEvents,
-    SlotRequest, Timers,
+    DriverError, Ending, Event, Grant, Lost, NodeUsage, Options, PoolName, ResourceType,
+    SessionDriver, SessionEvents, SessionPriority, SessionStatus, SlotRequest, Timers,
 };
 
 /// Failed tasks of a job on one node after which it uses the node no more and reports it.
@@ -66,14 +65,11 @@ struct Trouble {
 
 /// Runs a job from its start to its end.
 pub(super) async fn run(stage: Arc<Stage>, plan: Plan, random: Random) {
-    let timers = Timers::for_session_expiry(Duration::from_millis(SESSION_EXPIRY_MS));
-    let options = Options {
-        name: Some(plan.name.to_string()),
-        pool: plan.pool.clone(),
-        priority: plan.priority,
-        timers,
-        ..Options::new(stage.manager.clone(), plan.user)
-    };
+    let mut options = Options::new(stage.manager.clone(), plan.user);
+    options.name = Some(plan.name.to_string());
+    options.pool = plan.pool.clone();
+    options.priority = plan.priority;
+    options.timers = Timers::for_session_expiry(Duration::from_millis(SESSION_EXPIRY_MS));
     let (driver, events) = match stage.host.start(options).await {
         Ok(started) => started,
         Err(error) => {
@@ -167,6 +163,7 @@ impl Job {
                         self.begin_again(&lost)?;
                     }
                     Some(Event::Ended(_)) | None => return Err(DriverError::Over),
+                    Some(_) => {}
                 },
                 () = wait => self.finish()?,
             }
@@ -289,7 +286,8 @@ impl Job {
         }
         trouble.reported = true;
         let failed = trouble.failures;
-        let usage = NodeUsage { total_tasks: failed, failed, ..NodeUsage::new(piece.node.clone()) };
+        let mut usage = NodeUsage::new(piece.node.clone());
+        (usage.total_tasks, usage.failed) = (failed, failed);
         self.driver.feedback(vec![usage])
     }
 }

@@ -144,7 +144,8 @@ impl Demo {
         let manager = tokio::spawn(manager.run(stopped));
 
         let endpoint = Endpoint::new(thrift.ip().to_string(), thrift.port());
-        let listen = Listen { address: Some(thrift.ip()), ..Listen::default() };
+        let mut listen = Listen::default();
+        listen.address = Some(thrift.ip());
         let host = DriverHost::open(&endpoint, &listen).await.map_err(DemoError::Listen)?;
         let (tell, news) = mpsc::channel(MAX_NEWS);
         let stage = Arc::new(Stage::new(machines, host, endpoint, pace, tell));

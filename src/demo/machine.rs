@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::news::Slots;
 use super::pace::Pace;
-use corona_model::types::ResourceType;
+use corona_session_driver::ResourceType;
 use corona_wire::calls::{
     ClusterManager as Contract, ClusterManagerCall as Call, ClusterManagerReply as Reply,
 };

@@ -11,7 +11,7 @@ use super::machine::{Condition, Machine};
 use super::news::News;
 use super::random::Random;
 use super::stage::Stage;
-use corona_model::types::{PoolName, SessionPriority};
+use corona_session_driver::{PoolName, SessionPriority};
 
 /// A scene of the story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

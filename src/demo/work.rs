@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::job::{self, Plan};
 use super::random::Random;
 use super::stage::Stage;
-use corona_model::types::{PoolName, SessionPriority};
+use corona_session_driver::{PoolName, SessionPriority};
 
 /// The part of the MAP slots that the daily work uses on average.
 const LOAD: f64 = 0.5;

@@ -20,6 +20,7 @@ struct Open {
 
 /// A cluster manager that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Silence {
     /// For how long: since the first call that was not answered.
     pub lasts: Duration,

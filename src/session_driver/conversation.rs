@@ -10,14 +10,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::contact::Contact;
-use super::driver::{Beginning, Registration, Resumed, SharedDriver, StartError};
+use super::driver::{Beginning, Registration, SharedDriver, StartError};
 use super::events::Ending;
 use super::host::{DriverHost, Notification, Registered};
 use super::link::{CallFailure, Connector, Link, LinkError, Proxy};
 use super::options::{Options, Timers};
 use super::outgoing::OutgoingCall;
+use super::snapshot::SavedSession;
 use super::translate;
-use corona_model::types::{ResourceType, SessionStatus};
+use super::types::{ResourceType, SessionStatus};
 use corona_wire::calls::{ClusterManagerCall, ClusterManagerReply};
 use corona_wire::client::CallError;
 use corona_wire::generated::HeartbeatArgs;
@@ -189,7 +190,7 @@ impl Conversation {
         if let Beginning::Resumed(resumed) = beginning {
             // No heartbeat before the call with requests that waits.
             self.in_doubt = true;
-            let Resumed { handle, pool, session_log, .. } = *resumed;
+            let SavedSession { handle, pool, session_log, .. } = *resumed;
             return Ok(Registration { handle, pool, session_log });
         }
         self.start_session().await
@@ -206,7 +207,11 @@ impl Conversation {
                     let session_log = data.cluster_manager_info.job_history_location;
                     return Ok(Registration { handle: self.handle.clone(), pool, session_log });
                 }
-                Ok(_) => return Err(StartError::Failed(CallError::MissingResult.into())),
+                Ok(_) => {
+                    return Err(StartError::Failed(CallFailure::from_call(
+                        CallError::MissingResult,
+                    )));
+                }
                 Err(LinkError::InvalidSession(text)) => return Err(StartError::Refused(text)),
                 Err(trouble) => trouble,
             };
@@ -234,7 +239,8 @@ impl Conversation {
         let info = Some(self.shared.state().info.to_wire());
         let result = self.link.call(&ClusterManagerCall::SessionStart { handle, info }).await;
         self.link.close();
-        self.may_live = matches!(result, Err(LinkError::Failed(CallFailure::Call(_))));
+        self.may_live =
+            matches!(&result, Err(LinkError::Failed(failure)) if failure.may_be_carried_out());
         result
     }
 
@@ -377,11 +383,13 @@ impl Conversation {
                     tracing::warn!("sessionEnd: no such session: {text}");
                 }
                 Err(trouble) => {
-                    let carried_out = matches!(
-                        trouble,
-                        LinkError::Fault(_) | LinkError::Failed(CallFailure::Call(_))
-                    );
-                    self.in_doubt |= carried_out && matches!(*call, OutgoingCall::Request(_));
+                    let may_be_carried_out = match &trouble {
+                        LinkError::Fault(_) => true,
+                        LinkError::Failed(failure) => failure.may_be_carried_out(),
+                        _ => false,
+                    };
+                    self.in_doubt |=
+                        may_be_carried_out && matches!(*call, OutgoingCall::Request(_));
                     return Err(trouble);
                 }
             }
@@ -452,7 +460,7 @@ async fn id_from(link: &mut Link, proxy: &Proxy, mut pace: Pace) -> Result<Arc<s
             Err(LinkError::SafeMode) => pace.refused(Instant::now()),
             other => {
                 let failure = match other {
-                    Ok(_) => CallFailure::Call(CallError::MissingResult),
+                    Ok(_) => CallFailure::from_call(CallError::MissingResult),
                     Err(trouble) => trouble.into_failure(),
                 };
                 tracing::debug!("Cannot get a session id from the cluster manager: {failure}");

@@ -9,7 +9,7 @@ use jiff::Zoned;
 use thiserror::Error;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use super::books::{GrantNews, IdsExhausted, Lost, SlotBooks, SlotRequest};
+use super::books::{GrantNews, IdsExhausted, Lost, SlotBooks};
 use super::contact::Contact;
 use super::conversation::Conversation;
 use super::events::{Ending, Event, SessionEvents, ending};
@@ -17,7 +17,8 @@ use super::host::{DriverHost, Notification};
 use super::link::CallFailure;
 use super::options::{Bounds, Endpoint, Options};
 use super::outgoing::{Info, InfoUpdate, NodeUsage, OutgoingCall, Queue};
-use corona_model::types::{Grant, PerType, PoolName, ResourceRequest, ResourceType, SessionStatus};
+use super::snapshot::{SavedSession, Snapshot};
+use super::types::{PerType, PoolName, ResourceType, SessionStatus, SlotRequest};
 
 /// A session at a cluster manager.
 ///
@@ -44,21 +45,6 @@ pub(super) struct Registration {
     pub(super) session_log: String,
 }
 
-/// A session that an earlier process started and did not end.
-#[derive(Clone, Debug)]
-pub struct Resumed {
-    /// Its id.
-    pub handle: Arc<str>,
-    /// Its pool.
-    pub pool: PoolName,
-    /// Where the cluster manager wants its logs to be.
-    pub session_log: String,
-    /// The last id that a request has used; 0 if there was none.
-    pub last_id: i32,
-    /// The requests that are not released, with their grants.
-    pub open: Vec<(ResourceRequest, Option<Grant>)>,
-}
-
 /// How a session comes about.
 #[derive(Debug)]
 pub(super) enum Beginning {
@@ -67,11 +53,12 @@ pub(super) enum Beginning {
     /// It has this id, and is to be started.
     Named(Arc<str>),
     /// It has been started already.
-    Resumed(Box<Resumed>),
+    Resumed(Box<SavedSession>),
 }
 
 /// Why there is no session.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// Notifications cannot be taken.
     #[error("cannot listen for notifications: {0}")]
@@ -93,6 +80,14 @@ pub enum StartError {
     /// The host has another session with this id: it is used for two cluster managers.
     #[error("a session {0} is here already")]
     HandleTaken(Arc<str>),
+    /// The session takes notifications elsewhere, so that the cluster manager could not reach it here.
+    #[error("the session takes notifications at {saved}, and this process listens at {here}")]
+    OtherAddress {
+        /// Where the session started: [`SavedSession::notifications`].
+        saved: Endpoint,
+        /// Where the host listens: [`DriverHost::advertised`].
+        here: Endpoint,
+    },
     /// The runtime was shut down, or the session was given up, before it had started.
     #[error("the start was given up")]
     Cancelled,
@@ -100,6 +95,7 @@ pub enum StartError {
 
 /// Why a call did not join the queue.
 #[derive(Clone, Debug, Error)]
+#[non_exhaustive]
 pub enum DriverError {
     /// The session has ended, or is about to end. [`SessionEvents`] have the reason.
     #[error("the session has ended")]
@@ -118,6 +114,7 @@ pub enum DriverError {
 
 /// How the talk with the cluster manager goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Traffic {
     /// Pending calls, including the one in flight.
     pub waiting_calls: usize,
@@ -155,7 +152,7 @@ impl SessionDriver {
     pub(super) async fn end_at(
         host: DriverHost,
         options: Options,
-        left: Resumed,
+        left: SavedSession,
         status: SessionStatus,
         feedback: Vec<NodeUsage>,
     ) -> Result<Arc<Ending>, StartError> {
@@ -181,6 +178,7 @@ impl SessionDriver {
         let mut info = info(&host, &options);
         if let Beginning::Resumed(resumed) = &beginning {
             info.pool = resumed.pool.clone();
+            resumed.check_address(host.advertised())?;
         }
         let (arrive, incoming) = mpsc::channel(options.bounds.max_incoming.max(1));
         let (tell_end, ended) = watch::channel(None);
@@ -248,14 +246,14 @@ impl SessionDriver {
     /// Requests lost slots again, with new ids, and then releases the old ones unless that has
     /// happened by itself. Returns the new ids.
     pub fn replace(&self, lost: &[Lost]) -> Result<Vec<i32>, DriverError> {
-        let again = lost.iter().map(|lost| SlotRequest::from(&lost.request)).collect();
+        let again = lost.iter().map(|lost| SlotRequest::clone(&lost.request.slot)).collect();
         let ids = self.request(again)?;
         self.release(lost.iter().map(|lost| lost.request.id))?;
         Ok(ids)
     }
 
-    /// Sets the session's usage of a type, which the next heartbeats report. A Java job tracker
-    /// reports three numbers of bytes for each type: the most memory, the most memory at one time,
+    /// Sets the session's usage of a type, in bytes, which the next heartbeats report. A Java job
+    /// tracker reports three numbers for each type: the most memory, the most memory at one time,
     /// the greatest resident size. They are 0 by default.
     pub fn report_usage(&self, kind: ResourceType, usage: Vec<i64>) {
         self.shared.0.state().usages[kind] = usage;
@@ -280,9 +278,27 @@ impl SessionDriver {
         self.push(|_| OutgoingCall::EndOther(handle.into()))
     }
 
-    /// Looks at the books. The session waits for `look` to return.
-    pub fn look<T>(&self, look: impl FnOnce(&SlotBooks) -> T) -> T {
-        look(&self.shared.0.state().books)
+    /// The slots of the session as they are now, and its counts. It is a copy, which takes time and
+    /// memory for each request that is not forgotten.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.shared.0.state();
+        let books = &state.books;
+        Snapshot {
+            slots: books.slots().collect(),
+            last_id: books.last_id(),
+            totals: books.totals(),
+        }
+    }
+
+    /// What another process, or this one after its restart, needs to go on with the session. See
+    /// [`DriverHost::resume`].
+    pub fn save(&self) -> SavedSession {
+        let Registration { handle, pool, session_log } = &self.registration;
+        let mut saved = SavedSession::new(handle.clone(), pool.clone());
+        saved.session_log.clone_from(session_log);
+        saved.take(self.snapshot());
+        saved.notifications = Some(self.shared.0.state().info.address.clone());
+        saved
     }
 
     /// Whether the cluster manager answers.
@@ -301,7 +317,8 @@ impl SessionDriver {
     }
 
     /// Leaves the session as it is at the cluster manager: nothing ends it from now on, and only
-    /// heartbeats are sent for it. Another process can take it over, see [`DriverHost::resume`].
+    /// heartbeats are sent for it, until the runtime is shut down. Another process can take it over,
+    /// see [`DriverHost::resume`].
     pub fn leave(&self) {
         let mut state = self.shared.0.state();
         state.is_ending = true;
@@ -358,7 +375,7 @@ fn info(host: &DriverHost, options: &Options) -> Info {
         priority: options.priority,
         no_preempt: options.no_preempt,
         url: options.url.clone(),
-        deadline: options.deadline,
+        deadline_ms: options.deadline_ms,
     }
 }
 
@@ -434,8 +451,8 @@ impl SharedDriver {
         beginning
     }
 
-    /// Held for short changes only. `look` may panic in the owner's code: it cannot have changed
-    /// anything.
+    /// Held for short changes only, and never while the owner's code runs. No panic happens while it is
+    /// held.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,10 +9,11 @@ use super::books::Lost;
 use super::driver::SharedDriver;
 use super::host::Notification;
 use super::link::CallFailure;
-use corona_model::types::{Grant, SessionStatus};
+use super::types::{Grant, SessionStatus};
 
 /// Something that a session learns.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// Slots that the session holds from now on. Each is reported once, and only if it was
     /// requested and not released meanwhile.
@@ -33,6 +34,7 @@ pub enum Event {
 
 /// How a session came to its end.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum Ending {
     /// It was ended here, and the cluster manager knows.
     #[error("ended as {}", .0.name())]
@@ -89,8 +91,8 @@ pub struct SessionEvents {
 impl SessionEvents {
     /// Waits for the next event. `None` after [`Event::Ended`].
     ///
-    /// The books change when an event is taken, not when it arrives: a grant counts as held, also
-    /// in heartbeats, from then on. Dropping the future before its end loses nothing.
+    /// Slots change when an event is taken, not when it arrives: a grant counts as held, also in
+    /// heartbeats, from then on. Dropping the future before its end loses nothing.
     pub async fn next(&mut self) -> Option<Event> {
         if self.over {
             return None;

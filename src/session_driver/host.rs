@@ -17,16 +17,17 @@ use tokio::time::timeout;
 
 use super::contact::Contact;
 use super::conversation;
-use super::driver::{Beginning, Resumed, SessionDriver, StartError};
+use super::driver::{Beginning, SessionDriver, StartError};
 use super::events::{Ending, SessionEvents};
 use super::link::Connector;
 use super::options::{Endpoint, Listen, Options};
 use super::outgoing::NodeUsage;
+use super::snapshot::SavedSession;
 use super::translate;
-use corona_model::types::{Grant, SessionStatus};
+use super::types::{Grant, SessionStatus};
 use corona_wire::calls::{self, SessionDriverCall, SessionDriverReply};
 use corona_wire::generated::ResourceGrant;
-use corona_wire::server::{Answer, Counters, Handler, ListenOn, Server, listen};
+use corona_wire::server::{Answer, Handler, ListenOn, Server, listen};
 
 /// A notification of a session.
 #[derive(Debug)]
@@ -55,7 +56,6 @@ pub struct DriverHost {
 struct Inner {
     router: Arc<Router>,
     advertised: Endpoint,
-    counters: Arc<Counters>,
     connector: Connector,
     contact: Contact,
     /// The server stops when this is dropped.
@@ -79,14 +79,13 @@ impl DriverHost {
         let router = Arc::new(Router::default());
         let callbacks =
             SessionCallbacks { router: router.clone(), max_reply_delay: options.max_reply_delay };
-        let server = Server::new(listener, callbacks, options.limits.clone());
-        let counters = server.counters();
+        let server = Server::new(listener, callbacks, options.limits.to_wire());
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(server.run::<calls::SessionDriver>(stopped));
         let advertised = Endpoint::new(host, port);
         let connector = Connector::default();
         let contact = Contact::default();
-        let inner = Inner { router, advertised, counters, connector, contact, _stop: stop };
+        let inner = Inner { router, advertised, connector, contact, _stop: stop };
         Ok(DriverHost { inner: Arc::new(inner) })
     }
 
@@ -118,15 +117,17 @@ impl DriverHost {
         SessionDriver::start_at(self.clone(), options, Beginning::Named(handle)).await
     }
 
-    /// Resumes a session that an earlier process started. Releases are sent to the cluster manager
-    /// again, in case they were lost. Requests without a grant may have been granted unnoticed:
-    /// release them and request again. The listener must have the address that the session started
-    /// with, or the cluster manager cannot notify it.
+    /// Resumes a session that an earlier process started. Every id up to [`SavedSession::last_id`] that is
+    /// not [open](SavedSession::open) is released at the cluster manager, in case that was lost. Requests
+    /// without a grant may have been granted unnoticed: release them and request again.
     ///
-    /// Errors: there is a session with this id here.
+    /// It does not wait for the cluster manager. If that does not know the session any more,
+    /// [`Event::Ended`](super::Event::Ended) is the first event.
+    ///
+    /// Errors: there is a session with this id here, or the session takes notifications elsewhere.
     pub async fn resume(
         &self,
-        session: Resumed,
+        session: SavedSession,
         options: Options,
     ) -> Result<(SessionDriver, SessionEvents), StartError> {
         let beginning = Beginning::Resumed(Box::new(session));
@@ -145,20 +146,13 @@ impl DriverHost {
         status: SessionStatus,
         feedback: Vec<NodeUsage>,
     ) -> Result<Arc<Ending>, StartError> {
-        let pool = options.pool.clone();
-        let left =
-            Resumed { handle, pool, session_log: String::new(), last_id: 0, open: Vec::new() };
+        let left = SavedSession::new(handle, options.pool.clone());
         SessionDriver::end_at(self.clone(), options, left, status, feedback).await
     }
 
     /// The address that the cluster manager receives for callbacks.
     pub fn advertised(&self) -> &Endpoint {
         &self.inner.advertised
-    }
-
-    /// The listener's counters.
-    pub fn counters(&self) -> &Counters {
-        &self.inner.counters
     }
 
     /// Calls that lost their connection because their session is not here, or because its queue

@@ -1,5 +1,6 @@
 //! The ways to the cluster manager and to the proxy job tracker.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +22,57 @@ use corona_wire::{ApplicationFault, Exception, Service};
 /// Answers to a session are short.
 const MAX_REPLY_BYTES: usize = 1 << 20;
 
-/// Why a call did not get through. It may have been carried out all the same.
+/// Why a call did not get through.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum CallFailure {
-    /// There is no connection.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// There is no answer, or not the expected one.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// There was not enough time.
+    /// There is no connection: the name cannot be resolved, or the peer does not accept.
+    #[error("no connection: {0}")]
+    Connect(#[source] io::Error),
+    /// The connection broke, or the peer closed it.
+    #[error("{0}")]
+    Broken(#[source] io::Error),
+    /// The peer did not reply in time.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// The peer's reply is an error, or no reply to the call. The text is for people.
+    #[error("{0}")]
+    Reply(String),
+    /// There was not enough time for the call to get through: [`Timers::end_timeout`].
     #[error("not done within {0:?}")]
     TooLate(Duration),
+}
+
+impl CallFailure {
+    /// Whether the peer may have carried out the call all the same.
+    pub fn may_be_carried_out(&self) -> bool {
+        !matches!(self, CallFailure::Connect(_) | CallFailure::TooLate(_))
+    }
+
+    pub(super) fn from_call(error: CallError) -> CallFailure {
+        match error {
+            CallError::Timeout(due) => CallFailure::Timeout(due),
+            CallError::Closed => {
+                let text = "the peer closed the connection";
+                CallFailure::Broken(io::Error::new(io::ErrorKind::ConnectionAborted, text))
+            }
+            CallError::Io(error) => {
+                let text = format!("the connection broke: {error}");
+                CallFailure::Broken(io::Error::new(error.kind(), text))
+            }
+            other => CallFailure::Reply(other.to_string()),
+        }
+    }
+
+    fn from_connect(error: ConnectError) -> CallFailure {
+        match error {
+            ConnectError::Timeout(due) => {
+                let text = format!("timed out after {due:?}");
+                CallFailure::Connect(io::Error::new(io::ErrorKind::TimedOut, text))
+            }
+            ConnectError::Io(error) => CallFailure::Connect(error),
+        }
+    }
 }
 
 /// Why a call has no result, as far as a session cares.
@@ -51,10 +91,13 @@ impl LinkError {
     pub(super) fn into_failure(self) -> CallFailure {
         match self {
             LinkError::Failed(failure) => failure,
-            LinkError::Fault(fault) => CallError::Fault(fault).into(),
-            LinkError::SafeMode => CallError::Exception(Exception::safe_mode()).into(),
+            LinkError::Fault(fault) => CallFailure::from_call(CallError::Fault(fault)),
+            LinkError::SafeMode => {
+                CallFailure::from_call(CallError::Exception(Exception::safe_mode()))
+            }
             LinkError::InvalidSession(text) => {
-                CallError::Exception(Exception::invalid_session_handle(text)).into()
+                let exception = Exception::invalid_session_handle(text);
+                CallFailure::from_call(CallError::Exception(exception))
             }
         }
     }
@@ -68,14 +111,14 @@ impl From<CallError> for LinkError {
                 LinkError::InvalidSession(invalid.handle)
             }
             CallError::Fault(fault) => LinkError::Fault(fault),
-            error => LinkError::Failed(error.into()),
+            error => LinkError::Failed(CallFailure::from_call(error)),
         }
     }
 }
 
 impl From<ConnectError> for LinkError {
     fn from(error: ConnectError) -> LinkError {
-        LinkError::Failed(error.into())
+        LinkError::Failed(CallFailure::from_connect(error))
     }
 }
 
@@ -217,14 +260,15 @@ impl Proxy {
         let ask = ProxyJobTrackerCall::GetClusterManagerSafeModeFlag;
         loop {
             let options = client_options(self.timeout);
-            let mut client = self.connector.connect::<ProxyJobTracker>(address, options).await?;
+            let client = self.connector.connect::<ProxyJobTracker>(address, options).await;
+            let mut client = client.map_err(CallFailure::from_connect)?;
             let mut answered = false;
             loop {
                 match client.call(&ask).await {
                     Ok(ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(true)) => {}
                     Ok(_) => return Ok(()),
                     Err(CallError::Closed | CallError::Io(_)) if answered => break,
-                    Err(error) => return Err(error.into()),
+                    Err(error) => return Err(CallFailure::from_call(error)),
                 }
                 self.contact.pauses();
                 (answered, *waited) = (true, true);
@@ -242,10 +286,12 @@ impl Proxy {
 pub async fn system_dir(proxy: &Endpoint, timeout: Duration) -> Result<String, CallFailure> {
     let options = client_options(timeout);
     let address = (proxy.host.as_str(), proxy.port);
-    let mut client = Client::<ProxyJobTracker>::connect(address, options).await?;
-    match client.call(&ProxyJobTrackerCall::GetSystemDir).await? {
-        ProxyJobTrackerReply::GetSystemDir(directory) => Ok(directory),
-        _ => Err(CallError::MissingResult.into()),
+    let client = Client::<ProxyJobTracker>::connect(address, options).await;
+    let mut client = client.map_err(CallFailure::from_connect)?;
+    match client.call(&ProxyJobTrackerCall::GetSystemDir).await {
+        Ok(ProxyJobTrackerReply::GetSystemDir(directory)) => Ok(directory),
+        Ok(_) => Err(CallFailure::from_call(CallError::MissingResult)),
+        Err(error) => Err(CallFailure::from_call(error)),
     }
 }
 

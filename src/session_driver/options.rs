@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use corona_model::types::{Millis, PoolName, SessionPriority};
+use super::types::{PoolName, SessionPriority};
 use corona_wire::server::Limits;
 
 /// Where a server listens, as `host:port`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Host name or literal address, without the brackets that IPv6 has in text.
     pub host: String,
@@ -62,8 +63,9 @@ impl FromStr for Endpoint {
     }
 }
 
-/// A session to be started. [`Options::new`] has the original's defaults.
+/// A session to be started. [`Options::new`] has the original's defaults; set the fields that differ.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// The cluster manager's Thrift service, `cm.server.address`.
     pub cluster_manager: Endpoint,
@@ -83,9 +85,9 @@ pub struct Options {
     pub priority: SessionPriority,
     /// A page about the session.
     pub url: Option<String>,
-    /// When the session's work should be done; matters in pools that order by deadline. A Java
-    /// session never sends one.
-    pub deadline: Option<Millis>,
+    /// When the session's work should be done, in milliseconds since the Unix epoch; matters in pools
+    /// that order by deadline. A Java session never sends one.
+    pub deadline_ms: Option<i64>,
     /// Whether its grants should not be taken back for others. The original ignores it.
     pub no_preempt: bool,
     /// Whether a request is released by itself when its grant is taken back or its node dies. The
@@ -115,7 +117,7 @@ impl Options {
             pool: PoolName::new("default", "defaultpool"),
             priority: SessionPriority::Normal,
             url: None,
-            deadline: None,
+            deadline_ms: None,
             no_preempt: false,
             release_lost: true,
             outline_requests: false,
@@ -128,6 +130,7 @@ impl Options {
 
 /// How patient a session is. Spec: cluster-manager/05 §6, 06 §2.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Timers {
     /// Between heartbeats. The original's is an eighth of `cm.session.expiryinterval`, which by
     /// default is 3,125,000 ms; see [`Timers::for_session_expiry`].
@@ -180,6 +183,7 @@ impl Timers {
 
 /// How much may wait. Each session has its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Bounds {
     /// Notifications that the caller has not taken yet. With more the cluster manager is answered
     /// only when there is room. `corona.sessiondriver.max.incoming.queue.size`, 1000; at least 1.
@@ -200,6 +204,7 @@ impl Default for Bounds {
 
 /// The listener for notifications, and the address that the cluster manager receives for it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Listen {
     /// The address to listen on. Without one, the address from which this machine reaches the
     /// cluster manager. The original takes the address of the local host's name.
@@ -208,8 +213,8 @@ pub struct Listen {
     pub port: u16,
     /// The host that the cluster manager receives, if it differs from the listener's.
     pub advertised_host: Option<String>,
-    /// Limits on callers. The original's `cm.server.sotimeout` is the idle timeout.
-    pub limits: Limits,
+    /// Limits on callers.
+    pub limits: CallerLimits,
     /// How long an answer is held back while a session's queue is full, before the connection is
     /// closed. The cluster manager gives up an unanswered call after its own
     /// `cm.server.sotimeout`, 60 s by default.
@@ -218,19 +223,59 @@ pub struct Listen {
 
 impl Default for Listen {
     fn default() -> Listen {
-        let limits = Limits {
-            max_frame_bytes: 16 << 20,
-            max_connections: 10_000,
-            max_inflight_bytes: 32 << 20,
-            max_total_inflight_bytes: 256 << 20,
-            ..Limits::default()
-        };
         Listen {
             address: None,
             port: 0,
             advertised_host: None,
-            limits,
+            limits: CallerLimits::default(),
             max_reply_delay: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Limits on those who connect to the listener for notifications. A caller that exceeds one is
+/// disconnected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallerLimits {
+    /// Bytes of one notification. 16 MiB.
+    pub max_call_bytes: usize,
+    /// Connections open at once. 10,000.
+    pub max_connections: usize,
+    /// Bytes of one connection that have arrived and are not handled. 32 MiB; at least twice
+    /// `max_call_bytes`.
+    pub max_pending_bytes: usize,
+    /// The same bytes of all connections together. 256 MiB.
+    pub max_total_pending_bytes: usize,
+    /// How long a connection may be silent between notifications. `cm.server.sotimeout`, 60 s.
+    pub idle_timeout: Duration,
+    /// How long a notification may take to arrive once it has begun. 60 s.
+    pub call_timeout: Duration,
+}
+
+impl Default for CallerLimits {
+    fn default() -> CallerLimits {
+        CallerLimits {
+            max_call_bytes: 16 << 20,
+            max_connections: 10_000,
+            max_pending_bytes: 32 << 20,
+            max_total_pending_bytes: 256 << 20,
+            idle_timeout: Duration::from_secs(60),
+            call_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+impl CallerLimits {
+    pub(super) fn to_wire(&self) -> Limits {
+        Limits {
+            max_frame_bytes: self.max_call_bytes,
+            max_connections: self.max_connections,
+            max_inflight_bytes: self.max_pending_bytes,
+            max_total_inflight_bytes: self.max_total_pending_bytes,
+            idle_timeout: self.idle_timeout,
+            frame_timeout: self.call_timeout,
+            ..Limits::default()
         }
     }
 }

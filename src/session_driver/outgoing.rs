@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use super::options::{Bounds, Endpoint};
 use super::translate;
-use corona_model::types::{
-    Millis, PoolName, ResourceRequest, ResourceType, SessionPriority, SessionStatus,
-};
+use super::types::{PoolName, Request, ResourceType, SessionPriority, SessionStatus};
 use corona_wire::calls::ClusterManagerCall;
 use corona_wire::generated as wire;
 
 /// The usage of a node by one session: its tasks, counted by result.
 /// Spec: cluster-manager/01 §5.3, 02 §5.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeUsage {
     /// The node's name, as in its grants.
     pub node_name: Arc<str>,
@@ -52,6 +51,7 @@ impl NodeUsage {
 
 /// A session's registration. Fields that are `None` do not change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct InfoUpdate {
     /// Name for people.
     pub name: Option<String>,
@@ -59,8 +59,8 @@ pub struct InfoUpdate {
     pub priority: Option<SessionPriority>,
     /// A page about the session.
     pub url: Option<String>,
-    /// When the session's work should be done.
-    pub deadline: Option<Millis>,
+    /// When the session's work should be done: milliseconds since the Unix epoch.
+    pub deadline_ms: Option<i64>,
 }
 
 /// The registration that the cluster manager last received.
@@ -73,12 +73,12 @@ pub(super) struct Info {
     pub(super) priority: SessionPriority,
     pub(super) no_preempt: bool,
     pub(super) url: Option<String>,
-    pub(super) deadline: Option<Millis>,
+    pub(super) deadline_ms: Option<i64>,
 }
 
 impl Info {
     pub(super) fn update(&mut self, update: InfoUpdate) {
-        let InfoUpdate { name, priority, url, deadline } = update;
+        let InfoUpdate { name, priority, url, deadline_ms } = update;
         if let Some(name) = name {
             self.name = name;
         }
@@ -86,7 +86,7 @@ impl Info {
             self.priority = priority;
         }
         self.url = url.or(self.url.take());
-        self.deadline = deadline.or(self.deadline);
+        self.deadline_ms = deadline_ms.or(self.deadline_ms);
     }
 
     pub(super) fn to_wire(&self) -> wire::SessionInfo {
@@ -102,7 +102,7 @@ impl Info {
             priority: Some(translate::priority(self.priority)),
             no_preempt: Some(self.no_preempt),
             url: self.url.clone(),
-            deadline: self.deadline.map(|deadline| deadline.0),
+            deadline: self.deadline_ms,
         }
     }
 }
@@ -111,7 +111,7 @@ impl Info {
 #[derive(Clone, Debug)]
 pub(super) enum OutgoingCall {
     UpdateInfo(Info),
-    Request(Vec<Arc<ResourceRequest>>),
+    Request(Vec<Request>),
     Release(Vec<i32>),
     Feedback(Vec<NodeUsage>),
     End(SessionStatus),
@@ -128,9 +128,7 @@ impl OutgoingCall {
             }
             OutgoingCall::Request(requests) => ClusterManagerCall::RequestResource {
                 handle: own,
-                requests: Some(
-                    requests.iter().map(|request| translate::request(request)).collect(),
-                ),
+                requests: Some(requests.iter().map(translate::request).collect()),
             },
             OutgoingCall::Release(ids) => {
                 ClusterManagerCall::ReleaseResource { handle: own, ids: Some(ids.clone()) }
@@ -246,16 +244,12 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use corona_model::types::ComputeSpecs;
-
+    use super::super::types::SlotRequest;
     use super::*;
 
     fn request(id: i32) -> OutgoingCall {
-        let specs = Some(ComputeSpecs::default());
-        let (hosts, exclude_hosts) = (Vec::new(), Vec::new());
-        let kind = ResourceType::Map;
-        let request = ResourceRequest { id, hosts, specs, kind, exclude_hosts };
-        OutgoingCall::Request(vec![Arc::new(request)])
+        let slot = Arc::new(SlotRequest::new(ResourceType::Map));
+        OutgoingCall::Request(vec![Request { id, slot }])
     }
 
     fn release(id: i32) -> OutgoingCall {

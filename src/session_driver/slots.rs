@@ -91,6 +91,12 @@ impl<R, G: Clone> Slots<R, G> {
         u64::try_from(self.next_id - i64::from(self.first_id)).unwrap_or_default()
     }
 
+    /// The id of the last request; that before the first id if there was none.
+    pub fn last_id(&self) -> i32 {
+        // Ids end with the greatest number of this type.
+        i32::try_from(self.next_id - 1).unwrap_or(i32::MAX)
+    }
+
     /// How many more requests there are ids for.
     pub fn ids_left(&self) -> usize {
         let left = (i64::from(i32::MAX) + 1 - self.next_id).max(0);

@@ -1,29 +1,32 @@
-//! Between the types of the wire and the plain ones of this room. Decides nothing.
+//! Between the types of the wire and those of this crate. Decides nothing.
 
 use std::sync::Arc;
 
 use super::outgoing::NodeUsage;
-use corona_model::types as engine;
+use super::types::{
+    Address, ComputeSpecs, Grant, PoolName, Request, ResourceType, SessionPriority, SessionStatus,
+};
 use corona_wire::generated as wire;
 
-pub(super) fn request(request: &engine::ResourceRequest) -> wire::ResourceRequest {
+pub(super) fn request(request: &Request) -> wire::ResourceRequest {
+    let slot = &request.slot;
     wire::ResourceRequest {
         id: request.id,
-        hosts: texts(&request.hosts),
-        specs: request.specs.map(specs),
-        type_: resource_type(request.kind),
-        exclude_hosts: texts(&request.exclude_hosts),
+        hosts: texts(&slot.hosts),
+        specs: Some(specs(slot.specs)),
+        type_: resource_type(slot.kind),
+        exclude_hosts: texts(&slot.exclude_hosts),
     }
 }
 
 /// `None` when the type is unknown.
-pub(super) fn grant(grant: wire::ResourceGrant) -> Option<engine::Grant> {
-    Some(engine::Grant {
+pub(super) fn grant(grant: wire::ResourceGrant) -> Option<Grant> {
+    Some(Grant {
         id: grant.id,
         node_name: grant.node_name.into(),
-        address: engine::Address { host: grant.address.host.into(), port: grant.address.port },
-        granted_at: engine::Millis(grant.granted_time),
-        kind: engine::ResourceType::from_number(grant.type_.0)?,
+        address: Address { host: grant.address.host.into(), port: grant.address.port },
+        granted_at_ms: grant.granted_time,
+        kind: ResourceType::from_number(grant.type_.0)?,
         app_info: grant.app_info.unwrap_or_default().into(),
     })
 }
@@ -41,31 +44,30 @@ pub(super) fn usage(usage: &NodeUsage) -> wire::NodeUsageReport {
     }
 }
 
-pub(super) fn resource_type(kind: engine::ResourceType) -> wire::ResourceType {
-    wire::ResourceType(kind.index() as i32)
+pub(super) fn resource_type(kind: ResourceType) -> wire::ResourceType {
+    wire::ResourceType(kind.number())
 }
 
-pub(super) fn priority(priority: engine::SessionPriority) -> wire::SessionPriority {
-    wire::SessionPriority(priority as i32)
+pub(super) fn priority(priority: SessionPriority) -> wire::SessionPriority {
+    wire::SessionPriority(priority.number())
 }
 
-/// The numbers start at 1.
-pub(super) fn status(status: engine::SessionStatus) -> wire::SessionStatus {
-    wire::SessionStatus(status as i32 + 1)
+pub(super) fn status(status: SessionStatus) -> wire::SessionStatus {
+    wire::SessionStatus(status.number())
 }
 
-pub(super) fn pool(pool: &engine::PoolName) -> wire::PoolInfoStrings {
+pub(super) fn pool(pool: &PoolName) -> wire::PoolInfoStrings {
     wire::PoolInfoStrings {
         pool_group_name: pool.group.to_string(),
         pool_name: pool.pool.to_string(),
     }
 }
 
-pub(super) fn pool_name(pool: &wire::PoolInfoStrings) -> engine::PoolName {
-    engine::PoolName::new(&pool.pool_group_name, &pool.pool_name)
+pub(super) fn pool_name(pool: &wire::PoolInfoStrings) -> PoolName {
+    PoolName::new(&*pool.pool_group_name, &*pool.pool_name)
 }
 
-fn specs(specs: engine::ComputeSpecs) -> wire::ComputeSpecs {
+fn specs(specs: ComputeSpecs) -> wire::ComputeSpecs {
     wire::ComputeSpecs {
         num_cpus: specs.num_cpus,
         network_m_bps: specs.network_mbps,

@@ -20,7 +20,7 @@ use schema::{FieldSchema, Kind, Schema, ServiceSchema, StructId, schema};
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=schema.rs");
-    println!("cargo::rerun-if-changed=../../thrift/ClusterManager.thrift");
+    println!("cargo::rerun-if-changed=ClusterManager.thrift");
     let directory = env::var("OUT_DIR")?;
     let write = |file, text| fs::write(Path::new(&directory).join(file), text);
     write("structs.rs", structs(schema()))?;

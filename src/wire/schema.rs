@@ -9,8 +9,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// The text of the contract.
-pub const IDL: &str = include_str!("../../thrift/ClusterManager.thrift");
+/// The text of the contract, `thrift/ClusterManager.thrift`.
+pub const IDL: &str = include_str!("ClusterManager.thrift");
 
 /// The contract that this crate is built with.
 pub fn schema() -> &'static Schema {

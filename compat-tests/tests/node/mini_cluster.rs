@@ -116,14 +116,14 @@ impl MiniCluster {
     }
 
     /// Ends a daemon at once, and waits until it has been started again.
-    fn crash(&self, daemon: &str) {
+    pub(super) fn crash(&self, daemon: &str) {
         let before = self.pid(daemon);
         signal("KILL", before);
         until("another process", || (self.pid(daemon) != before).then_some(()));
     }
 
     /// Runs a tool, which succeeds; returns what it prints.
-    fn tool(&self, arguments: &[&str]) -> String {
+    pub(super) fn tool(&self, arguments: &[&str]) -> String {
         let mut command = corona();
         command.args(arguments).args(["--conf-dir", "cluster/conf"]);
         let output = command.current_dir(self.root.path()).output().unwrap();
@@ -183,7 +183,7 @@ pub(super) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(super) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
@@ -342,7 +342,7 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
 }
 
 /// The value of a key in the configuration of the cluster.
-fn configured(cluster: &MiniCluster, key: &str) -> String {
+pub(super) fn configured(cluster: &MiniCluster, key: &str) -> String {
     let xml = fs::read_to_string(cluster.path("cluster/conf/core-site.xml")).unwrap();
     let rest = xml.split_once(&format!("<name>{key}</name><value>")).unwrap().1;
     rest.split_once("</value>").unwrap().0.to_owned()

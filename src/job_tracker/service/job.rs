@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{HistoryRecord, JobState, PerKind};
-use corona_model::types::{Grant, Millis};
+use corona_model::types::Millis;
 use corona_process::panics::{Panic, caught};
 use corona_session_driver::{Contact, Event, SessionEvents, Silence};
 use thiserror::Error;
@@ -19,10 +19,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::clock::{self, now};
 use super::log::Log;
 use super::outlet::{Outlet, carry_out};
+use super::session_types;
 use super::submission::Description;
 use corona_job_engine::{
-    GrantedSlot, JobEffect, JobEngine, JobInput, JobProgress, JobRefusal, JobReply, Order,
-    RequestId,
+    JobEffect, JobEngine, JobInput, JobProgress, JobRefusal, JobReply, Order, RequestId,
 };
 
 /// Messages that are taken at a time, so that they share a wait for the disk.
@@ -303,7 +303,7 @@ impl Task {
         };
         self.next.push(match event {
             Event::Granted(grants) => {
-                JobInput::Granted { slots: grants.iter().map(granted).collect() }
+                JobInput::Granted { slots: grants.iter().map(session_types::granted).collect() }
             }
             Event::Revoked(lost) => JobInput::Revoked { ids: ids(lost) },
             Event::DeadNode { node, .. } => JobInput::NodeLost { node },
@@ -312,6 +312,8 @@ impl Task {
                 tracing::info!(job = %self.engine.id(), %ending, "the session of a job has ended");
                 JobInput::SessionLost { aborted: false }
             }
+            // The driver has no other events.
+            _ => return,
         });
     }
 
@@ -482,19 +484,11 @@ pub(super) async fn next_event(events: &mut Option<SessionEvents>) -> Event {
     }
 }
 
-pub(super) fn granted(grant: &Grant) -> GrantedSlot {
-    GrantedSlot {
-        id: RequestId(grant.id),
-        node: grant.node_name.clone(),
-        host: grant.address.host.clone(),
-        address: grant.app_info.clone(),
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::sync::Mutex;
 
+    use corona_job_engine::GrantedSlot;
     use corona_mapreduce::{TaskKey, TaskKind, TaskState, TaskStatus};
     use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
 

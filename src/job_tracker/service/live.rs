@@ -10,8 +10,8 @@ use corona_hadoop::rpc::CallError;
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{Action, SessionInfo, TaskTrackerAction};
 use corona_mapreduce::{Counters, HistoryRecord, JobId, JobState};
-use corona_model::types::{ComputeSpecs, ResourceRequest, SessionPriority, SessionStatus};
-use corona_session_driver::{InfoUpdate, NodeUsage as Usage, SessionDriver, SlotRequest};
+use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
+use corona_session_driver::{InfoUpdate, SessionDriver};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -27,6 +27,7 @@ use super::log::Log;
 use super::meter::Meter;
 use super::outlet::{NoSession, Outlet};
 use super::owed::{Debt, Owed};
+use super::session_types;
 use super::statistics::Report;
 use super::store::{Known, Retired, Store};
 use super::submission::{EndNotice, SplitStore};
@@ -117,13 +118,7 @@ impl Live {
 impl Outlet for Live {
     fn request(&mut self, requests: Vec<ResourceRequest>) -> Result<(), NoSession> {
         let expected = requests.first().map(|request| request.id);
-        let slots = requests.into_iter().map(|request| SlotRequest {
-            kind: request.kind,
-            hosts: request.hosts,
-            exclude_hosts: request.exclude_hosts,
-            specs: request.specs.unwrap_or(ComputeSpecs { num_cpus: 1, ..Default::default() }),
-        });
-        match self.driver.request(slots.collect()) {
+        match self.driver.request(requests.into_iter().map(session_types::slot).collect()) {
             Ok(ids) if ids.first().copied() == expected => Ok(()),
             Ok(ids) => {
                 let given = ids.first().copied();
@@ -192,7 +187,8 @@ impl Outlet for Live {
     }
 
     fn priority(&mut self, priority: SessionPriority) {
-        let update = InfoUpdate { priority: Some(priority), ..InfoUpdate::default() };
+        let mut update = InfoUpdate::default();
+        update.priority = Some(session_types::priority(priority));
         if let Err(error) = self.driver.update_info(update) {
             tracing::warn!(job = %self.spec.id, %error, "cannot update the priority of the session");
         }
@@ -388,18 +384,4 @@ fn state(status: SessionStatus) -> JobState {
 async fn remove(files: &FileSystems, path: &str) -> Result<(), FsError> {
     let (files, path) = files.resolve(path)?;
     files.delete(&path, true).await.map(drop)
-}
-
-pub(super) fn usage(usage: NodeUsage) -> Usage {
-    let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
-    Usage {
-        total_tasks: count(usage.total),
-        succeeded: count(usage.succeeded),
-        killed: count(usage.killed),
-        failed: count(usage.failed),
-        timed_out: count(usage.timeouts),
-        slow: 0,
-        failed_connections: count(usage.failed_connections),
-        ..Usage::new(usage.node)
-    }
 }

@@ -47,6 +47,7 @@ mod outlet;
 mod owed;
 mod reach;
 mod remote;
+mod session_types;
 mod shared_files;
 pub mod standalone;
 mod statistics;
@@ -249,14 +250,8 @@ impl JobTracker {
         let sync = settings.journal_sync;
         let (ids, given) = Ids::open(home.ids(), sync, clock::now())
             .map_err(failed(home.ids(), "keep ids of jobs"))?;
-        let ends = Options {
-            proxy_job_tracker: settings.proxy_job_tracker.as_ref().map(endpoint),
-            timers: Timers {
-                end_timeout: Duration::MAX,
-                ..session_timers(settings.session_expiry)
-            },
-            ..Options::new(endpoint(&settings.cluster_manager), user.clone())
-        };
+        let mut ends = session_options(&settings, user.clone());
+        ends.timers.end_timeout = Duration::MAX;
         let (owed, debts) = Owed::open(home.owed(), sync, host.clone(), ends)
             .map_err(failed(home.owed(), "keep which sessions are to be ended"))?;
         let home = Arc::new(home);
@@ -427,7 +422,8 @@ async fn notifications(
 ) -> Result<DriverHost, StartError> {
     let manager = endpoint(&settings.cluster_manager);
     let open = async |port| {
-        let listen = Listen { port, ..Listen::default() };
+        let mut listen = Listen::default();
+        listen.port = port;
         DriverHost::open(&manager, &listen).await
     };
     let configured = settings.notification_port;
@@ -447,10 +443,14 @@ async fn notifications(
 /// The longest pause between heartbeats of a session: their replies report that a user has ended it.
 const LONGEST_HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// The timers of a session in a cluster whose sessions expire after this time.
-fn session_timers(expiry: Duration) -> Timers {
-    let timers = Timers::for_session_expiry(expiry);
-    Timers { heartbeat_interval: timers.heartbeat_interval.min(LONGEST_HEARTBEAT), ..timers }
+/// A session of this user.
+fn session_options(settings: &JobTrackerServiceSettings, user: impl Into<String>) -> Options {
+    let mut options = Options::new(endpoint(&settings.cluster_manager), user);
+    options.proxy_job_tracker = settings.proxy_job_tracker.as_ref().map(endpoint);
+    options.timers = Timers::for_session_expiry(settings.session_expiry);
+    let interval = &mut options.timers.heartbeat_interval;
+    *interval = (*interval).min(LONGEST_HEARTBEAT);
+    options
 }
 
 fn endpoint(address: &HostPort) -> Endpoint {

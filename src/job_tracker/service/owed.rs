@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::live::usage;
+use super::session_types::{self, usage};
 
 /// The form of the files. **It is a promise** to later versions; what changes it gets a number of its own.
 const FORM: u8 = 1;
@@ -163,7 +163,7 @@ impl Owed {
         let _ = driver.feedback(feedback.into_iter().map(usage).collect());
         let owed = self.clone();
         tokio::spawn(async move {
-            let ended = driver.end(status).await;
+            let ended = driver.end(session_types::status(status)).await;
             if ended.is_settled() {
                 owed.settle(&handle).await;
             }
@@ -178,7 +178,9 @@ impl Owed {
             let Debt { handle, user, status, feedback } = debt;
             let feedback: Vec<_> = feedback.into_iter().map(usage).collect();
             loop {
-                let options = Options { user: user.to_string(), ..owed.options.clone() };
+                let mut options = owed.options.clone();
+                options.user = user.to_string();
+                let status = session_types::status(status);
                 let end = owed.host.end_left(handle.clone(), options, status, feedback.clone());
                 match end.await {
                     Ok(ended) if ended.is_settled() => {

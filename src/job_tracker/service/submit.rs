@@ -13,7 +13,7 @@ use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo};
 use corona_mapreduce::{Counters, JobId};
 use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
-use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, StartError, Timers};
+use corona_session_driver::{Options, SavedSession, SessionDriver, SessionEvents, StartError};
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
@@ -29,11 +29,12 @@ use super::log::{Base, Log, LogError, Opened, Replayed, SessionBase};
 use super::outlet::Outlet;
 use super::owed::Debt;
 use super::remote::{self, RemoteJob};
+use super::session_types;
 use super::statistics::Report;
 use super::store::{JobArrival, Known, Retired};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
 use super::web::files::JobSession;
-use super::{Shared, answers, endpoint, session_timers};
+use super::{Shared, answers, session_options};
 use corona_job_engine::parent::{Parent, ParentInput, ParentSettings};
 use corona_job_engine::{
     GrantedSlot, JobEngine, JobInput, JobProgress, JobSpec, NodeUsage, RequestId,
@@ -105,11 +106,7 @@ impl From<io::Error> for SubmitError {
 impl Shared {
     /// An id for a job of this user.
     pub(super) async fn new_job_id(&self, user: String) -> Result<wire::JobId, Fault> {
-        let options = Options {
-            proxy_job_tracker: self.settings.proxy_job_tracker.as_ref().map(endpoint),
-            timers: self.timers(),
-            ..Options::new(endpoint(&self.settings.cluster_manager), user.clone())
-        };
+        let options = self.options(user.clone());
         let handle = timeout(self.patience(), self.host.next_session_id(&options)).await;
         let handle = handle.map_err(|_| fault(&self.no_reply()))?;
         let handle = handle.map_err(|error| fault(&SubmitError::Session(error)))?;
@@ -338,17 +335,13 @@ impl Shared {
             Some(_) => ParentInput::Resumed,
         };
         let (last_id, open) = parent.open_request();
-        let open = open.map(|(id, slot)| open_request(id, slot));
-        let resumed = Resumed {
-            handle: session.handle,
-            pool: session.pool,
-            session_log: session.log_path,
-            last_id,
-            open: open.into_iter().collect(),
-        };
+        let mut saved = saved_session(session);
+        saved.last_id = last_id;
+        saved.open.extend(open.map(|(id, slot)| session_types::open(open_request(id, slot))));
         let mut options = self.session_options(&description);
-        options.priority = parent.priority().unwrap_or(description.priority);
-        let (driver, events) = self.host.resume(resumed, options).await?;
+        let priority = parent.priority().unwrap_or(description.priority);
+        options.priority = session_types::priority(priority);
+        let (driver, events) = self.host.resume(saved, options).await?;
         let parts = self.remote_parts(description, parent, log, driver, events, temporary);
         self.store.begin_remote(RemoteJob::start(parts, first));
         Ok(())
@@ -396,33 +389,30 @@ impl Shared {
         let options = self.session_options(job);
         let session = timeout(self.patience(), self.host.start_named(handle.clone(), options));
         let (driver, events) = session.await.map_err(|_| self.no_reply())??;
-        let (pool, log_path) = (driver.pool().clone(), driver.session_log().to_owned());
+        let (pool, log_path) =
+            (session_types::pool_of(driver.pool()), driver.session_log().to_owned());
         Ok((driver, events, SessionBase { handle, pool, log_path }))
     }
 
     fn session_options(&self, job: &Description) -> Options {
-        Options {
-            proxy_job_tracker: self.settings.proxy_job_tracker.as_ref().map(endpoint),
-            name: Some(job.name.to_string()),
-            pool: job.pool.clone(),
-            priority: job.priority,
-            url: Some(job.url.to_string()),
-            // The engine releases what is lost.
-            release_lost: false,
-            // And knows what it has requested.
-            outline_requests: true,
-            timers: self.timers(),
-            ..Options::new(endpoint(&self.settings.cluster_manager), job.user.to_string())
-        }
+        let mut options = self.options(job.user.to_string());
+        options.name = Some(job.name.to_string());
+        options.pool = session_types::pool(&job.pool);
+        options.priority = session_types::priority(job.priority);
+        options.url = Some(job.url.to_string());
+        // The engine releases what is lost.
+        options.release_lost = false;
+        // And knows what it has requested.
+        options.outline_requests = true;
+        options
     }
 
-    /// The timers of sessions: their ends are delivered for as long as it takes.
-    fn timers(&self) -> Timers {
-        Timers {
-            start_timeout: self.patience(),
-            end_timeout: Duration::MAX,
-            ..session_timers(self.settings.session_expiry)
-        }
+    /// A session of this user. Ends of sessions are delivered for as long as it takes.
+    fn options(&self, user: String) -> Options {
+        let mut options = session_options(&self.settings, user);
+        options.timers.start_timeout = self.patience();
+        options.timers.end_timeout = Duration::MAX;
+        options
     }
 
     fn note_session(&self, job: &JobId, log_path: &str) {
@@ -636,15 +626,11 @@ impl Shared {
         };
         let Replayed { description, session, engine, history_bytes, history, end, .. } = *replayed;
         let history = self.history(&description, &conf, &session.log_path, history_bytes, history);
-        let resumed = Resumed {
-            handle: session.handle,
-            pool: session.pool,
-            session_log: session.log_path,
-            last_id: engine.last_request().0,
-            open: engine.open_requests(),
-        };
+        let mut saved = saved_session(session);
+        saved.last_id = engine.last_request().0;
+        saved.open = engine.open_requests().into_iter().map(session_types::open).collect();
         let options = self.session_options(&description);
-        let (driver, events) = self.host.resume(resumed, options).await?;
+        let (driver, events) = self.host.resume(saved, options).await?;
         let id = description.id.clone();
         let events = Some(events);
         let temporary = temporary_output(&conf);
@@ -746,6 +732,13 @@ impl Left {
         }
         Ok(Left::Here { replayed, log, splits, conf })
     }
+}
+
+/// A session of an earlier run, as its journal names it, without requests.
+fn saved_session(session: SessionBase) -> SavedSession {
+    let mut saved = SavedSession::new(session.handle, session_types::pool(&session.pool));
+    saved.session_log = session.log_path;
+    saved
 }
 
 /// The request of a parent, as its session must know it after a restart.
@@ -864,15 +857,9 @@ mod tests {
             pool: description.pool.clone(),
             log_path: root.join("history").display().to_string(),
         };
-        let resumed = Resumed {
-            handle: session.handle.clone(),
-            pool: session.pool.clone(),
-            session_log: session.log_path.clone(),
-            last_id: 0,
-            open: Vec::new(),
-        };
+        let saved = saved_session(session.clone());
         let options = shared.session_options(&description);
-        let (driver, events) = shared.host.resume(resumed, options).await.unwrap();
+        let (driver, events) = shared.host.resume(saved, options).await.unwrap();
         std::fs::create_dir_all(shared.data_dir(description.id.as_str())).unwrap();
         let base = Base { description, spec: submission.spec.clone(), session };
         (submission, base, driver, events)

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::super::types::Address;
 use super::*;
-use corona_model::types::{Address, Millis};
 
 fn grant(id: i32, node: &str) -> Grant {
     Grant {
         id,
         node_name: node.into(),
         address: Address { host: "10.0.0.1".into(), port: 1 },
-        granted_at: Millis(7),
+        granted_at_ms: 7,
         kind: ResourceType::Map,
         app_info: "10.0.0.1:2".into(),
     }
@@ -61,7 +61,7 @@ fn happen(books: &mut SlotBooks, event: &Event) -> String {
         Release(released) => format!("tell {:?}", books.release(released.iter().copied())),
         Released(acknowledged) => {
             books.released(acknowledged.iter().copied());
-            format!("{} known", books.requests().count())
+            format!("{} known", books.slots().count())
         }
     }
 }
@@ -79,13 +79,17 @@ fn books_in_outline_keep_types_and_count_the_same() {
     let slot = SlotRequest::new(ResourceType::Reduce).near(["a"]).avoiding(["b"]);
     let mut books = SlotBooks::default().in_outline();
     let requests = books.want(vec![slot.clone(), slot]).unwrap();
-    assert_eq!(&*requests[0].hosts[0], "a", "the call names the hosts");
+    assert_eq!(&*requests[0].slot.hosts[0], "a", "the call names the hosts");
     books.requested([1]);
-    let kept: Vec<_> = books.requests().map(|(request, _)| request.hosts.len()).collect();
+    let kept: Vec<_> = books.slots().map(|slot| slot.request.slot.hosts.len()).collect();
     assert_eq!(kept, [0, 1], "the second request is not acknowledged");
-    assert_eq!(books.standings()[ResourceType::Reduce].pending, 1);
+    let standings: Vec<_> = books.slots().map(|slot| slot.standing).collect();
+    assert_eq!(
+        Standings::of(standings.iter()),
+        Standings { pending: 1, wanted: 1, ..Standings::default() }
+    );
     let told = books.revoked(vec![Grant { kind: ResourceType::Reduce, ..grant(1, "a") }]);
-    assert_eq!((told[0].request.id, told[0].request.kind), (1, ResourceType::Reduce));
+    assert_eq!((told[0].request.id, told[0].request.slot.kind), (1, ResourceType::Reduce));
 }
 
 #[test]
@@ -213,7 +217,7 @@ fn a_lost_slot_tells_what_was_asked_for_and_what_was_granted() {
     books.granted(vec![grant(1, "a")]);
     let lost = books.revoked(vec![grant(1, "told")]);
     assert_eq!(&*lost[0].grant.node_name, "a");
-    assert_eq!(SlotRequest::from(&lost[0].request), slot);
+    assert_eq!(*lost[0].request.slot, slot);
 }
 
 #[test]
@@ -330,7 +334,7 @@ impl World {
                 self.books.requested(ids);
             }
             Act::Release { nth, twice } => {
-                let ids: Vec<_> = self.books.requests().map(|(request, _)| request.id).collect();
+                let ids: Vec<_> = self.books.slots().map(|slot| slot.request.id).collect();
                 let Some(nth) = nth.checked_rem(ids.len()) else { return };
                 self.give_back(vec![ids[nth]], twice);
             }
@@ -384,7 +388,7 @@ impl World {
         let held: Vec<_> =
             self.books.grants().map(|grant| (grant.id, grant.node_name.parse().unwrap())).collect();
         assert_eq!(held, self.manager.granted().collect::<Vec<_>>());
-        let known: Vec<_> = self.books.requests().map(|(request, _)| request.id).collect();
+        let known: Vec<_> = self.books.slots().map(|slot| slot.request.id).collect();
         assert_eq!(known, self.manager.known.keys().copied().collect::<Vec<_>>());
         let totals = self.books.totals();
         assert_eq!(totals.requested, totals.released + known.len() as u64);

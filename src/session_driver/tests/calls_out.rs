@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use super::peer::*;
-use crate::books::RequestStanding;
 use crate::*;
-use corona_model::types::ResourceType;
 use corona_wire::calls::ClusterManagerCall as Call;
 
 fn map() -> SlotRequest {
@@ -44,10 +42,9 @@ async fn a_heartbeat_comes_first_and_calls_follow_in_order() {
     ];
     assert_eq!(after_start(&manager), expected);
     assert_eq!(manager.ids("requestResource"), [vec![1, 2], vec![3]]);
-    driver.look(|books| {
-        assert_eq!(books.standing(1), None);
-        assert_eq!(books.standing(3), Some(&RequestStanding::Pending));
-    });
+    let snapshot = driver.snapshot();
+    assert_eq!(snapshot.standing(1), None);
+    assert_eq!(snapshot.standing(3), Some(&Standing::Pending));
 }
 
 #[tokio::test]
@@ -173,7 +170,7 @@ async fn an_expired_or_killed_session_ends() {
             other => panic!("{other}"),
         }
         // The first reason for the end stays.
-        let end = driver.end(corona_model::types::SessionStatus::Successful).await;
+        let end = driver.end(SessionStatus::Successful).await;
         assert_eq!(end.to_string(), ending.to_string());
         assert_eq!(manager.count("sessionEnd"), 0);
     }
@@ -304,7 +301,7 @@ async fn large_batches_are_cut_and_a_full_queue_refuses() {
     assert!(matches!(driver.request(vec![map()]), Err(DriverError::Busy(4))));
     assert!(matches!(driver.release([1]), Err(DriverError::Busy(4))));
     // The refused call has left no trace.
-    driver.look(|books| assert_eq!(books.totals().requested, 7));
+    assert_eq!(driver.snapshot().totals.requested, 7);
     manager.go_on();
     until_answered(&driver).await;
     assert_eq!(manager.ids("requestResource"), [vec![1, 2], vec![3, 4], vec![5, 6], vec![7]]);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::peer::*;
 use crate::*;
-use corona_model::types::{ResourceType, SessionStatus};
 use corona_wire::calls::ClusterManagerCall as Call;
 
 fn map() -> SlotRequest {

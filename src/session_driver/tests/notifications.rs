@@ -6,7 +6,6 @@ use tokio::time::timeout;
 
 use super::peer::*;
 use crate::*;
-use corona_model::types::{ResourceType, SessionStatus};
 use corona_wire::calls::SessionDriverCall;
 use corona_wire::client::CallError;
 
@@ -36,7 +35,7 @@ async fn grants_that_come_twice_or_were_never_asked_for_are_sorted_out() {
     assert_eq!(granted_ids(&next(&mut events).await), [3]);
     manager.until_called("releaseResource", 1).await;
     assert_eq!(manager.ids("releaseResource"), [[7]]);
-    let totals = driver.look(|books| books.totals());
+    let totals = driver.snapshot().totals;
     assert_eq!((totals.granted, totals.repeated_grants, totals.stray_grants), (3, 3, 1));
     // A grant that crosses the release of its request is no grant.
     driver.request(maps(2)).unwrap();
@@ -71,10 +70,9 @@ async fn what_is_lost_is_released_by_itself_and_can_be_replaced() {
     assert_eq!(driver.replace(&[lost, died].concat()).unwrap(), [5, 6, 7]);
     manager.until_called("requestResource", 2).await;
     assert_eq!(manager.ids("releaseResource"), [vec![1], vec![4], vec![2, 3]]);
-    driver.look(|books| {
-        let again: Vec<_> = books.requests().filter(|(request, _)| request.id > 4).collect();
-        assert!(again.iter().all(|(request, _)| &*request.hosts[0] == "h1"));
-    });
+    let snapshot = driver.snapshot();
+    let mut again = snapshot.slots.iter().filter(|slot| slot.request.id > 4);
+    assert!(again.all(|slot| &*slot.request.slot.hosts[0] == "h1"));
 }
 
 #[tokio::test]
@@ -87,7 +85,7 @@ async fn what_is_lost_can_be_left_to_the_owner() {
     manager.tell(revoked(&[(2, "a"), (1, "a")])).await.unwrap();
     next(&mut events).await;
     let Event::Revoked(lost) = next(&mut events).await else { panic!() };
-    assert_eq!(driver.look(|books| books.standings()[ResourceType::Map].lost), 2);
+    assert_eq!(driver.snapshot().standings(ResourceType::Map).lost, 2);
     assert_eq!(driver.replace(&lost).unwrap(), [3, 4]);
     manager.until_called("releaseResource", 1).await;
     // The original's order: ask first, then give up the old ones.

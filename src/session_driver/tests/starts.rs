@@ -1,12 +1,12 @@
 //! The start of a session. Spec: cluster-manager/05 §6.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
 use super::peer::*;
 use crate::*;
-use corona_model::types::PoolName;
 use corona_wire::calls::ClusterManagerCall as Call;
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn each_step_of_the_start_has_a_connection_of_its_own_and_the_rest_shares_
     let manager = Manager::start(well);
     let (driver, _events) = SessionDriver::start(options(&manager)).await.unwrap();
     for _ in 0..3 {
-        driver.request(vec![SlotRequest::new(corona_model::types::ResourceType::Map)]).unwrap();
+        driver.request(vec![SlotRequest::new(ResourceType::Map)]).unwrap();
     }
     manager.until_called("requestResource", 3).await;
     let connections: Vec<_> = manager.seen().iter().map(|seen| seen.from).collect();
@@ -185,7 +185,7 @@ async fn a_host_takes_a_handle_once() {
     let (first, _events) = host.start(options.clone()).await.unwrap();
     let error = host.start(options.clone()).await.unwrap_err();
     assert!(matches!(&error, StartError::HandleTaken(handle) if handle == first.handle()));
-    first.end(corona_model::types::SessionStatus::Successful).await;
+    first.end(SessionStatus::Successful).await;
     host.start(options).await.unwrap();
 }
 
@@ -204,35 +204,19 @@ async fn an_id_may_be_had_long_before_the_session_starts() {
 
 #[tokio::test]
 async fn a_session_of_an_earlier_process_goes_on() {
-    use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType};
-
     let manager = Manager::start(well);
     let mut options = options(&manager);
     options.timers.heartbeat_interval = Duration::from_millis(20);
     let host = DriverHost::open(&options.cluster_manager, &options.listen).await.unwrap();
-    let request = |id| ResourceRequest {
-        id,
-        hosts: vec![],
-        specs: None,
-        kind: ResourceType::Map,
-        exclude_hosts: vec![],
-    };
-    let grant = Grant {
-        id: 4,
-        node_name: "node".into(),
-        address: Address { host: "node".into(), port: 1 },
-        granted_at: Millis(0),
-        kind: ResourceType::Map,
-        app_info: "node:2".into(),
-    };
-    let resumed = Resumed {
-        handle: HANDLE.into(),
-        pool: PoolName::new("group", "pool"),
-        session_log: "/log/0".into(),
-        last_id: 5,
-        open: vec![(request(2), None), (request(4), Some(grant))],
-    };
-    let (driver, _events) = host.resume(resumed, options).await.unwrap();
+    let slot = Arc::new(SlotRequest::new(ResourceType::Map));
+    let request = |id| Request { id, slot: slot.clone() };
+    let address = Address { host: "node".into(), port: 1 };
+    let grant = Grant::new(4, ResourceType::Map, "node", address);
+    let mut saved = SavedSession::new(HANDLE, PoolName::new("group", "pool"));
+    saved.session_log = "/log/0".into();
+    saved.last_id = 5;
+    saved.open = vec![(request(2), None), (request(4), Some(grant))];
+    let (driver, _events) = host.resume(saved, options).await.unwrap();
     assert_eq!((driver.session_log(), driver.pool().to_string()), ("/log/0", "group.pool".into()));
     let new = driver.request(vec![SlotRequest::new(ResourceType::Map)]).unwrap();
     assert_eq!(new, [6]);
@@ -246,10 +230,56 @@ async fn a_session_of_an_earlier_process_goes_on() {
     // The manager would compare a grant id with that of the last grants, which are not known here.
     manager.until_called("sessionHeartbeat", 2).await;
     assert_eq!(manager.count("sessionHeartbeatV2"), 0);
-    driver.look(|books| assert_eq!(books.last_grant_id(), None));
     driver.leave();
     drop(driver);
     host.next_session_id(&super::peer::options(&manager)).await.unwrap();
+    assert_eq!(manager.count("sessionEnd"), 0);
+}
+
+/// A process writes its session down in JSON, and the next one reads it.
+#[tokio::test]
+async fn a_saved_session_goes_on_where_it_takes_notifications_and_nowhere_else() {
+    let manager = Arc::new(Manager::start(well));
+    let options = options(&manager);
+    let slot = SlotRequest::new(ResourceType::Map).near(["h1"]);
+    let first_process = {
+        let (manager, options, slot) = (manager.clone(), options.clone(), slot.clone());
+        async move {
+            let (driver, mut events) = SessionDriver::start(options).await.unwrap();
+            driver.request(vec![slot; 4]).unwrap();
+            manager.until_called("requestResource", 1).await;
+            manager.grant(&[(1, "a"), (2, "a"), (3, "b")]).await;
+            next(&mut events).await;
+            manager.tell(revoked(&[(3, "b")])).await.unwrap();
+            next(&mut events).await;
+            driver.release([1]).unwrap();
+            let written = serde_json::to_string(&driver.save()).unwrap();
+            driver.leave();
+            written
+        }
+    };
+    let written = tokio::task::spawn_blocking(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(first_process)
+    });
+    let written = written.await.unwrap();
+    let saved: SavedSession = serde_json::from_str(&written).unwrap();
+    let kept: Vec<_> =
+        saved.open.iter().map(|(request, grant)| (request.id, grant.is_some())).collect();
+    assert_eq!((saved.last_id, kept), (4, vec![(2, true), (4, false)]));
+    assert_eq!(*saved.open[1].0.slot, slot);
+    let port = saved.notifications.as_ref().unwrap().port;
+    assert_eq!(port, manager.session_address().1);
+    let elsewhere = DriverHost::open(&options.cluster_manager, &options.listen).await.unwrap();
+    let refused = elsewhere.resume(saved.clone(), options.clone()).await.unwrap_err();
+    assert!(matches!(refused, StartError::OtherAddress { .. }), "{refused}");
+    let mut listen = options.listen.clone();
+    listen.port = port;
+    let host = DriverHost::open(&options.cluster_manager, &listen).await.unwrap();
+    let (driver, mut events) = host.resume(saved, options).await.unwrap();
+    manager.grant(&[(4, "c")]).await;
+    assert!(matches!(next(&mut events).await, Event::Granted(grants) if grants[0].id == 4));
+    assert_eq!(driver.snapshot().grants().map(|grant| grant.id).collect::<Vec<_>>(), [2, 4]);
     assert_eq!(manager.count("sessionEnd"), 0);
 }
 
@@ -259,7 +289,7 @@ async fn a_session_that_an_earlier_process_has_left_is_ended_after_an_outage() {
     let options = options(&manager);
     let host = DriverHost::open(&options.cluster_manager, &options.listen).await.unwrap();
     manager.crash().await;
-    let status = corona_model::types::SessionStatus::Failed;
+    let status = SessionStatus::Failed;
     let feedback = vec![NodeUsage { failed: 3, ..NodeUsage::new("node") }];
     let end = tokio::spawn(async move {
         host.end_left(HANDLE.into(), options, status, feedback).await.unwrap()

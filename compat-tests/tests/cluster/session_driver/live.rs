@@ -11,9 +11,9 @@ use compat_tests::serving::{keep_address, serve};
 use compat_tests::{corona_program, repository};
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::conformance::setup::RecordedSetup;
-use corona::engine::types::{PoolName, ResourceType, SessionStatus};
 use corona::session_driver::{
-    Ending, Endpoint, Event, Lost, Options, SessionDriver, SessionEvents, SlotRequest, Timers,
+    Ending, Endpoint, Event, Lost, Options, PoolName, ResourceType, SessionDriver, SessionEvents,
+    SessionStatus, SlotRequest,
 };
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, ProxyJobTracker,
@@ -102,17 +102,14 @@ impl Cluster {
     fn options(&self) -> Options {
         let thrift = self.manager.thrift();
         let proxy = Endpoint::new(self.proxy.ip().to_string(), self.proxy.port());
-        Options {
-            proxy_job_tracker: Some(proxy),
-            timers: Timers {
-                heartbeat_interval: Duration::from_millis(100),
-                poll_interval: Duration::from_millis(50),
-                safe_mode_poll: Duration::from_millis(20),
-                longest_pause: Duration::from_millis(100),
-                ..Timers::default()
-            },
-            ..Options::new(Endpoint::new(Ipv4Addr::LOCALHOST.to_string(), thrift.port()), "user")
-        }
+        let manager = Endpoint::new(Ipv4Addr::LOCALHOST.to_string(), thrift.port());
+        let mut options = Options::new(manager, "user");
+        options.proxy_job_tracker = Some(proxy);
+        options.timers.heartbeat_interval = Duration::from_millis(100);
+        options.timers.poll_interval = Duration::from_millis(50);
+        options.timers.safe_mode_poll = Duration::from_millis(20);
+        options.timers.longest_pause = Duration::from_millis(100);
+        options
     }
 
     async fn session(&self) -> (SessionDriver, SessionEvents) {
@@ -214,9 +211,8 @@ fn a_dead_node_is_survived() {
         assert_eq!((&*node, lost.len()), ("n1", 1));
         driver.replace(&lost).unwrap();
         assert_eq!(take(&mut events, 1).await, [(2, "n2".to_owned())].into());
-        until("the lost slot is released", || driver.look(|books| books.standing(1).is_none()))
-            .await;
-        assert_eq!(driver.look(|books| books.totals().died), 1);
+        until("the lost slot is released", || driver.snapshot().standing(1).is_none()).await;
+        assert_eq!(driver.snapshot().totals.died, 1);
     });
 }
 
@@ -226,8 +222,11 @@ fn preemption_is_survived() {
         let conf_dir = repository().join("fixtures/config/preempt");
         let cluster = Cluster::start(Some(conf_dir), &[]);
         let _node = cluster.node("n1", "10.0.0.1", 4).await;
-        let in_pool =
-            |group, pool| Options { pool: PoolName::new(group, pool), ..cluster.options() };
+        let in_pool = |group, pool| {
+            let mut options = cluster.options();
+            options.pool = PoolName::new(group, pool);
+            options
+        };
         let (first, mut told) = SessionDriver::start(in_pool("group_b", "pool_b")).await.unwrap();
         first.request(maps(4)).unwrap();
         take(&mut told, 4).await;
@@ -301,7 +300,7 @@ fn an_upgrade_is_survived() {
         let cluster = cluster.restart(&["--recover-from-disk"]);
         let _node = cluster.node("n1", "10.0.0.1", 2).await;
         assert_eq!(take(&mut events, 1).await, [(2, "n1".to_owned())].into());
-        assert_eq!(driver.look(|books| books.grants().count()), 2);
+        assert_eq!(driver.snapshot().grants().count(), 2);
         assert_eq!(driver.traffic().failed_attempts, 0);
         let ending = driver.end(SessionStatus::Successful).await;
         assert!(matches!(*ending, Ending::Ended(_)), "{ending}");

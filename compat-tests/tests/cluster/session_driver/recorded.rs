@@ -12,10 +12,9 @@ use compat_tests::serving::serve;
 use corona::conformance::capture::{Capture, Limits as CaptureLimits, Side};
 use corona::conformance::conversation::{Conversation, Offered, conversations};
 use corona::conformance::setup::RecordedSetup;
-use corona::engine::types::{ComputeSpecs, PoolName, ResourceType, SessionPriority, SessionStatus};
 use corona::session_driver::{
-    Endpoint, Event, InfoUpdate, Lost, NodeUsage, Options, SessionDriver, SessionEvents,
-    SlotRequest,
+    Endpoint, Event, InfoUpdate, Lost, NodeUsage, Options, PoolName, ResourceType, SessionDriver,
+    SessionEvents, SessionPriority, SessionStatus, SlotRequest,
 };
 use corona::wire::calls::{
     self, ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
@@ -279,48 +278,44 @@ fn options(manager: &Manager, info: &wire::SessionInfo) -> Options {
     let pool = info.pool_info_strings.as_ref().unwrap();
     let endpoint = Endpoint::new(manager.address.ip().to_string(), manager.address.port());
     let default_name = format!("{}@{}:{}-", info.user_id, info.address.host, info.address.port);
-    Options {
-        name: (!info.name.starts_with(&default_name)).then(|| info.name.clone()),
-        pool: PoolName::new(&pool.pool_group_name, &pool.pool_name),
-        release_lost: false,
-        ..Options::new(endpoint, info.user_id.clone())
-    }
+    let mut options = Options::new(endpoint, info.user_id.clone());
+    options.name = (!info.name.starts_with(&default_name)).then(|| info.name.clone());
+    options.pool = PoolName::new(&*pool.pool_group_name, &*pool.pool_name);
+    options.release_lost = false;
+    options
 }
 
 fn update(info: wire::SessionInfo) -> InfoUpdate {
-    InfoUpdate {
-        name: Some(info.name),
-        priority: info.priority.and_then(|priority| SessionPriority::from_number(priority.0)),
-        url: info.url,
-        deadline: None,
-    }
+    let mut update = InfoUpdate::default();
+    update.name = Some(info.name);
+    update.priority = info.priority.and_then(|priority| SessionPriority::from_number(priority.0));
+    update.url = info.url;
+    update
 }
 
 fn slot(request: &wire::ResourceRequest) -> SlotRequest {
     let specs = request.specs.as_ref().unwrap();
     let kind = ResourceType::from_number(request.type_.0).unwrap();
     let slot = SlotRequest::new(kind).near(request.hosts.iter().flatten().map(String::as_str));
-    let asked = ComputeSpecs {
-        num_cpus: specs.num_cpus,
-        network_mbps: specs.network_m_bps,
-        memory_mb: specs.memory_m_b,
-        disk_gb: specs.disk_g_b,
-    };
+    let mut asked = slot.specs;
+    asked.num_cpus = specs.num_cpus;
+    asked.network_mbps = specs.network_m_bps;
+    asked.memory_mb = specs.memory_m_b;
+    asked.disk_gb = specs.disk_g_b;
     assert_eq!(slot.specs, asked, "what a Java job tracker asks for is what is asked for");
     slot.avoiding(request.exclude_hosts.iter().flatten().map(String::as_str))
 }
 
 fn usage(report: &wire::NodeUsageReport) -> NodeUsage {
-    NodeUsage {
-        total_tasks: report.num_total_tasks,
-        succeeded: report.num_succeeded,
-        killed: report.num_killed,
-        failed: report.num_failed,
-        timed_out: report.num_timeout,
-        slow: report.num_slow,
-        failed_connections: report.num_failed_connections,
-        ..NodeUsage::new(&*report.node_name)
-    }
+    let mut usage = NodeUsage::new(&*report.node_name);
+    usage.total_tasks = report.num_total_tasks;
+    usage.succeeded = report.num_succeeded;
+    usage.killed = report.num_killed;
+    usage.failed = report.num_failed;
+    usage.timed_out = report.num_timeout;
+    usage.slow = report.num_slow;
+    usage.failed_connections = report.num_failed_connections;
+    usage
 }
 
 fn compare(recorded: &[Made], made: &[Made], port: u16) {

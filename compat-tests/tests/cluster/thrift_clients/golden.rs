@@ -2,9 +2,8 @@
 
 use std::process::Command;
 
+use compat_tests::clients::{python, run, skipped};
 use compat_tests::repository;
-
-use super::tools::{python, run, skipped};
 
 #[test]
 fn the_golden_bytes_are_what_the_python_library_writes() {

@@ -6,4 +6,3 @@
 
 mod golden;
 mod sessions;
-mod tools;

@@ -8,10 +8,9 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use compat_tests::clients::{JAVA_LIBRARIES, generate, python, run, skipped};
 use compat_tests::{corona_program, repository};
 use corona::conformance::launch::{Launch, LaunchedManager};
-
-use super::tools::{JAVA_LIBRARIES, python, run, skipped};
 
 /// The expected output of each client, after the line about its proxy job tracker.
 const EXPECTED: &str = include_str!("../../../clients/whole_sessions.txt");
@@ -56,11 +55,6 @@ fn java_goes_through_whole_sessions() {
     run(&mut javac);
     let class_path = format!("{JAVA_LIBRARIES}:{}", classes.display());
     check(Command::new("java").args(["-cp", &class_path, "WholeSessions"]));
-}
-
-fn generate(generator: &str, directory: &Path) {
-    let contract = repository().join("thrift/ClusterManager.thrift");
-    run(Command::new("thrift").args(["--gen", generator, "-out"]).arg(directory).arg(contract));
 }
 
 /// Lets a client go through its sessions at a program of its own.

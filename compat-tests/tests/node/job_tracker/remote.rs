@@ -17,8 +17,10 @@ use corona::hadoop::writables::{
     TaskCompletionEvent, TaskId, TaskReportState, TaskState, Update,
 };
 use corona::job_wire::translate;
-use corona::model::types::{Grant, ResourceType, SessionStatus};
-use corona::session_driver::{Endpoint, Event, Options, SessionDriver, SessionEvents, SlotRequest};
+use corona::session_driver::{
+    Endpoint, Event, Grant, Options, ResourceType, SessionDriver, SessionEvents, SessionStatus,
+    SlotRequest,
+};
 use corona::wire;
 use corona::wire::calls::{ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply};
 use corona::wire::server::Answer;

@@ -9,9 +9,11 @@ use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::JobTracker;
 use compat_tests::task_tracker::node::Home;
 use compat_tests::task_tracker::{PATIENCE, until};
-use corona::engine::types::{ResourceType, SessionStatus};
+
 use corona::hadoop::writables::TaskState;
-use corona::session_driver::{Ending, Endpoint, Event, Options, SessionDriver, SlotRequest};
+use corona::session_driver::{
+    Ending, Endpoint, Event, Options, ResourceType, SessionDriver, SessionStatus, SlotRequest,
+};
 use corona::wire::generated as wire;
 use tokio::time::timeout;
 

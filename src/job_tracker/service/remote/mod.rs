@@ -22,9 +22,7 @@ use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind};
 use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
 use corona_process::panics::{Panic, caught};
-use corona_session_driver::{
-    Contact, Event, InfoUpdate, SessionDriver, SessionEvents, SlotRequest,
-};
+use corona_session_driver::{Contact, Event, InfoUpdate, SessionDriver, SessionEvents};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -35,14 +33,14 @@ use super::answers;
 use super::clock::{self, now};
 use super::finished::Finished;
 use super::job::{
-    AskError, NO_DEADLINE, ROOM_TIMEOUT, ahead_ms, granted, lost_reason, next_event,
-    note_of_silence,
+    AskError, NO_DEADLINE, ROOM_TIMEOUT, ahead_ms, lost_reason, next_event, note_of_silence,
 };
 use super::launcher::parse;
 use super::live::{Closing, end_session, keep, remove_data};
 use super::log::{Log, LogError};
 use super::meter::Meter;
 use super::owed::{Debt, Owed};
+use super::session_types;
 use super::store::{Retired, Store};
 use super::submission::Description;
 use corona_job_engine::parent::{
@@ -536,7 +534,7 @@ impl Task {
         };
         self.next.push(match event {
             Event::Granted(grants) => {
-                ParentInput::Granted { slots: grants.iter().map(granted).collect() }
+                ParentInput::Granted { slots: grants.iter().map(session_types::granted).collect() }
             }
             Event::Revoked(lost) => ParentInput::Revoked { ids: ids(lost) },
             Event::DeadNode { node, .. } => ParentInput::NodeLost { node },
@@ -547,6 +545,8 @@ impl Task {
                 self.why = Some(ending.to_string());
                 ParentInput::SessionLost
             }
+            // The driver has no other events.
+            _ => return,
         });
     }
 
@@ -697,13 +697,7 @@ impl Task {
         self.name(format!("Launch pending for {}", self.parts.description.name));
         let job = &self.parts.description.id;
         let id = request.id;
-        let slot = SlotRequest {
-            kind: request.kind,
-            hosts: request.hosts,
-            exclude_hosts: request.exclude_hosts,
-            specs: request.specs.unwrap_or_default(),
-        };
-        match self.parts.driver.request(vec![slot]) {
+        match self.parts.driver.request(vec![session_types::slot(request)]) {
             Ok(given) if given == [id] => return,
             Ok(given) => tracing::error!(%job, id, ?given, "request ids differ"),
             Err(error) => {
@@ -715,11 +709,15 @@ impl Task {
     }
 
     fn name(&self, name: String) {
-        self.update(InfoUpdate { name: Some(name), ..InfoUpdate::default() });
+        let mut update = InfoUpdate::default();
+        update.name = Some(name);
+        self.update(update);
     }
 
     fn update_priority(&self, priority: SessionPriority) {
-        self.update(InfoUpdate { priority: Some(priority), ..InfoUpdate::default() });
+        let mut update = InfoUpdate::default();
+        update.priority = Some(session_types::priority(priority));
+        self.update(update);
         self.publish.send_modify(|progress| Arc::make_mut(progress).priority = priority);
     }
 

@@ -35,11 +35,11 @@ use corona_hadoop::rpc::{self, CallError, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
 use corona_mapreduce::JobId;
-use corona_model::types::{SessionStatus, session_directory};
+use corona_model::types::session_directory;
 use corona_process::Boxed;
 use corona_process::panics::run_essential;
 use corona_session_driver::{
-    DriverHost, Listen, Options, SessionDriver, SessionEvents, StartError as NoSession,
+    DriverHost, Listen, SessionDriver, SessionEvents, SessionStatus, StartError as NoSession,
 };
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
@@ -56,13 +56,14 @@ use super::cluster::Cluster;
 use super::job::Job;
 use super::launcher::Launcher;
 use super::meter::Meter;
+use super::session_types;
 use super::store::{Most, Store};
 use super::submission::pool;
 use super::web::Pages;
 use super::web::files::JobSessions;
 use super::web::manager::Manager;
 use super::web::shown::Shown;
-use super::{JobTrackerServiceSettings, endpoint, reach, session_timers};
+use super::{JobTrackerServiceSettings, endpoint, reach, session_options};
 use corona_job_engine::JobInput;
 
 pub use self::arguments::{Arguments, NotArguments};
@@ -511,14 +512,10 @@ async fn open_session(
     let host = DriverHost::open(&manager, &Listen::default()).await.map_err(|error| {
         StartError::Listen { host: settings.cluster_manager.to_string(), error }
     })?;
-    let options = Options {
-        proxy_job_tracker: settings.proxy_job_tracker.as_ref().map(endpoint),
-        pool: pool(conf, user, &conf.text(&keys::JOB_QUEUE)),
-        // The engine releases what is lost.
-        release_lost: false,
-        timers: session_timers(settings.session_expiry),
-        ..Options::new(manager, user)
-    };
+    let mut options = session_options(settings, user);
+    options.pool = session_types::pool(&pool(conf, user, &conf.text(&keys::JOB_QUEUE)));
+    // The engine releases what is lost.
+    options.release_lost = false;
     Ok(host.start(options).await?)
 }
 

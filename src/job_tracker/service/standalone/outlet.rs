@@ -16,8 +16,9 @@ use tokio::time::timeout;
 
 use super::super::clock;
 use super::super::history::History;
-use super::super::live::{Live, usage};
+use super::super::live::Live;
 use super::super::outlet::{NoSession, Outlet};
+use super::super::session_types::{self, usage};
 use super::super::statistics::Report;
 use super::Running;
 use super::parent::Item;
@@ -193,7 +194,7 @@ impl Ending {
         }
         // The session may be lost already.
         let _ = driver.feedback(feedback.into_iter().map(usage).collect());
-        let ended = driver.end(status).await;
+        let ended = driver.end(session_types::status(status)).await;
         tracing::info!(session = %driver.handle(), %ended, "the job is over");
         if timeout(HISTORY_TIMEOUT, self.history.close()).await.is_err() {
             tracing::warn!("the files of the history are not complete in time");

@@ -19,6 +19,7 @@ use super::super::answers;
 use super::super::history::{self, History};
 use super::super::job::{AskError, Job, Parts};
 use super::super::live::{Live, ToJob};
+use super::super::session_types;
 use super::super::statistics::Report;
 use super::super::submission::{Bounds, Submission, priority};
 use super::super::submit::{MAX_CONF_BYTES, SPLITS, read_staged};
@@ -100,12 +101,10 @@ impl Running {
     ) -> Result<Job, Fault> {
         let Submission { description, spec, splits, conf } = submission;
         let Beginning { events, first, items, save_failed } = begins;
-        let info = InfoUpdate {
-            name: Some(description.name.to_string()),
-            url: Some(description.url.to_string()),
-            priority: Some(description.priority),
-            deadline: None,
-        };
+        let mut info = InfoUpdate::default();
+        info.name = Some(description.name.to_string());
+        info.url = Some(description.url.to_string());
+        info.priority = Some(session_types::priority(description.priority));
         self.driver.update_info(info).map_err(|error| Fault::io(error.to_string()))?;
         let place = history::HistoryTarget {
             files: self.files.clone(),
