@@ -1,7 +1,8 @@
 //! Orders to task trackers: one connection and one task for each, which takes the orders in the order
 //! in which they came. A tracker that hangs delays only its own. Spec: mapreduce/05 §5.4, mapreduce/09 §K.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::{Error, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, User};
 use corona_hadoop::writables::{Action, InetAddress, JobId, SessionInfo, TaskTrackerAction};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use corona_job_engine::{Order, Tracker};
 
@@ -29,8 +30,9 @@ const REMIND_PAUSE: Duration = Duration::from_secs(60);
 const MAX_REMINDED: usize = 10_000;
 /// A task tracker that could not be connected to is tried once at a time for so long.
 const UNREACHABLE_FOR: Duration = Duration::from_secs(60);
-/// The pause before another try to connect to such a task tracker; each further pause is twice as long. The
-/// cluster manager may grant the slots of a dead node again and again until it expires.
+/// The pause after which such a task tracker is connected to again; each further pause is twice as long. The
+/// cluster manager may grant the slots of a dead node again and again until it expires. Within a pause the
+/// first launches of each job there fail at once, so that no job waits to learn it; further ones wait.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Learns which orders could not be delivered.
@@ -79,11 +81,16 @@ struct KeptBatch {
 }
 
 /// Connections to a task tracker that failed, one after another.
-#[derive(Clone, Copy)]
 struct Missed {
     last: Instant,
     times: u32,
+    why: ErrorKind,
+    /// The jobs whose launches have failed since the last of them.
+    told: HashSet<JobKey>,
 }
+
+/// Tells the senders of jobs apart.
+type JobKey = usize;
 
 /// What waits for one task tracker.
 #[derive(Default)]
@@ -209,12 +216,17 @@ impl Launcher {
                 }
                 continue;
             };
-            if let Some(pause) = self.shared.pause(&address) {
-                sleep(pause).await;
+            if let Some(until) = self.shared.next_try(&address) {
+                if let Some(why) = self.shared.just_missed(&address, &batch) {
+                    batch.fail(&why);
+                    self.shared.pending.send_modify(|pending| *pending -= 1);
+                    continue;
+                }
+                sleep_until(until).await;
             }
             let reached = self.deliver_batch(&address, &queue, &mut client, batch).await;
             if let Err(Unreachable(why)) = reached {
-                self.shared.note_unreachable(address.clone());
+                self.shared.note_unreachable(address.clone(), &why);
                 let failed = queue.fail_all(&why);
                 self.shared.pending.send_modify(|pending| *pending -= failed);
             } else {
@@ -292,30 +304,42 @@ impl Shared {
     /// How a task tracker is connected to: one that could not be reached lately is tried once, so that
     /// the slots that are still granted there cost other jobs no time.
     fn options(&self, address: &Arc<str>) -> ClientOptions {
-        match self.missed(address) {
-            Some(_) => ClientOptions { connect_patience: Duration::ZERO, ..self.options.clone() },
-            None => self.options.clone(),
+        match self.unreachable().get(address).is_some_and(Missed::is_recent) {
+            true => ClientOptions { connect_patience: Duration::ZERO, ..self.options.clone() },
+            false => self.options.clone(),
         }
     }
 
-    /// How long the next orders for a task tracker wait, at most as long as its first connection may take.
-    fn pause(&self, address: &Arc<str>) -> Option<Duration> {
-        let missed = self.missed(address)?;
+    /// When a task tracker that could not be reached is tried again, if that is to come: a pause is at most
+    /// as long as its first connection may take.
+    fn next_try(&self, address: &Arc<str>) -> Option<Instant> {
+        let unreachable = self.unreachable();
+        let missed = unreachable.get(address).filter(|missed| missed.is_recent())?;
         let pause = FIRST_PAUSE.saturating_mul(1 << missed.times.saturating_sub(1).min(16));
-        Some(pause.min(self.options.connect_patience))
+        let until = missed.last + pause.min(self.options.connect_patience);
+        (until > Instant::now()).then_some(until)
     }
 
-    fn missed(&self, address: &Arc<str>) -> Option<Missed> {
-        let missed = self.unreachable().get(address).copied();
-        missed.filter(|missed| missed.last.elapsed() < UNREACHABLE_FOR)
-    }
-
-    fn note_unreachable(&self, address: Arc<str>) {
+    /// Why launches need not wait for the next try: another job's could not be delivered just now. Each job
+    /// is told once; if it launches there all the same, it waits.
+    fn just_missed(&self, address: &Arc<str>, batch: &Batch) -> Option<CallError> {
+        let target = parse(address).filter(|_| batch.is_only_to_launch())?;
         let mut unreachable = self.unreachable();
-        unreachable.retain(|_, missed| missed.last.elapsed() < UNREACHABLE_FOR);
-        let missed =
-            unreachable.entry(address).or_insert(Missed { last: Instant::now(), times: 0 });
-        *missed = Missed { last: Instant::now(), times: missed.times.saturating_add(1) };
+        let missed = unreachable.get_mut(address)?;
+        let error = Error::new(missed.why, "another job could not connect a moment ago");
+        missed.told.insert(batch.job()).then_some(CallError::Connect { address: target, error })
+    }
+
+    fn note_unreachable(&self, address: Arc<str>, why: &CallError) {
+        let why = match why {
+            CallError::Connect { error, .. } => error.kind(),
+            _ => ErrorKind::Other,
+        };
+        let mut unreachable = self.unreachable();
+        unreachable.retain(|_, missed| missed.is_recent());
+        let times = unreachable.get(&address).map_or(0, |missed| missed.times).saturating_add(1);
+        let told = HashSet::new();
+        unreachable.insert(address, Missed { last: Instant::now(), times, why, told });
     }
 
     /// Keeps the ends of jobs until their task tracker reports again.
@@ -386,7 +410,28 @@ fn batch_of(node: &Arc<str>, sender: &Arc<dyn Sender>) -> Batch {
     Batch { node: node.clone(), sender: sender.clone(), orders: Vec::new(), tries: 1 }
 }
 
+impl Missed {
+    fn is_recent(&self) -> bool {
+        self.last.elapsed() < UNREACHABLE_FOR
+    }
+}
+
 impl Batch {
+    /// Whether it only starts tasks, which other slots can run.
+    fn is_only_to_launch(&self) -> bool {
+        self.orders.iter().all(|dispatch| matches!(dispatch.order, Order::Launch(_)))
+    }
+
+    /// A job has one sender for all its orders.
+    fn job(&self) -> JobKey {
+        Arc::as_ptr(&self.sender).cast::<()>().addr()
+    }
+
+    fn fail(self, why: &CallError) {
+        let orders = self.orders.iter().map(|dispatch| dispatch.order).collect();
+        self.sender.not_delivered(self.node, orders, why);
+    }
+
     /// Whether it only reports the end of a job: nothing waits for that.
     fn is_only_to_forget(&self) -> bool {
         self.orders.iter().all(|dispatch| dispatch.order == Order::KillJob)
@@ -416,10 +461,7 @@ impl Queue {
             waiting.into_iter().partition(Batch::is_only_to_forget);
         self.lock().extend(forget);
         let count = failed.len();
-        for batch in failed {
-            let orders = batch.orders.iter().map(|dispatch| dispatch.order).collect();
-            batch.sender.not_delivered(batch.node, orders, why);
-        }
+        failed.into_iter().for_each(|batch| batch.fail(why));
         count
     }
 
@@ -568,6 +610,45 @@ pub(super) mod tests {
         }
         // 10, 20, 40, 80, 160 and then 200 ms between.
         assert!((2..=15).contains(&tries), "{tries} tries");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_learns_at_once_that_another_one_could_not_connect_and_waits_if_it_goes_on() {
+        let user = User { name: "me".into(), groups: vec!["me".into()] };
+        let patience = Duration::from_secs(10);
+        let launcher = Launcher::new(user, patience, Duration::from_secs(60));
+        let dead = gone().await;
+        let refused = CallError::Connect {
+            address: parse(&dead.address).unwrap(),
+            error: ErrorKind::ConnectionRefused.into(),
+        };
+        (0..20).for_each(|_| launcher.shared.note_unreachable(dead.address.clone(), &refused));
+        let launches = || {
+            let mut orders = orders(0..1);
+            for dispatch in &mut orders {
+                let Order::Kill(attempt) = dispatch.order else { continue };
+                dispatch.order = Order::Launch(attempt);
+            }
+            orders
+        };
+        let begun = Instant::now();
+        let job = || {
+            let (failed, failures) = mpsc::channel(10);
+            (Arc::new(Failures(failed)) as Arc<dyn Sender>, failures)
+        };
+        let (first, mut of_first) = job();
+        let (second, mut of_second) = job();
+        for (sender, failures) in [(&first, &mut of_first), (&second, &mut of_second)] {
+            launcher.send(&dead, sender.clone(), launches());
+            assert_eq!(failures.recv().await.unwrap().len(), 1);
+            assert!(begun.elapsed() < patience, "no job waits for the try of another one");
+        }
+        launcher.send(&dead, first, launches());
+        assert_eq!(of_first.recv().await.unwrap().len(), 1);
+        assert!(begun.elapsed() >= patience, "a job that launches there again waits");
+        launcher.send(&dead, second, orders(0..1));
+        assert_eq!(of_second.recv().await.unwrap().len(), 1);
+        assert!(begun.elapsed() >= 2 * patience, "kills wait for a try");
     }
 
     #[tokio::test(start_paused = true)]

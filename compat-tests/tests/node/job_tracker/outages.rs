@@ -3,6 +3,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use compat_tests::serving::fetch;
 use compat_tests::task_tracker::steps::TaskRole;
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
@@ -261,5 +262,38 @@ fn a_service_that_is_killed_during_a_submission_runs_the_job_or_refuses_it() {
         .await;
         cluster.until_nothing_is_left().await;
         drop(cluster.world.node);
+    });
+}
+
+/// The cluster manager grants the slots of a dead node until it expires.
+#[test]
+fn a_job_launches_on_a_node_that_was_killed_no_more_than_twice() {
+    block_on(async {
+        let mut world = World::new(&[("corona.jt.launch.connect.timeout.ms", "500")]).await;
+        let mut client = world.client("alice");
+        world.node.crash();
+        let mut jobs = Vec::new();
+        for _ in 0..3 {
+            let job = world.prepare(&mut client, 4, 0, |job| job).await;
+            client.submit_job(job.id.clone()).await.unwrap();
+            jobs.push(job);
+        }
+        let pages = world.job_tracker.pages().trim_start_matches("http://").to_owned();
+        let node_of = |job: &Job| {
+            let (_, body) = fetch(&pages, &format!("/api/v1/jobs/{}", job.id))?;
+            let detail: serde_json::Value = serde_json::from_str(&body).ok()?;
+            Some(detail["nodes"][0].clone())
+        };
+        for job in &jobs {
+            let gave_up = || node_of(job).filter(|node| node["faulty"] == true);
+            let node = until("a job that keeps away", gave_up).await;
+            assert_eq!(node["launched"], 2, "{node}");
+        }
+        world.node = world.home.start().await;
+        for job in &jobs {
+            let status = world.ended(&mut client, job).await;
+            assert_eq!(status.run_state, SUCCEEDED, "{status:?}");
+            assert_eq!(node_of(job).unwrap()["launched"], 2);
+        }
     });
 }
