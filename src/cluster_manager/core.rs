@@ -471,6 +471,7 @@ fn concerns_others(input: &Input) -> bool {
         | Input::ReleaseResources { .. }
         | Input::NodeFeedback { .. }
         | Input::ClearBlacklist { .. }
+        | Input::DrainNode { .. }
         | Input::HostsChanged { .. }
         | Input::RestartNodes { .. }
         | Input::SettingsChanged { .. }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use corona_engine::{Record, Starvation, StepMismatch};
-use corona_model::types::{PoolName, ResourceType};
+use corona_model::types::{PerType, PoolName, ResourceType};
 
 /// Writes the lines for one record. `kinds` are the types that are scheduled.
 pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
@@ -40,8 +40,13 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
             );
             info!("session ended: session={handle} job={name} user={user} status={status}");
         }
-        Record::SessionExpired { handle, name, gap_ms } => {
+        Record::SessionExpired { handle, name, user, granted, gap_ms } => {
             warn!("Timing out session: {handle} ({name}) after a heartbeat gap of {gap_ms} msec");
+            let slots = slots(granted);
+            warn!(
+                "session expired: session={handle} job={name} user={user} slots={slots}: its job tracker did not \
+                 end it; its slots are free"
+            );
         }
         Record::OutOfStep {
             handle,
@@ -101,6 +106,10 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
         Record::BlacklistCleared { name, kind } => {
             info!("Node {name} is no longer blacklisted for resource {kind}");
         }
+        Record::NodeDraining { name, on: true } => {
+            info!("Node {name} drains: it is granted nothing")
+        }
+        Record::NodeDraining { name, on: false } => info!("Node {name} does not drain any more"),
         Record::FeedbackForUnknownNode { name } => {
             info!("Received node feedback for deleted node {name}");
         }
@@ -161,6 +170,13 @@ pub(super) fn pass(records: &[Record], took: Duration) {
             info!("Scheduler runtime for {kind} {ms:.3} ms / {grants} grants = {each:.6}");
         }
     }
+}
+
+/// Grants by type: `3 MAP+1 REDUCE`.
+fn slots(granted: &PerType<i64>) -> String {
+    let held = ResourceType::ALL.into_iter().filter(|kind| granted[*kind] > 0);
+    let held: Vec<String> = held.map(|kind| format!("{} {kind}", granted[kind])).collect();
+    if held.is_empty() { "none".to_owned() } else { held.join("+") }
 }
 
 #[cfg(test)]
@@ -247,6 +263,8 @@ mod tests {
                     Record::SessionExpired {
                         handle: handle.clone(),
                         name: "job".into(),
+                        user: "alice".into(),
+                        granted: PerType([3, 1, 0]),
                         gap_ms: 5,
                     },
                     Record::SessionEnded {
@@ -264,6 +282,8 @@ mod tests {
                 ],
                 vec![
                     "WARN Timing out session: 202611210005.1 (job) after a heartbeat gap of 5 msec",
+                    "WARN session expired: session=202611210005.1 job=job user=alice slots=3 MAP+1 REDUCE: its \
+                     job tracker did not end it; its slots are free",
                     "INFO sessionEnd called for session: 202611210005.1 on h:7 with status: TIMED_OUT",
                     "INFO session ended: session=202611210005.1 job=job user=alice status=TIMED_OUT",
                     "WARN Timing out node: n",

@@ -92,7 +92,7 @@ _corona_with_names() {{
                 COMPREPLY=($(compgen -W "$({HANDLES})" -- "$cur"))
                 return 0
                 ;;
-            "nodes info"|"nodes clear-blacklist")
+            "nodes info"|"nodes drain"|"nodes clear-blacklist")
                 COMPREPLY=($(compgen -W "$({NODES})" -- "$cur"))
                 return 0
                 ;;
@@ -171,7 +171,7 @@ function __corona_nodes
 end
 
 {lines}complete -c corona -n "{sessions} info kill explain" -f -a "(__corona_handles)"
-complete -c corona -n "{nodes} info clear-blacklist" -f -a "(__corona_nodes)"
+complete -c corona -n "{nodes} info drain clear-blacklist" -f -a "(__corona_nodes)"
 "#,
         keys = key_names(),
         lines = lines.collect::<String>(),

@@ -13,6 +13,7 @@ mod completions;
 mod daemon;
 mod daemons;
 mod demo;
+mod drain;
 mod events;
 mod finished_jobs;
 mod fs;

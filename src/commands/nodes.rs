@@ -17,6 +17,7 @@ use corona::engine::types::ResourceType;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::cluster::{WebArguments, block_on};
+use super::drain;
 use super::java_pages;
 use super::times::Ago;
 use super::watch::WatchArguments;
@@ -32,16 +33,18 @@ Examples:
     corona nodes list --problems
   The grants on a node, and the failures reported there:
     corona nodes info tt-000.dc1.example.com
+  Let its work end before it is stopped:
+    corona nodes drain tt-000.dc1.example.com --wait
   Lift its blacklisting after a repair:
     corona nodes clear-blacklist tt-000.dc1.example.com --token-file token
 
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
-/// List and describe nodes, and lift blacklistings
+/// List and describe nodes, drain them, and lift blacklistings
 ///
 /// Reads the pages at cm.server.http.address. The original's pages contain only
-/// names and blacklisted nodes: 'info' and 'clear-blacklist' require a cluster
-/// manager of this program.
+/// names and blacklisted nodes: 'info', 'drain' and 'clear-blacklist' require a
+/// cluster manager of this program.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -55,6 +58,7 @@ enum Action {
     #[command(aliases = ["describe", "show"])]
     Info(Info),
     ClearBlacklist(ClearBlacklist),
+    Drain(drain::Arguments),
 }
 
 /// List the nodes
@@ -126,6 +130,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         Action::List(list) => list.run(console)?,
         Action::Info(info) => info.run(console)?,
         Action::ClearBlacklist(clear) => clear.run(console)?,
+        Action::Drain(drain) => return drain::run(drain, console),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -217,7 +222,7 @@ impl ClearBlacklist {
 const MOST_OF_NAME: usize = 46;
 
 /// The path of a node in the API.
-fn path_of(node: &str) -> String {
+pub(super) fn path_of(node: &str) -> String {
     format!("/api/v1/nodes/{}", utf8_percent_encode(node, NON_ALPHANUMERIC))
 }
 
@@ -358,7 +363,7 @@ fn grants_table(detail: &NodeDetail) -> Table {
 }
 
 /// All nodes, page by page; where there is no API, from the pages of the original.
-async fn read(web: &Web) -> anyhow::Result<Nodes> {
+pub(super) async fn read(web: &Web) -> anyhow::Result<Nodes> {
     let mut all = Nodes::default();
     loop {
         let page = match web.api::<Nodes>(&path(all.next.as_deref())).await? {
@@ -471,6 +476,7 @@ fn words(problem: NodeProblem, node: &Node) -> String {
     match problem {
         NodeProblem::Late => "late".into(),
         NodeProblem::Excluded => "excluded".into(),
+        NodeProblem::Draining => "draining".into(),
         // The report of a node that takes no tasks, by its own look at its disks and descriptors.
         NodeProblem::BelowReserve
             if node.free.as_ref().and_then(|free| free.disk_gb).is_some_and(|free| free < 0) =>

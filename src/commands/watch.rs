@@ -24,7 +24,7 @@ pub(super) struct WatchArguments {
     watch: Option<Duration>,
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
     let seconds = seconds.ok_or("expected seconds from 0.1 to 86400")?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())

@@ -42,6 +42,15 @@ fn exclude_hosts(world: &mut World, hosts: &[&str]) {
     let exclude: BTreeSet<_> = hosts.iter().map(|host| (*host).into()).collect();
     let hosts = Hosts { include: BTreeSet::new(), exclude };
     world.run(Input::HostsChanged { hosts }).unwrap();
+    // Nodes on hosts that are allowed again serve from their next heartbeat on.
+    for node in world.engine.nodes() {
+        let report = world.engine.last_report(&node.name).unwrap();
+        world.try_node(report).unwrap();
+    }
+}
+
+fn drain(world: &mut World, node: &str) {
+    world.run(Input::DrainNode { node: node.into(), on: true }).unwrap();
 }
 
 /// Blacklists the node of this number for maps: a session that has used it blames it.
@@ -666,6 +675,31 @@ const SITUATIONS: &[Situation] = &[
             world
         },
         &[(1, "nodes unusable", "the only node that serves MAP is excluded by the host files")],
+    ),
+    (
+        "an operator drains one of two nodes, and the other one is full",
+        || {
+            let mut world = nodes(&[2, 2], |_| {});
+            drain(&mut world, "n1");
+            asks(&mut world, SESSION, "g.p", 3);
+            world
+        },
+        &[(
+            1,
+            "no free slot",
+            "all 2 slots are in use; 2 more slots are free on 1 draining node; pool g.p holds 2 grants, its \
+             share is 2.0; this session is next",
+        )],
+    ),
+    (
+        "an operator drains the only node",
+        || {
+            let mut world = nodes(&[2], |_| {});
+            drain(&mut world, "n1");
+            asks(&mut world, SESSION, "g.p", 1);
+            world
+        },
+        &[(1, "nodes unusable", "the only node that serves MAP is draining")],
     ),
     (
         "a full cluster with one excluded node, whose slots are free",

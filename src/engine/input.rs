@@ -152,6 +152,13 @@ pub enum Input {
         /// The names of the nodes.
         names: Vec<Arc<str>>,
     },
+    /// An operator drains a node: it is granted nothing more until this is undone, or until it is lost.
+    DrainNode {
+        /// The name of the node; one that does not exist is passed over.
+        node: Arc<str>,
+        /// Whether it drains from now on.
+        on: bool,
+    },
 }
 
 /// A decision of another cluster manager.
@@ -466,6 +473,9 @@ pub enum Record {
     SessionExpired {
         handle: Arc<str>,
         name: Arc<str>,
+        user: Arc<str>,
+        /// Its grants.
+        granted: PerType<i64>,
         gap_ms: i64,
     },
     /// The session's view differs from ours.
@@ -574,6 +584,11 @@ pub enum Record {
     },
     /// Changed configuration files are in force.
     SettingsChanged,
+    /// An operator drains a node, or lets it serve again.
+    NodeDraining {
+        name: Arc<str>,
+        on: bool,
+    },
 }
 
 /// When a request came. It decides nothing.

@@ -85,7 +85,7 @@ use self::topology::Topology;
 use self::types::{Millis, PerType};
 pub use self::views::{
     GrantView, NodeDetail, NodeFaults, NodeGrant, NodeView, PoolView, RackWanted, RunningSession,
-    SessionTally, SlotCounts, TypeCounts, fill_in_shares,
+    SessionTally, SlotCounts, TypeCounts, Visitor, fill_in_shares,
 };
 
 /// Nodes, and sessions, that expire in one tick. When more are overdue, the next tick is due at once.
@@ -273,6 +273,7 @@ impl Engine {
                 return Ok(Reply::Observed { entered: self.observe(now, observed) });
             }
             Input::NodesEnded { host, names } => self.nodes_ended(now, &host, &names, effects),
+            Input::DrainNode { node, on } => self.drain_node(&node, on, effects),
             Input::Tick => self.tick(now, effects),
             Input::Pass => {
                 self.clear_remains();

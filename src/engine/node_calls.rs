@@ -37,6 +37,8 @@ impl Engine {
         };
         self.hear_node(node, now, effects);
         self.take_over_report(node, &report, effects)?;
+        let host = self.topology.host_name(self.nodes[node].host);
+        self.nodes[node].allowed = allowed(&self.hosts, host);
         self.reindex_node(node, effects);
         Ok(self.restart_if_told(&report.name, now, effects))
     }
@@ -81,11 +83,22 @@ impl Engine {
         }
     }
 
+    /// A node whose host is allowed again serves again from its next heartbeat on, as with the original: it
+    /// may be the former node of a machine that was replaced meanwhile.
     pub(super) fn hosts_changed(&mut self, hosts: Hosts, effects: &mut Vec<Effect>) {
         self.hosts = Arc::new(hosts);
         for node in self.nodes.numbers() {
             let host = self.topology.host_name(self.nodes[node].host);
-            self.nodes[node].allowed = allowed(&self.hosts, host);
+            self.nodes[node].allowed &= allowed(&self.hosts, host);
+            self.reindex_node(node, effects);
+        }
+    }
+
+    pub(super) fn drain_node(&mut self, name: &Arc<str>, on: bool, effects: &mut Vec<Effect>) {
+        let Some(node) = self.nodes.find(name) else { return };
+        if std::mem::replace(&mut self.nodes[node].draining, on) != on {
+            let name = self.nodes[node].name.clone();
+            effects.push(Effect::Record(Record::NodeDraining { name, on }));
             self.reindex_node(node, effects);
         }
     }

@@ -1,6 +1,7 @@
 //! Heartbeats without news: a journal can leave their contents out.
 
 use super::Engine;
+use super::node_calls::allowed;
 use super::types::NodeReport;
 
 impl Engine {
@@ -12,6 +13,7 @@ impl Engine {
         let node = &self.nodes[node];
         !self.safe_mode
             && !node.late
+            && node.allowed == allowed(&self.hosts, &report.address.host)
             && node.total == report.total
             && report.free.is_none_or(|free| free == node.free)
             && node.address == report.address
@@ -34,6 +36,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use crate::settings::Hosts;
     use crate::types::{Millis, NodeReport};
     use crate::{Engine, Input, Start, testing};
 
@@ -98,6 +101,12 @@ mod tests {
         let much_later = Millis(1 + late.settings().node_late_ms + 1);
         late.apply(much_later, Input::Tick);
         assert!(!late.repeats_last_report(&plain()));
+        let mut included = engine();
+        for exclude in [vec!["a".into()], vec![]] {
+            let hosts = Hosts { exclude: exclude.into_iter().collect(), ..Hosts::default() };
+            included.apply(Millis(2), Input::HostsChanged { hosts });
+        }
+        assert!(!included.repeats_last_report(&plain()));
         let mut safe = engine();
         safe.apply(Millis(2), Input::SetSafeMode { on: true });
         assert!(!safe.repeats_last_report(&plain()));

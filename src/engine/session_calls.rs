@@ -287,8 +287,13 @@ impl Engine {
                 break;
             }
             let entry = &self.sessions[session];
-            let (handle, name) = (entry.handle.clone(), entry.info.name.clone());
-            effects.push(Effect::Record(Record::SessionExpired { handle, name, gap_ms }));
+            effects.push(Effect::Record(Record::SessionExpired {
+                handle: entry.handle.clone(),
+                name: entry.info.name.clone(),
+                user: entry.info.user_id.clone(),
+                granted: PerType(ResourceType::ALL.map(|kind| entry.demand(kind).tally.granted)),
+                gap_ms,
+            }));
             self.end(session, SessionStatus::TimedOut, now, effects);
         }
     }

@@ -109,6 +109,8 @@ pub struct NodeView {
     pub blacklisted: PerType<bool>,
     /// Whether its host is allowed by the host files.
     pub allowed: bool,
+    /// Whether an operator drains it.
+    pub draining: bool,
     /// Whether it keeps its reserved memory and disk free.
     pub has_reserve: bool,
     /// Running sessions that ever had a grant on it.
@@ -125,8 +127,8 @@ impl NodeView {
 
     /// Whether the node can be given more of the type now.
     pub fn is_usable(&self, kind: ResourceType) -> bool {
-        let open = self.allowed && self.has_reserve && !self.skipped && !self.blacklisted[kind];
-        open && self.room(kind) > 0
+        let open = self.allowed && !self.draining && self.has_reserve && !self.skipped;
+        open && !self.blacklisted[kind] && self.room(kind) > 0
     }
 }
 
@@ -139,6 +141,17 @@ pub struct NodeDetail {
     pub faults: PerType<NodeFaults>,
     /// The last complaints of sessions that were counted, the oldest first.
     pub complaints: Vec<Complaint>,
+    /// The running sessions that ever had a grant on it.
+    pub visitors: Vec<Visitor>,
+}
+
+/// A running session that had a grant on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Visitor {
+    pub session: Arc<str>,
+    pub user: Arc<str>,
+    /// Where its job tracker says more of it.
+    pub url: Option<Arc<str>>,
 }
 
 /// Faults that count towards a node's blacklisting for one type. Spec: cluster-manager/02 §5.
@@ -427,10 +440,19 @@ impl Engine {
             }
         });
         let complaints = node.trouble.iter().flat_map(|trouble| &trouble.complaints);
+        let visitors = node.sessions.iter().map(|(session, _)| {
+            let entry = &self.sessions[session];
+            Visitor {
+                session: entry.handle.clone(),
+                user: entry.info.user_id.clone(),
+                url: entry.info.url.clone(),
+            }
+        });
         Some(NodeDetail {
             node: self.node_view(node),
             faults: PerType(faults),
             complaints: complaints.cloned().collect(),
+            visitors: visitors.collect(),
         })
     }
 
@@ -495,6 +517,7 @@ impl Engine {
             apps: node.apps.clone(),
             blacklisted: PerType(ResourceType::ALL.map(|kind| node.faults[kind].blacklisted)),
             allowed: node.allowed,
+            draining: node.draining,
             has_reserve: node.has_reserve(&self.settings),
             sessions: node.sessions.len(),
         }

@@ -60,7 +60,9 @@ pub use self::input::{
     NodeUsage, Order, RequestId, SavedEvent, Tracker, Work,
 };
 use self::nodes::{HostIdx, Hosts, NodeIdx, Nodes};
-pub use self::outlines::{AttemptSpan, AttemptTimes, NodeOutline, TaskOutline, TaskStanding};
+pub use self::outlines::{
+    AttemptSpan, AttemptTimes, NodeOutline, NodeUse, TaskOutline, TaskStanding,
+};
 pub use self::reports::{MAX_NODE_FAULTS, TIMEOUT_TEXTS};
 use self::speculation::Statistics;
 use self::tasks::{Attempt, Slot, Task};

@@ -8,7 +8,7 @@ use corona_mapreduce::{Counters, PerKind, TaskKey, TaskKind, TaskRole, TaskState
 
 use super::nodes::{Node, NodeIdx};
 use super::tasks::Stage;
-use super::{JobEngine, Task};
+use super::{JobEngine, JobStage, Task};
 
 /// How a task stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +68,15 @@ pub struct AttemptSpan {
     pub sort_ms: i64,
     /// It ended.
     pub finish_ms: i64,
+}
+
+/// What a job would lose with a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeUse {
+    /// Attempts that run there.
+    pub running_attempts: usize,
+    /// Outputs of maps there that reduces may still fetch.
+    pub map_outputs: usize,
 }
 
 /// A node on which the job has or had a slot.
@@ -160,6 +169,27 @@ impl JobEngine {
             fetch_failures: attempt.fetch_failures,
         });
         times.collect()
+    }
+
+    /// What the job would lose with a node.
+    pub fn use_of_node(&self, name: &str) -> NodeUse {
+        let mut found = NodeUse::default();
+        let node = self.nodes.find(name).filter(|node| !self.nodes[*node].lost);
+        let Some(node) = node.filter(|_| !matches!(self.stage, JobStage::Over(_))) else {
+            return found;
+        };
+        let needs_output = self.needs_map_output();
+        for key in self.keys() {
+            let task = self.task(key);
+            for (number, attempt) in task.numbered().filter(|(_, attempt)| attempt.node == node) {
+                let is_output = needs_output
+                    && self.role(key) == TaskRole::Map
+                    && task.stage == Stage::Complete(number);
+                found.running_attempts += usize::from(attempt.state.is_live());
+                found.map_outputs += usize::from(is_output);
+            }
+        }
+        found
     }
 
     /// The nodes of the job, in the order of their first grants.

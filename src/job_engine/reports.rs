@@ -360,12 +360,16 @@ impl JobEngine {
         }
     }
 
+    /// Whether reduces may still fetch what maps have left on nodes.
+    pub(super) fn needs_map_output(&self) -> bool {
+        let reduces = self.counts.reduce;
+        reduces.finished + reduces.failed < self.sizes.reduce && self.stage == JobStage::Running
+    }
+
     /// The cluster manager has given up a node. Spec: mapreduce/09 §A.
     pub(super) fn node_lost(&mut self, node: NodeIdx, turn: &mut Turn) {
         self.nodes[node].lost = true;
-        let reduces = self.counts.reduce;
-        let output_is_needed = reduces.finished + reduces.failed < self.sizes.reduce
-            && self.stage == JobStage::Running;
+        let output_is_needed = self.needs_map_output();
         for key in self.keys().collect::<Vec<_>>() {
             for number in 0..self.task(key).attempts.len() as u32 {
                 let key = key.attempt(number);

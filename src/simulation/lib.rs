@@ -46,7 +46,8 @@ pub struct Plan {
     pub seed: u64,
     /// Inputs, not counting those with which every peer leaves in the end.
     pub steps: u64,
-    /// Whether processes of nodes start again in place of earlier ones, and leave in order.
+    /// Whether processes of nodes start again in place of earlier ones and leave in order, and operators
+    /// drain nodes.
     pub restarts: bool,
 }
 

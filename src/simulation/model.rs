@@ -73,6 +73,9 @@ pub(super) struct Node {
     pub(super) used: PerType<u32>,
     faults: PerType<Faults>,
     pub(super) visitors: BTreeMap<Name, Visit>,
+    /// Whether its host was not allowed at some time since its last heartbeat.
+    pub(super) shut: bool,
+    pub(super) draining: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -222,16 +225,11 @@ impl Model {
         }
     }
 
-    /// Whether the node's host is allowed by the host files.
-    pub(super) fn allowed(&self, host: &str) -> bool {
-        let Hosts { include, exclude } = &self.hosts;
-        (include.is_empty() || include.contains(host)) && !exclude.contains(host)
-    }
-
     /// Whether the node may be given grants of the type, apart from its room.
     fn serves(&self, node: &Node, kind: ResourceType) -> bool {
         let Settings { reserved_memory_mb, reserved_disk_gb, .. } = self.settings;
-        self.allowed(&node.address.host)
+        !node.shut
+            && !node.draining
             && node.apps[kind].is_some()
             && !node.faults[kind].blacklisted
             && node.free.memory_mb.unwrap_or(0) >= reserved_memory_mb
@@ -280,8 +278,15 @@ impl Model {
                 Ok(Done)
             }
             Input::ClearBlacklist { node, kind } => Ok(self.clear_blacklist(node, *kind)),
+            Input::DrainNode { node, on } => {
+                self.nodes.get_mut(node).into_iter().for_each(|node| node.draining = *on);
+                Ok(Done)
+            }
             Input::HostsChanged { hosts } => {
                 self.hosts = hosts.clone();
+                for node in self.nodes.values_mut() {
+                    node.shut |= !is_allowed(hosts, &node.address.host);
+                }
                 Ok(Done)
             }
             Input::RestartNodes { force, .. } => {
@@ -535,7 +540,7 @@ impl Model {
         foreseen: &mut Foreseen,
     ) -> Result<Answer, Why> {
         let name = &report.name;
-        if !self.allowed(&report.address.host) {
+        if !is_allowed(&self.hosts, &report.address.host) {
             let node = self.nodes.get_mut(name).ok_or(Why::DisallowedNode)?;
             (node.heard, node.late) = (now, false);
             node.free = report.free.unwrap_or(node.free);
@@ -559,6 +564,8 @@ impl Model {
                     used: PerType::all(0),
                     faults: PerType::default(),
                     visitors: BTreeMap::new(),
+                    shut: false,
+                    draining: false,
                 },
             );
         }
@@ -567,6 +574,7 @@ impl Model {
         if !fits {
             return Err(Why::Malformed);
         }
+        node.shut = !is_allowed(&self.hosts, &node.address.host);
         node.free = report.free.unwrap_or(node.free);
         node.total = report.total;
         let previous = std::mem::replace(&mut node.apps, report.apps.clone());
@@ -856,4 +864,10 @@ fn same<T: Ord + std::fmt::Debug>(
     expected.sort();
     told.sort();
     if expected == told { Ok(()) } else { Err(format!("{what}: {told:?}, not {expected:?}")) }
+}
+
+/// Whether the host files allow a host.
+fn is_allowed(hosts: &Hosts, host: &str) -> bool {
+    let Hosts { include, exclude } = hosts;
+    (include.is_empty() || include.contains(host)) && !exclude.contains(host)
 }

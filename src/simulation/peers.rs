@@ -47,6 +47,7 @@ enum Deed {
     Jump,
     Replace,
     Leave,
+    Drain,
 }
 
 /// How often each thing happens. A run leaves some out and does others more often, so that runs
@@ -119,7 +120,7 @@ impl Peers {
         // Without nodes and requests nothing happens.
         deeds.extend([Deed::Join, Deed::Report, Deed::Start, Deed::Ask].map(|deed| (deed, 5)));
         if restarts {
-            deeds.extend([(Deed::Replace, 8), (Deed::Leave, 3)]);
+            deeds.extend([(Deed::Replace, 8), (Deed::Leave, 3), (Deed::Drain, 4)]);
         }
         let crowded = random.percent(40);
         Peers {
@@ -234,6 +235,7 @@ impl Peers {
             Deed::Jump => self.jump(model, engine),
             Deed::Replace => self.replace(model),
             Deed::Leave => self.leave(model),
+            Deed::Drain => self.drain(model),
         }
     }
 
@@ -313,6 +315,16 @@ impl Peers {
         }
         let (name, node) = *self.random.pick(&all);
         Input::NodesEnded { host: node.address.host.clone(), names: vec![name.clone()] }
+    }
+
+    /// An operator drains a node or lets one serve again, sometimes one that is not there.
+    fn drain(&mut self, model: &Model) -> Input {
+        let names: Vec<&Name> = model.nodes.keys().collect();
+        let node = match names.is_empty() || self.random.percent(5) {
+            true => Arc::from("nowhere"),
+            false => (*self.random.pick(&names)).clone(),
+        };
+        Input::DrainNode { node, on: self.random.percent(50) }
     }
 
     fn report(&mut self, model: &Model) -> Input {

@@ -151,6 +151,11 @@ fn input_text(out: &mut String, input: &Input) {
             text(out, host);
             list(out, names, |out, name| text(out, name));
         }
+        Input::DrainNode { node, on } => {
+            word(out, "drain-node");
+            text(out, node);
+            flag(out, *on);
+        }
         Input::HeldUp { ms } => {
             word(out, "stalled");
             number(out, ms);
@@ -362,7 +367,7 @@ fn record(out: &mut String, record: &Record) {
             maybe(out, url.as_ref(), |out, url| text(out, url));
             number(out, running);
         }
-        Record::SessionExpired { handle, name, gap_ms } => {
+        Record::SessionExpired { handle, name, gap_ms, .. } => {
             word(out, "session-expired");
             text(out, handle);
             text(out, name);
@@ -441,6 +446,11 @@ fn record(out: &mut String, record: &Record) {
             word(out, "node-blacklisted");
             text(out, name);
             resource_type(out, *kind);
+        }
+        Record::NodeDraining { name, on } => {
+            word(out, "node-draining");
+            text(out, name);
+            flag(out, *on);
         }
         Record::BlacklistCleared { name, kind } => {
             word(out, "blacklist-cleared");

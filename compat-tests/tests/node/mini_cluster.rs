@@ -942,6 +942,66 @@ fn a_job_on_a_node_survives_the_service_without_running_anything_again() {
     drop(cluster.stop());
 }
 
+/// JSON of the job tracker service.
+fn of_service(cluster: &MiniCluster, path: &str) -> Option<serde_json::Value> {
+    let pages = configured(cluster, "mapred.job.tracker.http.address");
+    let body = shell(cluster.root.path(), &format!("curl -sf 'http://{pages}/api/v1/{path}'"));
+    serde_json::from_str(&body.concat()).ok()
+}
+
+#[test]
+fn a_drained_node_is_stopped_without_a_map_that_runs_again() {
+    let cluster = MiniCluster::start(&[]);
+    let go = cluster.path("go");
+    let names: Vec<String> = ('a'..='h').map(String::from).collect();
+    names.iter().for_each(|name| cluster.write(name, text()));
+    // The reduce ends when it is told to.
+    let reducer = format!("cat; while [ ! -e {} ]; do sleep 0.05; done", go.display());
+    let mut arguments = vec!["--output", "out", "--json", "--mapper", "cat", "--reducer", &reducer];
+    arguments.extend(["-D", "mapred.reduce.tasks.speculative.execution=false"]);
+    arguments.push("--input");
+    arguments.extend(names.iter().map(String::as_str));
+    let mut command = cluster.job(&arguments);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let job = until("all maps", || {
+        let jobs = of_service(&cluster, "jobs")?;
+        let job = &jobs["jobs"][0];
+        let done = job["maps"]["succeeded"].as_u64()? == names.len() as u64;
+        done.then(|| job["id"].as_str().map(str::to_owned))?
+    });
+    let reduce = until("the reduce", || {
+        let tasks = of_service(&cluster, &format!("jobs/{job}/tasks?kind=reduce"))?;
+        let task = tasks["tasks"][0]["id"].as_str()?;
+        let task = of_service(&cluster, &format!("jobs/{job}/tasks/{task}"))?;
+        task["attempts"][0]["node"].as_str().map(str::to_owned)
+    });
+    let nodes = of_service(&cluster, &format!("jobs/{job}")).unwrap()["nodes"].clone();
+    let nodes = nodes.as_array().unwrap().iter().map(|node| node["node"].as_str().unwrap());
+    let node = nodes.into_iter().find(|node| *node != reduce).expect("a map on the other node");
+
+    let drain = |wait: &str| {
+        let mut command = corona();
+        command.args(["nodes", "drain", "--conf-dir", "cluster/conf", wait, node]);
+        command.current_dir(cluster.root.path()).output().unwrap()
+    };
+    let pending = drain("--wait=1");
+    let said = String::from_utf8_lossy(&pending.stdout);
+    assert_eq!(pending.status.code(), Some(3), "{said}{}", stderr(&pending));
+    assert!(said.contains(" to fetch\n"), "{said}");
+    assert!(cluster.tool(&["nodes", "list"]).contains("draining"));
+    cluster.write("go", "");
+    let drained = drain("--wait=60");
+    assert!(drained.status.success(), "{}", stderr(&drained));
+    // Each node has a loopback address of its own.
+    let is_first = node.starts_with("tracker_127.0.0.1:");
+    cluster.crash(if is_first { "node-1" } else { "node-2" });
+    let end = end(child);
+    assert_eq!(end["state"], "SUCCEEDED", "{end}");
+    let detail = of_service(&cluster, &format!("jobs/{job}")).unwrap();
+    assert_eq!(detail["totals"]["maps"]["launched"], names.len(), "{detail}");
+    drop(cluster.stop());
+}
+
 /// The links and forms of a page that lead to the same server, except those for files of the program.
 fn links(page: &str) -> Vec<String> {
     let attributes = [" href=\"/", " action=\"/"];

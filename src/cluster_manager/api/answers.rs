@@ -4,7 +4,7 @@ use super::{
     Address, Ahead, ByType, Complaint, First, Grant, Holder, IdRange, Node, NodeDetail, NodeFaults,
     NodeGrant, NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts, PoolName, PoolSettings,
     Preemption, RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts,
-    SessionDetail, Sessions, Specs, Unusable, Wait, WaitReason, handle_order,
+    SessionDetail, Sessions, Specs, Unusable, Visitor, Wait, WaitReason, handle_order,
 };
 use corona_engine::{
     self as engine, HolderClaim, NodeView, PoolView, Precedence, RunningSession, Starvation,
@@ -38,7 +38,8 @@ pub(crate) fn node_detail(
     view: engine::NodeDetail,
     mut grants: Vec<engine::NodeGrant>,
 ) -> NodeDetail {
-    let engine::NodeDetail { node: shown, faults, complaints } = view;
+    let engine::NodeDetail { node: shown, faults, complaints, mut visitors } = view;
+    visitors.sort_unstable_by(|a, b| handle_order(&a.session, &b.session));
     grants.sort_unstable_by(|a, b| {
         (a.granted_at, &a.session, a.id).cmp(&(b.granted_at, &b.session, b.id))
     });
@@ -54,8 +55,17 @@ pub(crate) fn node_detail(
             blacklisted_since_ms: faults[kind].blacklisted_since.map(|at| at.0),
         }),
         complaints: complaints.iter().map(complaint).collect(),
+        visitors: visitors.iter().take(NodeDetail::MOST_VISITORS).map(visitor).collect(),
         grants_total: grants.len(),
         grants: grants.iter().take(NodeDetail::MOST_GRANTS).map(node_grant).collect(),
+    }
+}
+
+fn visitor(visitor: &engine::Visitor) -> Visitor {
+    Visitor {
+        session: visitor.session.to_string(),
+        user: visitor.user.to_string(),
+        url: text(visitor.url.as_deref()),
     }
 }
 
@@ -154,6 +164,7 @@ fn problems(view: &NodeView) -> impl Iterator<Item = NodeProblem> + use<> {
     let problems = [
         (view.late, NodeProblem::Late),
         (!view.allowed, NodeProblem::Excluded),
+        (view.draining, NodeProblem::Draining),
         (!view.has_reserve, NodeProblem::BelowReserve),
         (view.blacklisted.0.contains(&true), NodeProblem::Blacklisted),
     ];
@@ -304,13 +315,19 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
                 free_slots: unusable.free_slots,
                 blacklisted: unusable.blacklisted,
                 excluded: unusable.excluded,
+                draining: unusable.draining,
                 below_reserve: unusable.below_reserve,
                 late: unusable.late,
             }),
         },
         Why::NodesUnusable(engine::Unusable {
-            blacklisted, excluded, below_reserve, late, ..
-        }) => WaitReason::NodesUnusable { blacklisted, excluded, below_reserve, late },
+            blacklisted,
+            excluded,
+            draining,
+            below_reserve,
+            late,
+            ..
+        }) => WaitReason::NodesUnusable { blacklisted, excluded, draining, below_reserve, late },
         Why::TooLarge { need, most_free, most_slots, .. } => {
             WaitReason::TooLarge { need, most_free, most_slots, never: reason.is_for_ever() }
         }

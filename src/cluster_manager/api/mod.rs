@@ -18,6 +18,7 @@
 //! | `/api/v1/nodes` | [`Nodes`], pages by [`Paging`] with the node's name; `problem` leaves out nodes without it |
 //! | `/api/v1/nodes/{name}` | [`NodeDetail`] |
 //! | `/api/v1/nodes/{name}/clear-blacklist`, by POST | [`BlacklistCleared`] |
+//! | `/api/v1/nodes/{name}/drain`, by POST | [`NodeDraining`] |
 //! | `/api/v1/pools` | [`Pools`] |
 //! | `/api/v1/sessions` | [`Sessions`], pages by [`Paging`] with the session's handle |
 //! | `/api/v1/sessions/{handle}` | [`SessionDetail`] |
@@ -200,6 +201,8 @@ pub struct Node {
 pub enum NodeProblem {
     /// The host files do not allow its host.
     Excluded,
+    /// An operator drains it.
+    Draining,
     /// It has less memory or disk space free than it must keep.
     BelowReserve,
     /// Sessions reported too many failures, for at least one type: see [`NodeSlots::blacklisted`].
@@ -214,9 +217,10 @@ pub enum NodeProblem {
 
 impl NodeProblem {
     /// The problems that a list of nodes can be asked for, by name.
-    pub const NAMED: [(&str, NodeProblem); 4] = [
+    pub const NAMED: [(&str, NodeProblem); 5] = [
         ("late", NodeProblem::Late),
         ("excluded", NodeProblem::Excluded),
+        ("draining", NodeProblem::Draining),
         ("below_reserve", NodeProblem::BelowReserve),
         ("blacklisted", NodeProblem::Blacklisted),
     ];
@@ -245,6 +249,10 @@ pub struct NodeDetail {
     pub faults: ByType<NodeFaults>,
     /// The last reports of sessions that were counted, the oldest first.
     pub complaints: Vec<Complaint>,
+    /// The running sessions that ever had a grant on it, at most [`NodeDetail::MOST_VISITORS`] of them. Their
+    /// jobs may still need the output of maps that ran there.
+    #[serde(default)]
+    pub visitors: Vec<Visitor>,
     /// All grants on it.
     pub grants_total: usize,
     /// The grants on it, the oldest first, at most [`NodeDetail::MOST_GRANTS`].
@@ -254,6 +262,20 @@ pub struct NodeDetail {
 impl NodeDetail {
     /// The most grants that are listed of a node.
     pub const MOST_GRANTS: usize = 10_000;
+    /// The most sessions that are listed of a node.
+    pub const MOST_VISITORS: usize = 10_000;
+}
+
+/// A running session that had a grant on a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Visitor {
+    /// Its handle.
+    pub session: String,
+    /// Its user.
+    pub user: String,
+    /// The page that its job tracker names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// The counts that lead to the blacklisting of a node for one type. It is blacklisted when a count
@@ -317,6 +339,13 @@ pub struct NodeGrant {
 pub struct BlacklistCleared {
     /// The types for which the blacklisting was lifted.
     pub cleared: Vec<ResourceType>,
+}
+
+/// The result of draining a node, or of letting it serve again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDraining {
+    /// Whether it drains now.
+    pub draining: bool,
 }
 
 /// A host and a port, as a peer wrote them.
@@ -643,6 +672,9 @@ pub enum WaitReason {
         blacklisted: usize,
         /// Nodes on hosts that the host files do not allow.
         excluded: usize,
+        /// Nodes that an operator drains.
+        #[serde(default)]
+        draining: usize,
         /// Nodes that have less memory or disk space free than they must keep.
         below_reserve: usize,
         /// Late nodes, where `corona.cm.node.late.skip` is set.
@@ -769,6 +801,9 @@ pub struct Unusable {
     pub blacklisted: usize,
     /// Nodes on hosts that the host files do not allow.
     pub excluded: usize,
+    /// Nodes that an operator drains.
+    #[serde(default)]
+    pub draining: usize,
     /// Nodes that have less memory or disk space free than they must keep.
     pub below_reserve: usize,
     /// Late nodes, where `corona.cm.node.late.skip` is set.

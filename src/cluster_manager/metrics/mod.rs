@@ -173,6 +173,7 @@ impl Metrics {
             | Record::NodeOnTime { .. }
             | Record::NodeRunnable { .. }
             | Record::BlacklistCleared { .. }
+            | Record::NodeDraining { .. }
             | Record::FeedbackForUnknownNode { .. }
             | Record::RestartRequested { .. }
             | Record::RestartTold { .. }

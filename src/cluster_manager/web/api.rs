@@ -171,7 +171,10 @@ impl Pages {
     }
 
     /// Makes an answer on a thread that may take its time.
-    async fn make_json<T: Serialize>(&self, make: impl FnOnce() -> T + Send + 'static) -> Answer {
+    pub(super) async fn make_json<T: Serialize>(
+        &self,
+        make: impl FnOnce() -> T + Send + 'static,
+    ) -> Answer {
         let serialise = move || match serde_json::to_string(&make()) {
             Ok(json) => exchange::json(StatusCode::OK, json),
             Err(error) => exchange::text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
@@ -180,9 +183,9 @@ impl Pages {
     }
 }
 
-type Refused = (StatusCode, String);
+pub(super) type Refused = (StatusCode, String);
 
-fn no_such_node(name: &str) -> Refused {
+pub(super) fn no_such_node(name: &str) -> Refused {
     (StatusCode::NOT_FOUND, format!("there is no node {name}"))
 }
 
@@ -190,7 +193,7 @@ fn no_such_path() -> Refused {
     (StatusCode::NOT_FOUND, "no such path in the API; /api/v1 lists its paths".into())
 }
 
-fn refuse((status, error): Refused) -> Answer {
+pub(super) fn refuse((status, error): Refused) -> Answer {
     exchange::json(status, serde_json::to_string(&Failure { error }).unwrap_or_default())
 }
 
@@ -352,7 +355,7 @@ mod tests {
             assert_eq!(serde_json::to_value(named).unwrap(), name);
             assert_eq!(problem(&format!("problem={name}")), Ok(Some(named)));
         }
-        let wrong = "problem: expected one of late, excluded, below_reserve, blacklisted";
+        let wrong = "problem: expected one of late, excluded, draining, below_reserve, blacklisted";
         assert_eq!(problem("problem=dead").unwrap_err(), wrong);
     }
 

@@ -103,6 +103,13 @@ pub(crate) enum Happening {
         #[serde(rename = "type")]
         kind: ResourceType,
     },
+    /// An operator drains a node, or lets it serve again.
+    NodeDraining {
+        /// Its name.
+        node: Arc<str>,
+        /// Whether it drains from now on.
+        on: bool,
+    },
     /// A pool may take slots from others.
     PoolStarving {
         #[serde(flatten)]
@@ -180,6 +187,9 @@ impl Happening {
             Record::BlacklistCleared { name, kind } => {
                 Happening::BlacklistCleared { node: name.clone(), kind: *kind }
             }
+            Record::NodeDraining { name, on } => {
+                Happening::NodeDraining { node: name.clone(), on: *on }
+            }
             Record::PoolStarving { pool, kind, cause, granted, .. } => Happening::PoolStarving {
                 pool: pool.clone(),
                 kind: *kind,
@@ -210,6 +220,7 @@ impl corona_web::events::Happening for Happening {
             Happening::NodeOnTime { .. } => "node_on_time",
             Happening::NodeBlacklisted { .. } => "node_blacklisted",
             Happening::BlacklistCleared { .. } => "blacklist_cleared",
+            Happening::NodeDraining { .. } => "node_draining",
             Happening::PoolStarving { .. } => "pool_starving",
             Happening::SafeMode { .. } => "safe_mode",
             Happening::ConfigurationReloaded {} => "configuration_reloaded",

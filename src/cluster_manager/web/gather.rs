@@ -273,6 +273,7 @@ pub(super) fn count_nodes(nodes: &[NodeView], hosts: &Hosts) -> NodeCounts {
         dead: silent_hosts(nodes, hosts).count() as u64,
         blacklisted: count(&|node| node.blacklisted.0.contains(&true)),
         excluded: count(&|node| !node.allowed),
+        draining: count(&|node| node.draining),
         below_reserve: count(&|node| !node.has_reserve),
         usable: PerType(ResourceType::ALL.map(|kind| count(&|node| node.is_usable(kind)))),
         unusable_slots: PerType(ResourceType::ALL.map(|kind| {

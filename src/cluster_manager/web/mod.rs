@@ -247,6 +247,12 @@ impl Pages {
                 let name = exchange::decode_segment(name).into_owned();
                 return self.clear_blacklist_by_api(&name, &form, peer).await;
             }
+            (&Method::POST, ["api", "v1", "nodes", name, "drain"]) => {
+                let name = exchange::decode_segment(name).into_owned();
+                let is_own = exchange::is_own_form(&head.headers);
+                let form = exchange::read_form(&head.headers, body).await.filter(|_| is_own);
+                return self.drain(&name, form, peer).await;
+            }
             (&Method::POST, ["api", "v1", "step-down"]) => {
                 return self.step_down(&head.headers, peer);
             }
@@ -464,17 +470,13 @@ impl Pages {
 
     /// Has this instance hand over to a standby, if the sender may make administrative calls.
     fn step_down(&self, headers: &HeaderMap, peer: SocketAddr) -> Answer {
-        let refuse = |status, error: String| {
-            let failure = super::api::Failure { error };
-            exchange::json(status, serde_json::to_string(&failure).unwrap_or_default())
-        };
+        let refuse = |status, error: String| api::refuse((status, error));
         let Some(standing) = &self.ha else {
             let error = "there is no standby: corona.cm.ha.zookeeper is not set".to_owned();
             return refuse(StatusCode::CONFLICT, error);
         };
         if !self.access.may_administer(peer) || !exchange::is_own_form(headers) {
-            let error = format!("{} may not make administrative calls", peer.ip());
-            return refuse(StatusCode::FORBIDDEN, error);
+            return api::refuse(may_not_administer(peer));
         }
         match standing.request_step_down() {
             Ok(()) => {
@@ -483,6 +485,30 @@ impl Pages {
             }
             Err(none) => refuse(StatusCode::CONFLICT, none.to_string()),
         }
+    }
+
+    /// Drains a node or lets it serve again, if the sender may make administrative calls.
+    async fn drain(&self, name: &str, form: Option<Parameters>, peer: SocketAddr) -> Answer {
+        let Some(form) = form.filter(|_| self.access.may_administer(peer)) else {
+            return api::refuse(may_not_administer(peer));
+        };
+        let on = match form.text("on") {
+            Some("1") => true,
+            Some("0") => false,
+            _ => return api::refuse((StatusCode::BAD_REQUEST, "on: expected 0 or 1".to_owned())),
+        };
+        let applied = self.core.apply(Input::DrainNode { node: name.into(), on });
+        self.core.committed().await;
+        if applied.is_err() {
+            let error = "the cluster manager is in safe mode: no node can be drained".to_owned();
+            return api::refuse((StatusCode::SERVICE_UNAVAILABLE, error));
+        }
+        if self.gather.node(name).is_none() {
+            return api::refuse(api::no_such_node(name));
+        }
+        let done = if on { "drains" } else { "lets serve again" };
+        tracing::info!("{} {done} node {name}", peer.ip());
+        self.make_json(move || super::api::NodeDraining { draining: on }).await
     }
 
     /// Ends a session, if the sender knows the token and may make administrative calls.
@@ -836,6 +862,12 @@ fn short_name(host: &str) -> &str {
 fn loaded_at(status: &ConfigStatus) -> Millis {
     let since_epoch = status.loaded_at.duration_since(UNIX_EPOCH).unwrap_or_default();
     Millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The refusal of an administrative call.
+fn may_not_administer(peer: SocketAddr) -> api::Refused {
+    let error = format!("{} may not make administrative calls", peer.ip().to_canonical());
+    (StatusCode::FORBIDDEN, error)
 }
 
 /// The name of this machine, as its operating system has it.

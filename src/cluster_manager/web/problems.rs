@@ -159,6 +159,7 @@ fn of_nodes(nodes: &NodeCounts) -> impl Iterator<Item = Problem> {
             "node is excluded by the host files",
             "nodes are excluded by the host files",
         ),
+        (nodes.draining, "draining", "node drains", "nodes drain"),
         (
             nodes.below_reserve,
             "below-reserve",

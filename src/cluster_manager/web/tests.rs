@@ -680,6 +680,44 @@ async fn only_a_post_with_the_token_lifts_a_blacklisting() {
 }
 
 #[tokio::test]
+async fn only_a_post_of_an_administrator_drains_a_node() {
+    const PATH: &str = "/api/v1/nodes/n%201/drain";
+    let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "manager.example.com:50032")];
+    let drains = |world: &World| world.pages.core.look(|engine, _| engine.nodes()[0].draining);
+    let world = blacklisted_node(&[]);
+    let far = blacklisted_node(&[("corona.cm.admin.networks", "10.0.0.0/8")]);
+    assert_eq!(far.post(PATH, "on=1", &[]).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(world.get(&format!("{PATH}?on=1")).await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(world.post(PATH, "on=1", &evil).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(world.post(PATH, "on=yes", &[]).await.status(), StatusCode::BAD_REQUEST);
+    let unknown = world.post("/api/v1/nodes/n2/drain", "on=1", &[]).await;
+    assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
+    world.apply(Input::SetSafeMode { on: true });
+    assert_eq!(world.post(PATH, "on=1", &[]).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    world.apply(Input::SetSafeMode { on: false });
+    assert!(!drains(&world) && !drains(&far));
+
+    let answer = world.post(PATH, "on=1", &[]).await;
+    assert_eq!(text(answer).await, "{\"draining\":true}");
+    let detail: shapes::NodeDetail =
+        serde_json::from_str(&world.body("/api/v1/nodes/n%201").await).unwrap();
+    assert!(detail.node.problems.contains(&shapes::NodeProblem::Draining));
+    assert_eq!(detail.visitors[0].session, "2026.1");
+    for (page, part) in [
+        ("/nodes?state=draining", ">draining</span>"),
+        ("/nodes/n%201", "Let it serve again: <code>corona nodes drain 'n 1' --undo</code>"),
+        ("/", "1 node drains"),
+        ("/metrics", "\ncorona_nodes_draining 1\n"),
+    ] {
+        let body = world.body(page).await;
+        assert!(body.contains(part), "{part} is not in {body}");
+    }
+    let answer = world.post(PATH, "on=0", &[]).await;
+    assert_eq!(text(answer).await, "{\"draining\":false}");
+    assert!(!drains(&world));
+}
+
+#[tokio::test]
 async fn slots_are_those_of_nodes_that_serve_the_type() {
     let world = World::new(&[]);
     let specs = ComputeSpecs { num_cpus: 8, ..ComputeSpecs::default() };

@@ -1,6 +1,7 @@
 //! The tools against peers that record their calls.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, ProxyJobTracker,
@@ -1039,6 +1040,125 @@ fn a_blacklisting_is_lifted_with_the_token_of_a_file_or_of_the_configuration() {
     }
     let usage = clear(&["--type", "maps"]);
     assert_eq!(usage.status, ExitCode::from(2));
+}
+
+/// A node that drains: its grants, and the page of the job of the session that had some there.
+fn draining(grants: &[&str], url: Option<&str>) -> String {
+    let grant = |kind| {
+        json!({
+            "session": "2026.1", "name": "job", "user": "ann", "pool": {"group": "g", "pool": "p"},
+            "id": 1, "type": kind, "slots": 1, "granted_ms": 1,
+        })
+    };
+    let mut visitor = json!({"session": "2026.1", "user": "ann"});
+    if let Some(url) = url {
+        visitor["url"] = url.into();
+    }
+    json!({
+        "now_ms": 5, "name": "n1", "problems": ["draining"], "faults": {}, "complaints": [],
+        "visitors": [visitor], "grants_total": grants.len(),
+        "grants": grants.iter().map(grant).collect::<Vec<_>>(),
+    })
+    .to_string()
+}
+
+const NODE_OF_JOB: &str = "/api/v1/jobs/job%5F2026%2E1%5F0001/nodes/n1";
+
+/// Drains the node of pages that have these answers besides, with further arguments.
+fn drain(answers: &[(&'static str, u16, String)], more: &str) -> Done {
+    let list = json!({
+        "total": 1,
+        "nodes": [{"name": "n1", "problems": [], "address": {"host": "h1", "port": 1}}],
+    });
+    let on = json!({"draining": true}).to_string();
+    let off = json!({"draining": false}).to_string();
+    let mut all = vec![
+        ("/api/v1/nodes?limit=2000", 200, list.to_string()),
+        ("/api/v1/nodes/n1/drain on=1", 200, on),
+        ("/api/v1/nodes/n1/drain on=0", 200, off),
+    ];
+    all.extend(answers.iter().cloned());
+    corona(&format!("nodes drain {more} --http-address {}", pages(&all)))
+}
+
+#[test]
+fn a_node_is_drained_by_its_name_or_host_and_serves_again() {
+    for name in ["n1", "h1", "n1 h1"] {
+        drain(&[], name).is(0, "Node n1 drains: it is granted nothing more.\n", "");
+    }
+    drain(&[], "n1 --undo").is(0, "Node n1 does not drain any more.\n", "");
+    let json = drain(&[], "n1 --json").out;
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report, json!({"nodes": [{"node": "n1", "draining": true}]}));
+    let unknown = "corona: there is no node n2, and none on a host of this name\n";
+    drain(&[], "n1 n2").is(1, "", unknown);
+    assert_eq!(drain(&[], "n1 --undo --wait").status, ExitCode::from(2));
+    let original = pages(&[("/machines.jsp?type=all", 200, "<td>n1</td>".into())]);
+    let done = corona(&format!("nodes drain n1 --http-address {original}"));
+    assert_eq!((done.status, done.err.lines().count()), (ExitCode::from(1), 1), "{}", done.err);
+}
+
+#[test]
+fn a_drain_waits_for_tasks_and_for_the_jobs_that_need_the_output_of_maps() {
+    let use_of = |running: usize, outputs: usize| {
+        json!({"running_attempts": running, "map_outputs": outputs}).to_string()
+    };
+    let job_tracker = |answer: (u16, String)| pages(&[(NODE_OF_JOB, answer.0, answer.1)]);
+    let page = |at: SocketAddr| format!("http://{at}/jobdetails.jsp?jobid=job_2026.1_0001");
+    let drained = "Node n1 drains: it is granted nothing more.\n\
+                   Node n1 is drained: stopping it costs no job anything.\n";
+    let idle = page(job_tracker((200, use_of(0, 0))));
+    let node = |detail: String| [("/api/v1/nodes/n1", 200, detail)];
+    drain(&node(draining(&[], Some(&idle))), "n1 --wait").is(0, drained, "");
+
+    let missing = json!({"error": "no such job"}).to_string();
+    for (grants, url, lines) in [
+        (&["MAP", "MAP", "REDUCE"][..], Some(idle), "  slots in use: 2 MAP, 1 REDUCE\n"),
+        (
+            &[],
+            Some(page(job_tracker((200, use_of(0, 12))))),
+            "  session 2026.1 of ann: 12 map outputs to fetch\n",
+        ),
+        (
+            &[],
+            Some(page(job_tracker((200, use_of(1, 0))))),
+            "  session 2026.1 of ann: 1 running attempt\n",
+        ),
+        (
+            &[],
+            Some(page(job_tracker((404, missing)))),
+            "  session 2026.1 of ann: needs not known; until its end\n",
+        ),
+        (&[], None, "  session 2026.1 of ann: needs not known; until its end\n"),
+    ] {
+        let done = drain(&node(draining(grants, url.as_deref())), "n1 --wait=0.5");
+        let shown = "Node n1 drains: it is granted nothing more.\nNode n1 is not drained yet:\n";
+        let why = "corona: not drained within 0.5 s; the drain stays in force until 'nodes drain \
+                   --undo'\n";
+        done.is(3, &format!("{shown}{lines}"), why);
+    }
+    let json = drain(&node(draining(&["MAP"], None)), "n1 --wait=0.5 --json").out;
+    let report: Value = serde_json::from_str(&json).unwrap();
+    let expected = json!({"nodes": [{
+        "node": "n1", "draining": true, "drained": false, "grants": {"MAP": 1},
+        "needed_by": [{"session": "2026.1", "user": "ann"}],
+    }]});
+    assert_eq!(report, expected);
+}
+
+#[test]
+fn a_drain_ends_when_its_node_has_left_or_somebody_has_undone_it() {
+    let unknown = json!({"error": "there is no node n1"}).to_string();
+    let undone = json!({"now_ms": 5, "name": "n1", "problems": [], "faults": {}, "complaints": [],
+                        "grants_total": 0, "grants": []});
+    for (status, body, line) in [
+        (404, unknown, "Node n1 has left the cluster.\n"),
+        (200, undone.to_string(), "Node n1 does not drain any more.\n"),
+    ] {
+        let done = drain(&[("/api/v1/nodes/n1", status, body)], "n1 --wait");
+        let out = format!("Node n1 drains: it is granted nothing more.\n{line}");
+        done.is(1, &out, "corona: a node was undone or left before it was drained\n");
+    }
 }
 
 #[test]

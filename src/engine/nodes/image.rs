@@ -34,7 +34,7 @@ struct NodeImage {
     slots: PerType<u32>,
     usable: PerType<bool>,
     in_index: PerType<bool>,
-    allowed: bool,
+    admission: Admission,
     last_heartbeat: Millis,
     grants: ArenaImage<(SessionIdx, ReqIdx)>,
     visits: Vec<(SessionIdx, Visit)>,
@@ -43,6 +43,27 @@ struct NodeImage {
     free: ComputeSpecs,
     faults: PerType<FaultCount>,
     trouble: Option<Trouble>,
+}
+
+/// Whether a node is allowed, and whether it drains. The first images had a bool here, whether it was
+/// allowed, which has the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Admission(u8);
+
+impl Admission {
+    const ALLOWED: u8 = 1;
+    const DRAINING: u8 = 2;
+
+    fn of(node: &Node) -> Admission {
+        let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+        Admission(bit(node.allowed, Self::ALLOWED) | bit(node.draining, Self::DRAINING))
+    }
+
+    fn parts(self) -> Result<(bool, bool), ImageError> {
+        let Admission(bits) = self;
+        check(bits <= Self::ALLOWED | Self::DRAINING, "a node is neither allowed nor excluded")?;
+        Ok((bits & Self::ALLOWED != 0, bits & Self::DRAINING != 0))
+    }
 }
 
 /// Nodes with room for a type. Each list has those that came first in front.
@@ -135,7 +156,7 @@ impl Node {
             slots: self.slots,
             usable: self.usable,
             in_index: self.in_index,
-            allowed: self.allowed,
+            admission: Admission::of(self),
             last_heartbeat: self.last_heartbeat,
             grants: self.grants.image(|_, holder| *holder),
             visits: self.sessions.0.clone(),
@@ -152,6 +173,7 @@ impl Node {
         topology.check_placed(image.host)?;
         let sorted = image.visits.is_sorted_by(|(a, _), (b, _)| a < b);
         check(sorted, "the sessions of a node are out of order")?;
+        let (allowed, draining) = image.admission.parts()?;
         Ok(Node {
             host: image.host,
             rack: topology.rack_of(image.host),
@@ -160,7 +182,8 @@ impl Node {
             grant_counts: PerType::all(0),
             usable: image.usable,
             in_index: image.in_index,
-            allowed: image.allowed,
+            allowed,
+            draining,
             late: false,
             last_heartbeat: image.last_heartbeat,
             grants: Arena::from_image(image.grants, |_, holder| Ok(holder))?,
@@ -234,4 +257,22 @@ fn fill<I: Idx>(
         lists.fill(way, place.place(), nodes, &mut unique)?;
     }
     Ok(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{decode, encode};
+
+    #[test]
+    fn images_of_before_draining_are_read() {
+        for allowed in [false, true] {
+            let bytes = encode(&allowed).unwrap();
+            let admission: Admission = decode(&bytes).unwrap();
+            assert_eq!(admission.parts(), Ok((allowed, false)));
+            assert_eq!(encode(&admission).unwrap(), bytes);
+        }
+        assert_eq!(Admission(3).parts(), Ok((true, true)));
+        assert!(Admission(4).parts().is_err());
+    }
 }

@@ -112,6 +112,8 @@ pub(super) struct Visit {
 pub(super) enum Obstacle {
     /// The host files do not allow its host.
     Excluded,
+    /// An operator drains it.
+    Draining,
     /// Sessions reported too many failures of the type.
     Blacklisted,
     /// It has less memory or disk space free than it must keep.
@@ -122,8 +124,13 @@ pub(super) enum Obstacle {
 
 impl Obstacle {
     /// All of them; each one's number is its place here.
-    pub(super) const ALL: [Obstacle; 4] =
-        [Obstacle::Excluded, Obstacle::Blacklisted, Obstacle::BelowReserve, Obstacle::Late];
+    pub(super) const ALL: [Obstacle; 5] = [
+        Obstacle::Excluded,
+        Obstacle::Draining,
+        Obstacle::Blacklisted,
+        Obstacle::BelowReserve,
+        Obstacle::Late,
+    ];
 }
 
 /// A task tracker as the engine knows it. Grants go to scattered nodes, so every access costs cache
@@ -140,7 +147,10 @@ pub(super) struct Node {
     /// [`Self::serves`] when it was last looked at; [`Nodes::reindex`] looks.
     usable: PerType<bool>,
     in_index: PerType<bool>,
+    /// Whether the host files allow its host. Once they do not, it is allowed again only by a heartbeat.
     pub(super) allowed: bool,
+    /// Whether an operator drains it.
+    pub(super) draining: bool,
     /// Whether it has missed too many heartbeats; [`Nodes`] lists late nodes apart.
     pub(super) late: bool,
     pub(super) last_heartbeat: Millis,
@@ -234,6 +244,8 @@ impl Node {
     pub(super) fn obstacle(&self, kind: ResourceType, settings: &Settings) -> Option<Obstacle> {
         if !self.allowed {
             Some(Obstacle::Excluded)
+        } else if self.draining {
+            Some(Obstacle::Draining)
         } else if self.faults[kind].blacklisted {
             Some(Obstacle::Blacklisted)
         } else if !self.has_reserve(settings) {
@@ -324,6 +336,7 @@ impl Nodes {
             free: ComputeSpecs::default(),
             last_heartbeat: now,
             allowed: true,
+            draining: false,
             late: false,
             apps: PerType::default(),
             slots: PerType::all(0),

@@ -448,6 +448,7 @@ impl Unusable {
     fn of(&mut self, obstacle: Obstacle) -> &mut usize {
         match obstacle {
             Obstacle::Excluded => &mut self.excluded,
+            Obstacle::Draining => &mut self.draining,
             Obstacle::Blacklisted => &mut self.blacklisted,
             Obstacle::BelowReserve => &mut self.below_reserve,
             Obstacle::Late => &mut self.late,

@@ -125,6 +125,8 @@ pub struct Unusable {
     pub blacklisted: usize,
     /// Nodes on hosts that the host files do not allow.
     pub excluded: usize,
+    /// Nodes that an operator drains.
+    pub draining: usize,
     /// Nodes with less memory or disk space free than they must keep.
     pub below_reserve: usize,
     /// Late nodes, where those are skipped.
@@ -375,13 +377,14 @@ impl<'a> About<'a> {
 impl Unusable {
     /// All these nodes.
     pub(super) fn nodes(&self) -> usize {
-        self.blacklisted + self.excluded + self.below_reserve + self.late
+        self.blacklisted + self.excluded + self.draining + self.below_reserve + self.late
     }
 
     fn reasons(&self) -> Vec<(usize, &'static str)> {
         let all = [
             (self.blacklisted, "blacklisted"),
             (self.excluded, "excluded by the host files"),
+            (self.draining, "draining"),
             (self.below_reserve, "short of memory or disk space"),
             (self.late, "late"),
         ];
@@ -412,6 +415,7 @@ impl Unusable {
         let nodes: Vec<String> = [
             (self.blacklisted, "blacklisted node", ""),
             (self.excluded, "excluded node", ""),
+            (self.draining, "draining node", ""),
             (self.below_reserve, "node", " short of memory or disk space"),
             (self.late, "late node", ""),
         ]

@@ -1,6 +1,6 @@
 //! The engine's rules, as short stories: a world, events, and their result.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::settings::{PoolSettings, SchedulingMode, Settings, SizeRedirect};
@@ -686,7 +686,26 @@ fn excluded_nodes_get_nothing_new_and_their_slots_are_freed() {
     let refused = world.try_node(report("n2", "h2", 1));
     assert_eq!(refused, Err(Refusal::DisallowedNode("h2".into())));
     world.run(exclude(&[])).unwrap();
+    assert_eq!(world.holds("2026.1", Map), 0);
+    world.node("n1", "h1", 1);
     assert_eq!(world.holds("2026.1", Map), 1);
+}
+
+#[test]
+fn a_dead_node_of_a_host_that_is_allowed_again_is_granted_nothing() {
+    let mut world = World::new(|_| {});
+    world.node("former", "h1", 1);
+    for exclude in [[Arc::from("h1")].into(), BTreeSet::new()] {
+        let hosts = Hosts { include: Default::default(), exclude };
+        world.run(Input::HostsChanged { hosts }).unwrap();
+    }
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=2, Map));
+    assert_eq!(world.holds("2026.1", Map), 0);
+    world.node("present", "h1", 1);
+    assert_eq!(world.holds("2026.1", Map), 1);
+    let used = |name: &str| world.engine.node_detail(name).unwrap().node.slots[Map].used;
+    assert_eq!((used("former"), used("present")), (0, 1));
 }
 
 #[test]
@@ -708,6 +727,7 @@ fn a_node_cannot_name_another_host_to_be_allowed() {
     assert_eq!(world.granted("2026.1"), [0; 0]);
     // The memory that it reports counts, whatever host it names.
     world.run(exclude("h2")).unwrap();
+    world.try_node(with_memory("h1", Some(100))).unwrap();
     assert_eq!(world.granted("2026.1"), [1]);
     world.release("2026.1", &[1]);
     world.try_node(with_memory("h2", Some(99))).unwrap();

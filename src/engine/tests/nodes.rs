@@ -152,6 +152,39 @@ fn an_operator_lifts_a_blacklisting() {
 }
 
 #[test]
+fn a_node_that_drains_is_granted_nothing_until_that_is_undone_or_it_has_left() {
+    let mut world = World::new(|_| {});
+    world.node("n1", "h1", 3);
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=1, Map));
+    let drain = |world: &mut World, node: &str, on| {
+        world.run(Input::DrainNode { node: node.into(), on }).unwrap();
+    };
+    drain(&mut world, "n2", true);
+    drain(&mut world, "n1", true);
+    world.ask("2026.1", requests(2..=2, Map));
+    world.node("n1", "h1", 3);
+    assert_eq!(world.holds("2026.1", Map), 1, "the grant stays, and no other one is made");
+    let detail = world.engine.node_detail("n1").unwrap();
+    assert!(detail.node.draining && !detail.node.is_usable(Map));
+    let visitors: Vec<&str> = detail.visitors.iter().map(|it| &*it.session).collect();
+    assert_eq!(visitors, ["2026.1"]);
+    let restored = Engine::from_image(world.engine.image(), 7).unwrap();
+    assert_eq!(restored.node_detail("n1"), Some(detail));
+
+    drain(&mut world, "n1", false);
+    assert_eq!(world.holds("2026.1", Map), 2, "what waits is granted at once");
+    drain(&mut world, "n1", true);
+    let names = vec!["n1".into()];
+    world.run(Input::NodesEnded { host: "h1".into(), names }).unwrap();
+    world.node("n1", "h1", 3);
+    assert!(!world.engine.nodes()[0].draining);
+    world.run(Input::SetSafeMode { on: true }).unwrap();
+    let refused = world.run(Input::DrainNode { node: "n1".into(), on: true });
+    assert_eq!(refused, Err(Refusal::SafeMode));
+}
+
+#[test]
 fn slots_are_counted_on_the_nodes_that_serve_the_type() {
     let mut world = World::new(|_| {});
     let total = |world: &World| ResourceType::ALL.map(|kind| world.engine.slots(kind).total);

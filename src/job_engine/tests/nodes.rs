@@ -270,3 +270,26 @@ fn cleaning(change: impl FnOnce(&mut JobSettings)) -> World {
     assert_eq!(world.grant(2, "b"), ["launch m0.0 on b with 2 cleaned, failed true"]);
     world
 }
+
+#[test]
+fn a_node_is_needed_while_attempts_run_there_or_reduces_may_fetch_from_it() {
+    let mut world = world(1, 1);
+    let of = |world: &World, node: &str| {
+        let of = world.job.use_of_node(&format!("tracker_{node}:1"));
+        (of.running_attempts, of.map_outputs)
+    };
+    world.set_up("m2.0");
+    world.grant(2, "b");
+    assert_eq!((of(&world, "a"), of(&world, "b"), of(&world, "z")), ((1, 0), (1, 0), (0, 0)));
+    world.report("a", "m0.0", Succeeded);
+    assert_eq!((of(&world, "a"), of(&world, "b")), ((0, 1), (1, 0)));
+    world.report("b", "r0.0", Succeeded);
+    assert_eq!(of(&world, "a"), (0, 0), "nothing is fetched any more");
+    assert_eq!(world.lose("a"), NOTHING);
+
+    // The output of a job without reduces is not on the node.
+    let mut world = self::world(1, 0);
+    world.set_up("m2.0");
+    world.report("a", "m0.0", Succeeded);
+    assert_eq!(of(&world, "a").1, 0);
+}

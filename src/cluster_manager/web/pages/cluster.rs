@@ -389,6 +389,12 @@ fn sentence(happening: &Happening) -> Markup {
         Happening::BlacklistCleared { node, kind } => html! {
             "The blacklisting of node " (node_link(node)) " for " (kind) " was lifted"
         },
+        Happening::NodeDraining { node, on: true } => html! {
+            "Node " (node_link(node)) " drains: it is granted nothing"
+        },
+        Happening::NodeDraining { node, on: false } => html! {
+            "Node " (node_link(node)) " does not drain any more"
+        },
         Happening::PoolStarving { pool, kind, cause, granted } => html! {
             "Pool " (Name(pool)) " is below its " (cause) ": it holds "
             (Count(granted)) " " (kind) (if *granted == 1 { " slot" } else { " slots" })

@@ -64,6 +64,7 @@ pub(in crate::web) fn content(view: &View, overview: &Overview, parameters: &Par
         div #node data-live {
             (facts(view, overview))
             @if blacklisted { (how_to_lift(&node.name, view.may_be_changed)) }
+            @if node.draining { (how_to_undo(&node.name)) }
             (types(&view.detail, overview))
             (complaints(&view.detail.complaints, overview))
             (grants(view, overview, parameters))
@@ -107,6 +108,17 @@ fn how_to_lift(name: &str, may_be_changed: bool) -> Markup {
                 ", which needs " code { "corona.cm.web.kill.token" } " to be set"
             }
             "."
+        }
+    }
+}
+
+/// Advice for an operator about a drain.
+fn how_to_undo(name: &str) -> Markup {
+    html! {
+        p {
+            "An operator drains this node: it is granted nothing. To see when it can be stopped: "
+            code { "corona nodes drain " (quoted(name)) " --wait" }
+            ". Let it serve again: " code { "corona nodes drain " (quoted(name)) " --undo" } "."
         }
     }
 }

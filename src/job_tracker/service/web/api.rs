@@ -10,10 +10,10 @@ use super::pages::jobs::Filter;
 use super::pages::tasks::KINDS;
 use super::pages::{STANDINGS, kind_name, standing_name, state_name};
 use super::trackers::Places;
-use corona_job_engine::{AttemptTimes, AttemptView, TaskOutline, TaskStanding, TaskView};
+use corona_job_engine::{AttemptTimes, AttemptView, NodeUse, TaskOutline, TaskStanding, TaskView};
 
 /// The paths behind `/api/v1/`, and what each gives.
-pub(super) const PATHS: [(&str, &str); 13] = [
+pub(super) const PATHS: [(&str, &str); 14] = [
     ("status", "the service: jobs by state, how many task trackers"),
     ("events", "a stream of events; parameters job, last, follow"),
     ("jobs", "jobs; parameters q, users, pools, state, ended=0|1, limit, after"),
@@ -24,6 +24,7 @@ pub(super) const PATHS: [(&str, &str); 13] = [
     ("jobs/{job}/failures", "its attempts that failed or were killed"),
     ("jobs/{job}/counters", "its counters, of maps, of reduces and in all"),
     ("jobs/{job}/events", "its completion events; parameters from, limit"),
+    ("jobs/{job}/nodes/{node}", "what the job would lose with the node"),
     ("jobs/{job}/waits", "why it waits, as the cluster manager explains it"),
     ("jobs/{job}/configuration", "its properties"),
     ("jobs/{job}/history", "its history so far, as text"),
@@ -344,6 +345,11 @@ pub(super) fn counters(counters: &Counters) -> Value {
         })
     });
     Value::Array(each.collect())
+}
+
+/// `jobs/{job}/nodes/{node}`
+pub(super) fn use_of_node(of: NodeUse) -> Value {
+    json!({ "running_attempts": of.running_attempts, "map_outputs": of.map_outputs })
 }
 
 /// `jobs/{job}/events`

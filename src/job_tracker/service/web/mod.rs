@@ -51,7 +51,7 @@ use super::clock::now;
 use super::job::{AskError, Job};
 use super::remote::RemoteJob;
 use corona_job_engine::parent::ParentInput;
-use corona_job_engine::{JobInput, JobReply};
+use corona_job_engine::{JobInput, JobReply, NodeUse};
 
 /// What is sent back.
 type Answer = exchange::Answer<Stream>;
@@ -471,6 +471,16 @@ impl Pages {
                     value
                 })
                 .await
+            }
+            ["jobs", id, "nodes", node] => {
+                let node = node.to_owned();
+                let of = match self.job(id)? {
+                    Found::Whole(_, job) => job.look(move |job| job.use_of_node(&node)).await?,
+                    // The slots of its job tracker are known to the cluster manager, and a job that has
+                    // ended needs nothing.
+                    Found::OnNode(..) | Found::Retired(_) => NodeUse::default(),
+                };
+                self.json(move || api::use_of_node(of)).await
             }
             ["jobs", id, "tasks"] => {
                 let ((row, job), paging) = (self.whole(id)?, paging()?);
