@@ -255,6 +255,7 @@ impl JobEngine {
         if fate == Fate::Failed {
             self.avoid_host_of(key);
         }
+        self.withdraw_second(key.task, turn);
         self.leave_slot(key, false, turn);
         self.request_if_lacking(key.task, turn);
     }
@@ -578,6 +579,7 @@ impl JobEngine {
         heard: bool,
         turn: &mut Turn,
     ) {
+        let was_live = self.attempt(key).state.is_live();
         self.is_no_longer_live(key);
         self.add_diagnostics(key, text);
         let now = self.last;
@@ -627,6 +629,9 @@ impl JobEngine {
             self.task_failed(key.task, turn);
         }
         if self.is_active() {
+            if was_live {
+                self.withdraw_second(key.task, turn);
+            }
             self.leave_slot(key, false, turn);
             self.request_if_lacking(key.task, turn);
         }

@@ -169,6 +169,20 @@ impl JobEngine {
         }
     }
 
+    /// Withdraws a request for a second attempt beside one that has just ended: it keeps away from a host that
+    /// may be the only one.
+    pub(super) fn withdraw_second(&mut self, key: TaskKey, turn: &mut Turn) {
+        if self.task(key).live().next().is_some() {
+            return;
+        }
+        for id in self.task(key).slots.clone() {
+            let slot = &self.slots[&id];
+            if slot.use_ == SlotUse::Requested && slot.exclusions == Exclusions::Some {
+                self.release(id, turn);
+            }
+        }
+    }
+
     /// The cluster manager has granted a slot. Grants of requests that are not known, or were granted
     /// before, are dropped.
     pub(super) fn granted(&mut self, granted: &GrantedSlot, turn: &mut Turn) {

@@ -130,12 +130,12 @@ fn both_attempts_at_a_task_may_be_cleaned_up_after() {
     world.apply(JobInput::Speculate { kind: TaskKind::Map, number: 0 });
     world.grant(3, "b");
     assert_eq!(world.report("a", "m0.0", FailedUnclean), ["request 4 MAP not a", "release 1"]);
-    assert_eq!(world.report("b", "m0.1", KilledUnclean), ["release 3"]);
+    assert_eq!(world.report("b", "m0.1", KilledUnclean), ["request 5 MAP not a", "release 4,3"]);
     assert_eq!(
-        world.grant(4, "c"),
-        ["launch m0.0 on c with 4 cleaned, failed true", "request 5 MAP not a"]
+        world.grant(5, "c"),
+        ["launch m0.0 on c with 5 cleaned, failed true", "request 6 MAP not a"]
     );
-    assert_eq!(world.grant(5, "c"), ["launch m0.1 on c with 5 cleaned, failed false"]);
+    assert_eq!(world.grant(6, "c"), ["launch m0.1 on c with 6 cleaned, failed false"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Second attempts at slow tasks. Spec: mapreduce/09 §E.
 
 use super::*;
-use TaskState::{CommitPending, Running, Succeeded};
+use TaskState::{CommitPending, Killed, KilledUnclean, Running, Succeeded};
 
 /// Four maps, of which each but the last one is half done after a minute.
 fn one_is_slow(progress: f32) -> World {
@@ -78,6 +78,21 @@ fn a_request_for_a_second_attempt_that_was_withdrawn_is_filed_again() {
     let orders = vec![Order::Commit(key("m0.0")), Order::Commit(key("m0.0"))];
     world.apply(JobInput::CallFailed { node: "tracker_a:1".into(), orders });
     assert_eq!(world.grant(5, "a"), ["request 6 MAP not a,d", "release 5"]);
+}
+
+#[test]
+fn a_request_beside_an_attempt_that_ends_takes_the_host_of_that_one_too() {
+    // It may be the only host.
+    for (state, records) in [(Killed, "event 1 m3.0 KILLED"), (KilledUnclean, "")] {
+        let mut world = one_is_slow(0.1);
+        assert_eq!(world.tick(), ["request 5 MAP not d"]);
+        let effects = world.report("d", "m3.0", state);
+        let expected = [records, "request 6 MAP", "release 5,4"];
+        let expected: Vec<&str> = expected.into_iter().filter(|it| !it.is_empty()).collect();
+        assert_eq!(effects, expected, "{state:?}");
+        world.hosts(TaskKind::Map, &["d"]);
+        assert!(world.grant(6, "d")[0].starts_with("launch m3."), "{state:?}");
+    }
 }
 
 #[test]
