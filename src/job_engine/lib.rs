@@ -30,6 +30,7 @@ mod input;
 mod nodes;
 mod outlines;
 pub mod parent;
+pub mod reach;
 mod records;
 mod reports;
 mod restore;

@@ -10,6 +10,7 @@ pub(crate) mod image;
 mod large;
 mod life;
 mod nodes;
+mod reach;
 mod restore;
 mod slow;
 mod traps;

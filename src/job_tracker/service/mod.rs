@@ -499,7 +499,9 @@ impl Shared {
             });
             jobs.collect()
         };
-        reach::watch(self.cluster.clone(), jobs, self.settings.node_unreachable).await;
+        let Shared { cluster, settings, .. } = &*self;
+        let manager = settings.cluster_manager.clone();
+        reach::watch(cluster.clone(), manager, jobs, settings.node_unreachable).await;
     }
 
     /// The directory of a job in the system directory.

@@ -1,32 +1,38 @@
 //! Task trackers that have died without a word. The cluster manager notices a lost node only when it has
 //! expired, and the original's job trackers wait for that, or for the timeout of each attempt. Here a node
 //! counts as lost for the jobs that use it when it has not reported, and its task tracker could not be
-//! connected to, for `corona.jt.node.unreachable.ms`.
+//! connected to, for `corona.jt.node.unreachable.ms`, unless it is this machine that is cut off: see
+//! [`corona_job_engine::reach`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
+use super::clock::now;
 use super::cluster::Cluster;
 use super::job::Job;
+use corona_config::HostPort;
+use corona_job_engine::reach::{Answer, Judgement, Reach, machine};
 use corona_job_engine::{JobEngine, JobInput, Tracker};
 
-/// The shortest and the longest pause between two tries to connect.
+/// The shortest and the longest pause between two attempts to connect.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long a try to connect may take.
+/// How long an attempt to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Task trackers that are tried at a time; more wait for their turn.
 const MAX_TRIED: usize = 64;
 
-/// Watches the task trackers of these jobs, for as long as the program runs.
+/// Watches the task trackers of these jobs, for as long as the program runs. The cluster manager is another
+/// machine that answers, if it is one.
 pub(super) async fn watch(
     cluster: Arc<Cluster>,
+    cluster_manager: HostPort,
     jobs: impl Fn() -> Vec<Job>,
     unreachable: Duration,
 ) {
@@ -34,38 +40,55 @@ pub(super) async fn watch(
         return;
     }
     let pause = (unreachable / 6).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-    // Since when task trackers cannot be connected to.
-    let mut missed = BTreeMap::<Tracker, Instant>::new();
+    let mut reach = Reach::new(i64::try_from(unreachable.as_millis()).unwrap_or(i64::MAX));
+    let mut was_cut_off = false;
     loop {
         sleep(pause).await;
-        let silent = silent_trackers(&cluster, &jobs(), 2 * pause).await;
-        missed.retain(|at, _| silent.contains(at));
-        for (at, answers) in try_all(silent).await {
-            if answers {
-                missed.remove(&at);
-                continue;
-            }
-            let since = *missed.entry(at.clone()).or_insert_with(Instant::now);
-            if since.elapsed() >= unreachable {
-                missed.remove(&at);
-                give_up(&jobs(), &at).await;
-            }
+        let Used { silent, others } = Used::look(&cluster, &jobs(), 2 * pause).await;
+        let attempts = try_all(silent).await;
+        let mut in_contact: BTreeSet<&str> = others.iter().map(machine).collect();
+        let doubts = attempts.iter().any(|(_, answer)| *answer == Answer::Nothing);
+        if doubts && is_elsewhere_and_answers(&cluster_manager).await {
+            in_contact.insert(&cluster_manager.host);
+        }
+        let Judgement { lost, cut_off_ms } = reach.judge(now(), &in_contact, &attempts);
+        for at in lost {
+            give_up(&jobs(), &at).await;
+        }
+        report(was_cut_off, cut_off_ms > 0);
+        was_cut_off = cut_off_ms > 0;
+        if was_cut_off {
+            excuse(&jobs(), cut_off_ms).await;
         }
     }
 }
 
-/// The task trackers that jobs use and that have not reported for so long.
-async fn silent_trackers(cluster: &Cluster, jobs: &[Job], silence: Duration) -> BTreeSet<Tracker> {
-    let mut silent = BTreeSet::new();
-    for job in jobs.iter().filter(|job| job.progress().finished_at.is_none()) {
-        let used = job.look(JobEngine::trackers).await.unwrap_or_default();
-        silent.extend(used.into_iter().filter(|at| cluster.silence(&at.node) >= silence));
-    }
-    silent
+/// The task trackers that jobs use.
+#[derive(Debug, Default)]
+struct Used {
+    /// Those that have not reported for a while.
+    silent: BTreeSet<Tracker>,
+    others: BTreeSet<Tracker>,
 }
 
-/// Tries to connect to task trackers; whether each answers.
-async fn try_all(trackers: BTreeSet<Tracker>) -> Vec<(Tracker, bool)> {
+impl Used {
+    async fn look(cluster: &Cluster, jobs: &[Job], silence: Duration) -> Used {
+        let mut trackers = BTreeSet::new();
+        for job in jobs.iter().filter(|job| runs(job)) {
+            trackers.extend(job.look(JobEngine::trackers).await.unwrap_or_default());
+        }
+        let is_silent = |at: &Tracker| cluster.silence(&at.node) >= silence;
+        let (silent, others) = trackers.into_iter().partition(is_silent);
+        Used { silent, others }
+    }
+}
+
+fn runs(job: &Job) -> bool {
+    job.progress().finished_at.is_none()
+}
+
+/// Tries to connect to task trackers.
+async fn try_all(trackers: BTreeSet<Tracker>) -> Vec<(Tracker, Answer)> {
     let mut tries = JoinSet::new();
     let turns = Arc::new(Semaphore::new(MAX_TRIED));
     for at in trackers {
@@ -73,24 +96,45 @@ async fn try_all(trackers: BTreeSet<Tracker>) -> Vec<(Tracker, bool)> {
         tries.spawn(async move {
             // It is never closed.
             let _turn = turns.acquire().await;
-            let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&*at.address)).await;
-            // A lack of descriptors or ports here says nothing of the other side.
-            let answers = match connected {
-                Ok(Err(error)) => !is_unreachable(&error),
-                Ok(Ok(_)) => true,
-                Err(_) => false,
-            };
-            (at, answers)
+            let answer =
+                connect(&*at.address).await.map_or_else(|answer| answer, |_| Answer::Connected);
+            (at, answer)
         });
     }
     tries.join_all().await
 }
 
-fn is_unreachable(error: &std::io::Error) -> bool {
+async fn connect(to: impl ToSocketAddrs) -> Result<TcpStream, Answer> {
     use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, TimedOut};
 
-    // A network that cannot be reached is one to which this machine has lost its route.
-    matches!(error.kind(), ConnectionRefused | HostUnreachable | TimedOut)
+    match timeout(CONNECT_TIMEOUT, TcpStream::connect(to)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(match error.kind() {
+            ConnectionRefused => Answer::Refused,
+            HostUnreachable | TimedOut => Answer::Nothing,
+            // A lack of descriptors, ports or routes here says nothing of the other side.
+            _ => Answer::NotTried,
+        }),
+        Err(_) => Err(Answer::Nothing),
+    }
+}
+
+/// Whether the cluster manager answers, from another machine than this one.
+async fn is_elsewhere_and_answers(cluster_manager: &HostPort) -> bool {
+    let HostPort { host, port } = cluster_manager;
+    let ends = |stream: TcpStream| Some((stream.local_addr().ok()?, stream.peer_addr().ok()?));
+    let ends = connect((&**host, *port)).await.ok().and_then(ends);
+    ends.is_some_and(|(here, there)| here.ip() != there.ip())
+}
+
+fn report(was_cut_off: bool, is_cut_off: bool) {
+    match (was_cut_off, is_cut_off) {
+        (false, true) => tracing::warn!(
+            "most task trackers neither report nor answer; taking it for a fault of the network here: no node counts as lost, and the time is not counted as their silence"
+        ),
+        (true, false) => tracing::info!("task trackers answer again"),
+        _ => {}
+    }
 }
 
 /// A node counts as lost. It may come back: then it is granted again.
@@ -103,6 +147,14 @@ async fn give_up(jobs: &[Job], at: &Tracker) {
             // A job that has ended a moment ago does not mind.
             let _ = job.apply(JobInput::NodeLost { node: at.node.clone() }).await;
         }
+    }
+}
+
+/// Nobody could report for so long.
+async fn excuse(jobs: &[Job], ms: i64) {
+    for job in jobs.iter().filter(|job| runs(job)) {
+        // As above.
+        let _ = job.apply(JobInput::Stalled { ms }).await;
     }
 }
 
@@ -123,6 +175,10 @@ mod tests {
         (notes, job, running)
     }
 
+    fn nobody() -> HostPort {
+        HostPort { host: "127.0.0.1".into(), port: 1 }
+    }
+
     async fn running(job: &Job) -> usize {
         job.look(|job| job.attempts_that_run().count()).await.unwrap()
     }
@@ -139,8 +195,12 @@ mod tests {
         let (_other_notes, kept, _other_stop) = on(&alive).await;
         let cluster = Arc::new(Cluster::new(Duration::from_secs(60)));
         let jobs = vec![lost.clone(), kept.clone()];
-        let watching =
-            tokio::spawn(watch(cluster, move || jobs.clone(), Duration::from_millis(300)));
+        let watching = tokio::spawn(watch(
+            cluster,
+            nobody(),
+            move || jobs.clone(),
+            Duration::from_millis(300),
+        ));
         while running(&lost).await > 0 {
             sleep(Duration::from_millis(20)).await;
         }
@@ -150,6 +210,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_time_of_0_leaves_it_to_the_cluster_manager() {
-        watch(Arc::new(Cluster::new(Duration::from_secs(60))), Vec::new, Duration::ZERO).await;
+        let cluster = Arc::new(Cluster::new(Duration::from_secs(60)));
+        watch(cluster, nobody(), Vec::new, Duration::ZERO).await;
+    }
+
+    #[tokio::test]
+    async fn attempts_to_connect_say_who_is_to_blame() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let alive = listener.local_addr().unwrap();
+        assert!(connect(alive).await.is_ok());
+        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        assert_eq!(connect(gone).await.unwrap_err(), Answer::Refused);
+        // Addresses of which this machine has no route are none that it can try.
+        assert_eq!(connect("[ff02::1]:9").await.unwrap_err(), Answer::NotTried);
+        let manager = |port| HostPort { host: "127.0.0.1".into(), port };
+        assert!(!is_elsewhere_and_answers(&manager(alive.port())).await, "it is this machine");
+        assert!(!is_elsewhere_and_answers(&manager(gone.port())).await);
     }
 }

@@ -354,7 +354,9 @@ impl RemoteJobTracker {
         let watched = running.clone();
         let watching = tokio::spawn(async move {
             let jobs = || watched.job().into_iter().collect();
-            reach::watch(watched.cluster.clone(), jobs, watched.settings.node_unreachable).await;
+            let Running { cluster, settings, .. } = &*watched;
+            let manager = settings.cluster_manager.clone();
+            reach::watch(cluster.clone(), manager, jobs, settings.node_unreachable).await;
         });
         let noticing = tokio::spawn(clock::watch());
         let served = server.run(stop_serving.subscribe());
