@@ -170,6 +170,12 @@ impl JobEngine {
             && !TaskKind::ALL.into_iter().any(cleaned)
     }
 
+    /// Whether an attempt did not succeed. Its node may not have reported that: then it may run still.
+    pub fn may_have_late_attempts(&self) -> bool {
+        let mut attempts = self.keys().flat_map(|key| &self.task(key).attempts);
+        attempts.any(|attempt| attempt.state != TaskState::Succeeded)
+    }
+
     /// A task of the work, or one that sets the job up or cleans up after it.
     pub fn task_view(&self, key: TaskKey) -> Option<TaskView> {
         let task = self.tasks[key.kind].get(key.number as usize)?;

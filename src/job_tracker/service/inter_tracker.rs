@@ -82,7 +82,9 @@ impl Shared {
 
     fn place_of(&self, id: &wire::JobId, at: Millis) -> Place {
         let ended = |progress: &JobProgress| {
-            progress.finished_at.is_some_and(|end| at.since(end) >= END_GRACE_MS)
+            // One that ends later than now has ended by another clock, before this process began.
+            let is_recent = |end| (0..END_GRACE_MS).contains(&at.since(end));
+            progress.finished_at.is_some_and(|end| !is_recent(end))
         };
         let Some(id) = known_id(id) else { return Place::Over(None) };
         if self.store.was_not_resumed(&id) {
@@ -450,8 +452,9 @@ mod tests {
         shared.store.not_resumed(id);
         assert!(heartbeat(&shared, &[attempt]).await.is_ok());
 
-        // One that ended a moment ago, and one that ended long ago.
-        for (number, ago_ms) in [(8, 0), (9, END_GRACE_MS)] {
+        // One that ended a moment ago, one that ended long ago, and one that an earlier process saw end by a
+        // clock that was set back since.
+        for (number, ago_ms) in [(8, 0), (9, END_GRACE_MS), (10, -3_600_000)] {
             let submission = submission(&[], 1);
             let mut description = submission.description;
             description.id = JobId::new(&format!("202611210043.{number}"), 1).unwrap();

@@ -31,6 +31,7 @@ use super::session_types;
 use super::statistics::Report;
 use super::store::{Known, Retired, Store};
 use super::submission::{EndNotice, SplitStore};
+use super::sweeps::Sweeps;
 use super::web::events::{Events, Happening};
 use corona_job_engine::{
     JobEngine, JobInput, JobProgress, JobSpec, Launch, NodeUsage, Order, RequestId, Tracker,
@@ -67,6 +68,7 @@ pub(super) struct Ending {
     pub(super) owed: Arc<Owed>,
     pub(super) store: Arc<Store>,
     pub(super) finished: Arc<Finished>,
+    pub(super) sweeps: Arc<Sweeps>,
     pub(super) id: JobId,
     /// The user of the job.
     pub(super) user: Arc<str>,
@@ -263,6 +265,9 @@ impl Ending {
             {
                 remove_output(&self.files, &self.id, &self.user, temporary).await;
             }
+            if let Ok(true) = job.look(JobEngine::may_have_late_attempts).await {
+                self.sweeps.reported(job.description());
+            }
             if let Some(report) = self.report {
                 report.make(&job).await;
             }
@@ -285,17 +290,23 @@ impl Ending {
 /// which is delivered for as long as it takes.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Ends the session of a job that is over.
-pub(super) async fn end_session(owed: &Arc<Owed>, driver: Arc<SessionDriver>, debt: Debt) {
+/// Ends the session of a job that is over. Whether the cluster manager has acknowledged that soon.
+pub(super) async fn end_session(owed: &Arc<Owed>, driver: Arc<SessionDriver>, debt: Debt) -> bool {
     let session = driver.handle().clone();
     let delivery = owed.end(driver, debt).await;
     match timeout(END_PATIENCE, delivery).await {
-        Ok(Ok(ended)) => tracing::info!(%session, %ended, "a job is over"),
-        Ok(Err(_)) => {}
-        Err(_) => tracing::warn!(
-            %session,
-            "a job is over; the cluster manager does not answer, and is told until it acknowledges the end of the session"
-        ),
+        Ok(Ok(ended)) => {
+            tracing::info!(%session, %ended, "a job is over");
+            ended.is_settled()
+        }
+        Ok(Err(_)) => false,
+        Err(_) => {
+            tracing::warn!(
+                %session,
+                "a job is over; the cluster manager does not answer, and is told until it acknowledges the end of the session"
+            );
+            false
+        }
     }
 }
 

@@ -507,6 +507,7 @@ impl Shared {
                 report,
                 store: store.clone(),
                 finished: self.finished.clone(),
+                sweeps: self.sweeps.clone(),
                 id: id.clone(),
                 user: description.user.clone(),
                 job_dir: self.job_dir(id.as_str()),
@@ -835,6 +836,7 @@ mod tests {
     use super::super::submission::tests::{split, split_file, submission, write_conf};
     use super::super::tests::service;
     use super::*;
+    use corona_job_engine::parent::Remote;
 
     async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -1037,6 +1039,32 @@ mod tests {
         let job = on_a_node(&shared, root.path(), begin).await;
         job.panic().await;
         has_failed(&shared, &job.description().id).await;
+    }
+
+    #[tokio::test]
+    async fn the_session_of_a_job_tracker_on_a_node_is_owed_an_end_during_an_outage() {
+        let root = tempfile::tempdir().unwrap();
+        // Its cluster manager does not answer.
+        let shared = service(root.path()).await.shared;
+        let begin = |at: &Path, base: &Base| Log::begin(at, &shared.journals, base).unwrap();
+        let job = on_a_node(&shared, root.path(), begin).await;
+        let at = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = at.local_addr().unwrap().port();
+        let slots = vec![GrantedSlot {
+            id: RequestId(1),
+            node: "tracker_a:1".into(),
+            host: "127.0.0.1".into(),
+            address: format!("127.0.0.1:{port}").into(),
+        }];
+        job.apply(ParentInput::Granted { slots }).await.unwrap().unwrap();
+        let (host, session): (Arc<str>, Arc<str>) = ("127.0.0.1".into(), "202611210043.77".into());
+        let remote = Remote { attempt: 0, host, port, session: session.clone() };
+        job.apply(ParentInput::Reported(remote)).await.unwrap().unwrap();
+        job.ends(0).await;
+        until("the end of the job", || job.progress().state == JobState::Succeeded).await;
+        let own = job.description().id.session().unwrap();
+        assert!(shared.owed.has(own) && shared.owed.has(&session));
+        assert!(shared.home.owed().join(&*session).exists(), "a restart knows it");
     }
 
     /// Another start must not go back to what the job was when its journal failed.

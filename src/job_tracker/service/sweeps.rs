@@ -1,6 +1,7 @@
 //! The output of late attempts: a task tracker that hung may carry out an order after the end of the job, and
 //! its attempt makes the directory of unfinished output again. When task trackers have reported nothing on a
-//! job that has ended for a while, what its attempts have left there is removed.
+//! job that has ended for a while, what its attempts have left there is removed. Where attempts did not succeed,
+//! some may have ended without a report, so that this is done once after the end of the job in any case.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +33,7 @@ impl Sweeps {
         Arc::new(Sweeps { files, quiet, waiting: Mutex::default() })
     }
 
-    /// A task tracker reports attempts of a job that has ended.
+    /// A task tracker reports attempts of a job that has ended, or some may run though nobody reports them.
     pub(super) fn reported(self: &Arc<Self>, job: &Description) {
         let Some(output) = &job.output else { return };
         let mut waiting = self.lock();

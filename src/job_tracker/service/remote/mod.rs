@@ -218,6 +218,7 @@ impl RemoteJob {
             pages: None,
             is_over: false,
             lingers: false,
+            remote_debt: None,
             closing: None,
             ahead_ms,
             stalled_ms: clock::stalled_ms(),
@@ -251,6 +252,13 @@ impl RemoteJob {
         let (reply, answer) = oneshot::channel();
         self.send(Message::Input(input, Some(reply))).await?;
         answer.await.map_err(|_| AskError::Gone)
+    }
+
+    /// The remote job tracker of this attempt has ended the job.
+    #[cfg(test)]
+    pub(super) async fn ends(&self, attempt: u32) {
+        let ended = Message::Ended(attempt, JobState::Succeeded, Counters::default());
+        self.send(ended).await.unwrap();
     }
 
     #[cfg(test)]
@@ -461,6 +469,8 @@ struct Task {
     is_over: bool,
     /// The remote job tracker has ended the job, and can be asked about it.
     lingers: bool,
+    /// The end of its session, if the cluster manager may not have answered it.
+    remote_debt: Option<Debt>,
     /// Does the last of what follows the end.
     closing: Option<JoinHandle<()>>,
     /// As of a job that the service runs.
@@ -686,11 +696,26 @@ impl Task {
         let (owed, status) = (&self.parts.ending.owed, SessionStatus::TimedOut);
         let (user, feedback) = (self.parts.description.user.clone(), Vec::new());
         let debt = Debt { handle, user, status, feedback };
-        if let Err(error) = owed.note(debt.clone()).await {
-            let (job, session) = (&self.parts.description.id, &debt.handle);
+        self.note_debt(debt.clone()).await;
+        owed.pay(debt);
+    }
+
+    async fn note_debt(&self, debt: Debt) {
+        let session = debt.handle.clone();
+        if let Err(error) = self.parts.ending.owed.note(debt).await {
+            let job = &self.parts.description.id;
             tracing::warn!(%job, %session, %error, "cannot keep that a session is to be ended");
         }
-        owed.pay(debt);
+    }
+
+    /// A job tracker on a node that has ended its job ends its session itself, for as long as it lives. If the
+    /// cluster manager does not answer meanwhile, this service ends it then, or when it is started next.
+    async fn note_end_of_remote(&self, status: SessionStatus) -> Option<Debt> {
+        let handle = self.parts.parent.remote().filter(|_| self.lingers)?.session.clone();
+        let user = self.parts.description.user.clone();
+        let debt = Debt { handle, user, status, feedback: Vec::new() };
+        self.note_debt(debt.clone()).await;
+        Some(debt)
     }
 
     fn request(&mut self, request: ResourceRequest) {
@@ -847,7 +872,13 @@ impl Task {
         let handle = driver.handle().clone();
         let user = self.parts.description.user.clone();
         let debt = Debt { handle, user, status, feedback: Vec::new() };
-        end_session(&self.parts.ending.owed, driver, debt).await;
+        let remote_debt = self.note_end_of_remote(status).await;
+        let owed = &self.parts.ending.owed;
+        match (end_session(owed, driver, debt).await, remote_debt) {
+            // It has answered the job tracker on the node as well.
+            (true, Some(debt)) => owed.settle(&debt.handle).await,
+            (_, remote_debt) => self.remote_debt = remote_debt,
+        }
         let job = &self.parts.description.id;
         let mut progress = JobProgress::clone(&self.publish.borrow());
         progress.state = state;
@@ -943,6 +974,9 @@ impl Task {
                         drop(reply.send(Err(ParentRefusal::Ended)));
                     }
                 }
+            }
+            if let Some(debt) = self.remote_debt.take() {
+                self.parts.ending.owed.pay(debt);
             }
             // From now on the reports of the remote job tracker are refused, so it ends.
             self.parts.ending.store.retire(self.retired());
