@@ -17,6 +17,8 @@ use corona_model::types::Millis;
 use super::trackers::MOST_SUSPECTS;
 use super::weather::MOST_BAD_RECORDS;
 
+/// A job tracker notices so late that it is cut off.
+const NOTICED_MS: i64 = 5_000;
 /// A map fails after no fewer reports of reduces that cannot fetch its output.
 const FETCH_FAILURES: u32 = 3;
 
@@ -88,6 +90,8 @@ pub(crate) struct Ledger {
     failed_fetches: BTreeMap<AttemptKey, u32>,
     /// A user has killed the job.
     pub(crate) is_killed: bool,
+    /// Since when the network of its job tracker is away.
+    pub(crate) cut_off_since: Option<Millis>,
     /// How it ended.
     pub(crate) end: Option<JobState>,
     records_of_end: u32,
@@ -196,6 +200,10 @@ impl Ledger {
         let silence_ms = now.since(*sign);
         if is_timeout && silence_ms < timeout_ms {
             return Err(format!("{:?} is given up after {silence_ms} ms of silence", end.attempt));
+        }
+        let own_ms = self.cut_off_since.map_or(0, |since| now.since(since.max(*sign)));
+        if is_timeout && silence_ms - own_ms < timeout_ms - NOTICED_MS {
+            return Err(format!("{:?} is given up while its job tracker is cut off", end.attempt));
         }
         Ok(())
     }

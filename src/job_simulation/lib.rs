@@ -1,13 +1,16 @@
 //! Seeded random jobs on a simulated cluster: job engines and the cluster engine together, in virtual time.
 //!
-//! A run follows from its seed. Nodes die, hang, come back, report late, twice, and what is not so; calls
-//! are lost on the way there and on the way back; the cluster manager goes away and comes back; job trackers
+//! A run follows from its seed. Nodes die, hang, come back and carry out what they were ordered long ago, report
+//! late, twice, and what is not so; calls are lost on the way there and on the way back; the cluster manager goes
+//! away and comes back, and so does the network of a job tracker; job trackers
 //! die, between any two steps of a submission too, stall, see clocks that jump, and are restarted from their journals;
 //! attempts hang, and records are bad; users kill attempts and jobs; slots are taken back. After some minutes
 //! the trouble ends. What must hold in each run:
 //!
 //! * every job that is submitted runs and ends, and no session is left;
 //! * no session is lost that nobody has ended, and no attempt is given up while its report waits;
+//! * no node that is alive counts as lost, nor an attempt as silent, because its job tracker was cut off;
+//! * the directory of unfinished output is gone in the end, whatever nodes do late;
 //! * a slot runs one attempt at a time, only while it is granted, and no slot is in use after the end;
 //! * no attempt may commit while another one of its task may;
 //! * each task that succeeded was committed by the attempt that succeeded;
@@ -85,6 +88,14 @@ pub struct Summary {
     pub stalls: u64,
     /// Jumps of the machine's clock.
     pub clock_jumps: u64,
+    /// Times when the network of a job tracker was away.
+    pub cut_offs: u64,
+    /// Nodes that a job tracker has given up before the cluster manager did.
+    pub given_up: u64,
+    /// Orders to launch that a node found after it had hung, and did not carry out.
+    pub stale_launches: u64,
+    /// Jobs whose late output was removed after their end.
+    pub sweeps: u64,
 }
 
 impl Summary {
@@ -110,6 +121,10 @@ impl Summary {
         self.outages += other.outages;
         self.stalls += other.stalls;
         self.clock_jumps += other.clock_jumps;
+        self.cut_offs += other.cut_offs;
+        self.given_up += other.given_up;
+        self.stale_launches += other.stale_launches;
+        self.sweeps += other.sweeps;
     }
 }
 

@@ -1,18 +1,31 @@
 //! What the job tracker service does around its engines, and what happens to it: its submissions, step by
-//! step, its deaths between any two of them, its stalls, its clock, and outages of the cluster manager.
+//! step, its deaths between any two of them, its stalls, its clock, outages of the cluster manager and of the
+//! network, and what comes after the end of its jobs.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use corona_engine::{Input, Reply};
-use corona_job_engine::{JobEffect, JobInput};
+use corona_job_engine::reach::{Answer, Judgement, Reach, machine};
+use corona_job_engine::{JobEffect, JobInput, Tracker};
 use corona_mapreduce::AttemptKey;
 use corona_model::types::{Address, Millis, SessionInfo, SessionStatus};
 
 use super::Subject;
-use super::trackers::JobNumber;
+use super::trackers::{JobNumber, NodeOrder};
 use super::world::{Call, Happening, World, ends_session};
 
-/// How the service behaves. Tests give it the habits that it had.
+/// The pause between two looks at silent task trackers, and when one that does not answer is lost.
+const REACH_PAUSE_MS: i64 = 1_000;
+const UNREACHABLE_MS: i64 = 6_000;
+/// So long after the last report on a job that has ended its output is removed.
+const QUIET_MS: i64 = 10_000;
+
+pub(crate) fn new_reach() -> Reach {
+    Reach::new(UNREACHABLE_MS)
+}
+
+/// How the service and its nodes behave. Tests give it the habits that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Habits {
     /// Failures of calls in a row after which it gives a session up.
@@ -27,6 +40,12 @@ pub(crate) struct Habits {
     pub(crate) has_own_clock: bool,
     /// It notices that it did not run.
     pub(crate) notices_stalls: bool,
+    /// It notices that it is cut off itself when most nodes are silent.
+    pub(crate) notices_cut_offs: bool,
+    /// Nodes ask whether a job still runs before they carry out an old order to launch.
+    pub(crate) confirms_launches: bool,
+    /// It removes what attempts leave after the end of their job.
+    pub(crate) sweeps: bool,
 }
 
 impl Habits {
@@ -38,6 +57,9 @@ impl Habits {
         begins_again: true,
         has_own_clock: true,
         notices_stalls: true,
+        notices_cut_offs: true,
+        confirms_launches: true,
+        sweeps: true,
     };
 }
 
@@ -69,7 +91,7 @@ impl<S: Subject> World<S> {
         if job.is_accepted || job.is_refused {
             return Ok(());
         }
-        let waits = !job.up || job.is_submitting || self.manager_is_away();
+        let waits = !job.up || job.is_submitting || self.is_without_manager(number);
         let has_id = !job.handle.is_empty();
         self.after(1_000, Happening::Submit(number));
         if waits {
@@ -108,7 +130,7 @@ impl<S: Subject> World<S> {
                 self.jobs[number].disk.is_noted = self.habits.notes_sessions;
                 Step::StartSession
             }
-            Step::StartSession if self.manager_is_away() => Step::StartSession,
+            Step::StartSession if self.is_without_manager(number) => Step::StartSession,
             Step::StartSession => match self.start_session(number)? {
                 true => Step::WriteBase,
                 false => return Ok(()),
@@ -160,6 +182,7 @@ impl<S: Subject> World<S> {
         let job = &mut self.jobs[number];
         (job.submitted, job.disk.has_begun) = (true, true);
         self.after(10_000, Happening::SessionBeat(number));
+        self.after(REACH_PAUSE_MS, Happening::Reach((number, self.jobs[number].restarts)));
         if self.weather.hosts_known {
             self.after(0, Happening::Hosts(number));
         }
@@ -172,6 +195,7 @@ impl<S: Subject> World<S> {
         let (now, machine_ms, habits) = (self.now, self.machine_ms, self.habits);
         let job = &mut self.jobs[number];
         (job.up, job.is_submitting) = (true, false);
+        job.reach = new_reach();
         let last = job.subject.engine().last();
         job.clock_ms = machine_ms;
         if habits.has_own_clock {
@@ -198,6 +222,7 @@ impl<S: Subject> World<S> {
         let engine = job.subject.engine();
         if let Some(status) = job.status {
             let trackers = engine.trackers();
+            job.is_untidy &= !engine.was_left_uncleaned();
             job.calls.push_back(Call::End(status));
             let forget = trackers.into_iter().map(|at| JobEffect::KillJob { at });
             return self.carry_out(number, forget.collect());
@@ -209,6 +234,8 @@ impl<S: Subject> World<S> {
         job.ledger.lets_go(&released).map_err(|what| format!("job {number}: {what}"))?;
         job.calls.push_back(Call::Release(released));
         job.calls.push_back(Call::Request(Vec::new()));
+        let run = (number, job.restarts);
+        self.after(REACH_PAUSE_MS, Happening::Reach(run));
         self.apply_to_job(number, JobInput::Resumed)
     }
 
@@ -252,6 +279,114 @@ impl<S: Subject> World<S> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a job cannot reach the cluster manager.
+    pub(crate) fn is_without_manager(&self, number: JobNumber) -> bool {
+        self.manager_is_away() || self.jobs[number].is_cut_off()
+    }
+
+    // The network of a job tracker is away for a while.
+
+    pub(crate) fn is_cut_off(&mut self, number: JobNumber) {
+        let now = self.now;
+        if self.jobs[number].is_cut_off() || !self.random.percent(self.weather.cut_offs) {
+            return;
+        }
+        let span_ms = *self.random.pick(&[5_000, 40_000, 90_000]);
+        self.jobs[number].ledger.cut_off_since = Some(now);
+        self.summary.cut_offs += 1;
+        self.after(span_ms, Happening::Reconnect(number));
+    }
+
+    /// What could not be delivered is delivered now.
+    pub(crate) fn reconnect(&mut self, number: JobNumber) -> Result<(), String> {
+        let job = &mut self.jobs[number];
+        job.ledger.cut_off_since = None;
+        if !job.up {
+            return Ok(());
+        }
+        for notification in std::mem::take(&mut job.missed) {
+            self.after(0, Happening::Notice(number, Box::new(notification)));
+        }
+        self.call_soon(number, 5)
+    }
+
+    /// A job tracker looks after the task trackers that are silent. The cluster manager is another machine.
+    pub(crate) fn look_after_silent(&mut self, number: JobNumber) -> Result<(), String> {
+        let (now, run) = (self.now, (number, self.jobs[number].restarts));
+        let job = &mut self.jobs[number];
+        if job.ledger.end.is_some() || !job.up {
+            return Ok(());
+        }
+        self.after(REACH_PAUSE_MS, Happening::Reach(run));
+        let job = &mut self.jobs[number];
+        if !job.runs() {
+            return Ok(());
+        }
+        let is_silent = |at: &Tracker| {
+            job.heard.get(&at.node).is_none_or(|heard| now.since(*heard) >= 2 * REACH_PAUSE_MS)
+        };
+        let (silent, others): (Vec<Tracker>, Vec<Tracker>) =
+            job.subject.engine().trackers().into_iter().partition(is_silent);
+        let attempts: Vec<(Tracker, Answer)> =
+            silent.into_iter().map(|at| (at.clone(), self.answer(number, &at))).collect();
+        let mut in_contact: BTreeSet<&str> = others.iter().map(machine).collect();
+        if !self.is_without_manager(number) {
+            in_contact.insert("cluster manager");
+        }
+        let everybody: Vec<String> = (0..attempts.len()).map(|other| other.to_string()).collect();
+        if !self.habits.notices_cut_offs {
+            in_contact.extend(everybody.iter().map(String::as_str));
+        }
+        let Judgement { lost, cut_off_ms } =
+            self.jobs[number].reach.judge(now, &in_contact, &attempts);
+        for at in lost {
+            if self.is_alive(&at.node) {
+                return Err(format!("job {number}: {} is given up and is alive", at.node));
+            }
+            self.summary.given_up += 1;
+            self.apply_to_job(number, JobInput::NodeLost { node: at.node })?;
+        }
+        match cut_off_ms {
+            0 => Ok(()),
+            ms => self.apply_to_job(number, JobInput::Stalled { ms }),
+        }
+    }
+
+    // What comes after the end of a job.
+
+    /// A node reports on a job that has ended: it is sent the end again, and what its attempts have left is
+    /// removed once nobody reports any more.
+    pub(crate) fn late_report(&mut self, number: JobNumber, node: Arc<str>) {
+        let run = (number, self.jobs[number].restarts);
+        self.sweep_later(number);
+        self.after(100, Happening::Orders(run, node, vec![NodeOrder::KillJob]));
+    }
+
+    pub(crate) fn sweep_later(&mut self, number: JobNumber) {
+        if self.habits.sweeps {
+            self.jobs[number].late_reported = Some(self.now);
+            self.after(QUIET_MS, Happening::Sweep(number));
+        }
+    }
+
+    pub(crate) fn sweep(&mut self, number: JobNumber) {
+        let now = self.now;
+        let job = &mut self.jobs[number];
+        if job.late_reported.is_some_and(|last| now.since(last) >= QUIET_MS) {
+            job.late_reported = None;
+            if std::mem::take(&mut job.is_untidy) {
+                self.summary.sweeps += 1;
+            }
+        }
+    }
+
+    /// Whether a node that asks learns that a job runs.
+    pub(crate) fn confirms(&self, number: JobNumber) -> bool {
+        let job = &self.jobs[number];
+        !self.habits.confirms_launches
+            || (job.runs() && !job.is_cut_off() && job.ledger.end.is_none())
     }
 
     // Its process stops for a while, and somebody sets the machine's clock.

@@ -20,6 +20,8 @@ fn runs_pass() {
     assert!(sum.lost_calls > 100 && sum.restored > 100 && sum.restarts > 50, "{sum:?}");
     assert!(sum.second_attempts > 100 && sum.skipped > 10 && sum.spared > 100, "{sum:?}");
     assert!(sum.outages > 50 && sum.stalls > 50 && sum.clock_jumps > 100, "{sum:?}");
+    assert!(sum.cut_offs > 50 && sum.given_up > 20, "{sum:?}");
+    assert!(sum.stale_launches > 5 && sum.sweeps > 0, "{sum:?}");
 }
 
 #[test]
@@ -264,7 +266,7 @@ fn each_bad_habit_of_the_service_is_found_within_two_hundred_seeds() {
         (
             "it does not note that a session may have started",
             Habits { notes_sessions: false, ..good },
-            "",
+            "sessions are left",
         ),
         ("it goes on with what has not begun", Habits { begins_again: false, ..good }, "never end"),
         ("its clock jumps", Habits { has_own_clock: false, ..good }, "given up after"),
@@ -273,12 +275,42 @@ fn each_bad_habit_of_the_service_is_found_within_two_hundred_seeds() {
             Habits { notices_stalls: false, ..good },
             "report waits",
         ),
+        (
+            "it gives up nodes that it cannot reach itself",
+            Habits { notices_cut_offs: false, ..good },
+            "is given up and is alive",
+        ),
+        (
+            "it takes its own silence for that of attempts",
+            Habits { notices_cut_offs: false, ..good },
+            "is given up while its job tracker is cut off",
+        ),
+        (
+            "old orders are carried out, and what they leave stays",
+            Habits { confirms_launches: false, sweeps: false, ..good },
+            "unfinished output is left",
+        ),
     ] {
         let mut failures =
             (1..=200).filter_map(|seed| run_with(seed, habits, JobEngine::new).err());
+        assert!(!says.is_empty(), "any failure would do");
         // It may show in other ways as well.
         let is_found = failures.any(|failure| failure.what.contains(says));
         assert!(is_found, "nobody sees that {what}");
+    }
+}
+
+/// Once the simulation asked for second attempts while nobody could grant a slot for them.
+#[test]
+fn tasks_that_hang_during_outages_need_no_second_attempt() {
+    for seed in 1..=40 {
+        let mut world = World::new(Random::new(seed), &JobEngine::new, Habits::GOOD, false);
+        let weather = &mut world.weather;
+        (weather.attempt_hangs, weather.outages, weather.cut_offs) = (30, 20, 5);
+        weather.stalls = 5;
+        if let Err(what) = world.run() {
+            panic!("seed {seed} fails: {what}");
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use corona_job_engine::reach::Answer;
 use corona_job_engine::{Launch, Order, Work};
 use corona_mapreduce::{AttemptKey, RecordRange, TaskState, TaskStatus};
 use corona_model::types::{Address, ComputeSpecs, Millis, NodeReport, PerType};
@@ -21,6 +22,8 @@ pub(crate) struct Node {
     /// How often it has started.
     starts: u32,
     pub(crate) alive: bool,
+    /// Its machine is gone too: nothing there refuses a connection.
+    is_off: bool,
     /// Until then its task tracker does nothing, though the node heartbeats.
     pub(crate) hangs_until: Millis,
     pub(crate) attempts: BTreeMap<(JobNumber, AttemptKey), Running>,
@@ -95,6 +98,7 @@ impl Node {
             number,
             starts: 1,
             alive: true,
+            is_off: false,
             hangs_until: Millis(0),
             attempts: BTreeMap::new(),
             reports_to: BTreeSet::new(),
@@ -106,8 +110,8 @@ impl Node {
         format!("tracker_{}:{}.{}", self.host, self.number, self.starts).into()
     }
 
-    pub(crate) fn dies(&mut self) {
-        self.alive = false;
+    pub(crate) fn dies(&mut self, is_off: bool) {
+        (self.alive, self.is_off) = (false, is_off);
         self.attempts.clear();
         self.reports_to.clear();
     }
@@ -122,6 +126,20 @@ impl Node {
         self.alive && self.hangs_until <= now
     }
 
+    /// Where its task tracker takes orders.
+    pub(crate) fn address(&self) -> Arc<str> {
+        format!("{}:{}", self.host, 1000 + self.number).into()
+    }
+
+    /// The answer to somebody who connects to its task tracker. One that hangs has a listener still.
+    pub(crate) fn answer(&self) -> Answer {
+        match (self.alive, self.is_off) {
+            (true, _) => Answer::Connected,
+            (false, false) => Answer::Refused,
+            (false, true) => Answer::Nothing,
+        }
+    }
+
     pub(crate) fn report_to_cluster(&self) -> NodeReport {
         let total = ComputeSpecs {
             num_cpus: 1,
@@ -129,7 +147,7 @@ impl Node {
             memory_mb: Some(100_000),
             disk_gb: Some(1000),
         };
-        let app: Arc<str> = format!("{}:{}", self.host, 1000 + self.number).into();
+        let app = self.address();
         NodeReport {
             name: self.name(),
             address: Address { host: self.host.clone(), port: 1 },
@@ -214,6 +232,11 @@ impl Running {
     /// Whether it says that it runs and makes no progress.
     pub(crate) fn hangs(&self) -> bool {
         self.hangs && self.state == TaskState::Running
+    }
+
+    /// Whether it was to start before its node hung, and has not.
+    pub(crate) fn has_waited_since(&self, hung_until: Millis) -> bool {
+        self.state == TaskState::Unassigned && self.started < hung_until
     }
 
     /// Whether its next step would be its success: a reduce needs the outputs of all maps for that.

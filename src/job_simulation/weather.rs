@@ -18,6 +18,8 @@ pub(crate) struct Weather {
     /// For how long things go wrong.
     pub(crate) trouble_ms: i64,
     pub(crate) node_dies: usize,
+    /// Of the nodes that die, those whose machine is gone with them, so that it refuses no connections.
+    pub(crate) power_lost: usize,
     pub(crate) node_hangs: usize,
     /// The disks of the first node are full: no attempt at a task succeeds there.
     pub(crate) node_full: bool,
@@ -39,6 +41,8 @@ pub(crate) struct Weather {
     pub(crate) outages: usize,
     /// The processes of job trackers stop for a while, in any second.
     pub(crate) stalls: usize,
+    /// The network of a job tracker is away for a while, in any second.
+    pub(crate) cut_offs: usize,
     /// Somebody sets the clock of the job trackers' machine, in any second.
     pub(crate) clock_jumps: usize,
 }
@@ -67,6 +71,8 @@ impl Weather {
             outages: chance(&[0, 0, 1, 3]),
             stalls: chance(&[0, 0, 1, 2]),
             clock_jumps: chance(&[0, 0, 2, 10]),
+            cut_offs: chance(&[0, 0, 1, 3]),
+            power_lost: chance(&[0, 50, 100]),
         }
     }
 }

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use corona_engine::{
     Effect, Engine, Input, NodeView, Notification, Outcome, Refusal, Reply, Start,
 };
-use corona_job_engine::{GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, Order, RequestId};
-use corona_mapreduce::{AttemptKey, JobState, TaskKey, TaskKind, TaskState, TaskStatus};
+use corona_job_engine::reach::{Answer, Reach};
+use corona_job_engine::{
+    GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, Order, RequestId, Tracker,
+};
+use corona_mapreduce::{AttemptKey, JobState, TaskKey, TaskKind, TaskRole, TaskState, TaskStatus};
 use corona_model::types::{Millis, PoolName, ResourceRequest, ResourceType, SessionStatus};
 use corona_simulation::Random;
 
 use super::ledger::Ledger;
-use super::service::{Disk, Habits, Step, is_lost};
+use super::service::{Disk, Habits, Step, is_lost, new_reach};
 use super::trackers::{JobNumber, Next, Node, NodeOrder};
 use super::weather::{self, Temper, Weather};
 use super::{History, Subject, Summary};
@@ -22,6 +25,8 @@ const BEGIN: Millis = Millis(1_790_000_000_000);
 const MAX_STEPS: u64 = 100_000;
 /// A task that hangs has a second attempt when there was room for one for so long.
 const SECOND_ATTEMPT_MS: i64 = 10_000;
+/// A call with orders that a node does not answer fails after this time.
+const CALL_TIMEOUT_MS: i64 = 3_000;
 /// No job takes longer than this after the trouble has ended.
 const HORIZON_MS: i64 = 1_800_000;
 
@@ -64,6 +69,14 @@ pub(crate) enum Happening {
     Resume(JobNumber),
     /// Tasks that hang are looked for.
     Watch,
+    /// The network of a job tracker is there again.
+    Reconnect(JobNumber),
+    /// A run of a job tracker looks after silent task trackers.
+    Reach(Run),
+    /// A node that hung finds orders.
+    LateOrders(Run, Arc<str>, Vec<NodeOrder>),
+    /// Late reports on a job that has ended may be over.
+    Sweep(JobNumber),
 }
 
 /// A job, and how often its job tracker was restarted before.
@@ -111,6 +124,13 @@ pub(crate) struct Job<S> {
     pub(crate) failures: u32,
     /// Notifications that came while no job tracker ran.
     pub(crate) missed: Vec<Notification>,
+    /// When task trackers reported last, and which of them do not answer.
+    pub(crate) heard: BTreeMap<Arc<str>, Millis>,
+    pub(crate) reach: Reach,
+    /// Its directory of unfinished output exists.
+    pub(crate) is_untidy: bool,
+    /// When a node last reported on it after its end.
+    pub(crate) late_reported: Option<Millis>,
     /// How its session must end, once the job has.
     pub(crate) status: Option<SessionStatus>,
     pub(crate) calls: VecDeque<Call>,
@@ -127,6 +147,10 @@ impl<S> Job<S> {
     /// Whether it runs as the cluster manager and its nodes see it.
     pub(crate) fn runs(&self) -> bool {
         self.submitted && self.up && self.stalled_since.is_none()
+    }
+
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.ledger.cut_off_since.is_some()
     }
 
     /// When time alone changes something, by the true clock.
@@ -158,6 +182,8 @@ pub(crate) struct World<S> {
     pub(crate) machine_ms: i64,
     nodes: Vec<Node>,
     pub(crate) jobs: Vec<Job<S>>,
+    /// Orders that wait at nodes which hang.
+    late_orders: usize,
     /// Since when tasks hang and could have a second attempt.
     hanging: BTreeMap<(JobNumber, AttemptKey), Millis>,
     keeps_inputs: bool,
@@ -205,6 +231,10 @@ impl<S: Subject> World<S> {
                 clock_ms: 0,
                 failures: 0,
                 missed: Vec::new(),
+                heard: BTreeMap::new(),
+                reach: new_reach(),
+                is_untidy: false,
+                late_reported: None,
                 status: None,
                 calls: VecDeque::new(),
                 calling: false,
@@ -220,6 +250,7 @@ impl<S: Subject> World<S> {
             cluster: Engine::new(settings, start),
             nodes,
             jobs: jobs.collect(),
+            late_orders: 0,
             hanging: BTreeMap::new(),
             habits,
             away_since: None,
@@ -250,7 +281,7 @@ impl<S: Subject> World<S> {
             self.after(1_000, Happening::Watch);
         }
         for steps in 0.. {
-            if self.jobs.iter().all(Job::is_over) {
+            if self.jobs.iter().all(Job::is_over) && self.is_quiet() {
                 break;
             }
             let lasts = self.now.since(BEGIN) - self.weather.trouble_ms;
@@ -260,6 +291,13 @@ impl<S: Subject> World<S> {
             self.step()?;
         }
         self.close()
+    }
+
+    /// Whether no node does anything late any more.
+    fn is_quiet(&self) -> bool {
+        self.late_orders == 0
+            && self.jobs.iter().all(|job| job.late_reported.is_none())
+            && self.nodes.iter().all(|node| node.attempts.is_empty())
     }
 
     fn stuck(&self) -> String {
@@ -275,7 +313,10 @@ impl<S: Subject> World<S> {
             if job.is_refused {
                 return Err(format!("job {number} is refused"));
             }
-            let Job { subject, ledger, temper, must_fail, .. } = job;
+            let Job { subject, ledger, temper, must_fail, is_untidy, .. } = job;
+            if *is_untidy {
+                return Err(format!("job {number}: its unfinished output is left"));
+            }
             ledger
                 .close(subject.engine(), honest, temper.commits, *must_fail)
                 .map_err(|what| format!("job {number}: {what}"))?;
@@ -360,8 +401,17 @@ impl<S: Subject> World<S> {
             }
             Happening::Report(node, job) => self.report(node, job),
             Happening::Arrives(job, node, host, reports) => {
+                let is_here = self.jobs[job].submitted && self.jobs[job].up;
+                let is_here = is_here && !self.jobs[job].is_cut_off();
+                if is_here && self.jobs[job].ledger.end.is_some() {
+                    self.late_report(job, node);
+                    return Ok(());
+                }
+                if is_here {
+                    self.jobs[job].heard.insert(node.clone(), self.now);
+                }
                 let input = JobInput::Heartbeat { node, host, http_port: 50060, reports };
-                if self.jobs[job].submitted && self.jobs[job].up {
+                if is_here {
                     return self.apply_to_job(job, input);
                 }
                 self.repeat(job, input);
@@ -373,6 +423,14 @@ impl<S: Subject> World<S> {
             Happening::Trouble => self.trouble(),
             Happening::Resume(job) => self.resume(job),
             Happening::Watch => self.watch(),
+            Happening::Reconnect(job) => self.reconnect(job),
+            Happening::Reach((job, run)) if run != self.jobs[job].restarts => Ok(()),
+            Happening::Reach((job, _)) => self.look_after_silent(job),
+            Happening::LateOrders(run, node, orders) => self.carry_out_late(run, &node, orders),
+            Happening::Sweep(job) => {
+                self.sweep(job);
+                Ok(())
+            }
             Happening::Restart(node) => {
                 if !self.nodes[node].alive {
                     self.nodes[node].starts_again();
@@ -430,7 +488,7 @@ impl<S: Subject> World<S> {
         if self.jobs[job].ledger.end.is_some() {
             return Ok(());
         }
-        let is_away = self.manager_is_away();
+        let is_away = self.is_without_manager(job);
         self.after(if is_away { 1_000 } else { 10_000 }, Happening::SessionBeat(job));
         if !self.jobs[job].runs() {
             return Ok(());
@@ -448,7 +506,7 @@ impl<S: Subject> World<S> {
         if self.jobs[job].ledger.end.is_some() {
             return Ok(());
         }
-        if self.manager_is_away() {
+        if self.is_without_manager(job) {
             self.after(3_000, Happening::Hosts(job));
             return Ok(());
         }
@@ -470,7 +528,7 @@ impl<S: Subject> World<S> {
         if self.jobs[job].stalled_since.is_some() || !self.jobs[job].up {
             return Ok(());
         }
-        if self.manager_is_away() || self.wrong(self.weather.call_lost) {
+        if self.is_without_manager(job) || self.wrong(self.weather.call_lost) {
             self.summary.lost_calls += 1;
             self.call_fails(job)?;
             return self.call_soon(job, 1_000);
@@ -514,7 +572,7 @@ impl<S: Subject> World<S> {
     }
 
     fn notice(&mut self, job: JobNumber, notification: Notification) -> Result<(), String> {
-        if !self.jobs[job].up {
+        if !self.jobs[job].up || self.jobs[job].is_cut_off() {
             self.jobs[job].missed.push(notification);
             return Ok(());
         }
@@ -618,9 +676,15 @@ impl<S: Subject> World<S> {
         }
     }
 
-    fn note_end(&mut self, job: JobNumber, effects: &[JobEffect]) {
+    fn note_end(&mut self, number: JobNumber, effects: &[JobEffect]) {
         if let Some(JobEffect::EndSession { status, .. }) = effects.last() {
-            self.jobs[job].status = Some(*status);
+            let job = &mut self.jobs[number];
+            job.status = Some(*status);
+            // The service removes what a job without its clean-up has left.
+            job.is_untidy &= !job.subject.engine().was_left_uncleaned();
+            if job.subject.engine().may_have_late_attempts() {
+                self.sweep_later(number);
+            }
         }
     }
 
@@ -681,11 +745,19 @@ impl<S: Subject> World<S> {
             return Ok(());
         }
         let names: Vec<Order> = orders.iter().map(NodeOrder::name).collect();
-        let node = self.nodes.iter().position(|node| node.alive && node.name() == *name);
+        let node = self.living(name).filter(|_| !self.jobs[job].is_cut_off());
         let Some(node) = node else {
-            self.after(3_000, Happening::OrdersFailed(run, name.clone(), names));
+            self.after(CALL_TIMEOUT_MS, Happening::OrdersFailed(run, name.clone(), names));
             return Ok(());
         };
+        if !self.nodes[node].works(self.now) {
+            // They wait in its connection, whatever becomes of the call.
+            if self.nodes[node].hangs_until.since(self.now) > CALL_TIMEOUT_MS {
+                self.after(CALL_TIMEOUT_MS, Happening::OrdersFailed(run, name.clone(), names));
+            }
+            self.late(node, run, name, orders);
+            return Ok(());
+        }
         if self.wrong(self.weather.call_lost) {
             self.summary.lost_calls += 1;
             // Perhaps it arrived, and only the answer was lost.
@@ -694,6 +766,57 @@ impl<S: Subject> World<S> {
                 return Ok(());
             }
         }
+        self.obey_all(node, job, orders);
+        Ok(())
+    }
+
+    fn living(&self, name: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.alive && *node.name() == *name)
+    }
+
+    pub(crate) fn is_alive(&self, name: &str) -> bool {
+        self.living(name).is_some()
+    }
+
+    /// What a job tracker sees that connects to a task tracker.
+    pub(crate) fn answer(&self, job: JobNumber, at: &Tracker) -> Answer {
+        let node = self.nodes.iter().find(|node| node.address() == at.address);
+        match node {
+            Some(node) if !self.jobs[job].is_cut_off() => node.answer(),
+            _ => Answer::Nothing,
+        }
+    }
+
+    fn late(&mut self, node: usize, run: Run, name: &Arc<str>, orders: Vec<NodeOrder>) {
+        self.late_orders += 1;
+        let at = self.nodes[node].hangs_until.plus_ms(1);
+        self.at(at, Happening::LateOrders(run, name.clone(), orders));
+    }
+
+    /// A node that hung carries out what it was ordered meanwhile, but starts nothing for a job that does not run
+    /// any more.
+    fn carry_out_late(
+        &mut self,
+        run: Run,
+        name: &Arc<str>,
+        mut orders: Vec<NodeOrder>,
+    ) -> Result<(), String> {
+        self.late_orders -= 1;
+        let Some(node) = self.living(name) else { return Ok(()) };
+        if !self.nodes[node].works(self.now) {
+            self.late(node, run, name, orders);
+            return Ok(());
+        }
+        if !self.confirms(run.0) {
+            let before = orders.len();
+            orders.retain(|order| !matches!(order, NodeOrder::Launch(_)));
+            self.summary.stale_launches += (before - orders.len()) as u64;
+        }
+        self.obey_all(node, run.0, orders);
+        Ok(())
+    }
+
+    fn obey_all(&mut self, node: usize, job: JobNumber, orders: Vec<NodeOrder>) {
         for order in orders {
             self.obey(node, job, order);
         }
@@ -701,7 +824,6 @@ impl<S: Subject> World<S> {
             let delay = self.random.between(50, 1_000);
             self.after(delay, Happening::Report(node, job));
         }
-        Ok(())
     }
 
     fn obey(&mut self, node: usize, job: JobNumber, order: NodeOrder) {
@@ -754,6 +876,7 @@ impl<S: Subject> World<S> {
         killed: bool,
     ) -> Result<(), String> {
         let works = self.nodes[node].works(self.now);
+        let hung_until = self.nodes[node].hangs_until;
         let Some(running) = self.nodes[node].attempts.get_mut(&(job, attempt)) else {
             return Ok(());
         };
@@ -764,6 +887,15 @@ impl<S: Subject> World<S> {
             self.after(500, Happening::Step(node, job, attempt, serial, killed));
             return Ok(());
         }
+        let waited = running.has_waited_since(hung_until);
+        if waited && self.habits.confirms_launches && self.jobs[job].ledger.end.is_some() {
+            self.nodes[node].attempts.remove(&(job, attempt));
+            self.summary.stale_launches += 1;
+            return Ok(());
+        }
+        let Some(running) = self.nodes[node].attempts.get_mut(&(job, attempt)) else {
+            return Ok(());
+        };
         let is_reduce = attempt.task.kind == TaskKind::Reduce;
         if is_reduce && !killed && running.is_about_to_succeed() {
             let missing = self.missing_maps(job, attempt.task);
@@ -781,6 +913,7 @@ impl<S: Subject> World<S> {
             return Ok(());
         };
         let commits = !killed && running.state == TaskState::CommitPending;
+        let before = running.state;
         match running.step(killed, random) {
             None => {
                 self.nodes[node].attempts.remove(&(job, attempt));
@@ -790,11 +923,31 @@ impl<S: Subject> World<S> {
                 self.after(span_ms, Happening::Step(node, job, attempt, serial, false));
             }
         }
+        self.note_output(node, job, attempt, before);
         if commits {
             self.summary.committed += 1;
             self.jobs[job].ledger.commits(attempt);
         }
         Ok(())
+    }
+
+    /// An attempt that starts makes the directory of unfinished output, and the job's clean-up removes it. A job
+    /// without set-up and clean-up does that itself.
+    fn note_output(&mut self, node: usize, job: JobNumber, attempt: AttemptKey, before: TaskState) {
+        let Some(running) = self.nodes[node].attempts.get(&(job, attempt)) else { return };
+        let state = running.state;
+        let job = &mut self.jobs[job];
+        let engine: &JobEngine = job.subject.engine();
+        let Some(view) = engine.task_view(attempt.task) else { return };
+        if !engine.spec().settings.setup_cleanup_needed {
+            return;
+        }
+        match (view.role, before, state) {
+            (TaskRole::Cleanup, _, TaskState::Succeeded) => job.is_untidy = false,
+            (TaskRole::Cleanup, ..) => {}
+            (_, TaskState::Unassigned, TaskState::Running) => job.is_untidy = true,
+            _ => {}
+        }
     }
 
     /// For a reduce of the work that cannot have all map outputs yet: those that it knows of and cannot
@@ -828,6 +981,10 @@ impl<S: Subject> World<S> {
         }
         if !self.nodes[node].works(now) {
             self.after(500, Happening::Report(node, job));
+            return Ok(());
+        }
+        if self.jobs[job].is_cut_off() {
+            self.after(1_000, Happening::Report(node, job));
             return Ok(());
         }
         let lies = self.wrong(self.weather.lies);
@@ -891,7 +1048,8 @@ impl<S: Subject> World<S> {
         TaskStatus { progress, ..TaskStatus::new(attempt, *self.random.pick(&states)) }
     }
 
-    /// Looks for attempts that hang, and whose task has had room for a second one for too long.
+    /// Looks for attempts that hang, and whose task has had room for a second one for too long. There is none
+    /// while the cluster manager is away, which grants nothing.
     fn watch(&mut self) -> Result<(), String> {
         self.after(2_000, Happening::Watch);
         let now = self.now;
@@ -906,7 +1064,8 @@ impl<S: Subject> World<S> {
         for ((job, attempt), host) in hang {
             let is_in_reach =
                 |node: &NodeView| self.is_in_reach(job, attempt.task.kind, &host, node);
-            if slots.iter().any(is_in_reach) && self.deserves_second(job, attempt) {
+            let is_granted = !self.is_without_manager(job);
+            if is_granted && slots.iter().any(is_in_reach) && self.deserves_second(job, attempt) {
                 let since = self.hanging.get(&(job, attempt)).copied().unwrap_or(now);
                 if now.since(since) > SECOND_ATTEMPT_MS {
                     return Err(format!("job {job}: {attempt:?} hangs and stays alone"));
@@ -921,10 +1080,12 @@ impl<S: Subject> World<S> {
     /// Whether an attempt that hangs must count as slow: others are faster, or it is the last one.
     fn deserves_second(&mut self, number: JobNumber, attempt: AttemptKey) -> bool {
         let job = &mut self.jobs[number];
+        if !job.runs() {
+            return false;
+        }
         let engine: &JobEngine = job.subject.engine();
         let (settings, kind) = (&engine.spec().settings, attempt.task.kind);
-        if !job.up
-            || engine.state() != JobState::Running
+        if engine.state() != JobState::Running
             || !settings.speculation[kind].enabled
             || !job.ledger.may_have_second(attempt, settings)
         {
@@ -966,14 +1127,14 @@ impl<S: Subject> World<S> {
                 self.nodes[node].hangs_until = self.now;
                 self.after(0, Happening::Restart(node));
             }
-            return Ok(());
+            return (0..self.jobs.len()).try_for_each(|job| self.reconnect(job));
         }
         self.after(1_000, Happening::Trouble);
         self.manager_goes();
         self.clock_jumps();
         for node in 0..self.nodes.len() {
             if self.nodes[node].alive && self.random.percent(self.weather.node_dies) {
-                self.nodes[node].dies();
+                self.node_dies(node);
                 let delay = *self.random.pick(&[500, 5_000, 30_000]);
                 self.after(delay, Happening::Restart(node));
             }
@@ -990,6 +1151,7 @@ impl<S: Subject> World<S> {
             }
             if self.jobs[job].runs() && !is_over {
                 self.stalls(job);
+                self.is_cut_off(job);
             }
             if !self.random.percent(self.weather.user_kills) || self.jobs[job].ledger.end.is_some()
             {
@@ -1006,6 +1168,18 @@ impl<S: Subject> World<S> {
             self.apply_to_job(job, input)?;
         }
         Ok(())
+    }
+}
+
+impl<S: Subject> World<S> {
+    fn node_dies(&mut self, node: usize) {
+        // Nobody hears of what its late attempts have left.
+        for (number, job) in self.jobs.iter_mut().enumerate() {
+            let had_some = self.nodes[node].attempts.keys().any(|(of, _)| *of == number);
+            job.is_untidy &= job.ledger.end.is_none() || !had_some;
+        }
+        let is_off = self.random.percent(self.weather.power_lost);
+        self.nodes[node].dies(is_off);
     }
 }
 
