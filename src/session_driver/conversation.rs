@@ -26,6 +26,10 @@ use corona_wire::generated::HeartbeatArgs;
 /// While the cluster manager does not answer, that is logged at most this often.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
 
+/// A call that the session can do without is dropped when the cluster manager has failed to carry it out this
+/// often in a row.
+const MAX_FAULTS: u32 = 3;
+
 /// The talk of one session.
 pub(super) struct Conversation {
     shared: Arc<SharedDriver>,
@@ -44,6 +48,11 @@ pub(super) struct Conversation {
     /// does not know of them; so no heartbeat goes out before the call has been answered. The call
     /// counts as one. Spec: cluster-manager/02 §3.6.
     in_doubt: bool,
+    /// Whether the cluster manager has answered that call, with an error. Then its heartbeats say nothing of
+    /// requests, so that the session does not expire meanwhile.
+    is_refused: bool,
+    /// How often the first call was answered with an error.
+    faults: u32,
     /// The start of the session had no answer, so that it may live.
     may_live: bool,
     /// The end is what is talked about: it does not wait for the pause of what failed before.
@@ -117,6 +126,8 @@ impl Conversation {
             handle: "".into(),
             next_heartbeat: Instant::now(),
             in_doubt: false,
+            is_refused: false,
+            faults: 0,
             may_live: false,
             is_leaving: false,
             logged: None,
@@ -330,7 +341,7 @@ impl Conversation {
     /// A heartbeat if one is due, then the calls that wait.
     async fn turn(&mut self, now: Instant) -> Result<(), LinkError> {
         let is_due = self.next_heartbeat <= now;
-        if is_due && !self.in_doubt {
+        if is_due && (!self.in_doubt || self.is_refused) {
             self.heartbeat().await?;
             self.went_through();
         }
@@ -360,8 +371,11 @@ impl Conversation {
     }
 
     /// The contents of a heartbeat; nothing if the cluster manager takes none, or would compare them with
-    /// the last grants of a session that was resumed, which are not known here.
+    /// the last grants of a session that was resumed, which are not known here, or with requests in doubt.
     fn progress(&self) -> Option<HeartbeatArgs> {
+        if self.in_doubt {
+            return None;
+        }
         let state = self.shared.state();
         let grant_id = state.books.last_grant_id().filter(|_| state.heartbeats_v2)?;
         let usages = ResourceType::ALL
@@ -382,7 +396,17 @@ impl Conversation {
                 Err(LinkError::InvalidSession(text)) if call.is_end() => {
                     tracing::warn!("sessionEnd: no such session: {text}");
                 }
+                Err(LinkError::Fault(fault)) if self.may_drop(&call) => {
+                    tracing::warn!(
+                        "the cluster manager cannot carry out a call of session {}, which goes on without it: {fault}",
+                        self.handle
+                    );
+                }
                 Err(trouble) => {
+                    if matches!(trouble, LinkError::Fault(_)) {
+                        self.is_refused |= matches!(*call, OutgoingCall::Request(_));
+                        self.pass(&call);
+                    }
                     let may_be_carried_out = match &trouble {
                         LinkError::Fault(_) => true,
                         LinkError::Failed(failure) => failure.may_be_carried_out(),
@@ -394,12 +418,27 @@ impl Conversation {
                 }
             }
             if matches!(*call, OutgoingCall::Request(_)) {
-                self.in_doubt = false;
+                (self.in_doubt, self.is_refused) = (false, false);
             }
+            self.faults = 0;
             self.shared.answered(&call);
             self.went_through();
         }
         Ok(())
+    }
+
+    /// Whether a call that was answered with an error is dropped.
+    fn may_drop(&mut self, call: &OutgoingCall) -> bool {
+        self.faults += 1;
+        call.is_dispensable() && self.faults >= MAX_FAULTS
+    }
+
+    /// Lets others pass a call that was answered with an error and that the session cannot do without.
+    fn pass(&mut self, call: &Arc<OutgoingCall>) {
+        if !call.is_dispensable() {
+            self.faults = 0;
+            self.shared.postpone(call);
+        }
     }
 
     fn next_call(&self) -> Option<Arc<OutgoingCall>> {

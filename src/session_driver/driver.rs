@@ -489,6 +489,11 @@ impl SharedDriver {
         self.room.notify_one();
     }
 
+    /// The cluster manager cannot carry a call out now.
+    pub(super) fn postpone(&self, call: &Arc<OutgoingCall>) {
+        self.state().queue.postpone(call);
+    }
+
     /// Waits until another call may join the queue.
     pub(super) async fn room_for_a_call(&self) {
         while self.state().queue.len() >= self.bounds.max_outgoing.max(1) {

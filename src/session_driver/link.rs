@@ -10,7 +10,7 @@ use tokio::net::lookup_host;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::contact::Contact;
+use super::contact::{Caller, Contact};
 use super::options::{Endpoint, Timers};
 use corona_wire::calls::{
     ClusterManager, ClusterManagerCall, ClusterManagerReply, ProxyJobTracker, ProxyJobTrackerCall,
@@ -169,6 +169,8 @@ pub(super) struct Link {
     options: ClientOptions,
     connection: Option<Client<ClusterManager>>,
     contact: Contact,
+    /// Its owner waits for an answer.
+    _caller: Caller,
 }
 
 impl Link {
@@ -179,7 +181,8 @@ impl Link {
         contact: Contact,
     ) -> Link {
         let options = client_options(timers.client_timeout);
-        Link { connector, address, options, connection: None, contact }
+        let _caller = contact.caller();
+        Link { connector, address, options, connection: None, contact, _caller }
     }
 
     /// Makes a call. A kept connection may have been closed by the cluster manager while it was

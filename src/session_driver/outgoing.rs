@@ -152,6 +152,14 @@ impl OutgoingCall {
         }
     }
 
+    /// Whether the session goes on without it: it only says something to the cluster manager.
+    pub(super) fn is_dispensable(&self) -> bool {
+        matches!(
+            self,
+            OutgoingCall::UpdateInfo(_) | OutgoingCall::Feedback(_) | OutgoingCall::EndOther(_)
+        )
+    }
+
     /// Whether a reply that the session is unknown leaves this session alive.
     pub(super) fn is_end(&self) -> bool {
         matches!(self, OutgoingCall::End(_) | OutgoingCall::EndOther(_))
@@ -225,6 +233,24 @@ impl Queue {
         self.calls.front().cloned()
     }
 
+    /// Lets others pass a call that the cluster manager cannot carry out now. Requests and releases stay behind
+    /// a request: their order matters.
+    pub(super) fn postpone(&mut self, call: &Arc<OutgoingCall>) {
+        if !self.calls.front().is_some_and(|head| Arc::ptr_eq(head, call)) {
+            return;
+        }
+        let Some(head) = self.calls.pop_front() else { return };
+        let stays = |other: &Arc<OutgoingCall>| {
+            matches!(*head, OutgoingCall::Request(_))
+                && matches!(**other, OutgoingCall::Request(_) | OutgoingCall::Release(_))
+        };
+        let (behind, before): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.calls).into_iter().partition(stays);
+        self.calls = before;
+        self.calls.push_back(head);
+        self.calls.extend(behind);
+    }
+
     /// Takes out a call that has been answered, unless the queue was cleared meanwhile.
     pub(super) fn answered(&mut self, call: &Arc<OutgoingCall>) {
         if self.calls.front().is_some_and(|head| Arc::ptr_eq(head, call)) {
@@ -292,6 +318,30 @@ mod tests {
         queue.push_within(release(9), &bounds);
         queue.answered(&head);
         assert_eq!(shown(&queue)[2], "release [2, 8, 9]");
+    }
+
+    #[test]
+    fn a_call_that_is_refused_is_passed_by_those_that_do_not_depend_on_it() {
+        let update = || OutgoingCall::EndOther("other".into());
+        for (calls, expected) in [
+            (
+                [request(1), release(1), update(), release(9), request(2)],
+                ["EndOther(\"other\")", "request [1]", "release [1]", "release [9]", "request [2]"],
+            ),
+            (
+                [release(1), request(2), update(), release(9), request(3)],
+                ["request [2]", "EndOther(\"other\")", "release [9]", "request [3]", "release [1]"],
+            ),
+        ] {
+            let mut queue = Queue::default();
+            calls.into_iter().for_each(|call| queue.push(call));
+            let head = queue.head().unwrap();
+            queue.postpone(&head);
+            assert_eq!(shown(&queue), expected);
+            // It is not the head any more.
+            queue.postpone(&head);
+            assert_eq!(shown(&queue), expected);
+        }
     }
 
     #[test]

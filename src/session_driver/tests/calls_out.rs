@@ -129,6 +129,29 @@ async fn an_outage_however_long_ends_no_session() {
     assert!(matches!(&event, Event::Granted(grants) if grants[0].id == 1), "{event:?}");
 }
 
+#[tokio::test]
+async fn a_request_that_always_fails_holds_up_neither_heartbeats_nor_what_does_not_need_it() {
+    let manager = Manager::start(|method, _| match method {
+        "requestResource" | "sessionUpdateInfo" => Act::Fault,
+        _ => Act::Well,
+    });
+    let mut options = options(&manager);
+    options.timers.heartbeat_interval = Duration::from_millis(1);
+    let (driver, _events) = SessionDriver::start(options).await.unwrap();
+    driver.request(vec![map()]).unwrap();
+    driver.update_info(InfoUpdate::default()).unwrap();
+    driver.feedback(vec![NodeUsage::new("node")]).unwrap();
+    manager.until_called("nodeFeedback", 1).await;
+    // It expires otherwise. They name no requests: those that failed may have been entered.
+    let before = manager.count("sessionHeartbeatV2");
+    manager.until_called("sessionHeartbeat", 5).await;
+    assert_eq!(manager.count("sessionHeartbeatV2"), before);
+    manager.follow(well);
+    until_answered(&driver).await;
+    assert_eq!(manager.ids("requestResource").last().unwrap(), &[1]);
+    manager.until_called("sessionHeartbeatV2", before + 1).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn attempts_come_less_and_less_often_up_to_a_longest_pause() {
     let timers = Timers::default();

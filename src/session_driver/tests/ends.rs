@@ -151,6 +151,34 @@ async fn the_end_takes_no_longer_than_it_may() {
 }
 
 #[tokio::test]
+async fn no_call_that_always_fails_holds_up_the_end() {
+    let faulty: [Script; 2] = [
+        |method, before| match method {
+            // It holds the others up until the end has begun.
+            "sessionHeartbeatV2" if before == 0 => Act::Late(Duration::from_millis(100)),
+            "nodeFeedback" => Act::Fault,
+            _ => Act::Well,
+        },
+        |method, _| match method {
+            "requestResource" | "releaseResource" | "sessionUpdateInfo" => Act::Fault,
+            _ => Act::Well,
+        },
+    ];
+    for script in faulty {
+        let manager = Manager::start(script);
+        let (driver, _events) = SessionDriver::start(options(&manager)).await.unwrap();
+        manager.until_called("sessionHeartbeatV2", 1).await;
+        driver.feedback(vec![NodeUsage::new("node")]).unwrap();
+        driver.request(vec![map()]).unwrap();
+        driver.update_info(InfoUpdate::default()).unwrap();
+        let end = driver.end(SessionStatus::Successful);
+        let ending = tokio::time::timeout(SOON, end).await.unwrap();
+        assert!(matches!(*ending, Ending::Ended(SessionStatus::Successful)), "{ending}");
+        assert_eq!(end_statuses(&manager), [3]);
+    }
+}
+
+#[tokio::test]
 async fn an_end_in_safe_mode_waits_for_the_manager() {
     let manager = Manager::start(well);
     let proxy = Proxy::start(false);

@@ -69,9 +69,12 @@ async fn an_absent_cluster_manager_is_waited_for_as_long_as_the_options_say() {
         assert!(matches!(error, StartError::Unreachable { .. }), "{error}");
     }
     assert!(proxy.asked() > 0);
+    let host = DriverHost::open(&options.cluster_manager, &options.listen).await.unwrap();
+    let given_up = host.next_session_id(&options).await.unwrap_err();
+    assert!(matches!(given_up, StartError::Unreachable { .. }), "{given_up}");
+    assert_eq!(host.contact().silence(), None, "nobody waits any more");
     let mut options = options;
     options.timers.start_timeout = SOON;
-    let host = DriverHost::open(&options.cluster_manager, &options.listen).await.unwrap();
     let start = tokio::spawn({
         let host = host.clone();
         async move { host.start(options).await }
