@@ -241,7 +241,8 @@ impl Runner {
     /// Whether the job of the run still runs, if the order to begin it may be an old one. An attempt that starts
     /// after the end of its job would make directories again that the end has deleted.
     async fn is_confirmed(&mut self) -> bool {
-        if !self.is_doubtful {
+        // It may have waited in this process too, while that hung.
+        if !self.is_doubtful && !self.shared.pulse().doubts(Instant::now()) {
             return true;
         }
         let job = self.run.attempt.job().clone();
@@ -278,6 +279,8 @@ impl Runner {
                     if let Role::Host(jvm) = &task.role {
                         self.shared.lock().jvms.remove(jvm);
                     }
+                    // Its end is reported, so that the next task may have been granted the slots already.
+                    task.slots = None;
                     // None of its files may be deleted before.
                     return child.wait_until_gone().await;
                 }

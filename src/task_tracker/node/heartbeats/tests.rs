@@ -355,3 +355,34 @@ async fn a_restarted_node_names_the_one_that_it_replaces() {
     let dirs = LocalDirs::open(&world.settings(&[]).local).unwrap();
     assert_eq!(former::claim(&dirs, "fourth"), [""; 0]);
 }
+
+/// Its disks hang before the last report, or behind it, when the note of it is written.
+#[tokio::test]
+async fn a_node_whose_disks_hang_leaves_all_the_same() {
+    for hangs_at_once in [true, false] {
+        let mut world = World::new(&[], 0);
+        let heartbeats = world.heartbeats(world.settings(&[]));
+        heartbeats.link.answered();
+        let (let_go, held) = std::sync::mpsc::sync_channel::<()>(1);
+        // Nobody reads it: opening it hangs.
+        let note = world.root.path().join("l/corona-node.new");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &note,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        if hangs_at_once {
+            let hangs = heartbeats.threads.run(move || held.recv());
+            tokio::time::timeout(Duration::from_millis(1), hangs).await.unwrap_err();
+        }
+        let leaving = tokio::time::timeout(Duration::from_secs(60), heartbeats.leave());
+        leaving.await.expect("it has left");
+        assert_eq!(world.heard.try_recv().is_ok(), !hangs_at_once);
+        drop(let_go);
+        // What hung goes on.
+        std::fs::File::options().read(true).write(true).open(&note).unwrap();
+    }
+}

@@ -550,6 +550,24 @@ async fn an_order_that_is_older_than_the_end_of_its_job_starts_nothing() {
 }
 
 #[tokio::test]
+async fn an_order_that_waited_here_while_the_node_hung_is_as_old() {
+    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
+    let first = world.task("map", PROGRAM, &[]);
+    let mut second = first.clone();
+    second.attempt.task.number += 1;
+    let mut child = world.launched(&first).await;
+    world.launch(&second).await;
+    assert_eq!(world.state(&second), Some(TaskState::Unassigned), "it waits for the slot");
+    let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+    *world.tracker.shared.pulse() = Pulse::new(long_ago);
+    world.peer.is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+    child.done().await;
+    until("the end of the job", || world.tracker.snapshot().jobs.is_empty()).await;
+    until("the end of its files", || job_dir(&world, &first).is_none()).await;
+    assert!(world.peer.said(&second.attempt).iter().all(|it| it.state == TaskState::Unassigned));
+}
+
+#[tokio::test]
 async fn an_order_after_a_pause_of_the_node_is_carried_out_if_its_job_runs() {
     let world = World::new().await;
     let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();

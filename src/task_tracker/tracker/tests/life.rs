@@ -145,6 +145,32 @@ async fn tasks_wait_for_slots_and_those_of_the_other_type_do_not() {
 }
 
 #[tokio::test]
+async fn a_task_that_crashed_keeps_no_slot_for_processes_that_it_has_left() {
+    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
+    // SIGTERM is ignored, and SIGKILL far away.
+    let script = "(trap '' TERM; while sleep 1; do :; done) & echo $! > below; ";
+    let first = world.task("map", &format!("{script}{PROGRAM}"), &[]);
+    let mut second = first.clone();
+    second.attempt.task.number += 1;
+    let child = world.launched(&first).await;
+    let below = fs::read_to_string(child.work.join("below")).unwrap();
+    let below: i32 = below.trim().parse().unwrap();
+    world.launch(&second).await;
+    child.leave(1);
+    world.peer.told(&first.attempt, TaskState::FailedUnclean).await;
+    let next = world.child(&second).await;
+    assert!(next.runs() && procfs::Process::of(below).is_some_and(|it| !it.is_zombie));
+    next.leave(1);
+    world.peer.told(&second.attempt, TaskState::FailedUnclean).await;
+    for child in [child, next] {
+        let below = fs::read_to_string(child.work.join("below")).unwrap();
+        let below = rustix::process::Pid::from_raw(below.trim().parse().unwrap()).unwrap();
+        rustix::process::kill_process(below, rustix::process::Signal::KILL).unwrap();
+    }
+    world.end(&first).await;
+}
+
+#[tokio::test]
 async fn the_end_of_the_tracker_ends_processes_and_what_they_started() {
     let world = World::with(|parts| parts.settings.sigkill_delay = Duration::ZERO).await;
     let script = "sleep 600 & echo $! > below; trap '' TERM; ";
