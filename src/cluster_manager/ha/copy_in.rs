@@ -18,13 +18,19 @@ use crate::journal::follower::Reader;
 use crate::journal::images::{Images, make_images};
 use crate::journal::opening::{self, JournalError, Opened, Recovery, Resumed};
 use corona_config::JournalSettings;
-use corona_journal::{DiskStorage, Journal, RECORD_HEADER, Recovered, Status, first_record, seed};
+use corona_journal::{
+    DiskStorage, Journal, RECORD_HEADER, Recovered, Status, StorageError, first_record, seed,
+};
 use corona_process::panics::blocking;
 use corona_standby::Copy;
 use corona_standby::stream::{self, Head, Kind, MAX_PAYLOAD, OPENING};
 
-/// The name that a copy's directory has until it is complete, as a file in it.
-const INCOMPLETE: &str = "incomplete";
+/// The end of the name of a file beside a copy's directory, from before the copy begins until it is complete.
+const INCOMPLETE: &str = ".incomplete";
+/// The same as a file in the directory. Earlier versions have only this one.
+const INCOMPLETE_INSIDE: &str = "incomplete";
+/// The end of the name of the directory that a copy has replaced.
+const BEFORE: &str = ".before";
 /// Bytes of an image, or of a record, at most.
 const MAX_STATE_BYTES: usize = 1 << 30;
 /// Records that were written and not synced for longer are not acknowledged: the disk hangs.
@@ -264,8 +270,7 @@ impl Copying {
         }
         state.progress.is_complete = true;
         drop(state);
-        let marker = self.directory.join(INCOMPLETE);
-        std::fs::remove_file(&marker).map_err(Ended::Io)?;
+        complete_copy(&self.directory).map_err(Ended::Io)?;
         tracing::info!("The copy of the leader's journal is complete, up to record {last}");
         self.copy.send_replace(Some(Copy::Live));
         Ok(())
@@ -274,33 +279,68 @@ impl Copying {
 
 /// What an instance finds on its disk at its start: nothing to lead with if the copy there is incomplete.
 pub(super) fn copy_at_start(directory: &Path) -> Option<Copy> {
-    (!directory.join(INCOMPLETE).exists()).then_some(Copy::Disk)
+    (!is_incomplete(directory)).then_some(Copy::Disk)
 }
 
-/// Starts the journal of a copy. The directory that is there is kept under another name, unless it is
-/// an incomplete copy itself.
+fn beside(directory: &Path, end: &str) -> PathBuf {
+    let mut name = directory.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+fn is_incomplete(directory: &Path) -> bool {
+    beside(directory, INCOMPLETE).exists() || directory.join(INCOMPLETE_INSIDE).exists()
+}
+
+fn complete_copy(directory: &Path) -> std::io::Result<()> {
+    std::fs::remove_file(directory.join(INCOMPLETE_INSIDE))?;
+    std::fs::remove_file(beside(directory, INCOMPLETE))
+}
+
+/// Makes room for a copy. What is there is kept under another name, unless it is an incomplete copy itself. A
+/// death between any two steps leaves no directory that looks complete and is not.
+fn make_room(directory: &Path) -> Result<(), StorageError> {
+    let (before, marker) = (beside(directory, BEFORE), beside(directory, INCOMPLETE));
+    let is_incomplete = match (directory.join(INCOMPLETE_INSIDE).exists(), marker.exists()) {
+        (true, _) => true,
+        // It was replaced, and its copy not begun.
+        (false, true) => before.exists(),
+        (false, false) => false,
+    };
+    if !marker.exists() {
+        if directory.exists() && !is_incomplete {
+            DiskStorage::remove_all(&before)?;
+        }
+        std::fs::write(&marker, b"").map_err(system("create", &marker))?;
+        sync_parent(directory).map_err(system("sync the parent of", directory))?;
+    }
+    match is_incomplete {
+        true => DiskStorage::remove_all(directory),
+        false => DiskStorage::rename_all(directory, &before),
+    }
+}
+
+fn sync_parent(directory: &Path) -> std::io::Result<()> {
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+    std::fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn system<'a>(
+    operation: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(std::io::Error) -> StorageError + use<'a> {
+    move |source| StorageError::System { path: path.to_owned(), operation, source }
+}
+
+/// Starts the journal of a copy.
 fn open_copy(
     directory: &Path,
     settings: &JournalSettings,
     image: Option<(u64, Vec<u8>)>,
 ) -> Result<(Arc<Journal>, Reader), JournalError> {
-    let system = |operation, path: &Path| {
-        let path = path.to_owned();
-        move |source| corona_journal::StorageError::System { path, operation, source }
-    };
-    if directory.join(INCOMPLETE).exists() {
-        DiskStorage::remove_all(directory)?;
-    } else {
-        let mut before = directory.as_os_str().to_owned();
-        before.push(".before");
-        let before = Path::new(&before);
-        if directory.exists() {
-            DiskStorage::remove_all(before)?;
-        }
-        DiskStorage::rename_all(directory, before)?;
-    }
+    make_room(directory)?;
     let storage = DiskStorage::open(directory)?;
-    let marker = directory.join(INCOMPLETE);
+    let marker = directory.join(INCOMPLETE_INSIDE);
     std::fs::write(&marker, b"").map_err(system("create", &marker))?;
     if let Some((number, bytes)) = image {
         seed(&storage, number, &bytes)?;
@@ -397,6 +437,83 @@ mod tests {
     use tokio::time::Instant;
 
     const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// The names in a directory.
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_death_between_two_steps_of_a_copy_leaves_nothing_to_lead_with_by_mistake() {
+        // What a death leaves, whether there is something to lead with, and what the next copy keeps.
+        let complete = &["journal/", "journal/record"][..];
+        for (left, leads, kept) in [
+            (complete, true, true),
+            (&["journal/", "journal/record", "journal.before/"], true, true),
+            // The mark was made, and the directory not renamed.
+            (&["journal/", "journal/record", "journal.incomplete"], false, true),
+            // It was renamed, and the new one not made, not marked inside, or half written.
+            (&["journal.before/", "journal.before/record", "journal.incomplete"], false, true),
+            (
+                &["journal/", "journal.before/", "journal.before/record", "journal.incomplete"],
+                false,
+                true,
+            ),
+            (
+                &[
+                    "journal/",
+                    "journal/incomplete",
+                    "journal/new",
+                    "journal.before/",
+                    "journal.before/record",
+                    "journal.incomplete",
+                ],
+                false,
+                true,
+            ),
+            // It was removed in part: the mark inside went first.
+            (
+                &[
+                    "journal/",
+                    "journal/new",
+                    "journal.before/",
+                    "journal.before/record",
+                    "journal.incomplete",
+                ],
+                false,
+                true,
+            ),
+            // Of an earlier version.
+            (&["journal/", "journal/incomplete", "journal/new"], false, false),
+            (&[], true, false),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            for name in left {
+                let path = root.path().join(name);
+                match name.ends_with('/') {
+                    true => std::fs::create_dir(path).unwrap(),
+                    false => std::fs::write(path, name).unwrap(),
+                }
+            }
+            let directory = root.path().join("journal");
+            assert_eq!(copy_at_start(&directory).is_some(), leads, "{left:?}");
+            make_room(&directory).unwrap();
+            let now = names(root.path());
+            assert!(!directory.exists() && !is_complete(&directory), "{left:?}: {now:?}");
+            let before = root.path().join("journal.before");
+            let keeps = before.exists() && names(&before) == ["record"];
+            assert_eq!(keeps, kept, "{left:?}: {now:?}");
+            assert!(!before.join("new").exists(), "{left:?}");
+        }
+    }
+
+    fn is_complete(directory: &Path) -> bool {
+        copy_at_start(directory).is_some()
+    }
 
     #[test]
     fn an_image_has_an_end() {
