@@ -59,7 +59,7 @@ impl Reach {
         let before = self.last.replace(now);
         self.missed.retain(|at, _| attempts.iter().any(|(other, _)| other == at));
         if is_cut_off(in_contact, attempts) {
-            // Whoever answers first afterwards shows nothing about the others.
+            // The first one that answers afterwards shows nothing about the others.
             self.missed.clear();
             let cut_off_ms = before.map_or(0, |before| now.since(before));
             return Judgement { lost: Vec::new(), cut_off_ms };

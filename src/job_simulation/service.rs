@@ -288,7 +288,7 @@ impl<S: Subject> World<S> {
 
     // The network of a job tracker is away for a while.
 
-    pub(crate) fn is_cut_off(&mut self, number: JobNumber) {
+    pub(crate) fn cut_off(&mut self, number: JobNumber) {
         let now = self.now;
         if self.jobs[number].is_cut_off() || !self.random.percent(self.weather.cut_offs) {
             return;

@@ -1151,7 +1151,7 @@ impl<S: Subject> World<S> {
             }
             if self.jobs[job].runs() && !is_over {
                 self.stalls(job);
-                self.is_cut_off(job);
+                self.cut_off(job);
             }
             if !self.random.percent(self.weather.user_kills) || self.jobs[job].ledger.end.is_some()
             {

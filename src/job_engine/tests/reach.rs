@@ -89,7 +89,7 @@ fn the_end_of_a_cut_gives_nobody_up() {
 }
 
 #[test]
-fn one_that_was_heard_of_meanwhile_is_silent_anew() {
+fn the_silence_of_one_that_was_heard_of_meanwhile_begins_again() {
     let mut reach = Reach::new(10_000);
     rounds(&mut reach, 0, 9_000, &["b"], &[("a", Nothing)]);
     rounds(&mut reach, 9_500, 9_500, &["a", "b"], &[]);

@@ -218,6 +218,7 @@ impl RemoteJob {
             pages: None,
             is_over: false,
             lingers: false,
+            remote_session: None,
             remote_debt: None,
             closing: None,
             ahead_ms,
@@ -469,7 +470,8 @@ struct Task {
     is_over: bool,
     /// The remote job tracker has ended the job, and can be asked about it.
     lingers: bool,
-    /// The end of its session, if the cluster manager may not have answered it.
+    /// The session of that job tracker, and its end, if the cluster manager may not have answered it.
+    remote_session: Option<Arc<str>>,
     remote_debt: Option<Debt>,
     /// Does the last of what follows the end.
     closing: Option<JoinHandle<()>>,
@@ -589,7 +591,8 @@ impl Task {
                 Message::Panic => panic!("a test"),
                 Message::Ended(attempt, state, counters) => {
                     let remote = self.parts.parent.remote();
-                    if remote.is_some_and(|remote| remote.attempt == attempt) {
+                    if let Some(remote) = remote.filter(|remote| remote.attempt == attempt) {
+                        self.remote_session = Some(remote.session.clone());
                         (self.counters, self.lingers) = (counters, true);
                     }
                     let ended = ParentInput::Ended { attempt, state };
@@ -711,7 +714,7 @@ impl Task {
     /// A job tracker on a node that has ended its job ends its session itself, for as long as it lives. If the
     /// cluster manager does not answer meanwhile, this service ends it then, or when it is started next.
     async fn note_end_of_remote(&self, status: SessionStatus) -> Option<Debt> {
-        let handle = self.parts.parent.remote().filter(|_| self.lingers)?.session.clone();
+        let handle = self.remote_session.clone()?;
         let user = self.parts.description.user.clone();
         let debt = Debt { handle, user, status, feedback: Vec::new() };
         self.note_debt(debt.clone()).await;
