@@ -103,7 +103,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console<'_>)
     }
 }
 
-/// A cluster manager for Hadoop Corona, compatible on the wire with the original.
+/// MapReduce and scheduling on Hadoop Corona's protocols.
 #[derive(Debug, Parser)]
 #[command(name = "corona", version = version::VERSION, term_width = 80)]
 #[command(after_help = "\
