@@ -1,6 +1,6 @@
 //! `corona journal`: looks at the journal of a cluster manager, and repairs a damaged one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -189,6 +189,9 @@ fn check(arguments: CheckArguments, console: &mut Console<'_>) -> anyhow::Result
     match arguments.output.output {
         Form::Json => console.print_json(&checked)?,
         Form::Table => {
+            if checked.files.is_empty() {
+                console.complain(&format!("corona: {}\n", printable(&no_files(&directory))));
+            }
             let mut table = Table::new(&[
                 Column::path("FILE", 20),
                 Column::number("RECORDS"),
@@ -204,8 +207,12 @@ fn check(arguments: CheckArguments, console: &mut Console<'_>) -> anyhow::Result
                 let name = Cell::new(file.name.clone(), Tone::Plain);
                 table.row([name, number(file.records), number(Some(file.bytes)), state]);
             }
-            let mut text = table.render(console, arguments.output.wide);
-            if let Some(last) = checked.last_record {
+            let has_files = !checked.files.is_empty();
+            let mut text = match has_files {
+                true => table.render(console, arguments.output.wide),
+                false => String::new(),
+            };
+            if let Some(last) = checked.last_record.filter(|_| has_files) {
                 text.push_str(&format!("A start resumes after record {last}.\n"));
             }
             console.print(&text)?;
@@ -217,6 +224,16 @@ fn check(arguments: CheckArguments, console: &mut Console<'_>) -> anyhow::Result
         printable(problem)
     ));
     Ok(ExitCode::from(EXIT_FAILED))
+}
+
+/// The note about a directory without files of a journal.
+fn no_files(directory: &Path) -> String {
+    let inner = directory.join("journal");
+    let hint = match inner.is_dir() {
+        true => format!("; the journal may be {}", inner.display()),
+        false => String::new(),
+    };
+    format!("{} has no files of a journal{hint}", directory.display())
 }
 
 fn show(arguments: ShowArguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {

@@ -9,6 +9,8 @@ use Use::{
     ProxyOwn, Tracker, TrackerOwn, Unsupported, Used,
 };
 
+use super::suggest::similar;
+
 /// A key that a property file may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
@@ -991,6 +993,11 @@ keys! {
 /// The key with this name.
 pub fn find(name: &str) -> Option<&'static Key> {
     ALL.iter().find(|key| key.name == name)
+}
+
+/// The name that a mistyped one is most like, of these keys and `further` ones; none if nothing is like it.
+pub fn meant<'a>(name: &str, further: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    similar(name, ALL.iter().map(|key| key.name).chain(further))
 }
 
 #[cfg(test)]

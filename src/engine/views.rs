@@ -239,8 +239,8 @@ pub struct PoolView {
 }
 
 /// The shares that pools and groups are due of `used` slots, by their current requests. The engine
-/// computes its own only while requests wait; these are the same at any time. `pools` must be in
-/// the order of [`Engine::pools`], whole groups together. Spec: cluster-manager/04 §9.1.
+/// computes its own only while requests wait; these are the same at any time, but that no pool is due more
+/// than it requests. `pools` must be in the order of [`Engine::pools`], whole groups together. Spec: cluster-manager/04 §9.1.
 pub fn fill_in_shares(pools: &mut [PoolView], used: PerType<u64>) {
     for kind in ResourceType::ALL {
         let groups = pools.iter().filter(|view| view.pool.is_none());
@@ -252,7 +252,8 @@ pub fn fill_in_shares(pools: &mut [PoolView], used: PerType<u64>) {
             let claims: Vec<Claim> = members.iter().map(|pool| pool.claim(kind)).collect();
             let shares = shares::by_priority(group.share[kind], &claims);
             for (pool, share) in members.iter_mut().zip(shares) {
-                pool.share[kind] = share;
+                // The original gives a pool its minimum although it requests nothing.
+                pool.share[kind] = share.min(pool.counts[kind].requested as f64).max(0.0);
             }
         }
     }

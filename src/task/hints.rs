@@ -79,7 +79,9 @@ pub(crate) fn of_start(program: &Path, error: &io::Error) -> String {
                 .to_owned()
         }
         (io::ErrorKind::NotFound, None) => {
-            "it is neither a file of the job nor a program on the PATH of the task".to_owned()
+            "it is neither a file of the job nor a program on the PATH of the task; give the tasks a file \
+             of your own with --file FILE, or install the program on every node"
+                .to_owned()
         }
         (_, Some(_)) if is_no_format(error) => "it is no program for this machine".to_owned(),
         _ => return error.to_string(),
@@ -87,9 +89,31 @@ pub(crate) fn of_start(program: &Path, error: &io::Error) -> String {
     format!("{error}: {why}")
 }
 
+/// The script that an interpreter was to run, if it is not in the working directory `work` of the task.
+fn missing_script<'a>(words: &'a [String], work: &Path) -> Option<&'a str> {
+    const ENDINGS: [&str; 9] =
+        [".py", ".pl", ".rb", ".sh", ".awk", ".js", ".php", ".R", ".jar"];
+    let command = match words {
+        [shell, option, command] if shell == "sh" && option == "-c" => command.split([' ', '\t']),
+        [_, script, ..] => script.split([' ', '\t']),
+        _ => return None,
+    };
+    let is_script = |word: &&str| ENDINGS.iter().any(|ending| word.ends_with(ending));
+    // With other characters, the shell would make another name of it.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    let mut scripts = command.filter(is_script).filter(|word| word.chars().all(is_plain));
+    scripts.find(|word| !work.join(word).exists())
+}
+
 /// What an exit status of a program usually means, as a line; empty if nothing is known. `program` is the
-/// file that was started.
-pub(crate) fn of_status(words: &[String], program: &Path, code: i32) -> String {
+/// file that was started, `work` the working directory of the task.
+pub(crate) fn of_status(words: &[String], program: &Path, work: &Path, code: i32) -> String {
+    if let Some(script) = missing_script(words, work) {
+        return format!(
+            "\n({script} is not among the files of the job; give it to the tasks with --file {script}{})",
+            if script.contains('/') { ", under its last name" } else { "" }
+        );
+    }
     let script = match words {
         [shell, option, command] if shell == "sh" && option == "-c" => {
             last_program(command).map(PathBuf::from)
@@ -108,6 +132,12 @@ pub(crate) fn of_status(words: &[String], program: &Path, code: i32) -> String {
         {
             RETURNS
         }
+        _ if Head::of(program) == Some(Head::Text) => {
+            "the program has no first line such as #!/usr/bin/env python3, so the shell ran it as a \
+             script of its own"
+        }
+        137 => "137: signal 9 ended the program, as the system does when memory runs out",
+        139 => "139: signal 11 ended the program: it used memory that is not its own",
         126 => {
             "126: a shell found a program that it could not execute: it has no right to, or the \
              program is for another machine, or its interpreter cannot be executed"
@@ -161,7 +191,7 @@ mod tests {
     fn statuses_have_hints() {
         let hint = |words: &[&str], code| {
             let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-            of_status(&words, Path::new(&words[0]), code)
+            of_status(&words, Path::new(&words[0]), Path::new("/"), code)
         };
         for words in [
             &["grep", "x"][..],
@@ -177,5 +207,20 @@ mod tests {
         }
         assert!(hint(&["sh", "-c", "no-such-program"], 127).contains("PATH"));
         assert!(hint(&["sh", "-c", "./data"], 126).contains("could not execute"));
+        for words in [&["python3", "count.py"][..], &["sh", "-c", "cat | python3 count.py -x"]] {
+            assert!(hint(words, 2).contains("--file count.py)"), "{words:?}");
+        }
+        assert_eq!(hint(&["sed", "-f", "a.sed"], 2), "");
+    }
+
+    #[test]
+    fn a_text_without_an_interpreter_is_named_when_it_fails() {
+        let work = tempfile::tempdir().unwrap();
+        let script = work.path().join("map.py");
+        std::fs::write(&script, "import sys\n").unwrap();
+        let words = ["./map.py".to_owned()];
+        let hint = |code| of_status(&words, &script, work.path(), code);
+        assert!(hint(2).contains("no first line such as #!"), "{}", hint(2));
+        assert!(hint(127).contains("no first line such as #!"), "{}", hint(127));
     }
 }

@@ -181,7 +181,7 @@ impl Programs {
         match fed {
             Err(error) if !is_broken_pipe(&error) => return Err(error),
             _ if code != 0 && self.exit_status_counts => {
-                let hint = hints::of_status(words, &self.executable(program), code);
+                let hint = hints::of_status(words, &self.executable(program), &self.work, code);
                 return Err(TaskError::Exit { code, hint, stderr: stderr.to_owned() });
             }
             Err(_) => {

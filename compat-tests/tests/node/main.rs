@@ -4,6 +4,7 @@ mod frameworks;
 mod job_tracker;
 mod jobs;
 mod mini_cluster;
+mod mistakes;
 mod native_jobs;
 mod proxy_job_tracker;
 mod several_machines;

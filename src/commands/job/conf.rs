@@ -375,10 +375,23 @@ pub(super) fn check(
     settings: &[(String, String)],
 ) -> anyhow::Result<()> {
     check_settings(conf, settings).map_err(UsageError)?;
+    check_steps(conf, steps).map_err(UsageError)?;
     let job = NativeJob::of(conf).context("the job cannot be run")?;
     check_key_parts(conf, steps, &job).map_err(UsageError)?;
     check_sums(conf, steps, &job).map_err(UsageError)?;
     Ok(())
+}
+
+/// Checks that each step that is named runs.
+fn check_steps(conf: &JobConf, steps: &Steps) -> Result<(), String> {
+    let named = [("--reducer", &steps.reducer), ("--combiner", &steps.combiner)];
+    match named.iter().find(|(_, step)| step.is_some()) {
+        Some((option, _)) if reduces(conf) == 0 => Err(format!(
+            "{option} has no effect without reduces, where the output is what the mappers write; leave it \
+             out, or choose one reduce or more with --reduces"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Checks the settings of jobs among those of `-D` that are numbers, booleans or shares. Tasks would use the

@@ -125,10 +125,7 @@ impl Inputs {
         for input in inputs {
             let (files, path) = systems.resolve(input)?;
             let matches = matching(&*files, &path).await?;
-            ensure!(
-                !matches.is_empty(),
-                "input {input}: there is no such file or directory ({path})"
-            );
+            ensure!(!matches.is_empty(), nothing_matches(input, &path));
             for status in matches {
                 if !status.is_directory {
                     named.push((files.clone(), status));
@@ -204,6 +201,19 @@ impl Inputs {
         }
         Ok(())
     }
+}
+
+/// The error for an input that names nothing.
+fn nothing_matches(input: &str, path: &FsPath) -> String {
+    let what = match Glob::is_pattern(path.path()) {
+        true => "no file or directory matches this pattern",
+        false => "there is no such file or directory",
+    };
+    let home = match input.starts_with('~') {
+        true => "; a shell replaces ~ by the home directory only where it is not quoted",
+        false => "",
+    };
+    format!("input {input}: {what} ({path}){home}")
 }
 
 /// What an input names: what its pattern matches, else what has its name.
@@ -521,7 +531,7 @@ mod tests {
         };
         let none = |input: &str| {
             let path = format!("file:{}", at(input).display());
-            format!("input {path}: there is no such file or directory ({path})")
+            format!("input {path}: no file or directory matches this pattern ({path})")
         };
         let found = find(&["a.*", "b.gz"]).unwrap();
         assert_eq!((found.files, found.bytes), (2, 7));
@@ -531,7 +541,8 @@ mod tests {
         assert_eq!(find(&["*a*", "[_.]*", "a.txt"]).unwrap_err(), none("[_.]*"));
         assert_eq!(find(&["_SUCCESS", "{a,.a}.*"]).unwrap().files, 2);
         for (input, expected) in [
-            ("none*", "there is no such file or directory"),
+            ("none*", "no file or directory matches this pattern"),
+            ("none", "there is no such file or directory"),
             ("sub", "below is a directory; add a pattern such as"),
             ("d.lzo", "native tasks do not read files that end in .lzo"),
         ] {

@@ -10,6 +10,7 @@ mod conf;
 mod deliver;
 mod follow;
 mod inputs;
+mod notes;
 mod output;
 mod sight;
 mod stop;
@@ -308,6 +309,9 @@ impl Run {
         let reduces = conf::reduces(&conf);
         conf::check(&conf, &self.steps, &self.which.settings())?;
         conf::check_tasks(&conf, inputs.splits.len())?;
+        for note in notes::of(&self, &self.which.settings(), &inputs) {
+            console.complain(&format!("note: {}\n", printable(&note)));
+        }
         if self.dry_run {
             let waves = async { Ok(self.waves(inputs.splits.len(), reduces).await) };
             let planned = DryRun {

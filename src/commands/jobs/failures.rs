@@ -212,6 +212,12 @@ impl Failure {
         for line in self.reason.lines() {
             text.push_str(&format!("  {}\n", printable(line)));
         }
+        if self.reason.contains("failed to report status for ") {
+            text.push_str(
+                "  (it neither read, wrote nor reported anything for so long; a program reports with a line \
+                 reporter:status:TEXT on stderr, and -D mapred.task.timeout=MILLISECONDS allows more time)\n",
+            );
+        }
         if let Some(log) = &self.log {
             text.push_str(&format!("  log {}\n", printable(log)));
         }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use corona::cluster_manager::api::handle_order;
+use corona::config::keys;
 use corona::config::{ClientSource, ConfigErrors, HostPort, JobConf, LoadedJobTracker};
 use corona::filesystem::FileSystemSettings;
 use corona::hadoop::protocols::job_files::JobFilesClient;
@@ -24,6 +25,7 @@ use corona::hadoop::writables::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::UsageError;
 use super::arguments::{FoundSource, Override, conf_dir_of_client, pairs, parse_override};
 use super::cluster::{WebArguments, block_on};
 use super::daemon::usable;
@@ -366,9 +368,26 @@ impl Which {
     pub(super) fn caller(&self) -> anyhow::Result<Caller> {
         let address = match &self.job_tracker {
             Some(address) => address.clone(),
-            None => self.with_source(|source| source.load())?.job_tracker,
+            None => self.configured()?,
         };
-        self.caller_at(address)
+        let mut caller = self.caller_at(address.clone())?;
+        if self.job_tracker.is_none() && address.to_string() == keys::JT_ADDRESS.default {
+            caller.who = format!("{} (the default: no configuration names one)", caller.who);
+        }
+        Ok(caller)
+    }
+
+    /// The address of the job tracker by the configuration.
+    fn configured(&self) -> anyhow::Result<HostPort> {
+        let address = self.with_source(|source| source.load())?.job_tracker;
+        // The original's name of the address, which clients of this program do not read.
+        let other = self.settings().into_iter().rev().find(|(key, _)| key == "mapred.job.tracker");
+        match other {
+            Some((key, value)) if value != address.to_string() => bail!(UsageError(format!(
+                "-D {key}={value} does not choose the job tracker of this command; use --job-tracker {value}"
+            ))),
+            _ => Ok(address),
+        }
     }
 
     /// The pages of the cluster manager, if their address is known.
@@ -511,6 +530,9 @@ impl List {
             jobs.iter().zip(profiles).map(|(status, profile)| job(status, profile)).collect();
         match self.output.output {
             Form::Json => console.print_json(&jobs),
+            Form::Table if jobs.is_empty() && !self.all => {
+                Ok(console.print("No running jobs; --all lists those that have ended as well.\n")?)
+            }
             Form::Table if jobs.is_empty() => Ok(console.print("No jobs.\n")?),
             Form::Table => Ok(console.print(&jobs_table(jobs).render(console, self.output.wide))?),
         }
@@ -1080,6 +1102,37 @@ mod tests {
             user: "alice".to_owned(),
             priority: corona::hadoop::writables::JobPriority::Normal,
             scheduling_info: "NA".to_owned(),
+        }
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        which: Which,
+    }
+
+    #[test]
+    fn the_job_tracker_is_the_configured_one_and_the_default_is_named_as_such() {
+        use clap::Parser;
+        let conf = tempfile::tempdir().unwrap();
+        let who = |more: &[&str]| {
+            let line = [&["x", "--conf-dir", conf.path().to_str().unwrap()], more].concat();
+            let caller = Line::parse_from(line).which.caller();
+            caller.map(|caller| caller.who).map_err(|error| format!("{error:#}"))
+        };
+        let default =
+            "the job tracker at localhost:8021 (the default: no configuration names one)";
+        for (more, expected) in [
+            (&[][..], Ok(default)),
+            (&["--job-tracker", "localhost:8021"], Ok("the job tracker at localhost:8021")),
+            (&["-D", "corona.jt.address=h:1"], Ok("the job tracker at h:1")),
+            (
+                &["-D", "mapred.job.tracker=h:1"],
+                Err("-D mapred.job.tracker=h:1 does not choose the job tracker of this command; use \
+                     --job-tracker h:1"),
+            ),
+        ] {
+            assert_eq!(who(more).as_deref().map_err(|error| &**error), expected, "{more:?}");
         }
     }
 

@@ -123,3 +123,15 @@ fn what_is_no_journal_is_one_line() {
     let done = corona_words(&["journal", "check", "-D", "corona.cm.journal.dir=none"]);
     assert!(done.err.contains("corona.cm.journal.dir is none"), "{}", done.err);
 }
+
+#[test]
+fn a_directory_without_a_journal_is_named_with_the_one_inside() {
+    let directory = tempfile::tempdir().unwrap();
+    let checked = journal("check", directory.path(), &[]);
+    let none = format!("corona: {} has no files of a journal", directory.path().display());
+    assert_eq!((checked.out.as_str(), checked.err), ("", format!("{none}\n")));
+    let inner = directory.path().join("journal");
+    of_three_records(&inner);
+    let checked = journal("check", directory.path(), &[]);
+    assert_eq!(checked.err, format!("{none}; the journal may be {}\n", inner.display()));
+}

@@ -126,6 +126,28 @@ fn shares_of_a_view_are_those_of_the_engine() {
 }
 
 #[test]
+fn an_idle_pool_is_due_nothing_and_shares_of_pools_are_within_that_of_their_group() {
+    let mut world = World::new(|settings| {
+        pool(settings, "g.idle", |pool| pool.minimum[Map] = 84);
+        pool(settings, "g.busy", |pool| pool.minimum[Map] = 2);
+    });
+    world.node("n1", "h1", 8);
+    world.start("2026.1", "g.busy");
+    world.ask("2026.1", requests(1..=9, Map));
+    world.start("2026.2", "g.idle");
+    world.wait(1_500);
+    let used = PerType(ResourceType::ALL.map(|kind| world.engine.slots(kind).used));
+    let mut views = world.engine.pools();
+    fill_in_shares(&mut views, used);
+    let share = |name: Option<&str>| {
+        let view = views.iter().find(|view| view.pool.as_deref() == name);
+        view.map(|view| view.share[Map]).unwrap()
+    };
+    assert_eq!(share(Some("idle")), 0.0);
+    assert!(share(Some("busy")) > 1.0 && share(Some("busy")) <= share(None) + 1e-9, "{views:?}");
+}
+
+#[test]
 fn a_pool_starves_from_the_end_of_its_patience() {
     let mut world = World::new(|settings| {
         settings.scheduling.starving_time_for_minimum_ms = 2_000;

@@ -209,6 +209,7 @@ impl Outlet for Live {
             JobState::Failed => self.meter.jobs_failed.add(1),
             _ => self.meter.jobs_killed.add(1),
         }
+        log_end(&self.spec.id, &self.spec.name, &ending.user, self.driver.handle(), state(status));
         let driver = self.driver.clone();
         tokio::spawn(ending.carry_out(driver, status, feedback));
     }
@@ -290,13 +291,18 @@ impl Ending {
 /// which is delivered for as long as it takes.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
+/// The line of the log for the end of a job.
+pub(super) fn log_end(job: &JobId, name: &str, user: &str, session: &str, state: JobState) {
+    tracing::info!(%job, name, user, session, ?state, "job ended");
+}
+
 /// Ends the session of a job that is over. Whether the cluster manager has acknowledged that soon.
 pub(super) async fn end_session(owed: &Arc<Owed>, driver: Arc<SessionDriver>, debt: Debt) -> bool {
     let session = driver.handle().clone();
     let delivery = owed.end(driver, debt).await;
     match timeout(END_PATIENCE, delivery).await {
         Ok(Ok(ended)) => {
-            tracing::info!(%session, %ended, "a job is over");
+            tracing::debug!(%session, %ended, "the cluster manager knows that a job is over");
             ended.is_settled()
         }
         Ok(Err(_)) => false,

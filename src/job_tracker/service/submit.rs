@@ -391,6 +391,8 @@ impl Shared {
         let (driver, events) = session.await.map_err(|_| self.no_reply())??;
         let (pool, log_path) =
             (session_types::pool_of(driver.pool()), driver.session_log().to_owned());
+        let (name, user) = (&*job.name, &*job.user);
+        tracing::info!(job = %job.id, name, user, %pool, session = &*handle, "job started");
         Ok((driver, events, SessionBase { handle, pool, log_path }))
     }
 

@@ -50,6 +50,8 @@ fn sentence(percents: &[f64]) -> String {
     let least = percents.iter().copied().fold(100.0, f64::min);
     let most = percents.iter().copied().fold(0.0, f64::max);
     let mean = percents.iter().sum::<f64>() / percents.len() as f64;
+    // Rounded, a little less than nothing would be -0.
+    let [least, most, mean] = [least, most, mean].map(|percent| percent.round() + 0.0);
     format!("{least:.0} to {most:.0} %, mean {mean:.0} %")
 }
 

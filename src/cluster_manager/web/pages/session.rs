@@ -179,7 +179,11 @@ fn usage_cells(usages: &[i64]) -> Markup {
     html! {
         @for (at, title) in USAGES.iter().enumerate() {
             td.n data-label={ "Memory: " (title.to_lowercase()) } {
-                @match usages.get(at) { Some(bytes) => (Bytes(*bytes)), None => "–" }
+                // A session that measures nothing reports 0.
+                @match usages.get(at).filter(|bytes| **bytes > 0) {
+                    Some(bytes) => (Bytes(*bytes)),
+                    None => "–",
+                }
             }
         }
     }

@@ -36,7 +36,7 @@ use super::job::{
     AskError, NO_DEADLINE, ROOM_TIMEOUT, ahead_ms, lost_reason, next_event, note_of_silence,
 };
 use super::launcher::parse;
-use super::live::{Closing, end_session, keep, remove_data};
+use super::live::{Closing, end_session, keep, log_end, remove_data};
 use super::log::{Log, LogError};
 use super::meter::Meter;
 use super::owed::{Debt, Owed};
@@ -873,7 +873,9 @@ impl Task {
         }
         let driver = self.parts.driver.clone();
         let handle = driver.handle().clone();
+        let (job, name) = (&self.parts.description.id, &self.parts.description.name);
         let user = self.parts.description.user.clone();
+        log_end(job, name, &user, &handle, state);
         let debt = Debt { handle, user, status, feedback: Vec::new() };
         let remote_debt = self.note_end_of_remote(status).await;
         let owed = &self.parts.ending.owed;

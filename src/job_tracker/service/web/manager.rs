@@ -153,12 +153,25 @@ fn nodes_with(list: &Value, problem: &str) -> Option<Vec<String>> {
     Some(nodes.filter_map(|node| Some(node["name"].as_str()?.to_owned())).collect())
 }
 
+/// Why a request waits. The cluster manager cannot know that hosts are excluded because attempts have failed
+/// there, and only for a while.
+fn text_of(wait: &Value) -> String {
+    let text = wait["text"].as_str().or(wait["reason"].as_str()).unwrap_or("?");
+    let never = [": it can never be served", ": they can never be served"];
+    match never.iter().find_map(|end| text.strip_suffix(end)) {
+        Some(rest) if text.contains(" the host") => format!(
+            "{rest}, since attempts have failed there; it is requested again without that in some seconds"
+        ),
+        _ => text.to_owned(),
+    }
+}
+
 /// The reasons in the detail of a session.
 fn waits(detail: &Value) -> Option<Vec<Wait>> {
     let waits = detail.get("waits")?.as_array()?.iter().map(|wait| Wait {
         kind: wait["type"].as_str().unwrap_or("?").to_owned(),
         requests: wait["requests"].as_u64().unwrap_or(0),
-        text: wait["text"].as_str().or(wait["reason"].as_str()).unwrap_or("?").to_owned(),
+        text: text_of(wait),
     });
     Some(waits.collect())
 }
@@ -174,11 +187,16 @@ mod tests {
         let detail = json!({ "waits": [
             { "type": "MAP", "requests": 7, "text": "all slots are taken" },
             { "type": 5 },
+            { "type": "MAP", "requests": 1, "text":
+                "it excludes the hosts of all 2 nodes that could serve it: it can never be served" },
         ]});
         let found = waits(&detail).unwrap();
         assert_eq!((&*found[0].kind, found[0].requests), ("MAP", 7));
         assert_eq!(found[0].text, "all slots are taken");
         assert_eq!(found[1].text, "?");
+        let excluded = "it excludes the hosts of all 2 nodes that could serve it, since attempts have failed \
+             there; it is requested again without that in some seconds";
+        assert_eq!(found[2].text, excluded);
         for other in [json!({}), json!([]), json!({ "waits": 5 })] {
             assert_eq!(waits(&other), None);
         }
