@@ -91,8 +91,7 @@ pub(crate) fn of_start(program: &Path, error: &io::Error) -> String {
 
 /// The script that an interpreter was to run, if it is not in the working directory `work` of the task.
 fn missing_script<'a>(words: &'a [String], work: &Path) -> Option<&'a str> {
-    const ENDINGS: [&str; 9] =
-        [".py", ".pl", ".rb", ".sh", ".awk", ".js", ".php", ".R", ".jar"];
+    const ENDINGS: [&str; 9] = [".py", ".pl", ".rb", ".sh", ".awk", ".js", ".php", ".R", ".jar"];
     let command = match words {
         [shell, option, command] if shell == "sh" && option == "-c" => command.split([' ', '\t']),
         [_, script, ..] => script.split([' ', '\t']),

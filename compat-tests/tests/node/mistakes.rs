@@ -77,14 +77,7 @@ const MISTAKES: &[Mistake] = &[
     ),
     mistake(
         "file that is shipped under another name",
-        &[
-            "--input",
-            "in/a.txt",
-            "--mapper",
-            "python3 scripts/map.py",
-            "--file",
-            "scripts/map.py",
-        ],
+        &["--input", "in/a.txt", "--mapper", "python3 scripts/map.py", "--file", "scripts/map.py"],
         1,
         &["note: --mapper names scripts/map.py, but --file gives it to the tasks as map.py"],
     ),
@@ -152,7 +145,9 @@ const MISTAKES: &[Mistake] = &[
         "name with a blank",
         &["--input", "in/a.txt", "--mapper", "./my map.sh", "--file", "my map.sh"],
         1,
-        &["the name of this file has a blank; quote it for the shell of the tasks: --mapper \"'./my map.sh'\""],
+        &[
+            "the name of this file has a blank; quote it for the shell of the tasks: --mapper \"'./my map.sh'\"",
+        ],
     ),
     mistake(
         "line that is too long",
@@ -170,7 +165,9 @@ const MISTAKES: &[Mistake] = &[
         "setting that is mistyped",
         &["--input", "in/a.txt", "--mapper", "cat", "-D", "mapred.reduce.task=3"],
         0,
-        &["note: -D mapred.reduce.task: corona reads no such setting; did you mean mapred.reduce.tasks?"],
+        &[
+            "note: -D mapred.reduce.task: corona reads no such setting; did you mean mapred.reduce.tasks?",
+        ],
     ),
     mistake(
         "setting with a wrong value",
@@ -228,6 +225,9 @@ fn usual_mistakes_are_explained() {
     // An output that exists is kept.
     let taken = mistake("output that exists", &["--input", "in/a.txt", "--mapper", "cat"], 1, &[]);
     let text = stderr(&run(&cluster, &taken, "in"));
-    assert!(text.contains("already exists; delete it, name another --output, or add --overwrite"), "{text}");
+    assert!(
+        text.contains("already exists; delete it, name another --output, or add --overwrite"),
+        "{text}"
+    );
     assert!(cluster.path("in/a.txt").exists());
 }

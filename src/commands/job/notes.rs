@@ -17,8 +17,7 @@ const REPLACED: [char; 7] = ['$', '*', '?', '[', '{', '~', '`'];
 
 /// The notes on a job with these settings of `-D` and inputs.
 pub(super) fn of(run: &Run, settings: &[(String, String)], inputs: &Inputs) -> Vec<String> {
-    let mut notes: Vec<String> =
-        settings.iter().filter_map(|(name, _)| of_setting(name)).collect();
+    let mut notes: Vec<String> = settings.iter().filter_map(|(name, _)| of_setting(name)).collect();
     notes.extend(of_input(inputs));
     notes.extend(of_commands(&run.steps, &|word| Path::new(word).is_file(), &is_on_path));
     notes
@@ -68,7 +67,11 @@ fn of_commands(
         for (number, word) in command.split(BETWEEN).filter(|word| !word.is_empty()).enumerate() {
             let word = word.trim_matches(['"', '\'']);
             let is_of_path = number == 0 && !word.contains('/') && is_program(word);
-            if word.starts_with(['-', '/']) || word.contains(REPLACED) || is_of_path || !is_file(word) {
+            if word.starts_with(['-', '/'])
+                || word.contains(REPLACED)
+                || is_of_path
+                || !is_file(word)
+            {
                 continue;
             }
             notes.extend(of_file(option, word, &shipped));

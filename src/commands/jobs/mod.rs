@@ -531,7 +531,8 @@ impl List {
         match self.output.output {
             Form::Json => console.print_json(&jobs),
             Form::Table if jobs.is_empty() && !self.all => {
-                Ok(console.print("No running jobs; --all lists those that have ended as well.\n")?)
+                Ok(console
+                    .print("No running jobs; --all lists those that have ended as well.\n")?)
             }
             Form::Table if jobs.is_empty() => Ok(console.print("No jobs.\n")?),
             Form::Table => Ok(console.print(&jobs_table(jobs).render(console, self.output.wide))?),
@@ -1120,16 +1121,17 @@ mod tests {
             let caller = Line::parse_from(line).which.caller();
             caller.map(|caller| caller.who).map_err(|error| format!("{error:#}"))
         };
-        let default =
-            "the job tracker at localhost:8021 (the default: no configuration names one)";
+        let default = "the job tracker at localhost:8021 (the default: no configuration names one)";
         for (more, expected) in [
             (&[][..], Ok(default)),
             (&["--job-tracker", "localhost:8021"], Ok("the job tracker at localhost:8021")),
             (&["-D", "corona.jt.address=h:1"], Ok("the job tracker at h:1")),
             (
                 &["-D", "mapred.job.tracker=h:1"],
-                Err("-D mapred.job.tracker=h:1 does not choose the job tracker of this command; use \
-                     --job-tracker h:1"),
+                Err(
+                    "-D mapred.job.tracker=h:1 does not choose the job tracker of this command; use \
+                     --job-tracker h:1",
+                ),
             ),
         ] {
             assert_eq!(who(more).as_deref().map_err(|error| &**error), expected, "{more:?}");
