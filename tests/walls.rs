@@ -57,7 +57,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("wire", &["net"]),
     ("hadoop", &["net"]),
     ("filesystem", &["hadoop", "model"]),
-    ("journal", &[]),
+    ("journal", &["process"]),
     ("web", &["model", "net", "process"]),
     ("standby", &["model"]),
     ("zookeeper", &[]),

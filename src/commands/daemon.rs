@@ -104,8 +104,8 @@ where
     served
 }
 
-/// Distributes the descriptors of the process among these uses, and logs what each may have. The soft limit
-/// is raised to the hard limit first.
+/// Distributes the descriptors of the process among these uses, and logs what each may have, which metrics and
+/// pages show as well. The soft limit is raised to the hard limit first.
 pub(super) fn budget(uses: &[Use]) -> Budget {
     let budget = Budget::new(descriptors::raise_limit(), uses);
     match budget.is_scarce() {
@@ -115,6 +115,7 @@ pub(super) fn budget(uses: &[Use]) -> Budget {
         ),
         false => tracing::info!("{}", budget.text()),
     }
+    budget.adopt();
     budget
 }
 

@@ -10,7 +10,7 @@ use anyhow::ensure;
 use clap::Args;
 use corona::config::JobTrackerServiceSettings;
 use corona::job_tracker::service::standalone::{self, RemoteJobTracker};
-use corona::job_tracker::service::{Ending, JobTracker};
+use corona::job_tracker::service::{Ending, FILES_OF_JOBS, JobTracker};
 use corona::process::descriptors::{self, Use};
 use sd_notify::NotifyState;
 use tokio::sync::watch;
@@ -145,22 +145,29 @@ async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> a
     }
 }
 
-/// Descriptors of a job that runs: its journal and the lock of that, a connection each from and to the cluster
-/// manager, and two for files of its history, which are open for a moment.
-const DESCRIPTORS_OF_JOB: u32 = 6;
+/// Descriptors of a job that runs: a connection each from and to the cluster manager, and one for its history on
+/// a file system that does not let it be closed and opened again.
+const DESCRIPTORS_OF_JOB: u32 = 3;
 
 /// Fits the limits on jobs and connections to the descriptors of the process.
 fn fit(settings: &mut JobTrackerServiceSettings) {
     const JOBS: &str = "running jobs";
+    const FILES: &str = "files of journals and histories";
     const CALLS: &str = "connections of clients and task trackers";
     const PAGES: &str = "connections for pages";
     let of = |name, wanted, each, weight| Use { name, wanted, each, weight };
     let budget = budget(&[
         of(JOBS, settings.max_jobs, DESCRIPTORS_OF_JOB, 4),
+        of(FILES, FILES_OF_JOBS, 1, 2),
         of(CALLS, settings.rpc_max_connections, 1, 4),
         of(PAGES, settings.web.max_connections, 1, 1),
     ]);
-    settings.max_jobs = budget.of(JOBS);
+    let jobs = budget.of(JOBS);
+    if jobs < settings.max_jobs
+        && let Some(limit) = budget.limit_text()
+    {
+        (settings.max_jobs, settings.max_jobs_from) = (jobs, limit);
+    }
     settings.rpc_max_connections = budget.of(CALLS);
     settings.web.max_connections = budget.of(PAGES);
 }

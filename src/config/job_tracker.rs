@@ -63,7 +63,11 @@ pub struct JobTrackerServiceSettings {
     pub rpc_max_connections: usize,
     /// Jobs that may run at a time.
     pub max_jobs: usize,
-    /// Jobs of one user that may run at a time.
+    /// What that number comes from, for people: the key, or a limit of the machine.
+    pub max_jobs_from: String,
+    /// Further jobs that may wait.
+    pub max_waiting_jobs: usize,
+    /// Jobs of one user that may run or wait at a time.
     pub max_jobs_per_user: usize,
     /// Maps and reduces of one job.
     pub max_tasks: usize,
@@ -222,6 +226,8 @@ impl SettingsReader<'_> {
             max_events: self.number(&keys::JT_MAX_EVENTS),
             rpc_max_connections: self.number(&keys::JT_RPC_CONNECTIONS),
             max_jobs: self.number(&keys::JT_MAX_JOBS),
+            max_jobs_from: keys::JT_MAX_JOBS.name.to_owned(),
+            max_waiting_jobs: self.number(&keys::JT_MAX_WAITING_JOBS),
             max_jobs_per_user: self.number(&keys::JT_MAX_JOBS_PER_USER),
             max_tasks: self.number(&keys::JT_MAX_TASKS),
             max_split_bytes: self.number(&keys::JT_MAX_SPLIT_BYTES),
@@ -307,6 +313,7 @@ mod tests {
             ("corona.jobtracker.tce.per.rpc", "7", "max_events: 7"),
             ("corona.jt.rpc.max.connections", "7", "rpc_max_connections: 7"),
             ("corona.jt.max.jobs", "7", "max_jobs: 7"),
+            ("corona.jt.max.waiting.jobs", "7", "max_waiting_jobs: 7"),
             ("corona.jt.max.jobs.per.user", "7", "max_jobs_per_user: 7"),
             ("corona.jt.max.tasks.per.job", "7", "max_tasks: 7"),
             ("corona.jt.max.split.file.bytes", "70000", "max_split_bytes: 70000"),

@@ -852,11 +852,13 @@ keys! {
     JT_MAX_EVENTS = "corona.jobtracker.tce.per.rpc", int(1), "100", "events", JobService,
         "Completion events in one reply to a reduce.";
     JT_MAX_JOBS = "corona.jt.max.jobs", int(1), "5000", "jobs", JobServiceOwn,
-        "Jobs that may run at a time, or fewer if the limit of open files allows no more. Further ones are refused.";
+        "Jobs that may run at a time, or fewer if the limit of open files allows no more. Further ones wait.";
+    JT_MAX_WAITING_JOBS = "corona.jt.max.waiting.jobs", int(0), "10000", "jobs", JobServiceOwn,
+        "Jobs that may wait until others have ended. Further ones are refused.";
     JT_RPC_CONNECTIONS = "corona.jt.rpc.max.connections", int(1), "16384", "connections", JobServiceOwn,
         "Connections of clients and task trackers at a time, or fewer if the limit of open files allows no more.";
     JT_MAX_JOBS_PER_USER = "corona.jt.max.jobs.per.user", int(1), "1000", "jobs", JobServiceOwn,
-        "Jobs of one user that may run at a time.";
+        "Jobs of one user that may run or wait at a time. Further ones are refused.";
     JT_MAX_TASKS = "corona.jt.max.tasks.per.job", int(1), "500000", "tasks", JobServiceOwn,
         "Maps and reduces of one job. Larger jobs are refused.";
     JT_MAX_SPLIT_BYTES = "corona.jt.max.split.file.bytes", long(65_536), "268435456", "bytes", JobServiceOwn,

@@ -43,6 +43,29 @@ pub struct JobProgress {
 }
 
 impl JobProgress {
+    /// Of a job that waits to begin.
+    pub fn waiting(
+        submitted: Millis,
+        priority: SessionPriority,
+        total: PerKind<u32>,
+    ) -> JobProgress {
+        JobProgress {
+            state: JobState::Prep,
+            setup: 0.0,
+            // As of a job that has begun.
+            work: PerKind::of(|kind| if total[kind] == 0 { 1.0 } else { 0.0 }),
+            cleanup: 0.0,
+            total,
+            finished: PerKind::default(),
+            failed: PerKind::default(),
+            live: PerKind::default(),
+            requested: 0,
+            submitted,
+            finished_at: None,
+            priority,
+        }
+    }
+
     /// Of a job that has failed, and of which nothing else is known. Spec: mapreduce/09 §H.
     pub fn failed(at: Millis) -> JobProgress {
         JobProgress {

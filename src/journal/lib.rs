@@ -60,7 +60,7 @@ pub use self::check::{Repaired, Report, SegmentReport, check, repair, show};
 pub use self::frame::{NoRecord, RECORD_HEADER, first_record, frame_record, image_name, records};
 pub use self::log::seed;
 pub use self::recovery::{Entry, OpenError, Recovered, Rejected};
-pub use self::storage::{DiskStorage, Storage, StorageError, StorageFile};
+pub use self::storage::{DiskStorage, Storage, StorageError, StorageFile, Unsynced};
 pub use self::tap::{Tap, Tapped};
 pub use self::writer::{Failed, Journal, Options, Status, Sync};
 pub use self::writers::Writers;

@@ -5,8 +5,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use corona_process::descriptors::patiently;
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
@@ -83,8 +85,30 @@ impl StorageError {
 #[derive(Debug)]
 pub struct DiskStorage {
     directory: PathBuf,
-    /// Held while it is open. None if it is only looked at, or released.
+    /// Held while it is open. None if it is only looked at, or released, or if a directory above it is locked.
     lock: Mutex<Option<File>>,
+    /// Segments are open only while something is to be written or made durable.
+    unsynced: Option<Unsynced>,
+}
+
+/// The segments of many journals that are open since they were written and are not durable yet. A journal of
+/// which nothing is to be written holds no open file.
+#[derive(Clone, Debug)]
+pub struct Unsynced {
+    open: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Unsynced {
+    /// At most so many are open. With more, what is written is made durable at once.
+    pub fn at_most(most: usize) -> Unsynced {
+        Unsynced { open: Arc::default(), most }
+    }
+
+    /// How many are open.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
 }
 
 /// The file whose lock marks the directory as in use.
@@ -96,10 +120,7 @@ impl DiskStorage {
     /// # Errors
     /// It cannot be made or locked, or another process uses it.
     pub fn open(directory: &Path) -> Result<DiskStorage, StorageError> {
-        if !directory.is_dir() {
-            fs::create_dir_all(directory).map_err(system(directory, "make the directory"))?;
-            sync_parent(directory).map_err(system(directory, "sync the parent of"))?;
-        }
+        make(directory)?;
         let path = directory.join(LOCK);
         let lock = OpenOptions::new()
             .create(true)
@@ -110,7 +131,19 @@ impl DiskStorage {
             .map_err(system(&path, "open"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| StorageError::InUse { path: directory.to_owned() })?;
-        Ok(DiskStorage { directory: directory.to_owned(), lock: Mutex::new(Some(lock)) })
+        let lock = Mutex::new(Some(lock));
+        Ok(DiskStorage { directory: directory.to_owned(), lock, unsynced: None })
+    }
+
+    /// Opens one of many directories, which is made if it is not there. It is not locked: the caller has locked
+    /// a directory above it.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn open_among(directory: &Path, unsynced: &Unsynced) -> Result<DiskStorage, StorageError> {
+        make(directory)?;
+        let (directory, lock) = (directory.to_owned(), Mutex::new(None));
+        Ok(DiskStorage { directory, lock, unsynced: Some(unsynced.clone()) })
     }
 
     /// A directory to look at only: another process may be writing to it.
@@ -118,7 +151,8 @@ impl DiskStorage {
     /// # Errors
     /// It cannot be listed.
     pub fn look(directory: &Path) -> Result<DiskStorage, StorageError> {
-        let storage = DiskStorage { directory: directory.to_owned(), lock: Mutex::new(None) };
+        let (lock, unsynced) = (Mutex::new(None), None);
+        let storage = DiskStorage { directory: directory.to_owned(), lock, unsynced };
         storage.list()?;
         Ok(storage)
     }
@@ -209,9 +243,34 @@ impl DiskStorage {
         if name == MARKER && !inside.exists() { beside(&self.directory) } else { inside }
     }
 
-    fn opened(&self, name: &str, file: File) -> Arc<dyn StorageFile> {
-        Arc::new(DiskFile { path: self.path(name), file })
+    /// Opens a file; one of many waits while there is no free descriptor.
+    fn opening(&self, mut open: impl FnMut() -> io::Result<File>) -> io::Result<File> {
+        match self.unsynced {
+            Some(_) => patiently(open),
+            None => open(),
+        }
     }
+
+    fn opened(&self, name: &str, file: File) -> Arc<dyn StorageFile> {
+        let path = self.path(name);
+        match &self.unsynced {
+            None => Arc::new(DiskFile { path, file }),
+            Some(unsynced) => {
+                unsynced.open.fetch_add(1, Ordering::Relaxed);
+                // What a crash of the process left written may not be durable.
+                let state = Brief { file: Some(Arc::new(file)), writes: 0 };
+                Arc::new(BriefFile { path, unsynced: unsynced.clone(), state: Mutex::new(state) })
+            }
+        }
+    }
+}
+
+fn make(directory: &Path) -> Result<(), StorageError> {
+    if !directory.is_dir() {
+        fs::create_dir_all(directory).map_err(system(directory, "make the directory"))?;
+        sync_parent(directory).map_err(system(directory, "sync the parent of"))?;
+    }
+    Ok(())
 }
 
 /// Where the marker of a directory is.
@@ -288,13 +347,14 @@ impl Storage for DiskStorage {
 
     fn create(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError> {
         let file = self.on(name, "create", |path| {
-            OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
+            self.opening(|| OpenOptions::new().append(true).create_new(true).mode(0o600).open(path))
         })?;
         Ok(self.opened(name, file))
     }
 
     fn append(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError> {
-        let file = self.on(name, "open", |path| OpenOptions::new().append(true).open(path))?;
+        let file = self
+            .on(name, "open", |path| self.opening(|| OpenOptions::new().append(true).open(path)))?;
         Ok(self.opened(name, file))
     }
 
@@ -356,5 +416,153 @@ impl StorageFile for DiskFile {
 
     fn sync(&self) -> Result<(), StorageError> {
         self.file.sync_data().map_err(self.error("sync"))
+    }
+}
+
+/// A file that is open from a write until that is durable.
+struct BriefFile {
+    path: PathBuf,
+    unsynced: Unsynced,
+    state: Mutex<Brief>,
+}
+
+#[derive(Default)]
+struct Brief {
+    file: Option<Arc<File>>,
+    /// Writes so far.
+    writes: u64,
+}
+
+impl BriefFile {
+    /// No panic happens while it is held.
+    fn lock(&self) -> MutexGuard<'_, Brief> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, operation: &'static str) -> impl FnOnce(io::Error) -> StorageError {
+        system(&self.path, operation)
+    }
+
+    fn open(&self) -> Result<Arc<File>, StorageError> {
+        let open = || OpenOptions::new().append(true).open(&self.path);
+        let file = patiently(open).map_err(self.error("open"))?;
+        self.unsynced.open.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(file))
+    }
+
+    fn close(&self, state: &mut Brief) {
+        if state.file.take().is_some() {
+            self.unsynced.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl StorageFile for BriefFile {
+    fn write(&self, bytes: &[u8]) -> Result<(), StorageError> {
+        let mut state = self.lock();
+        let file = match &state.file {
+            Some(file) => file.clone(),
+            None => state.file.insert(self.open()?).clone(),
+        };
+        (&*file).write_all(bytes).map_err(self.error("write"))?;
+        state.writes += 1;
+        if self.unsynced.open() > self.unsynced.most {
+            file.sync_data().map_err(self.error("sync"))?;
+            self.close(&mut state);
+        }
+        Ok(())
+    }
+
+    /// What is not open was made durable.
+    fn sync(&self) -> Result<(), StorageError> {
+        let (file, writes) = match &*self.lock() {
+            Brief { file: Some(file), writes } => (file.clone(), *writes),
+            Brief { file: None, .. } => return Ok(()),
+        };
+        file.sync_data().map_err(self.error("sync"))?;
+        let mut state = self.lock();
+        if state.writes == writes {
+            self.close(&mut state);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for BriefFile {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if state.file.is_some() {
+            self.unsynced.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Entry, Journal, Options, Sync, Writers};
+
+    /// Descriptors of this process that lead below a directory.
+    fn open_below(directory: &Path) -> usize {
+        let entries = fs::read_dir("/proc/self/fd").unwrap();
+        let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        targets.filter(|target| target.starts_with(directory)).count()
+    }
+
+    /// Waits for a condition that holds soon.
+    fn until(what: &str, is_so: impl Fn() -> bool) {
+        for _ in 0..6000 {
+            if is_so() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("{what}");
+    }
+
+    #[test]
+    fn journals_of_which_nothing_is_to_be_written_hold_no_open_file() {
+        for sync in [Sync::Write, Sync::Always] {
+            let dir = tempfile::tempdir().unwrap();
+            let unsynced = Unsynced::at_most(4);
+            let writers = Writers::start(2, 2).unwrap();
+            let options = Options { sync, segment_bytes: 200, ..Options::default() };
+            let open = |number: usize, seen: &mut Vec<Vec<u8>>| {
+                let directory = dir.path().join(number.to_string());
+                let storage = Arc::new(DiskStorage::open_among(&directory, &unsynced).unwrap());
+                let visit = |entry: Entry<'_>| {
+                    if let Entry::Record { bytes, .. } = entry {
+                        seen.push(bytes.to_vec());
+                    }
+                    Ok(())
+                };
+                Journal::open_with(writers.clone(), storage, options, visit).unwrap().0
+            };
+            let journals: Vec<Journal> = (0..30).map(|it| open(it, &mut Vec::new())).collect();
+            let idle = || unsynced.open() == 0 && open_below(dir.path()) == 0;
+            assert!(idle(), "{} {}", unsynced.open(), open_below(dir.path()));
+            // Some records start further segments.
+            for round in 0..20_u8 {
+                for journal in &journals {
+                    journal.append(&[round; 20]).unwrap();
+                    // One more for each thread that writes.
+                    assert!(unsynced.open() <= 4 + 2, "{}", unsynced.open());
+                }
+                if round % 10 == 0 {
+                    until("all files are closed", idle);
+                }
+            }
+            for journal in &journals {
+                journal.close().unwrap();
+            }
+            until("all files are closed", idle);
+            drop(journals);
+            for number in 0..30 {
+                let mut seen = Vec::new();
+                drop(open(number, &mut seen));
+                let expected: Vec<Vec<u8>> = (0..20_u8).map(|round| vec![round; 20]).collect();
+                assert_eq!(seen, expected);
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! has begun fails; it is better to begin less.
 
 use std::io;
+use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -32,6 +33,9 @@ pub fn raise_limit() -> Option<u64> {
         }
     }
 }
+
+/// The distribution by which this process works.
+static BUDGET: OnceLock<Budget> = OnceLock::new();
 
 /// One use of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +86,28 @@ impl Budget {
         Budget { limit, uses: uses.iter().copied().zip(allowed).collect() }
     }
 
+    /// The distribution by which this process works, if it has one.
+    pub fn of_process() -> Option<&'static Budget> {
+        BUDGET.get()
+    }
+
+    /// Has this process work by it, which is shown then. The first one stays.
+    pub fn adopt(&self) {
+        let _ = BUDGET.set(self.clone());
+    }
+
+    /// The limit, for a sentence: `1,024 open files`.
+    pub fn limit_text(&self) -> Option<String> {
+        let digits = self.limit?.to_string();
+        let groups: Vec<&str> = digits
+            .as_bytes()
+            .rchunks(3)
+            .rev()
+            .map(|group| std::str::from_utf8(group).unwrap_or_default())
+            .collect();
+        Some(format!("{} open files", groups.join(",")))
+    }
+
     /// How many of a use are allowed.
     pub fn of(&self, name: &str) -> usize {
         self.uses.iter().find(|(of, _)| of.name == name).map_or(usize::MAX, |(_, allowed)| *allowed)
@@ -90,12 +116,16 @@ impl Budget {
     /// One line for the log.
     pub fn text(&self) -> String {
         let limit = self.limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
+        format!("open files and connections: {limit}; {}", self.uses_text())
+    }
+
+    /// What each use may have, for people.
+    pub fn uses_text(&self) -> String {
         let uses = self.uses.iter().map(|(of, allowed)| match *allowed < of.wanted {
             true => format!("{} {allowed} (configured: {})", of.name, of.wanted),
             false => format!("{} {allowed}", of.name),
         });
-        let uses: Vec<String> = uses.collect();
-        format!("open files and connections: {limit}; {}", uses.join(", "))
+        uses.collect::<Vec<String>>().join(", ")
     }
 
     /// Whether a use has less than the configuration allows, and the limit is one that an operator should raise.
@@ -171,6 +201,12 @@ mod tests {
                         clients 443 (configured: 16384), pages 10";
         assert_eq!(budget.text(), expected);
         assert_eq!(budget.of("another"), usize::MAX);
+        assert_eq!(budget.limit_text().unwrap(), "1,024 open files");
+        for (limit, text) in [(7, "7"), (100, "100"), (1000, "1,000"), (1_048_576, "1,048,576")] {
+            let budget = Budget::new(Some(limit), &[]);
+            assert_eq!(budget.limit_text().unwrap(), format!("{text} open files"));
+        }
+        assert_eq!(Budget::new(None, &[]).limit_text(), None);
     }
 
     proptest! {

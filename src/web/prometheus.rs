@@ -59,6 +59,7 @@ macro_rules! families {
             $crate::process::RESIDENT,
             $crate::process::OPEN_FILES,
             $crate::process::OPEN_FILES_LIMIT,
+            $crate::process::ALLOWED,
             $crate::process::THREADS,
             $crate::process::CPU,
             $crate::process::STARTED,

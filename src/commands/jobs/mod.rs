@@ -7,6 +7,7 @@ mod logs;
 mod summary;
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -34,6 +35,7 @@ use super::sessions::explain;
 use super::times::{Ago, Date};
 use super::web::{Answer, Web};
 use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::counted;
 use corona_terminal::table::{Cell, Column, Table, Tone};
 use corona_terminal::wrap::wrapped;
 use failures::Counts;
@@ -535,7 +537,11 @@ impl List {
                     .print("No running jobs; --all lists those that have ended as well.\n")?)
             }
             Form::Table if jobs.is_empty() => Ok(console.print("No jobs.\n")?),
-            Form::Table => Ok(console.print(&jobs_table(jobs).render(console, self.output.wide))?),
+            Form::Table => {
+                let waiting = waiting_lines(&jobs);
+                let table = jobs_table(jobs).render(console, self.output.wide);
+                Ok(console.print(&format!("{table}{waiting}"))?)
+            }
         }
     }
 }
@@ -623,6 +629,20 @@ fn job_order(a: &JobId, b: &JobId) -> Ordering {
     handle_order(&a.tracker, &b.tracker).then(a.number.cmp(&b.number))
 }
 
+/// Why jobs have not begun: a line for each reason, with the number of jobs.
+fn waiting_lines(jobs: &[Job]) -> String {
+    let mut reasons = BTreeMap::<&str, u64>::new();
+    for job in jobs.iter().filter(|job| job.state == "PREP") {
+        if !matches!(&*job.scheduling_info, "" | "NA") {
+            *reasons.entry(&job.scheduling_info).or_default() += 1;
+        }
+    }
+    let line = |(reason, count): (&str, u64)| {
+        format!("{}: {}\n", counted(count, "job"), printable(reason))
+    };
+    reasons.into_iter().map(line).collect()
+}
+
 fn jobs_table(jobs: Vec<Job>) -> Table {
     let mut table = Table::new(&[
         Column::whole("JOB"),
@@ -688,7 +708,10 @@ fn how_stands(job: &JobId, web: &WebArguments) -> Option<String> {
     });
     if let Ok(Some(status)) = known {
         if !is_over(status.run_state) {
-            return note(&status).map(|note| format!("runs: {note}"));
+            return note(&status).map(|note| match state(status.run_state) {
+                "PREP" => format!("has not begun: {note}"),
+                _ => format!("runs: {note}"),
+            });
         }
         let ended = state(status.run_state);
         let note = note(&status).map(|note| format!(", {note}")).unwrap_or_default();

@@ -10,7 +10,7 @@ use corona_hadoop::writables::{
     ClusterState, ClusterStatus, JobProfile, JobQueueInfo, JobStatus, QueueAclsInfo, TaskAttemptId,
     TaskCompletionEvent, TaskReport, TrackerTasks,
 };
-use corona_mapreduce::{TaskKind, TaskRole};
+use corona_mapreduce::{Counters, TaskKind, TaskRole};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::access::Access;
@@ -19,7 +19,7 @@ use super::job::{AskError, is_shown};
 use super::remote::RemoteJob;
 use super::store::Known;
 use super::submission::priority;
-use super::{Shared, answers};
+use super::{Shared, answers, waiting};
 use corona_job_engine::parent::ParentInput;
 use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal, JobReply};
 use corona_job_wire::translate;
@@ -207,6 +207,10 @@ impl JobSubmission for Shared {
         job: wire::JobId,
     ) -> Result<Option<JobStatus>, Fault> {
         let Some(known) = self.visible(caller, &job)? else { return Ok(None) };
+        if let Known::Job(job) = &known {
+            // Who sees the end sees whether the job has a history.
+            job.history_is_settled().await;
+        }
         Ok(known.status())
     }
 
@@ -221,8 +225,14 @@ impl JobSubmission for Shared {
             return Ok(Some(translate::counters_to_wire(&counters)));
         }
         forward!(self, caller, &job, client => client.get_job_counters(job));
-        if let Some(Known::Retired(retired)) = self.visible(caller, &job)? {
-            return Ok(Some(translate::counters_to_wire(&retired.counters)));
+        match self.visible(caller, &job)? {
+            Some(Known::Retired(retired)) => {
+                return Ok(Some(translate::counters_to_wire(&retired.counters)));
+            }
+            Some(Known::Waiting(..)) => {
+                return Ok(Some(translate::counters_to_wire(&Counters::default())));
+            }
+            _ => {}
         }
         self.look(caller, &job, |job| translate::counters_to_wire(&job.counters())).await
     }
@@ -297,6 +307,9 @@ impl JobSubmission for Shared {
     async fn kill_job(&self, caller: &Caller, job: wire::JobId) -> Result<(), Fault> {
         let user = Access::user(caller)?;
         tracing::info!(%job, user = user.name, peer = %caller.peer, "a client kills a job");
+        if let Some(Known::Waiting(waiting, _)) = self.changeable(caller, &job)? {
+            waiting::kill(&self.store, &waiting.description.id).await;
+        }
         if let Some(Known::Remote(remote)) = self.changeable(caller, &job)? {
             return change_remote(&remote, ParentInput::KillJob).await;
         }
@@ -331,6 +344,12 @@ impl JobSubmission for Shared {
             Fault::unexpected("java.lang.IllegalArgumentException", text)
         };
         let priority = priority(&name).ok_or_else(unknown)?;
+        if let Some(Known::Waiting(waiting, _)) = self.changeable(caller, &job)? {
+            let set = self.set_priority_of_waiting(&waiting.description.id, priority).await;
+            if set.map_err(|error| Fault::io(error.to_string()))? {
+                return Ok(());
+            }
+        }
         if let Some(Known::Remote(remote)) = self.changeable(caller, &job)? {
             change_remote(&remote, ParentInput::SetPriority { priority }).await?;
             // The slots of its tasks are those of the remote job tracker's session.

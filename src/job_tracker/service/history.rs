@@ -20,9 +20,10 @@ use corona_filesystem::{
 use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{HistoryRecord, JobId};
 use corona_process::descriptors;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::log::MOST_UNSYNCED;
 use super::submission::Description;
 
 /// Bytes of records that wait to be written; with more, the job has no history.
@@ -34,6 +35,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 const LAST_TRIES: u32 = 5;
 const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// What is done at a time for all jobs with the lines that are kept, with histories, and with copies for users:
+/// each opens two files at most. What has waited for so long does not wait any more: others may hang.
+static KEEPING: Semaphore = Semaphore::const_new(8);
+static WRITING: Semaphore = Semaphore::const_new(12);
+static COPYING: Semaphore = Semaphore::const_new(8);
+const TURN_PATIENCE: Duration = Duration::from_secs(10);
+/// Files of journals and histories of all jobs that may be open at a time.
+pub const FILES_OF_JOBS: usize = MOST_UNSYNCED + 8 + 2 * (8 + 12 + 8);
 /// Permissions of the files, and where files of jobs that are over lie.
 const MODE: u16 = 0o744;
 const DONE: &str = "done";
@@ -54,9 +63,24 @@ pub(super) struct History {
     bytes: u64,
 }
 
+/// How a history stands.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HistoryStanding {
+    /// Why it cannot be written, or could not.
+    pub(super) trouble: Option<Arc<str>>,
+    /// Nothing is written any more.
+    pub(super) is_settled: bool,
+}
+
+/// Waits for its turn to open files.
+async fn turn(of: &'static Semaphore) -> Option<SemaphorePermit<'static>> {
+    timeout(TURN_PATIENCE, of.acquire()).await.ok()?.ok()
+}
+
 /// What a job and the task that writes its history share.
 #[derive(Debug, Default)]
 struct Queue {
+    standing: watch::Sender<HistoryStanding>,
     pending: Mutex<Pending>,
     /// Something is pending.
     arrived: Notify,
@@ -205,6 +229,11 @@ impl History {
         History { job, queue, full: false, bytes }
     }
 
+    /// How it stands, also after its end.
+    pub(super) fn standing(&self) -> watch::Receiver<HistoryStanding> {
+        self.queue.standing.subscribe()
+    }
+
     /// The present end of the history; none if it is not complete.
     pub(super) fn mark(&mut self) -> Option<Mark> {
         let (tell, safe) = oneshot::channel();
@@ -236,15 +265,23 @@ impl History {
         if self.full {
             let job = &self.job;
             tracing::error!(%job, "the history of a job cannot be written fast enough; it ends here");
+            self.queue.trouble(Some("it cannot be written fast enough".into()));
         }
     }
 
-    /// Returns when the files are complete and where they stay.
-    pub(super) async fn close(self) {
+    /// Returns when the files are complete and where they stay, or the reason why they are not.
+    pub(super) async fn close(self) -> Option<Arc<str>> {
         let (tell, told) = oneshot::channel();
         self.queue.close(tell);
         // Without the task that writes there is nothing to wait for.
-        let _ = told.await;
+        let is_written = told.await.is_ok();
+        self.queue.standing.send_modify(|standing| {
+            if !is_written && standing.trouble.is_none() {
+                standing.trouble = Some("the part that writes it has failed".into());
+            }
+            standing.is_settled = true;
+        });
+        self.queue.standing.borrow().trouble.clone()
     }
 }
 
@@ -259,6 +296,10 @@ impl Queue {
     /// No panic happens while the lock is held.
     fn lock(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trouble(&self, trouble: Option<Arc<str>>) {
+        self.standing.send_modify(|standing| standing.trouble = trouble);
     }
 
     /// Takes what is pending, and returns whether the queue has ended.
@@ -337,7 +378,8 @@ async fn write(
         }
         None => first,
     };
-    let mut writer = Writer { job, place, lines, files: None, failed: None };
+    let queue = incoming.0.clone();
+    let mut writer = Writer { job, place, lines, files: None, failed: None, queue };
     writer.begin().await;
     writer.add(&not_kept).await;
     loop {
@@ -374,11 +416,13 @@ struct Writer {
     files: Option<Files>,
     /// When that was tried last.
     failed: Option<Instant>,
+    queue: Arc<Queue>,
 }
 
 impl Writer {
     /// Makes the files, with all lines that are kept.
     async fn begin(&mut self) {
+        let _turn = turn(&WRITING).await;
         let begun = match Files::begin(&self.job, self.place.clone()).await {
             Ok(mut files) => self.lines.copy(&mut files).await.map(|()| files),
             Err(error) => Err(error),
@@ -388,6 +432,7 @@ impl Writer {
                 files.writer.rest();
                 self.files = Some(files);
                 if self.failed.take().is_some() {
+                    self.queue.trouble(None);
                     tracing::info!(job = %self.job, "the history of a job is written again");
                 }
             }
@@ -402,9 +447,11 @@ impl Writer {
         }
         self.files = None;
         self.failed = Some(Instant::now());
+        self.queue.trouble(Some(error.to_string().into()));
     }
 
     async fn add(&mut self, text: &str) {
+        let _turn = turn(&WRITING).await;
         if let Some(files) = &mut self.files
             && let Err(error) = files.write(text).await
         {
@@ -442,6 +489,7 @@ impl Writer {
         match files.finish().await {
             Ok(()) => {}
             Err(error) => {
+                self.queue.trouble(Some(error.to_string().into()));
                 tracing::error!(job = %self.job, %error, "the history of a job is not where it should be");
             }
         }
@@ -515,6 +563,7 @@ impl Lines {
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Option<T> {
+        let _turn = turn(&KEEPING).await;
         let done = tokio::task::spawn_blocking(work).await;
         let error = match done {
             Ok(Ok(done)) => return Some(done),
@@ -584,6 +633,7 @@ impl Files {
             system.set_permission(&to, MODE).await?;
         }
         let written = child(&done, &names[0])?;
+        let _turn = turn(&COPYING).await;
         if let Some(copy) = &place.user_copy
             && let Err(error) = copy_for_user(&*system, &written, &place, copy).await
         {
@@ -848,6 +898,32 @@ mod tests {
         history.close().await;
         let done = in_the_way.join("done").join(job.id.as_str());
         assert_eq!(std::fs::read_to_string(done).unwrap(), lines);
+    }
+
+    #[tokio::test]
+    async fn a_history_that_cannot_be_written_says_why_until_it_can() {
+        let dir = tempfile::tempdir().unwrap();
+        let in_the_way = dir.path().join("202611210043.0");
+        std::fs::write(&in_the_way, "a file").unwrap();
+        let job = submission(&[], 1).description.id;
+        let begin = || {
+            let kept = Some(kept(dir.path(), 0));
+            let place = place(dir.path(), None);
+            let mut history = History::begin(job.clone(), place, kept, String::new());
+            history.record(&record());
+            (history.standing(), history)
+        };
+        let (mut standing, history) = begin();
+        standing.wait_for(|it| it.trouble.is_some()).await.unwrap();
+        let reason = history.close().await.unwrap();
+        assert!(reason.contains("202611210043.0"), "{reason}");
+        let HistoryStanding { trouble, is_settled } = standing.borrow().clone();
+        assert_eq!((trouble, is_settled), (Some(reason), true));
+        let (mut standing, history) = begin();
+        standing.wait_for(|it| it.trouble.is_some()).await.unwrap();
+        std::fs::remove_file(&in_the_way).unwrap();
+        assert_eq!(history.close().await, None);
+        assert!(standing.borrow().is_settled);
     }
 
     #[tokio::test]

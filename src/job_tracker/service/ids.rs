@@ -14,7 +14,8 @@ use corona_model::types::Millis;
 /// The first line. **The form of the file is a promise** to later versions: `+ <id> <ms> <user>` for an id
 /// that was given out, `- <id>` for one that was used.
 const FORM: &str = "corona job ids 1";
-/// Lines after which the file is written anew, with what is still of use.
+/// Lines after which the file is written anew, with what is still of use; if that is more than half of them, after
+/// as many lines again.
 const MAX_LINES: usize = 100_000;
 /// An id that nobody submits is forgotten after a day.
 const ID_AGE_MS: i64 = 24 * 3600 * 1000;
@@ -31,6 +32,10 @@ pub(super) struct Ids {
 struct State {
     file: File,
     lines: usize,
+    /// Lines after which the file is written anew.
+    most: usize,
+    /// A line may not be whole: nothing may follow it.
+    is_broken: bool,
     open: BTreeMap<JobId, Given>,
 }
 
@@ -55,7 +60,8 @@ impl Ids {
         let open = read(&text, now)?;
         let given = open.iter().map(|(id, given)| (id.clone(), given.user.clone())).collect();
         let file = write_anew(&path, &open)?;
-        let state = State { file, lines: open.len(), open };
+        let lines = open.len();
+        let state = State { file, lines, most: most_lines(lines), is_broken: false, open };
         Ok((Ids { path, sync, state: Mutex::new(state) }, given))
     }
 
@@ -64,8 +70,13 @@ impl Ids {
         let mut state = self.lock();
         let given = Given { at: now, user };
         let line = line(&id, &given);
-        state.open.insert(id, given);
-        self.append(&mut state, &line, now)
+        state.open.insert(id.clone(), given);
+        let kept = self.append(&mut state, &line, now);
+        if kept.is_err() {
+            // Its client does not get it.
+            state.open.remove(&id);
+        }
+        kept
     }
 
     /// Notes that the job of an id has begun.
@@ -78,17 +89,25 @@ impl Ids {
     }
 
     fn append(&self, state: &mut State, line: &str, now: Millis) -> io::Result<()> {
-        state.file.write_all(line.as_bytes())?;
-        if self.sync == JournalSync::Always {
-            state.file.sync_data()?;
+        if state.is_broken || state.lines >= state.most {
+            // What is still of use has the line in it.
+            return self.write_anew(state, now);
         }
+        let written = state.file.write_all(line.as_bytes()).and_then(|()| match self.sync {
+            JournalSync::Always => state.file.sync_data(),
+            JournalSync::Write => Ok(()),
+        });
+        state.is_broken = written.is_err();
         state.lines += 1;
-        if state.lines >= MAX_LINES {
-            state.open.retain(|_, given| now.since(given.at) <= ID_AGE_MS);
-            state.file = write_anew(&self.path, &state.open)?;
-            // If most of them are of use, they are not written again at once.
-            state.lines = state.open.len() / 2;
-        }
+        written
+    }
+
+    fn write_anew(&self, state: &mut State, now: Millis) -> io::Result<()> {
+        state.open.retain(|_, given| now.since(given.at) <= ID_AGE_MS);
+        state.file = write_anew(&self.path, &state.open)?;
+        state.is_broken = false;
+        state.lines = state.open.len();
+        state.most = most_lines(state.lines);
         Ok(())
     }
 
@@ -96,6 +115,11 @@ impl Ids {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lines after which a file is written anew that has so many now.
+fn most_lines(lines: usize) -> usize {
+    MAX_LINES.max(lines.saturating_mul(2))
 }
 
 /// A name of a user is anything but a line break, which is left out.
@@ -139,6 +163,9 @@ fn write_anew(path: &Path, open: &BTreeMap<JobId, Given>) -> io::Result<File> {
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&new, path)?;
+    if let Some(directory) = path.parent() {
+        File::open(directory)?.sync_all()?;
+    }
     Ok(file)
 }
 
@@ -175,6 +202,46 @@ mod tests {
     }
 
     #[test]
+    fn a_file_with_many_ids_of_use_is_written_anew_seldom() {
+        use std::os::unix::fs::MetadataExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ids");
+        let (ids, _) = Ids::open(path.clone(), JournalSync::Write, Millis(0)).unwrap();
+        let (mut times, mut inode) = (0, fs::metadata(&path).unwrap().ino());
+        for number in 0..2 * MAX_LINES as u32 + 3000 {
+            ids.give(id(number), "alice".into(), Millis(0)).unwrap();
+            // Each new file has another number.
+            if number % 1000 == 999 {
+                let now = fs::metadata(&path).unwrap().ino();
+                times += usize::from(now != inode);
+                inode = now;
+            }
+        }
+        assert_eq!(times, 2);
+        drop(ids);
+        let (_, given) = Ids::open(path, JournalSync::Write, Millis(0)).unwrap();
+        assert_eq!(given.len(), 2 * MAX_LINES + 3000);
+    }
+
+    #[test]
+    fn nothing_follows_a_line_that_could_not_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ids");
+        let (ids, _) = Ids::open(path.clone(), JournalSync::Write, Millis(0)).unwrap();
+        ids.give(id(1), "alice".into(), Millis(0)).unwrap();
+        // Writes fail, after a part of a line.
+        let mut file = File::options().append(true).open(&path).unwrap();
+        file.write_all(b"+ job_2026").unwrap();
+        ids.lock().file = File::open("/dev/full").unwrap();
+        ids.give(id(2), "bob".into(), Millis(0)).unwrap_err();
+        ids.give(id(3), "carol".into(), Millis(0)).unwrap();
+        drop(ids);
+        let (_, given) = Ids::open(path, JournalSync::Write, Millis(0)).unwrap();
+        assert_eq!(given, [(id(1), "alice".to_owned()), (id(3), "carol".to_owned())]);
+    }
+
+    #[test]
     fn a_file_does_not_grow_without_end_and_another_form_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ids");
@@ -183,7 +250,8 @@ mod tests {
             ids.give(id(number), "alice".into(), Millis(0)).unwrap();
             ids.used(&id(number), Millis(0)).unwrap();
         }
-        assert!(fs::metadata(&path).unwrap().len() < 100);
+        let lines = fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= MAX_LINES + 1, "{lines}");
         drop(ids);
         fs::write(&path, "corona job ids 2\n").unwrap();
         let error = Ids::open(path, JournalSync::Write, Millis(0)).unwrap_err();

@@ -54,7 +54,7 @@ impl Shared {
     pub(super) fn job(&self, id: &wire::JobId) -> Option<Job> {
         match self.store.get(&known_id(id)?)? {
             Known::Job(job) => Some(job),
-            Known::Arriving(_) | Known::Remote(_) | Known::Retired(_) => None,
+            Known::Arriving(..) | Known::Waiting(..) | Known::Remote(_) | Known::Retired(_) => None,
         }
     }
 }
@@ -94,7 +94,9 @@ impl Shared {
             Some(Known::Job(job)) if ended(&job.progress()) => Place::Over(Some(job)),
             Some(Known::Job(job)) => Place::Here(job),
             Some(Known::Retired(retired)) if ended(&retired.progress) => Place::Over(None),
-            Some(Known::Arriving(_) | Known::Remote(_) | Known::Retired(_)) => Place::Elsewhere,
+            Some(
+                Known::Arriving(..) | Known::Waiting(..) | Known::Remote(_) | Known::Retired(_),
+            ) => Place::Elsewhere,
             None => Place::Over(None),
         }
     }

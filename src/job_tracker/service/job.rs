@@ -17,6 +17,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::clock::{self, now};
+use super::history::HistoryStanding;
 use super::log::Log;
 use super::outlet::{Outlet, carry_out};
 use super::session_types;
@@ -55,7 +56,11 @@ pub struct Job {
     inbox: mpsc::Sender<Message>,
     progress: watch::Receiver<Arc<JobProgress>>,
     contact: Option<Contact>,
+    history: Option<watch::Receiver<HistoryStanding>>,
 }
+
+/// How long a look at a job that has ended waits for the end of its history.
+const HISTORY_PATIENCE: Duration = Duration::from_secs(10);
 
 type Look = Box<dyn FnOnce(&JobEngine) + Send>;
 type Reply = oneshot::Sender<Result<JobReply, JobRefusal>>;
@@ -76,7 +81,11 @@ pub(super) struct Parts {
     pub(super) events: Option<SessionEvents>,
     /// Whether the cluster manager answers its session, if it has one.
     pub(super) contact: Option<Contact>,
+    /// Of its history, if the service writes that.
+    pub(super) history: Option<watch::Receiver<HistoryStanding>>,
     pub(super) inbox: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
+    /// The time of the first input, if that is not now: when a job was submitted that has waited.
+    pub(super) first_at: Option<Millis>,
     /// Becomes true when the program ends.
     pub(super) stop: watch::Receiver<bool>,
 }
@@ -89,7 +98,8 @@ impl Job {
 
     /// Starts the task of a job with this first input.
     pub(super) fn start(parts: Parts, first: JobInput) -> Job {
-        let Parts { description, engine, log, outlet, events, contact, inbox, stop } = parts;
+        let Parts { description, engine, log, outlet, events, contact, history, .. } = parts;
+        let Parts { inbox, first_at, stop, .. } = parts;
         let (sender, inbox) = inbox;
         let (publish, progress) = watch::channel(Arc::new(engine.progress()));
         let engine_last = engine.last();
@@ -104,6 +114,7 @@ impl Job {
             published: None,
             unpublished: false,
             next: vec![first],
+            first_at,
             retired: false,
             ahead_ms: ahead_ms(engine_last),
             stalled_ms: clock::stalled_ms(),
@@ -115,7 +126,7 @@ impl Job {
                 task.lost(&panic).await;
             }
         });
-        Job { description, inbox: sender, progress, contact }
+        Job { description, inbox: sender, progress, contact, history }
     }
 
     /// What does not change of it.
@@ -128,9 +139,33 @@ impl Job {
         self.progress.borrow().clone()
     }
 
-    /// What people must know of the cluster manager while the job runs: that it does not answer.
+    /// What people must know while the job runs: that the cluster manager does not answer, or that its history
+    /// cannot be written; and after its end: that it has no history.
     pub(super) fn note(&self) -> Option<String> {
-        note_of_silence(self.contact.as_ref()?, &self.progress.borrow())
+        let contact = self.contact.as_ref();
+        let silence = contact.and_then(|it| note_of_silence(it, &self.progress.borrow()));
+        match (self.history_note(), silence) {
+            (Some(note), Some(silence)) => Some(format!("{silence}; {note}")),
+            (note, silence) => note.or(silence),
+        }
+    }
+
+    /// What is wrong with its history, if anything is.
+    pub(super) fn history_note(&self) -> Option<String> {
+        let trouble = self.history.as_ref()?.borrow().trouble.clone()?;
+        Some(match self.progress.borrow().finished_at {
+            Some(_) => format!("without a history: {trouble}"),
+            None => format!("its history cannot be written: {trouble}; it is tried again"),
+        })
+    }
+
+    /// Waits, for some seconds at most, until the history of a job that has ended is complete or given up.
+    pub(super) async fn history_is_settled(&self) {
+        let Some(mut history) = self.history.clone() else { return };
+        if self.progress.borrow().finished_at.is_some() {
+            // One that is not written any more does not change.
+            let _ = timeout(HISTORY_PATIENCE, history.wait_for(|it| it.is_settled)).await;
+        }
     }
 
     /// Follows how far it is.
@@ -231,6 +266,7 @@ struct Task {
     unpublished: bool,
     /// Inputs of its own making.
     next: Vec<JobInput>,
+    first_at: Option<Millis>,
     retired: bool,
     /// Its time is so far before that of this process: it does not run backwards.
     ahead_ms: i64,
@@ -325,7 +361,9 @@ impl Task {
         self.notice_stalls();
         let now = self.now();
         for input in std::mem::take(&mut self.next) {
-            let _ = self.apply(now, input, &mut effects, &mut last);
+            let submitted = self.first_at.filter(|_| matches!(input, JobInput::Submitted));
+            let at = submitted.unwrap_or(now);
+            let _ = self.apply(at, input, &mut effects, &mut last);
         }
         for message in messages.drain(..) {
             match message {
@@ -465,7 +503,7 @@ pub(super) fn lost_reason(panic: &Panic) -> String {
 }
 
 /// The last record of a job whose counts are not known.
-fn end_record(progress: &JobProgress) -> HistoryRecord {
+pub(super) fn end_record(progress: &JobProgress) -> HistoryRecord {
     let finish_ms = progress.finished_at.map_or(0, |at| at.0);
     HistoryRecord::Ended(Box::new(JobEnd {
         finished_maps: progress.finished.map as usize,
@@ -567,7 +605,9 @@ pub(super) mod tests {
             outlet: Box::new(notes.clone()),
             events: None,
             contact: None,
+            history: None,
             inbox: Job::queue(4),
+            first_at: None,
             stop: stopped,
         };
         (Job::start(parts, JobInput::Submitted), stop)

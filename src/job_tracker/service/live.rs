@@ -66,6 +66,7 @@ pub(super) struct Ending {
     /// For the proxy job tracker, if there is one.
     pub(super) report: Option<Report>,
     pub(super) owed: Arc<Owed>,
+    pub(super) meter: Arc<Meter>,
     pub(super) store: Arc<Store>,
     pub(super) finished: Arc<Finished>,
     pub(super) sweeps: Arc<Sweeps>,
@@ -250,10 +251,14 @@ impl Ending {
     ) {
         let handle = driver.handle().clone();
         let debt = Debt { handle, user: self.user.clone(), status, feedback };
-        end_session(&self.owed, driver.clone(), debt).await;
-        if let Some(history) = self.history {
-            history.close().await;
-        }
+        let close = async {
+            if let Some(history) = self.history
+                && history.close().await.is_some()
+            {
+                self.meter.without_history.add(1);
+            }
+        };
+        tokio::join!(end_session(&self.owed, driver.clone(), debt), close);
         if let Some(lost) = self.lost {
             keep(self.finished, lost, driver.session_log()).await;
             if let Some(temporary) = &self.temporary {
@@ -376,7 +381,8 @@ async fn keep_job(finished: Arc<Finished>, job: &Job, log_path: &str) {
     let look = |job: &JobEngine| (job.progress(), job.counters());
     let Ok((progress, counters)) = job.look(look).await else { return };
     let description = job.description().clone();
-    let ended = Retired { description, progress: progress.into(), counters, reason: None };
+    let reason = job.history_note().map(Into::into);
+    let ended = Retired { description, progress: progress.into(), counters, reason };
     keep(finished, ended, log_path).await;
 }
 

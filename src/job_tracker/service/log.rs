@@ -1,7 +1,8 @@
 //! The journal of one job: what it was when it began, or an image of it, and every input since. After a
 //! restart they lead back to the same engine.
 //!
-//! The journals of all jobs are written by a few threads that they share.
+//! The journals of all jobs are written by a few threads that they share. A journal is an open file only from a
+//! write until that is durable: the directory above all of them is locked instead of each.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use corona_config::JournalSync;
 use corona_journal::{
     DiskStorage, Entry as Stored, Failed, Journal, OpenError, Options, Storage, StorageError, Sync,
-    Writers,
+    Unsynced, Writers,
 };
 use corona_mapreduce::JobState;
 use corona_model::types::{Millis, PoolName, SessionStatus};
@@ -26,6 +27,8 @@ use corona_job_engine::{JobEffect, JobEngine, JobInput, JobSpec, NodeUsage};
 
 /// Threads that write, and as many that make durable what was written.
 const WRITERS: usize = 4;
+/// Journals whose last records are written and not durable yet, as long as that can wait: each is an open file.
+pub(super) const MOST_UNSYNCED: usize = 48;
 /// Images that are made at a time: each takes memory.
 const IMAGES: usize = 2;
 /// An image is made in pieces of this size.
@@ -197,6 +200,7 @@ pub(super) struct Journals {
     /// Bytes of records after which an image is made.
     image_bytes: u64,
     imaging: Arc<Semaphore>,
+    unsynced: Unsynced,
 }
 
 impl Journals {
@@ -204,7 +208,8 @@ impl Journals {
     pub(super) fn start(sync: JournalSync, image_bytes: u64) -> Result<Journals, StorageError> {
         let writers = Writers::start(WRITERS, WRITERS)?;
         let imaging = Arc::new(Semaphore::new(IMAGES));
-        Ok(Journals { writers, sync, image_bytes, imaging })
+        let unsynced = Unsynced::at_most(MOST_UNSYNCED);
+        Ok(Journals { writers, sync, image_bytes, imaging, unsynced })
     }
 
     fn options(&self) -> Options {
@@ -250,7 +255,8 @@ impl Log {
         journals: &Journals,
         base: &Base,
     ) -> Result<Log, LogError> {
-        Log::begin_on(Arc::new(DiskStorage::open(directory)?), directory, journals, base)
+        let storage = DiskStorage::open_among(directory, &journals.unsynced)?;
+        Log::begin_on(Arc::new(storage), directory, journals, base)
     }
 
     fn begin_on(
@@ -280,7 +286,7 @@ impl Log {
 
     /// Opens a journal of an earlier run.
     pub(super) fn open(directory: &Path, journals: &Journals) -> Result<Opened, LogError> {
-        let storage = Arc::new(DiskStorage::open(directory)?);
+        let storage = Arc::new(DiskStorage::open_among(directory, &journals.unsynced)?);
         let mut replayed: Option<Box<Replayed>> = None;
         let writers = journals.writers.clone();
         let (journal, _) = Journal::open_with(writers, storage, journals.options(), |stored| {

@@ -39,6 +39,8 @@ pub(super) struct Meter {
     pub(super) jobs_succeeded: Counter,
     pub(super) jobs_failed: Counter,
     pub(super) jobs_killed: Counter,
+    /// Jobs that ended without a history.
+    pub(super) without_history: Counter,
     pub(super) launches: PerKind<Counter>,
     /// Launches of attempts other than the first ones of their tasks.
     pub(super) repeats: PerKind<Counter>,

@@ -14,7 +14,7 @@
 //! * `remote`: the same for a job whose job tracker runs on a node;
 //! * `log`: the journal of a job, from which a restart resumes; `history`, `end_notice`, `statistics`: for others;
 //! * `owed`: which sessions must end, whatever happens; `ids`: ids that were given out; `clock`: the time of jobs;
-//! * `store`: which jobs there are; `finished`: which of them have ended, for the next run; `submit`: how one begins and resumes;
+//! * `store`: which jobs there are; `waiting`: those that wait for a place; `finished`: which of them have ended, for the next run; `submit`: how one begins and resumes;
 //! * `hosts`: which hosts there are; `http`: requests to others;
 //! * `clients`, `inter_tracker`, `job_files`: the calls of Hadoop RPC; `builds`: what task trackers compare;
 //! * `shared_files`: whether machines see the files of a job;
@@ -55,6 +55,7 @@ mod store;
 mod submission;
 mod submit;
 mod sweeps;
+mod waiting;
 mod web;
 
 use std::io;
@@ -89,14 +90,14 @@ use self::launcher::Launcher;
 use self::log::Journals;
 use self::meter::Meter;
 use self::owed::Owed;
-use self::store::{Known, Most, Store};
+use self::store::{Known, Most, Places, Store};
 use self::sweeps::Sweeps;
 use self::web::Pages;
 use self::web::files::JobSessions;
 use self::web::manager::Manager;
 use self::web::shown::Shown;
 
-pub use self::history::Mark;
+pub use self::history::{FILES_OF_JOBS, Mark};
 pub use self::job::{AskError, Job};
 pub use self::outlet::{NoSession, Outlet};
 pub use self::submission::{Description, EndNotice, Refused};
@@ -240,11 +241,12 @@ impl JobTracker {
             None => system_dir.clone(),
         };
         let most = Most {
-            jobs: settings.max_jobs,
+            waiting: settings.max_waiting_jobs,
             jobs_per_user: settings.max_jobs_per_user,
             finished_jobs: settings.finished_jobs,
             finished_tasks: settings.finished_tasks,
         };
+        let places = Places::new(settings.max_jobs, settings.max_jobs_from.as_str());
         let finished = Finished::new(home.finished(), settings.finished_jobs);
         let failed = |path: PathBuf, what| move |error| HomeError::System { path, what, error };
         let sync = settings.journal_sync;
@@ -257,7 +259,7 @@ impl JobTracker {
         let home = Arc::new(home);
         let manager = &settings.cluster_manager_pages;
         let shown = Arc::new(Shown {
-            store: Arc::new(Store::new(most)),
+            store: Arc::new(Store::new(most, places)),
             cluster: Arc::new(Cluster::new(settings.node_expiry)),
             files: files.clone(),
             meter: Arc::default(),
@@ -357,6 +359,7 @@ impl JobTracker {
             let following = tokio::spawn(self.shared.clone().follow_hosts());
             let watching = tokio::spawn(self.shared.clone().watch_trackers());
             let noticing = tokio::spawn(clock::watch());
+            let beginning = tokio::spawn(self.shared.clone().serve_waiting());
             let pages = Arc::new(Pages::new(self.shared.shown.clone()));
             let pages = tokio::spawn(corona_web::server::serve(pages, self.listener, stop.clone()));
             let served =
@@ -368,6 +371,7 @@ impl JobTracker {
             following.abort();
             watching.abort();
             noticing.abort();
+            beginning.abort();
             pages.abort();
             self.shared.leave_jobs().await;
             ending
@@ -530,6 +534,11 @@ mod tests {
 
     /// A service with its files below `root`, whose cluster manager cannot be reached.
     pub(super) async fn service(root: &Path) -> JobTracker {
+        service_with(root, &[]).await
+    }
+
+    /// The same with these properties as well.
+    pub(super) async fn service_with(root: &Path, properties: &[(&str, &str)]) -> JobTracker {
         let path = |name: &str| root.join(name).display().to_string();
         let overrides = [
             ("cm.server.address", "localhost:1".to_owned()),
@@ -539,7 +548,9 @@ mod tests {
             ("corona.system.dir", format!("file:{}", path("system"))),
             ("hadoop.tmp.dir", path("tmp")),
         ];
-        let overrides = overrides.map(|(key, value)| (key.to_owned(), value));
+        let more = properties.iter().map(|(key, value)| (*key, (*value).to_owned()));
+        let overrides = overrides.into_iter().chain(more);
+        let overrides: Vec<_> = overrides.map(|(key, value)| (key.to_owned(), value)).collect();
         let source = Source { overrides: &overrides, ..Source::default() };
         JobTracker::bind(source.load_job_tracker().unwrap()).await.unwrap()
     }

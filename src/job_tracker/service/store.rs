@@ -1,20 +1,28 @@
-//! The jobs of the service: those that run, those that have ended, and ids that were given out.
+//! The jobs of the service: those that wait, those that run, those that have ended, and ids that were given out.
+//!
+//! A job that runs has a place. Without a free one a job waits: those of a higher priority begin first, and then
+//! those that were submitted first.
 //!
 //! What is remembered of jobs that have ended is bounded: first the oldest ones lose their details, then
 //! they are forgotten. Spec: mapreduce/07 §7.5.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use corona_hadoop::writables::JobStatus;
 use corona_mapreduce::{Counters, JobId};
+use corona_model::types::{Millis, SessionPriority};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::answers;
 use super::job::Job;
 use super::remote::RemoteJob;
 use super::submission::Description;
+use super::waiting::Waiting;
 use corona_job_engine::JobProgress;
 
 /// How long an id that nobody submits is remembered, and how many are.
@@ -26,12 +34,37 @@ const MAX_IDS: usize = 100_000;
 pub(super) struct Store {
     state: Mutex<State>,
     most: Most,
+    places: Arc<Places>,
+    /// A job may wait, or a place is free.
+    changed: Notify,
+}
+
+/// The places of jobs that run or begin.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// How many there are, and what the number comes from: a key, or a limit of the machine.
+    most: usize,
+    from: Arc<str>,
+    /// Changed under the lock of the store.
+    used: AtomicUsize,
+}
+
+/// How many jobs run and wait, and how many may.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    pub(super) used: usize,
+    pub(super) most: usize,
+    /// What `most` comes from.
+    pub(super) from: Arc<str>,
+    pub(super) waiting: usize,
+    pub(super) most_waiting: usize,
 }
 
 /// What is remembered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
-    pub(super) jobs: usize,
+    /// Jobs that wait.
+    pub(super) waiting: usize,
     pub(super) jobs_per_user: usize,
     pub(super) finished_jobs: usize,
     pub(super) finished_tasks: usize,
@@ -43,7 +76,12 @@ struct State {
     /// Jobs that have ended, oldest first, those without details before the others.
     retired: VecDeque<JobId>,
     finished: VecDeque<JobId>,
-    running: usize,
+    /// Those that wait and do not begin yet, in the order in which they begin.
+    waiting: BTreeSet<Turn>,
+    /// Those that are killed before they begin.
+    to_end: Vec<Arc<Waiting>>,
+    /// Those that are being submitted and will wait.
+    arriving: usize,
     finished_tasks: usize,
     ids: HashMap<JobId, Given>,
     ids_in_order: VecDeque<JobId>,
@@ -58,11 +96,16 @@ struct Given {
     at: Instant,
 }
 
+/// When a job that waits begins, compared with others.
+type Turn = (Reverse<SessionPriority>, Millis, JobId);
+
 /// What is known of a job.
 #[derive(Clone, Debug)]
 pub(super) enum Known {
-    /// It is being submitted by this user.
-    Arriving(Arc<str>),
+    /// It is being submitted by this user. Whether it has a place.
+    Arriving(Arc<str>, bool),
+    /// It waits for a place, or has one and is about to begin.
+    Waiting(Arc<Waiting>, Arc<Places>),
     /// It runs, or has ended and its details are kept.
     Job(Job),
     /// A remote job tracker runs it, or has run it a moment ago.
@@ -77,7 +120,7 @@ pub(super) struct Retired {
     pub(super) description: Arc<Description>,
     pub(super) progress: Arc<JobProgress>,
     pub(super) counters: Counters,
-    /// Why the service has ended it; none if its tasks or a user have.
+    /// Why the service has ended it, or why it has no history; none if there is nothing to say.
     pub(super) reason: Option<Arc<str>>,
 }
 
@@ -90,10 +133,13 @@ pub(super) enum NoPlace {
     /// Somebody else was.
     #[error("User {user} is not the owner of the job {id}")]
     NotOwner { id: JobId, user: String },
-    /// Too many jobs run.
-    #[error("{0} jobs run already (corona.jt.max.jobs); try again later")]
-    Full(usize),
-    /// Too many jobs of the user run.
+    /// Too many jobs wait.
+    #[error(
+        "{running} jobs run and {waiting} wait, and no more may wait \
+         (corona.jt.max.waiting.jobs); try again later"
+    )]
+    Full { running: usize, waiting: usize },
+    /// Too many jobs of the user run or wait.
     #[error(
         "user {user} has {running} jobs already (corona.jt.max.jobs.per.user); try again later"
     )]
@@ -103,8 +149,11 @@ pub(super) enum NoPlace {
 /// Whether a job begins now.
 #[derive(Debug)]
 pub(super) enum JobArrival {
-    /// It may be submitted, and holds a place until [`Store::begin`] or [`Store::give_up`].
+    /// It may be submitted, and begins at once: it holds a place until [`Store::begin`] or [`Store::give_up`].
     Free,
+    /// It may be submitted, and waits: it holds a place among those that do until [`Store::wait`] or
+    /// [`Store::give_up`].
+    Full,
     /// It was submitted before.
     Taken(Known),
 }
@@ -113,7 +162,8 @@ impl Known {
     /// What does not change of it; none while it is being submitted.
     pub(super) fn description(&self) -> Option<&Arc<Description>> {
         match self {
-            Known::Arriving(_) => None,
+            Known::Arriving(..) => None,
+            Known::Waiting(job, _) => Some(&job.description),
             Known::Job(job) => Some(job.description()),
             Known::Remote(job) => Some(job.description()),
             Known::Retired(retired) => Some(&retired.description),
@@ -123,7 +173,8 @@ impl Known {
     /// How far it is; none while it is being submitted.
     pub(super) fn progress(&self) -> Option<Arc<JobProgress>> {
         match self {
-            Known::Arriving(_) => None,
+            Known::Arriving(..) => None,
+            Known::Waiting(job, _) => Some(job.progress.clone()),
             Known::Job(job) => Some(job.progress()),
             Known::Remote(job) => Some(job.progress()),
             Known::Retired(retired) => Some(retired.progress.clone()),
@@ -135,10 +186,12 @@ impl Known {
         answers::status(self.description()?, &*self.progress()?, self.note().as_deref())
     }
 
-    /// What it waits for, or why the service has ended it, if there is anything to say.
+    /// What it waits for, why the service has ended it, or that its history is missing, if there is anything to
+    /// say.
     pub(super) fn note(&self) -> Option<Arc<str>> {
         match self {
-            Known::Arriving(_) => None,
+            Known::Arriving(..) => None,
+            Known::Waiting(job, places) => Some(job.reason(places)),
             Known::Job(job) => job.note().map(Into::into),
             Known::Remote(job) => job.note(),
             Known::Retired(retired) => retired.reason.clone(),
@@ -147,16 +200,22 @@ impl Known {
 
     fn user(&self) -> &str {
         match self {
-            Known::Arriving(user) => user,
+            Known::Arriving(user, _) => user,
+            Known::Waiting(job, _) => &job.description.user,
             Known::Job(job) => &job.description().user,
             Known::Remote(job) => &job.description().user,
             Known::Retired(retired) => &retired.description.user,
         }
     }
 
+    /// Whether it waits and does not begin.
+    fn only_waits(&self) -> bool {
+        matches!(self, Known::Waiting(job, _) if !job.begins)
+    }
+
     pub(super) fn is_active(&self) -> bool {
         match self {
-            Known::Arriving(_) => true,
+            Known::Arriving(..) | Known::Waiting(..) => true,
             Known::Job(job) => job.progress().finished_at.is_none(),
             Known::Remote(job) => job.progress().finished_at.is_none(),
             Known::Retired(_) => false,
@@ -164,9 +223,42 @@ impl Known {
     }
 }
 
+impl Places {
+    pub(super) fn new(most: usize, from: impl Into<Arc<str>>) -> Places {
+        Places { most, from: from.into(), used: AtomicUsize::new(0) }
+    }
+
+    /// How many are taken.
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) {
+        self.used.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Why a job without a place waits.
+    pub(super) fn reason(&self) -> String {
+        let (used, most, from) = (self.used(), self.most, &self.from);
+        format!("waits: {used} jobs run, the limit of {most} comes from {from}")
+    }
+}
+
 impl Store {
-    pub(super) fn new(most: Most) -> Store {
-        Store { state: Mutex::default(), most }
+    pub(super) fn new(most: Most, places: Places) -> Store {
+        let (state, places) = (Mutex::default(), Arc::new(places));
+        Store { state, most, places, changed: Notify::new() }
+    }
+
+    /// The places of jobs that run.
+    pub(super) fn places(&self) -> &Arc<Places> {
+        &self.places
+    }
+
+    /// A job does not run any more. Called under the lock.
+    fn free(&self) {
+        self.places.used.fetch_sub(1, Ordering::Relaxed);
+        self.changed.notify_one();
     }
 
     /// Remembers an id that was given to a user.
@@ -200,17 +292,23 @@ impl Store {
         if given.user != user {
             return Err(not_owner());
         }
-        if state.running >= self.most.jobs {
-            return Err(NoPlace::Full(state.running));
-        }
         let active = state.jobs.values().filter(|known| known.user() == user && known.is_active());
         let running = active.count();
         if running >= self.most.jobs_per_user {
             return Err(NoPlace::FullForUser { user: user.to_owned(), running });
         }
-        state.running += 1;
-        state.jobs.insert(id.clone(), Known::Arriving(user.into()));
-        Ok(JobArrival::Free)
+        // Nobody overtakes those that wait.
+        let has_place = state.waiting.is_empty() && self.places.used() < self.places.most;
+        let waiting = state.waiting.len() + state.arriving;
+        if has_place {
+            self.places.take();
+        } else if waiting < self.most.waiting {
+            state.arriving += 1;
+        } else {
+            return Err(NoPlace::Full { running: self.places.used(), waiting });
+        }
+        state.jobs.insert(id.clone(), Known::Arriving(user.into(), has_place));
+        Ok(if has_place { JobArrival::Free } else { JobArrival::Full })
     }
 
     /// Whether a user may leave files for a job: the id was given to the user, and there is no job yet.
@@ -219,24 +317,117 @@ impl Store {
         !state.jobs.contains_key(id) && state.ids.get(id).is_some_and(|given| given.user == user)
     }
 
-    /// Jobs that run or are being submitted.
+    /// Jobs that run, begin, or are being submitted and do not wait.
     pub(super) fn running(&self) -> usize {
-        self.lock().running
+        self.places.used()
+    }
+
+    /// How many jobs run and wait, and how many may.
+    pub(super) fn load(&self) -> Load {
+        Load {
+            used: self.places.used(),
+            most: self.places.most,
+            from: self.places.from.clone(),
+            waiting: self.lock().waiting.len(),
+            most_waiting: self.most.waiting,
+        }
     }
 
     /// The submission came to nothing; it may be tried again.
     pub(super) fn give_up(&self, id: &JobId) {
         let mut state = self.lock();
-        let has_begun = match state.jobs.get(id) {
-            Some(Known::Arriving(_)) => false,
+        match state.jobs.get(id) {
+            Some(Known::Arriving(_, true)) => self.free(),
+            Some(Known::Arriving(_, false)) => state.arriving -= 1,
             // Its handling panicked before it was here.
-            Some(Known::Job(job)) => !job.is_gone(),
-            _ => true,
-        };
-        if !has_begun {
-            state.jobs.remove(id);
-            state.running -= 1;
+            Some(Known::Job(job)) if job.is_gone() => self.free(),
+            _ => return,
         }
+        state.jobs.remove(id);
+    }
+
+    /// The job waits for a place.
+    pub(super) fn wait(&self, job: Waiting) {
+        let mut state = self.lock();
+        let id = job.description.id.clone();
+        state.ids.remove(&id);
+        if let Some(Known::Arriving(_, false)) = state.jobs.get(&id) {
+            state.arriving -= 1;
+        }
+        state.waiting.insert(turn(&job));
+        state.jobs.insert(id, Known::Waiting(Arc::new(job), self.places.clone()));
+        self.changed.notify_one();
+    }
+
+    /// Gives the next job that waits a place: it is to begin now.
+    pub(super) fn next_to_begin(&self) -> Option<Arc<Waiting>> {
+        let mut state = self.lock();
+        if self.places.used() >= self.places.most {
+            return None;
+        }
+        let (.., id) = state.waiting.pop_first()?;
+        let Some(Known::Waiting(job, _)) = state.jobs.get_mut(&id) else { return None };
+        *job = Arc::new(Waiting { begins: true, ..Waiting::clone(job) });
+        let job = job.clone();
+        self.places.take();
+        Some(job)
+    }
+
+    /// Returns when a job may wait, or a place may be free.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// The job could not begin, for this reason; it waits again.
+    pub(super) fn wait_again(&self, id: &JobId, reason: &str) {
+        let mut state = self.lock();
+        let Some(Known::Waiting(job, _)) = state.jobs.get_mut(id) else { return };
+        let (begins, reason) = (job.ends, Some(reason.into()));
+        *job = Arc::new(Waiting { begins, reason, ..Waiting::clone(job) });
+        let job = job.clone();
+        match job.ends {
+            true => state.to_end.push(job),
+            false => drop(state.waiting.insert(turn(&job))),
+        }
+        self.free();
+    }
+
+    /// Gives a job that waits another priority, and returns it; none if it does not wait, or begins.
+    pub(super) fn set_priority(
+        &self,
+        id: &JobId,
+        priority: SessionPriority,
+    ) -> Option<Arc<Waiting>> {
+        let mut state = self.lock();
+        let Some(Known::Waiting(job, _)) = state.jobs.get_mut(id).filter(|it| it.only_waits())
+        else {
+            return None;
+        };
+        let before = turn(job);
+        *job = Arc::new(job.with_priority(priority));
+        let job = job.clone();
+        state.waiting.remove(&before);
+        state.waiting.insert(turn(&job));
+        Some(job)
+    }
+
+    /// Marks a job that waits for its end: it does not begin, unless it is about to.
+    pub(super) fn end_waiting(&self, id: &JobId) {
+        let mut state = self.lock();
+        let Some(Known::Waiting(job, _)) = state.jobs.get_mut(id) else { return };
+        let (before, is_free) = (turn(job), !job.begins);
+        *job = Arc::new(Waiting { begins: true, ends: true, ..Waiting::clone(job) });
+        let job = job.clone();
+        if is_free {
+            state.waiting.remove(&before);
+            state.to_end.push(job);
+            self.changed.notify_one();
+        }
+    }
+
+    /// A job that is to end before it begins. It is [retired](Store::retire) next.
+    pub(super) fn next_to_end(&self) -> Option<Arc<Waiting>> {
+        self.lock().to_end.pop()
     }
 
     /// The job runs.
@@ -255,15 +446,15 @@ impl Store {
         let mut state = self.lock();
         state.ids.remove(&id);
         if state.jobs.insert(id, known).is_none() {
-            state.running += 1;
+            self.places.take();
         }
     }
 
     /// The job that a remote job tracker ran has ended. It is asked until the job is retired.
     pub(super) fn remote_ended(&self, id: &JobId) {
-        let mut state = self.lock();
+        let state = self.lock();
         if matches!(state.jobs.get(id), Some(Known::Remote(_))) {
-            state.running -= 1;
+            self.free();
         }
     }
 
@@ -272,7 +463,7 @@ impl Store {
         let mut state = self.lock();
         let Some(Known::Job(job)) = state.jobs.get(id) else { return Vec::new() };
         let tasks = tasks(&job.progress());
-        state.running -= 1;
+        self.free();
         state.finished_tasks += tasks;
         state.finished.push_back(id.clone());
         let mut old = Vec::new();
@@ -292,10 +483,10 @@ impl Store {
     /// The job has failed, and only this remains of it.
     pub(super) fn lost(&self, retired: Retired) {
         {
-            let mut state = self.lock();
+            let state = self.lock();
             let known = state.jobs.get(&retired.description.id);
             if known.is_some_and(|known| !matches!(known, Known::Retired(_))) {
-                state.running -= 1;
+                self.free();
             }
         }
         self.retire(retired);
@@ -339,6 +530,10 @@ impl Store {
     }
 }
 
+fn turn(job: &Waiting) -> Turn {
+    (Reverse(job.progress.priority), job.progress.submitted, job.description.id.clone())
+}
+
 /// Tasks of a job, one at least: each job takes room.
 fn tasks(progress: &JobProgress) -> usize {
     (progress.total.map + progress.total.reduce).max(1) as usize
@@ -346,11 +541,13 @@ fn tasks(progress: &JobProgress) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use corona_mapreduce::PerKind;
+
     use super::*;
 
-    fn store(jobs: usize, per_user: usize) -> Store {
-        let most = Most { jobs, jobs_per_user: per_user, finished_jobs: 2, finished_tasks: 10 };
-        Store::new(most)
+    fn store(jobs: usize, waiting: usize, per_user: usize) -> Store {
+        let most = Most { waiting, jobs_per_user: per_user, finished_jobs: 2, finished_tasks: 10 };
+        Store::new(most, Places::new(jobs, "corona.jt.max.jobs"))
     }
 
     fn id(number: u32) -> JobId {
@@ -359,21 +556,125 @@ mod tests {
 
     #[test]
     fn only_who_was_given_an_id_may_submit_it() {
-        let store = store(10, 10);
+        let store = store(10, 10, 10);
         store.give(id(1), "alice".into());
         assert_eq!(store.arrive(&id(2), "alice").unwrap_err(), NoPlace::UnknownId(id(2)));
         let error = store.arrive(&id(1), "bob").unwrap_err();
         assert_eq!(error.to_string(), format!("User bob is not the owner of the job {}", id(1)));
         assert!(matches!(store.arrive(&id(1), "alice"), Ok(JobArrival::Free)));
-        assert!(matches!(store.arrive(&id(1), "alice"), Ok(JobArrival::Taken(Known::Arriving(_)))));
+        assert!(matches!(
+            store.arrive(&id(1), "alice"),
+            Ok(JobArrival::Taken(Known::Arriving(..)))
+        ));
         assert!(store.arrive(&id(1), "bob").is_err());
         store.give_up(&id(1));
         assert!(matches!(store.arrive(&id(1), "alice"), Ok(JobArrival::Free)));
     }
 
+    fn waiting(number: u32, submitted: i64, priority: SessionPriority) -> Waiting {
+        let description = Description { user: "alice".into(), ..Description::of_lost(id(number)) };
+        Waiting::new(description, Millis(submitted), priority, PerKind { map: 3, reduce: 0 })
+    }
+
+    fn next(store: &Store) -> Option<u32> {
+        let job = store.next_to_begin()?;
+        job.description.id.as_str().split(['.', '_']).nth(2)?.parse().ok()
+    }
+
+    fn reason(store: &Store, number: u32) -> String {
+        store.get(&id(number)).unwrap().note().unwrap().to_string()
+    }
+
+    #[test]
+    fn jobs_without_a_place_wait_in_the_order_of_priority_and_submission() {
+        let store = store(2, 10, 100);
+        for (number, submitted, priority) in [
+            (5, 30, SessionPriority::Normal),
+            (4, 20, SessionPriority::Low),
+            (3, 10, SessionPriority::Normal),
+            (2, 40, SessionPriority::High),
+            (1, 50, SessionPriority::Low),
+        ] {
+            store.wait(waiting(number, submitted, priority));
+        }
+        assert_eq!((next(&store), next(&store), next(&store)), (Some(2), Some(3), None));
+        let status = store.get(&id(5)).unwrap().status().unwrap();
+        assert_eq!(answers::state_of(status.run_state), Some(corona_mapreduce::JobState::Prep));
+        let text = "waits: 2 jobs run, the limit of 2 comes from corona.jt.max.jobs";
+        assert_eq!(status.scheduling_info, text);
+        store.set_priority(&id(1), SessionPriority::VeryHigh).unwrap();
+        assert!(store.set_priority(&id(2), SessionPriority::Low).is_none(), "it begins");
+        // One that could not begin has its turn again, and says why.
+        store.wait_again(&id(2), "no session");
+        assert_eq!(reason(&store, 2), "waits: no session");
+        assert_eq!((next(&store), next(&store)), (Some(1), None));
+        store.lost(retired(3));
+        assert_eq!(next(&store), Some(2));
+        store.lost(retired(1));
+        assert_eq!((next(&store), next(&store)), (Some(5), None));
+        let Load { used, waiting, .. } = store.load();
+        assert_eq!((used, waiting), (2, 1));
+    }
+
+    fn retired(number: u32) -> Retired {
+        let description = Arc::new(Description::of_lost(id(number)));
+        let progress = Arc::new(JobProgress::failed(Millis(1)));
+        Retired { description, progress, counters: Counters::default(), reason: None }
+    }
+
+    #[test]
+    fn a_job_that_is_killed_while_it_waits_does_not_begin() {
+        let store = store(1, 10, 100);
+        for number in [1, 2, 3] {
+            store.wait(waiting(number, number.into(), SessionPriority::Normal));
+        }
+        assert_eq!(next(&store), Some(1));
+        for number in [1, 2, 2] {
+            store.end_waiting(&id(number));
+        }
+        assert!(reason(&store, 2).contains("killed"));
+        let ends = |store: &Store| store.next_to_end().map(|job| job.description.id.clone());
+        assert_eq!((ends(&store), ends(&store)), (Some(id(2)), None));
+        // One that was about to begin ends when it could not.
+        store.wait_again(&id(1), "no session");
+        assert_eq!((ends(&store), ends(&store)), (Some(id(1)), None));
+        for number in [1, 2] {
+            store.retire(retired(number));
+        }
+        assert_eq!((next(&store), next(&store)), (Some(3), None));
+        assert_eq!(store.running(), 1);
+    }
+
+    #[test]
+    fn nobody_overtakes_jobs_that_wait_and_the_queue_is_bounded() {
+        let store = store(1, 2, 100);
+        for number in 1..=6 {
+            store.give(id(number), "alice".into());
+        }
+        let arrive = |number| store.arrive(&id(number), "alice");
+        assert!(matches!(arrive(1), Ok(JobArrival::Free)));
+        assert!(matches!(arrive(2), Ok(JobArrival::Full)));
+        store.wait(waiting(2, 1, SessionPriority::Normal));
+        assert!(matches!(arrive(3), Ok(JobArrival::Full)));
+        let full = NoPlace::Full { running: 1, waiting: 2 };
+        assert_eq!(arrive(4).unwrap_err(), full);
+        assert_eq!(
+            full.to_string(),
+            "1 jobs run and 2 wait, and no more may wait (corona.jt.max.waiting.jobs); \
+             try again later"
+        );
+        store.give_up(&id(3));
+        store.give_up(&id(1));
+        assert!(matches!(arrive(4), Ok(JobArrival::Full)), "another one waits for the place");
+        assert_eq!((next(&store), next(&store)), (Some(2), None));
+        store.give_up(&id(4));
+        store.lost(retired(2));
+        assert!(matches!(arrive(5), Ok(JobArrival::Free)));
+    }
+
     #[test]
     fn jobs_have_limits_in_all_and_for_each_user() {
-        let store = store(3, 2);
+        let store = store(3, 0, 2);
         for number in 1..=5 {
             store.give(id(number), if number <= 3 { "alice" } else { "bob" }.into());
         }
@@ -383,14 +684,17 @@ mod tests {
         let full = NoPlace::FullForUser { user: "alice".into(), running: 2 };
         assert_eq!(store.arrive(&id(3), "alice").unwrap_err(), full);
         assert!(matches!(store.arrive(&id(4), "bob"), Ok(JobArrival::Free)), "others have room");
-        assert_eq!(store.arrive(&id(5), "bob").unwrap_err(), NoPlace::Full(3));
+        assert_eq!(
+            store.arrive(&id(5), "bob").unwrap_err(),
+            NoPlace::Full { running: 3, waiting: 0 }
+        );
         store.give_up(&id(1));
         assert!(matches!(store.arrive(&id(5), "bob"), Ok(JobArrival::Free)));
     }
 
     #[test]
     fn ids_that_nobody_uses_do_not_pile_up() {
-        let store = store(1, 1);
+        let store = store(1, 0, 1);
         for number in 0..u32::try_from(MAX_IDS).unwrap() + 10 {
             store.give(id(number), "alice".into());
         }

@@ -11,6 +11,7 @@ use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::rpc::{Fault, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo};
+use corona_journal::DiskStorage;
 use corona_mapreduce::{Counters, JobId};
 use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
 use corona_session_driver::{Options, SavedSession, SessionDriver, SessionEvents, StartError};
@@ -25,7 +26,7 @@ use super::inter_tracker::known_id;
 use super::job::{AskError, Job, Parts};
 use super::left_output::temporary_output;
 use super::live::{Ending, Live, ToJob};
-use super::log::{Base, Log, LogError, Opened, Replayed, SessionBase};
+use super::log::{Base, Journals, Log, LogError, Opened, Replayed, SessionBase};
 use super::outlet::Outlet;
 use super::owed::Debt;
 use super::remote::{self, RemoteJob};
@@ -33,6 +34,7 @@ use super::session_types;
 use super::statistics::Report;
 use super::store::{JobArrival, Known, Retired};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
+use super::waiting::{self, Waiting};
 use super::web::files::JobSession;
 use super::{Shared, answers, session_options};
 use corona_job_engine::parent::{Parent, ParentInput, ParentSettings};
@@ -45,17 +47,17 @@ pub(super) const MAX_CONF_BYTES: u64 = 16 << 20;
 /// Its name, and that of the split file, in the system directory and here.
 pub(super) const CONF: &str = "job.xml";
 pub(super) const SPLITS: &str = "job.split";
-const JOURNAL: &str = "journal";
+pub(super) const JOURNAL: &str = "journal";
 /// The lines of its history, for a restart.
 const HISTORY: &str = "history";
 /// The pause between two looks whether a job has been submitted by another call.
-const ARRIVING_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const ARRIVING_PAUSE: Duration = Duration::from_millis(100);
 /// How long the tasks of jobs may take to stop.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a job does not begin. The text is for its user.
 #[derive(Debug, Error)]
-enum SubmitError {
+pub(super) enum SubmitError {
     #[error(transparent)]
     Refused(#[from] Refused),
     #[error(transparent)]
@@ -82,6 +84,8 @@ enum SubmitError {
     Broken,
     #[error("its journal has no record, though the job was accepted")]
     Lost,
+    #[error("it was killed before it began")]
+    Killed,
 }
 
 /// A submission that came to nothing.
@@ -120,12 +124,12 @@ impl Shared {
     }
 
     /// How long a call waits for the cluster manager.
-    fn patience(&self) -> Duration {
+    pub(super) fn patience(&self) -> Duration {
         self.settings.submission_wait
     }
 
     /// The cluster manager does not answer, as far as that is known.
-    fn no_reply(&self) -> SubmitError {
+    pub(super) fn no_reply(&self) -> SubmitError {
         let silence = self.host.contact().silence();
         SubmitError::NoReply(silence.map_or_else(
             || "the cluster manager does not reply".to_owned(),
@@ -143,16 +147,17 @@ impl Shared {
                     return Err(Fault::io(error.to_string()));
                 }
                 // Its client asks again, and an earlier call is at work.
-                Ok(JobArrival::Taken(Known::Arriving(_))) => sleep(ARRIVING_PAUSE).await,
+                Ok(JobArrival::Taken(Known::Arriving(..))) => sleep(ARRIVING_PAUSE).await,
                 Ok(JobArrival::Taken(known)) => break known,
-                Ok(JobArrival::Free) => break self.accept(&id, user).await?,
+                Ok(JobArrival::Free) => break self.accept(&id, user, true).await?,
+                Ok(JobArrival::Full) => break self.accept(&id, user, false).await?,
             }
         };
         known.status().ok_or_else(|| Fault::io(format!("{id} is being submitted; try again")))
     }
 
-    async fn accept(&self, id: &JobId, user: &str) -> Result<Known, Fault> {
-        match self.start(id, user).await {
+    async fn accept(&self, id: &JobId, user: &str, has_place: bool) -> Result<Known, Fault> {
+        match self.start(id, user, has_place).await {
             Ok(known) => {
                 self.meter.jobs_submitted.add(1);
                 Ok(known)
@@ -160,9 +165,6 @@ impl Shared {
             Err(error) => {
                 self.meter.jobs_refused.add(1);
                 tracing::info!(job = %id, user, %error, "a job was not accepted");
-                let directory = self.data_dir(id.as_str());
-                // What is left is removed at the next start.
-                let _ = blocking(move || home::remove_job(&directory)).await;
                 self.store.give_up(id);
                 Err(fault(&error))
             }
@@ -171,7 +173,7 @@ impl Shared {
 
     /// From before anything is kept of the job until its journal is safe, it is noted that its session must
     /// end: a death of the service in between leaves neither a session nor a job that nobody knows.
-    async fn start(&self, id: &JobId, user: &str) -> Result<Known, SubmitError> {
+    async fn start(&self, id: &JobId, user: &str, has_place: bool) -> Result<Known, SubmitError> {
         let handle: Arc<str> = id.session().ok_or_else(|| SubmitError::Id(id.clone()))?.into();
         // A session of this id that was begun before a restart ends first.
         let settled = timeout(self.patience(), self.owed.settled(&handle)).await;
@@ -183,15 +185,26 @@ impl Shared {
             feedback: Vec::new(),
         };
         self.owed.note(debt.clone()).await?;
-        match self.begin(id, user).await {
+        let begun = match has_place {
+            true => self.begin(id, user).await,
+            false => {
+                let without = |error| Failed { error, may_have_session: false };
+                self.line_up(id, user).await.map_err(without)
+            }
+        };
+        match begun {
             Ok(known) => {
                 let (ids, used) = (self.ids.clone(), id.clone());
-                // A restart finds the journal of the job in any case.
+                // A restart finds the job in any case.
                 let _ = blocking(move || ids.used(&used, clock::now())).await;
                 self.owed.settle(&handle).await;
                 Ok(known)
             }
             Err(Failed { error, may_have_session }) => {
+                let directory = self.data_dir(id.as_str());
+                // While the note is there the next start removes what is left. Without it that would look like
+                // a job whose journal is lost.
+                let _ = blocking(move || home::remove_job(&directory)).await;
                 match may_have_session {
                     true => self.owed.pay(debt),
                     false => self.owed.settle(&handle).await,
@@ -204,16 +217,26 @@ impl Shared {
     async fn begin(&self, id: &JobId, user: &str) -> Result<Known, Failed> {
         let without = |error| Failed { error, may_have_session: false };
         let submission = self.fetch(id, user).await.map_err(without)?;
-        let most = self.settings.max_remote_state_bytes;
-        let (maps, reduces) = (submission.splits.count(), submission.spec.reduces);
-        if let Some(settings) = ParentSettings::of(&submission.conf, maps, reduces, most) {
+        if let Some(settings) = self.to_node(&submission) {
             self.must_offer_job_trackers().await.map_err(without)?;
             return Ok(Known::Remote(self.hand_over(submission, settings).await?));
         }
-        Ok(Known::Job(self.run_here(submission).await?))
+        Ok(Known::Job(self.run_here(submission, None).await?))
     }
 
-    async fn run_here(&self, submission: Submission) -> Result<Job, SubmitError> {
+    /// The settings of the parent of a job that a remote job tracker is to run.
+    pub(super) fn to_node(&self, submission: &Submission) -> Option<ParentSettings> {
+        let most = self.settings.max_remote_state_bytes;
+        let (maps, reduces) = (submission.splits.count(), submission.spec.reduces);
+        ParentSettings::of(&submission.conf, maps, reduces, most)
+    }
+
+    /// Starts a job, which may have been submitted some time ago.
+    pub(super) async fn run_here(
+        &self,
+        submission: Submission,
+        submitted: Option<Millis>,
+    ) -> Result<Job, SubmitError> {
         let id = submission.description.id.clone();
         let Submission { description, spec, splits, conf } = submission;
         let (driver, events, session) = self.open_session(&description).await?;
@@ -231,7 +254,7 @@ impl Shared {
         let temporary = temporary_output(&conf);
         let parts =
             Working { description, engine, splits, log, driver, events, history, temporary };
-        let job = self.work(parts, JobInput::Submitted)?;
+        let job = self.work(parts, JobInput::Submitted, submitted)?;
         self.store.begin(job.clone());
         // Its first input is safe when it answers.
         job.look(|_| ()).await?;
@@ -239,7 +262,7 @@ impl Shared {
     }
 
     /// Whether the cluster has slots for job trackers at all. A Java cluster manager does not say it.
-    async fn must_offer_job_trackers(&self) -> Result<(), SubmitError> {
+    pub(super) async fn must_offer_job_trackers(&self) -> Result<(), SubmitError> {
         let status = self.shown.manager.ask("/api/v1/status").await.unwrap_or_default();
         match status["slots"].as_object() {
             Some(slots) if !slots.contains_key(ResourceType::JobTracker.name()) => {
@@ -250,7 +273,7 @@ impl Shared {
     }
 
     /// Starts the parent of a job that a remote job tracker is to run.
-    async fn hand_over(
+    pub(super) async fn hand_over(
         &self,
         submission: Submission,
         settings: ParentSettings,
@@ -348,7 +371,7 @@ impl Shared {
     }
 
     /// Brings the files of a job here and reads them.
-    async fn fetch(&self, id: &JobId, user: &str) -> Result<Submission, SubmitError> {
+    pub(super) async fn fetch(&self, id: &JobId, user: &str) -> Result<Submission, SubmitError> {
         let from = self.job_dir(id.as_str());
         let directory = self.data_dir(id.as_str());
         let made = directory.clone();
@@ -360,23 +383,47 @@ impl Shared {
             }
         })
         .await??;
-        let conf_uri = self.given_conf(id.as_str());
         let splits = read_staged(&self.files, &from, SPLITS, self.settings.max_split_bytes).await?;
         let conf = read_staged(&self.files, &from, CONF, MAX_CONF_BYTES).await?;
-        let site = self.site.clone();
-        let (id, user) = (id.clone(), user.to_owned());
-        let bounds = Bounds::of(&self.settings);
-        let pages = self.shown.address();
-        let sync = self.settings.journal_sync;
+        let (sync, kept) = (self.settings.journal_sync, directory.clone());
+        let splits = blocking(move || {
+            keep(&kept.join(CONF), &conf, sync)?;
+            keep(&kept.join(SPLITS), &splits, sync)?;
+            Ok::<_, io::Error>(splits)
+        });
+        self.read_kept(id.clone(), user, Some(splits.await??)).await
+    }
+
+    /// Reads the files of a job that are here; those of its splits unless they are given.
+    async fn read_kept(
+        &self,
+        id: JobId,
+        user: &str,
+        splits: Option<Vec<u8>>,
+    ) -> Result<Submission, SubmitError> {
+        let conf_uri = self.given_conf(id.as_str());
+        let directory = self.data_dir(id.as_str());
+        let (site, user) = (self.site.clone(), user.to_owned());
+        let (bounds, pages) = (Bounds::of(&self.settings), self.shown.address());
         blocking(move || {
             let job_xml = directory.join(CONF);
-            keep(&job_xml, &conf, sync)?;
-            keep(&directory.join(SPLITS), &splits, sync)?;
+            let splits = match splits {
+                Some(splits) => splits,
+                None => std::fs::read(directory.join(SPLITS))?,
+            };
             let read =
                 Submission::read(id, &user, &site, &job_xml, splits, &conf_uri, &pages, bounds);
             Ok(read?)
         })
         .await?
+    }
+
+    /// Reads the files of a job that has waited.
+    pub(super) async fn read_submission(
+        &self,
+        job: &Description,
+    ) -> Result<Submission, SubmitError> {
+        self.read_kept(job.id.clone(), &job.user, None).await
     }
 
     /// Starts the session of a job, under the name that is in the job's id.
@@ -388,7 +435,11 @@ impl Shared {
             job.id.session().ok_or_else(|| SubmitError::Id(job.id.clone()))?.into();
         let options = self.session_options(job);
         let session = timeout(self.patience(), self.host.start_named(handle.clone(), options));
-        let (driver, events) = session.await.map_err(|_| self.no_reply())??;
+        let session = tokio::select! {
+            session = session => session,
+            () = waiting::killed(&self.store, &job.id) => return Err(SubmitError::Killed),
+        };
+        let (driver, events) = session.map_err(|_| self.no_reply())??;
         let (pool, log_path) =
             (session_types::pool_of(driver.pool()), driver.session_log().to_owned());
         let (name, user) = (&*job.name, &*job.user);
@@ -448,21 +499,40 @@ impl Shared {
         History::begin(job.id.clone(), place, Some(kept), written)
     }
 
-    /// Starts the task of a job.
-    fn work(&self, working: Working, first: JobInput) -> Result<Job, SubmitError> {
+    /// Starts the task of a job. Its first input may be of an earlier time.
+    fn work(
+        &self,
+        working: Working,
+        first: JobInput,
+        first_at: Option<Millis>,
+    ) -> Result<Job, SubmitError> {
         let Working { description, engine, splits, log, driver, events, history, temporary } =
             working;
         let inbox = Job::queue(self.settings.max_queued_inputs);
         let (spec, to) = (engine.spec(), &inbox.0);
         let contact = Some(driver.contact());
+        let standing = Some(history.standing());
         let outlet =
             self.outlet(&description, spec, splits, driver, &log, history, temporary, to)?;
         let log = Some(log);
         let description = Arc::new(description);
         let stop = self.stop.subscribe();
         let outlet = Box::new(outlet);
-        let parts = Parts { description, engine, log, outlet, events, contact, inbox, stop };
-        Ok(Job::start(parts, first))
+        Ok(Job::start(
+            Parts {
+                description,
+                engine,
+                log,
+                outlet,
+                events,
+                contact,
+                history: standing,
+                inbox,
+                first_at,
+                stop,
+            },
+            first,
+        ))
     }
 
     #[allow(clippy::too_many_arguments, reason = "the parts of an outlet")]
@@ -505,6 +575,7 @@ impl Shared {
                 history: Some(history),
                 temporary,
                 owed: self.owed.clone(),
+                meter: self.meter.clone(),
                 notice: description.end_notice.clone(),
                 report,
                 store: store.clone(),
@@ -554,6 +625,8 @@ impl Shared {
             let id = JobId::new(&debt.handle, 1).ok();
             let known = id.and_then(|id| self.store.get(&id));
             match known {
+                // It was about to begin, and may begin again when that session has ended.
+                Some(Known::Waiting(..)) => self.owed.pay(debt),
                 // Its journal knows the session.
                 Some(known) if known.is_active() => self.owed.settle(&debt.handle).await,
                 // It is ended again.
@@ -604,6 +677,12 @@ impl Shared {
     async fn resume(&self, name: &str) -> Result<bool, SubmitError> {
         let directory = self.data_dir(name);
         let journals = self.journals.clone();
+        let of_waiting = (directory.clone(), journals.clone());
+        let waiting = blocking(move || read_waiting(&of_waiting.0, &of_waiting.1));
+        if let Some(job) = waiting.await?? {
+            self.resume_waiting(job).await;
+            return Ok(true);
+        }
         let site = self.site.clone();
         let most = self.settings.max_remote_state_bytes;
         let was_never_accepted = self.was_never_accepted(name);
@@ -644,6 +723,20 @@ impl Shared {
         Ok(true)
     }
 
+    /// A job of an earlier run waits again, unless it has ended meanwhile.
+    async fn resume_waiting(&self, job: Waiting) {
+        let id = job.description.id.clone();
+        match self.finished.find(&id) {
+            Some(ended) => {
+                self.remove_waiting(&job.description, ended.progress.state).await;
+            }
+            None => {
+                tracing::info!(job = %id, "a job of an earlier run waits");
+                self.store.wait(job);
+            }
+        }
+    }
+
     /// Whether a job without a record in its journal was being submitted when the service died, or has ended.
     fn was_never_accepted(&self, name: &str) -> bool {
         let Ok(id) = name.parse::<JobId>() else { return false };
@@ -663,7 +756,7 @@ impl Shared {
                 true => JobInput::Resumed,
                 false => JobInput::Submitted,
             };
-            let job = self.work(working, first)?;
+            let job = self.work(working, first, None)?;
             self.store.begin(job);
             return Ok(());
         };
@@ -671,6 +764,7 @@ impl Shared {
         let Working { description, engine, splits, log, driver, events, history, temporary } =
             working;
         let inbox = Job::queue(self.settings.max_queued_inputs);
+        let standing = Some(history.standing());
         let (spec, to) = (engine.spec(), &inbox.0);
         let mut outlet =
             self.outlet(&description, spec, splits, driver, &log, history, temporary, to)?;
@@ -682,8 +776,18 @@ impl Shared {
         let description = Arc::new(description);
         let outlet = Box::new(outlet);
         let stop = self.stop.subscribe();
-        let (log, contact) = (None, None);
-        let parts = Parts { description, engine, log, outlet, events, contact, inbox, stop };
+        let parts = Parts {
+            description,
+            engine,
+            log: None,
+            outlet,
+            events,
+            contact: None,
+            history: standing,
+            inbox,
+            first_at: None,
+            stop,
+        };
         self.store.begin(Job::start(parts, JobInput::Tick));
         Ok(())
     }
@@ -696,6 +800,19 @@ impl Shared {
             tracing::warn!("some jobs did not stop in time");
         }
     }
+}
+
+/// The job in this directory if it waits. One whose journal has a record has begun.
+fn read_waiting(directory: &Path, journals: &Journals) -> Result<Option<Waiting>, SubmitError> {
+    let Some(job) = Waiting::read(directory)? else { return Ok(None) };
+    let journal = directory.join(JOURNAL);
+    if journal.exists() && matches!(Log::open(&journal, journals), Ok(Opened::Job(..))) {
+        Waiting::forget(directory)?;
+        return Ok(None);
+    }
+    // It was about to begin, and nothing has followed from that.
+    DiskStorage::remove_all(&journal).map_err(LogError::from)?;
+    Ok(Some(job))
 }
 
 /// What an earlier run has left of a job.
@@ -799,7 +916,8 @@ async fn retire(store: Arc<super::store::Store>, job: Job) {
     // They are gone if its handling panicked after its end.
     let counters = job.look(JobEngine::counters).await.unwrap_or_default();
     let (description, progress) = (job.description().clone(), job.progress());
-    store.retire(Retired { description, progress, counters, reason: None });
+    let reason = job.history_note().map(Into::into);
+    store.retire(Retired { description, progress, counters, reason });
     job.retire().await;
 }
 
@@ -813,7 +931,7 @@ fn keep(path: &Path, bytes: &[u8], sync: JournalSync) -> io::Result<()> {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, SubmitError> {
     tokio::task::spawn_blocking(work).await.map_err(|_| SubmitError::Broken)
@@ -1007,7 +1125,7 @@ mod tests {
         let id = description.id.clone();
         let working =
             Working { description, engine, splits, log, driver, events, history, temporary };
-        let job = shared.work(working, JobInput::Submitted).unwrap();
+        let job = shared.work(working, JobInput::Submitted, None).unwrap();
         shared.store.begin(job.clone());
         let (_stop, stopped) = watch::channel(false);
         let (at, mut hears) = tracker(false, &stopped);

@@ -10,6 +10,7 @@ mod recorded_jobs;
 mod recorded_remote;
 mod remote;
 mod restarts;
+mod waiting;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -48,7 +49,25 @@ struct JobTracker {
 impl JobTracker {
     /// Starts it with its files below `root` and waits until it is ready.
     fn start(root: &Path, manager: &LaunchedManager, settings: &[(&str, &str)]) -> JobTracker {
-        let mut command = Command::new(corona_program());
+        JobTracker::limited(root, manager, settings, None)
+    }
+
+    /// The same with at most so many open files.
+    fn limited(
+        root: &Path,
+        manager: &LaunchedManager,
+        settings: &[(&str, &str)],
+        files: Option<u32>,
+    ) -> JobTracker {
+        let mut command = match files {
+            None => Command::new(corona_program()),
+            Some(files) => {
+                let mut shell = Command::new("sh");
+                let script = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+                shell.args(["-c", &script]).arg(corona_program());
+                shell
+            }
+        };
         command.arg("job-tracker").current_dir(root);
         let own = [
             ("cm.server.address", manager.thrift().to_string()),

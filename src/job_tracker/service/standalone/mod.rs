@@ -57,7 +57,7 @@ use super::job::Job;
 use super::launcher::Launcher;
 use super::meter::Meter;
 use super::session_types;
-use super::store::{Most, Store};
+use super::store::{Most, Places, Store};
 use super::submission::pool;
 use super::web::Pages;
 use super::web::files::JobSessions;
@@ -551,9 +551,9 @@ fn shown(
     let host = address.host.clone();
     let failed = |error| StartError::Listen { host: host.clone(), error };
     let manager = &settings.cluster_manager_pages;
-    let most = Most { jobs: 1, jobs_per_user: 1, finished_jobs: 1, finished_tasks: usize::MAX };
+    let most = Most { waiting: 0, jobs_per_user: 1, finished_jobs: 1, finished_tasks: usize::MAX };
     Ok(Arc::new(Shown {
-        store: Arc::new(Store::new(most)),
+        store: Arc::new(Store::new(most, Places::new(1, "its only job"))),
         cluster: Arc::new(Cluster::new(settings.node_expiry)),
         files: files.clone(),
         meter: Arc::default(),

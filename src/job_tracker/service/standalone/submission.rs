@@ -121,6 +121,7 @@ impl Running {
         };
         self.shown.sessions.note(description.id.clone(), session, |_| true);
         let history = History::begin(description.id.clone(), place, None, String::new());
+        let standing = history.standing();
         let inbox = Job::queue(self.settings.max_queued_inputs);
         let sender = Arc::new(ToJob { job: inbox.0.downgrade(), meter: self.meter.clone() });
         let report = self.settings.proxy_job_tracker_reports.as_ref().map(|proxy| Report {
@@ -177,7 +178,9 @@ impl Running {
             outlet: Box::new(outlet),
             events: Some(events),
             contact: Some(self.driver.contact()),
+            history: Some(standing),
             inbox,
+            first_at: None,
             stop: self.stop.subscribe(),
         };
         Ok(Job::start(parts, first))

@@ -92,6 +92,8 @@ pub(in crate::service) enum Found {
     Whole(Row, Job),
     /// A job tracker on a node runs it.
     OnNode(Row, RemoteJob),
+    /// It waits to begin.
+    Waiting(Row, Arc<str>),
     /// Only this is kept.
     Retired(Arc<Retired>),
 }
@@ -99,7 +101,7 @@ pub(in crate::service) enum Found {
 impl Found {
     pub(in crate::service) fn row(&self) -> Row {
         match self {
-            Found::Whole(row, _) | Found::OnNode(row, _) => row.clone(),
+            Found::Whole(row, _) | Found::OnNode(row, _) | Found::Waiting(row, _) => row.clone(),
             Found::Retired(retired) => {
                 Row { description: retired.description.clone(), progress: retired.progress.clone() }
             }
@@ -110,7 +112,7 @@ impl Found {
     pub(in crate::service) fn job_tracker(&self) -> Option<Option<Arc<str>>> {
         match self {
             Found::OnNode(_, job) => Some(job.pages()),
-            Found::Whole(..) | Found::Retired(_) => None,
+            Found::Whole(..) | Found::Waiting(..) | Found::Retired(_) => None,
         }
     }
 
@@ -121,11 +123,13 @@ impl Found {
         !progress.state.is_over() && (awaits_job_tracker || progress.requested > 0)
     }
 
-    /// What it waits for, or why the service has ended it, if there is anything to say.
+    /// What it waits for, why the service has ended it, or that its history is missing, if there is anything to
+    /// say.
     pub(in crate::service) fn note(&self) -> Option<Arc<str>> {
         match self {
             Found::Whole(_, job) => job.note().map(Into::into),
             Found::OnNode(_, job) => job.note(),
+            Found::Waiting(_, reason) => Some(reason.clone()),
             Found::Retired(retired) => retired.reason.clone(),
         }
     }
@@ -179,7 +183,12 @@ impl Shown {
             return None;
         }
         match self.store.get(&self.meant(id.parse().ok()?))? {
-            Known::Arriving(_) => None,
+            Known::Arriving(..) => None,
+            Known::Waiting(job, places) => {
+                let reason = job.reason(&places);
+                let (description, progress) = (job.description.clone(), job.progress.clone());
+                Some(Found::Waiting(Row { description, progress }, reason))
+            }
             Known::Job(job) => {
                 let row = Row { description: job.description().clone(), progress: job.progress() };
                 Some(Found::Whole(row, job))

@@ -5,6 +5,7 @@ use corona_web::process::process;
 use corona_web::prometheus::{Text, families};
 
 use super::super::meter::{Counter, Meter, kind_name};
+use super::super::store::Load;
 use super::gather::Row;
 
 families! {
@@ -14,6 +15,11 @@ families! {
     SUBMITTED = Counter "corona_job_tracker_jobs_submitted_total" "Jobs accepted since the start.";
     REFUSED = Counter "corona_job_tracker_jobs_refused_total" "Submissions that were refused or failed.";
     ENDED = Counter "corona_job_tracker_jobs_ended_total" "Jobs that ended, by how.";
+    WITHOUT_HISTORY = Counter "corona_job_tracker_jobs_without_history_total" "Jobs that ended without a history, since it could not be written.";
+    PLACES = Gauge "corona_job_tracker_job_places" "Jobs that may run at a time.";
+    PLACES_USED = Gauge "corona_job_tracker_job_places_used" "Jobs that run, begin, or are being submitted.";
+    WAITING = Gauge "corona_job_tracker_waiting_jobs" "Jobs that wait until others have ended.";
+    WAITING_LIMIT = Gauge "corona_job_tracker_waiting_jobs_limit" "Jobs that may wait at a time.";
     TASKS = Gauge "corona_job_tracker_tasks" "Tasks of jobs that run, by type and state: done, failed or open.";
     ATTEMPTS = Gauge "corona_job_tracker_attempts_running" "Attempts that run, by type.";
     REQUESTED = Gauge "corona_job_tracker_requested_slots" "Slots requested and not granted.";
@@ -37,6 +43,7 @@ families! {
 pub(super) struct Gauges {
     pub(super) started_ms: i64,
     pub(super) rows: Vec<Row>,
+    pub(super) load: Load,
     pub(super) trackers: usize,
     pub(super) connections: usize,
     /// Absent if the directory cannot be read.
@@ -51,7 +58,7 @@ pub(super) fn render(meter: &Meter, gauges: &Gauges) -> String {
     let mut text = Text(String::new());
     text.family(BUILD).labelled(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     text.family(STARTED).value(gauges.started_ms as f64 / 1000.0);
-    jobs(&mut text, meter, &gauges.rows);
+    jobs(&mut text, meter, &gauges.rows, &gauges.load);
     tasks(&mut text, &gauges.rows);
     let mut of_kinds = |family, counters: &PerKind<Counter>| {
         let mut samples = text.family(family);
@@ -85,7 +92,7 @@ pub(super) fn render(meter: &Meter, gauges: &Gauges) -> String {
     text.0
 }
 
-fn jobs(text: &mut Text, meter: &Meter, rows: &[Row]) {
+fn jobs(text: &mut Text, meter: &Meter, rows: &[Row], load: &Load) {
     let mut samples = text.family(JOBS);
     for (state, name) in [
         (JobState::Prep, "prep"),
@@ -107,6 +114,11 @@ fn jobs(text: &mut Text, meter: &Meter, rows: &[Row]) {
     ] {
         samples.labelled(&[("how", how)], count.get());
     }
+    text.family(WITHOUT_HISTORY).value(meter.without_history.get());
+    text.family(PLACES).value(load.most);
+    text.family(PLACES_USED).value(load.used);
+    text.family(WAITING).value(load.waiting);
+    text.family(WAITING_LIMIT).value(load.most_waiting);
 }
 
 fn tasks(text: &mut Text, rows: &[Row]) {
@@ -141,6 +153,7 @@ mod tests {
         let gauges = Gauges {
             started_ms: 1000,
             rows: Vec::new(),
+            load: Load { used: 3, most: 4, from: "a key".into(), waiting: 5, most_waiting: 6 },
             trackers: 2,
             connections: 1,
             journals: Some(0),

@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use corona_config::HostPort;
-use corona_mapreduce::{JobId, TaskKey};
+use corona_mapreduce::{Counters, JobId, TaskKey};
 use corona_model::types::Millis;
 use corona_web::attempts::{Attempts, Failed};
 use corona_web::events::Stream;
@@ -50,6 +50,7 @@ use self::shown::Shown;
 use super::clock::now;
 use super::job::{AskError, Job};
 use super::remote::RemoteJob;
+use super::waiting;
 use corona_job_engine::parent::ParentInput;
 use corona_job_engine::{JobInput, JobReply, NodeUse};
 
@@ -105,6 +106,7 @@ impl Nothing {
     fn of(found: Found) -> Nothing {
         match found {
             Found::OnNode(_, job) => on_node(job.pages().as_deref()),
+            Found::Waiting(..) => Nothing::NotFound("The job waits to begin: it has no tasks yet."),
             Found::Whole(..) | Found::Retired(_) => AskError::Gone.into(),
         }
     }
@@ -259,9 +261,14 @@ impl Pages {
         let gauges = metrics::Gauges {
             started_ms: self.shown.started_ms,
             rows: self.shown.all_rows(),
+            load: self.shown.store.load(),
             trackers: self.shown.cluster.count(),
             connections: self.admission.open(),
-            journals: self.shown.home.as_ref().and_then(|home| Some(home.job_names().ok()?.len())),
+            journals: self.shown.home.as_ref().and_then(|home| {
+                // Those that wait have none.
+                let waiting = self.shown.store.load().waiting;
+                Some(home.job_names().ok()?.len().saturating_sub(waiting))
+            }),
         };
         let meter = self.shown.meter.clone();
         make_answer(&self.scrapers, move || {
@@ -375,8 +382,9 @@ impl Pages {
         };
         let (rows, hidden) = (self.shown.rows(), !self.shown.shows_jobs());
         let refresh = refresh_ms(rows.len());
+        let load = self.shown.store.load();
         self.make(Some(section), title, Some(refresh), move || {
-            pages::jobs::content(list, &rows, now(), hidden, &parameters)
+            pages::jobs::content(list, &rows, &load, now(), hidden, &parameters)
         })
         .await
     }
@@ -387,6 +395,7 @@ impl Pages {
         let (detail, kept) = match &found {
             Found::Whole(_, job) => (Some(self.shown.detail(&self.looks, job).await?), None),
             Found::OnNode(_, job) => (None, job.counters().map(Arc::unwrap_or_clone)),
+            Found::Waiting(..) => (None, None),
             Found::Retired(retired) => (None, Some(retired.counters.clone())),
         };
         let waits = match found.is_waiting() {
@@ -455,7 +464,7 @@ impl Pages {
                 let row = found.row();
                 let detail = match &found {
                     Found::Whole(_, job) => Some(self.shown.detail(&self.looks, job).await?),
-                    Found::OnNode(..) | Found::Retired(_) => None,
+                    Found::OnNode(..) | Found::Waiting(..) | Found::Retired(_) => None,
                 };
                 let note = found.note();
                 let pages = found.job_tracker().flatten();
@@ -524,6 +533,10 @@ impl Pages {
                     self.json(move || serde_json::json!({ "total": api::counters(&counters) }))
                         .await
                 }
+                Found::Waiting(..) => {
+                    let total = api::counters(&Counters::default());
+                    self.json(move || serde_json::json!({ "total": total })).await
+                }
                 Found::Retired(retired) => {
                     let total = api::counters(&retired.counters);
                     self.json(move || serde_json::json!({ "total": total })).await
@@ -549,13 +562,15 @@ impl Pages {
                     true => self.shown.waits(&row.description.id).await,
                     false => Ok(Vec::new()),
                 };
-                let requested = row.progress.requested;
+                let (requested, note) = (row.progress.requested, found.note());
                 self.json(move || {
                     let (waits, error) = match waits {
                         Ok(waits) => (Some(waits), None),
                         Err(error) => (None, Some(error.to_string())),
                     };
-                    serde_json::json!({ "requested_slots": requested, "waits": waits, "error": error })
+                    serde_json::json!({
+                        "requested_slots": requested, "waits": waits, "error": error, "note": note,
+                    })
                 })
                 .await
             }
@@ -576,6 +591,7 @@ impl Pages {
 
     async fn status(&self) -> Value {
         let rows = self.shown.all_rows();
+        let load = self.shown.store.load();
         let count = |state| rows.iter().filter(|row| row.progress.state == state).count();
         use corona_mapreduce::JobState;
         serde_json::json!({
@@ -589,6 +605,11 @@ impl Pages {
                 "failed": count(JobState::Failed),
                 "killed": count(JobState::Killed),
             },
+            "limits": {
+                "running_jobs": { "used": load.used, "limit": load.most, "from": &*load.from },
+                "waiting_jobs": { "used": load.waiting, "limit": load.most_waiting },
+            },
+            "open_files": corona_web::process::open_files(),
             "task_trackers": self.shown.cluster.count(),
             "jobs_are_shown": self.shown.shows_jobs(),
         })
@@ -664,6 +685,17 @@ impl Pages {
         let (row, job) = match (self.job(id)?, target) {
             (Found::OnNode(row, job), Target::Job) => {
                 return self.end_on_node(&row, &job, peer).await;
+            }
+            (Found::Waiting(row, _), Target::Job) => {
+                let id = row.description.id.clone();
+                tracing::info!("{} ends {}", peer.ip(), target.name(&id));
+                waiting::kill(&self.shown.store, &id).await;
+                // One that was about to begin runs.
+                match self.job(id.as_str())? {
+                    Found::OnNode(row, job) => return self.end_on_node(&row, &job, peer).await,
+                    Found::Whole(row, job) => (row, job),
+                    Found::Waiting(..) | Found::Retired(_) => return Ok(id),
+                }
             }
             (Found::Whole(row, job), _) => (row, job),
             (found, _) => return Err(Nothing::of(found).into()),

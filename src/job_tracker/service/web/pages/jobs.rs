@@ -7,6 +7,7 @@ use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Span, Time, bar};
 use maud::{Markup, html};
 
+use super::super::super::store::Load;
 use super::super::gather::Row;
 use super::{job_path, slot_type, state_badge, state_name};
 
@@ -60,6 +61,7 @@ impl Filter {
 pub(in super::super) fn content(
     list: List,
     rows: &[Row],
+    load: &Load,
     now: Millis,
     hidden: bool,
     parameters: &Parameters,
@@ -75,7 +77,7 @@ pub(in super::super) fn content(
             @if hidden {
                 p.problem { "Jobs are not shown on pages: corona.jt.viewers does not admit everybody." }
             }
-            @if list == List::Running { (totals(rows)) }
+            @if list == List::Running { (totals(rows, load)) }
             (table(list, path, rows, now, parameters))
         }
     }
@@ -116,7 +118,7 @@ fn search(list: List, path: &str, parameters: &Parameters) -> Markup {
     }
 }
 
-fn totals(rows: &[Row]) -> Markup {
+fn totals(rows: &[Row], load: &Load) -> Markup {
     let running: Vec<&Row> = rows.iter().filter(|row| row.progress.finished_at.is_none()).collect();
     let sum = |of: fn(&Row) -> u64| -> u64 { running.iter().map(|row| of(row)).sum() };
     let live = |kind: TaskKind| -> u64 {
@@ -125,9 +127,14 @@ fn totals(rows: &[Row]) -> Markup {
     html! {
         dl.facts {
             div { dt { "Jobs" } dd { (Count(running.len())) } }
+            div { dt { "Jobs at work" } dd { (Count(load.used)) " of " (Count(load.most)) " (" (load.from) ")" } }
+            div { dt { "Waiting jobs" } dd { (Count(load.waiting)) " of " (Count(load.most_waiting)) } }
             div { dt { "Running map attempts" } dd { (Count(live(TaskKind::Map))) } }
             div { dt { "Running reduce attempts" } dd { (Count(live(TaskKind::Reduce))) } }
             div { dt { "Requested slots" } dd { (Count(sum(|row| row.progress.requested as u64))) } }
+            @if let Some(files) = corona_web::process::open_files_text() {
+                div.wide { dt { "Open files" } dd { (files) } }
+            }
         }
     }
 }

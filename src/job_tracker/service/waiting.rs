@@ -1,0 +1,618 @@
+//! Jobs that wait for a place: what is kept of one, in memory and in a file beside its configuration, how it
+//! begins, and how it ends before that. It has no session, no journal and no open file.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use corona_config::JournalSync;
+use corona_journal::DiskStorage;
+use corona_mapreduce::{Counters, HistoryRecord, JobId, JobState, PerKind};
+use corona_model::types::{Millis, SessionPriority, SessionStatus};
+use corona_session_driver::StartError;
+use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+
+use super::job::end_record;
+use super::live::{Closing, keep, remove_data};
+use super::owed::Debt;
+use super::store::{Known, Places, Retired, Store};
+use super::submission::Description;
+use super::submit::{ARRIVING_PAUSE, JOURNAL, SubmitError, blocking};
+use super::web::events::Happening;
+use super::{Shared, clock};
+use corona_job_engine::parent::ParentInput;
+use corona_job_engine::{JobInput, JobProgress};
+
+/// The file in the directory of a job that waits, and the beginning of its name while it is written.
+const FILE: &str = "waiting";
+const NEW: &str = "new-";
+/// The form of the file. **It is a promise** to later versions; what changes it gets a number of its own.
+const FORM: u8 = 1;
+/// The pause before a job that could not begin is tried again, and with it all others.
+const AGAIN_PAUSE: Duration = Duration::from_secs(2);
+
+/// A job that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) description: Arc<Description>,
+    /// With its present priority.
+    pub(super) progress: Arc<JobProgress>,
+    /// It has a place and is about to begin, or it is about to end.
+    pub(super) begins: bool,
+    /// It was killed.
+    pub(super) ends: bool,
+    /// Why it could not begin when it had a place.
+    pub(super) reason: Option<Arc<str>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Stored {
+    description: Description,
+    submitted: Millis,
+    priority: SessionPriority,
+    total: PerKind<u32>,
+}
+
+/// The same, of parts that are not copied.
+#[derive(Debug, Serialize)]
+struct StoredRef<'a> {
+    description: &'a Description,
+    submitted: Millis,
+    priority: SessionPriority,
+    total: PerKind<u32>,
+}
+
+impl Waiting {
+    /// A job with so many maps and reduces.
+    pub(super) fn new(
+        description: Description,
+        submitted: Millis,
+        priority: SessionPriority,
+        total: PerKind<u32>,
+    ) -> Waiting {
+        let progress = JobProgress::waiting(submitted, priority, total).into();
+        Waiting {
+            description: description.into(),
+            progress,
+            begins: false,
+            ends: false,
+            reason: None,
+        }
+    }
+
+    /// What is said of it to those who ask.
+    pub(super) fn reason(&self, places: &Places) -> Arc<str> {
+        match &self.reason {
+            Some(reason) => format!("waits: {reason}").into(),
+            None if self.ends => "waits: it was killed and is about to end".into(),
+            None if self.begins => "waits: it is about to begin".into(),
+            None => places.reason().into(),
+        }
+    }
+
+    pub(super) fn with_priority(&self, priority: SessionPriority) -> Waiting {
+        let progress = JobProgress { priority, ..JobProgress::clone(&self.progress) };
+        Waiting { progress: progress.into(), ..self.clone() }
+    }
+
+    /// Keeps it in the directory of the job, in place of what was kept before. A restart finds it there.
+    pub(super) fn write(&self, directory: &Path, sync: JournalSync) -> io::Result<()> {
+        let JobProgress { submitted, priority, total, .. } = *self.progress;
+        let stored = StoredRef { description: &self.description, submitted, priority, total };
+        let bytes = postcard::to_extend(&stored, vec![FORM]).map_err(io::Error::other)?;
+        let new = directory.join(format!("{NEW}{FILE}"));
+        let mut file = File::create(&new)?;
+        file.write_all(&bytes)?;
+        if sync == JournalSync::Always {
+            file.sync_all()?;
+        }
+        fs::rename(&new, directory.join(FILE))?;
+        if sync == JournalSync::Always {
+            for directory in [Some(directory), directory.parent()].into_iter().flatten() {
+                File::open(directory)?.sync_all()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is kept in the directory of a job; none if that does not wait.
+    pub(super) fn read(directory: &Path) -> io::Result<Option<Waiting>> {
+        let bytes = match fs::read(directory.join(FILE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes?,
+        };
+        let Stored { description, submitted, priority, total } = match bytes.split_first() {
+            Some((&FORM, stored)) => postcard::from_bytes(stored).map_err(io::Error::other)?,
+            Some((form, _)) => {
+                let text = format!("{FILE} has form {form}, which this version cannot read");
+                return Err(io::Error::other(text));
+            }
+            None => return Err(io::Error::other(format!("{FILE} is empty"))),
+        };
+        Ok(Some(Waiting::new(description, submitted, priority, total)))
+    }
+
+    /// The job waits no more: its journal knows it.
+    pub(super) fn forget(directory: &Path) -> io::Result<()> {
+        match fs::remove_file(directory.join(FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What became of a job that had a place.
+enum Begun {
+    Yes,
+    /// It may begin later.
+    Later(SubmitError),
+    /// It never will.
+    Never(SubmitError),
+}
+
+impl Begun {
+    fn not(error: SubmitError) -> Begun {
+        match error {
+            SubmitError::Refused(_)
+            | SubmitError::Id(_)
+            | SubmitError::Lost
+            | SubmitError::Broken
+            | SubmitError::NoJobTrackers
+            | SubmitError::Session(StartError::Refused(_) | StartError::Failed(_)) => {
+                Begun::Never(error)
+            }
+            SubmitError::Files(_)
+            | SubmitError::Keep { .. }
+            | SubmitError::Log(_)
+            | SubmitError::Session(_)
+            | SubmitError::NoReply(_)
+            | SubmitError::Killed
+            | SubmitError::Ask(_) => Begun::Later(error),
+        }
+    }
+}
+
+impl Shared {
+    /// Takes a job that waits: its files are here, and it is kept. Its session begins when it has a place.
+    pub(super) async fn line_up(&self, id: &JobId, user: &str) -> Result<Known, SubmitError> {
+        let submission = self.fetch(id, user).await?;
+        if self.to_node(&submission).is_some() {
+            self.must_offer_job_trackers().await?;
+        }
+        let total = PerKind { map: submission.splits.count(), reduce: submission.spec.reduces };
+        let priority = submission.description.priority;
+        let job = Waiting::new(submission.description, clock::now(), priority, total);
+        let known = self.write_waiting(job).await?;
+        tracing::info!(job = %id, user, "a job {}", self.store.places().reason());
+        Ok(known)
+    }
+
+    /// Keeps a job that waits before anybody knows of it.
+    async fn write_waiting(&self, job: Waiting) -> Result<Known, SubmitError> {
+        let (directory, sync) =
+            (self.data_dir(job.description.id.as_str()), self.settings.journal_sync);
+        let written = job.clone();
+        blocking(move || written.write(&directory, sync)).await??;
+        let known = Known::Waiting(Arc::new(job.clone()), self.store.places().clone());
+        self.store.wait(job);
+        Ok(known)
+    }
+
+    /// Gives a job another priority if it waits, and returns whether it does. One that is about to begin is
+    /// waited for.
+    pub(super) async fn set_priority_of_waiting(
+        &self,
+        id: &JobId,
+        priority: SessionPriority,
+    ) -> Result<bool, SubmitError> {
+        while matches!(self.store.get(id), Some(Known::Waiting(..))) {
+            if let Some(job) = self.store.set_priority(id, priority) {
+                let (directory, sync) = (self.data_dir(id.as_str()), self.settings.journal_sync);
+                blocking(move || job.write(&directory, sync)).await??;
+                return Ok(true);
+            }
+            sleep(ARRIVING_PAUSE).await;
+        }
+        Ok(false)
+    }
+
+    /// Lets jobs that wait begin when there are places, and ends those that are killed meanwhile.
+    pub(super) async fn serve_waiting(self: Arc<Self>) {
+        loop {
+            while let Some(job) = self.store.next_to_end() {
+                let shared = self.clone();
+                tokio::spawn(async move {
+                    shared.end_waiting(&job, JobState::Killed, "killed before it began").await;
+                });
+            }
+            while let Some(job) = self.store.next_to_begin() {
+                tokio::spawn(self.clone().begin_waiting(job));
+            }
+            self.store.changed().await;
+        }
+    }
+
+    async fn begin_waiting(self: Arc<Self>, job: Arc<Waiting>) {
+        let id = &job.description.id;
+        let begun = match self.try_to_begin(&job).await {
+            Ok(()) => Begun::Yes,
+            Err(error) => Begun::not(error),
+        };
+        match begun {
+            Begun::Yes => tracing::info!(job = %id, "a job that has waited begins"),
+            Begun::Later(SubmitError::Killed) => self.store.wait_again(id, "it was killed"),
+            Begun::Later(error) => {
+                tracing::warn!(job = %id, %error, "a job that has waited cannot begin; it is tried again");
+                sleep(AGAIN_PAUSE).await;
+                self.store.wait_again(id, &error.to_string());
+            }
+            Begun::Never(error) => {
+                tracing::error!(job = %id, %error, "a job that has waited cannot begin; it fails");
+                self.end_waiting(&job, JobState::Failed, &error.to_string()).await;
+            }
+        }
+    }
+
+    /// As for a job that begins when it is submitted, its session is noted until its journal is safe.
+    async fn try_to_begin(&self, job: &Waiting) -> Result<(), SubmitError> {
+        let id = &job.description.id;
+        let handle: Arc<str> = id.session().ok_or_else(|| SubmitError::Id(id.clone()))?.into();
+        let settled = timeout(self.patience(), self.owed.settled(&handle));
+        tokio::select! {
+            settled = settled => settled.map_err(|_| self.no_reply())?,
+            () = killed(&self.store, id) => return Err(SubmitError::Killed),
+        }
+        let user = job.description.user.clone();
+        let (status, feedback) = (SessionStatus::Killed, Vec::new());
+        let debt = Debt { handle: handle.clone(), user, status, feedback };
+        self.owed.note(debt.clone()).await?;
+        let directory = self.data_dir(id.as_str());
+        match self.begin_kept(job).await {
+            Ok(()) => {
+                // A restart finds the journal, which counts.
+                let _ = blocking(move || Waiting::forget(&directory)).await;
+                self.owed.settle(&handle).await;
+                self.restore_priority(job).await;
+                Ok(())
+            }
+            // It has begun, and its own handling counts.
+            Err(_) if !matches!(self.store.get(id), Some(Known::Waiting(..))) => Ok(()),
+            Err(error) => {
+                // A journal without its session must not be found.
+                let journal = directory.join(JOURNAL);
+                let removed = blocking(move || DiskStorage::remove_all(&journal)).await;
+                if let Ok(Err(error)) = removed {
+                    tracing::warn!(job = %id, %error, "cannot remove the journal of a job that did not begin");
+                }
+                self.owed.pay(debt);
+                Err(error)
+            }
+        }
+    }
+
+    async fn begin_kept(&self, job: &Waiting) -> Result<(), SubmitError> {
+        let submission = self.read_submission(&job.description).await?;
+        match self.to_node(&submission) {
+            Some(settings) => self.hand_over(submission, settings).await.map(drop),
+            None => self.run_here(submission, Some(job.progress.submitted)).await.map(drop),
+        }
+    }
+
+    /// The priority that it was given while it waited.
+    async fn restore_priority(&self, job: &Waiting) {
+        let priority = job.progress.priority;
+        if priority == job.description.priority {
+            return;
+        }
+        let set = match self.store.get(&job.description.id) {
+            Some(Known::Job(running)) => {
+                running.apply(JobInput::SetPriority { priority }).await.map(drop)
+            }
+            Some(Known::Remote(remote)) => {
+                remote.apply(ParentInput::SetPriority { priority }).await.map(drop)
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = set {
+            tracing::warn!(job = %job.description.id, %error, "a job has lost the priority that it was given while it waited");
+        }
+    }
+
+    /// Ends a job that has not begun. After a restart it is ended again, until nothing is left of it.
+    pub(super) async fn end_waiting(&self, job: &Waiting, state: JobState, why: &str) {
+        let description = job.description.clone();
+        let id = description.id.clone();
+        let progress = Arc::new(JobProgress {
+            state,
+            // Spec: mapreduce/09 §H.
+            work: PerKind { map: 1.0, reduce: 1.0 },
+            cleanup: 1.0,
+            finished_at: Some(clock::now()),
+            ..JobProgress::clone(&job.progress)
+        });
+        let retired = || Retired {
+            description: description.clone(),
+            progress: progress.clone(),
+            counters: Counters::default(),
+            reason: Some(format!("{why}; it has no history").into()),
+        };
+        keep(self.finished.clone(), retired(), "").await;
+        match state {
+            JobState::Failed => {
+                self.meter.jobs_failed.add(1);
+                self.store.lost(retired());
+            }
+            _ => {
+                self.meter.jobs_killed.add(1);
+                self.store.retire(retired());
+            }
+        }
+        let record: HistoryRecord = end_record(&progress);
+        if let Some(happening) = Happening::of(&id, &record) {
+            self.shown.events.add(clock::now(), happening, 0);
+        }
+        self.remove_waiting(&description, state).await;
+    }
+
+    /// The last of what follows the end of a job that has not begun.
+    pub(super) async fn remove_waiting(&self, description: &Description, state: JobState) {
+        let closing = Closing {
+            job: description.id.clone(),
+            state,
+            notice: description.end_notice.clone(),
+            files: self.files.clone(),
+            job_dir: self.job_dir(description.id.as_str()),
+            log: None,
+        };
+        closing.carry_out().await;
+        remove_data(self.data_dir(description.id.as_str()), None).await;
+    }
+}
+
+/// Returns when a job is killed that waits, and is about to begin.
+pub(super) async fn killed(store: &Store, id: &JobId) {
+    loop {
+        match store.get(id) {
+            Some(Known::Waiting(job, _)) if job.ends => return,
+            Some(Known::Waiting(..)) => sleep(ARRIVING_PAUSE).await,
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// Ends a job if it waits. Returns when it does not wait any more: it has ended, or it has begun.
+pub(super) async fn kill(store: &Store, id: &JobId) {
+    store.end_waiting(id);
+    while matches!(store.get(id), Some(Known::Waiting(..))) {
+        sleep(ARRIVING_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corona_hadoop::writables as wire;
+    use tokio::time::Instant;
+
+    use super::super::answers;
+    use super::super::store::NoPlace;
+    use super::super::submission::tests::{split, split_file, write_conf};
+    use super::super::tests::service_with;
+    use super::*;
+
+    const ONE_PLACE: [(&str, &str); 3] = [
+        ("corona.jt.max.jobs", "1"),
+        ("corona.jt.max.waiting.jobs", "3"),
+        ("corona.jt.submission.wait.ms", "200"),
+    ];
+
+    async fn service(root: &Path) -> Arc<Shared> {
+        service_with(root, &ONE_PLACE).await.shared
+    }
+
+    fn id(number: u32) -> JobId {
+        JobId::new(&format!("202611210043.{number}"), 1).unwrap()
+    }
+
+    /// A job of alice takes the only place, as one that is being submitted.
+    fn take_the_place(shared: &Shared) {
+        shared.store.give(id(99), "alice".into());
+        assert!(shared.store.arrive(&id(99), "alice").is_ok());
+    }
+
+    /// Submits a job of two maps, whose files lie where its client has left them.
+    async fn submit(
+        shared: &Shared,
+        number: u32,
+        priority: &str,
+    ) -> Result<wire::JobStatus, String> {
+        let splits = split_file(vec![split(1, &["a"]), split(2, &[])]);
+        submit_with(shared, number, priority, &splits).await
+    }
+
+    async fn submit_with(
+        shared: &Shared,
+        number: u32,
+        priority: &str,
+        splits: &[u8],
+    ) -> Result<wire::JobStatus, String> {
+        let job = id(number);
+        shared.store.give(job.clone(), "alice".into());
+        let (_, directory) = shared.files.resolve(&shared.job_dir(job.as_str())).unwrap();
+        let directory = Path::new(directory.path());
+        fs::create_dir_all(directory).unwrap();
+        let properties = [("mapred.job.priority", priority), ("mapred.reduce.tasks", "0")];
+        write_conf(&directory.join("job.xml"), &properties);
+        fs::write(directory.join("job.split"), splits).unwrap();
+        let submitted = shared.submit(&answers::job_id(&job).unwrap(), "alice").await;
+        submitted.map_err(|fault| fault.to_string())
+    }
+
+    async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn state(shared: &Shared, number: u32) -> Option<(JobState, String)> {
+        let status = shared.store.get(&id(number))?.status()?;
+        Some((answers::state_of(status.run_state)?, status.scheduling_info))
+    }
+
+    #[tokio::test]
+    async fn a_job_without_a_place_is_accepted_and_waits_also_after_a_restart() {
+        let root = tempfile::tempdir().unwrap();
+        let reason = "waits: 1 jobs run, the limit of 1 comes from corona.jt.max.jobs";
+        let submitted = {
+            let shared = service(root.path()).await;
+            take_the_place(&shared);
+            let mut submitted = Vec::new();
+            for number in [1, 2, 3] {
+                let status = submit(&shared, number, "NORMAL").await.unwrap();
+                assert_eq!(answers::state_of(status.run_state), Some(JobState::Prep));
+                assert_eq!(status.scheduling_info, reason);
+                assert!(!shared.data_dir(id(number).as_str()).join(JOURNAL).exists());
+                submitted.push(status.start_time_ms);
+            }
+            let again = submit(&shared, 2, "NORMAL").await.unwrap();
+            assert_eq!(again.start_time_ms, submitted[1], "a client may ask twice");
+            assert!(!shared.owed.has(id(1).session().unwrap()), "nothing is owed for it");
+            let refused = submit(&shared, 4, "NORMAL").await.unwrap_err();
+            assert!(refused.contains("corona.jt.max.waiting.jobs"), "{refused}");
+            let high = SessionPriority::High;
+            assert!(shared.set_priority_of_waiting(&id(3), high).await.unwrap());
+            submitted
+        };
+        let started = service_with(root.path(), &ONE_PLACE).await;
+        assert_eq!(started.resumed(), 3);
+        let shared = started.shared;
+        assert_eq!(shared.store.load().waiting, 3);
+        let status = shared.store.get(&id(3)).unwrap().status().unwrap();
+        assert_eq!(
+            (status.start_time_ms, status.priority),
+            (submitted[2], wire::JobPriority::High)
+        );
+        let mut order = Vec::new();
+        while let Some(job) = shared.store.next_to_begin() {
+            order.push(job.description.id.clone());
+            let again = shared.store.arrive(&job.description.id, "alice").is_ok();
+            assert!(again, "it is known");
+            let other = shared.store.arrive(&job.description.id, "bob");
+            assert!(matches!(other, Err(NoPlace::NotOwner { .. })));
+            shared.end_waiting(&job, JobState::Failed, "a test").await;
+        }
+        assert_eq!(order, [id(3), id(1), id(2)]);
+    }
+
+    #[tokio::test]
+    async fn a_job_that_waits_can_be_killed_and_nothing_is_left_of_it() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await;
+        take_the_place(&shared);
+        for number in [1, 2] {
+            submit(&shared, number, "NORMAL").await.unwrap();
+        }
+        let serving = tokio::spawn(shared.clone().serve_waiting());
+        kill(&shared.store, &id(1)).await;
+        let killed = (JobState::Killed, "killed before it began; it has no history".to_owned());
+        assert_eq!(state(&shared, 1), Some(killed.clone()));
+        let (data, staged) = (shared.data_dir(id(1).as_str()), shared.job_dir(id(1).as_str()));
+        let staged = shared.files.resolve(&staged).unwrap().1;
+        until("the end of its directories", || {
+            !data.exists() && !Path::new(staged.path()).exists()
+        })
+        .await;
+        assert_eq!(state(&shared, 2).unwrap().0, JobState::Prep, "the other one waits");
+        serving.abort();
+        // It lets go of the directory.
+        let _ = serving.await;
+        until("the end of all that uses the directory", || Arc::strong_count(&shared) == 1).await;
+        drop(shared);
+        let shared = service(root.path()).await;
+        assert_eq!(state(&shared, 1), Some(killed));
+        assert_eq!(state(&shared, 2).unwrap().0, JobState::Prep);
+    }
+
+    /// The cluster manager of these tests does not answer.
+    #[tokio::test]
+    async fn a_job_that_cannot_begin_says_why_and_can_be_killed() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await;
+        take_the_place(&shared);
+        submit(&shared, 1, "NORMAL").await.unwrap();
+        let serving = tokio::spawn(shared.clone().serve_waiting());
+        shared.store.give_up(&id(99));
+        until("a reason", || {
+            let (state, note) = state(&shared, 1).unwrap();
+            assert_eq!(state, JobState::Prep);
+            note.contains("the cluster manager")
+        })
+        .await;
+        assert!(!shared.data_dir(id(1).as_str()).join(JOURNAL).exists());
+        kill(&shared.store, &id(1)).await;
+        assert_eq!(state(&shared, 1).unwrap().0, JobState::Killed);
+        until("a free place", || shared.store.running() == 0).await;
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_files_are_damaged_while_it_waits_fails_with_the_reason() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await;
+        take_the_place(&shared);
+        submit(&shared, 1, "NORMAL").await.unwrap();
+        fs::write(shared.data_dir(id(1).as_str()).join("job.split"), "no splits").unwrap();
+        let serving = tokio::spawn(shared.clone().serve_waiting());
+        shared.store.give_up(&id(99));
+        until("the end of the job", || state(&shared, 1).unwrap().0 == JobState::Failed).await;
+        let (_, note) = state(&shared, 1).unwrap();
+        assert!(note.contains("the split file cannot be used"), "{note}");
+        until("a free place", || shared.store.running() == 0).await;
+        serving.abort();
+    }
+
+    /// Otherwise a restart would list it as a job whose journal is lost.
+    #[tokio::test]
+    async fn a_refused_job_has_no_directory_any_more_when_its_note_goes() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await;
+        let (owed, job) = (shared.owed.clone(), id(1));
+        let directory = shared.data_dir(job.as_str());
+        let submitting = submit_with(&shared, 1, "NORMAL", b"no splits");
+        let mut submitting = std::pin::pin!(submitting);
+        let mut seen = false;
+        let refused = loop {
+            let is_noted = owed.has(job.session().unwrap());
+            let exists = directory.exists();
+            assert!(is_noted || !exists, "a directory without a note");
+            seen |= exists;
+            tokio::select! {
+                biased;
+                refused = &mut submitting => break refused.unwrap_err(),
+                () = tokio::task::yield_now() => {}
+            }
+        };
+        assert!(refused.contains("the split file cannot be used"), "{refused}");
+        assert!(seen && !directory.exists());
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_of_a_job_that_waits_names_an_unknown_form() {
+        let root = tempfile::tempdir().unwrap();
+        {
+            let shared = service(root.path()).await;
+            take_the_place(&shared);
+            submit(&shared, 1, "NORMAL").await.unwrap();
+            fs::write(shared.data_dir(id(1).as_str()).join(FILE), [FORM + 1, 0]).unwrap();
+        }
+        let shared = service(root.path()).await;
+        let (state, note) = state(&shared, 1).unwrap();
+        assert_eq!(state, JobState::Failed);
+        assert!(note.contains("waiting has form 2, which this version cannot read"), "{note}");
+        assert!(shared.data_dir(id(1).as_str()).exists());
+    }
+}
