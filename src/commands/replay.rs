@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,8 +42,10 @@ Examples:
     corona replay cm.pcap --port cluster-manager=9090 \\
         --target localhost:9191
 
-Exit status: 0 no unexplained differences; 1 some, or the replay could not be
-played, with one line on stderr; 2 wrong usage.";
+SIGTERM and SIGINT end it, and the report up to there is printed.
+Exit status: 0 something was compared, without unexplained differences; 1 some,
+nothing was compared, or the replay ended early or could not be played, the last
+with one line on stderr; 2 wrong usage.";
 
 /// Replay recorded clients against a cluster manager and compare
 ///
@@ -86,6 +89,18 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
+
+    /// How much the times of grants, revocations and dead nodes may differ from
+    /// the recorded ones, in milliseconds; for --speed 1
+    #[arg(long, value_name = "MS", default_value_t = 500,
+          value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    time_tolerance: u64,
+
+    /// End the replay after it has waited this many seconds in all for replies
+    /// and notifications that did not come
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    max_silence: u64,
 
     /// Repeat a replay that differs at most this many times, if the machine was
     /// too busy to keep the recorded times
@@ -214,6 +229,8 @@ fn play(
         speed: arguments.speed,
         answer_within: patience,
         notice_within: patience,
+        time_tolerance: Duration::from_millis(arguments.time_tolerance),
+        silence: Duration::from_secs(arguments.max_silence),
         ..of_setup.unwrap_or_default()
     };
     let options = fitting(options, traffic);
@@ -222,18 +239,23 @@ fn play(
         .build()
         .context("cannot start the threads of the replay")?;
     if let Some(target) = arguments.target {
-        let options = ReplayOptions { target: target.to_string(), ..options };
+        let (stop, stopped) = watch::channel(None);
+        let options =
+            ReplayOptions { target: target.to_string(), stop: Some(stopped), ..options };
         let played = against_address(conversations, options, target, follow);
-        return runtime.block_on(unless_stopped(played));
+        return runtime.block_on(until_stopped(stop, played));
     }
     let Some(program) = program else { bail!("--spawn needs --conf-dir") };
     let version = format!("corona {}", env!("CARGO_PKG_VERSION"));
     let options = ReplayOptions { target: version, ..options };
     let mut failed = None;
-    let report = repeat_if_stalled(1 + usize::from(arguments.retries), Report::agrees, || {
-        let played = against_program(conversations, options.clone(), &program, follow);
+    let is_final = |report: &Report| report.agrees() || report.ended.is_some();
+    let report = repeat_if_stalled(1 + usize::from(arguments.retries), is_final, || {
+        let (stop, stopped) = watch::channel(None);
+        let options = ReplayOptions { stop: Some(stopped), ..options.clone() };
+        let played = against_program(conversations, options, &program, follow);
         // A replay without a verdict was not stalled, so it is the last one.
-        runtime.block_on(unless_stopped(played)).unwrap_or_else(|error| {
+        runtime.block_on(until_stopped(stop, played)).unwrap_or_else(|error| {
             failed = Some(error);
             Report::default()
         })
@@ -250,18 +272,25 @@ fn program(conf_dir: &Path) -> anyhow::Result<Program> {
     })
 }
 
-/// A signal drops the replay, and with it the cluster manager that was started
-/// for it.
-async fn unless_stopped<E>(
+/// A signal ends the replay with a report. A second one drops it, and with it the
+/// cluster manager that was started for it.
+async fn until_stopped<E>(
+    end: watch::Sender<Option<String>>,
     played: impl Future<Output = Result<Report, E>>,
 ) -> anyhow::Result<Report>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
     let stop = shutdown_signal().context("cannot listen for signals")?;
+    let mut played = pin!(played);
+    tokio::select! {
+        played = &mut played => return Ok(played?),
+        signal = stop => end.send_replace(Some(signal.to_string())),
+    };
+    let again = shutdown_signal().context("cannot listen for signals")?;
     tokio::select! {
         played = played => Ok(played?),
-        signal = stop => bail!("ended by {signal}"),
+        signal = again => bail!("ended by {signal}"),
     }
 }
 
@@ -282,10 +311,26 @@ fn shown(report: &Report, form: Form, width: Option<usize>, full: bool) -> anyho
     })
 }
 
+/// How often a line tells the progress where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(30);
+
 /// Shows the progress of a replay until it ends. Must be called within a tokio
 /// runtime.
 fn follow(mut progress: watch::Receiver<Progress>) {
     if !io::stderr().is_terminal() {
+        tokio::spawn(async move {
+            let mut pause = tokio::time::interval(LINE_EVERY);
+            pause.tick().await;
+            loop {
+                pause.tick().await;
+                if progress.has_changed().is_err() {
+                    return;
+                }
+                let Progress { played, of } = *progress.borrow_and_update();
+                let (played, of) = (played.as_secs_f64(), of.as_secs_f64());
+                write_stderr(&format!("replayed {played:.0} of {of:.0} s\n"));
+            }
+        });
         return;
     }
     tokio::spawn(async move {

@@ -48,8 +48,8 @@ Examples:
     corona shadow --events monday.events
 
 SIGTERM and SIGINT end it, and the summary is printed.
-Exit status: 0 no unexplained differences; 1 some, or it could not start or
-record everything, with one line on stderr; 2 wrong usage.";
+Exit status: 0 no unexplained differences; 1 some, nothing compared, or it could
+not start or record everything, with one line on stderr; 2 wrong usage.";
 
 /// Run beside a cluster manager in service and compare
 ///

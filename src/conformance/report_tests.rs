@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use crate::replay::{self, Counts, EarlierPlay, Notices, Report, Stalls};
+use crate::replay::{self, Counts, EarlierPlay, Ended, Notices, Report, Stalls};
+use crate::report::times::{Interval, Pair, Times, Tolerance};
 use crate::report::{FieldPair, Fields, Finding, Rule, Subject};
 use crate::shadow::stats::{AnswerCounts, Near, Resync, Stats};
 use crate::shadow::{html, json, text};
@@ -66,6 +67,18 @@ fn findings() -> Vec<Finding> {
     ]
 }
 
+/// Two kinds of times, one of which differs.
+fn times() -> Times {
+    let mut times = Times::new(Tolerance::default());
+    for (kind, recorded, live) in
+        [(Interval::GrantAnywhere, 3, 4), (Interval::GrantElsewhere, 2_001, 7)]
+    {
+        let [recorded, live] = [recorded, live].map(Duration::from_millis);
+        times.add(kind, Pair { at: recorded, place: "request 7".to_owned(), recorded, live });
+    }
+    times
+}
+
 fn replayed() -> Report {
     let held_up = Stalls {
         pauses: 2,
@@ -91,7 +104,24 @@ fn replayed() -> Report {
         ]
         .map(|(method, counts)| (method.to_owned(), counts))
         .into(),
-        notices: Notices { recorded: 12, live: 11, explained: 2, different: 1 },
+        calls_left_out: 5,
+        notices: Notices {
+            recorded: 12,
+            live: 11,
+            explained: 2,
+            different: 1,
+            exact: 7,
+            free: 2,
+            not_compared: 1,
+            grants_exact: 6,
+            grants_free: 2,
+        },
+        times: times(),
+        in_flight: 2,
+        ended: Some(Ended {
+            at: Duration::from_millis(9_000),
+            why: "it was ended by SIGTERM".to_owned(),
+        }),
         explained,
         different,
         left_out: 4,

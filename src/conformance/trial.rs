@@ -43,9 +43,6 @@ pub enum TrialError {
     /// The program was not ready.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// The program ended during the play.
-    #[error("the cluster manager ended during the play; its log ends with:\n{0}")]
-    Ended(String),
     /// The cluster manager's machine cannot be reached.
     #[error("no address of this machine leads to {0}: {1}")]
     NoWay(IpAddr, io::Error),
@@ -100,10 +97,11 @@ pub async fn against_program(
     };
     follow(stage.progress());
     let mut report = stage.play(target, restart).await;
-    if !manager.is_alive() {
-        return Err(TrialError::Ended(manager.log()));
+    if manager.is_alive() {
+        report.stalls.manager = held_up + account(&manager);
+    } else {
+        report.manager_ended(&manager.log());
     }
-    report.stalls.manager = held_up + account(&manager);
     Ok(report)
 }
 

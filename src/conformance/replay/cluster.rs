@@ -3,7 +3,7 @@
 //!
 //! A small model: nodes and their slots, sessions with their requests and grants. It does not
 //! schedule; it only knows the rules that every correct cluster manager follows. Sessions go by
-//! their recorded ids, times are those of the recording.
+//! their recorded ids, times are those of the recording. The grants in it are those of one side.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,11 +15,18 @@ use corona_wire::generated::{ClusterNodeInfo, ResourceGrant, ResourceRequest, Se
 pub(super) struct ClusterModel {
     nodes: BTreeMap<String, NodeModel>,
     sessions: BTreeMap<String, SessionModel>,
+    /// When resources of a type were requested, by anyone.
+    requested_at: BTreeMap<i32, Vec<Duration>>,
+    /// Whether nodes are known from the beginning, with all that they ever said of themselves.
+    knows_all_nodes: bool,
 }
 
 #[derive(Clone, Debug)]
 struct NodeModel {
-    info: ClusterNodeInfo,
+    /// How it describes itself; more than once where its times are not compared.
+    infos: Vec<ClusterNodeInfo>,
+    /// When it sent heartbeats, in order.
+    heartbeats: Vec<Duration>,
     heartbeat_at: Duration,
     /// Whether any session was notified of its death.
     has_died: bool,
@@ -30,14 +37,21 @@ struct SessionModel {
     driver: (String, i32),
     /// The time of its last sign of life that counts as a heartbeat. Spec: cluster-manager/05 §3.
     sign_at: Duration,
-    requests: BTreeMap<i32, ResourceRequest>,
-    /// The grants of the manager under test that were not released.
+    /// Requests, and when they were made.
+    requests: BTreeMap<i32, (Duration, ResourceRequest)>,
+    /// Grants that were not released.
     held: BTreeMap<i32, ResourceGrant>,
     /// Released grants, because a grant may have been in flight.
     released: BTreeSet<i32>,
     /// Nodes that the manager under test ever granted.
     used: BTreeSet<String>,
     ended: bool,
+}
+
+impl NodeModel {
+    fn new(heartbeat_at: Duration) -> NodeModel {
+        NodeModel { infos: vec![], heartbeats: vec![], heartbeat_at, has_died: false }
+    }
 }
 
 impl ClusterModel {
@@ -56,7 +70,11 @@ impl ClusterModel {
             Call::RequestResource { handle: Some(handle), requests: Some(requests) } => {
                 if let Some(session) = self.sessions.get_mut(handle) {
                     for request in requests {
-                        session.requests.entry(request.id).or_insert_with(|| request.clone());
+                        let kind = request.type_.0;
+                        let first = || (at, request.clone());
+                        session.requests.entry(request.id).or_insert_with(first);
+                        let last = self.requested_at.entry(kind).or_default();
+                        last.push(at);
                     }
                 }
             }
@@ -74,10 +92,13 @@ impl ClusterModel {
                 }
             }
             Call::NodeHeartbeat { node: Some(info) } => {
-                let node = NodeModel { info: info.clone(), heartbeat_at: at, has_died: false };
+                let node = NodeModel::new(at);
                 let known = self.nodes.entry(info.name.clone()).or_insert(node);
-                known.info = info.clone();
+                if !self.knows_all_nodes {
+                    known.infos = vec![info.clone()];
+                }
                 known.heartbeat_at = at;
+                known.heartbeats.push(at);
             }
             _ => {}
         }
@@ -95,7 +116,21 @@ impl ClusterModel {
         }
     }
 
-    /// The manager under test grants this to a session. `Err` is the violated rule.
+    /// A model that knows these nodes from the beginning: a recording may begin before their first
+    /// heartbeats, and contain grants on them.
+    pub(super) fn of_known_nodes<'a>(nodes: impl Iterator<Item = &'a ClusterNodeInfo>) -> Self {
+        let mut model = ClusterModel { knows_all_nodes: true, ..ClusterModel::default() };
+        for info in nodes {
+            let unknown = NodeModel::new(Duration::ZERO);
+            let node = model.nodes.entry(info.name.clone()).or_insert(unknown);
+            if !node.infos.iter().any(|known| is_same_offer(known, info)) {
+                node.infos.push(info.clone());
+            }
+        }
+        model
+    }
+
+    /// This is granted to a session. `Err` is the violated rule.
     pub(super) fn granted(&mut self, handle: &str, grant: &ResourceGrant) -> Result<(), String> {
         let session =
             self.sessions.get_mut(handle).ok_or_else(|| format!("no session {handle}"))?;
@@ -134,16 +169,45 @@ impl ClusterModel {
         self.sessions.get(handle).is_some_and(|session| session.used.contains(node))
     }
 
+    /// Whether a session has ended by a call.
+    pub(super) fn has_ended(&self, handle: &str) -> bool {
+        self.sessions.get(handle).is_none_or(|session| session.ended)
+    }
+
+    /// The type of a request.
+    pub(super) fn kind_of(&self, handle: &str, id: i32) -> Option<i32> {
+        let (_, request) = self.sessions.get(handle)?.requests.get(&id)?;
+        Some(request.type_.0)
+    }
+
+    /// All requests of a session.
+    pub(super) fn requests_of(&self, handle: &str) -> Vec<i32> {
+        let session = self.sessions.get(handle);
+        session.map(|session| session.requests.keys().copied().collect()).unwrap_or_default()
+    }
+
+    /// When a request was made, and whether it prefers hosts.
+    pub(super) fn requested(&self, handle: &str, id: i32) -> Option<(Duration, bool)> {
+        let (at, request) = self.sessions.get(handle)?.requests.get(&id)?;
+        Some((*at, request.hosts.as_ref().is_some_and(|hosts| !hosts.is_empty())))
+    }
+
+    /// When a resource of this type was last requested before `at`.
+    pub(super) fn last_request_before(&self, kind: i32, at: Duration) -> Option<Duration> {
+        let all = self.requested_at.get(&kind)?;
+        all.get(all.partition_point(|requested| *requested <= at).checked_sub(1)?).copied()
+    }
+
     /// The recorded address of a session's driver.
     pub(super) fn driver(&self, handle: &str) -> Option<&(String, i32)> {
         self.sessions.get(handle).map(|session| &session.driver)
     }
 
-    /// Whether a session has been silent for longer than `expiry` at this time, so that it may have
-    /// expired. The original notices up to half of `expiry` later.
+    /// Whether a session has been silent for so long at this time that it may have expired, and the
+    /// original may not have noticed: that takes it up to half of `expiry` longer.
     pub(super) fn session_is_overdue(&self, handle: &str, at: Duration, expiry: Duration) -> bool {
         let session = self.sessions.get(handle);
-        session.is_some_and(|session| at.saturating_sub(session.sign_at) >= expiry)
+        session.is_some_and(|session| is_overdue(at.saturating_sub(session.sign_at), expiry))
     }
 
     /// The first time after this one at which a node or a session may expire without further calls.
@@ -164,6 +228,12 @@ impl ClusterModel {
         self.nodes.get(node).map(|node| node.heartbeat_at)
     }
 
+    /// The last heartbeat of a node before this time.
+    pub(super) fn heartbeat_before(&self, node: &str, at: Duration) -> Option<Duration> {
+        let all = &self.nodes.get(node)?.heartbeats;
+        all.get(all.partition_point(|heartbeat| *heartbeat <= at).checked_sub(1)?).copied()
+    }
+
     /// How many grants of a type a session holds on nodes that have been silent for longer than
     /// `expiry`.
     pub(super) fn held_on_overdue_nodes(
@@ -176,7 +246,7 @@ impl ClusterModel {
         let Some(session) = self.sessions.get(handle) else { return 0 };
         let overdue = |grant: &&ResourceGrant| {
             let node = self.nodes.get(&grant.node_name);
-            node.is_none_or(|node| at.saturating_sub(node.heartbeat_at) >= expiry)
+            node.is_none_or(|node| is_overdue(at.saturating_sub(node.heartbeat_at), expiry))
         };
         session.held.values().filter(|grant| grant.type_.0 == kind).filter(overdue).count()
     }
@@ -186,7 +256,7 @@ impl ClusterModel {
         let session = self.sessions.get(handle);
         let hosts = session
             .and_then(|session| session.requests.get(&grant.id))
-            .and_then(|request| request.hosts.as_ref());
+            .and_then(|(_, request)| request.hosts.as_ref());
         hosts.is_some_and(|hosts| hosts.contains(&grant.address.host))
     }
 
@@ -197,7 +267,7 @@ impl ClusterModel {
         for session in self.sessions.values().filter(|session| !session.ended) {
             for grant in session.held.values() {
                 let request = session.requests.get(&grant.id);
-                let cpus = request.and_then(|request| request.specs.as_ref());
+                let cpus = request.and_then(|(_, request)| request.specs.as_ref());
                 let cpus = usize::try_from(cpus.map_or(1, |specs| specs.num_cpus)).unwrap_or(0);
                 *held.entry((&grant.node_name, grant.type_.0)).or_default() += cpus.max(1);
             }
@@ -205,9 +275,11 @@ impl ClusterModel {
         let mut overfull = Vec::new();
         for ((name, kind), count) in held {
             let Some(node) = self.nodes.get(name).filter(|node| !node.has_died) else { continue };
-            let slots = slots(node.info.total.num_cpus, kind);
+            let Some(info) = node.infos.last() else { continue };
+            let slots = slots(info.total.num_cpus, kind);
             if count > slots {
-                overfull.push(format!("{name}: {count} of {slots} slots of type {kind} granted"));
+                let kind = kind_name(kind);
+                overfull.push(format!("{name}: {count} of {slots} {kind} slots are granted"));
             }
         }
         overfull
@@ -235,29 +307,66 @@ fn judge(
     grant: &ResourceGrant,
 ) -> Result<(), String> {
     let id = grant.id;
-    let node = node.ok_or_else(|| format!("no node {} heartbeats", grant.node_name))?;
-    let request = session.requests.get(&id).ok_or_else(|| format!("{id} was never requested"))?;
+    let name = &grant.node_name;
+    let kind = kind_name(grant.type_.0);
+    let node = node.ok_or_else(|| format!("no node {name} has sent a heartbeat"))?;
+    let found = session.requests.get(&id);
+    let (_, request) = found.ok_or_else(|| format!("request {id} was never made"))?;
     if session.held.contains_key(&id) {
-        return Err(format!("{id} is granted already"));
+        return Err(format!("request {id} is granted already"));
     }
     if request.type_ != grant.type_ {
-        return Err(format!("{id} was requested as type {}", request.type_.0));
+        let wanted = kind_name(request.type_.0);
+        return Err(format!("request {id} is for a {wanted} slot, not for {kind}"));
     }
-    if node.info.address != grant.address {
-        return Err(format!("{} is at {:?}", grant.node_name, node.info.address));
-    }
-    let offered = node.info.resource_infos.as_ref().and_then(|infos| infos.get(&grant.type_));
-    if offered.is_none() {
-        return Err(format!("{} does not offer type {}", grant.node_name, grant.type_.0));
-    }
-    if offered != grant.app_info.as_ref() {
-        return Err(format!("{} offers the type as {offered:?}", grant.node_name));
+    let there = |info: &&ClusterNodeInfo| info.address == grant.address;
+    let Some(last) = node.infos.iter().rfind(there) else {
+        let addresses = node.infos.iter().map(|info| &info.address);
+        let addresses: Vec<_> = addresses.map(|at| format!("{}:{}", at.host, at.port)).collect();
+        let (host, port) = (&grant.address.host, grant.address.port);
+        return Err(format!("{name} is at {}, not at {host}:{port}", addresses.join(" or ")));
+    };
+    let offer = |info: &ClusterNodeInfo| {
+        let all = info.resource_infos.as_ref()?;
+        all.get(&grant.type_).cloned()
+    };
+    let Some(offered) = offer(last) else {
+        return Err(format!("{name} does not offer {kind} slots"));
+    };
+    let mut infos = node.infos.iter().filter(there);
+    if !infos.any(|info| offer(info) == grant.app_info) {
+        let granted = grant.app_info.as_deref().unwrap_or("nothing");
+        return Err(format!("{name} offers {kind} slots with appInfo {offered}, not {granted}"));
     }
     let excluded = request.exclude_hosts.as_ref();
     if excluded.is_some_and(|hosts| hosts.contains(&grant.address.host)) {
-        return Err(format!("{id} excludes {}", grant.address.host));
+        return Err(format!("request {id} excludes host {}", grant.address.host));
     }
     Ok(())
+}
+
+/// Whether two heartbeats of a node describe it in the same way.
+fn is_same_offer(one: &ClusterNodeInfo, other: &ClusterNodeInfo) -> bool {
+    (&one.address, &one.resource_infos) == (&other.address, &other.resource_infos)
+}
+
+/// How much longer than the specified time the original may take to notice, on a busy machine.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// Whether something that has been silent for so long has expired, and the original may not have
+/// noticed yet. Spec: cluster-manager/05 §5.
+fn is_overdue(silent: Duration, expiry: Duration) -> bool {
+    (expiry..=expiry.saturating_add(expiry / 2).saturating_add(BUSY)).contains(&silent)
+}
+
+/// The name of a type of resource.
+pub(super) fn kind_name(kind: i32) -> String {
+    match kind {
+        0 => "MAP".to_owned(),
+        1 => "REDUCE".to_owned(),
+        2 => "JOBTRACKER".to_owned(),
+        other => format!("type {other}, which does not exist"),
+    }
 }
 
 #[cfg(test)]
@@ -335,12 +444,12 @@ mod tests {
             (grant(1, "n1", "h1"), None),
             (grant(1, "n2", "h2"), None),
             (grant(2, "n2", "h2"), None),
-            (grant(2, "n1", "h1"), Some("2 excludes h1")),
-            (grant(3, "n1", "h1"), Some("3 was never requested")),
-            (grant(1, "n3", "h3"), Some("no node n3 heartbeats")),
-            (with(&|grant| grant.address.port = 1), Some("n1 is at ")),
-            (with(&|grant| grant.app_info = None), Some("n1 offers the type as ")),
-            (with(&|grant| grant.type_ = ResourceType::REDUCE), Some("1 was requested as type 0")),
+            (grant(2, "n1", "h1"), Some("request 2 excludes host h1")),
+            (grant(3, "n1", "h1"), Some("request 3 was never made")),
+            (grant(1, "n3", "h3"), Some("no node n3 has sent a heartbeat")),
+            (with(&|grant| grant.address.port = 1), Some("n1 is at h1:50000, not at h1:1")),
+            (with(&|grant| grant.app_info = None), Some("n1 offers MAP slots with appInfo h1:1, not nothing")),
+            (with(&|grant| grant.type_ = ResourceType::REDUCE), Some("request 1 is for a MAP slot, not for REDUCE")),
         ] {
             let verdict = cluster().granted("s", &grant);
             match complaint {
@@ -359,7 +468,7 @@ mod tests {
         assert_eq!(cluster.granted("s", &grant(1, "n1", "h1")), Ok(()));
         assert_eq!(
             cluster.granted("s", &grant(1, "n2", "h2")),
-            Err("1 is granted already".to_owned())
+            Err("request 1 is granted already".to_owned())
         );
     }
 
@@ -369,7 +478,7 @@ mod tests {
         cluster.granted("s", &grant(1, "n2", "h2")).unwrap();
         assert_eq!(cluster.overfull(|_, _| 1), Vec::<String>::new());
         cluster.granted("s", &grant(2, "n2", "h2")).unwrap();
-        assert_eq!(cluster.overfull(|_, _| 1), ["n2: 2 of 1 slots of type 0 granted"]);
+        assert_eq!(cluster.overfull(|_, _| 1), ["n2: 2 of 1 MAP slots are granted"]);
         cluster.called(Duration::ZERO, &release(1));
         assert_eq!(cluster.overfull(|_, _| 1), Vec::<String>::new());
     }
@@ -392,6 +501,8 @@ mod tests {
         assert!(cluster.session_is_overdue("s", second * 2, second * 2));
         cluster.called(second, &release(7));
         assert!(!cluster.session_is_overdue("s", second * 2, second * 2));
+        // The original would have noticed by now.
+        assert!(!cluster.session_is_overdue("s", second * 6, second * 2));
         assert_eq!(cluster.held_on_overdue_nodes("s", 0, second * 2, second * 2), 1);
         cluster.called(second, &heartbeat("n1", "h1"));
         assert_eq!(cluster.held_on_overdue_nodes("s", 0, second * 2, second * 2), 0);

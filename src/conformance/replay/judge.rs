@@ -28,6 +28,9 @@ pub(super) struct Circumstances<'a> {
     pub(super) same_slots: bool,
     /// The number of grants of a type to a session in the recording soon after this.
     pub(super) granted_soon: &'a dyn Fn(&str, i32) -> usize,
+    /// How many grants of a type a session has here beyond the recorded ones, since the manager has
+    /// served it before another session. Negative if it has fewer.
+    pub(super) exchanged: &'a dyn Fn(&str, i32) -> i64,
 }
 
 /// Judges the answer to a recorded call.
@@ -183,7 +186,12 @@ fn running_resources(
             (_, Ok(fewer)) if fewer <= lost_with_nodes(handle, *kind, circumstances) => {
                 rule = Some(Rule::PROMPT_EXPIRY);
             }
-            _ => return None,
+            _ => {
+                let all = (circumstances.exchanged)(handle, *kind);
+                let here = i64::from(*live) - i64::from(*expected);
+                let is_part = here.signum() == all.signum() && here.abs() <= all.abs();
+                rule = Some(is_part.then_some(Rule::FREE_ORDER)?);
+            }
         }
     }
     rule
@@ -256,6 +264,7 @@ mod tests {
             node_expiry: None,
             same_slots: true,
             granted_soon: &|handle, kind| if (handle, kind) == ("b", 0) { 2 } else { 0 },
+            exchanged: &|handle, kind| if (handle, kind) == ("c", 0) { -2 } else { 0 },
         };
         answer(call, recorded, live, &circumstances)
     }
@@ -293,6 +302,11 @@ mod tests {
         assert_eq!(judge(None, &maps(1), &maps(3)), explained);
         assert_eq!(judge(None, &maps(1), &maps(4)), Verdict::Different);
         assert_eq!(judge(None, &maps(1), &maps(0)), Verdict::Different);
+        let of_other = |count| listed(&[("c", "m", count)]);
+        let free = Verdict::Explained(Rule::FREE_ORDER);
+        assert_eq!(judge(None, &of_other(4), &of_other(2)), free);
+        assert_eq!(judge(None, &of_other(4), &of_other(1)), Verdict::Different);
+        assert_eq!(judge(None, &of_other(4), &of_other(5)), Verdict::Different);
     }
 
     #[test]

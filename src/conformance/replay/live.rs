@@ -23,7 +23,7 @@ pub(super) struct LiveWorld<R> {
     target: SocketAddr,
     sockets: HashMap<ConnectionId, ClientSocket>,
     peers: RecordedPeers,
-    callbacks: mpsc::Receiver<Callback>,
+    callbacks: mpsc::Receiver<(Instant, Callback)>,
     restart: R,
     watch: StallWatch,
     /// Stalls before the last restart.
@@ -35,7 +35,7 @@ impl<R> LiveWorld<R> {
     pub(super) fn new(
         target: SocketAddr,
         peers: RecordedPeers,
-        callbacks: mpsc::Receiver<Callback>,
+        callbacks: mpsc::Receiver<(Instant, Callback)>,
         restart: R,
     ) -> LiveWorld<R> {
         LiveWorld {
@@ -97,12 +97,15 @@ impl<R: AsyncFnMut() -> Result<SocketAddr, NoRestart>> World for LiveWorld<R> {
         self.sockets.get_mut(&connection)?.present_arrival()
     }
 
-    async fn callback(&mut self, deadline: Duration) -> Option<Callback> {
-        timeout_at(self.started + deadline, self.callbacks.recv()).await.ok().flatten()
+    async fn callback(&mut self, deadline: Duration) -> Option<(Duration, Callback)> {
+        let next = timeout_at(self.started + deadline, self.callbacks.recv()).await;
+        let (at, callback) = next.ok().flatten()?;
+        Some((at.saturating_duration_since(self.started), callback))
     }
 
-    fn present_callback(&mut self) -> Option<Callback> {
-        self.callbacks.try_recv().ok()
+    fn present_callback(&mut self) -> Option<(Duration, Callback)> {
+        let (at, callback) = self.callbacks.try_recv().ok()?;
+        Some((at.saturating_duration_since(self.started), callback))
     }
 
     async fn set_proxy(&mut self, listens: bool) -> io::Result<()> {

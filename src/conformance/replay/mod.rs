@@ -11,6 +11,9 @@
 
 mod cluster;
 mod conclude;
+#[cfg(test)]
+mod dry_manager;
+mod gaps;
 mod judge;
 mod ledger;
 mod live;
@@ -18,9 +21,12 @@ mod names;
 mod notices;
 mod older;
 mod peers;
+#[cfg(test)]
+mod planted;
 mod play;
 pub(crate) mod report;
 mod script;
+mod silence;
 mod socket;
 mod stalls;
 #[cfg(test)]
@@ -33,16 +39,20 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use crate::conversation::Conversation;
 
+pub use crate::report::times::{Interval, Times, USUAL_TOLERANCE};
 pub use crate::report::{FieldPair, Fields, Finding, Rule, Subject};
+use gaps::{Gaps, gaps};
 use live::LiveWorld;
 use older::{Older, older_sessions, without};
 use peers::{RecordedPeers, WAITING_CALLS};
 use play::Play;
-pub use report::{Counts, MAX_FINDINGS, Notices, Report, html, json, text};
+pub use report::{Counts, Ended, MAX_FINDINGS, Notices, Report, html, json, text};
 use script::{Step, script};
+use silence::Silence;
 pub use stalls::{EarlierPlay, Stalls, TOLERATED, repeat_if_stalled};
 use world::Callback;
 
@@ -79,6 +89,13 @@ pub struct ReplayOptions {
     pub compare_notices: bool,
     /// Whether the manager under test has the proxy job tracker of the stage as its own.
     pub compare_safe_mode: bool,
+    /// How much times from a cause to a decision may differ.
+    pub time_tolerance: Duration,
+    /// How long to wait in all, in real time, for replies and notifications that do not come. Then the
+    /// replay ends.
+    pub silence: Duration,
+    /// Ends the replay with a report, as soon as it has a reason.
+    pub stop: Option<watch::Receiver<Option<String>>>,
     /// The address of this machine at which the manager under test finds the session drivers.
     pub own_address: IpAddr,
 }
@@ -117,6 +134,9 @@ impl Default for ReplayOptions {
             sessions_per_log_dir: None,
             compare_notices: true,
             compare_safe_mode: true,
+            time_tolerance: USUAL_TOLERANCE,
+            silence: Duration::from_secs(60),
+            stop: None,
             own_address: Ipv4Addr::LOCALHOST.into(),
         }
     }
@@ -126,9 +146,10 @@ impl Default for ReplayOptions {
 pub struct Stage {
     steps: Vec<Step>,
     older: Older,
+    gaps: Gaps,
     options: ReplayOptions,
     peers: RecordedPeers,
-    callbacks: mpsc::Receiver<Callback>,
+    callbacks: mpsc::Receiver<(Instant, Callback)>,
     progress: watch::Sender<Progress>,
 }
 
@@ -139,12 +160,12 @@ impl Stage {
     pub async fn set(conversations: &[Conversation], options: ReplayOptions) -> io::Result<Stage> {
         let (sender, callbacks) = mpsc::channel(WAITING_CALLS);
         let mut peers = RecordedPeers::new(sender, options.own_address)?;
-        let (steps, older) = steps_of(conversations);
+        let (steps, older, gaps) = steps_of(conversations);
         if listens_first(&steps) {
             peers.set_proxy(true).await?;
         }
         let progress = watch::Sender::new(Progress::default());
-        Ok(Stage { steps, older, options, peers, callbacks, progress })
+        Ok(Stage { steps, older, gaps, options, peers, callbacks, progress })
     }
 
     /// Where the manager under test finds the proxy job tracker:
@@ -165,22 +186,22 @@ impl Stage {
         target: SocketAddr,
         restart: impl AsyncFnMut() -> Result<SocketAddr, NoRestart>,
     ) -> Report {
-        let Stage { steps, older, options, peers, callbacks, progress } = self;
+        let Stage { steps, older, gaps, options, peers, callbacks, progress } = self;
         let world = LiveWorld::new(target, peers, callbacks, restart);
-        let mut play = Play::new(world, options, older, progress, &steps);
+        let mut play = Play::new(world, options, older, gaps, progress, &steps);
         play.run(&steps).await;
         play.report
     }
 }
 
-/// The steps of a recording without its older sessions.
-fn steps_of(conversations: &[Conversation]) -> (Vec<Step>, Older) {
-    let sessions = older_sessions(conversations);
+/// The steps of a recording without its older sessions, and its gaps.
+fn steps_of(conversations: &[Conversation]) -> (Vec<Step>, Older, Gaps) {
+    let (sessions, gaps) = (older_sessions(conversations), gaps(conversations));
     if sessions.is_empty() {
-        return (script(conversations), Older::default());
+        return (script(conversations), Older::default(), gaps);
     }
     let (conversations, older) = without(conversations, sessions);
-    (script(&conversations), older)
+    (script(&conversations), older, gaps)
 }
 
 /// Whether the proxy job tracker listened when it was first called.

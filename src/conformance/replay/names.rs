@@ -79,6 +79,11 @@ impl LiveNames {
         true
     }
 
+    /// Whether the live id of a recorded session is known, or is the client's own choice.
+    pub(super) fn is_known(&self, recorded: &str) -> bool {
+        self.sessions.contains_key(recorded) || split(recorded).is_none()
+    }
+
     /// A session driver listens at another address than the recorded one.
     pub(super) fn driver(&mut self, recorded: (String, i32), live: (String, i32)) {
         self.drivers.insert(recorded, live);

@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::world::Callback;
 use corona_wire::Service;
@@ -20,8 +21,9 @@ use corona_wire::calls::{
 };
 use corona_wire::server::{Answer, Handler, Limits, Server};
 
-/// The channel for received calls. If it is full, the caller waits for its reply.
-pub(super) type CallSender = mpsc::Sender<Callback>;
+/// The channel for received calls, with the times when they came. If it is full, the caller waits for
+/// its reply.
+pub(super) type CallSender = mpsc::Sender<(Instant, Callback)>;
 
 /// The number of calls that may wait in the channel.
 pub(super) const WAITING_CALLS: usize = 4_096;
@@ -82,7 +84,7 @@ async fn be_driver(
         SessionDriverCall::RevokeResource { .. } => SessionDriverReply::RevokeResource,
         SessionDriverCall::ProcessDeadNode { .. } => SessionDriverReply::ProcessDeadNode,
     };
-    match calls.send(Callback::Session(port, call)).await {
+    match calls.send((Instant::now(), Callback::Session(port, call))).await {
         Ok(()) => Answer::Reply(reply),
         Err(_) => Answer::Close,
     }
@@ -93,7 +95,7 @@ async fn be_proxy(calls: CallSender, call: ProxyJobTrackerCall) -> Answer<ProxyJ
         // The cluster manager makes no other call. Spec: cluster-manager/01 §1.
         return Answer::Close;
     };
-    match calls.send(Callback::SafeMode(flag)).await {
+    match calls.send((Instant::now(), Callback::SafeMode(flag))).await {
         Ok(()) => Answer::Reply(ProxyJobTrackerReply::SetClusterManagerSafeModeFlag),
         Err(_) => Answer::Close,
     }
@@ -181,10 +183,8 @@ mod tests {
             assert_eq!(client.is_ok(), listens);
             if let Ok(mut client) = client {
                 client.call(&call).await.unwrap();
-                assert_eq!(
-                    received.recv().await,
-                    Some(Callback::Session(now.port(), call.clone()))
-                );
+                let (_, called) = received.recv().await.unwrap();
+                assert_eq!(called, Callback::Session(now.port(), call.clone()));
             }
         }
     }

@@ -3,27 +3,31 @@
 //! The cluster manager under test and the time are behind [`World`]; this file reads no clock and opens no
 //! socket.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::cluster::ClusterModel;
+use super::conclude::FirstRevocation;
+use super::gaps::Gaps;
 use super::judge::{self, Circumstances};
-use super::ledger::NotificationLedger;
+use super::ledger::{NotificationLedger, Topic};
 use super::names::LiveNames;
 use super::older::Older;
 use super::script::{Step, StepKind, is_call};
 use super::values::translate_message;
 use super::world::{Arrival, Callback, World};
-use super::{NoRestart, Progress, ReplayOptions, Report};
-use crate::answers::{Verdict, answer_instead_of_close, show, text};
+use super::{NoRestart, Progress, ReplayOptions, Report, Silence};
+use crate::answers::{Verdict, answer_instead_of_close, handle_of, show, text};
 use crate::capture::ConnectionId;
 use crate::conversation::typed_calls;
 use crate::inspect::{Shape, body_text};
+use crate::report::times::{Times, Tolerance};
 use crate::report::{Finding, Subject};
 use corona_wire::calls::{ClusterManager, ClusterManagerCall, SessionDriverCall};
-use corona_wire::generated::ResourceGrant;
+use corona_wire::generated::{ClusterNodeInfo, ResourceGrant};
 use corona_wire::value::Message;
 use corona_wire::{Framing, Service};
 
@@ -32,11 +36,26 @@ pub(super) struct Play<W> {
     pub(super) world: W,
     pub(super) options: ReplayOptions,
     pub(super) older: Older,
+    pub(super) gaps: Gaps,
     pub(super) clock: PlayClock,
     pub(super) connections: HashMap<ConnectionId, ClientConnection>,
     pub(super) names: LiveNames,
+    /// The cluster with the grants of the manager under test.
     pub(super) cluster: ClusterModel,
+    /// The same with those of the recorded one.
+    pub(super) recorded_cluster: ClusterModel,
     pub(super) ledger: NotificationLedger,
+    /// Recorded notifications that are not compared, and of which this run may have some.
+    pub(super) not_judged: BTreeMap<Topic, Vec<i32>>,
+    /// Requests that were withdrawn here before they were granted, or in the recording, because
+    /// another session was served first.
+    pub(super) exchanged: HashSet<(String, i32)>,
+    /// Session ids that were handed out here and whose recorded ones are missing.
+    unnamed: VecDeque<String>,
+    /// How long to wait for a notification beyond its recorded time.
+    pub(super) patience: Duration,
+    pub(super) silence: Silence,
+    pub(super) first_revocation: Option<FirstRevocation>,
     /// Grants by session and request: recorded and live.
     pub(super) recorded_grants: BTreeMap<(String, i32), ResourceGrant>,
     pub(super) live_grants: BTreeMap<(String, i32), ResourceGrant>,
@@ -51,7 +70,9 @@ pub(super) struct Play<W> {
 #[derive(Debug, Default)]
 pub(super) struct ClientConnection {
     /// Recorded calls without a reply yet, the oldest first.
-    unanswered: VecDeque<Message>,
+    pub(super) unanswered: VecDeque<Message>,
+    /// Calls whose replies have not come in time, by method and sequence id. They may come late.
+    overdue: VecDeque<(String, i32)>,
     /// Whether the cluster manager is known to have ended it.
     is_dead: bool,
     /// Whether the client has ended it.
@@ -99,6 +120,7 @@ impl<W: World> Play<W> {
         world: W,
         mut options: ReplayOptions,
         older: Older,
+        gaps: Gaps,
         progress: watch::Sender<Progress>,
         steps: &[Step],
     ) -> Play<W> {
@@ -106,22 +128,35 @@ impl<W: World> Play<W> {
         let names = LiveNames::new(options.sessions_per_log_dir, handed_out(steps));
         // Slots that older sessions held are free here.
         options.compare_notices &= older.sessions.is_empty();
+        let early_expiry = options.node_expiry.unwrap_or_default() / 2;
+        let tolerance = Tolerance { time: options.time_tolerance, early_expiry };
         let report = Report {
             name: options.name.clone(),
             target: options.target.clone(),
             speed,
+            times: Times::new(tolerance),
             ..Report::default()
         };
+        let recorded_cluster = ClusterModel::of_known_nodes(nodes(steps).iter());
+        let (patience, silence) = (options.notice_within, Silence::of(options.silence));
         let clock = PlayClock { zero: Duration::ZERO, base: world.now(), speed };
         Play {
             world,
             options,
             older,
+            gaps,
             clock,
             connections: HashMap::new(),
             names,
             cluster: ClusterModel::default(),
+            recorded_cluster,
             ledger: NotificationLedger::default(),
+            not_judged: BTreeMap::new(),
+            exchanged: HashSet::new(),
+            unnamed: VecDeque::new(),
+            patience,
+            silence,
+            first_revocation: None,
             recorded_grants: BTreeMap::new(),
             live_grants: BTreeMap::new(),
             safe_mode: (Vec::new(), Vec::new()),
@@ -138,6 +173,8 @@ impl<W: World> Play<W> {
         let end = steps.last().map_or(Duration::ZERO, |step| step.at);
         self.report.recorded_for = end.saturating_sub(self.clock.zero);
         self.clock.base = self.world.now();
+        let mut stop = pin!(stopped(self.options.stop.clone()));
+        let mut judged = end;
         for (place, step) in steps.iter().enumerate() {
             let later = steps.get(place + 1..).unwrap_or_default();
             self.at = step.at;
@@ -155,14 +192,39 @@ impl<W: World> Play<W> {
                     }
                 }
             } else {
-                self.step(step, later).await;
+                let ended = tokio::select! {
+                    biased;
+                    why = &mut stop => Some(format!("it was ended by {why}")),
+                    () = self.step(step, later) => self.silence.is_too_long(),
+                };
+                if let Some(why) = ended {
+                    judged = step.at;
+                    self.report.ended(step.at.saturating_sub(self.clock.zero), why);
+                    self.leaves_out(later);
+                    break;
+                }
             }
+            self.take_callbacks();
             self.clock.reached(step.at, self.world.now());
         }
-        self.settle(end).await;
-        self.conclude_connections(end);
-        self.conclude(end);
+        if judged == end {
+            self.settle(end).await;
+        }
+        self.conclude_connections(judged);
+        self.conclude(judged);
         self.report.stalls.add(&self.world.stalls());
+    }
+
+    /// These steps are not played.
+    fn leaves_out(&mut self, steps: &[Step]) {
+        for step in steps {
+            match &step.what {
+                StepKind::Answer(answer) => self.report.leaves_out_call(&answer.name),
+                StepKind::HungUp => self.report.leaves_out_call("no call"),
+                StepKind::Notice(call) => self.does_not_judge(call),
+                _ => {}
+            }
+        }
     }
 
     /// Receives messages that are still in flight when the recording ends. Effects of the time
@@ -175,7 +237,7 @@ impl<W: World> Play<W> {
         if let Some(expiry) = expiry.filter(|_| self.clock.speed.is_finite()) {
             end = end.min(self.clock.due(expiry));
         }
-        while let Some(callback) = self.world.callback(end).await {
+        while let Some((came, callback)) = self.world.callback(end).await {
             let call = match &callback {
                 Callback::Session(_, call) => Some(call),
                 Callback::SafeMode(_) => None,
@@ -185,7 +247,7 @@ impl<W: World> Play<W> {
             {
                 break;
             }
-            self.called_back(callback);
+            self.called_back(came, callback);
         }
     }
 
@@ -285,6 +347,9 @@ impl<W: World> Play<W> {
         raw: &[u8],
         calls: &[Message],
     ) {
+        if self.gaps.connections.contains(&connection) {
+            self.take_unrecorded_replies(at, connection).await;
+        }
         for call in typed_calls::<ClusterManager>(raw) {
             self.about_to_call(at, &call).await;
         }
@@ -301,6 +366,12 @@ impl<W: World> Play<W> {
 
     /// A call changes the model of the cluster; a session that starts needs its driver.
     async fn about_to_call(&mut self, at: Duration, call: &ClusterManagerCall) {
+        if let ClusterManagerCall::SessionStart { handle: Some(handle), .. } = call
+            && !self.names.is_known(handle)
+            && let Some(live) = self.unnamed.pop_front()
+        {
+            self.names.session(handle, &live);
+        }
         if let ClusterManagerCall::SessionStart { info: Some(info), .. } = call {
             let recorded = (info.address.host.clone(), info.address.port);
             match self.world.open_driver(&recorded).await {
@@ -314,7 +385,50 @@ impl<W: World> Play<W> {
                 }
             }
         }
+        match call {
+            ClusterManagerCall::ReleaseResource { handle: Some(handle), ids: Some(ids) } => {
+                self.withdraws(handle, ids);
+            }
+            ClusterManagerCall::SessionEnd { handle: Some(handle), .. } => {
+                let ids = self.cluster.requests_of(handle);
+                self.withdraws(handle, &ids);
+            }
+            _ => {}
+        }
         self.cluster.called(at, call);
+        self.recorded_cluster.called(at, call);
+    }
+
+    /// A session gives requests up. Those that only one side has granted by now, while the other has
+    /// served another session, are a free choice.
+    fn withdraws(&mut self, handle: &str, ids: &[i32]) {
+        for id in ids {
+            let Some(kind) = self.cluster.kind_of(handle, *id) else { continue };
+            let [recorded, live] =
+                [false, true].map(|live| self.ledger.is_granted(handle, kind, *id, live));
+            if recorded != live && self.ledger.others(handle, kind, recorded) {
+                self.exchanged.insert((handle.to_owned(), *id));
+            }
+        }
+    }
+
+    /// On a connection with gaps, replies to earlier calls that are not there when the client calls
+    /// again are missing in the recording.
+    async fn take_unrecorded_replies(&mut self, at: Duration, connection: ConnectionId) {
+        while let Some(call) = self.next_unanswered(connection) {
+            let live = self.next_arrival(at, connection).await;
+            self.report.leaves_out_call(&call.name);
+            let body = live.ok().filter(|_| call.name == "getNextSessionId");
+            let id = body.and_then(|live| Some(text(live.body.as_ref().ok()?, "success")?.to_owned()));
+            self.unnamed.extend(id);
+        }
+    }
+
+    /// Whether a call that is missing may have changed this answer.
+    fn may_be_touched(&self, at: Duration, call: &Message) -> bool {
+        self.gaps.changes_at.is_some_and(|changes_at| at >= changes_at)
+            && (call.name == "getSessions"
+                || handle_of(call).is_some_and(|handle| self.gaps.sessions.contains(handle)))
     }
 
     /// The calls with translated names, each in a frame; none when nothing in them is translated.
@@ -337,8 +451,14 @@ impl<W: World> Play<W> {
         recorded: &Message,
         later: &[Step],
     ) {
-        let call = self.next_unanswered(connection);
-        let live = match self.next_arrival(at, connection).await {
+        let Some(call) = self.next_unanswered(connection) else {
+            // Its call is not in the recording, or was made before its beginning.
+            return self.report.leaves_out_call(&recorded.name);
+        };
+        let is_touched = self.may_be_touched(at, &call);
+        let call = Some(call);
+        let live = match self.reply_to(at, connection, call.as_ref()).await {
+            _ if is_touched => return self.report.leaves_out_call(&recorded.name),
             Ok(live) => live,
             Err(what) => {
                 let expected = translate_message(recorded, &self.names);
@@ -362,6 +482,7 @@ impl<W: World> Play<W> {
             node_expiry: self.options.node_expiry,
             same_slots: self.older.sessions.is_empty(),
             granted_soon: &soon,
+            exchanged: &|handle, kind| self.ledger.exchanged(handle, kind),
         };
         let rule = match judge::answer(call.as_ref(), recorded, &live, &circumstances) {
             Verdict::Equal => return self.report.equal(&recorded.name),
@@ -404,6 +525,9 @@ impl<W: World> Play<W> {
 
     async fn hung_up(&mut self, at: Duration, connection: ConnectionId) {
         let call = self.next_unanswered(connection);
+        if call.is_none() && self.gaps.connections.contains(&connection) {
+            return self.report.leaves_out_call("no call");
+        }
         let method = call.as_ref().map_or("no call", |call| &call.name).to_owned();
         let live = match self.next_arrival(at, connection).await {
             Err(what) if what == CLOSED => return self.report.equal(&method),
@@ -437,6 +561,35 @@ impl<W: World> Play<W> {
         self.connections.get_mut(&connection)?.unanswered.pop_front()
     }
 
+    /// The reply to a call. `Err` describes the event that came instead. Late replies to earlier calls
+    /// are left out.
+    async fn reply_to(
+        &mut self,
+        at: Duration,
+        connection: ConnectionId,
+        call: Option<&Message>,
+    ) -> Result<Message, String> {
+        let name_of = |message: &Message| (message.name.clone(), message.seqid);
+        let expected = call.map(name_of);
+        loop {
+            let live = self.next_arrival(at, connection).await;
+            let Some(known) = self.connections.get_mut(&connection) else { return live };
+            match (&live, &expected) {
+                (Ok(live), expected)
+                    if known.overdue.front() == Some(&name_of(live))
+                        && *expected != Some(name_of(live)) =>
+                {
+                    known.overdue.pop_front();
+                }
+                (Err(_), Some(expected)) if !known.is_dead => {
+                    known.overdue.push_back(expected.clone());
+                    return live;
+                }
+                _ => return live,
+            }
+        }
+    }
+
     /// The next message on a connection. `Err` describes the event that came instead.
     async fn next_arrival(
         &mut self,
@@ -451,7 +604,9 @@ impl<W: World> Play<W> {
             return Err(CLOSED.to_owned());
         }
         let Some(arrival) = self.world.arrival(connection, deadline).await else {
-            return Err(format!("nothing within {:?}", self.options.answer_within));
+            let within = self.options.answer_within;
+            self.silence.waited(within);
+            return Err(format!("nothing within {} s", within.as_secs_f64()));
         };
         known.is_dead = !matches!(arrival, Arrival::Message(_));
         match arrival {
@@ -479,6 +634,31 @@ impl<W: World> Play<W> {
 
 pub(super) const CLOSED: &str = "the connection is closed";
 const NO_CONNECTION: &str = "there is no connection";
+
+/// Why the replay is to end; never if nobody wants that.
+async fn stopped(stop: Option<watch::Receiver<Option<String>>>) -> String {
+    if let Some(mut stop) = stop
+        && let Ok(why) = stop.wait_for(Option::is_some).await
+    {
+        return why.clone().unwrap_or_default();
+    }
+    std::future::pending().await
+}
+
+/// What the nodes say of themselves in these steps.
+fn nodes(steps: &[Step]) -> Vec<ClusterNodeInfo> {
+    let sent = steps.iter().filter_map(|step| match &step.what {
+        StepKind::Send { raw, .. } => Some(raw),
+        _ => None,
+    });
+    let calls = sent.flat_map(|raw| typed_calls::<ClusterManager>(raw));
+    calls
+        .filter_map(|call| match call {
+            ClusterManagerCall::NodeHeartbeat { node } => node,
+            _ => None,
+        })
+        .collect()
+}
 
 /// The number of grants of a type to a session in these steps until `horizon`.
 fn granted_until(steps: &[Step], horizon: Duration, handle: &str, kind: i32) -> usize {

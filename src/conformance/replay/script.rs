@@ -168,11 +168,17 @@ fn with_cluster_manager(conversation: &Conversation, add: Add<'_>) {
     let Some(opened_at) = opened_at else { return };
     add(opened_at, StepKind::Open);
     let mut client_ended = false;
+    let lacks_calls = !conversation.whole
+        || conversation.parts.iter().any(|part| {
+            part.from == Side::Client && matches!(part.what, Said::Missing(_))
+        });
     for part in &conversation.parts {
         match (&part.what, part.from) {
             (Said::Messages { raw, messages }, Side::Client) => {
                 add(part.at, StepKind::Send { raw: raw.clone(), calls: messages.clone() });
             }
+            // What is left of a message would make a server wait for the rest of it.
+            (Said::Bytes(_), Side::Client) if lacks_calls => {}
             (Said::Bytes(raw), Side::Client) => {
                 add(part.at, StepKind::Send { raw: raw.clone(), calls: Vec::new() });
             }

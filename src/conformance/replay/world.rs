@@ -62,11 +62,11 @@ pub(super) trait World {
     /// An arrival that is queued already.
     fn present_arrival(&mut self, connection: ConnectionId) -> Option<Arrival>;
 
-    /// The next call of the manager, or none until `deadline`.
-    async fn callback(&mut self, deadline: Duration) -> Option<Callback>;
+    /// The next call of the manager and when it came, or none until `deadline`.
+    async fn callback(&mut self, deadline: Duration) -> Option<(Duration, Callback)>;
 
-    /// A call of the manager that is queued already.
-    fn present_callback(&mut self) -> Option<Callback>;
+    /// A call of the manager that is queued already, and when it came.
+    fn present_callback(&mut self) -> Option<(Duration, Callback)>;
 
     /// Lets the proxy job tracker listen, or not.
     async fn set_proxy(&mut self, listens: bool) -> io::Result<()>;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::times::{Interval, Pairs, Times};
 use super::{FieldPair, Finding, Subject};
 
 #[derive(Serialize)]
@@ -32,6 +33,40 @@ struct Field<'a> {
     recorded: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<&'a str>,
+}
+
+/// Compared times.
+#[derive(Serialize)]
+pub(crate) struct TimesJson {
+    tolerance_us: u64,
+    compared: u64,
+    kinds: Vec<KindJson>,
+}
+
+#[derive(Serialize)]
+struct KindJson {
+    kind: &'static str,
+    compared: u64,
+    recorded_median_ms: i64,
+    live_median_ms: i64,
+    early: u64,
+    late: u64,
+}
+
+pub(crate) fn times(times: &Times) -> TimesJson {
+    let kind = |(kind, pairs): (Interval, &Pairs)| KindJson {
+        kind: kind.name(),
+        compared: pairs.compared,
+        recorded_median_ms: pairs.recorded_ms(),
+        live_median_ms: pairs.live_ms(),
+        early: pairs.early,
+        late: pairs.late,
+    };
+    TimesJson {
+        tolerance_us: us(times.tolerance()),
+        compared: times.compared(),
+        kinds: times.kinds().map(kind).collect(),
+    }
 }
 
 /// Microseconds.

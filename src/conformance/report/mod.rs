@@ -4,12 +4,14 @@
 //! `rules` has the rows of the compatibility table that can explain a difference. A replay and a
 //! shadow fill a `document`; `text` and `html` render it. `json` has the common part of their JSON.
 
+pub(crate) mod coverage;
 pub(crate) mod document;
 mod fields;
 pub(crate) mod html;
 pub(crate) mod json;
 mod rules;
 pub(crate) mod text;
+pub mod times;
 
 use std::fmt;
 use std::time::Duration;
@@ -26,6 +28,8 @@ pub enum Subject {
     Call(String),
     /// A notification.
     Notice,
+    /// The time that a kind of decision took.
+    Time,
     /// The run as a whole.
     Run,
 }

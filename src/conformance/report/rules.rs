@@ -30,6 +30,12 @@ impl Rule {
         row: "S-8",
         text: "Overdue nodes and sessions are found at once, not at the next half interval.",
     };
+    /// A new pool does not starve at once.
+    pub const NEW_POOL_WAITS: Rule = Rule {
+        row: "E-7",
+        text: "The starving time of a pool starts when the pool is first looked at; in the original \
+               such a pool starves at once.",
+    };
     /// A failed call is answered with an EXCEPTION message instead of a closed connection.
     pub const FAULT_INSTEAD_OF_CLOSE: Rule = Rule {
         row: "D-2.1",
@@ -55,11 +61,12 @@ impl Rule {
         Rule { row: "D-3.4", text: "A node may change or withdraw its service of a type." };
 
     /// All of them.
-    pub const ALL: [Rule; 11] = [
+    pub const ALL: [Rule; 12] = [
         Self::FREE_NODE,
         Self::FREE_ORDER,
         Self::PROMPT_GRANTS,
         Self::PROMPT_EXPIRY,
+        Self::NEW_POOL_WAITS,
         Self::FAULT_INSTEAD_OF_CLOSE,
         Self::KILLED_UNKNOWN,
         Self::NO_WHITELIST,

@@ -195,6 +195,7 @@ impl Finding {
         match self.about {
             Subject::Call(_) => "call",
             Subject::Notice => "notice",
+            Subject::Time => "time",
             Subject::Run => "run",
         }
     }

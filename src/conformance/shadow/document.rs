@@ -70,7 +70,7 @@ fn facts(stats: &Stats) -> Vec<Fact> {
     }
     facts.push(Fact::new(
         "Sessions",
-        format!("{} compared, {} not compared", stats.sessions, stats.unfollowed),
+        format!("running now: {} compared, {} not compared", stats.sessions, stats.unfollowed),
     ));
     facts.push(Fact::new(
         "Waiting",
@@ -106,12 +106,17 @@ fn row<'a>(method: &'a str, tally: &AnswerCounts) -> TableRow<'a> {
 fn verdict(stats: &Stats) -> String {
     let different = stats.all_calls().plus(stats.all_notices()).different;
     let others = (stats.different.len() as u64).max(different);
-    match others {
-        0 if stats.all_calls().compared() == 0 => "NOTHING SEEN: nothing was compared.".to_owned(),
-        0 => "AGREES: no unexplained differences.".to_owned(),
+    let coverage = stats.coverage();
+    let verdict = match others {
+        0 if stats.all_calls().compared() == 0 => "NOTHING WAS COMPARED.".to_owned(),
+        0 => {
+            let agrees = if coverage.is_low() { "AGREES IN PART" } else { "AGREES" };
+            format!("{agrees}: no unexplained differences{}.", coverage.remark())
+        }
         1 => "DIFFERS: 1 unexplained difference.".to_owned(),
         others => format!("DIFFERS: {others} unexplained differences."),
-    }
+    };
+    format!("{verdict} {}", coverage.sentence())
 }
 
 /// A length of time for people.
@@ -170,7 +175,7 @@ mod tests {
     #[test]
     fn the_text_has_counts_rows_reasons_and_differences() {
         let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
-        assert!(text(&stats, 80).starts_with("NOTHING SEEN"), "{}", text(&stats, 80));
+        assert!(text(&stats, 80).starts_with("NOTHING WAS COMPARED."), "{}", text(&stats, 80));
         stats.call("nodeHeartbeat").equal = 7;
         stats.notice("grantResource").explained = 2;
         stats.rows.insert(Rule::FREE_NODE, 2);
@@ -179,7 +184,7 @@ mod tests {
         stats.run_differs(Duration::ZERO, "somewhere", "this", "that");
         let text = text(&stats, 80);
         for line in [
-            "DIFFERS: 1 unexplained difference.",
+            "DIFFERS: 1 unexplained difference. Compared: ",
             "Answers   7 compared: 7 equal, 0 explained, 0 different",
             "grantResource         0          2          0             0",
             "      2 x free choice: Which node serves a request is free when several are\n                       equally near.",

@@ -137,8 +137,8 @@ mod tests {
         let pages = ShadowPages::start("127.0.0.1:0".parse().unwrap(), watched("cm:9090")).unwrap();
         for (request, begins, holds) in [
             ("GET /", "HTTP/1.1 200", "Shadow of cm:9090"),
-            ("GET /?still", "HTTP/1.1 200", "NOTHING SEEN"),
-            ("GET /report.json", "HTTP/1.1 200", "\"agrees\":true"),
+            ("GET /?still", "HTTP/1.1 200", "NOTHING WAS COMPARED"),
+            ("GET /report.json", "HTTP/1.1 200", "\"agrees\":false"),
             ("GET /metrics", "HTTP/1.1 200", "corona_shadow_lag_seconds 0"),
             ("GET /other", "HTTP/1.1 404", "there are /"),
             ("POST /", "HTTP/1.1 405", "only GET and HEAD are supported"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use crate::report::coverage::{Coverage, Kind};
 use crate::report::{Finding, Rule, Subject};
 
 /// The verdicts on answers, or on entries of notifications.
@@ -128,9 +129,25 @@ impl Stats {
         }
     }
 
-    /// Whether there is no difference that no row explains.
+    /// Whether something was compared, and there is no difference that no row explains.
     pub fn agrees(&self) -> bool {
-        self.different.is_empty()
+        self.different.is_empty() && self.all_calls().compared() > 0
+    }
+
+    /// How much was compared.
+    pub(crate) fn coverage(&self) -> Coverage {
+        let kind = |tally: AnswerCounts| Kind {
+            exact: tally.equal + tally.different,
+            by_a_row: tally.explained,
+            not_compared: tally.not_compared,
+        };
+        let grants = self.notices.get("grantResource").copied().unwrap_or_default();
+        Coverage {
+            calls: kind(self.all_calls()),
+            notices: kind(self.all_notices()),
+            grants: [grants.equal, grants.explained],
+            times: 0,
+        }
     }
 
     /// All answers.

@@ -3,12 +3,14 @@
 use serde::Serialize;
 
 use super::{Counts, Report, Stalls};
-use crate::report::json::{FindingJson, one, us};
+use crate::report::json::{FindingJson, TimesJson, one, times, us};
 
 /// The verdict as a value that [`serde`] turns into JSON. Members are only ever added.
 pub fn json(report: &Report) -> impl Serialize + '_ {
     Verdict {
         agrees: report.agrees(),
+        verdict: report.verdict(),
+        ended: report.ended.as_ref().map(|ended| EndedJson { at_us: us(ended.at), why: &ended.why }),
         name: &report.name,
         target: &report.target,
         speed: report.speed.is_finite().then_some(report.speed),
@@ -24,7 +26,15 @@ pub fn json(report: &Report) -> impl Serialize + '_ {
             told: report.notices.live,
             explained: report.notices.explained,
             different: report.notices.different,
+            exact: report.notices.exact,
+            free: report.notices.free,
+            not_compared: report.notices.not_compared,
+            grants_exact: report.notices.grants_exact,
+            grants_free: report.notices.grants_free,
         },
+        calls_not_compared: report.calls_left_out,
+        in_flight: report.in_flight,
+        times: times(&report.times),
         held_up: held_up(&report.stalls),
         earlier_plays: report
             .earlier
@@ -40,6 +50,9 @@ pub fn json(report: &Report) -> impl Serialize + '_ {
 #[derive(Serialize)]
 struct Verdict<'a> {
     agrees: bool,
+    verdict: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<EndedJson<'a>>,
     name: &'a str,
     target: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,6 +61,9 @@ struct Verdict<'a> {
     calls: Counted,
     methods: Vec<Method<'a>>,
     notices: Notices,
+    calls_not_compared: usize,
+    in_flight: usize,
+    times: TimesJson,
     held_up: HeldUp,
     earlier_plays: Vec<Earlier>,
     not_compared: &'a [String],
@@ -76,6 +92,17 @@ struct Notices {
     told: usize,
     explained: usize,
     different: usize,
+    exact: usize,
+    free: usize,
+    not_compared: usize,
+    grants_exact: usize,
+    grants_free: usize,
+}
+
+#[derive(Serialize)]
+struct EndedJson<'a> {
+    at_us: u64,
+    why: &'a str,
 }
 
 #[derive(Serialize)]
@@ -138,7 +165,11 @@ mod tests {
                 {"method": "nodeHeartbeat", "compared": one["compared"], "equal": 1, "explained": 0,
                  "different": 0},
             ],
-            "notices": {"recorded": 0, "told": 0, "explained": 0, "different": 1},
+            "verdict": report.verdict(),
+            "notices": {"recorded": 0, "told": 0, "explained": 0, "different": 1, "exact": 0, "free": 0,
+                        "not_compared": 0, "grants_exact": 0, "grants_free": 0},
+            "calls_not_compared": 0, "in_flight": 0,
+            "times": {"tolerance_us": 500_000, "compared": 0, "kinds": []},
             "held_up": held_up, "earlier_plays": [], "not_compared": [], "findings_left_out": 0,
             "findings": [
                 {"verdict": "different", "about": "notice", "at_us": 1_500_000,

@@ -10,7 +10,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::{EarlierPlay, Stalls};
+use crate::report::coverage::{Coverage, Kind};
 use crate::report::document::{CountTable, Document, Fact, TableRow};
+use crate::report::times::Times;
 use crate::report::{self, Finding, Rule, Subject};
 
 pub use json::json;
@@ -39,10 +41,18 @@ pub struct Report {
     pub recorded_for: Duration,
     /// Calls whose answers were compared.
     pub calls: Counts,
+    /// Calls whose answers were not compared: in flight at the end, or touched by a gap.
+    pub calls_left_out: usize,
     /// The same by method.
     pub by_method: BTreeMap<String, Counts>,
     /// Grants, revocations and dead-node notices.
     pub notices: Notices,
+    /// Times from a cause to a decision.
+    pub times: Times,
+    /// Calls and entries of notifications that were in flight at the end of the recording or replay.
+    pub in_flight: usize,
+    /// Why the replay ended before the recording, if it did.
+    pub ended: Option<Ended>,
     /// Differences that a row of the compatibility table allows, the first [`MAX_FINDINGS`].
     pub explained: Vec<Finding>,
     /// Differences that nothing allows, the first [`MAX_FINDINGS`].
@@ -55,6 +65,15 @@ pub struct Report {
     pub earlier: Vec<EarlierPlay>,
     /// The parts that could not be compared, each as a sentence.
     pub not_compared: Vec<String>,
+}
+
+/// The early end of a replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// How much of the recording was played.
+    pub at: Duration,
+    /// The reason.
+    pub why: String,
 }
 
 /// More findings of a kind than this are only counted.
@@ -89,17 +108,50 @@ pub struct Notices {
     pub explained: usize,
     /// Findings that nothing allows.
     pub different: usize,
+    /// Recorded entries that are the same in this run; for a grant, on the same node.
+    pub exact: usize,
+    /// Recorded entries that are different, which is a free choice.
+    pub free: usize,
+    /// Recorded entries that were not compared.
+    pub not_compared: usize,
+    /// The grants among the exact ones.
+    pub grants_exact: usize,
+    /// The grants among the free choices.
+    pub grants_free: usize,
 }
 
 impl Report {
-    /// Whether something was compared, and nothing differs that no rule explains.
+    /// Whether something was compared, nothing differs that no rule explains, and the replay was not
+    /// ended before the recording.
     pub fn agrees(&self) -> bool {
-        self.different.is_empty() && self.has_compared()
+        self.different.is_empty() && self.has_compared() && self.ended.is_none()
     }
 
-    /// Whether there was anything to compare: a recording of something else agrees with every cluster manager.
+    /// Whether anything was compared: a recording of something else agrees with every cluster manager.
     fn has_compared(&self) -> bool {
-        self.calls.compared() + self.notices.recorded + self.notices.live > 0
+        let Notices { exact, free, explained, different, .. } = self.notices;
+        self.calls.compared() + exact + free + explained + different > 0
+    }
+
+    /// The replay ends before the recording.
+    pub(super) fn ended(&mut self, at: Duration, why: String) {
+        self.ended = Some(Ended { at, why });
+    }
+
+    /// The cluster manager under test ended by itself; its log is this.
+    pub(crate) fn manager_ended(&mut self, log: &str) {
+        let last: Vec<&str> = log.lines().rev().take(3).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        let here = format!("it ended during the replay; its log ends with: {}", last.join(" | "));
+        let both = ("it runs".to_owned(), here);
+        let (at, place) = (self.recorded_for, "the cluster manager".to_owned());
+        self.different.insert(0, Finding::of_words(at, Subject::Run, place, both));
+    }
+
+    /// The answer to a call is not compared.
+    pub(super) fn leaves_out_call(&mut self, method: &str) {
+        self.calls_left_out += 1;
+        self.method(method);
     }
 
     /// An answer was equal.
@@ -122,7 +174,7 @@ impl Report {
             }
             Subject::Notice if is_explained => self.notices.explained += 1,
             Subject::Notice => self.notices.different += 1,
-            Subject::Run => {}
+            Subject::Run | Subject::Time => {}
         }
         let findings = if is_explained { &mut self.explained } else { &mut self.different };
         match findings.len() < MAX_FINDINGS {
@@ -160,17 +212,49 @@ impl Report {
     /// The verdict in a sentence.
     fn verdict(&self) -> String {
         let different = self.different.len();
-        match (different, self.explained.is_empty()) {
-            (0, _) if !self.has_compared() => {
-                "NOTHING WAS COMPARED: the recording has no calls to a cluster manager.".to_owned()
+        let coverage = self.coverage();
+        let verdict = match (different, self.explained.is_empty()) {
+            (0, _) if !self.has_compared() => match self.calls_left_out + self.notices.not_compared {
+                0 => "NOTHING WAS COMPARED: the recording has no calls to a cluster manager.".to_owned(),
+                _ => "NOTHING WAS COMPARED.".to_owned(),
+            },
+            (0, _) if self.ended.is_some() => "INCOMPLETE: no unexplained differences so far.".to_owned(),
+            (0, no_rows) => {
+                let agrees = if coverage.is_low() { "AGREES IN PART" } else { "AGREES" };
+                let what = if no_rows { "no differences" } else { "every difference is explained" };
+                format!("{agrees}: {what}{}.", coverage.remark())
             }
-            (0, true) => "AGREES: no differences.".to_owned(),
-            (0, false) => "AGREES: every difference is explained.".to_owned(),
             (1, _) => "DIFFERS: one unexplained difference.".to_owned(),
             (many, _) if self.left_out == 0 => {
                 format!("DIFFERS: {many} unexplained differences.")
             }
             (many, _) => format!("DIFFERS: more than {many} unexplained differences."),
+        };
+        let ended = self.ended.as_ref().map(|Ended { at, why }| {
+            let (at, all) = (at.as_secs_f64(), self.recorded_for.as_secs_f64());
+            format!(" The replay ended at {at:.1} s of {all:.1} s: {why}.")
+        });
+        format!("{verdict}{} {}", ended.unwrap_or_default(), coverage.sentence())
+    }
+
+    /// How much was compared.
+    fn coverage(&self) -> Coverage {
+        let Notices { recorded, exact, free, different, not_compared, .. } = self.notices;
+        let grants = [self.notices.grants_exact, self.notices.grants_free].map(|count| count as u64);
+        let compared = recorded.saturating_sub(not_compared);
+        Coverage {
+            calls: Kind {
+                exact: (self.calls.equal + self.calls.different) as u64,
+                by_a_row: self.calls.explained as u64,
+                not_compared: self.calls_left_out as u64,
+            },
+            notices: Kind {
+                exact: if different > 0 { compared.saturating_sub(free) } else { exact } as u64,
+                by_a_row: free as u64,
+                not_compared: not_compared as u64,
+            },
+            grants,
+            times: self.times.compared(),
         }
     }
 
@@ -185,7 +269,7 @@ impl Report {
 
     /// The contents of the report for people.
     fn document(&self) -> Document<'_> {
-        let Notices { recorded, live, explained, different } = self.notices;
+        let Notices { recorded, live, explained, different, .. } = self.notices;
         let mut facts = vec![
             Fact::new("Played", format!("{} against {}, {}", self.name, self.target, self.pace())),
             Fact::new("Calls", self.calls.to_string()),
@@ -197,6 +281,9 @@ impl Report {
                 ),
             ),
         ];
+        if self.times.compared() > 0 {
+            facts.push(report::times::fact(&self.times));
+        }
         if self.stalls.any() {
             facts.push(Fact::new("Stalled", self.stalls.to_string()));
         }
@@ -220,7 +307,10 @@ impl Report {
             agrees: self.agrees(),
             verdict: self.verdict(),
             facts,
-            tables: Vec::from_iter((!table.rows.is_empty()).then_some(table)),
+            tables: [table, report::times::table(&self.times, ["Recorded ms", "Live ms"])]
+                .into_iter()
+                .filter(|table| !table.rows.is_empty())
+                .collect(),
             rows: self.rows().into_iter().map(|(rule, times)| (rule, times as u64)).collect(),
             not_compared: self.not_compared.iter().map(|what| (None, &**what)).collect(),
             sides: ["recorded", "live"],
@@ -350,7 +440,7 @@ mod tests {
         let text = text(&report, 80, true);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         for part in [
-            "DIFFERS: 3 unexplained differences.\n",
+            "DIFFERS: 3 unexplained differences. Compared: calls 3 exactly, 1 explained;\n",
             "Played    grants against this program, 3.0 s at speed 2\n",
             "Calls     4 compared: 1 equal, 1 explained, 2 different\n",
             "getSessions           3         0          1          2\n",
@@ -370,12 +460,28 @@ mod tests {
     fn the_verdict_is_a_sentence() {
         let mut report = sample();
         report.different.clear();
-        assert_eq!(report.verdict(), "AGREES: every difference is explained.");
+        let begins = |report: &Report, words: &str, agrees: bool| {
+            let verdict = report.verdict();
+            assert!(verdict.starts_with(&format!("{words} Compared: ")), "{verdict}");
+            assert_eq!(report.agrees(), agrees, "{verdict}");
+        };
+        report.notices = Notices::default();
+        begins(&report, "AGREES: every difference is explained.", true);
         report.explained.clear();
-        assert_eq!(report.verdict(), "AGREES: no differences.");
+        begins(&report, "AGREES: no differences.", true);
+        report.notices = Notices { recorded: 5, exact: 1, free: 4, ..Notices::default() };
+        let part = "AGREES IN PART: no differences, but only 1 of 5 notifications were compared exactly.";
+        begins(&report, part, true);
+        report.ended(Duration::from_secs(1), "it was ended by SIGINT".to_owned());
+        let early = "INCOMPLETE: no unexplained differences so far. The replay ended at 1.0 s of 3.0 s: \
+                     it was ended by SIGINT.";
+        begins(&report, early, false);
+        report.ended = None;
         (report.calls, report.notices) = (Counts::default(), Notices::default());
         let nothing = "NOTHING WAS COMPARED: the recording has no calls to a cluster manager.";
-        assert_eq!((report.verdict().as_str(), report.agrees()), (nothing, false));
+        begins(&report, nothing, false);
+        report.calls_left_out = 4;
+        begins(&report, "NOTHING WAS COMPARED.", false);
         report.speed = f64::INFINITY;
         assert_eq!(report.pace(), "3.0 s as fast as answers allow");
     }
