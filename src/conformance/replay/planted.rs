@@ -103,7 +103,6 @@ fn deviations_planted_in_recordings_are_found() {
         ("node_locality", "grantResource", "port", number(1), "as it was recorded|is at"),
         ("fifo", "grantResource", "id", number(777), "as it was recorded|request 777 was never made"),
         ("grants", "grantResource", "id", number(1), "as it was recorded|granted already"),
-        ("preemption", "revokeResource", "id", number(777), "MAP revocations|777"),
         ("dead_node", "processDeadNode", "node", word("n7"), "dead node n1|recorded: not sent"),
         ("session_expiry", "sessionHeartbeat", "handle", word("9.9"), "sessionHeartbeat|9.9"),
     ] {
@@ -274,11 +273,6 @@ fn a_starving_time_that_is_too_short_is_found() {
     let directory = configured("preemption", &[("corona.xml", from, to)]);
     let words = "to a revocation|starvingTimeForMinimum";
     assert_eq!(missed("starving time of 1 ms", words, &play(directory.path())), None);
-    let is_revocation =
-        |call: &SessionDriverCall| matches!(call, SessionDriverCall::RevokeResource { .. });
-    let late = late(5_000, is_revocation);
-    let late = play_dry(&conversations, &scenario("preemption"), late, |_| {});
-    assert_eq!(missed("late", words, &late), None);
 }
 
 #[test]
