@@ -34,8 +34,8 @@ Examples:
 
 SIGTERM and SIGINT stop the task tracker; the processes of its tasks end first.
 Exit status: 0 stopped, or the cluster manager asked for a restart; 1 could not
-start, or the cluster manager refused this host or could not be reached ten
-times in a row, or a part of it failed, with one line on stderr; 2 wrong
+start, or the cluster manager refused this host or answered none of the first
+ten heartbeats, or a part of it failed, with one line on stderr; 2 wrong
 usage.";
 
 /// Run the task tracker of a node
@@ -105,8 +105,8 @@ fn conclude(ending: Ending, cluster_manager: &HostPort) -> anyhow::Result<()> {
              (cm.hosts, cm.hosts.exclude) do not allow it"
         ),
         Ending::Unreachable { failures, last } => bail!(
-            "{failures} heartbeats in a row to the cluster manager at {cluster_manager} \
-             (cm.server.address) failed; the last: {last}"
+            "the cluster manager at {cluster_manager} (cm.server.address) has answered none of \
+             {failures} heartbeats; the last: {last}"
         ),
         Ending::TaskPanicked(broken) => Err(broken.into()),
     }
@@ -151,7 +151,7 @@ mod tests {
         let unreachable = text(Ending::Unreachable { failures: 10, last });
         assert_eq!(
             unreachable.unwrap_err(),
-            "10 heartbeats in a row to the cluster manager at cm:8888 (cm.server.address) failed; \
+            "the cluster manager at cm:8888 (cm.server.address) has answered none of 10 heartbeats; \
              the last: no connection: Connection refused"
         );
     }

@@ -47,7 +47,7 @@ pub struct Pauses {
     pub safe_mode: Duration,
     /// The pause when the safe mode is not known.
     pub unknown_mode: Duration,
-    /// How many heartbeats fail in a row before it is given up.
+    /// How many heartbeats fail, none of which was ever answered, before it is given up.
     pub failures: u32,
 }
 
@@ -76,7 +76,7 @@ pub enum Ending {
         /// The host as the cluster manager calls it.
         host: String,
     },
-    /// The cluster manager cannot be reached.
+    /// The cluster manager has never answered.
     Unreachable {
         /// How many heartbeats failed in a row.
         failures: u32,
@@ -242,16 +242,19 @@ impl Heartbeats {
         Ok(client.node_heartbeat(node).await?.restart_flag)
     }
 
-    /// Waits until there may be another attempt. Returns the reason if there may be none.
+    /// Waits until there may be another attempt. Returns the reason if there may be none: a node that has been
+    /// answered may have tasks, which outlive any outage of the cluster manager.
     async fn after_failure(&self, failure: &Failure) -> Option<Ending> {
         let last = failure.to_string();
         let failures = self.link.failed(last.clone());
         let (most, after) = (self.pauses.failures, self.pauses.after_failure);
-        if failures >= most {
+        let never_answered = self.link.state().answered == 0;
+        if never_answered && failures >= most {
             return Some(Ending::Unreachable { failures, last });
         }
         let cluster_manager = &self.cluster_manager;
-        tracing::error!(%cluster_manager, "heartbeat attempt {failures} of {most} failed: {last}; retrying in {after:?}");
+        let of = if never_answered { format!(" of {most}") } else { String::new() };
+        tracing::error!(%cluster_manager, "heartbeat attempt {failures}{of} failed: {last}; retrying in {after:?}");
         sleep(after).await;
         if let Err(error) = self.wait_while_safe_mode().await {
             tracing::warn!(%error, "cannot get the safe mode flag from the proxy job tracker");
