@@ -161,7 +161,9 @@ pub(super) async fn serve_until<T: Send + 'static>(
         ended = &mut serving => ended,
         signal = stop => {
             tracing::info!("SHUTDOWN_MSG: Shutting down {name} after {signal}");
-            tell_systemd(NotifyState::Stopping);
+            if signal != StopSignal::Hangup {
+                tell_systemd(NotifyState::Stopping);
+            }
             tell.send_replace(true);
             serving.await
         }

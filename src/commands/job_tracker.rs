@@ -2,17 +2,24 @@
 //!
 //! Wiring only: which directory, which overrides, which log, which signals, which status.
 
+use std::cell::Cell;
+use std::ffi::OsString;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::Args;
 use corona::config::JobTrackerServiceSettings;
+use corona::hadoop::rpc::KeptConnection;
 use corona::job_tracker::service::standalone::{self, RemoteJobTracker};
-use corona::job_tracker::service::{Ending, FILES_OF_JOBS, JobTracker};
+use corona::job_tracker::service::{Ending, FILES_OF_JOBS, JobTracker, Kept};
 use corona::process::descriptors::{self, Use};
+use corona::process::handover::{self, Handed};
 use sd_notify::NotifyState;
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
@@ -34,7 +41,9 @@ Examples:
       attempt_202611210044.1_0001_m_100003_0 client.example.com 33271
 
 SIGTERM and SIGINT stop the service. Its jobs go on when it is started again
-with the same corona.jt.data.dir, also after a kill -9.
+with the same corona.jt.data.dir, also after a kill -9. SIGHUP starts it again in
+the same process, a new version of the program if there is one: its clients keep
+their connections and do not notice.
 Exit status: 0 stopped; 1 could not start, or a part of it failed, with one
 line on stderr that says so; 2 wrong usage. With --remote: 0 the job was over
 for an hour; 1 also if the parent is gone; 143 stopped.";
@@ -79,7 +88,7 @@ const REMOTE_THREADS: usize = 2;
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     // Each thread that allocates touches pages of its own, and there may be many job trackers on a node.
     corona::process::memory::be_frugal();
-    let _log = arguments.log.init()?;
+    let log = arguments.log.init()?;
     let source = arguments.source.found()?;
     // A task tracker ends its job trackers itself; the process that it ends with is another one's parent.
     if arguments.remote {
@@ -90,7 +99,69 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return ran.map(|()| status);
     }
     end_with_parent()?;
-    run_service(threads(), |stop| serve(source, stop)).map(|()| ExitCode::SUCCESS)
+    // A new version replaces this file while the program runs.
+    let program = std::env::current_exe().context("the program's own file")?;
+    let kept = handed_over()?;
+    let mut again = None;
+    run_service(threads(), |stop| serve(source, stop, kept, &mut again))?;
+    match again {
+        None => Ok(ExitCode::SUCCESS),
+        Some(kept) => {
+            drop(log);
+            let arguments: Vec<OsString> = std::env::args_os().collect();
+            let error = handover::replace_program(&program, &arguments, hand_over(kept)?);
+            Err(error).with_context(|| format!("cannot start {} again", program.display()))
+        }
+    }
+}
+
+/// What is said of the descriptors that a service hands over, with which it begins and ends: first those of the
+/// listeners, then those of the connections.
+#[derive(Debug, Serialize, Deserialize)]
+struct Handover {
+    /// Another one is refused: the connections end then.
+    version: u32,
+    listeners: usize,
+    /// What the next service must read before what arrives, of each connection.
+    received: Vec<Vec<u8>>,
+}
+
+const HANDOVER_VERSION: u32 = 1;
+
+fn hand_over(kept: Kept) -> anyhow::Result<Handed> {
+    let mut of = Handover {
+        version: HANDOVER_VERSION,
+        listeners: kept.listeners.len(),
+        received: Vec::new(),
+    };
+    let mut descriptors: Vec<OwnedFd> = kept.listeners.into_iter().map(Into::into).collect();
+    for connection in kept.connections {
+        descriptors.push(connection.stream.into());
+        of.received.push(connection.received);
+    }
+    Ok(Handed { text: serde_json::to_vec(&of)?, descriptors })
+}
+
+fn handed_over() -> anyhow::Result<Kept> {
+    let handed = handover::received().context("what the former service has handed over")?;
+    let Some(Handed { text, descriptors }) = handed else { return Ok(Kept::default()) };
+    match serde_json::from_slice::<Handover>(&text) {
+        Ok(of) if of.version == HANDOVER_VERSION => {
+            let mut descriptors = descriptors.into_iter();
+            let listeners = descriptors.by_ref().take(of.listeners).map(Into::into).collect();
+            let connections = descriptors.zip(of.received);
+            let connections = connections
+                .map(|(stream, received)| KeptConnection { stream: stream.into(), received });
+            Ok(Kept { listeners, connections: connections.collect() })
+        }
+        // The listeners are closed with the rest, so that their addresses are free.
+        _ => {
+            tracing::warn!(
+                "the former service has handed connections over in a form that this version does not know; they end"
+            );
+            Ok(Kept::default())
+        }
+    }
 }
 
 /// Runs one job for a parent.
@@ -120,14 +191,25 @@ async fn serve_parent(
     Ok(())
 }
 
-async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
+/// Serves until it is stopped. After SIGHUP `again` is what the next service goes on with.
+async fn serve(
+    source: FoundSource,
+    stop: impl Future<Output = StopSignal>,
+    kept: Kept,
+    again: &mut Option<Kept>,
+) -> anyhow::Result<()> {
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     let mut loaded = usable(source.of_service().load_job_tracker())?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
     tracing::info!("STARTUP_MSG: Starting JobTracker, corona {}", env!("CARGO_PKG_VERSION"));
     fit(&mut loaded.settings);
-    let tracker = JobTracker::bind(loaded).await?;
+    let connections = kept.connections.len();
+    let tracker = JobTracker::bind_with(loaded, kept).await?;
+    if connections > 0 {
+        tracing::info!("{connections} connections of clients and task trackers have been kept");
+    }
     let to = tracker.addresses();
     announce(&format!(
         "corona job tracker ready: rpc {} notifications {} pages {} jobs resumed {}",
@@ -138,9 +220,24 @@ async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> a
     ));
     tell_systemd(NotifyState::Ready);
     let (stop_sender, stop_receiver) = watch::channel(false);
+    let keeper = tracker.keeper();
+    let hung_up = Cell::new(false);
+    let stop = async {
+        tokio::select! {
+            signal = stop => signal,
+            _ = hangup.recv() => {
+                keeper.keep();
+                hung_up.set(true);
+                StopSignal::Hangup
+            }
+        }
+    };
     let serving = tracker.run(stop_receiver);
     match serve_until("JobTracker", serving, stop, &stop_sender).await? {
-        Ending::Stopped => Ok(()),
+        Ending::Stopped => {
+            *again = hung_up.get().then(|| keeper.take());
+            Ok(())
+        }
         Ending::Panicked(panic) => Err(panic.into()),
     }
 }

@@ -14,6 +14,8 @@ pub(crate) enum StopSignal {
     Interrupt,
     /// SIGTERM: sent by `kill`, systemd and the original's scripts.
     Terminate,
+    /// SIGHUP: sent by `systemctl reload`. The service is to start again in the same process.
+    Hangup,
 }
 
 impl fmt::Display for StopSignal {
@@ -21,6 +23,7 @@ impl fmt::Display for StopSignal {
         f.write_str(match self {
             StopSignal::Interrupt => "SIGINT",
             StopSignal::Terminate => "SIGTERM",
+            StopSignal::Hangup => "SIGHUP",
         })
     }
 }

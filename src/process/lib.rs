@@ -1,7 +1,9 @@
 //! The process itself: panics in tasks that other parts rely on, threads for work that blocks, and
-//! Linux's statistics of processes and of the machine, and the size of pages. It must not know the tasks' purpose.
+//! Linux's statistics of processes and of the machine, the size of pages, and what it hands to
+//! the program that takes its place. It must not know the tasks' purpose.
 
 pub mod descriptors;
+pub mod handover;
 pub mod memory;
 pub mod panics;
 mod proc_text;

@@ -37,6 +37,8 @@ pub(super) struct Connection {
     shared: Arc<Shared>,
     /// Bytes that are received but not handled.
     inbox: BytesMut,
+    /// The header as it has arrived, for a server that goes on with the connection.
+    header: Vec<u8>,
     /// The caller and its protocol, once the header is there.
     opened: Option<(Arc<Caller>, Target)>,
     calls: JoinSet<Done>,
@@ -76,11 +78,13 @@ impl Connection {
             ending: Ending::Shutdown,
         };
         let frame_due = Instant::now().checked_add(shared.limits.frame_timeout);
+        let inbox = BytesMut::from(&*shared.received(peer));
         Connection {
             stream,
             peer,
             shared,
-            inbox: BytesMut::new(),
+            inbox,
+            header: Vec::new(),
             opened: None,
             calls: JoinSet::new(),
             inflight_bytes: 0,
@@ -94,6 +98,10 @@ impl Connection {
         let Err(ending) = self.converse(stop).await;
         self.account.ending = ending;
         self.calls.detach_all();
+        if ending == Ending::Shutdown {
+            self.header.extend_from_slice(&self.inbox);
+            self.shared.keep(self.stream, self.header);
+        }
         tracing::debug!(peer = %self.peer, why = ending.name(), "Hadoop RPC connection closed");
     }
 
@@ -193,7 +201,7 @@ impl Connection {
         let target = target.ok_or_else(|| DecodeError::class(&header.protocol))?;
         let caller = Caller { peer: self.peer, user: header.user };
         self.opened = Some((Arc::new(caller), target));
-        self.inbox.advance(start + length);
+        self.header = self.inbox.split_to(start + length).to_vec();
         Ok(Arrived::Handled)
     }
 

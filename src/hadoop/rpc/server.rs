@@ -1,25 +1,69 @@
 //! A server: accepts connections and stops them. [`connection`](super::connection) serves each.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{self, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 use super::connection::Connection;
 use super::limits::Limits;
 use super::services::Services;
 use corona_net::Counters;
-use corona_net::accept::accept_until_stopped;
+use corona_net::accept::{Acceptor, accept_until_stopped};
 use corona_net::memory::Memory;
 
 /// A server of Hadoop RPC, ready to run.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
+    /// Connections of a former server.
+    former: Vec<KeptConnection>,
     shared: Arc<Shared>,
+}
+
+/// What a server has kept open for the next one: [`Keeper::keep`].
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// Where it listened. Connections that arrive meanwhile wait there.
+    pub listener: Option<net::TcpListener>,
+    /// Its connections, none of which waits for a reply to a call that has begun.
+    pub connections: Vec<KeptConnection>,
+}
+
+/// A connection that has not ended with its server.
+#[derive(Debug)]
+pub struct KeptConnection {
+    /// The connection itself.
+    pub stream: net::TcpStream,
+    /// What the next server must read before what arrives: the header of the connection, and what has arrived of
+    /// the next call.
+    pub received: Vec<u8>,
+}
+
+/// Lets a server that is going to stop keep its connections.
+#[derive(Clone, Debug)]
+pub struct Keeper(Arc<Shared>);
+
+impl Keeper {
+    /// From now on, connections are not closed when the server stops, except those whose calls do not end in
+    /// time.
+    pub fn keep(&self) {
+        lock(&self.0.kept).get_or_insert_default();
+    }
+
+    /// What was kept, once the server has stopped.
+    pub fn take(&self) -> Kept {
+        lock(&self.0.kept).take().unwrap_or_default()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// State that all connections of a server share.
@@ -31,6 +75,26 @@ pub(super) struct Shared {
     pub(super) memory: Arc<Memory>,
     /// A permit for each call that is carried out.
     pub(super) running: Semaphore,
+    /// What is kept for the next server, if anything is.
+    kept: Mutex<Option<Kept>>,
+    /// What was read of the connections of a former server, by peer.
+    received: Mutex<HashMap<SocketAddr, Vec<u8>>>,
+}
+
+impl Shared {
+    /// Keeps a connection for the next server, if this one keeps any.
+    pub(super) fn keep(&self, stream: TcpStream, received: Vec<u8>) {
+        if let Some(kept) = &mut *lock(&self.kept)
+            && let Ok(stream) = stream.into_std()
+        {
+            kept.connections.push(KeptConnection { stream, received });
+        }
+    }
+
+    /// What a former server has read of the connection of this peer.
+    pub(super) fn received(&self, peer: SocketAddr) -> Vec<u8> {
+        lock(&self.received).remove(&peer).unwrap_or_default()
+    }
 }
 
 impl Server {
@@ -40,8 +104,20 @@ impl Server {
         let running = Semaphore::new(limits.max_running_calls);
         let memory = Memory::new(limits.max_total_inflight_bytes, limits.max_connections);
         let counters = memory.counters().clone();
-        let shared = Shared { services, limits, counters, memory, running };
-        Server { listener, shared: Arc::new(shared) }
+        let (kept, received) = (Mutex::default(), Mutex::default());
+        let shared = Shared { services, limits, counters, memory, running, kept, received };
+        Server { listener, former: Vec::new(), shared: Arc::new(shared) }
+    }
+
+    /// Lets it go on with the connections of a former server.
+    #[must_use]
+    pub fn with_former(self, connections: Vec<KeptConnection>) -> Server {
+        Server { former: connections, ..self }
+    }
+
+    /// Keeps its connections for the next server.
+    pub fn keeper(&self) -> Keeper {
+        Keeper(self.shared.clone())
     }
 
     /// Its counters; may be read while it runs and after.
@@ -59,8 +135,10 @@ impl Server {
     /// [`Limits::drain_timeout`].
     pub async fn run(self, stop: watch::Receiver<bool>) {
         let shared = self.shared.clone();
+        let second = self.listener.as_fd().try_clone_to_owned();
+        let acceptor = Acceptor::new(self.listener).with_handed(hand(self.former, &shared));
         let mut connections = accept_until_stopped(
-            self.listener,
+            acceptor,
             stop.clone(),
             shared.limits.max_connections,
             &shared.counters,
@@ -68,6 +146,9 @@ impl Server {
             |stream, peer| Connection::new(stream, peer, shared.clone()).run(stop.clone()),
         )
         .await;
+        if let (Some(kept), Ok(second)) = (&mut *lock(&self.shared.kept), second) {
+            kept.listener = Some(second.into());
+        }
         let calls = u32::try_from(self.shared.limits.max_running_calls).unwrap_or(u32::MAX);
         let drained = async {
             while connections.join_next().await.is_some() {}
@@ -78,4 +159,20 @@ impl Server {
             connections.shutdown().await;
         }
     }
+}
+
+/// Passes on the connections of a former server.
+fn hand(former: Vec<KeptConnection>, shared: &Shared) -> mpsc::Receiver<(TcpStream, SocketAddr)> {
+    let (sender, receiver) = mpsc::channel(former.len().max(1));
+    for KeptConnection { stream, received } in former {
+        // One that has ended meanwhile is dropped.
+        let peer = stream.peer_addr();
+        let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+        if let (Ok(peer), Ok(stream)) = (peer, stream) {
+            lock(&shared.received).insert(peer, received);
+            // There is room for all.
+            let _ = sender.try_send((stream, peer));
+        }
+    }
+    receiver
 }

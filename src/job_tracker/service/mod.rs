@@ -59,7 +59,8 @@ mod waiting;
 mod web;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{self, SocketAddr};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,6 +111,37 @@ pub struct JobTracker {
     listener: TcpListener,
     addresses: Addresses,
     resumed: usize,
+}
+
+/// What a service hands to the one that takes its place, so that clients do not notice: its listeners, and the
+/// connections of clients and task trackers.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// Where clients and pages connect.
+    pub listeners: Vec<net::TcpListener>,
+    /// Open connections.
+    pub connections: Vec<rpc::KeptConnection>,
+}
+
+/// Lets a service that is going to stop keep its connections.
+#[derive(Debug)]
+pub struct Keeper {
+    server: rpc::Keeper,
+    pages: Option<net::TcpListener>,
+}
+
+impl Keeper {
+    /// From now on, connections are not closed when the service stops.
+    pub fn keep(&self) {
+        self.server.keep();
+    }
+
+    /// What was kept, once the service has stopped.
+    pub fn take(self) -> Kept {
+        let kept = self.server.take();
+        let listeners = kept.listener.into_iter().chain(self.pages).collect();
+        Kept { listeners, connections: kept.connections }
+    }
 }
 
 /// Where a job tracker listens.
@@ -212,20 +244,32 @@ impl JobTracker {
     /// Opens all ports, and resumes the jobs that an earlier run has left. Clients and task
     /// trackers are served in [`JobTracker::run`]. Must be called within a tokio runtime.
     pub fn bind(loaded: LoadedJobTracker) -> Boxed<'static, Result<JobTracker, StartError>> {
-        Box::pin(JobTracker::open(loaded))
+        JobTracker::bind_with(loaded, Kept::default())
     }
 
-    async fn open(loaded: LoadedJobTracker) -> Result<JobTracker, StartError> {
+    /// The same with what a former service of this process has kept.
+    pub fn bind_with(
+        loaded: LoadedJobTracker,
+        kept: Kept,
+    ) -> Boxed<'static, Result<JobTracker, StartError>> {
+        Box::pin(JobTracker::open(loaded, kept))
+    }
+
+    async fn open(loaded: LoadedJobTracker, kept: Kept) -> Result<JobTracker, StartError> {
+        let Kept { mut listeners, connections } = kept;
         let LoadedJobTracker { settings, site, file_systems, user, .. } = loaded;
         let home = Home::open(&settings.data_dir)?;
         let user = user.unwrap_or_else(|| "unknown".into());
-        let listener = listen(ADDRESS, &settings.address, home.ports().rpc).await?;
+        let listener =
+            listen(ADDRESS, &settings.address, home.ports().rpc, &mut listeners).await?;
         let socket =
             listener.local_addr().map_err(|error| failed(ADDRESS, &settings.address, error))?;
         let address = InetAddress { host: settings.address.host.to_string(), port: socket.port() };
         let host = notifications(&settings, home.ports().notifications).await?;
         let notifications = host.advertised().clone();
-        let pages = listen(HTTP_ADDRESS, &settings.http_address, home.ports().pages).await?;
+        let pages =
+            listen(HTTP_ADDRESS, &settings.http_address, home.ports().pages, &mut listeners)
+                .await?;
         let pages_socket = pages
             .local_addr()
             .map_err(|error| failed(HTTP_ADDRESS, &settings.http_address, error))?;
@@ -338,8 +382,14 @@ impl JobTracker {
             pages: shared.shown.address(),
             pages_socket,
         };
-        let server = rpc::Server::new(listener, services(&shared), limits);
+        let server = rpc::Server::new(listener, services(&shared), limits).with_former(connections);
         Ok(JobTracker { shared, server, listener: pages, addresses, resumed })
+    }
+
+    /// Keeps the connections of clients over its end.
+    pub fn keeper(&self) -> Keeper {
+        let pages = self.listener.as_fd().try_clone_to_owned().ok().map(Into::into);
+        Keeper { server: self.server.keeper(), pages }
     }
 
     /// Where it listens.
@@ -396,11 +446,13 @@ fn failed(key: &'static str, address: &HostPort, error: io::Error) -> StartError
     StartError::Listen { key, address: address.to_string(), error }
 }
 
-/// Listens on an address; if any port will do, on that of the last run if it is free.
+/// Listens on an address; if any port will do, on that of the last run if it is free. A listener of a former
+/// service at that address is used.
 async fn listen(
     key: &'static str,
     address: &HostPort,
     last: u16,
+    former: &mut Vec<net::TcpListener>,
 ) -> Result<TcpListener, StartError> {
     let mut found = lookup_host((&*address.host, address.port))
         .await
@@ -408,7 +460,17 @@ async fn listen(
     let none =
         || failed(key, address, io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     let mut socket = found.next().ok_or_else(none)?;
-    let at = |socket| corona_net::listen(corona_net::ListenOn::Address(socket));
+    let mut at = |socket| {
+        let same = |listener: &net::TcpListener| listener.local_addr().is_ok_and(|at| at == socket);
+        match former.iter().position(same) {
+            Some(index) => {
+                let listener = former.swap_remove(index);
+                listener.set_nonblocking(true)?;
+                TcpListener::from_std(listener)
+            }
+            None => corona_net::listen(corona_net::ListenOn::Address(socket)),
+        }
+    };
     if address.port == 0 && last != 0 {
         socket.set_port(last);
         if let Ok(listener) = at(socket) {

@@ -1,6 +1,12 @@
 //! The service is killed and started again while its jobs run.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use compat_tests::task_tracker::steps::TaskRole;
+use corona::hadoop::io::Reader;
+use corona::hadoop::protocols::job_submission;
+use corona::hadoop::rpc::{Call, ConnectionHeader, MAGIC, Reply};
 
 use super::super::task_tracker::block_on;
 use super::*;
@@ -174,4 +180,86 @@ fn a_node_ends_what_it_runs_for_a_job_that_the_service_has_forgotten() {
         assert!(world.job_tracker.ready.contains("jobs resumed 0"), "{}", world.job_tracker.ready);
         world.home.nothing_left().await;
     });
+}
+
+/// As with `systemctl reload`: the service starts again in the same process, and its clients keep their
+/// connections. A Java client does not repeat a call that finds its connection closed.
+#[test]
+fn clients_keep_their_connections_over_a_restart_in_place() {
+    block_on(async {
+        let mut world = World::new(&[]).await;
+        let mut client = world.client("alice");
+        let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,output,update=1.0,done");
+        let job = world.prepare(&mut client, 1, 0, waits).await;
+        client.submit_job(job.id.clone()).await.unwrap();
+        let (notes, map) = (world.notes(&job), job.map(0).to_string());
+        until("a map that waits", || notes.of(&map, "waits").into_iter().next()).await;
+
+        let mut raw = Connection::open(&world.job_tracker.address);
+        assert_eq!(raw.ask(1), 1);
+        for round in 1..=3 {
+            let started = || world.job_tracker.log().matches("STARTUP_MSG").count();
+            let before = started();
+            signal("HUP", world.job_tracker.child.id());
+            // Calls are answered at any moment of the restart.
+            let mut id = 100 * round;
+            while started() == before {
+                id += 1;
+                assert_eq!(raw.ask(id), id);
+            }
+            id += 1;
+            assert_eq!(raw.ask(id), id);
+            assert_eq!(world.job_tracker.child.try_wait().unwrap(), None, "the same process");
+        }
+        let log = world.job_tracker.log();
+        assert!(log.contains("connections of clients and task trackers have been kept"), "{log}");
+
+        notes.let_go(&map).unwrap();
+        let status = world.ended(&mut client, &job).await;
+        assert_eq!(status.run_state, SUCCEEDED, "{status:?}\n{}", world.job_tracker.log());
+        world.job_tracker.stop().await;
+    });
+}
+
+/// A client that never connects again.
+struct Connection {
+    stream: TcpStream,
+}
+
+impl Connection {
+    fn open(to: &InetAddress) -> Connection {
+        let stream = TcpStream::connect((to.host.as_str(), to.port)).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        let user = Some(User { name: "alice".to_owned(), groups: vec![] });
+        let protocol = job_submission::PROTOCOL.name.to_owned();
+        let header = framed(&ConnectionHeader { protocol, user });
+        (&stream).write_all(&[&MAGIC[..], &header].concat()).expect("the server reads");
+        Connection { stream }
+    }
+
+    /// Asks with this number, and returns that of the reply.
+    fn ask(&mut self, id: i32) -> i32 {
+        let method = "getFilesystemName".to_owned();
+        let call = framed(&Call { id, method, parameters: vec![] });
+        self.stream.write_all(&call).expect("the server reads");
+        let mut reply = Vec::new();
+        let mut some = [0; 4096];
+        loop {
+            let read = self.stream.read(&mut some).expect("a reply");
+            assert!(read > 0, "the connection has ended");
+            reply.extend_from_slice(&some[..read]);
+            if let Ok(reply) = Reply::decode(&mut Reader::new(&reply)) {
+                return reply.id;
+            }
+        }
+    }
+}
+
+/// With its length.
+fn framed(object: &impl Writable) -> Vec<u8> {
+    let mut writer = Writer::new(1 << 20);
+    object.encode(&mut writer);
+    let bytes = writer.finish().expect("a short text");
+    let length = i32::try_from(bytes.len()).expect("a short text").to_be_bytes();
+    [&length[..], &bytes].concat()
 }

@@ -245,3 +245,59 @@ async fn a_stopping_server_does_not_wait_for_ever() {
     assert_eq!(running.counters.open(), 0);
     assert_eq!(running.peer.done(), ["waiting"]);
 }
+
+/// Also what had arrived of a call, and calls that were sent while nobody served.
+#[tokio::test]
+async fn the_next_server_goes_on_with_kept_connections() {
+    let peer = Peer::new();
+    let services = || {
+        Services::new().offer(inter_tracker::Served::new(peer.clone())).know(protocols::ALL)
+    };
+    let first = Server::new(TcpListener::bind("127.0.0.1:0").await.unwrap(), services(), Limits::default());
+    let address = local(first.local_addr().unwrap().port());
+    let (keeper, counters) = (first.keeper(), first.counters());
+    let (stop, stopped) = watch::channel(false);
+    let server = tokio::spawn(first.run(stopped));
+    let mut raws = Vec::new();
+    for _ in 0..3 {
+        let to = (address.host.as_str(), address.port);
+        let mut raw = Raw::over(TcpStream::connect(to).await.unwrap());
+        raw.send(&preamble(inter_tracker::PROTOCOL.name)).await;
+        raws.push(raw);
+    }
+    let call = |id| frame(id, "getFilesystemName", vec![]);
+    for raw in &mut raws {
+        raw.send(&call(1)).await;
+        assert_eq!(raw.receive::<Reply>().await.id, 1);
+    }
+    // One waits for a reply, another has sent half a call.
+    raws[1].send(&frame(2, "getSystemDir", vec![])).await;
+    until(|| peer.done() == ["waiting"]).await;
+    let (half, rest) = (call(3), call(3));
+    raws[2].send(&half[..9]).await;
+    keeper.keep();
+    stop.send_replace(true);
+    until(|| counters.open() < 3).await;
+    peer.gate.add_permits(1);
+    assert_eq!(raws[1].receive::<Reply>().await.id, 2, "a call is carried out to its end");
+    soon(server).await.unwrap();
+
+    let kept = keeper.take();
+    assert_eq!(kept.connections.len(), 3);
+    raws[0].send(&call(4)).await;
+    let to = (address.host.as_str(), address.port);
+    let mut newcomer = Raw::over(soon(TcpStream::connect(to)).await.unwrap());
+    newcomer.send(&preamble(inter_tracker::PROTOCOL.name)).await;
+    newcomer.send(&call(5)).await;
+    let listener = kept.listener.unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let listener = TcpListener::from_std(listener).unwrap();
+    let next = Server::new(listener, services(), Limits::default()).with_former(kept.connections);
+    let (_stop, stopped) = watch::channel(false);
+    let _server = tokio::spawn(next.run(stopped));
+    raws[2].send(&rest[9..]).await;
+    raws[1].send(&call(6)).await;
+    for (raw, id) in raws.iter_mut().chain([&mut newcomer]).zip([4, 6, 3, 5]) {
+        assert_eq!(raw.receive::<Reply>().await.id, id);
+    }
+}

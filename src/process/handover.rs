@@ -1,0 +1,140 @@
+//! What a program hands to the one that takes its place in the same process: open descriptors, and a text about them.
+//!
+//! The number of the process stays the same, and so do its parent and its terminal. Everything else of the old
+//! program ends, as at the end of a process. What is handed over arrives through standard input, which a service
+//! does not read: a socket with messages that carry the descriptors, the first of which is a file with the text.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, id};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+/// The variable that says that standard input has descriptors for this process: its number.
+const VARIABLE: &str = "CORONA_HANDOVER";
+/// Descriptors of one message; the system allows 253.
+const OF_MESSAGE: usize = 200;
+
+/// What the former program has handed over.
+#[derive(Debug, Default)]
+pub struct Handed {
+    /// The text about the descriptors.
+    pub text: Vec<u8>,
+    /// The descriptors, in the order in which they were given. The last ones are missing if the system had no room.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Puts this program with these arguments (the first is its name) in the place of the running one. It finds what
+/// is handed over with [`received`]. Returns only if the system refuses.
+pub fn replace_program(program: &Path, arguments: &[OsString], handed: Handed) -> io::Error {
+    let prepared = prepare(handed).and_then(|socket| Ok(rustix::stdio::dup2_stdin(&socket)?));
+    if let Err(error) = prepared {
+        return error;
+    }
+    let mut command = Command::new(program);
+    if let Some((name, others)) = arguments.split_first() {
+        command.arg0(name).args(others);
+    }
+    command.env(VARIABLE, id().to_string()).exec()
+}
+
+/// What the former program of this process has handed over; none if there was none. Standard input is empty
+/// afterwards.
+///
+/// # Errors
+/// The system refuses, or standard input is no such socket.
+pub fn received() -> io::Result<Option<Handed>> {
+    let ours = std::env::var(VARIABLE).is_ok_and(|process| process == id().to_string());
+    if !ours {
+        return Ok(None);
+    }
+    let handed = read_all(io::stdin().as_fd());
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    handed.map(Some)
+}
+
+/// A socket from which all of it can be read.
+fn prepare(handed: Handed) -> io::Result<OwnedFd> {
+    let mut text = File::from(memfd_create("handover", MemfdFlags::CLOEXEC)?);
+    text.write_all(&handed.text)?;
+    text.rewind()?;
+    let (inner, outer) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let mut descriptors = vec![OwnedFd::from(text)];
+    descriptors.extend(handed.descriptors);
+    for part in descriptors.chunks(OF_MESSAGE) {
+        let part: Vec<BorrowedFd<'_>> = part.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(OF_MESSAGE))];
+        let mut message = SendAncillaryBuffer::new(&mut space);
+        message.push(SendAncillaryMessage::ScmRights(&part));
+        // Nobody reads yet: where there is no room, the rest is left out.
+        match sendmsg(&outer, &[IoSlice::new(b".")], &mut message, SendFlags::DONTWAIT) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::TOOMANYREFS) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(inner)
+}
+
+fn read_all(socket: BorrowedFd<'_>) -> io::Result<Handed> {
+    let mut descriptors = Vec::new();
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(OF_MESSAGE))];
+        let mut message = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let got = recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut message, flags)?;
+        if got.bytes == 0 {
+            break;
+        }
+        for part in message.drain() {
+            if let RecvAncillaryMessage::ScmRights(part) = part {
+                descriptors.extend(part);
+            }
+        }
+    }
+    let mut descriptors = descriptors.into_iter();
+    let text = descriptors.next().ok_or(io::ErrorKind::UnexpectedEof)?;
+    let mut handed = Handed { text: Vec::new(), descriptors: descriptors.collect() };
+    File::from(text).read_to_end(&mut handed.text)?;
+    Ok(handed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_arrive_in_their_order_with_the_text() {
+        let files = (0..450).map(|number: u32| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&number.to_be_bytes()).unwrap();
+            file.rewind().unwrap();
+            OwnedFd::from(file)
+        });
+        let text = vec![7; 300_000];
+        let socket = prepare(Handed { text: text.clone(), descriptors: files.collect() }).unwrap();
+        let handed = read_all(socket.as_fd()).unwrap();
+        assert_eq!((handed.text, handed.descriptors.len()), (text, 450));
+        for (number, descriptor) in (0_u32..).zip(handed.descriptors) {
+            let mut bytes = [0; 4];
+            File::from(descriptor).read_exact(&mut bytes).unwrap();
+            assert_eq!(u32::from_be_bytes(bytes), number);
+        }
+    }
+
+    #[test]
+    fn a_process_that_was_started_as_usual_has_been_handed_nothing() {
+        assert!(received().unwrap().is_none());
+    }
+}
