@@ -191,8 +191,8 @@ async fn drain(
     for name in &names {
         let draining = set(web, name, !arguments.undo).await?;
         if !is_json {
-            let is = if draining { "drains: it is granted nothing" } else { "does not drain any" };
-            console.print(&format!("Node {} {is} more.\n", printable(name)))?;
+            let does = if draining { "drains" } else { "does not drain" };
+            console.print(&format!("{} {does}\n", printable(name)))?;
         }
     }
     let Some(limit) = arguments.wait else {
@@ -374,14 +374,14 @@ fn text_of(name: &str, standing: &Standing) -> String {
     let name = printable(name);
     let load = match standing {
         Standing::Draining(load) if load.is_nothing() => {
-            return format!("Node {name} is drained: stopping it costs no job anything.\n");
+            return format!("{name} is drained\n");
         }
         Standing::Draining(load) => load,
-        Standing::Undone => return format!("Node {name} does not drain any more.\n"),
-        Standing::Left => return format!("Node {name} has left the cluster.\n"),
+        Standing::Undone => return format!("{name} does not drain\n"),
+        Standing::Left => return format!("{name} has left the cluster\n"),
         Standing::Unknown(why) => return format!("{why}; trying again\n"),
     };
-    let mut text = format!("Node {name} is not drained yet:\n");
+    let mut text = format!("{name} is not drained yet:\n");
     let mut add = |line: String| {
         // Writing to a string does not fail.
         let _ = writeln!(text, "  {line}");
@@ -477,7 +477,7 @@ mod tests {
             of: None,
         };
         let load = Load { needed_by: (1..=17).map(need).collect(), ..Load::default() };
-        let text = text_of("n1", &Standing::Draining(load));
+        let text = text_of(&"n".repeat(58), &Standing::Draining(load));
         assert_eq!(text.lines().count(), 1 + SHOWN + 1);
         assert!(text.ends_with("  and 7 more sessions\n"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");

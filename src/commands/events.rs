@@ -292,6 +292,10 @@ fn text(name: &str, data: &Map<String, Value>) -> String {
         "node_blacklisted" => {
             format!("node {} was blacklisted for {}", member("node"), member("type"))
         }
+        "node_draining" if is("on") => {
+            format!("node {} drains: it is granted nothing", member("node"))
+        }
+        "node_draining" => format!("node {} does not drain any more", member("node")),
         "pool_starving" => format!(
             "pool {} is starved of {} below its {}, it holds {}",
             pool(),
@@ -432,6 +436,12 @@ mod tests {
                 json!({"node": "n", "type": "MAP"}),
                 "node n was blacklisted for MAP",
             ),
+            (
+                "node_draining",
+                json!({"node": "n", "on": true}),
+                "node n drains: it is granted nothing",
+            ),
+            ("node_draining", json!({"node": "n", "on": false}), "node n does not drain any more"),
             (
                 "pool_starving",
                 json!({"group": "g", "pool": "p", "type": "MAP", "cause": "share", "granted": 2}),

@@ -240,8 +240,7 @@ fn play(
         .context("cannot start the threads of the replay")?;
     if let Some(target) = arguments.target {
         let (stop, stopped) = watch::channel(None);
-        let options =
-            ReplayOptions { target: target.to_string(), stop: Some(stopped), ..options };
+        let options = ReplayOptions { target: target.to_string(), stop: Some(stopped), ..options };
         let played = against_address(conversations, options, target, follow);
         return runtime.block_on(until_stopped(stop, played));
     }

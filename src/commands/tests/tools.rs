@@ -1084,9 +1084,9 @@ fn drain(answers: &[(&'static str, u16, String)], more: &str) -> Done {
 #[test]
 fn a_node_is_drained_by_its_name_or_host_and_serves_again() {
     for name in ["n1", "h1", "n1 h1"] {
-        drain(&[], name).is(0, "Node n1 drains: it is granted nothing more.\n", "");
+        drain(&[], name).is(0, "n1 drains\n", "");
     }
-    drain(&[], "n1 --undo").is(0, "Node n1 does not drain any more.\n", "");
+    drain(&[], "n1 --undo").is(0, "n1 does not drain\n", "");
     let json = drain(&[], "n1 --json").out;
     let report: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(report, json!({"nodes": [{"node": "n1", "draining": true}]}));
@@ -1105,8 +1105,7 @@ fn a_drain_waits_for_tasks_and_for_the_jobs_that_need_the_output_of_maps() {
     };
     let job_tracker = |answer: (u16, String)| pages(&[(NODE_OF_JOB, answer.0, answer.1)]);
     let page = |at: SocketAddr| format!("http://{at}/jobdetails.jsp?jobid=job_2026.1_0001");
-    let drained = "Node n1 drains: it is granted nothing more.\n\
-                   Node n1 is drained: stopping it costs no job anything.\n";
+    let drained = "n1 drains\nn1 is drained\n";
     let idle = page(job_tracker((200, use_of(0, 0))));
     let node = |detail: String| [("/api/v1/nodes/n1", 200, detail)];
     drain(&node(draining(&[], Some(&idle))), "n1 --wait").is(0, drained, "");
@@ -1132,7 +1131,7 @@ fn a_drain_waits_for_tasks_and_for_the_jobs_that_need_the_output_of_maps() {
         (&[], None, "  session 2026.1 of ann: needs not known; until its end\n"),
     ] {
         let done = drain(&node(draining(grants, url.as_deref())), "n1 --wait=0.5");
-        let shown = "Node n1 drains: it is granted nothing more.\nNode n1 is not drained yet:\n";
+        let shown = "n1 drains\nn1 is not drained yet:\n";
         let why = "corona: not drained within 0.5 s; the drain stays in force until 'nodes drain \
                    --undo'\n";
         done.is(3, &format!("{shown}{lines}"), why);
@@ -1152,11 +1151,11 @@ fn a_drain_ends_when_its_node_has_left_or_somebody_has_undone_it() {
     let undone = json!({"now_ms": 5, "name": "n1", "problems": [], "faults": {}, "complaints": [],
                         "grants_total": 0, "grants": []});
     for (status, body, line) in [
-        (404, unknown, "Node n1 has left the cluster.\n"),
-        (200, undone.to_string(), "Node n1 does not drain any more.\n"),
+        (404, unknown, "n1 has left the cluster\n"),
+        (200, undone.to_string(), "n1 does not drain\n"),
     ] {
         let done = drain(&[("/api/v1/nodes/n1", status, body)], "n1 --wait");
-        let out = format!("Node n1 drains: it is granted nothing more.\n{line}");
+        let out = format!("n1 drains\n{line}");
         done.is(1, &out, "corona: a node was undone or left before it was drained\n");
     }
 }

@@ -448,8 +448,14 @@ mod tests {
             (grant(3, "n1", "h1"), Some("request 3 was never made")),
             (grant(1, "n3", "h3"), Some("no node n3 has sent a heartbeat")),
             (with(&|grant| grant.address.port = 1), Some("n1 is at h1:50000, not at h1:1")),
-            (with(&|grant| grant.app_info = None), Some("n1 offers MAP slots with appInfo h1:1, not nothing")),
-            (with(&|grant| grant.type_ = ResourceType::REDUCE), Some("request 1 is for a MAP slot, not for REDUCE")),
+            (
+                with(&|grant| grant.app_info = None),
+                Some("n1 offers MAP slots with appInfo h1:1, not nothing"),
+            ),
+            (
+                with(&|grant| grant.type_ = ResourceType::REDUCE),
+                Some("request 1 is for a MAP slot, not for REDUCE"),
+            ),
         ] {
             let verdict = cluster().granted("s", &grant);
             match complaint {

@@ -114,7 +114,8 @@ impl<W: World> Play<W> {
     /// Leaves out the entries of a topic that cannot be compared, and those that are a free choice.
     /// False if nothing of it is to be compared.
     fn leaves_out_entries(&mut self, at: Duration, topic: &Topic, page: &mut TopicEntries) -> bool {
-        let (Topic::Granted(handle, _) | Topic::Revoked(handle, _) | Topic::DeadNode(handle, _)) = topic;
+        let (Topic::Granted(handle, _) | Topic::Revoked(handle, _) | Topic::DeadNode(handle, _)) =
+            topic;
         let port = self.cluster.driver(handle).and_then(|(_, port)| u16::try_from(*port).ok());
         if port.is_some_and(|port| self.gaps.drivers.contains(&port)) {
             self.report.notices.not_compared += page.recorded.len();
@@ -152,7 +153,9 @@ impl<W: World> Play<W> {
     /// wanted at its end, and the original may have taken longer.
     fn may_be_in_flight(&self, topic: &Topic, entry: &NoticeEntry, until: Duration) -> bool {
         let is_wanted = match topic {
-            Topic::Granted(handle, _) | Topic::Revoked(handle, _) => !self.cluster.has_ended(handle),
+            Topic::Granted(handle, _) | Topic::Revoked(handle, _) => {
+                !self.cluster.has_ended(handle)
+            }
             Topic::DeadNode(_, node) => {
                 let both = self.cluster.heartbeat_at(node).zip(self.options.node_expiry);
                 return both.is_some_and(|(heartbeat_at, expiry)| {
@@ -169,9 +172,8 @@ impl<W: World> Play<W> {
     /// another session first.
     fn leave_out_exchanged(&mut self, at: Duration, topic: &Topic, page: &mut TopicEntries) {
         let Topic::Granted(handle, kind) = topic else { return };
-        let is_exchanged = |entry: &NoticeEntry| {
-            self.exchanged.contains(&(handle.clone(), entry.id))
-        };
+        let is_exchanged =
+            |entry: &NoticeEntry| self.exchanged.contains(&(handle.clone(), entry.id));
         let (recorded, live) = page.difference();
         let [recorded, live] =
             [recorded, live].map(|side| Vec::from_iter(side.into_iter().filter(is_exchanged)));
@@ -308,11 +310,15 @@ impl<W: World> Play<W> {
             }
             _ => None,
         });
-        let Some((recorded, live, handle, kind)) = revoked.min_by_key(|(at, ..)| *at) else { return };
+        let Some((recorded, live, handle, kind)) = revoked.min_by_key(|(at, ..)| *at) else {
+            return;
+        };
         let since = self.cluster.last_request_before(kind, recorded).unwrap_or_default();
         let is_at_once = recorded.saturating_sub(since) <= AT_ONCE;
         if is_at_once && live > recorded.saturating_add(self.options.time_tolerance) {
-            let ms = |at: Duration| format!("{} ms after the last request", at.saturating_sub(since).as_millis());
+            let ms = |at: Duration| {
+                format!("{} ms after the last request", at.saturating_sub(since).as_millis())
+            };
             let session = self.both_names(handle);
             let place = format!("first {} revocation, from session {session}", kind_name(kind));
             let at = recorded.saturating_sub(self.clock.zero);

@@ -19,7 +19,8 @@ use corona_wire::generated::{InetAddress, ResourceGrant, ResourceType};
 use corona_wire::value::{Message, RawMessage, StreamReader};
 
 /// Changes what the manager sends. Returns how much later a notification is sent.
-pub(super) type Proxy = (Box<dyn FnMut(&mut Message)>, Box<dyn FnMut(&mut SessionDriverCall) -> Duration>);
+pub(super) type Proxy =
+    (Box<dyn FnMut(&mut Message)>, Box<dyn FnMut(&mut SessionDriverCall) -> Duration>);
 
 /// A proxy that changes nothing.
 pub(super) fn honest() -> Proxy {
@@ -55,8 +56,7 @@ pub(super) fn scenario(name: &str) -> PathBuf {
 
 /// The conversations of a capture of a scenario.
 pub(super) fn conversations_in(capture: &[u8], setup: &RecordedSetup) -> Vec<Conversation> {
-    let limits =
-        Limits { server_ports: vec![setup.ports.cluster_manager], ..Limits::default() };
+    let limits = Limits { server_ports: vec![setup.ports.cluster_manager], ..Limits::default() };
     let traffic = crate::Traffic::read(capture, &limits).unwrap();
     traffic.conversations(&setup.ports)
 }
@@ -205,7 +205,9 @@ impl World for DryManager {
     async fn send(&mut self, connection: ConnectionId, bytes: &[u8]) -> io::Result<()> {
         let pipe = self.pipes.get_mut(&connection).ok_or(io::ErrorKind::NotConnected)?;
         pipe.from_client.push(bytes);
-        while let Ok(Some(message)) = self.pipes.get_mut(&connection).unwrap().from_client.next_raw() {
+        while let Ok(Some(message)) =
+            self.pipes.get_mut(&connection).unwrap().from_client.next_raw()
+        {
             self.call(connection, &message);
         }
         Ok(())
@@ -218,7 +220,9 @@ impl World for DryManager {
     }
 
     async fn arrival(&mut self, connection: ConnectionId, deadline: Duration) -> Option<Arrival> {
-        let is_there = |world: &Self| world.pipes.get(&connection).is_some_and(|pipe| !pipe.to_client.is_empty());
+        let is_there = |world: &Self| {
+            world.pipes.get(&connection).is_some_and(|pipe| !pipe.to_client.is_empty())
+        };
         self.pass(deadline, is_there);
         self.present_arrival(connection)
     }
@@ -228,7 +232,9 @@ impl World for DryManager {
     }
 
     async fn callback(&mut self, deadline: Duration) -> Option<(Duration, Callback)> {
-        self.pass(deadline, |world| world.callbacks.front().is_some_and(|(at, _)| *at <= world.now));
+        self.pass(deadline, |world| {
+            world.callbacks.front().is_some_and(|(at, _)| *at <= world.now)
+        });
         self.present_callback()
     }
 

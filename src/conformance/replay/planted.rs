@@ -94,14 +94,32 @@ fn deviations_planted_in_recordings_are_found() {
         ("session_lifecycle", "getSessionInfo", "userId", word("eve"), "getSessionInfo|eve"),
         ("session_lifecycle", "getSessionInfo", "name", word("x"), "getSessionInfo|\"name\":\"x\""),
         ("session_lifecycle", "getSessionInfo", "noPreempt", Value::Bool(true), "noPreempt\":true"),
-        ("session_lifecycle", "getSessions", "deadline", Value::I64(1), "getSessions|\"deadline\":1"),
+        (
+            "session_lifecycle",
+            "getSessions",
+            "deadline",
+            Value::I64(1),
+            "getSessions|\"deadline\":1",
+        ),
         ("session_lifecycle", "getSessions", "userId", word("eve"), "getSessions|eve"),
         ("session_lifecycle", "sessionStart", "url", word("http://x"), "sessionStart|http://x"),
         ("grants", "grantResource", "nodeName", word("n99"), "as it was recorded|no node n99"),
         ("grants", "grantResource", "appInfo", word("other"), "as it was recorded|not other"),
-        ("exclude_hosts", "grantResource", "appInfo", word("other"), "as it was recorded|not other"),
+        (
+            "exclude_hosts",
+            "grantResource",
+            "appInfo",
+            word("other"),
+            "as it was recorded|not other",
+        ),
         ("node_locality", "grantResource", "port", number(1), "as it was recorded|is at"),
-        ("fifo", "grantResource", "id", number(777), "as it was recorded|request 777 was never made"),
+        (
+            "fifo",
+            "grantResource",
+            "id",
+            number(777),
+            "as it was recorded|request 777 was never made",
+        ),
         ("grants", "grantResource", "id", number(1), "as it was recorded|granted already"),
         ("dead_node", "processDeadNode", "node", word("n7"), "dead node n1|recorded: not sent"),
         ("session_expiry", "sessionHeartbeat", "handle", word("9.9"), "sessionHeartbeat|9.9"),
@@ -158,12 +176,36 @@ fn deviations_planted_in_answers_and_notifications_are_found() {
     let mut all = Vec::new();
     let is_death = |call: &Call| matches!(call, Call::ProcessDeadNode { .. });
     let table: Vec<(&str, &str, Proxy)> = vec![
-        ("grants", "nodeHeartbeat", answers("nodeHeartbeat", field("restartFlag", Value::Bool(true)))),
-        ("session_lifecycle", "getSessionInfo|eve", answers("getSessionInfo", field("userId", word("eve")))),
-        ("session_lifecycle", "getSessions|eve", answers("getSessions", field("userId", word("eve")))),
-        ("session_lifecycle", "sessionEnd|seq=99", answers("sessionEnd", |message| message.seqid = 99)),
-        ("session_lifecycle", "sessionStart|http://x", answers("sessionStart", field("url", word("http://x")))),
-        ("grants", "releaseResource", answers("releaseResource", |message| message.name = "x".to_owned())),
+        (
+            "grants",
+            "nodeHeartbeat",
+            answers("nodeHeartbeat", field("restartFlag", Value::Bool(true))),
+        ),
+        (
+            "session_lifecycle",
+            "getSessionInfo|eve",
+            answers("getSessionInfo", field("userId", word("eve"))),
+        ),
+        (
+            "session_lifecycle",
+            "getSessions|eve",
+            answers("getSessions", field("userId", word("eve"))),
+        ),
+        (
+            "session_lifecycle",
+            "sessionEnd|seq=99",
+            answers("sessionEnd", |message| message.seqid = 99),
+        ),
+        (
+            "session_lifecycle",
+            "sessionStart|http://x",
+            answers("sessionStart", field("url", word("http://x"))),
+        ),
+        (
+            "grants",
+            "releaseResource",
+            answers("releaseResource", |message| message.name = "x".to_owned()),
+        ),
         ("grants", "request 777 was never made", grants(|all| all[0].id = 777)),
         ("grants", "no node n99", grants(|all| all[0].node_name = "n99".to_owned())),
         ("grants", "with appInfo", grants(|all| all[0].app_info = Some("other".to_owned()))),
@@ -172,24 +214,36 @@ fn deviations_planted_in_answers_and_notifications_are_found() {
         ("grants", "granted already", grants(|all| all.push(all[0].clone()))),
         ("fifo", "MAP grants to session", grants(|all| all.reverse())),
         ("fair_two_pools", "MAP grants to session", grants(|all| drop(all.pop()))),
-        ("preemption", "force is set", notices(|call| {
-            if let Call::RevokeResource { force, .. } = call {
-                *force = true;
-            }
-            Duration::ZERO
-        })),
-        ("preemption", "MAP revocations", notices(|call| {
-            if let Call::RevokeResource { revoked: Some(revoked), .. } = call {
-                revoked.pop();
-            }
-            Duration::ZERO
-        })),
-        ("dead_node", "dead node n9", notices(|call| {
-            if let Call::ProcessDeadNode { node, .. } = call {
-                *node = Some("n9".to_owned());
-            }
-            Duration::ZERO
-        })),
+        (
+            "preemption",
+            "force is set",
+            notices(|call| {
+                if let Call::RevokeResource { force, .. } = call {
+                    *force = true;
+                }
+                Duration::ZERO
+            }),
+        ),
+        (
+            "preemption",
+            "MAP revocations",
+            notices(|call| {
+                if let Call::RevokeResource { revoked: Some(revoked), .. } = call {
+                    revoked.pop();
+                }
+                Duration::ZERO
+            }),
+        ),
+        (
+            "dead_node",
+            "dead node n9",
+            notices(|call| {
+                if let Call::ProcessDeadNode { node, .. } = call {
+                    *node = Some("n9".to_owned());
+                }
+                Duration::ZERO
+            }),
+        ),
         // Times.
         ("grants", "the time from a request|median 1500 ms", late(1_500, is_grant)),
         ("fifo", "the time from a request", late(900, is_grant)),
@@ -226,8 +280,20 @@ fn deviations_planted_in_settings_are_found() {
     const FOUR: &str = "\"4\":{\"MAP\":4,\"REDUCE\":2,\"JOBTRACKER\":1}";
     let mut all = Vec::new();
     for (name, file, from, to, words) in [
-        ("locality_wait", "corona.xml", NODE_WAIT, "<nodeLocalityWaitMAP>0<", "another host|nodeLocalityWaitMAP"),
-        ("locality_wait", "corona.xml", RACK_WAIT, "<rackLocalityWaitMAP>0<", "another host|rackLocalityWaitMAP"),
+        (
+            "locality_wait",
+            "corona.xml",
+            NODE_WAIT,
+            "<nodeLocalityWaitMAP>0<",
+            "another host|nodeLocalityWaitMAP",
+        ),
+        (
+            "locality_wait",
+            "corona.xml",
+            RACK_WAIT,
+            "<rackLocalityWaitMAP>0<",
+            "another host|rackLocalityWaitMAP",
+        ),
         ("locality_wait", "corona.xml", NODE_WAIT, "<nodeLocalityWaitMAP>4000<", "another host"),
         ("dead_node", "core-site.xml", "<value>2000<", "<value>9000<", "dead node n1"),
         ("session_expiry", "core-site.xml", "<value>2000<", "<value>300<", "session"),
@@ -236,8 +302,20 @@ fn deviations_planted_in_settings_are_found() {
         ("fair_two_pools", "pools.xml", "2.0", "9.0", "MAP grants"),
         ("min_and_max", "pools.xml", "<maxMAP>5", "<maxMAP>2", "MAP grants"),
         ("min_and_max", "pools.xml", "<minMAP>20", "<minMAP>1", "MAP grants"),
-        ("preemption", "pools.xml", "<pool name=\"hog\"/>", "<pool name=\"hog\"><preemptable>false</preemptable></pool>", "MAP revocations"),
-        ("grants", "core-site.xml", FOUR, "\"4\":{\"MAP\":1,\"REDUCE\":2,\"JOBTRACKER\":1}", "MAP grants"),
+        (
+            "preemption",
+            "pools.xml",
+            "<pool name=\"hog\"/>",
+            "<pool name=\"hog\"><preemptable>false</preemptable></pool>",
+            "MAP revocations",
+        ),
+        (
+            "grants",
+            "core-site.xml",
+            FOUR,
+            "\"4\":{\"MAP\":1,\"REDUCE\":2,\"JOBTRACKER\":1}",
+            "MAP grants",
+        ),
         ("strict_pools", "pools.xml", "known", "other", "known"),
     ] {
         let directory = configured(name, &[(file, from, to)]);
@@ -251,7 +329,8 @@ fn deviations_planted_in_settings_are_found() {
 /// starved before.
 fn starved(conversations: &mut [Conversation], by: Duration) {
     let parts = conversations.iter().filter(|one| one.service == Offered::SessionDriver);
-    let revoked = parts.flat_map(|one| one.messages()).filter(|(_, said)| said.name == "revokeResource");
+    let revoked =
+        parts.flat_map(|one| one.messages()).filter(|(_, said)| said.name == "revokeResource");
     let first = revoked.map(|(part, _)| part.at).min().unwrap();
     for one in conversations {
         one.opened_at += if one.opened_at >= first { by } else { Duration::ZERO };
@@ -291,7 +370,10 @@ fn a_replay_that_is_ended_or_meets_silence_reports_what_it_has() {
     let stopped = Some(stop.subscribe());
     let ended = play_dry(&conversations, &directory, honest(), |options| options.stop = stopped);
     let early = ended.ended.as_ref().unwrap();
-    assert!(early.why.contains("SIGTERM") && !ended.agrees() && ended.different.is_empty(), "{ended}");
+    assert!(
+        early.why.contains("SIGTERM") && !ended.agrees() && ended.different.is_empty(),
+        "{ended}"
+    );
     let lost = late(60_000, |_| true);
     let silent = play_dry(&conversations, &directory, lost, |options| {
         options.silence = Duration::from_secs(5);

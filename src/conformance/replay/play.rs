@@ -419,7 +419,8 @@ impl<W: World> Play<W> {
             let live = self.next_arrival(at, connection).await;
             self.report.leaves_out_call(&call.name);
             let body = live.ok().filter(|_| call.name == "getNextSessionId");
-            let id = body.and_then(|live| Some(text(live.body.as_ref().ok()?, "success")?.to_owned()));
+            let id =
+                body.and_then(|live| Some(text(live.body.as_ref().ok()?, "success")?.to_owned()));
             self.unnamed.extend(id);
         }
     }

@@ -169,9 +169,10 @@ fn with_cluster_manager(conversation: &Conversation, add: Add<'_>) {
     add(opened_at, StepKind::Open);
     let mut client_ended = false;
     let lacks_calls = !conversation.whole
-        || conversation.parts.iter().any(|part| {
-            part.from == Side::Client && matches!(part.what, Said::Missing(_))
-        });
+        || conversation
+            .parts
+            .iter()
+            .any(|part| part.from == Side::Client && matches!(part.what, Said::Missing(_)));
     for part in &conversation.parts {
         match (&part.what, part.from) {
             (Said::Messages { raw, messages }, Side::Client) => {

@@ -439,9 +439,13 @@ fn a_grant_too_many_or_too_few_shows() {
 
 #[test]
 fn grants_in_another_order_show() {
-    check_lie("scenarios/exclude_hosts", &["recorded: requests 1, 3", "live:     requests 3, 1"], |steps| {
-        grants(steps, 0).reverse();
-    });
+    check_lie(
+        "scenarios/exclude_hosts",
+        &["recorded: requests 1, 3", "live:     requests 3, 1"],
+        |steps| {
+            grants(steps, 0).reverse();
+        },
+    );
 }
 
 #[test]

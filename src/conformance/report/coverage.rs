@@ -53,7 +53,8 @@ impl Coverage {
     /// The reason for a low coverage, to continue a sentence with.
     pub(crate) fn remark(&self) -> String {
         let of = |kind: Kind, name: &str| {
-            let what = format!("only {} of {} {name} were compared exactly", kind.exact, kind.all());
+            let what =
+                format!("only {} of {} {name} were compared exactly", kind.exact, kind.all());
             kind.is_low().then_some(what)
         };
         let all = [of(self.calls, "calls"), of(self.notices, "notifications")];
@@ -84,12 +85,8 @@ mod tests {
     #[test]
     fn a_low_coverage_is_told_and_nothing_is_hidden() {
         let kind = |exact, by_a_row, not_compared| Kind { exact, by_a_row, not_compared };
-        let mut coverage = Coverage {
-            calls: kind(9, 1, 0),
-            notices: kind(4, 14, 1),
-            grants: [3, 12],
-            times: 0,
-        };
+        let mut coverage =
+            Coverage { calls: kind(9, 1, 0), notices: kind(4, 14, 1), grants: [3, 12], times: 0 };
         assert!(coverage.is_low());
         assert_eq!(coverage.remark(), ", but only 4 of 19 notifications were compared exactly");
         assert_eq!(

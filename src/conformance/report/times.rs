@@ -347,7 +347,12 @@ mod tests {
             ("a wait of 2 s is gone", GrantPreferred, vec![(2_003, 2)], Some(None)),
             ("a wait is new", GrantElsewhere, vec![(2, 2_003)], Some(None)),
             ("a slow turn", GrantAnywhere, vec![(1_003, 2)], Some(turn)),
-            ("a slow turn among others", GrantPreferred, many((2, 2), 9, &[(1_100, 3)]), Some(turn)),
+            (
+                "a slow turn among others",
+                GrantPreferred,
+                many((2, 2), 9, &[(1_100, 3)]),
+                Some(turn),
+            ),
             ("more than a turn", GrantAnywhere, vec![(1_800, 2)], Some(None)),
             ("one much later", GrantAnywhere, many((2, 2), 9, &[(2, 5_000)]), Some(None)),
             ("one of many", GrantAnywhere, many((2, 2), 99, &[(2, 5_000)]), None),

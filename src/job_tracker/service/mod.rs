@@ -260,8 +260,7 @@ impl JobTracker {
         let LoadedJobTracker { settings, site, file_systems, user, .. } = loaded;
         let home = Home::open(&settings.data_dir)?;
         let user = user.unwrap_or_else(|| "unknown".into());
-        let listener =
-            listen(ADDRESS, &settings.address, home.ports().rpc, &mut listeners).await?;
+        let listener = listen(ADDRESS, &settings.address, home.ports().rpc, &mut listeners).await?;
         let socket =
             listener.local_addr().map_err(|error| failed(ADDRESS, &settings.address, error))?;
         let address = InetAddress { host: settings.address.host.to_string(), port: socket.port() };

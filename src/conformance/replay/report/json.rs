@@ -10,7 +10,10 @@ pub fn json(report: &Report) -> impl Serialize + '_ {
     Verdict {
         agrees: report.agrees(),
         verdict: report.verdict(),
-        ended: report.ended.as_ref().map(|ended| EndedJson { at_us: us(ended.at), why: &ended.why }),
+        ended: report
+            .ended
+            .as_ref()
+            .map(|ended| EndedJson { at_us: us(ended.at), why: &ended.why }),
         name: &report.name,
         target: &report.target,
         speed: report.speed.is_finite().then_some(report.speed),

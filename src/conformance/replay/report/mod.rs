@@ -214,11 +214,15 @@ impl Report {
         let different = self.different.len();
         let coverage = self.coverage();
         let verdict = match (different, self.explained.is_empty()) {
-            (0, _) if !self.has_compared() => match self.calls_left_out + self.notices.not_compared {
-                0 => "NOTHING WAS COMPARED: the recording has no calls to a cluster manager.".to_owned(),
+            (0, _) if !self.has_compared() => match self.calls_left_out + self.notices.not_compared
+            {
+                0 => "NOTHING WAS COMPARED: the recording has no calls to a cluster manager."
+                    .to_owned(),
                 _ => "NOTHING WAS COMPARED.".to_owned(),
             },
-            (0, _) if self.ended.is_some() => "INCOMPLETE: no unexplained differences so far.".to_owned(),
+            (0, _) if self.ended.is_some() => {
+                "INCOMPLETE: no unexplained differences so far.".to_owned()
+            }
             (0, no_rows) => {
                 let agrees = if coverage.is_low() { "AGREES IN PART" } else { "AGREES" };
                 let what = if no_rows { "no differences" } else { "every difference is explained" };
@@ -240,7 +244,8 @@ impl Report {
     /// How much was compared.
     fn coverage(&self) -> Coverage {
         let Notices { recorded, exact, free, different, not_compared, .. } = self.notices;
-        let grants = [self.notices.grants_exact, self.notices.grants_free].map(|count| count as u64);
+        let grants =
+            [self.notices.grants_exact, self.notices.grants_free].map(|count| count as u64);
         let compared = recorded.saturating_sub(not_compared);
         Coverage {
             calls: Kind {
@@ -470,7 +475,8 @@ mod tests {
         report.explained.clear();
         begins(&report, "AGREES: no differences.", true);
         report.notices = Notices { recorded: 5, exact: 1, free: 4, ..Notices::default() };
-        let part = "AGREES IN PART: no differences, but only 1 of 5 notifications were compared exactly.";
+        let part =
+            "AGREES IN PART: no differences, but only 1 of 5 notifications were compared exactly.";
         begins(&report, part, true);
         report.ended(Duration::from_secs(1), "it was ended by SIGINT".to_owned());
         let early = "INCOMPLETE: no unexplained differences so far. The replay ended at 1.0 s of 3.0 s: \

@@ -250,10 +250,10 @@ async fn a_stopping_server_does_not_wait_for_ever() {
 #[tokio::test]
 async fn the_next_server_goes_on_with_kept_connections() {
     let peer = Peer::new();
-    let services = || {
-        Services::new().offer(inter_tracker::Served::new(peer.clone())).know(protocols::ALL)
-    };
-    let first = Server::new(TcpListener::bind("127.0.0.1:0").await.unwrap(), services(), Limits::default());
+    let services =
+        || Services::new().offer(inter_tracker::Served::new(peer.clone())).know(protocols::ALL);
+    let first =
+        Server::new(TcpListener::bind("127.0.0.1:0").await.unwrap(), services(), Limits::default());
     let address = local(first.local_addr().unwrap().port());
     let (keeper, counters) = (first.keeper(), first.counters());
     let (stop, stopped) = watch::channel(false);

@@ -485,9 +485,11 @@ impl Pages {
                 let node = node.to_owned();
                 let of = match self.job(id)? {
                     Found::Whole(_, job) => job.look(move |job| job.use_of_node(&node)).await?,
-                    // The slots of its job tracker are known to the cluster manager, and a job that has
+                    // The slots of its job tracker are known to the cluster manager, and a job that waits or has
                     // ended needs nothing.
-                    Found::OnNode(..) | Found::Retired(_) => NodeUse::default(),
+                    Found::OnNode(..) | Found::Waiting(..) | Found::Retired(_) => {
+                        NodeUse::default()
+                    }
                 };
                 self.json(move || api::use_of_node(of)).await
             }
