@@ -104,6 +104,22 @@ impl From<TcpListener> for Acceptor {
 /// Then the listener is closed. Returns the connections that are still served.
 pub async fn accept_until_stopped<F>(
     listener: impl Into<Acceptor>,
+    stop: watch::Receiver<bool>,
+    max_connections: usize,
+    counters: &Counters,
+    service: &str,
+    serve: impl Fn(TcpStream, SocketAddr) -> F,
+) -> JoinSet<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    accept_beside(JoinSet::new(), listener, stop, max_connections, counters, service, serve).await
+}
+
+/// The same beside connections that are served already, which count among the others.
+pub async fn accept_beside<F>(
+    mut connections: JoinSet<()>,
+    listener: impl Into<Acceptor>,
     mut stop: watch::Receiver<bool>,
     max_connections: usize,
     counters: &Counters,
@@ -113,7 +129,6 @@ pub async fn accept_until_stopped<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut connections = JoinSet::new();
     let mut acceptor = listener.into();
     let failed = |Failure { error, lasts }| {
         counters.count_accept_error();

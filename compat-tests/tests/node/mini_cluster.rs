@@ -333,7 +333,10 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
     assert!(!cluster.path("new").exists());
     for (arguments, expected) in [
         (&["--input", "in", "--output", "out", "--mapper", "cat"], "out already exists; delete it"),
-        (&["--input", "no*", "--output", "new", "--mapper", "cat"], "input no*: there is no such"),
+        (
+            &["--input", "no*", "--output", "new", "--mapper", "cat"],
+            "input no*: no file or directory matches",
+        ),
     ] {
         let said = cluster.fails(arguments);
         assert!(said.contains(expected) && said.lines().count() == 1, "{said}");

@@ -70,7 +70,13 @@ enum Arrived {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) -> Connection {
+    /// A connection of which a former server has received something that is to be read first.
+    pub(super) fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        received: &[u8],
+        shared: Arc<Shared>,
+    ) -> Connection {
         shared.counters.count_accepted();
         let account = Account {
             held: shared.memory.holding(peer.ip()),
@@ -78,7 +84,7 @@ impl Connection {
             ending: Ending::Shutdown,
         };
         let frame_due = Instant::now().checked_add(shared.limits.frame_timeout);
-        let inbox = BytesMut::from(&*shared.received(peer));
+        let inbox = BytesMut::from(received);
         Connection {
             stream,
             peer,

@@ -1,20 +1,20 @@
 //! A server: accepts connections and stops them. [`connection`](super::connection) serves each.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{self, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::connection::Connection;
 use super::limits::Limits;
 use super::services::Services;
 use corona_net::Counters;
-use corona_net::accept::{Acceptor, accept_until_stopped};
+use corona_net::accept::accept_beside;
 use corona_net::memory::Memory;
 
 /// A server of Hadoop RPC, ready to run.
@@ -77,8 +77,6 @@ pub(super) struct Shared {
     pub(super) running: Semaphore,
     /// What is kept for the next server, if anything is.
     kept: Mutex<Option<Kept>>,
-    /// What was read of the connections of a former server, by peer.
-    received: Mutex<HashMap<SocketAddr, Vec<u8>>>,
 }
 
 impl Shared {
@@ -90,11 +88,6 @@ impl Shared {
             kept.connections.push(KeptConnection { stream, received });
         }
     }
-
-    /// What a former server has read of the connection of this peer.
-    pub(super) fn received(&self, peer: SocketAddr) -> Vec<u8> {
-        lock(&self.received).remove(&peer).unwrap_or_default()
-    }
 }
 
 impl Server {
@@ -104,8 +97,8 @@ impl Server {
         let running = Semaphore::new(limits.max_running_calls);
         let memory = Memory::new(limits.max_total_inflight_bytes, limits.max_connections);
         let counters = memory.counters().clone();
-        let (kept, received) = (Mutex::default(), Mutex::default());
-        let shared = Shared { services, limits, counters, memory, running, kept, received };
+        let kept = Mutex::default();
+        let shared = Shared { services, limits, counters, memory, running, kept };
         Server { listener, former: Vec::new(), shared: Arc::new(shared) }
     }
 
@@ -136,14 +129,26 @@ impl Server {
     pub async fn run(self, stop: watch::Receiver<bool>) {
         let shared = self.shared.clone();
         let second = self.listener.as_fd().try_clone_to_owned();
-        let acceptor = Acceptor::new(self.listener).with_handed(hand(self.former, &shared));
-        let mut connections = accept_until_stopped(
-            acceptor,
+        let serve = |stream, peer, received: &[u8]| {
+            Connection::new(stream, peer, received, shared.clone()).run(stop.clone())
+        };
+        let mut former = JoinSet::new();
+        for KeptConnection { stream, received } in self.former {
+            // One that has ended meanwhile is dropped.
+            let peer = stream.peer_addr();
+            let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+            if let (Ok(peer), Ok(stream)) = (peer, stream) {
+                former.spawn(serve(stream, peer, &received));
+            }
+        }
+        let mut connections = accept_beside(
+            former,
+            self.listener,
             stop.clone(),
             shared.limits.max_connections,
             &shared.counters,
             "Hadoop RPC",
-            |stream, peer| Connection::new(stream, peer, shared.clone()).run(stop.clone()),
+            |stream, peer| serve(stream, peer, &[]),
         )
         .await;
         if let (Some(kept), Ok(second)) = (&mut *lock(&self.shared.kept), second) {
@@ -159,20 +164,4 @@ impl Server {
             connections.shutdown().await;
         }
     }
-}
-
-/// Passes on the connections of a former server.
-fn hand(former: Vec<KeptConnection>, shared: &Shared) -> mpsc::Receiver<(TcpStream, SocketAddr)> {
-    let (sender, receiver) = mpsc::channel(former.len().max(1));
-    for KeptConnection { stream, received } in former {
-        // One that has ended meanwhile is dropped.
-        let peer = stream.peer_addr();
-        let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-        if let (Ok(peer), Ok(stream)) = (peer, stream) {
-            lock(&shared.received).insert(peer, received);
-            // There is room for all.
-            let _ = sender.try_send((stream, peer));
-        }
-    }
-    receiver
 }

@@ -29,6 +29,8 @@ use super::submission::Description;
 /// Bytes of records that wait to be written; with more, the job has no history.
 const MAX_WAITING: usize = 64 << 20;
 /// The pause between two writes, unless a caller waits for one. The lines of a busy job share them.
+/// Why a history has lost records.
+const TOO_SLOW: &str = "it cannot be written fast enough";
 const PAUSE: Duration = Duration::from_millis(50);
 /// The pause before a history that could not be written is begun again while its job runs; how often that is
 /// tried at the end of the job, and the pause between.
@@ -265,7 +267,7 @@ impl History {
         if self.full {
             let job = &self.job;
             tracing::error!(%job, "the history of a job cannot be written fast enough; it ends here");
-            self.queue.trouble(Some("it cannot be written fast enough".into()));
+            self.queue.trouble(Some(TOO_SLOW.into()));
         }
     }
 
@@ -298,8 +300,13 @@ impl Queue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// There is this trouble, or none any more. A history that has lost records stays incomplete.
     fn trouble(&self, trouble: Option<Arc<str>>) {
-        self.standing.send_modify(|standing| standing.trouble = trouble);
+        self.standing.send_modify(|standing| {
+            if standing.trouble.as_deref() != Some(TOO_SLOW) {
+                standing.trouble = trouble;
+            }
+        });
     }
 
     /// Takes what is pending, and returns whether the queue has ended.

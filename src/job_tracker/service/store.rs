@@ -37,6 +37,8 @@ pub(super) struct Store {
     places: Arc<Places>,
     /// A job may wait, or a place is free.
     changed: Notify,
+    /// Held while what is kept of a job that waits is written again or removed.
+    pub(super) waiting_files: tokio::sync::Mutex<()>,
 }
 
 /// The places of jobs that run or begin.
@@ -247,7 +249,8 @@ impl Places {
 impl Store {
     pub(super) fn new(most: Most, places: Places) -> Store {
         let (state, places) = (Mutex::default(), Arc::new(places));
-        Store { state, most, places, changed: Notify::new() }
+        let waiting_files = tokio::sync::Mutex::default();
+        Store { state, most, places, changed: Notify::new(), waiting_files }
     }
 
     /// The places of jobs that run.
@@ -257,7 +260,11 @@ impl Store {
 
     /// A job does not run any more. Called under the lock.
     fn free(&self) {
-        self.places.used.fetch_sub(1, Ordering::Relaxed);
+        let used = &self.places.used;
+        let less = |used: usize| used.checked_sub(1);
+        if used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err() {
+            tracing::error!("a place of a job was freed twice");
+        }
         self.changed.notify_one();
     }
 
@@ -340,7 +347,7 @@ impl Store {
             Some(Known::Arriving(_, true)) => self.free(),
             Some(Known::Arriving(_, false)) => state.arriving -= 1,
             // Its handling panicked before it was here.
-            Some(Known::Job(job)) if job.is_gone() => self.free(),
+            Some(Known::Job(job)) if job.is_gone() && !state.finished.contains(id) => self.free(),
             _ => return,
         }
         state.jobs.remove(id);
@@ -365,8 +372,14 @@ impl Store {
         if self.places.used() >= self.places.most {
             return None;
         }
-        let (.., id) = state.waiting.pop_first()?;
-        let Some(Known::Waiting(job, _)) = state.jobs.get_mut(&id) else { return None };
+        let now = Instant::now();
+        let may_begin = |(.., id): &&Turn| match state.jobs.get(id) {
+            Some(Known::Waiting(job, _)) => job.not_before.is_none_or(|at| at <= now),
+            _ => true,
+        };
+        let next = state.waiting.iter().find(may_begin).cloned()?;
+        state.waiting.remove(&next);
+        let Some(Known::Waiting(job, _)) = state.jobs.get_mut(&next.2) else { return None };
         *job = Arc::new(Waiting { begins: true, ..Waiting::clone(job) });
         let job = job.clone();
         self.places.take();
@@ -378,12 +391,18 @@ impl Store {
         self.changed.notified().await;
     }
 
-    /// The job could not begin, for this reason; it waits again.
-    pub(super) fn wait_again(&self, id: &JobId, reason: &str) {
+    /// Lets [`changed`](Store::changed) return.
+    pub(super) fn look_again(&self) {
+        self.changed.notify_one();
+    }
+
+    /// The job could not begin, for this reason; it waits again, for this time at least.
+    pub(super) fn wait_again(&self, id: &JobId, reason: &str, pause: Duration) {
         let mut state = self.lock();
         let Some(Known::Waiting(job, _)) = state.jobs.get_mut(id) else { return };
         let (begins, reason) = (job.ends, Some(reason.into()));
-        *job = Arc::new(Waiting { begins, reason, ..Waiting::clone(job) });
+        let not_before = Instant::now().checked_add(pause);
+        *job = Arc::new(Waiting { begins, reason, not_before, ..Waiting::clone(job) });
         let job = job.clone();
         match job.ends {
             true => state.to_end.push(job),
@@ -605,7 +624,7 @@ mod tests {
         store.set_priority(&id(1), SessionPriority::VeryHigh).unwrap();
         assert!(store.set_priority(&id(2), SessionPriority::Low).is_none(), "it begins");
         // One that could not begin has its turn again, and says why.
-        store.wait_again(&id(2), "no session");
+        store.wait_again(&id(2), "no session", Duration::ZERO);
         assert_eq!(reason(&store, 2), "waits: no session");
         assert_eq!((next(&store), next(&store)), (Some(1), None));
         store.lost(retired(3));
@@ -614,6 +633,27 @@ mod tests {
         assert_eq!((next(&store), next(&store)), (Some(5), None));
         let Load { used, waiting, .. } = store.load();
         assert_eq!((used, waiting), (2, 1));
+    }
+
+    #[test]
+    fn a_job_that_cannot_begin_holds_up_no_other() {
+        let store = store(1, 10, 100);
+        for number in [1, 2] {
+            store.wait(waiting(number, number.into(), SessionPriority::Normal));
+        }
+        assert_eq!((next(&store), next(&store)), (Some(1), None));
+        store.wait_again(&id(1), "a fault each time", Duration::from_secs(3600));
+        assert_eq!((next(&store), next(&store)), (Some(2), None));
+        store.lost(retired(2));
+        assert_eq!(next(&store), None, "its pause is not over");
+        assert_eq!(store.load().waiting, 1);
+    }
+
+    #[test]
+    fn a_place_is_not_freed_twice() {
+        let store = store(1, 10, 100);
+        store.free();
+        assert_eq!(store.running(), 0);
     }
 
     fn retired(number: u32) -> Retired {
@@ -636,7 +676,7 @@ mod tests {
         let ends = |store: &Store| store.next_to_end().map(|job| job.description.id.clone());
         assert_eq!((ends(&store), ends(&store)), (Some(id(2)), None));
         // One that was about to begin ends when it could not.
-        store.wait_again(&id(1), "no session");
+        store.wait_again(&id(1), "no session", Duration::ZERO);
         assert_eq!((ends(&store), ends(&store)), (Some(id(1)), None));
         for number in [1, 2] {
             store.retire(retired(number));

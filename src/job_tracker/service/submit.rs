@@ -806,7 +806,8 @@ impl Shared {
 fn read_waiting(directory: &Path, journals: &Journals) -> Result<Option<Waiting>, SubmitError> {
     let Some(job) = Waiting::read(directory)? else { return Ok(None) };
     let journal = directory.join(JOURNAL);
-    if journal.exists() && matches!(Log::open(&journal, journals), Ok(Opened::Job(..))) {
+    // One that cannot be read is kept: what has followed from it is not known.
+    if journal.exists() && !matches!(Log::open(&journal, journals)?, Opened::Empty) {
         Waiting::forget(directory)?;
         return Ok(None);
     }

@@ -13,7 +13,7 @@ use corona_mapreduce::{Counters, HistoryRecord, JobId, JobState, PerKind};
 use corona_model::types::{Millis, SessionPriority, SessionStatus};
 use corona_session_driver::StartError;
 use serde::{Deserialize, Serialize};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::job::end_record;
 use super::live::{Closing, keep, remove_data};
@@ -31,7 +31,7 @@ const FILE: &str = "waiting";
 const NEW: &str = "new-";
 /// The form of the file. **It is a promise** to later versions; what changes it gets a number of its own.
 const FORM: u8 = 1;
-/// The pause before a job that could not begin is tried again, and with it all others.
+/// The pause before a job that could not begin is tried again.
 const AGAIN_PAUSE: Duration = Duration::from_secs(2);
 
 /// A job that waits.
@@ -46,6 +46,8 @@ pub(super) struct Waiting {
     pub(super) ends: bool,
     /// Why it could not begin when it had a place.
     pub(super) reason: Option<Arc<str>>,
+    /// It is not tried again before that, and others begin meanwhile.
+    pub(super) not_before: Option<Instant>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -80,6 +82,7 @@ impl Waiting {
             begins: false,
             ends: false,
             reason: None,
+            not_before: None,
         }
     }
 
@@ -164,6 +167,10 @@ impl Begun {
             | SubmitError::Session(StartError::Refused(_) | StartError::Failed(_)) => {
                 Begun::Never(error)
             }
+            // A file of the job is gone.
+            SubmitError::Keep { error: ref gone } if gone.kind() == io::ErrorKind::NotFound => {
+                Begun::Never(error)
+            }
             SubmitError::Files(_)
             | SubmitError::Keep { .. }
             | SubmitError::Log(_)
@@ -209,11 +216,13 @@ impl Shared {
         priority: SessionPriority,
     ) -> Result<bool, SubmitError> {
         while matches!(self.store.get(id), Some(Known::Waiting(..))) {
+            let turn = self.store.waiting_files.lock().await;
             if let Some(job) = self.store.set_priority(id, priority) {
                 let (directory, sync) = (self.data_dir(id.as_str()), self.settings.journal_sync);
                 blocking(move || job.write(&directory, sync)).await??;
                 return Ok(true);
             }
+            drop(turn);
             sleep(ARRIVING_PAUSE).await;
         }
         Ok(false)
@@ -243,11 +252,14 @@ impl Shared {
         };
         match begun {
             Begun::Yes => tracing::info!(job = %id, "a job that has waited begins"),
-            Begun::Later(SubmitError::Killed) => self.store.wait_again(id, "it was killed"),
+            Begun::Later(SubmitError::Killed) => {
+                self.store.wait_again(id, "it was killed", Duration::ZERO);
+            }
             Begun::Later(error) => {
                 tracing::warn!(job = %id, %error, "a job that has waited cannot begin; it is tried again");
+                self.store.wait_again(id, &error.to_string(), AGAIN_PAUSE);
                 sleep(AGAIN_PAUSE).await;
-                self.store.wait_again(id, &error.to_string());
+                self.store.look_again();
             }
             Begun::Never(error) => {
                 tracing::error!(job = %id, %error, "a job that has waited cannot begin; it fails");
@@ -272,14 +284,16 @@ impl Shared {
         let directory = self.data_dir(id.as_str());
         match self.begin_kept(job).await {
             Ok(()) => {
-                // A restart finds the journal, which counts.
-                let _ = blocking(move || Waiting::forget(&directory)).await;
+                self.forget_waiting(&directory).await;
                 self.owed.settle(&handle).await;
                 self.restore_priority(job).await;
                 Ok(())
             }
             // It has begun, and its own handling counts.
-            Err(_) if !matches!(self.store.get(id), Some(Known::Waiting(..))) => Ok(()),
+            Err(_) if !matches!(self.store.get(id), Some(Known::Waiting(..))) => {
+                self.forget_waiting(&directory).await;
+                Ok(())
+            }
             Err(error) => {
                 // A journal without its session must not be found.
                 let journal = directory.join(JOURNAL);
@@ -290,6 +304,16 @@ impl Shared {
                 self.owed.pay(debt);
                 Err(error)
             }
+        }
+    }
+
+    /// The job has begun: a restart finds its journal, which counts.
+    async fn forget_waiting(&self, directory: &Path) {
+        let _turn = self.store.waiting_files.lock().await;
+        let directory = directory.to_owned();
+        let forgotten = blocking(move || Waiting::forget(&directory)).await;
+        if let Ok(Err(error)) = forgotten {
+            tracing::warn!(%error, "cannot remove what was kept of a job that waited; its journal counts");
         }
     }
 
@@ -576,6 +600,42 @@ mod tests {
     }
 
     /// Otherwise a restart would list it as a job whose journal is lost.
+    /// The file that says that a job waits may be there although it has begun: then its journal counts.
+    #[tokio::test]
+    async fn a_journal_that_cannot_be_read_is_not_taken_for_that_of_a_job_that_waits() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = {
+            let shared = service(root.path()).await;
+            take_the_place(&shared);
+            submit(&shared, 1, "NORMAL").await.unwrap();
+            shared.data_dir(id(1).as_str())
+        };
+        let journal = directory.join(JOURNAL);
+        fs::create_dir(&journal).unwrap();
+        let segment = journal.join("00000000000000000001.journal");
+        fs::write(&segment, b"damaged, and no journal at all").unwrap();
+        let shared = service(root.path()).await;
+        let (state, reason) = state(&shared, 1).unwrap();
+        assert_eq!(state, JobState::Failed, "{reason}");
+        assert!(segment.exists(), "it is evidence");
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_file_is_gone_fails_instead_of_waiting() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await;
+        take_the_place(&shared);
+        submit(&shared, 1, "NORMAL").await.unwrap();
+        fs::remove_file(shared.data_dir(id(1).as_str()).join("job.split")).unwrap();
+        let serving = tokio::spawn(shared.clone().serve_waiting());
+        shared.store.give_up(&id(99));
+        until("the end of the job", || {
+            state(&shared, 1).is_some_and(|(state, _)| state == JobState::Failed)
+        })
+        .await;
+        serving.abort();
+    }
+
     #[tokio::test]
     async fn a_refused_job_has_no_directory_any_more_when_its_note_goes() {
         let root = tempfile::tempdir().unwrap();

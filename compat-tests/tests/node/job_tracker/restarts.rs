@@ -195,6 +195,8 @@ fn clients_keep_their_connections_over_a_restart_in_place() {
         let (notes, map) = (world.notes(&job), job.map(0).to_string());
         until("a map that waits", || notes.of(&map, "waits").into_iter().next()).await;
 
+        // Launches that nobody has reported would be repeated.
+        until_progress(&mut client, &job, 0.5).await;
         let mut raw = Connection::open(&world.job_tracker.address);
         assert_eq!(raw.ask(1), 1);
         for round in 1..=3 {
