@@ -155,7 +155,7 @@ const WALLS: &[Wall] = &[
 /// Rooms whose time is an argument, and the files in them that may read the clock: the outermost layer, and
 /// tests of it.
 const CLOCKS: &[(&str, &[&str])] = &[
-    ("conformance/replay", &["live.rs"]),
+    ("conformance/replay", &["live.rs", "peers.rs"]),
     ("conformance/shadow", &["driver.rs", "http.rs", "mod.rs", "tests.rs"]),
 ];
 

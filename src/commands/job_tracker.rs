@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
@@ -222,13 +223,21 @@ async fn serve(
     let (stop_sender, stop_receiver) = watch::channel(false);
     let keeper = tracker.keeper();
     let hung_up = Cell::new(false);
+    let mut stop = pin!(stop);
     let stop = async {
-        tokio::select! {
-            signal = stop => signal,
-            _ = hangup.recv() => {
-                keeper.keep();
-                hung_up.set(true);
-                StopSignal::Hangup
+        loop {
+            tokio::select! {
+                signal = &mut stop => return signal,
+                _ = hangup.recv() => match usable(source.of_service().load_job_tracker()) {
+                    Ok(_) => {
+                        keeper.keep();
+                        hung_up.set(true);
+                        return StopSignal::Hangup;
+                    }
+                    Err(error) => {
+                        tracing::error!("no restart after SIGHUP: the configuration cannot be used: {error}");
+                    }
+                }
             }
         }
     };

@@ -30,8 +30,8 @@ Examples:
   Again after a stop, and with eight tasks at a time:
     corona join --slots 8
 
-The head needs to reach the ports 8890 to 8892 of this machine, and so do the
-other nodes, or those that follow the head's --port-base. Everything is in one
+The head needs to reach the ports 8890 to 8892 of this machine, and other nodes
+8890, or those that follow the head's --port-base. Everything is in one
 directory, by default /var/lib/corona-node for root and
 ~/.local/share/corona/node for others.
 Exit status: 0 stopped; 1 could not start, with one line on stderr; 2 wrong

@@ -75,6 +75,11 @@ fn login(
     let invitation = Invitation::read(string, Role::Submit)?;
     let name = name.unwrap_or(&invitation.host);
     check_name(name).map_err(|wrong| anyhow!("--name {name:.100?}: {wrong}"))?;
+    let (known, pages) = (profile.names()?.iter().any(|it| it == name), invitation.pages());
+    let before = profile.head(name);
+    if known && before != pages {
+        bail!("{name} is the cluster at {before} already: give this one another name with --name");
+    }
     let facts = block_on(invitation.learn())?;
     let mut site = facts.site(&invitation.addresses());
     site.set([(super::profile::HEAD_KEY, invitation.pages())]);

@@ -215,9 +215,9 @@ mod tests {
     #[test]
     fn a_text_without_an_interpreter_is_named_when_it_fails() {
         let work = tempfile::tempdir().unwrap();
-        let script = work.path().join("map.py");
+        let script = work.path().join("script.py");
         std::fs::write(&script, "import sys\n").unwrap();
-        let words = ["./map.py".to_owned()];
+        let words = ["./script.py".to_owned()];
         let hint = |code| of_status(&words, &script, work.path(), code);
         assert!(hint(2).contains("no first line such as #!"), "{}", hint(2));
         assert!(hint(127).contains("no first line such as #!"), "{}", hint(127));

@@ -727,7 +727,8 @@ mod tests {
         assert_eq!(
             told,
             "cannot start no-such-program: No such file or directory (os error 2): it is neither a \
-             file of the job nor a program on the PATH of the task"
+             file of the job nor a program on the PATH of the task; give the tasks a file of your own \
+             with --file FILE, or install the program on every node"
         );
     }
 

@@ -2,7 +2,9 @@
 //! (`file:`) are asked for: HDFS is the same everywhere.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -46,7 +48,10 @@ impl Mark {
     fn leave_in(directory: &Path) -> Option<Mark> {
         let token = random_token().ok()?;
         let mark = Mark { path: directory.join(format!(".corona-{token}")), token };
-        fs::write(&mark.path, &mark.token).ok()?;
+        let mut file = File::create_new(&mark.path).ok()?;
+        // The job tracker and the nodes may run as other users.
+        let readable = Permissions::from_mode(0o644);
+        file.set_permissions(readable).and_then(|()| file.write_all(mark.token.as_bytes())).ok()?;
         Some(mark)
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
@@ -83,9 +83,8 @@ impl Kept {
         if sizes.len() >= MOST_SIZES && !sizes.contains_key(job) {
             sizes.clear();
         }
-        let size = sizes
-            .entry(job.clone())
-            .or_insert_with(|| size_of(&self.directory.join(job.as_str()), MOST_DEPTH));
+        let size =
+            sizes.entry(job.clone()).or_insert_with(|| size_of(self.directory.join(job.as_str())));
         let bytes = size.bytes.saturating_add(more.bytes);
         let entries = size.entries.saturating_add(more.entries);
         if bytes > self.most_bytes {
@@ -175,6 +174,10 @@ impl Kept {
             return Err(Fault::io("a file of a job stays with its job"));
         }
         if fs::symlink_metadata(&to.path).is_ok() {
+            // A call that is made twice.
+            if fs::symlink_metadata(&from.path).is_err_and(|error| is_missing(&error)) {
+                return Ok(());
+            }
             return Err(failed(to, &io::ErrorKind::AlreadyExists.into()));
         }
         match fs::rename(&from.path, &to.path) {
@@ -190,31 +193,33 @@ impl Kept {
     }
 
     fn delete(&self, place: &Place) -> Result<bool, Fault> {
-        self.forget_size(&place.job);
         let deleted = match fs::symlink_metadata(&place.path) {
             Ok(found) if found.is_dir() => fs::remove_dir_all(&place.path),
             Ok(_) => fs::remove_file(&place.path),
             Err(error) => Err(error),
         };
         match deleted {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.forget_size(&place.job);
+                Ok(true)
+            }
             Err(error) if is_missing(&error) => Ok(false),
             Err(error) => Err(failed(place, &error)),
         }
     }
 }
 
-/// The size of what lies below a directory.
-fn size_of(directory: &Path, depth: usize) -> Size {
-    let mut size = Size::default();
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        size.entries += 1;
-        let Ok(found) = entry.metadata() else { continue };
-        if found.is_dir() && depth > 0 {
-            let below = size_of(&entry.path(), depth - 1);
-            size = Size { bytes: size.bytes + below.bytes, entries: size.entries + below.entries };
-        } else {
-            size.bytes += found.len();
+/// The size of what lies below a directory, however deep.
+fn size_of(directory: PathBuf) -> Size {
+    let (mut size, mut directories) = (Size::default(), vec![directory]);
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            size.entries += 1;
+            match entry.metadata() {
+                Ok(found) if found.is_dir() => directories.push(entry.path()),
+                Ok(found) => size.bytes += found.len(),
+                Err(_) => {}
+            }
         }
     }
     size

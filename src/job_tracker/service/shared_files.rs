@@ -5,8 +5,10 @@
 //! The client leaves a file with a token where the output will be. This machine and each node look for it,
 //! and each node for some of the inputs. A node that does not answer, or is of another program, says nothing.
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use corona_hadoop::rpc::Fault;
 use corona_web::exchange::encode_segment;
@@ -17,9 +19,13 @@ use tokio::task::JoinSet;
 use super::Shared;
 use super::http::{self, Target};
 
-/// Nodes that are asked, and how many at a time.
+/// Nodes that are asked for one job.
 const MOST_NODES: usize = 1_000;
-const AT_A_TIME: usize = 32;
+/// What all questions may do at a time: ask nodes, and be worked on. Others wait.
+static ASKED: Semaphore = Semaphore::const_new(32);
+static QUESTIONS: Semaphore = Semaphore::const_new(8);
+/// Bytes of a token.
+const MOST_TOKEN_BYTES: u64 = 256;
 /// Bytes of the list of nodes, and of the answer of one.
 const MAX_LIST_BYTES: usize = 8 << 20;
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -77,14 +83,28 @@ impl Wanted {
 
     /// Whether this machine sees the file with the token.
     fn is_marker_seen(&self) -> bool {
-        let token = || std::fs::read(Path::new(&self.marker)).unwrap_or_default();
-        self.marker.is_empty() || token() == self.token.as_bytes()
+        self.marker.is_empty()
+            || token_in(Path::new(&self.marker)).is_ok_and(|found| found == self.token.as_bytes())
     }
+}
+
+/// What is in a file that somebody has named: never more than a token, and no pipe or device, which may wait or
+/// never end.
+fn token_in(path: &Path) -> io::Result<Vec<u8>> {
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(nonblocking).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut token = Vec::new();
+    file.take(MOST_TOKEN_BYTES).read_to_end(&mut token)?;
+    Ok(token)
 }
 
 impl Shared {
     /// What machines do not see, as a sentence; none if all that answer see everything.
     pub(super) async fn unseen(&self, wanted: Wanted) -> Option<String> {
+        let _turn = QUESTIONS.acquire().await;
         let own = wanted.clone();
         let is_seen = tokio::task::spawn_blocking(move || own.is_marker_seen()).await;
         let mut unseen = Vec::new();
@@ -100,13 +120,12 @@ impl Shared {
                 Ok((200, body)) => serde_json::from_slice(&body).map(|list| hosts(&list)),
                 _ => Ok(Vec::new()),
             };
-        let (turns, query) = (Arc::new(Semaphore::new(AT_A_TIME)), wanted.query());
+        let query = wanted.query();
         let mut asked = JoinSet::new();
         for host in nodes.unwrap_or_default() {
             let target = Target::new(&host, self.settings.node_pages_port, &query);
-            let turns = turns.clone();
             asked.spawn(async move {
-                let _turn = turns.acquire().await;
+                let _turn = ASKED.acquire().await;
                 let answer = http::get(&target, MAX_ANSWER_BYTES).await;
                 missing(answer.ok()?).map(|path| format!("the node {host} does not see {path}"))
             });
