@@ -386,7 +386,8 @@ async fn appends(hdfs: &Hdfs) -> Result<(), FsError> {
     drop(writer);
     let mut writer = loop {
         match others.append(&path).await {
-            Err(error) if error.kind == ErrorKind::Lease => {
+            // The writer gives it up in the background.
+            Err(error) if matches!(error.kind, ErrorKind::Lease | ErrorKind::BeingWritten) => {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             opened => break opened?,

@@ -62,7 +62,7 @@ cases! {
     job_remote_sleep: case("jobs/remote-sleep", 6.0, &[Rule::FREE_NODE]);
     job_inproc_sleep: case("jobs/inproc-sleep", 6.0, &[Rule::FREE_NODE]);
     fifo: case("scenarios/fifo", 1.0, &[]);
-    preemption: case("scenarios/preemption", 1.0, &[]);
+    preemption: case("scenarios/preemption", 1.0, &[Rule::NEW_POOL_WAITS]);
     min_and_max: case("scenarios/min_and_max", 1.0, &[Rule::FREE_NODE]);
     fair_two_pools: case("scenarios/fair_two_pools", 1.0, &[Rule::FREE_NODE]);
     locality_wait: case("scenarios/locality_wait", 1.0, &[]);
