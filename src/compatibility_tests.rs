@@ -1,6 +1,6 @@
-//! Holds the tables in `docs/compatibility` to the program: every call, field, key and member has a
+//! Holds the tables in `docs/reference/compatibility` to the program: every call, field, key and member has a
 //! row and every row is of something that is there; every test that a row names exists, and every
-//! difference that it names is a row of `docs/compatibility.md`.
+//! difference that it names is a row of `docs/reference/compatibility.md`.
 //!
 //! Commands and pages are held to their tables where they are: in `commands` and in `compat-tests`.
 
@@ -16,7 +16,7 @@ fn root() -> &'static Path {
 }
 
 fn table(name: &str) -> String {
-    let path = root().join("docs/compatibility").join(name);
+    let path = docs().join("compatibility").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -48,13 +48,13 @@ fn check(file: &str, column: &str, wanted: impl IntoIterator<Item = String>) {
     let wanted: BTreeSet<String> = wanted.into_iter().collect();
     for item in &wanted {
         let row = rows.get(&**item);
-        let row = row.unwrap_or_else(|| panic!("docs/compatibility/{file} has no row of {item}"));
+        let row = row.unwrap_or_else(|| panic!("docs/reference/compatibility/{file} has no row of {item}"));
         assert_eq!(row.len(), header.len(), "{file}: {item}");
         assert!(!row[place("state")].is_empty(), "{file}: {item} has no state");
         assert!(row[place("shown by")].contains("::"), "{file}: nothing shows {item}");
     }
     for item in rows.keys() {
-        assert!(wanted.contains(*item), "docs/compatibility/{file}: there is no {item}");
+        assert!(wanted.contains(*item), "docs/reference/compatibility/{file}: there is no {item}");
     }
 }
 
@@ -120,13 +120,13 @@ fn camel_case(name: &str) -> String {
 }
 
 fn docs() -> PathBuf {
-    root().join("docs")
+    root().join("docs/reference")
 }
 
 /// All documents that name tests.
 fn documents() -> Vec<(PathBuf, String)> {
-    let mut paths = vec![root().join("docs/compatibility.md")];
-    let folder = fs::read_dir(root().join("docs/compatibility")).unwrap();
+    let mut paths = vec![docs().join("compatibility.md")];
+    let folder = fs::read_dir(docs().join("compatibility")).unwrap();
     paths.extend(folder.map(|entry| entry.unwrap().path()));
     let read = |path: PathBuf| (path.clone(), fs::read_to_string(path).unwrap());
     paths.into_iter().map(read).collect()
@@ -232,7 +232,7 @@ fn every_difference_has_a_state_and_tests() {
     assert!(names.len() > 150, "{} differences", names.len());
 }
 
-/// The part of `docs/compatibility.md` that lists deliberate differences.
+/// The part of `docs/reference/compatibility.md` that lists deliberate differences.
 fn differences() -> String {
     let text = fs::read_to_string(docs().join("compatibility.md")).unwrap();
     let (_, from) = text.split_once("## Deliberate differences").unwrap();

@@ -2,7 +2,7 @@
 //!
 //! The rooms of the house. Each is a crate of the workspace, in the folder of
 //! its name below `src/`; the compiler and `tests/walls.rs` hold the walls.
-//! `docs/architecture.md` has the map.
+//! `docs/develop/architecture.md` has the map.
 
 pub use corona_access as access;
 pub use corona_cluster_manager as cluster_manager;

@@ -19,7 +19,7 @@ fn root() -> &'static Path {
 fn sections() -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::new();
     for folder in FOLDERS {
-        for path in files(&root().join("docs/spec").join(folder)) {
+        for path in files(&root().join("docs/reference/spec").join(folder)) {
             let name = path.file_name().unwrap().to_str().unwrap();
             let text = fs::read_to_string(&path).unwrap();
             let sections = text.lines().filter_map(section).map(str::to_owned).collect();
@@ -79,7 +79,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     for entry in entries {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            if !path.ends_with("target") && !path.ends_with("docs/spec") {
+            if !path.ends_with("target") && !path.ends_with("docs/reference/spec") {
                 found.extend(files(&path));
             }
         } else if path.extension().is_some_and(|end| end == "rs" || end == "md" || end == "thrift")

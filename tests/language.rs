@@ -116,7 +116,7 @@ fn documents_and_help_texts_are_in_plain_english() {
 /// Each limit is stated in one place: a second item about the same subject would soon say something else.
 #[test]
 fn limits_are_stated_once() {
-    let text = fs::read_to_string(root().join("docs/limits.md")).unwrap();
+    let text = fs::read_to_string(root().join("docs/reference/limits.md")).unwrap();
     let mut subjects = std::collections::BTreeSet::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("* **")) {
         let subject = line.split("**").next().unwrap().trim_end_matches('.');

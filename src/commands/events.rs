@@ -29,8 +29,8 @@ Examples:
     corona events --http-address jt.example.com:50030 --follow \\
         --about job_202611210005.1_0001
 
-A cluster manager keeps its last 4,096 events; docs/web.md lists them, and
-docs/job-tracker.md those of a job tracker service.
+A cluster manager keeps its last 4,096 events; docs/operate/web.md lists them,
+and docs/operate/job-tracker.md those of a job tracker service.
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
 /// Show events: sessions, grants, nodes, pools, safe mode

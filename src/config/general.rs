@@ -570,7 +570,7 @@ mod tests {
 
     #[test]
     fn every_element_is_documented() {
-        let document = include_str!("../../docs/configuration.md");
+        let document = include_str!("../../docs/reference/configuration.md");
         let waits = [NODE_WAIT, RACK_WAIT].map(|wait| format!("{wait}<T>"));
         for name in NAMES.into_iter().chain(waits.iter().map(String::as_str)) {
             assert!(document.contains(&format!("\n| `{name}` |")), "{name}");

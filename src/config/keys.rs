@@ -1,6 +1,6 @@
 //! Every key of the property files: its name, type, default, unit, use and meaning, once.
 //!
-//! The typed read takes the defaults and bounds from here, and a test holds `docs/configuration.md`
+//! The typed read takes the defaults and bounds from here, and a test holds `docs/reference/configuration.md`
 //! to it. Spec: cluster-manager/06 §2. It knows nothing of files and values.
 
 use Kind::{Address, Boolean, Class, Int, List, Long, Partitioning, Path, Secret, Text};
@@ -1027,7 +1027,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_exactly_these_keys() {
-        let document = include_str!("../../docs/configuration.md");
+        let document = include_str!("../../docs/reference/configuration.md");
         let documented: Vec<&str> = document
             .lines()
             .filter(|line| line.starts_with("| `") && line.matches(" | ").count() == 5)

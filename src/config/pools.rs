@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn every_element_is_documented() {
-        let document = include_str!("../../docs/configuration.md");
+        let document = include_str!("../../docs/reference/configuration.md");
         for name in POOL_FIELDS.into_iter().chain([SIZE_REDIRECT, "min<T>", "max<T>"]) {
             assert!(document.contains(&format!("\n| `{name}` | ")), "{name}");
         }

@@ -4,7 +4,7 @@
 //! processes of tasks, `MapTask`, `ReduceTask`, the input and output formats of text, the partitioners and
 //! comparators that native tasks know, `SkipBadRecords`, the distributed cache, the codecs and the output
 //! committer. A key that changes a result is heeded, or a job that sets it does not run natively.
-//! `docs/native-task-keys.md` is this table, and a test compares both.
+//! `docs/reference/native-task-keys.md` is this table, and a test compares both.
 
 use std::fmt;
 
@@ -649,7 +649,7 @@ mod tests {
     /// `CORONA_WRITE_DOCS=1 cargo test -p corona-mapreduce streaming_keys` writes the page.
     #[test]
     fn the_documentation_has_the_table() {
-        let page = root().join("docs/native-task-keys.md");
+        let page = root().join("docs/reference/native-task-keys.md");
         let written = fs::read_to_string(&page).unwrap();
         let (head, _) = written.split_once("| key |").unwrap();
         let mut expected = format!("{head}| key | native tasks | about |\n|---|---|---|\n");

@@ -1,4 +1,4 @@
-//! The metrics of the proxy job tracker for Prometheus. A test compares `docs/metrics.md` with the
+//! The metrics of the proxy job tracker for Prometheus. A test compares `docs/operate/metrics.md` with the
 //! names.
 
 use std::sync::atomic::Ordering;
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_exactly_these_metrics() {
-        let document = include_str!("../../docs/metrics.md");
+        let document = include_str!("../../docs/operate/metrics.md");
         for family in FAMILIES.iter() {
             assert!(document.contains(&format!("`{}`", family.name)), "{}", family.name);
         }

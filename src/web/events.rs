@@ -3,7 +3,7 @@
 //! The last events are kept in a ring. Each stream has a position in it and continues at its own
 //! pace; a stream that is too slow for the ring, or is not read, is ended. Nothing here waits for a
 //! reader, and publishing only adds an entry to the ring. An event leaves when the record of the journal
-//! that it follows from is committed. `docs/web.md` lists the events.
+//! that it follows from is committed. `docs/operate/web.md` lists the events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -280,7 +280,7 @@ fn asked_for(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-#[allow(clippy::print_stderr, reason = "the times stand in docs/performance.md")]
+#[allow(clippy::print_stderr, reason = "the times stand in docs/reference/performance.md")]
 async fn fail_over(ack: &str) {
     let rounds = asked_for("CORONA_FAILOVERS").unwrap_or(1);
     let size = Size {

@@ -1,5 +1,5 @@
 //! The most usual mistakes of newcomers with `corona job run`, and what each is told: what happened, where, and
-//! what to do. `docs/jobs.md` lists them.
+//! what to do. `docs/use/jobs.md` lists them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -121,7 +121,7 @@ fn the_environment_is_the_documented_one(cluster: &MiniCluster) {
         lines.iter().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     let own = lines.iter().find(|line| line.starts_with("OWN=")).unwrap();
     assert!(own.ends_with(" ${no.such}\t") && !own.contains("user.name"), "{own}");
-    let page = fs::read_to_string(repository().join("docs/native-tasks.md")).unwrap();
+    let page = fs::read_to_string(repository().join("docs/use/native-tasks.md")).unwrap();
     let (_, section) = page.split_once("\n## Environment of programs\n").unwrap();
     let section = section.split("\n## ").next().unwrap();
     // The first cells of the rows, but for those that describe names.

@@ -776,7 +776,7 @@ fn the_documentation_names_commands_that_work() {
     fs::create_dir(files.path().join("tmp")).unwrap();
     fs::write(files.path().join("alice/logs/part-00000"), "a line\n").unwrap();
     fs::write(files.path().join("job.jar"), "a jar").unwrap();
-    let text = fs::read_to_string(repository().join("docs/command-line.md")).unwrap();
+    let text = fs::read_to_string(repository().join("docs/reference/command-line.md")).unwrap();
     let commands: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("    corona ")).collect();
     assert!(commands.len() > 30, "{}", commands.len());

@@ -1,4 +1,4 @@
-//! Holds the table of addresses, `docs/compatibility/pages.md`, to the built program and to the
+//! Holds the table of addresses, `docs/reference/compatibility/pages.md`, to the built program and to the
 //! documentation of the pages. Calls, fields, keys, members and commands are held to their tables
 //! by tests beside them.
 
@@ -10,7 +10,7 @@ use compat_tests::{repository, start_plain};
 
 /// The addresses of the cluster manager's table with their states.
 fn table() -> Vec<(String, String)> {
-    let text = document("docs/compatibility/pages.md");
+    let text = document("docs/reference/compatibility/pages.md");
     // That of job trackers is held to them by a test beside them.
     let (text, _) = text.split_once("\n## Job trackers\n").expect("a section of job trackers");
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `/"));
@@ -84,7 +84,7 @@ fn every_address_that_a_page_leads_to_has_a_row() {
             Some((start, _)) => path.starts_with(start) && path.len() > start.len(),
             None => *row == path,
         });
-        assert!(has_row, "docs/compatibility/pages.md has no row of {path}");
+        assert!(has_row, "docs/reference/compatibility/pages.md has no row of {path}");
         if path.starts_with("/static/") || path.starts_with("/api/") {
             continue;
         }
@@ -108,7 +108,7 @@ fn every_address_that_a_page_leads_to_has_a_row() {
 fn every_documented_address_has_a_row() {
     let rows: Vec<String> = table().into_iter().map(|(address, _)| address).collect();
     let mut looked_at = 0;
-    for path in ["docs/web.md", "docs/command-line.md"] {
+    for path in ["docs/operate/web.md", "docs/reference/command-line.md"] {
         let text = document(path);
         let firsts = text.lines().filter_map(|line| line.strip_prefix("| `/"));
         for first in firsts.filter_map(|rest| rest.split(" | ").next()) {

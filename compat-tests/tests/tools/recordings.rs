@@ -148,7 +148,7 @@ fn play_all() -> Vec<Mutex<Receiver<Report>>> {
 
 #[test]
 fn every_rule_is_a_row_of_the_compatibility_table() {
-    let path = repository().join("docs/compatibility.md");
+    let path = repository().join("docs/reference/compatibility.md");
     let table = std::fs::read_to_string(path).unwrap();
     for rule in Rule::ALL {
         let is_row = |line: &str| {

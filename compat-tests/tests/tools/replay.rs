@@ -339,7 +339,7 @@ fn the_documentation_leads_from_a_capture_to_a_report() {
         }
     }
     let ports = RecordedSetup::read(&fixture(JOB)).unwrap().ports;
-    let text = fs::read_to_string(repository().join("docs/conformance.md")).unwrap();
+    let text = fs::read_to_string(repository().join("docs/operate/conformance.md")).unwrap();
     let commands: Vec<&str> =
         text.lines().map(str::trim_start).filter_map(|line| line.strip_prefix("corona ")).collect();
     assert!(commands.len() >= 5, "{commands:?}");

@@ -1,4 +1,4 @@
-//! `docs/api.md`, the reference of the JSON API, made of the comments in the sources of its shapes.
+//! `docs/reference/api.md`, the reference of the JSON API, made of the comments in the sources of its shapes.
 //! A test holds the file to it, and writes it when `CORONA_WRITE_DOCS` is set.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ const HEAD: &str = "# The JSON API
 
 `/api/v1` lists the paths. Every response with the status 200 has one of the shapes below, every other response is a
 [Failure](#failure). [command-line.md](command-line.md#json) has the rules on which programs may rely, and an overview of the
-shapes; [web.md](web.md#events) describes the events.
+shapes; [web.md](../operate/web.md#events) describes the events.
 
 *By type* is an object with the members `MAP`, `REDUCE` and `JOBTRACKER`, as far as the cluster has slots of the type. A member with
 `?` is left out if it has no value; ignore unknown members.
@@ -263,7 +263,7 @@ fn reference() -> String {
 
 #[test]
 fn the_reference_of_the_api_is_made_of_its_sources() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/api.md");
     let made = reference();
     if env::var_os("CORONA_WRITE_DOCS").is_some() {
         fs::write(&path, &made).unwrap();
@@ -272,7 +272,7 @@ fn the_reference_of_the_api_is_made_of_its_sources() {
     let differs = made.lines().zip(written.lines()).find(|(made, written)| made != written);
     assert!(
         made == written,
-        "docs/api.md does not agree with the comments of the shapes; the first line that differs: {differs:?}. \
+        "docs/reference/api.md does not agree with the comments of the shapes; the first line that differs: {differs:?}. \
          CORONA_WRITE_DOCS=1 cargo test -p corona-cluster-manager reference writes it"
     );
 }

@@ -1,4 +1,4 @@
-//! One of several instances: it stands by, leads, and is fenced. `docs/high-availability.md` is for
+//! One of several instances: it stands by, leads, and is fenced. `docs/operate/high-availability.md` is for
 //! operators, the crate `corona-standby` decides.
 //!
 //! | part | while standing by | while leading |

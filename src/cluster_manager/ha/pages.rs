@@ -50,7 +50,7 @@ const RELAYED_CONNECTIONS: Gauge = (
     "Connections that are relayed to the leader or wait for one.",
 );
 
-/// All metrics of instances. A test holds `docs/metrics.md` against them.
+/// All metrics of instances. A test holds `docs/operate/metrics.md` against them.
 #[cfg(test)]
 pub(crate) const GAUGES: [Gauge; 8] = [
     ROLE,

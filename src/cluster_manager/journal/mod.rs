@@ -3,7 +3,7 @@
 //! Every input that changes something is a record, written before its reply and its notifications
 //! leave ([`appender`]). Heartbeats that change nothing and acknowledgements of notifications travel
 //! with the next record, or once a second. Images are made by an engine of their own, on a thread of
-//! its own, from the files ([`images`]): the live engine never waits for one. `docs/journal.md` is for
+//! its own, from the files ([`images`]): the live engine never waits for one. `docs/operate/journal.md` is for
 //! operators.
 
 pub(crate) mod appender;

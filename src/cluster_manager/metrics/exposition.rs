@@ -1,7 +1,7 @@
 //! All metrics in the Prometheus text format 0.0.4.
 //!
 //! Every name is defined once, in `FAMILIES`, with its type and meaning; a test checks
-//! `docs/metrics.md` and the dashboard against them. Names of pools come from peers and are
+//! `docs/operate/metrics.md` and the dashboard against them. Names of pools come from peers and are
 //! escaped.
 
 use std::collections::BTreeMap;
@@ -799,7 +799,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_documentation_has_exactly_these_names() {
-        let document = include_str!("../../../docs/metrics.md");
+        let document = include_str!("../../../docs/operate/metrics.md");
         // Those of other services have sections of their own.
         let documented: Vec<&str> = document
             .lines()

@@ -2,7 +2,7 @@
 //!
 //! Events are counted where they happen, with relaxed atomic additions and no lock. The engine's
 //! current state is not kept here but read for each scrape ([`Gauges`](exposition::Gauges)). Spec:
-//! cluster-manager/08 §4; `docs/metrics.md` lists the names.
+//! cluster-manager/08 §4; `docs/operate/metrics.md` lists the names.
 
 pub(super) mod exposition;
 mod fairness;

@@ -296,7 +296,7 @@ mod tests {
     /// The table of the documentation names every name of the original, and no other.
     #[test]
     fn the_documentation_maps_every_name() {
-        let document = include_str!("../../../docs/metrics.md");
+        let document = include_str!("../../../docs/operate/metrics.md");
         let section = document.split("## The original's names").nth(1).unwrap();
         let documented: BTreeSet<&str> = section
             .lines()

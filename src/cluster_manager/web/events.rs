@@ -1,4 +1,4 @@
-//! The events of the cluster manager, for `/api/v1/events`. `docs/web.md` lists them.
+//! The events of the cluster manager, for `/api/v1/events`. `docs/operate/web.md` lists them.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! Routes a request to the function that makes its response. The data are gathered first, in pieces
 //! ([`gather`]); the response is made without the engine, on a thread that may take its time.
-//! `docs/web.md` lists the addresses.
+//! `docs/operate/web.md` lists the addresses.
 
 mod api;
 mod conf;

@@ -928,9 +928,9 @@ async fn the_api_lists_its_paths() {
     for entry in &index.paths {
         let path = entry.path.replace("{id}", "2026.1").replace("{name}", "n1");
         assert_eq!(world.get(&path).await.status(), StatusCode::OK, "{path}");
-        let documented = include_str!("../../../docs/compatibility/pages.md");
+        let documented = include_str!("../../../docs/reference/compatibility/pages.md");
         let row = format!("| `{}` |", entry.path.replace("{id}", "{handle}"));
-        assert!(documented.contains(&row), "{row} is not in docs/compatibility/pages.md");
+        assert!(documented.contains(&row), "{row} is not in docs/reference/compatibility/pages.md");
     }
 }
 

@@ -34,7 +34,7 @@ Examples:
         --interval 3 --seconds 60 --output json
 
 Before it sends anything, it prints the plan on stderr. SIGINT and SIGTERM end a
-run early and in order. docs/load.md describes the scenarios.
+run early and in order. docs/operate/load.md describes the scenarios.
 Exit status: 0 done, and all responses were correct; 1 not done, or a response
 was wrong or missing, as the report shows; 2 wrong usage.";
 

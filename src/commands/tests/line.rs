@@ -12,10 +12,10 @@ fn definition_of_the_command_line_is_sound() {
 
 #[test]
 fn every_command_is_in_the_table_of_compatibility() {
-    let table = include_str!("../../../docs/compatibility/commands.md");
+    let table = include_str!("../../../docs/reference/compatibility/commands.md");
     for command in Cli::command().get_subcommands() {
         let row = format!("| `corona {}` |", command.get_name());
-        assert!(table.contains(&row), "docs/compatibility/commands.md has no row {row}");
+        assert!(table.contains(&row), "docs/reference/compatibility/commands.md has no row {row}");
     }
     for row in table.lines().filter_map(|line| line.strip_prefix("| `corona ")) {
         let line = row.split('`').next().unwrap_or_default();
@@ -35,7 +35,7 @@ fn every_command_is_in_the_table_of_compatibility() {
     let theirs = java::admin_commands().chain(["-recoverFromDisk", "-help", "-list", "-kill"]);
     for option in theirs {
         let row = format!("| `{option}` |");
-        assert!(table.contains(&row), "docs/compatibility/commands.md has no row {row}");
+        assert!(table.contains(&row), "docs/reference/compatibility/commands.md has no row {row}");
     }
 }
 

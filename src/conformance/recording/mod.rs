@@ -1,7 +1,7 @@
 //! The recording format: the traffic of connections in compressed blocks, each of which can be read alone.
 //!
 //! Knows connections and bytes, nothing of their meaning. The bytes are described in
-//! `docs/recording-format.md`. A file is written by a [`RecordingWriter`] and is readable up to its
+//! `docs/reference/recording-format.md`. A file is written by a [`RecordingWriter`] and is readable up to its
 //! last whole block, whatever happened to the writer. [`read`] streams: it needs the memory of one
 //! block. A file is hostile input: lengths are checked before anything is allocated.
 

@@ -19,7 +19,7 @@ pub(crate) struct Document<'a> {
     pub(crate) facts: Vec<Fact>,
     /// Counts by method.
     pub(crate) tables: Vec<CountTable<'a>>,
-    /// The rows of `docs/compatibility.md` that explain differences, and how many.
+    /// The rows of `docs/reference/compatibility.md` that explain differences, and how many.
     pub(crate) rows: Vec<(Rule, u64)>,
     /// The parts that were not compared, as sentences or as reasons with a count.
     pub(crate) not_compared: Vec<(Option<u64>, &'a str)>,

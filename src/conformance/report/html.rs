@@ -97,7 +97,7 @@ fn reasons(document: &Document<'_>) -> Markup {
 fn explained(document: &Document<'_>) -> Markup {
     html! {
         h2 { "Differences that are explained" }
-        p { "Rows of " code { "docs/compatibility.md" } ", with the first differences of each:" }
+        p { "Rows of " code { "docs/reference/compatibility.md" } ", with the first differences of each:" }
         @for (rule, times) in &document.rows {
             details.row {
                 summary {

@@ -1,4 +1,4 @@
-//! Findings as JSON. The members are described in `docs/conformance.md`.
+//! Findings as JSON. The members are described in `docs/operate/conformance.md`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The rows of `docs/compatibility.md` that can explain a difference.
+//! The rows of `docs/reference/compatibility.md` that can explain a difference.
 
-/// Why a difference is none: a row of `docs/compatibility.md`.
+/// Why a difference is none: a row of `docs/reference/compatibility.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     /// The name of the row; for a free choice, how it begins.

@@ -99,7 +99,7 @@ impl TextPage {
         if document.rows.is_empty() {
             return;
         }
-        self.line("Explained by rows of docs/compatibility.md:");
+        self.line("Explained by rows of docs/reference/compatibility.md:");
         for (rule, times) in &document.rows {
             self.paragraph(&format!("  {times:>5} x {}: ", rule.name()), rule.text);
         }

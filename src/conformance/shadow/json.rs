@@ -1,4 +1,4 @@
-//! The findings of a shadow, for programs. The shape is described in `docs/conformance.md`.
+//! The findings of a shadow, for programs. The shape is described in `docs/operate/conformance.md`.
 
 use std::time::UNIX_EPOCH;
 
@@ -132,7 +132,7 @@ mod tests {
         let value = serde_json::to_value(json(&stats)).unwrap();
         let page = std::fs::read_to_string(
             std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-                .join("docs/conformance.md"),
+                .join("docs/operate/conformance.md"),
         )
         .unwrap();
         let (_, section) = page.split_once("\n### JSON of a shadow\n").unwrap();

@@ -1,4 +1,4 @@
-//! The counts of a shadow in Prometheus' format. A test compares the names with `docs/conformance.md`.
+//! The counts of a shadow in Prometheus' format. A test compares the names with `docs/operate/conformance.md`.
 
 use super::stats::{AnswerCounts, Stats};
 use corona_web::process::process;
@@ -86,7 +86,7 @@ mod tests {
         let text = metrics(&stats);
         let page = std::fs::read_to_string(
             std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-                .join("docs/conformance.md"),
+                .join("docs/operate/conformance.md"),
         )
         .unwrap();
         for family in FAMILIES {

@@ -1,5 +1,5 @@
 //! Differences from the original that the stories of the rules do not show by themselves. The names of
-//! the rows are those of `docs/compatibility.md`.
+//! the rows are those of `docs/reference/compatibility.md`.
 
 use super::*;
 

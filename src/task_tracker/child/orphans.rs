@@ -2,7 +2,7 @@
 //!
 //! Process ids are reused. So a note contains the start time too, and every process that a task
 //! starts has the name of its note in its environment. The original leaves such processes alone;
-//! see docs/compatibility.md.
+//! see docs/reference/compatibility.md.
 //!
 //! A look at the environments of all processes is expensive where there are many. So one look serves all tasks
 //! that have ended since the last one ([`Leftovers`]).

@@ -1,4 +1,4 @@
-//! The task tracker's metrics for Prometheus. A test checks `docs/metrics.md` against the names.
+//! The task tracker's metrics for Prometheus. A test checks `docs/operate/metrics.md` against the names.
 
 use super::{View, count, since_epoch_ms};
 use corona_web::process::process;

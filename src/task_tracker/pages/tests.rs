@@ -383,7 +383,7 @@ fn metrics_are_declared_once_and_documented() {
     ] {
         assert!(text.lines().any(|other| other == line), "{line} is not in:\n{text}");
     }
-    let document = include_str!("../../../docs/metrics.md");
+    let document = include_str!("../../../docs/operate/metrics.md");
     let is_own =
         |name: &str| name.starts_with("corona_task_tracker_") || name.starts_with("corona_node_");
     let documented: Vec<&str> =

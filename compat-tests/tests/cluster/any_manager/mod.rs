@@ -150,7 +150,7 @@ fn a_manager_of_the_wrong_kind_is_noticed() {
 
 #[test]
 fn every_difference_is_a_row_of_the_compatibility_table() {
-    let table = compat_tests::repository().join("docs/compatibility.md");
+    let table = compat_tests::repository().join("docs/reference/compatibility.md");
     let table = std::fs::read_to_string(table).unwrap();
     for case in CASES {
         for row in Expected::read(case.expected).rows() {

@@ -382,7 +382,7 @@ async fn archived(http: SocketAddr) {
 /// after the other on the same machine. `CORONA_TEST_HADOOP_CLASSPATH` may name another class path
 /// with the classes of this project's own child.
 #[test]
-#[ignore = "a measurement, see docs/performance.md"]
+#[ignore = "a measurement, see docs/reference/performance.md"]
 fn measured_starts_of_java_with_and_without_an_archive() {
     const MAPS: i32 = 21;
 

@@ -45,7 +45,7 @@ fn beside_itself_under_load_it_finds_nothing() {
 /// The commands of the page, each between clients and a cluster manager.
 #[test]
 fn every_documented_command_runs_and_tells_what_it_found() {
-    let text = std::fs::read_to_string(repository().join("docs/conformance.md")).unwrap();
+    let text = std::fs::read_to_string(repository().join("docs/operate/conformance.md")).unwrap();
     let commands: Vec<&str> =
         text.lines().filter_map(|line| line.trim_start().strip_prefix("corona shadow ")).collect();
     assert!(commands.len() >= 2, "{commands:?}");

@@ -1,4 +1,4 @@
-//! The verdict for programs. The shape is described in `docs/conformance.md`.
+//! The verdict for programs. The shape is described in `docs/operate/conformance.md`.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! `/api/v1/...`: the JSON for programs. `docs/job-tracker.md` describes it; fields are only added.
+//! `/api/v1/...`: the JSON for programs. `docs/operate/job-tracker.md` describes it; fields are only added.
 
 use corona_mapreduce::{Counters, JobId, JobState, TaskKey, TaskRole};
 use corona_web::exchange::Parameters;

@@ -1,4 +1,4 @@
-//! The events of jobs, for `/api/v1/events`. `docs/job-tracker.md` lists them. They are published when the
+//! The events of jobs, for `/api/v1/events`. `docs/operate/job-tracker.md` lists them. They are published when the
 //! inputs that they follow from are in the job's journal.
 
 use corona_mapreduce::history::AttemptResult;

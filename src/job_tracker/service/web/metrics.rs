@@ -1,4 +1,4 @@
-//! `/metrics`: what the service counts, for Prometheus. `docs/job-tracker.md` lists it.
+//! `/metrics`: what the service counts, for Prometheus. `docs/operate/job-tracker.md` lists it.
 
 use corona_mapreduce::{JobState, PerKind, TaskKind};
 use corona_web::process::process;
@@ -159,7 +159,7 @@ mod tests {
             journals: Some(0),
         };
         let text = render(&meter, &gauges);
-        let document = include_str!("../../../../docs/job-tracker.md");
+        let document = include_str!("../../../../docs/operate/job-tracker.md");
         for family in FAMILIES {
             assert_eq!(
                 text.matches(&format!("# TYPE {} ", family.name)).count(),

@@ -1,7 +1,7 @@
 //! The HTTP service of the job tracker: pages, JSON, metrics, and the original's addresses.
 //!
 //! Routes a request to the function that makes its response. What is shown is gathered first
-//! ([`gather`]); the response is made on a thread that may take its time. `docs/job-tracker.md` lists
+//! ([`gather`]); the response is made on a thread that may take its time. `docs/operate/job-tracker.md` lists
 //! the addresses.
 
 mod api;

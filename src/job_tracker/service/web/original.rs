@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn addresses_are_served_as_the_table_says() {
-        let documented = include_str!("../../../../docs/compatibility/pages.md");
+        let documented = include_str!("../../../../docs/reference/compatibility/pages.md");
         let (_, table) = documented.split_once("\n## Job trackers\n").unwrap();
         let rows = table.lines().filter_map(|line| line.strip_prefix("| `/"));
         let mut seen = 0;

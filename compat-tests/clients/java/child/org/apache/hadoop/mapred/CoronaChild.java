@@ -35,7 +35,8 @@ import org.w3c.dom.NodeList;
 
 /**
  * A child of a task tracker, for tests on machines without a Hadoop install. It has the name of the original's
- * class, since task trackers start that, and talks as the original does; see docs/spec/mapreduce/04 §4.5, §4.6.
+ * class, since task trackers start that, and talks as the original does; see docs/reference/spec,
+ * mapreduce/04 §4.5, §4.6.
  * Nothing in it is the original's.
  *
  * Its job is the original's example job "sleep", without the sleep: each map has sleep.job.map.sleep.count records

@@ -10,7 +10,7 @@ import java.nio.charset.StandardCharsets;
 
 /**
  * One connection of Hadoop's RPC: a header that names a protocol, then calls one after the other, each of which
- * waits for its answer. Written from docs/spec/mapreduce/01-hadoop-rpc.md.
+ * waits for its answer. Written from docs/reference/spec/mapreduce/01-hadoop-rpc.md.
  */
 final class HadoopRpc {
     private static final String NULL = "org.apache.hadoop.io.ObjectWritable$NullInstance";

@@ -9,7 +9,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Numbers, texts and objects as Hadoop writes them. Written from docs/spec/mapreduce/02-writables.md. */
+/** Numbers, texts and objects as Hadoop writes them. Written from docs/reference/spec/mapreduce/02-writables.md. */
 final class Wire {
     private Wire() {}
 
