@@ -48,7 +48,8 @@ fn check(file: &str, column: &str, wanted: impl IntoIterator<Item = String>) {
     let wanted: BTreeSet<String> = wanted.into_iter().collect();
     for item in &wanted {
         let row = rows.get(&**item);
-        let row = row.unwrap_or_else(|| panic!("docs/reference/compatibility/{file} has no row of {item}"));
+        let row = row
+            .unwrap_or_else(|| panic!("docs/reference/compatibility/{file} has no row of {item}"));
         assert_eq!(row.len(), header.len(), "{file}: {item}");
         assert!(!row[place("state")].is_empty(), "{file}: {item} has no state");
         assert!(row[place("shown by")].contains("::"), "{file}: nothing shows {item}");

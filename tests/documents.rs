@@ -147,8 +147,7 @@ fn paths(text: &str) -> Vec<(usize, &str)> {
                 line[start..].find(|c: char| !(c.is_ascii_alphanumeric() || "._-/".contains(c)));
             let end = end.map_or(line.len(), |end| start + end);
             let is_pattern = line[end..].starts_with('\\')
-                || line[end..].starts_with(['*', '{', '$', '"', '#'])
-                    && line[..end].ends_with('/');
+                || line[end..].starts_with(['*', '{', '$', '"', '#']) && line[..end].ends_with('/');
             if is_path && !is_pattern {
                 found.push((number, line[start..end].trim_end_matches(['.', '/'])));
             }
