@@ -34,6 +34,8 @@ mod pools;
 mod problem;
 mod properties;
 mod proxy_job_tracker;
+#[cfg(test)]
+mod reference;
 mod scheduling;
 mod service;
 mod settings;
