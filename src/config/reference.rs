@@ -18,19 +18,26 @@ fn with_tables(page: &str, head: &str, row: impl Fn(&Key, Option<&str>) -> Strin
     let mut tables = vec![];
     for (at, line) in lines.iter().enumerate() {
         let first = at + 2;
-        if !line.starts_with(head) || !lines.get(at + 1).is_some_and(|line| line.starts_with("|--")) {
+        if !line.starts_with(head) || !lines.get(at + 1).is_some_and(|line| line.starts_with("|--"))
+        {
             continue;
         }
-        let key = lines.get(first).and_then(|line| {
-            keys::ALL.iter().position(|key| line.starts_with(&rows_of(key)))
-        });
+        let key = lines
+            .get(first)
+            .and_then(|line| keys::ALL.iter().position(|key| line.starts_with(&rows_of(key))));
         // A table of other things has the same columns.
         let Some(key) = key else { continue };
         let rows = lines[first..].iter().take_while(|line| line.starts_with('|')).count();
         tables.push((first, first + rows, key));
     }
-    assert!(tables.first().is_some_and(|(_, _, key)| *key == 0), "the first table begins with the first key");
-    assert!(tables.is_sorted_by_key(|(_, _, key)| *key), "tables are in the order of the keys: {tables:?}");
+    assert!(
+        tables.first().is_some_and(|(_, _, key)| *key == 0),
+        "the first table begins with the first key"
+    );
+    assert!(
+        tables.is_sorted_by_key(|(_, _, key)| *key),
+        "tables are in the order of the keys: {tables:?}"
+    );
     let mut out = String::new();
     let mut written = 0;
     for (number, (first, end, key)) in tables.iter().enumerate() {
@@ -48,7 +55,8 @@ fn with_tables(page: &str, head: &str, row: impl Fn(&Key, Option<&str>) -> Strin
 
 /// A row of the reference.
 fn described(key: &Key) -> String {
-    let default = if key.default.is_empty() { "–".to_owned() } else { format!("`{}`", key.default) };
+    let default =
+        if key.default.is_empty() { "–".to_owned() } else { format!("`{}`", key.default) };
     let unit = if key.unit.is_empty() { "–" } else { key.unit };
     let (kind, usage) = (key.kind.name(), key.usage.name());
     format!("| `{}` | {kind} | {default} | {unit} | {usage} | {} |", key.name, key.meaning)
@@ -57,8 +65,9 @@ fn described(key: &Key) -> String {
 /// A row of the table of compatibility. Its tests, its place in the specification and what is added to its state are
 /// written by hand.
 fn held(key: &Key, there: Option<&str>) -> String {
-    let cells: Vec<&str> =
-        there.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).unwrap_or_default();
+    let cells: Vec<&str> = there
+        .map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect())
+        .unwrap_or_default();
     let cell = |at: usize| cells.get(at).copied().unwrap_or_default();
     let state = match key.usage {
         Use::Used | Use::Files => "done",
@@ -71,7 +80,8 @@ fn held(key: &Key, there: Option<&str>) -> String {
 
 /// The page is as it is made; with `CORONA_WRITE_DOCS` it is written first.
 fn hold(page: &str, head: &str, row: impl Fn(&Key, Option<&str>) -> String) {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(page);
+    let path: PathBuf =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(page);
     let written = fs::read_to_string(&path).unwrap();
     let made = with_tables(&written, head, row);
     if std::env::var_os("CORONA_WRITE_DOCS").is_some() {
@@ -99,7 +109,9 @@ fn the_compatibility_of_keys_is_made_of_the_keys() {
 #[test]
 fn tables_are_made_where_they_stand() {
     let (first, second) = (keys::ALL[0].name, keys::ALL[1].name);
-    let page = format!("Text.\n\n| key |\n|---|\n| `{first}` | old |\n| `gone` |\n\nMore.\n\n| key |\n|---|\n| `{second}` |\nEnd.\n");
+    let page = format!(
+        "Text.\n\n| key |\n|---|\n| `{first}` | old |\n| `gone` |\n\nMore.\n\n| key |\n|---|\n| `{second}` |\nEnd.\n"
+    );
     let made = with_tables(&page, "| key |", |key, there| {
         format!("| `{}` | {} |", key.name, there.is_some_and(|row| row.contains("old")))
     });
