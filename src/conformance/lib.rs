@@ -19,6 +19,8 @@ pub mod conversation;
 pub mod hadoop_rpc;
 pub mod inspect;
 pub mod launch;
+#[cfg(test)]
+mod recorded;
 pub mod recording;
 pub mod relay;
 pub mod replay;

@@ -21,6 +21,8 @@ pub struct RecordedSetup {
     pub session_expiry: Duration,
     /// `cm.node.expiryinterval`
     pub node_expiry: Duration,
+    /// `starvingTimeForMinimum` and `starvingTimeForShare`
+    pub starving_times: [Duration; 2],
     /// `cm.cpu.to.resource.partitioning`, as JSON.
     pub partitioning: String,
     /// `corona.history.max.per.dir`
@@ -48,6 +50,11 @@ impl RecordedSetup {
             },
             session_expiry: milliseconds(settings.engine.session_expiry_ms),
             node_expiry: milliseconds(settings.engine.node_expiry_ms),
+            starving_times: [
+                settings.engine.scheduling.starving_time_for_minimum_ms,
+                settings.engine.scheduling.starving_time_for_share_ms,
+            ]
+            .map(milliseconds),
             partitioning: value(keys::PARTITIONING.name).unwrap_or_default(),
             sessions_per_log_dir: settings.engine.sessions_per_log_dir,
             files: moved_files(conf_dir, &in_force),
@@ -61,6 +68,7 @@ impl RecordedSetup {
             speed,
             session_expiry: Some(self.session_expiry),
             node_expiry: Some(self.node_expiry),
+            starving_times: Some(self.starving_times),
             partitioning: Some(self.partitioning.clone()),
             sessions_per_log_dir: Some(self.sessions_per_log_dir),
             ..ReplayOptions::default()
@@ -141,6 +149,8 @@ mod tests {
         assert_eq!(setup.session_expiry, Duration::from_secs(2));
         assert_eq!(setup.node_expiry, Duration::from_secs(600));
         assert!(setup.partitioning.contains("JOBTRACKER"));
+        let preemption = recorded("scenarios/preemption");
+        assert_eq!(preemption.starving_times, [1_500, 600_000].map(Duration::from_millis));
     }
 
     #[test]

@@ -17,9 +17,16 @@ pub(super) struct ClusterModel {
     sessions: BTreeMap<String, SessionModel>,
     /// When resources of a type were requested, by anyone.
     requested_at: BTreeMap<i32, Vec<Duration>>,
+    /// When resources of a type were first requested in a pool, in the order of time.
+    first_in_pools: BTreeMap<i32, Vec<Duration>>,
+    /// Pools and types of `first_in_pools`.
+    pools: BTreeSet<(Pool, i32)>,
     /// Whether nodes are known from the beginning, with all that they ever said of themselves.
     knows_all_nodes: bool,
 }
+
+/// The group and the name of a pool, as a session wants it; the user's, if it names none.
+type Pool = (String, String);
 
 #[derive(Clone, Debug)]
 struct NodeModel {
@@ -35,14 +42,17 @@ struct NodeModel {
 #[derive(Clone, Debug, Default)]
 struct SessionModel {
     driver: (String, i32),
+    pool: Pool,
     /// The time of its last sign of life that counts as a heartbeat. Spec: cluster-manager/05 §3.
     sign_at: Duration,
     /// Requests, and when they were made.
     requests: BTreeMap<i32, (Duration, ResourceRequest)>,
     /// Grants that were not released.
     held: BTreeMap<i32, ResourceGrant>,
-    /// Released grants, because a grant may have been in flight.
+    /// Released requests, because a grant or a revocation may have been in flight.
     released: BTreeSet<i32>,
+    /// Requests that lost their grants with a node, because a revocation may have been in flight.
+    lost: BTreeSet<i32>,
     /// Nodes that the manager under test ever granted.
     used: BTreeSet<String>,
     ended: bool,
@@ -73,8 +83,10 @@ impl ClusterModel {
                         let kind = request.type_.0;
                         let first = || (at, request.clone());
                         session.requests.entry(request.id).or_insert_with(first);
-                        let last = self.requested_at.entry(kind).or_default();
-                        last.push(at);
+                        self.requested_at.entry(kind).or_default().push(at);
+                        if self.pools.insert((session.pool.clone(), kind)) {
+                            self.first_in_pools.entry(kind).or_default().push(at);
+                        }
                     }
                 }
             }
@@ -106,7 +118,11 @@ impl ClusterModel {
 
     fn start(&mut self, at: Duration, handle: &str, info: &SessionInfo) {
         let driver = (info.address.host.clone(), info.address.port);
-        let session = SessionModel { driver, sign_at: at, ..SessionModel::default() };
+        let pool = info.pool_info_strings.as_ref().map_or_else(
+            || (String::new(), info.user_id.clone()),
+            |pool| (pool.pool_group_name.clone(), pool.pool_name.clone()),
+        );
+        let session = SessionModel { driver, pool, sign_at: at, ..SessionModel::default() };
         self.sessions.entry(handle.to_owned()).or_insert(session);
     }
 
@@ -142,21 +158,31 @@ impl ClusterModel {
         verdict
     }
 
-    /// The manager under test takes a grant back.
-    pub(super) fn revoked(&mut self, handle: &str, id: i32) -> Result<(), String> {
-        let session = self.sessions.get_mut(handle);
-        let held = session.and_then(|session| session.held.remove(&id));
-        held.map(drop).ok_or_else(|| format!("session {handle} does not hold {id}"))
+    /// A grant is taken back. `Err` is the violated rule: it is one that the session holds, and as it was
+    /// granted.
+    pub(super) fn revoked(&mut self, handle: &str, grant: &ResourceGrant) -> Result<(), String> {
+        let id = grant.id;
+        let session =
+            self.sessions.get_mut(handle).ok_or_else(|| format!("no session {handle}"))?;
+        match session.held.remove(&id) {
+            Some(held) if is_same_slot(&held, grant) => Ok(()),
+            Some(held) => Err(format!("request {id} holds another grant: {}", slot(&held))),
+            None if session.released.contains(&id) || session.lost.remove(&id) => Ok(()),
+            None => Err(format!("session {handle} holds nothing for request {id}")),
+        }
     }
 
-    /// The manager under test reports that a node died.
+    /// A session is notified that a node died. `Err` is the violated rule.
     pub(super) fn died(&mut self, handle: &str, node: &str) -> Result<(), String> {
         if let Some(node) = self.nodes.get_mut(node) {
             node.has_died = true;
         }
         let session =
             self.sessions.get_mut(handle).ok_or_else(|| format!("no session {handle}"))?;
-        session.held.retain(|_, grant| grant.node_name != node);
+        let (lost, held) =
+            std::mem::take(&mut session.held).into_iter().partition(|(_, it)| it.node_name == node);
+        session.held = held;
+        session.lost.extend(BTreeMap::into_keys(lost));
         if session.used.contains(node) {
             Ok(())
         } else {
@@ -196,6 +222,19 @@ impl ClusterModel {
     pub(super) fn last_request_before(&self, kind: i32, at: Duration) -> Option<Duration> {
         let all = self.requested_at.get(&kind)?;
         all.get(all.partition_point(|requested| *requested <= at).checked_sub(1)?).copied()
+    }
+
+    /// When a resource of this type was last requested in a pool that had requested none before, within
+    /// this time before `at`.
+    pub(super) fn new_pool_before(
+        &self,
+        kind: i32,
+        at: Duration,
+        within: Duration,
+    ) -> Option<Duration> {
+        let all = self.first_in_pools.get(&kind)?;
+        let last = all.get(all.partition_point(|first| *first <= at).checked_sub(1)?).copied();
+        last.filter(|first| at.saturating_sub(*first) <= within)
     }
 
     /// The recorded address of a session's driver.
@@ -343,6 +382,21 @@ fn judge(
         return Err(format!("request {id} excludes host {}", grant.address.host));
     }
     Ok(())
+}
+
+/// A grant's slot, for people.
+fn slot(grant: &ResourceGrant) -> String {
+    let ResourceGrant { node_name, address, type_, app_info, .. } = grant;
+    let (kind, app_info) = (kind_name(type_.0), app_info.as_deref().unwrap_or("nothing"));
+    format!("{kind} on {node_name} at {}:{} with appInfo {app_info}", address.host, address.port)
+}
+
+/// Whether two grants are of the same slot.
+fn is_same_slot(one: &ResourceGrant, other: &ResourceGrant) -> bool {
+    let slot = |it: &ResourceGrant| {
+        (it.type_, it.node_name.clone(), it.address.clone(), it.app_info.clone())
+    };
+    slot(one) == slot(other)
 }
 
 /// Whether two heartbeats of a node describe it in the same way.
@@ -495,7 +549,42 @@ mod tests {
         cluster.granted("s", &grant(1, "n1", "h1")).unwrap();
         assert!(cluster.died("s", "n2").is_err(), "never used");
         cluster.died("s", "n1").unwrap();
-        assert!(cluster.revoked("s", 1).is_err());
+        assert_eq!(cluster.revoked("s", &grant(1, "n1", "h1")), Ok(()), "it may be in flight");
+        assert!(cluster.revoked("s", &grant(1, "n1", "h1")).is_err());
+    }
+
+    #[test]
+    fn revocations_are_of_grants_that_are_held() {
+        let mut cluster = cluster();
+        cluster.granted("s", &grant(1, "n1", "h1")).unwrap();
+        cluster.granted("s", &grant(2, "n2", "h2")).unwrap();
+        cluster.called(Duration::ZERO, &release(2));
+        for (revoked, complaint) in [
+            (grant(1, "n2", "h1"), Some("request 1 holds another grant: MAP on n1 at h1:50000")),
+            (grant(1, "n1", "h1"), Some("session s holds nothing for request 1")),
+            (grant(2, "n2", "h2"), None),
+            (grant(9, "n1", "h1"), Some("session s holds nothing for request 9")),
+        ] {
+            let verdict = cluster.revoked("s", &revoked);
+            match complaint {
+                None => assert_eq!(verdict, Ok(())),
+                Some(text) => {
+                    assert!(verdict.clone().unwrap_err().starts_with(text), "{verdict:?}")
+                }
+            }
+        }
+        assert!(cluster.revoked("other", &grant(1, "n1", "h1")).is_err());
+    }
+
+    #[test]
+    fn pools_are_new_until_the_first_request_in_them() {
+        let second = Duration::from_secs(1);
+        let mut cluster = cluster();
+        let new = |cluster: &ClusterModel, at| cluster.new_pool_before(0, at, second);
+        assert_eq!(new(&cluster, second), Some(Duration::ZERO));
+        cluster.called(second * 3, &request(3, &[]));
+        assert_eq!(new(&cluster, second * 3), None, "its user's pool is known");
+        assert_eq!(cluster.new_pool_before(1, Duration::ZERO, second), None, "of another type");
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl<W: World> Play<W> {
     pub(super) fn conclude(&mut self, at: Duration) {
         let pages: Vec<(Topic, TopicEntries)> =
             self.ledger.pages().map(|(topic, page)| (topic.clone(), page.clone())).collect();
-        self.find_first_revocation(&pages);
+        self.find_new_pool_revocations(&pages);
         for (topic, mut page) in pages {
             self.report.notices.recorded += page.recorded.len();
             self.report.notices.live += page.live.len();
@@ -277,53 +277,59 @@ impl<W: World> Play<W> {
         if !self.times_are_comparable() {
             return;
         }
-        let mut pairs = page.pairs();
-        if let Topic::Revoked(..) = topic
-            && page.recorded.len() == page.live.len()
-        {
-            // Which of several is revoked is free, but not when.
-            pairs = page.recorded.iter().copied().zip(page.live.iter().copied()).collect();
-        }
+        let pairs = match topic {
+            Topic::Revoked(..) => page.revocation_pairs(),
+            _ => page.pairs(),
+        };
         for (recorded, live) in pairs {
             let Some((kind, since, place)) = self.interval(topic, &recorded) else { continue };
             let [recorded, live] = [recorded.at, live.at].map(|at| at.saturating_sub(since));
             let both_at = [recorded, live].map(|time| since.saturating_add(time));
             let at = both_at[0].saturating_sub(self.clock.zero);
             let pair = Pair { at, place, recorded, live };
-            match self.first_revocation.is_some_and(|first| first.explains(both_at)) {
+            match self.new_pool_revocations.iter().any(|one| one.explains(both_at)) {
                 true => self.report.times.explained(kind, &pair),
                 false => self.report.times.add(kind, pair),
             }
         }
     }
 
-    /// Finds the first revocation of the recording, if the original made it as soon as it looked at
-    /// the pool, and this program later.
-    fn find_first_revocation(&mut self, pages: &[(Topic, TopicEntries)]) {
+    /// Finds the revocations that the original made as soon as it looked at a pool that was new, and this
+    /// program when the pool had starved.
+    fn find_new_pool_revocations(&mut self, pages: &[(Topic, TopicEntries)]) {
+        let Some(starving_times) = self.options.starving_times else { return };
         if !self.times_are_comparable() {
             return;
         }
-        let revoked = pages.iter().filter_map(|(topic, page)| match topic {
-            Topic::Revoked(handle, kind) => {
-                let both = page.recorded.first().zip(page.live.first());
-                both.map(|(recorded, live)| (recorded.at, live.at, handle, *kind))
+        let tolerance = self.options.time_tolerance;
+        for (topic, page) in pages {
+            let Topic::Revoked(handle, kind) = topic else { continue };
+            for (recorded, live) in page.revocation_pairs() {
+                let (recorded, live) = (recorded.at, live.at);
+                let one = NewPoolRevocation { recorded, live };
+                let new = self.cluster.new_pool_before(*kind, recorded, AT_ONCE);
+                let Some(new) = new.filter(|_| live > recorded.saturating_add(tolerance)) else {
+                    continue;
+                };
+                let has_starved = starving_times.into_iter().any(|time| {
+                    let due = new.saturating_add(time);
+                    let latest = due.saturating_add(2 * AT_ONCE).saturating_add(tolerance);
+                    (due.saturating_sub(AT_ONCE).saturating_sub(tolerance)..=latest).contains(&live)
+                });
+                if !has_starved || self.new_pool_revocations.contains(&one) {
+                    continue;
+                }
+                self.new_pool_revocations.push(one);
+                let ms = |at: Duration| {
+                    let time = at.saturating_sub(new).as_millis();
+                    format!("{time} ms after the first request of a pool")
+                };
+                let session = self.both_names(handle);
+                let place = format!("{} revocation from session {session}", kind_name(*kind));
+                let at = recorded.saturating_sub(self.clock.zero);
+                let both = (ms(recorded), ms(live));
+                self.notice_differs(at, place, Some(Rule::NEW_POOL_WAITS), both.0, both.1);
             }
-            _ => None,
-        });
-        let Some((recorded, live, handle, kind)) = revoked.min_by_key(|(at, ..)| *at) else {
-            return;
-        };
-        let since = self.cluster.last_request_before(kind, recorded).unwrap_or_default();
-        let is_at_once = recorded.saturating_sub(since) <= AT_ONCE;
-        if is_at_once && live > recorded.saturating_add(self.options.time_tolerance) {
-            let ms = |at: Duration| {
-                format!("{} ms after the last request", at.saturating_sub(since).as_millis())
-            };
-            let session = self.both_names(handle);
-            let place = format!("first {} revocation, from session {session}", kind_name(kind));
-            let at = recorded.saturating_sub(self.clock.zero);
-            self.notice_differs(at, place, Some(Rule::NEW_POOL_WAITS), ms(recorded), ms(live));
-            self.first_revocation = Some(FirstRevocation { recorded, live });
         }
     }
 
@@ -399,9 +405,9 @@ const NO_NOTICES: &str = "Notifications of grants, revocations and dead nodes: t
 /// after it.
 const IN_FLIGHT: Duration = Duration::from_millis(500);
 
-/// The first revocation of a recording, which this program makes later than the original.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FirstRevocation {
+/// A revocation for a pool that was new, which this program makes later than the original.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NewPoolRevocation {
     recorded: Duration,
     live: Duration,
 }
@@ -410,7 +416,7 @@ pub(super) struct FirstRevocation {
 /// a turn of its scheduler. Spec: cluster-manager/04 §9.
 const AT_ONCE: Duration = Duration::from_millis(1_200);
 
-impl FirstRevocation {
+impl NewPoolRevocation {
     /// Whether a decision that was made at these times, recorded and live, belongs to it or follows
     /// from it at once.
     fn explains(self, [recorded, live]: [Duration; 2]) -> bool {

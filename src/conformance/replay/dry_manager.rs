@@ -2,15 +2,15 @@
 //! it sends can be changed on the way, as a lying proxy would.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::world::{Arrival, World};
 use super::*;
-use crate::capture::{ConnectionId, Limits};
+use crate::capture::ConnectionId;
+use crate::recorded::configuration_of;
 use crate::setup::RecordedSetup;
 use crate::shadow::Configuration;
 use corona_cluster_manager::{Called, Decision, DryRun, Found, Lookup};
-use corona_config::Source;
 use corona_engine::Notification;
 use corona_model::types::{Grant, Millis};
 use corona_wire::Service;
@@ -34,8 +34,8 @@ pub(super) struct DryManager {
     configuration: Configuration,
     wakes_at: Option<Duration>,
     pipes: HashMap<ConnectionId, Pipe>,
-    /// The ports of session drivers: by recorded address, and by live session.
-    ports: HashMap<(String, i32), u16>,
+    ports: DriverPorts,
+    /// The ports of session drivers by live session.
     drivers: HashMap<String, u16>,
     callbacks: VecDeque<(Duration, Callback)>,
     proxy: Proxy,
@@ -48,28 +48,23 @@ struct Pipe {
 
 const EPOCH_MS: i64 = 1_900_000_000_000;
 
-/// The directory of a scenario.
-pub(super) fn scenario(name: &str) -> PathBuf {
-    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    root.join("fixtures/recordings/scenarios").join(name)
-}
+/// The ports of this run's session drivers, by their recorded addresses.
+#[derive(Default)]
+pub(super) struct DriverPorts(HashMap<(String, i32), u16>);
 
-/// The conversations of a capture of a scenario.
-pub(super) fn conversations_in(capture: &[u8], setup: &RecordedSetup) -> Vec<Conversation> {
-    let limits = Limits { server_ports: vec![setup.ports.cluster_manager], ..Limits::default() };
-    let traffic = crate::Traffic::read(capture, &limits).unwrap();
-    traffic.conversations(&setup.ports)
+impl DriverPorts {
+    /// The address of a driver, which gets a port if it has none.
+    pub(super) fn open(&mut self, recorded: &(String, i32)) -> SocketAddr {
+        let next = 40_000 + u16::try_from(self.0.len()).unwrap();
+        let port = *self.0.entry(recorded.clone()).or_insert(next);
+        (Ipv4Addr::LOCALHOST, port).into()
+    }
 }
 
 impl DryManager {
     /// With the configuration of a directory.
     pub(super) fn start(directory: &Path, proxy: Proxy) -> DryManager {
-        let setup = RecordedSetup::read(directory).unwrap();
-        let nobody = "127.0.0.1:9".parse().unwrap();
-        let overrides = setup.overrides(1.0, nobody, &directory.join("no.state"));
-        let lookup = corona_config::Lookup::AlsoByName;
-        let source = Source { conf_dir: Some(directory), overrides: &overrides, lookup };
-        let configuration = Configuration::read(&source.load().unwrap()).unwrap();
+        let configuration = configuration_of(directory);
         let Configuration { settings, hosts } = configuration.clone();
         DryManager {
             now: Duration::ZERO,
@@ -77,7 +72,7 @@ impl DryManager {
             configuration,
             wakes_at: Some(Duration::ZERO),
             pipes: HashMap::new(),
-            ports: HashMap::new(),
+            ports: DriverPorts::default(),
             drivers: HashMap::new(),
             callbacks: VecDeque::new(),
             proxy,
@@ -205,12 +200,16 @@ impl World for DryManager {
     async fn send(&mut self, connection: ConnectionId, bytes: &[u8]) -> io::Result<()> {
         let pipe = self.pipes.get_mut(&connection).ok_or(io::ErrorKind::NotConnected)?;
         pipe.from_client.push(bytes);
-        while let Ok(Some(message)) =
-            self.pipes.get_mut(&connection).unwrap().from_client.next_raw()
-        {
-            self.call(connection, &message);
+        loop {
+            match self.pipes.get_mut(&connection).unwrap().from_client.next_raw() {
+                Ok(Some(message)) => self.call(connection, &message),
+                Ok(None) => return Ok(()),
+                Err(_) => {
+                    self.reply(connection, Arrival::Closed);
+                    return Ok(());
+                }
+            }
         }
-        Ok(())
     }
 
     async fn hang_up(&mut self, _connection: ConnectionId, _broken: bool) {}
@@ -248,9 +247,7 @@ impl World for DryManager {
     }
 
     async fn open_driver(&mut self, recorded: &(String, i32)) -> io::Result<SocketAddr> {
-        let next = 40_000 + u16::try_from(self.ports.len()).unwrap();
-        let port = *self.ports.entry(recorded.clone()).or_insert(next);
-        Ok((Ipv4Addr::LOCALHOST, port).into())
+        Ok(self.ports.open(recorded))
     }
 
     async fn restart(&mut self) -> Result<(), NoRestart> {
@@ -262,20 +259,25 @@ impl World for DryManager {
     }
 }
 
-/// Plays conversations against a manager with the configuration of `directory`.
+/// Plays conversations against a manager with the configuration of `directory`, which is the recorded one
+/// unless `change` has other options.
 pub(super) fn play_dry(
     conversations: &[Conversation],
     directory: &Path,
     proxy: Proxy,
     change: impl FnOnce(&mut ReplayOptions),
 ) -> Report {
-    let setup = RecordedSetup::read(directory).unwrap();
-    let mut options = setup.options("dry", 1.0);
-    options.compare_safe_mode = false;
+    let mut options = options_of(directory);
     change(&mut options);
     let (steps, older, gaps) = steps_of(conversations);
     let manager = DryManager::start(directory, proxy);
     let mut play = Play::new(manager, options, older, gaps, watch::Sender::default(), &steps);
     tests::at_once(play.run(&steps));
     play.report
+}
+
+/// The options of a replay of a recording with the configuration of `directory`.
+pub(super) fn options_of(directory: &Path) -> ReplayOptions {
+    let options = RecordedSetup::read(directory).unwrap().options("dry", 1.0);
+    ReplayOptions { compare_safe_mode: false, ..options }
 }

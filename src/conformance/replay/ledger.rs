@@ -36,6 +36,9 @@ pub(super) struct TopicEntries {
     pub(super) live: Vec<NoticeEntry>,
     /// Entries of the recording that are not waited for any more.
     forgiven: usize,
+    /// How long the play has waited in vain for entries that have not arrived yet. The play's clock was
+    /// set back by as much.
+    waited: Duration,
 }
 
 impl NotificationLedger {
@@ -46,7 +49,11 @@ impl NotificationLedger {
 
     /// The manager under test has sent these notifications.
     pub(super) fn arrive(&mut self, topic: Topic, id: i32, at: Duration) {
-        self.pages.entry(topic).or_default().live.push(NoticeEntry { id, at });
+        let page = self.pages.entry(topic).or_default();
+        if page.live.len() >= page.recorded.len() {
+            page.waited = Duration::ZERO;
+        }
+        page.live.push(NoticeEntry { id, at: at.saturating_add(page.waited) });
     }
 
     /// Whether a session that is not `handle` has got more grants of a type than were recorded by now,
@@ -93,6 +100,18 @@ impl NotificationLedger {
         }
     }
 
+    /// The play has waited for the missing entries of a topic for so long, in vain. Grants that another
+    /// session has instead are not late.
+    pub(super) fn waited(&mut self, topic: &Topic, time: Duration) {
+        let is_exchanged = match topic {
+            Topic::Granted(handle, kind) => self.others(handle, *kind, true),
+            _ => false,
+        };
+        if let Some(page) = self.pages.get_mut(topic).filter(|_| !is_exchanged) {
+            page.waited = page.waited.saturating_add(time);
+        }
+    }
+
     /// All topics of either side.
     pub(super) fn pages(&self) -> impl Iterator<Item = (&Topic, &TopicEntries)> {
         self.pages.iter()
@@ -133,6 +152,15 @@ impl TopicEntries {
             Some((*recorded, live))
         };
         self.recorded.iter().filter_map(pair).collect()
+    }
+
+    /// Revocations on both sides, one with the other. Which of several grants is revoked is free, but
+    /// not when.
+    pub(super) fn revocation_pairs(&self) -> Vec<(NoticeEntry, NoticeEntry)> {
+        match self.recorded.len() == self.live.len() {
+            true => self.recorded.iter().copied().zip(self.live.iter().copied()).collect(),
+            false => self.pairs(),
+        }
     }
 }
 
@@ -205,6 +233,25 @@ mod tests {
         assert_eq!(ledger.missing(), [maps()]);
         ledger.arrive_all(&[3]);
         assert_eq!(ledger.missing(), []);
+    }
+
+    #[test]
+    fn entries_that_were_waited_for_in_vain_are_late() {
+        let second = Duration::from_secs(1);
+        let of_other = Topic::Granted("2".to_owned(), 0);
+        for (exchanged, late) in [(false, 5), (true, 0)] {
+            let mut ledger = NotificationLedger::default();
+            ledger.record_all(&[1]);
+            if exchanged {
+                ledger.arrive(of_other.clone(), 9, second);
+            }
+            ledger.waited(&maps(), 5 * second);
+            ledger.arrive(maps(), 1, second);
+            ledger.arrive(maps(), 2, second);
+            let (_, page) = ledger.pages().find(|(topic, _)| **topic == maps()).unwrap();
+            let times: Vec<Duration> = page.live.iter().map(|entry| entry.at).collect();
+            assert_eq!(times, [second + late * second, second]);
+        }
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub struct ReplayOptions {
     pub session_expiry: Option<Duration>,
     /// The recorded `cm.node.expiryinterval`, if it is known.
     pub node_expiry: Option<Duration>,
+    /// The recorded `starvingTimeForMinimum` and `starvingTimeForShare`, if they are known.
+    pub starving_times: Option<[Duration; 2]>,
     /// How late, in recorded time, the original may have made a grant that was possible at once:
     /// one pass of its scheduler and a missed wake-up. Spec: cluster-manager/05 §4, 09 §4.6.
     pub grant_delay: Duration,
@@ -129,6 +131,7 @@ impl Default for ReplayOptions {
             settle: Duration::from_millis(300),
             session_expiry: None,
             node_expiry: None,
+            starving_times: None,
             grant_delay: Duration::from_millis(1_200),
             partitioning: None,
             sessions_per_log_dir: None,

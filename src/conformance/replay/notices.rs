@@ -8,7 +8,6 @@ use super::world::{Callback, World};
 use crate::inspect::{Shape, body_text};
 use crate::report::{Finding, Subject};
 use corona_wire::calls::{SessionDriver, SessionDriverCall};
-use corona_wire::generated::ResourceGrant;
 use corona_wire::value::RawMessage;
 
 impl<W: World> Play<W> {
@@ -26,7 +25,8 @@ impl<W: World> Play<W> {
                 for grant in granted {
                     let topic = Topic::Granted(handle.clone(), grant.type_.0);
                     self.ledger.record(topic, grant.id, at);
-                    self.check_recorded(at, handle, grant);
+                    let verdict = self.recorded_cluster.granted(handle, grant);
+                    self.check_recorded(at, "grantResource", handle, verdict);
                     self.recorded_grants.insert((handle.clone(), grant.id), grant.clone());
                 }
             }
@@ -34,8 +34,8 @@ impl<W: World> Play<W> {
                 for grant in revoked.iter().flatten() {
                     let topic = Topic::Revoked(handle.clone(), grant.type_.0);
                     self.ledger.record(topic, grant.id, at);
-                    // A release may have crossed it.
-                    let _ = self.recorded_cluster.revoked(handle, grant.id);
+                    let verdict = self.recorded_cluster.revoked(handle, grant);
+                    self.check_recorded(at, "revokeResource", handle, verdict);
                 }
             }
             SessionDriverCall::ProcessDeadNode { handle: Some(handle), node: Some(node) } => {
@@ -63,8 +63,12 @@ impl<W: World> Play<W> {
                 Some((came, callback)) => self.called_back(came, callback),
                 // Entries that are still missing at the end are reported there.
                 None => {
-                    missing.iter().for_each(|topic| self.ledger.forgive(topic));
-                    self.silence.waited(self.world.now().saturating_sub(began));
+                    let waited = self.world.now().saturating_sub(began);
+                    for topic in &missing {
+                        self.ledger.forgive(topic);
+                        self.ledger.waited(topic, waited);
+                    }
+                    self.silence.waited(waited);
                     // Another session may have been served first, and then the entry comes only after
                     // further calls, however long they are put off.
                     let least = LEAST_PATIENCE.min(self.options.notice_within);
@@ -99,14 +103,20 @@ impl<W: World> Play<W> {
         }
     }
 
-    /// A recorded grant must be one that a correct manager makes, like those of this run.
-    fn check_recorded(&mut self, at: Duration, handle: &str, grant: &ResourceGrant) {
+    /// A recorded grant or revocation must be one that a correct manager makes, like those of this run.
+    fn check_recorded(
+        &mut self,
+        at: Duration,
+        method: &str,
+        handle: &str,
+        verdict: Result<(), String>,
+    ) {
         let is_certain = self.older.sessions.is_empty() && self.gaps.changes_at.is_none();
-        if let Err(complaint) = self.recorded_cluster.granted(handle, grant)
+        if let Err(complaint) = verdict
             && is_certain
         {
-            let place = format!("grantResource to session {handle}, as it was recorded");
-            let here = "a correct cluster manager does not make this grant".to_owned();
+            let place = format!("{method} to session {handle}, as it was recorded");
+            let here = "a correct cluster manager does not send this".to_owned();
             let both = (complaint, here);
             self.report.add(Finding::of_words(at, Subject::Notice, place, both));
         }
@@ -182,7 +192,7 @@ impl<W: World> Play<W> {
                     complaints.push("force is set, which the original never does".to_owned());
                 }
                 for grant in revoked.iter().flatten() {
-                    complaints.extend(self.cluster.revoked(&handle, grant.id).err());
+                    complaints.extend(self.cluster.revoked(&handle, grant).err());
                     let topic = Topic::Revoked(handle.clone(), grant.type_.0);
                     self.ledger.arrive(topic, grant.id, at);
                 }

@@ -3,34 +3,17 @@
 
 use std::path::Path;
 
-use super::dry_manager::{Proxy, conversations_in, honest, play_dry, scenario};
+use super::dry_manager::{Proxy, honest, options_of, play_dry};
 use super::*;
 use crate::capture::Side;
 use crate::conversation::{Offered, Said};
-use crate::setup::RecordedSetup;
+use crate::recorded::{SCENARIOS, conversations_of, scenario};
 use corona_wire::calls::SessionDriverCall;
 use corona_wire::value::{Message, Value};
 
-const SCENARIOS: [&str; 12] = [
-    "dead_node",
-    "exclude_hosts",
-    "fair_two_pools",
-    "fifo",
-    "grants",
-    "locality_wait",
-    "min_and_max",
-    "node_locality",
-    "preemption",
-    "session_expiry",
-    "session_lifecycle",
-    "strict_pools",
-];
-
 /// The recorded conversations of a scenario.
 fn recorded(name: &str) -> Vec<Conversation> {
-    let directory = scenario(name);
-    let capture = std::fs::read(directory.join("traffic.pcap")).unwrap();
-    conversations_in(&capture, &RecordedSetup::read(&directory).unwrap())
+    conversations_of(&scenario(name))
 }
 
 #[test]
@@ -121,6 +104,20 @@ fn deviations_planted_in_recordings_are_found() {
             "as it was recorded|request 777 was never made",
         ),
         ("grants", "grantResource", "id", number(1), "as it was recorded|granted already"),
+        (
+            "preemption",
+            "revokeResource",
+            "id",
+            number(777),
+            "revokeResource|as it was recorded|holds nothing for request 777",
+        ),
+        (
+            "preemption",
+            "revokeResource",
+            "nodeName",
+            word("n99"),
+            "revokeResource|as it was recorded|holds another grant",
+        ),
         ("dead_node", "processDeadNode", "node", word("n7"), "dead node n1|recorded: not sent"),
         ("session_expiry", "sessionHeartbeat", "handle", word("9.9"), "sessionHeartbeat|9.9"),
     ] {
@@ -174,6 +171,7 @@ fn deviations_planted_in_answers_and_notifications_are_found() {
     };
     let is_grant = |call: &Call| matches!(call, Call::GrantResource { .. });
     let mut all = Vec::new();
+    let is_revocation = |call: &Call| matches!(call, Call::RevokeResource { .. });
     let is_death = |call: &Call| matches!(call, Call::ProcessDeadNode { .. });
     let table: Vec<(&str, &str, Proxy)> = vec![
         (
@@ -251,6 +249,7 @@ fn deviations_planted_in_answers_and_notifications_are_found() {
         ("locality_wait", "another host|4000 ms", late(2_000, is_grant)),
         ("min_and_max", "the time from a request|weights", late(2_000, is_grant)),
         ("dead_node", "death|cm.node.expiryinterval", late(3_000, is_death)),
+        ("preemption", "to a revocation|starvingTimeForMinimum", late(5_000, is_revocation)),
     ];
     for (name, words, proxy) in table {
         let report = play_dry(&recorded(name), &scenario(name), proxy, |_| {});
@@ -296,6 +295,7 @@ fn deviations_planted_in_settings_are_found() {
         ),
         ("locality_wait", "corona.xml", NODE_WAIT, "<nodeLocalityWaitMAP>4000<", "another host"),
         ("dead_node", "core-site.xml", "<value>2000<", "<value>9000<", "dead node n1"),
+        ("dead_node", "core-site.xml", "<value>2000<", "<value>200<", "cm.node.expiryinterval"),
         ("session_expiry", "core-site.xml", "<value>2000<", "<value>300<", "session"),
         ("session_expiry", "core-site.xml", "<value>2000<", "<value>90000<", "session"),
         ("fifo", "pools.xml", "FIFO", "FAIR", "MAP grants"),
@@ -309,6 +309,7 @@ fn deviations_planted_in_settings_are_found() {
             "<pool name=\"hog\"><preemptable>false</preemptable></pool>",
             "MAP revocations",
         ),
+        ("preemption", "pools.xml", "<minMAP>3", "<minMAP>0", "MAP revocations"),
         (
             "grants",
             "core-site.xml",
@@ -319,10 +320,23 @@ fn deviations_planted_in_settings_are_found() {
         ("strict_pools", "pools.xml", "known", "other", "known"),
     ] {
         let directory = configured(name, &[(file, from, to)]);
-        let report = play_dry(&recorded(name), directory.path(), honest(), |_| {});
-        all.extend(missed(&format!("{name}: {to}"), words, &report));
+        // Whether the tolerances follow from the changed settings or from the recorded ones.
+        let changed = play_dry(&recorded(name), directory.path(), honest(), |_| {});
+        all.extend(missed(&format!("{name}: {to}"), words, &changed));
+        let at_target = play_dry(&recorded(name), directory.path(), honest(), |options| {
+            *options = options_of(&scenario(name));
+        });
+        all.extend(missed(&format!("{name}: {to} at a target"), words, &at_target));
     }
     assert!(all.is_empty(), "{}", all.join("\n"));
+}
+
+#[test]
+fn a_setting_that_changes_no_recorded_decision_agrees() {
+    // The share of the pool is 3.99 slots of 8 with either minimum.
+    let directory = configured("preemption", &[("pools.xml", "<minMAP>3", "<minMAP>1")]);
+    let report = play_dry(&recorded("preemption"), directory.path(), honest(), |_| {});
+    assert!(report.agrees(), "{report}");
 }
 
 /// A recording in which everything from the first revocation on comes later, as if the pool had

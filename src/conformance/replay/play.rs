@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::cluster::ClusterModel;
-use super::conclude::FirstRevocation;
+use super::conclude::NewPoolRevocation;
 use super::gaps::Gaps;
 use super::judge::{self, Circumstances};
 use super::ledger::{NotificationLedger, Topic};
@@ -55,7 +55,7 @@ pub(super) struct Play<W> {
     /// How long to wait for a notification beyond its recorded time.
     pub(super) patience: Duration,
     pub(super) silence: Silence,
-    pub(super) first_revocation: Option<FirstRevocation>,
+    pub(super) new_pool_revocations: Vec<NewPoolRevocation>,
     /// Grants by session and request: recorded and live.
     pub(super) recorded_grants: BTreeMap<(String, i32), ResourceGrant>,
     pub(super) live_grants: BTreeMap<(String, i32), ResourceGrant>,
@@ -156,7 +156,7 @@ impl<W: World> Play<W> {
             unnamed: VecDeque::new(),
             patience,
             silence,
-            first_revocation: None,
+            new_pool_revocations: Vec::new(),
             recorded_grants: BTreeMap::new(),
             live_grants: BTreeMap::new(),
             safe_mode: (Vec::new(), Vec::new()),

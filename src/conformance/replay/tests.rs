@@ -4,20 +4,21 @@
 //! of its own. Each lie is a change of its script, and must show in the report.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use tokio::net::TcpListener;
 
+use super::dry_manager::DriverPorts;
 use super::names::LiveNames;
 use super::script::StepKind;
 use super::values::translate_message;
 use super::world::{Arrival, World};
 use super::*;
 use crate::answers::text;
-use crate::capture::{Capture, ConnectionId, Limits};
-use crate::conversation::{Part, Ports, Said, conversations};
+use crate::capture::ConnectionId;
+use crate::conversation::{Part, Said};
+use crate::recorded::{conversations_of, directory};
 use corona_wire::calls::{ClusterManager, SessionDriverCall};
 use corona_wire::generated::ResourceGrant;
 use corona_wire::value::{Message, MessageKind, StreamReader, Value};
@@ -25,13 +26,7 @@ use corona_wire::{Framing, Service};
 
 /// The recording called `name`, such as `scenarios/grants`.
 fn recorded(name: &str) -> Vec<Conversation> {
-    let root =
-        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/recordings");
-    let file = std::fs::File::open(root.join(name).join("traffic.pcap")).unwrap();
-    let capture = Capture::read(file, &Limits::default()).unwrap();
-    let (cluster_manager, proxy) =
-        if name.starts_with("jobs") { (18_888, 18_036) } else { (18_800, 18_802) };
-    conversations(&capture, &Ports { cluster_manager, proxy_job_tracker: Some(proxy) })
+    conversations_of(&directory(name))
 }
 
 const PARTITIONING: &str = r#"{"1":{"MAP":1,"REDUCE":1,"JOBTRACKER":1},
@@ -91,7 +86,7 @@ struct ScriptedManager {
     /// The recorded addresses of session drivers, by recorded session.
     drivers: HashMap<String, (String, i32)>,
     /// The live ports of session drivers, by recorded address.
-    ports: HashMap<(String, i32), u16>,
+    ports: DriverPorts,
     /// Whether connections are refused.
     refuses: bool,
     /// Restarts that the player asked for, and that the script has not reached.
@@ -118,7 +113,7 @@ impl ScriptedManager {
             callbacks: VecDeque::new(),
             names: LiveNames::default(),
             drivers: HashMap::new(),
-            ports: HashMap::new(),
+            ports: DriverPorts::default(),
             refuses: false,
             restarts: 0,
         }
@@ -241,7 +236,7 @@ impl ScriptedManager {
                 grant.granted_time = self.epoch_ms();
             }
         }
-        let port = self.ports[&self.drivers[&recorded]];
+        let port = self.ports.open(&self.drivers[&recorded]).port();
         self.callbacks.push_back((self.now, Callback::Session(port, call)));
         true
     }
@@ -311,9 +306,7 @@ impl World for ScriptedManager {
     }
 
     async fn open_driver(&mut self, recorded: &(String, i32)) -> io::Result<SocketAddr> {
-        let next = 40_000 + u16::try_from(self.ports.len()).unwrap();
-        let port = *self.ports.entry(recorded.clone()).or_insert(next);
-        Ok((Ipv4Addr::LOCALHOST, port).into())
+        Ok(self.ports.open(recorded))
     }
 
     async fn restart(&mut self) -> Result<(), NoRestart> {
@@ -584,7 +577,10 @@ fn a_revocation_before_its_grant_shows() {
         }
     });
     assert!(!different.is_empty());
-    assert!(different.iter().any(|finding| finding.contains("does not hold")), "{different:#?}");
+    assert!(
+        different.iter().any(|finding| finding.contains("holds nothing for request")),
+        "{different:#?}"
+    );
 }
 
 #[test]

@@ -30,10 +30,10 @@ impl Rule {
         row: "S-8",
         text: "Overdue nodes and sessions are found at once, not at the next half interval.",
     };
-    /// A new pool does not starve at once.
+    /// A pool that is new starves after its starving time, not at once.
     pub const NEW_POOL_WAITS: Rule = Rule {
-        row: "E-7",
-        text: "The starving time of a pool starts when the pool is first looked at; in the original \
+        row: "D-7.3",
+        text: "The starving time of a pool begins when the pool is first looked at; in the original \
                such a pool starves at once.",
     };
     /// A failed call is answered with an EXCEPTION message instead of a closed connection.

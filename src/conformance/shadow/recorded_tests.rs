@@ -1,50 +1,23 @@
 //! Shadows of the original: recorded scenarios pass the stepper in virtual time, as they are and falsified.
 //! Each run is written down and replayed, and must find the same.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::event_log::{EventLog, replay_events};
 use super::*;
-use crate::capture::{Capture, ConnectionId, Limits, Opening, Side};
-use crate::conversation::{Conversation, Offered, Said, conversations};
+use crate::capture::{ConnectionId, Limits, Opening, Side};
+use crate::conversation::{Conversation, Offered, Said};
+use crate::recorded::{SCENARIOS, configuration_of, conversations_of, scenario};
 use crate::recording::{Record, Unrecorded};
-use crate::setup::RecordedSetup;
 use corona_cluster_manager::{Found, Lookup};
-use corona_config::Source;
 use corona_wire::value::{Message, Value};
-
-const SCENARIOS: [&str; 13] = [
-    "dead_node",
-    "exclude_hosts",
-    "fair_two_pools",
-    "fifo",
-    "grants",
-    "locality_wait",
-    "min_and_max",
-    "node_locality",
-    "preemption",
-    "session_expiry",
-    "session_lifecycle",
-    "strict_pools",
-    "wire",
-];
 
 const EPOCH: Millis = Millis(1_795_000_000_000);
 
 /// A recorded scenario, and the configuration with which it was recorded.
 fn recorded(name: &str) -> (Vec<Conversation>, Configuration) {
-    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    let directory = root.join("fixtures/recordings/scenarios").join(name);
-    let setup = RecordedSetup::read(&directory).unwrap();
-    let file = std::fs::File::open(directory.join("traffic.pcap")).unwrap();
-    let capture = Capture::read(file, &Limits::default()).unwrap();
-    let nobody = "127.0.0.1:9".parse().unwrap();
-    let overrides = setup.overrides(1.0, nobody, &directory.join("no.state"));
-    let lookup = corona_config::Lookup::AlsoByName;
-    let source = Source { conf_dir: Some(&directory), overrides: &overrides, lookup };
-    let configuration = Configuration::read(&source.load().unwrap()).unwrap();
-    (conversations(&capture, &setup.ports), configuration)
+    let directory = scenario(name);
+    (conversations_of(&directory), configuration_of(&directory))
 }
 
 /// The conversations as they would have passed a relay.

@@ -1,0 +1,60 @@
+//! The recordings of the original among the fixtures, for tests.
+
+use std::path::{Path, PathBuf};
+
+use crate::Traffic;
+use crate::capture::Limits;
+use crate::conversation::Conversation;
+use crate::setup::RecordedSetup;
+use crate::shadow::Configuration;
+use corona_config::{Lookup, Source};
+
+/// The scenarios that can be played in virtual time: none of them restarts the cluster manager.
+pub(crate) const SCENARIOS: [&str; 13] = [
+    "dead_node",
+    "exclude_hosts",
+    "fair_two_pools",
+    "fifo",
+    "grants",
+    "locality_wait",
+    "min_and_max",
+    "node_locality",
+    "preemption",
+    "session_expiry",
+    "session_lifecycle",
+    "strict_pools",
+    "wire",
+];
+
+/// The directory of a recording, such as `scenarios/grants`.
+pub(crate) fn directory(name: &str) -> PathBuf {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    root.join("fixtures/recordings").join(name)
+}
+
+/// The directory of a scenario.
+pub(crate) fn scenario(name: &str) -> PathBuf {
+    directory("scenarios").join(name)
+}
+
+/// The conversations of a capture of a cluster with this configuration.
+pub(crate) fn conversations_in(capture: &[u8], setup: &RecordedSetup) -> Vec<Conversation> {
+    let limits = Limits { server_ports: vec![setup.ports.cluster_manager], ..Limits::default() };
+    Traffic::read(capture, &limits).unwrap().conversations(&setup.ports)
+}
+
+/// The conversations of the recording in a directory.
+pub(crate) fn conversations_of(directory: &Path) -> Vec<Conversation> {
+    let capture = std::fs::read(directory.join("traffic.pcap")).unwrap();
+    conversations_in(&capture, &RecordedSetup::read(directory).unwrap())
+}
+
+/// What a cluster manager of this program is started with that replaces the recorded one.
+pub(crate) fn configuration_of(directory: &Path) -> Configuration {
+    let setup = RecordedSetup::read(directory).unwrap();
+    let nobody = "127.0.0.1:9".parse().unwrap();
+    let overrides = setup.overrides(1.0, nobody, &directory.join("no.state"));
+    let source =
+        Source { conf_dir: Some(directory), overrides: &overrides, lookup: Lookup::AlsoByName };
+    Configuration::read(&source.load().unwrap()).unwrap()
+}
