@@ -3,11 +3,15 @@
 //! texts in an error, from which the right one is learnt. Spec: mapreduce/04 §4.8 (3).
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use corona_hadoop::writables::{JobId, SessionInfo};
+use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::inter_tracker::Nobody;
@@ -27,19 +31,25 @@ pub(super) struct Builds {
     /// For hosts of which nothing was learnt, if it is configured.
     configured: Option<String>,
     learnt: Mutex<Learnt>,
+    /// Where it is kept for the next run: otherwise each restart would end what runs on task trackers that
+    /// refuse the configured one.
+    file: Option<PathBuf>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Learnt {
     latest: Option<String>,
     of_hosts: BTreeMap<IpAddr, String>,
 }
 
 impl Builds {
-    /// `configured` is `corona.jt.build.version`.
-    pub(super) fn new(configured: &str) -> Builds {
+    /// `configured` is `corona.jt.build.version`; the file is that of an earlier run, if there is one.
+    pub(super) fn new(configured: &str, file: Option<PathBuf>) -> Builds {
         let configured = Some(configured.to_owned()).filter(|text| !text.is_empty());
-        Builds { configured, learnt: Mutex::default() }
+        // Without it, or if it is damaged, the first task tracker that refuses teaches it again.
+        let learnt = file.as_ref().and_then(|path| fs::read(path).ok());
+        let learnt = learnt.and_then(|text| serde_json::from_slice(&text).ok());
+        Builds { configured, learnt: Mutex::new(learnt.unwrap_or_default()), file }
     }
 
     /// The text for a task tracker on this host.
@@ -74,6 +84,11 @@ impl Builds {
             learnt.of_hosts.insert(host, build.to_owned());
         }
         learnt.latest = Some(build.to_owned());
+        let Some(path) = &self.file else { return };
+        let text = serde_json::to_vec(&*learnt).map_err(io::Error::from);
+        if let Err(error) = text.and_then(|text| fs::write(path, text)) {
+            tracing::warn!(path = %path.display(), %error, "cannot keep the build of task trackers; after a restart they refuse this job tracker's once more");
+        }
     }
 
     /// No panic happens while it is held.
@@ -129,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_build_is_learnt_from_the_first_refusal() {
-        let builds = Builds::new("");
+        let builds = Builds::new("", None);
         assert!(builds.of(A).starts_with("corona "));
         let job = builds.refused(A, &error("0.20 from r1 by me on a day"));
         assert_eq!(job.unwrap().to_string(), "job_201207010000.7_0001");
@@ -149,14 +164,26 @@ mod tests {
 
     #[test]
     fn a_configured_build_is_reported_to_hosts_that_have_not_refused_it() {
-        let builds = Builds::new("0.20");
+        let builds = Builds::new("0.20", None);
         assert!(builds.refused(A, &error("0.21")).is_some());
         assert_eq!((builds.of(A).as_str(), builds.of(B).as_str()), ("0.21", "0.20"));
     }
 
     #[test]
+    fn a_learnt_build_is_known_to_the_next_run() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("builds.json");
+        let run = || Builds::new("0.19", Some(file.clone()));
+        assert!(run().refused(A, &error("0.20")).is_some());
+        assert!(run().refused(B, &error("0.21")).is_some());
+        assert_eq!((run().of(A).as_str(), run().of(B).as_str()), ("0.20", "0.21"));
+        fs::write(&file, "{").unwrap();
+        assert_eq!(run().of(A), "0.19", "a damaged file is none");
+    }
+
+    #[test]
     fn other_errors_teach_nothing() {
-        let builds = Builds::new("");
+        let builds = Builds::new("", None);
         let before = builds.of(A);
         let long = error(&"x".repeat(MAX_TEXT + 1));
         for text in ["", "disk error", "Incompatible buildVersion.", &error(""), &long] {

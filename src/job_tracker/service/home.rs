@@ -120,6 +120,11 @@ impl Home {
         self.directory.join("ids")
     }
 
+    /// The file with the builds of task trackers.
+    pub(super) fn builds(&self) -> PathBuf {
+        self.directory.join("builds.json")
+    }
+
     /// The directory with what the cluster manager is owed.
     pub(super) fn owed(&self) -> PathBuf {
         self.directory.join("owed")

@@ -339,7 +339,7 @@ impl JobTracker {
             system_dir,
             given_dir,
             kept_files,
-            builds: Builds::new(&settings.build_version),
+            builds: Builds::new(&settings.build_version, Some(home.builds())),
             launcher: Launcher::new(
                 User { groups: vec![user.clone()], name: user },
                 settings.launch_connect_timeout,

@@ -288,7 +288,7 @@ impl RemoteJobTracker {
             job_dir,
             conf,
             files,
-            builds: Builds::new(&settings.build_version),
+            builds: Builds::new(&settings.build_version, None),
             address,
             restarts,
             fail_overs,
