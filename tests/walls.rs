@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The crates of the workspace that a room may depend on. Tests of a room may use more.
 const FLOORS: &[(&str, &[&str])] = &[
-    ("access", &[]),
+    ("access", &["config"]),
     ("allocator", &[]),
     ("model", &[]),
     ("process", &[]),
@@ -22,6 +22,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     (
         "job_tracker",
         &[
+            "access",
             "config",
             "filesystem",
             "hadoop",
@@ -51,19 +52,31 @@ const FLOORS: &[(&str, &[&str])] = &[
     ),
     (
         "proxy_job_tracker",
-        &["config", "filesystem", "hadoop", "mapreduce", "model", "net", "process", "web", "wire"],
+        &[
+            "access",
+            "config",
+            "filesystem",
+            "hadoop",
+            "mapreduce",
+            "model",
+            "net",
+            "process",
+            "web",
+            "wire",
+        ],
     ),
-    ("net", &[]),
-    ("wire", &["net"]),
-    ("hadoop", &["net"]),
+    ("net", &["access"]),
+    ("wire", &["access", "net"]),
+    ("hadoop", &["access", "net"]),
     ("filesystem", &["hadoop", "model"]),
     ("journal", &["process"]),
-    ("web", &["model", "net", "process"]),
+    ("web", &["access", "model", "net", "process"]),
     ("standby", &["model"]),
     ("zookeeper", &[]),
     (
         "cluster_manager",
         &[
+            "access",
             "config",
             "engine",
             "journal",
@@ -80,6 +93,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     (
         "conformance",
         &[
+            "access",
             "cluster_manager",
             "config",
             "engine",
@@ -93,10 +107,21 @@ const FLOORS: &[(&str, &[&str])] = &[
     ),
     ("demo", &["cluster_manager", "config", "session_driver", "wire"]),
     ("load", &["hadoop", "model", "net", "process", "session_driver", "wire"]),
-    ("task", &["config", "filesystem", "hadoop", "mapreduce", "process"]),
+    ("task", &["access", "config", "filesystem", "hadoop", "mapreduce", "process"]),
     (
         "task_tracker",
-        &["config", "filesystem", "hadoop", "mapreduce", "model", "net", "process", "web", "wire"],
+        &[
+            "access",
+            "config",
+            "filesystem",
+            "hadoop",
+            "mapreduce",
+            "model",
+            "net",
+            "process",
+            "web",
+            "wire",
+        ],
     ),
 ];
 

@@ -3,14 +3,13 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use ipnet::IpNet;
+use corona_config::{TlsMode as Mode, TlsSettings};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::Acceptor;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -19,8 +18,9 @@ use tokio_rustls::{LazyConfigAcceptor, server};
 
 use crate::authority::{Authority, AuthorityError, pem};
 use crate::certificate::{self, Identified, PublicKey, is_name};
+use crate::dialer;
 use crate::enrol::{self, Enrolled, Granted, MAX_REQUEST, Reply, Request, Ticket};
-use crate::identity::{HANDSHAKE_TIMEOUT, Identity};
+use crate::identity::{HANDSHAKE_TIMEOUT, Identity, IdentityError};
 use crate::plain::PlainPeers;
 use crate::role::Role;
 use crate::sessions::{CODE_VALID, Sessions, TOKEN_VALID};
@@ -36,45 +36,21 @@ const MAINTENANCE: Duration = Duration::from_secs(15);
 /// Names of a member's pages.
 const MAX_HOSTS: usize = 16;
 
-/// Whether a daemon speaks TLS. `corona.tls`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// No: nothing is looked at.
-    #[default]
-    Off,
-    /// With peers that do. Plain peers are served and counted.
-    Allow,
-    /// Yes. Plain peers are served from the networks in `corona.tls.plain.networks` only.
-    Require,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Mode::Off => "off",
-            Mode::Allow => "allow",
-            Mode::Require => "require",
-        })
-    }
-}
-
-impl FromStr for Mode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Mode, String> {
-        let modes = [Mode::Off, Mode::Allow, Mode::Require];
-        let mode = modes.into_iter().find(|mode| mode.to_string() == text);
-        mode.ok_or_else(|| "off, allow or require is expected".to_owned())
-    }
-}
-
 /// Why a daemon has no entrance.
 #[derive(Debug, Error)]
 pub enum GateError {
     /// TLS needs a certificate.
-    #[error("corona.tls={0} needs a certificate of the cluster")]
+    #[error("corona.tls={0} needs a certificate of the cluster: set corona.tls.directory")]
     NoIdentity(Mode),
+    /// The process was started by one of another version.
+    #[error("the variable {0} of the environment is none of this version of corona")]
+    Environment(&'static str),
+    /// The certificate cannot be used.
+    #[error("corona.tls.directory: {0}")]
+    Identity(#[from] IdentityError),
+    /// The authority cannot be used.
+    #[error("corona.tls.authority.directory: {0}")]
+    Authority(#[from] AuthorityError),
 }
 
 /// What was not served as a connection of the service.
@@ -100,8 +76,7 @@ pub enum Refused {
 /// The entrance of a daemon, for all its listeners.
 #[derive(Debug, Default)]
 pub struct Gate {
-    mode: Mode,
-    plain_networks: Vec<IpNet>,
+    settings: TlsSettings,
     identity: Option<Arc<Identity>>,
     authority: Option<Arc<Authority>>,
     sessions: Sessions,
@@ -114,30 +89,50 @@ impl Gate {
         Arc::default()
     }
 
+    /// The entrance that the settings describe. The clients of the process show its identity.
+    ///
+    /// # Errors
+    /// TLS is to be spoken, and the certificate or the authority cannot be used.
+    pub fn open(settings: &TlsSettings) -> Result<Arc<Gate>, GateError> {
+        if settings.mode == Mode::Off {
+            return Ok(Gate::off());
+        }
+        let identity = settings.directory.as_deref().map(Identity::open).transpose()?.map(Arc::new);
+        if let Some(identity) = &identity {
+            dialer::install(settings, identity);
+        }
+        let authority = settings.authority.as_deref().map(Authority::open).transpose()?;
+        Gate::new(settings.clone(), identity, authority.map(Arc::new))
+    }
+
     /// An entrance. One with an authority issues certificates.
     ///
     /// # Errors
     /// TLS is to be spoken, and there is no identity.
     pub fn new(
-        mode: Mode,
-        plain_networks: Vec<IpNet>,
+        settings: TlsSettings,
         identity: Option<Arc<Identity>>,
         authority: Option<Arc<Authority>>,
     ) -> Result<Arc<Gate>, GateError> {
-        if mode != Mode::Off && identity.is_none() {
-            return Err(GateError::NoIdentity(mode));
+        if settings.mode != Mode::Off && identity.is_none() {
+            return Err(GateError::NoIdentity(settings.mode));
         }
-        Ok(Arc::new(Gate { mode, plain_networks, identity, authority, ..Gate::default() }))
+        Ok(Arc::new(Gate { settings, identity, authority, ..Gate::default() }))
+    }
+
+    /// Whether nothing is looked at.
+    pub fn is_off(&self) -> bool {
+        self.settings.mode == Mode::Off
     }
 
     /// Whether TLS is spoken.
     pub fn mode(&self) -> Mode {
-        self.mode
+        self.settings.mode
     }
 
     /// The identity with which this daemon calls others.
     pub fn identity(&self) -> Option<&Arc<Identity>> {
-        self.identity.as_ref().filter(|_| self.mode != Mode::Off)
+        self.identity.as_ref().filter(|_| !self.is_off())
     }
 
     /// Peers that came without TLS.
@@ -178,6 +173,11 @@ impl Gate {
         .await
     }
 
+    /// A plain peer, if it may be one here.
+    pub fn plain(&self, address: SocketAddr) -> Option<Peer> {
+        self.settings.may_be_plain(address.ip()).then(|| Peer::plain(address))
+    }
+
     /// Looks at the first byte of a connection: speaks TLS, or finds a plain peer. A plain peer that
     /// may not come in is `Ok` only on a listener of pages, without any right but those of everybody.
     ///
@@ -190,10 +190,10 @@ impl Gate {
         pages: bool,
     ) -> Result<(Stream, Peer), Refused> {
         let identity = match &self.identity {
-            Some(identity) if self.mode != Mode::Off => identity,
+            Some(identity) if !self.is_off() => identity,
             _ => return Ok((Stream::Plain(stream), Peer::plain(address))),
         };
-        let may_be_plain = self.may_be_plain(address.ip());
+        let may_be_plain = self.settings.may_be_plain(address.ip());
         match timeout(HANDSHAKE_TIMEOUT, stream.peek(&mut [0])).await {
             Ok(Ok(1)) => {}
             // Plain services have limits of their own for peers that wait.
@@ -228,15 +228,9 @@ impl Gate {
         }
         match (may_be_plain, pages) {
             (true, _) => Ok((stream.into(), Peer::plain(address))),
-            (false, true) => Ok((stream.into(), Peer::nobody(address))),
+            (false, true) => Ok((stream.into(), Peer::nobody(address, false))),
             (false, false) => Err(Refused::Plain),
         }
-    }
-
-    fn may_be_plain(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.mode == Mode::Allow
-            || self.plain_networks.iter().any(|network| network.contains(&address))
     }
 
     async fn handshake(
@@ -257,7 +251,7 @@ impl Gate {
         }
         let stream = hello.into_stream(identity.server()).await.map_err(failed)?;
         let peer = match shown(&stream) {
-            None => Peer::nobody(address),
+            None => Peer::nobody(address, true),
             Some(certificate) => {
                 let identified = certificate::identified(&certificate);
                 let identified =

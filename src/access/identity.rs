@@ -10,7 +10,7 @@ use rcgen::KeyPair;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, ClientConnection, ServerConfig, StreamOwned};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::net::TcpStream;
@@ -225,16 +225,41 @@ impl Identity {
     pub async fn connect(&self, stream: TcpStream, expected: &[Role]) -> io::Result<Stream> {
         let config = self.current().client.clone();
         let stream = handshake(config, stream).await?;
-        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        self.check_server(stream.get_ref().1.peer_certificates(), expected)?;
+        Ok(Stream::Tls(Tls::new(stream)))
+    }
+
+    /// The same on a thread that waits. The connection's own time-outs apply.
+    pub(crate) fn connect_blocking(
+        &self,
+        mut stream: std::net::TcpStream,
+        expected: &[Role],
+    ) -> io::Result<StreamOwned<ClientConnection, std::net::TcpStream>> {
+        let config = self.current().client.clone();
+        let mut session = ClientConnection::new(config, unnamed()).map_err(io::Error::other)?;
+        while session.is_handshaking() {
+            let done = session.complete_io(&mut stream);
+            done.map_err(|error| io::Error::new(error.kind(), verify::explain(&error)))?;
+        }
+        self.check_server(session.peer_certificates(), expected)?;
+        Ok(StreamOwned::new(session, stream))
+    }
+
+    fn check_server(
+        &self,
+        shown: Option<&[CertificateDer<'_>]>,
+        expected: &[Role],
+    ) -> io::Result<()> {
+        let shown = shown.and_then(|chain| chain.first());
         let found = shown.and_then(|shown| certificate::identified(shown).ok());
         let found = found.ok_or_else(|| other("the server's certificate names no role"))?;
         if self.revoked.contains(found.grant) {
             return Err(other(&format!("the server's access {} has been revoked", found.grant)));
         }
-        if !expected.contains(&found.role) {
-            return Err(other(&format!("the server is a {}, not what was called", found.role)));
+        match expected.contains(&found.role) {
+            true => Ok(()),
+            false => Err(other(&format!("the server is a {}, not what was called", found.role))),
         }
-        Ok(Stream::Tls(Tls::new(stream)))
     }
 
     /// Asks the head for another certificate for the same key, if this one is old enough. Whether
@@ -363,14 +388,17 @@ impl Current {
     }
 }
 
+/// No name is sent, and none is checked.
+fn unnamed() -> ServerName<'static> {
+    ServerName::from(std::net::IpAddr::from([0, 0, 0, 0]))
+}
+
 /// A handshake with a server.
 pub(crate) async fn handshake(
     config: Arc<ClientConfig>,
     stream: TcpStream,
 ) -> io::Result<client::TlsStream<TcpStream>> {
-    // No name is sent, and none is checked.
-    let name = ServerName::from(std::net::IpAddr::from([0, 0, 0, 0]));
-    let connecting = TlsConnector::from(config).connect(name, stream);
+    let connecting = TlsConnector::from(config).connect(unnamed(), stream);
     match timeout(HANDSHAKE_TIMEOUT, connecting).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => Err(io::Error::new(error.kind(), verify::explain(&error))),

@@ -3,10 +3,11 @@
 //! A cluster has one certificate authority ([`Authority`]). Whoever is given an [`AccessString`] exchanges
 //! it for a certificate that names a [`Role`] ([`Identity`]); the first contact pins the authority by its
 //! hash. Every listener looks at the first byte of a connection and serves TLS and plain peers on one port
-//! ([`Gate`]). It knows no service and no configuration file.
+//! ([`Gate`]). It knows services by their names only.
 
 mod authority;
 mod certificate;
+mod dialer;
 mod enrol;
 mod files;
 mod gate;
@@ -25,8 +26,10 @@ mod tests;
 
 pub use authority::{Authority, AuthorityError};
 pub use certificate::Identified;
+pub use corona_config::{TlsMode, TlsSettings};
+pub use dialer::{BlockingStream, dial, dial_blocking, environment, use_as_parent, use_in_clients};
 pub use enrol::{EnrolError, Ticket};
-pub use gate::{Gate, GateError, Mode, Refused};
+pub use gate::{Gate, GateError, Refused};
 pub use identity::{Identity, IdentityError};
 pub use plain::{PlainPeer, PlainPeers};
 pub use rights::Rights;

@@ -1,4 +1,5 @@
-//! What each role may do.
+//! What each role may do: a row for every call of every service and every kind of page. What has no row
+//! is for administrators. `docs/access.md` has the same tables.
 
 use std::fmt;
 
@@ -45,4 +46,182 @@ impl fmt::Display for Rights {
         let roles = Role::ALL.into_iter().filter(|role| self.allow(*role)).map(Role::name);
         f.write_str(&roles.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// What a call or a page needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The Thrift service, the RPC protocol, or the method of HTTP.
+    pub of: &'static str,
+    /// The call, or the path; a path that ends with `*` stands for all that begin so.
+    pub name: &'static str,
+    /// Who may.
+    pub rights: Rights,
+}
+
+const fn row(of: &'static str, name: &'static str, rights: Rights) -> Row {
+    Row { of, name, rights }
+}
+
+const MANAGER: &str = "ClusterManagerService";
+const DRIVER: &str = "SessionDriverService";
+const NODE: &str = "CoronaTaskTrackerService";
+const PROXY: &str = "CoronaProxyJobTrackerService";
+
+/// The calls of the Thrift services. A session's calls need its owner as well.
+pub static THRIFT: &[Row] = &[
+    row(MANAGER, "getActualPoolInfo", Rights::MEMBERS),
+    row(MANAGER, "getActualPoolInfoV2", Rights::MEMBERS),
+    row(MANAGER, "getNextSessionId", Rights::JOBS),
+    row(MANAGER, "sessionStart", Rights::JOBS),
+    row(MANAGER, "sessionUpdateInfo", Rights::JOBS),
+    row(MANAGER, "sessionEnd", Rights::JOBS),
+    row(MANAGER, "sessionHeartbeat", Rights::JOBS),
+    row(MANAGER, "sessionHeartbeatV2", Rights::JOBS),
+    row(MANAGER, "requestResource", Rights::JOBS),
+    row(MANAGER, "releaseResource", Rights::JOBS),
+    row(MANAGER, "nodeHeartbeat", Rights::NODE),
+    row(MANAGER, "nodeFeedback", Rights::JOBS),
+    row(MANAGER, "refreshNodes", Rights::ADMIN),
+    row(MANAGER, "restartNodes", Rights::ADMIN),
+    row(MANAGER, "getSessions", Rights::MEMBERS),
+    row(MANAGER, "getSessionInfo", Rights::MEMBERS),
+    row(MANAGER, "killSession", Rights::ADMIN),
+    row(MANAGER, "killSessions", Rights::ADMIN),
+    row(MANAGER, "setSafeMode", Rights::ADMIN),
+    row(MANAGER, "persistState", Rights::ADMIN),
+    row(DRIVER, "grantResource", Rights::ADMIN),
+    row(DRIVER, "revokeResource", Rights::ADMIN),
+    row(DRIVER, "processDeadNode", Rights::ADMIN),
+    row(NODE, "purgeSession", Rights::ADMIN),
+    row(NODE, "blacklistSession", Rights::ADMIN),
+    row(PROXY, "setClusterManagerSafeModeFlag", Rights::ADMIN),
+    row(PROXY, "getClusterManagerSafeModeFlag", Rights::MEMBERS),
+    row(PROXY, "getSystemDir", Rights::MEMBERS),
+    row(PROXY, "cleanJobHistoryCache", Rights::JOBS),
+];
+
+const INTER_TRACKER: &str = "org.apache.hadoop.mapred.InterTrackerProtocol";
+const JOB_SUBMISSION: &str = "org.apache.hadoop.mapred.JobSubmissionProtocol";
+const CORONA_TASK_TRACKER: &str = "org.apache.hadoop.mapred.CoronaTaskTrackerProtocol";
+const INTER_CORONA_JOB_TRACKER: &str = "org.apache.hadoop.mapred.InterCoronaJobTrackerProtocol";
+const JOB_AGGREGATOR: &str = "org.apache.hadoop.mapred.CoronaJobAggregator";
+const JOB_FILES: &str = "corona.JobFiles";
+const CLUSTER_MANAGER_SAFE_MODE: &str = "org.apache.hadoop.mapred.ClusterManagerSafeModeProtocol";
+
+/// The methods of the protocols of Hadoop RPC. Changes of a job need its owner as well.
+pub static HADOOP: &[Row] = &[
+    row(INTER_TRACKER, "heartbeat", Rights::NODE),
+    row(INTER_TRACKER, "getBuildVersion", Rights::MEMBERS),
+    row(INTER_TRACKER, "getTaskCompletionEvents", Rights::NODE),
+    row(INTER_TRACKER, "getSystemDir", Rights::MEMBERS),
+    row(INTER_TRACKER, "getFilesystemName", Rights::MEMBERS),
+    row(INTER_TRACKER, "reportTaskTrackerError", Rights::NODE),
+    row(JOB_SUBMISSION, "submitJob", Rights::SUBMIT),
+    row(JOB_SUBMISSION, "getJobProfile", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getJobStatus", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getJobCounters", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getMapTaskReports", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getReduceTaskReports", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getSetupTaskReports", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getCleanupTaskReports", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getTaskCompletionEvents", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getTaskDiagnostics", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "killJob", Rights::SUBMIT),
+    row(JOB_SUBMISSION, "killTask", Rights::SUBMIT),
+    row(JOB_SUBMISSION, "setJobPriority", Rights::SUBMIT),
+    row(JOB_SUBMISSION, "getNewJobId", Rights::SUBMIT),
+    row(JOB_SUBMISSION, "getSystemDir", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getFilesystemName", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "jobsToComplete", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getAllJobs", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getQueues", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getQueueInfo", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getJobsFromQueue", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getQueueAclsForCurrentUser", Rights::MEMBERS),
+    row(JOB_SUBMISSION, "getClusterStatus", Rights::MEMBERS),
+    row(CORONA_TASK_TRACKER, "submitActions", Rights::NODE),
+    row(CORONA_TASK_TRACKER, "startCoronaJobTracker", Rights::NODE),
+    row(INTER_CORONA_JOB_TRACKER, "reportRemoteCoronaJobTracker", Rights::NODE),
+    row(INTER_CORONA_JOB_TRACKER, "getNewJobTrackerAddress", Rights::NODE),
+    row(INTER_CORONA_JOB_TRACKER, "pushCoronaJobTrackerStateUpdate", Rights::NODE),
+    row(INTER_CORONA_JOB_TRACKER, "getCoronaJobTrackerState", Rights::NODE),
+    row(INTER_CORONA_JOB_TRACKER, "getAndSetCommitting", Rights::NODE),
+    row(JOB_AGGREGATOR, "reportJobStats", Rights::JOBS),
+    row(JOB_AGGREGATOR, "reportJobErrorCounters", Rights::JOBS),
+    row(JOB_FILES, "status", Rights::JOBS),
+    row(JOB_FILES, "read", Rights::JOBS),
+    row(JOB_FILES, "create", Rights::JOBS),
+    row(JOB_FILES, "write", Rights::JOBS),
+    row(JOB_FILES, "rename", Rights::JOBS),
+    row(JOB_FILES, "mkdirs", Rights::JOBS),
+    row(JOB_FILES, "delete", Rights::JOBS),
+    row(JOB_FILES, "unseen", Rights::JOBS),
+    row(JOB_FILES, "cluster", Rights::MEMBERS),
+    row(CLUSTER_MANAGER_SAFE_MODE, "getClusterManagerSafeModeFlag", Rights::MEMBERS),
+    row(CLUSTER_MANAGER_SAFE_MODE, "setClusterManagerSafeModeFlag", Rights::ADMIN),
+];
+
+/// The pages and JSON paths of all daemons; the first row that fits counts.
+pub static PAGES: &[Row] = &[
+    row("GET", "/healthz", Rights::EVERYBODY),
+    row("HEAD", "/healthz", Rights::EVERYBODY),
+    // Gives what its code gives.
+    row("GET", SESSION_PATH, Rights::EVERYBODY),
+    row("GET", "/mapOutput", Rights::NODE),
+    row("POST", "/proxy", Rights::JOBS),
+    row("GET", "*", Rights::MEMBERS),
+    row("HEAD", "*", Rights::MEMBERS),
+    row("POST", "*", Rights::ADMIN),
+];
+
+/// The path of one-time links: `?code=` follows.
+pub const SESSION_PATH: &str = "/access";
+
+/// The pages of any daemon, as clients name them.
+pub const HTTP: &str = "HTTP";
+/// The tasks of a node call it on loopback.
+const UMBILICAL: &str = "org.apache.hadoop.mapred.TaskUmbilicalProtocol";
+
+/// The roles that a server of this Thrift service or RPC protocol may have: nobody else is taken for it.
+pub(crate) fn servers(service: &str) -> &'static [Role] {
+    match service {
+        MANAGER | PROXY | JOB_AGGREGATOR | CLUSTER_MANAGER_SAFE_MODE => &[Role::Admin],
+        NODE | CORONA_TASK_TRACKER => &[Role::Node, Role::Admin],
+        // Job trackers run on the head, on nodes and in clients; so do pages.
+        _ => &[Role::Admin, Role::Node, Role::Submit],
+    }
+}
+
+/// Whether this service is never called within TLS: file systems are no part of the cluster, and tasks call
+/// their own machine.
+pub(crate) fn is_plain(service: &str) -> bool {
+    service == UMBILICAL || service.starts_with("org.apache.hadoop.hdfs.")
+}
+
+/// What a call of a Thrift service needs.
+pub fn thrift(service: &str, call: &str) -> Rights {
+    of_call(THRIFT, service, call)
+}
+
+/// What a call of Hadoop RPC needs. The comparison of versions has no row: it is every member's.
+pub fn hadoop(protocol: &str, call: &str) -> Rights {
+    of_call(HADOOP, protocol, call)
+}
+
+/// What a request of HTTP needs.
+pub fn page(method: &str, path: &str) -> Rights {
+    let fits = |row: &&Row| {
+        let is_path = match row.name.strip_suffix('*') {
+            Some(start) => path.starts_with(start),
+            None => path == row.name,
+        };
+        row.of == method && is_path
+    };
+    PAGES.iter().find(fits).map_or(Rights::ADMIN, |row| row.rights)
+}
+
+fn of_call(rows: &[Row], of: &str, name: &str) -> Rights {
+    let found = rows.iter().find(|row| row.name == name && row.of == of);
+    found.map_or(Rights::ADMIN, |row| row.rights)
 }

@@ -97,16 +97,19 @@ impl Stream {
     ///
     /// # Errors
     /// The connection failed.
-    pub fn write_now(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> io::Result<usize> {
+    pub fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Plain(stream) => match stream.try_write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
                 written => written,
             },
-            Stream::Tls(stream) => match Pin::new(&mut *stream.0).poll_write(context, bytes) {
-                Poll::Ready(written) => written,
-                Poll::Pending => Ok(0),
-            },
+            Stream::Tls(stream) => {
+                let mut context = Context::from_waker(Waker::noop());
+                match Pin::new(&mut *stream.0).poll_write(&mut context, bytes) {
+                    Poll::Ready(written) => written,
+                    Poll::Pending => Ok(0),
+                }
+            }
         }
     }
 }
@@ -189,7 +192,7 @@ enum Standing {
     /// Plain, where that is allowed: it may do what everybody may without access control.
     Plain,
     /// It has shown nothing.
-    Nobody,
+    Nobody { is_tls: bool },
     /// It has shown a certificate, or a browser's session for one.
     Member(Arc<Identified>, Arc<Revoked>),
 }
@@ -200,8 +203,9 @@ impl Peer {
         Peer { address, standing: Standing::Plain }
     }
 
-    pub(crate) fn nobody(address: SocketAddr) -> Peer {
-        Peer { address, standing: Standing::Nobody }
+    /// One that has shown nothing, within TLS or not.
+    pub(crate) fn nobody(address: SocketAddr, is_tls: bool) -> Peer {
+        Peer { address, standing: Standing::Nobody { is_tls } }
     }
 
     pub(crate) fn member(
@@ -210,6 +214,15 @@ impl Peer {
         revoked: Arc<Revoked>,
     ) -> Peer {
         Peer { address, standing: Standing::Member(identified, revoked) }
+    }
+
+    /// Whether its connection is within TLS.
+    pub fn is_tls(&self) -> bool {
+        match self.standing {
+            Standing::Plain => false,
+            Standing::Nobody { is_tls } => is_tls,
+            Standing::Member(..) => true,
+        }
     }
 
     /// Its address without the port.
@@ -221,7 +234,7 @@ impl Peer {
     pub fn identified(&self) -> Option<&Identified> {
         match &self.standing {
             Standing::Member(identified, _) => Some(identified),
-            Standing::Plain | Standing::Nobody => None,
+            Standing::Plain | Standing::Nobody { .. } => None,
         }
     }
 
@@ -231,16 +244,16 @@ impl Peer {
     }
 
     /// Why it may not do something that needs these rights; `None` if it may.
-    pub fn objection(&self, rights: Rights) -> Option<String> {
+    pub fn objection(&self, rights: impl FnOnce() -> Rights) -> Option<String> {
         match &self.standing {
             Standing::Plain => None,
-            Standing::Nobody => {
-                (!rights.is_everybody()).then(|| "access to this cluster is needed".to_owned())
+            Standing::Nobody { .. } => {
+                (!rights().is_everybody()).then(|| "access to this cluster is needed".to_owned())
             }
             Standing::Member(identified, revoked) if revoked.contains(identified.grant) => {
                 Some(format!("access {} has been revoked", identified.grant))
             }
-            Standing::Member(identified, _) => (!rights.allow(identified.role))
+            Standing::Member(identified, _) => (!rights().allow(identified.role))
                 .then(|| format!("the role {} may not do this", identified.role)),
         }
     }
@@ -251,7 +264,7 @@ impl fmt::Display for Peer {
         self.address.fmt(f)?;
         match &self.standing {
             Standing::Plain => Ok(()),
-            Standing::Nobody => f.write_str(" (without access)"),
+            Standing::Nobody { .. } => f.write_str(" (without access)"),
             Standing::Member(identified, _) => write!(f, " as {identified}"),
         }
     }

@@ -94,12 +94,12 @@ struct Head {
 }
 
 impl Head {
-    async fn start(mode: Mode) -> Head {
+    async fn start(mode: TlsMode) -> Head {
         Head::start_at(mode, now(), &[]).await
     }
 
     /// A head whose own certificate was issued at this time.
-    async fn start_at(mode: Mode, issued: SystemTime, plain: &[&str]) -> Head {
+    async fn start_at(mode: TlsMode, issued: SystemTime, plain: &[&str]) -> Head {
         let directory = TempDir::new().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -108,8 +108,10 @@ impl Head {
         let (own, hosts) = (directory.path().join("own"), ["127.0.0.1".to_owned()]);
         let at = ("127.0.0.1", address.port());
         let own = Identity::own(&own, &authority, "head", at, &hosts, issued).unwrap();
-        let plain = plain.iter().map(|network| network.parse().unwrap()).collect();
-        let gate = Gate::new(mode, plain, Some(Arc::new(own)), Some(authority.clone())).unwrap();
+        let plain_networks = plain.join(",").parse().unwrap();
+        let settings = TlsSettings { mode, plain_networks, ..TlsSettings::default() };
+        let own = Some(Arc::new(own));
+        let gate = Gate::new(settings, own, Some(authority.clone())).unwrap();
         tokio::spawn(echo(listener, gate.clone()));
         Head { directory, authority, gate, address }
     }
@@ -160,7 +162,7 @@ async fn echo(listener: TcpListener, gate: Arc<Gate>) {
             let mut byte = [0];
             if stream.read_exact(&mut byte).await.is_ok() {
                 let known = peer.identified().map_or("plain".to_owned(), ToString::to_string);
-                let allowed = peer.objection(Rights::SUBMIT).unwrap_or("may submit".to_owned());
+                let allowed = peer.objection(|| Rights::SUBMIT).unwrap_or("may submit".to_owned());
                 let _ = stream.write_all(format!("{known}: {allowed}").as_bytes()).await;
                 let _ = stream.shutdown().await;
             }
@@ -170,7 +172,7 @@ async fn echo(listener: TcpListener, gate: Arc<Gate>) {
 
 #[tokio::test]
 async fn members_are_known_by_role_user_and_access_string() {
-    let head = Head::start(Mode::Require).await;
+    let head = Head::start(TlsMode::Require).await;
     for (role, expected) in [
         (Role::Admin, "may submit"),
         (Role::Node, "the role node may not do this"),
@@ -194,7 +196,7 @@ async fn members_are_known_by_role_user_and_access_string() {
 async fn keys_and_secrets_are_for_their_owner_and_secrets_are_kept_as_hashes() {
     use std::os::unix::fs::PermissionsExt;
 
-    let head = Head::start(Mode::Require).await;
+    let head = Head::start(TlsMode::Require).await;
     let (_, string) = head.grant(&new_grant(Role::Node));
     head.enrol("node", &string).await.unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -214,7 +216,7 @@ async fn keys_and_secrets_are_for_their_owner_and_secrets_are_kept_as_hashes() {
 
 #[tokio::test]
 async fn strings_that_give_no_access_are_refused_with_the_reason() {
-    let (head, other) = tokio::join!(Head::start(Mode::Require), Head::start(Mode::Require));
+    let (head, other) = tokio::join!(Head::start(TlsMode::Require), Head::start(TlsMode::Require));
     let (revoked_id, revoked) = head.grant(&new_grant(Role::Node));
     head.authority.revoke(revoked_id).unwrap();
     let (_, expired) = head.grant(&NewGrant { valid_secs: Some(0), ..new_grant(Role::Node) });
@@ -241,7 +243,7 @@ async fn strings_that_give_no_access_are_refused_with_the_reason() {
 
 #[tokio::test]
 async fn a_member_of_another_cluster_is_refused_on_both_sides() {
-    let (head, other) = tokio::join!(Head::start(Mode::Allow), Head::start(Mode::Allow));
+    let (head, other) = tokio::join!(Head::start(TlsMode::Allow), Head::start(TlsMode::Allow));
     let (innocent, foreign) =
         tokio::join!(head.member("mine", Role::Submit), other.member("theirs", Role::Submit));
     let error = head.reply(&foreign).await.unwrap_err().to_string();
@@ -279,7 +281,7 @@ async fn a_wrong_clock_is_named() {
         (now() - days(40), "has expired, or one of the two clocks is wrong"),
         (now() + days(2), "not valid yet: one of the two clocks is wrong"),
     ] {
-        let head = Head::start_at(Mode::Require, issued, &[]).await;
+        let head = Head::start_at(TlsMode::Require, issued, &[]).await;
         let (_, string) = head.grant(&new_grant(Role::Node));
         let error = head.enrol("node", &string).await.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -288,7 +290,7 @@ async fn a_wrong_clock_is_named() {
 
 #[tokio::test]
 async fn revoked_members_lose_their_access_at_once() {
-    let head = Head::start(Mode::Require).await;
+    let head = Head::start(TlsMode::Require).await;
     let admin = head.member("admin", Role::Admin).await;
     let (id, string) = head.grant(&new_grant(Role::Submit));
     let (submit, innocent) = (
@@ -312,7 +314,7 @@ async fn revoked_members_lose_their_access_at_once() {
 
 #[tokio::test]
 async fn administrators_alone_give_access_over_the_network() {
-    let head = Head::start(Mode::Require).await;
+    let head = Head::start(TlsMode::Require).await;
     let admin = head.member("admin", Role::Admin).await;
     let (id, string) = admin.grant(new_grant(Role::Submit)).await.unwrap();
     assert_eq!((&*string.host, string.port), ("127.0.0.1", head.address.port()));
@@ -342,7 +344,7 @@ async fn administrators_alone_give_access_over_the_network() {
 
 #[tokio::test]
 async fn certificates_are_renewed_for_the_same_key_until_access_is_revoked() {
-    let head = Head::start(Mode::Require).await;
+    let head = Head::start(TlsMode::Require).await;
     let (id, string) = head.grant(&NewGrant { uses: Some(1), ..new_grant(Role::Submit) });
     let member = head.enrol("alice", &string).await.unwrap();
     let certificate = || std::fs::read(head.path("alice").join("certificate.pem")).unwrap();
@@ -359,10 +361,10 @@ async fn certificates_are_renewed_for_the_same_key_until_access_is_revoked() {
 #[tokio::test]
 async fn plain_peers_are_served_counted_or_refused() {
     for (mode, networks, served) in [
-        (Mode::Allow, &[][..], true),
-        (Mode::Require, &[][..], false),
-        (Mode::Require, &["10.0.0.0/8"][..], false),
-        (Mode::Require, &["127.0.0.0/8"][..], true),
+        (TlsMode::Allow, &[][..], true),
+        (TlsMode::Require, &[][..], false),
+        (TlsMode::Require, &["10.0.0.0/8"][..], false),
+        (TlsMode::Require, &["127.0.0.0/8"][..], true),
     ] {
         let head = Head::start_at(mode, now(), networks).await;
         let member = head.member("member", Role::Submit).await;
@@ -379,7 +381,7 @@ async fn plain_peers_are_served_counted_or_refused() {
 
 #[tokio::test]
 async fn a_peer_that_sends_one_byte_or_none_or_rubbish_is_refused_and_delays_nobody() {
-    let head = Head::start(Mode::Require).await;
+    let head = Head::start(TlsMode::Require).await;
     let member = head.member("member", Role::Submit).await;
     let silent = head.connect().await;
     let mut one_byte = head.connect().await;
@@ -406,7 +408,7 @@ async fn a_peer_that_sends_one_byte_or_none_or_rubbish_is_refused_and_delays_nob
 
 #[tokio::test]
 async fn tls_on_a_plain_port_says_so() {
-    let head = Head::start(Mode::Require).await;
+    let head = Head::start(TlsMode::Require).await;
     let member = head.member("member", Role::Submit).await;
     // As a plain service does with bytes that are none of its messages: closes, or replies.
     for reply in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n"] {
@@ -429,10 +431,11 @@ async fn tls_on_a_plain_port_says_so() {
 
 #[tokio::test]
 async fn a_server_with_another_role_is_not_taken_for_the_head() {
-    let head = Head::start(Mode::Require).await;
+    let head = Head::start(TlsMode::Require).await;
     let (impostor, member) =
         tokio::join!(head.member("mallory", Role::Submit), head.member("node", Role::Node));
-    let gate = Gate::new(Mode::Require, vec![], Some(Arc::new(impostor)), None).unwrap();
+    let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
+    let gate = Gate::new(settings, Some(Arc::new(impostor)), None).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(echo(listener, gate));
@@ -448,7 +451,7 @@ async fn a_server_with_another_role_is_not_taken_for_the_head() {
 
 #[tokio::test]
 async fn browsers_get_a_session_for_a_code() {
-    let head = Head::start(Mode::Require).await;
+    let head = Head::start(TlsMode::Require).await;
     let member = head.member("member", Role::Submit).await;
     let ticket = member.one_time_code("127.0.0.1", head.address.port()).await.unwrap();
     let token = head.gate.redeem(&ticket.value).unwrap();

@@ -89,6 +89,7 @@ pub use self::state_file::{StateFileError, Wrong, rewritten_state};
 use self::unreachable::end_unreachable;
 use self::web::events::Events;
 use self::web::{Pages, Parts};
+use corona_access::{Gate, GateError};
 use corona_config::{ClusterManagerSettings, ConfigErrors, HaAck, Interfaces, Loaded};
 use corona_engine::{Engine, Input, Start};
 use corona_model::settings::Hosts;
@@ -107,6 +108,7 @@ const LINGER: Duration = Duration::from_secs(5);
 /// A cluster manager that listens and is ready to serve.
 #[derive(Debug)]
 pub struct ClusterManager {
+    gate: Arc<Gate>,
     thrift: Server<Rpc>,
     thrift_address: SocketAddr,
     web: TcpListener,
@@ -216,6 +218,9 @@ pub enum StartError {
     /// It is not configured as one of several instances.
     #[error("corona.cm.ha.zookeeper or the journal is not configured")]
     NoInstance,
+    /// Its certificate cannot be used.
+    #[error(transparent)]
+    Access(#[from] GateError),
     /// The clock shows no time.
     #[error("the machine's clock is wrong: {0}")]
     Clock(Wrong),
@@ -239,6 +244,7 @@ impl ClusterManager {
         mut takeover: Option<Takeover>,
     ) -> Result<Self, StartError> {
         let settings = loaded.settings.clone();
+        let gate = Gate::open(&settings.tls)?;
         let taken = takeover.as_mut().and_then(|takeover| takeover.opened.take());
         let goes_on = taken.is_some() || takeover.as_ref().is_some_and(|one| one.goes_on);
         let beginning = if goes_on { Beginning::Resume } else { beginning };
@@ -393,7 +399,7 @@ impl ClusterManager {
             })
         };
         let thrift_address = address(&thrift, SERVER_ADDRESS)?;
-        let mut thrift = Server::with_memory(thrift, rpc, limits, memory);
+        let mut thrift = Server::with_memory(thrift, rpc, limits, memory).with_gate(gate.clone());
         if let Some(handed) = handed {
             thrift = thrift.with_handed(handed);
         }
@@ -407,6 +413,7 @@ impl ClusterManager {
             tracing::info!("The state file is now {}", aside.display());
         }
         let parts = Parts {
+            gate: gate.clone(),
             core: core.clone(),
             notifier: notifier.clone(),
             access,
@@ -427,6 +434,7 @@ impl ClusterManager {
             core: core.clone(),
         });
         Ok(ClusterManager {
+            gate,
             thrift_address,
             web_address: address(&web, HTTP_ADDRESS)?,
             thrift,
@@ -480,6 +488,7 @@ impl ClusterManager {
 
     async fn serve(self, stop: watch::Receiver<bool>) -> Result<(), Failure> {
         let ClusterManager {
+            gate,
             thrift,
             web,
             core,
@@ -496,6 +505,7 @@ impl ClusterManager {
         } = self;
         let _awake = journal.is_some().then(keep_awake);
         let mut tasks = ServiceTasks::default();
+        tasks.spawn("the renewal of the certificate", gate.maintain(stop.clone()));
         if let Some(roles) = roles {
             let mut stop = stop.clone();
             tasks.spawn("the events of instances", async move {

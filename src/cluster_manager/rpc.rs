@@ -12,10 +12,11 @@ use super::operations::{Operation, Operations};
 use super::persist::Persist;
 use super::safe_mode::SafeModeSwitch;
 use super::translate;
+use corona_wire::Exception;
 use corona_wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Answered,
 };
-use corona_wire::server::{Answer, Handler};
+use corona_wire::server::{Answer, Handler, Peer};
 
 /// Answers the calls of peers.
 #[derive(Debug)]
@@ -29,9 +30,15 @@ pub(super) struct Rpc {
 }
 
 impl Handler<ClusterManager> for Rpc {
-    async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
+    async fn call(&self, peer: Peer, mut call: Call) -> Answer<Answered> {
         let (method, started) = (place_of_call(&call), Instant::now());
-        let Due { answer, record } = self.answer(peer, call).await;
+        let objection = peer.user().and_then(|user| self.hold_to_user(user, &mut call));
+        let Due { answer, record } = match objection {
+            Some(objection) => {
+                Answer::Exception(Exception::invalid_session_handle(objection)).into()
+            }
+            None => self.answer(peer.address, call).await,
+        };
         match record {
             Some(0) => {}
             Some(record) => {
@@ -62,6 +69,38 @@ impl Handler<ClusterManager> for Rpc {
 }
 
 impl Rpc {
+    /// Has a member that submits jobs start sessions as the user that its certificate names, and change
+    /// that user's sessions only. Returns why it may not make the call.
+    fn hold_to_user(&self, user: &str, call: &mut Call) -> Option<String> {
+        let handle = match call {
+            Call::SessionStart { info: Some(info), .. } => {
+                info.user_id = user.to_owned();
+                return None;
+            }
+            Call::SessionUpdateInfo { handle, info } => {
+                if let Some(info) = info {
+                    info.user_id = user.to_owned();
+                }
+                handle
+            }
+            Call::SessionEnd { handle, .. }
+            | Call::SessionHeartbeat { handle }
+            | Call::SessionHeartbeatV2 { handle, .. }
+            | Call::RequestResource { handle, .. }
+            | Call::ReleaseResource { handle, .. }
+            | Call::NodeFeedback { handle, .. } => handle,
+            _ => return None,
+        };
+        let handle = handle.as_deref()?;
+        let owner = self.calls.core.look(|engine, now| {
+            engine.session_at(handle, now).map(|session| session.info.user_id.clone())
+        });
+        // One that does not run is refused as always.
+        let owner = owner.filter(|owner| **owner != *user)?;
+        tracing::warn!(user, handle, %owner, "Refused a call that concerns the session of another user");
+        Some(format!("session {handle} is of another user than {user}"))
+    }
+
     async fn answer(&self, peer: SocketAddr, call: Call) -> Due {
         if let Some(answer) = self.calls.objection(peer, &call).await {
             return answer.into();

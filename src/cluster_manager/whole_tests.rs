@@ -21,7 +21,7 @@ use corona_wire::calls::{
 };
 use corona_wire::client::{Client, ClientOptions};
 use corona_wire::generated as wire;
-use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona_wire::server::{Answer, Limits, ListenOn, Peer, Server, listen};
 
 /// The time in which a healthy peer must be served.
 const NORMAL: Duration = Duration::from_secs(5);
@@ -99,7 +99,7 @@ fn driver() -> (u16, mpsc::Receiver<i32>) {
     let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
     let port = listener.local_addr().unwrap().port();
     let (tell, told) = mpsc::channel(100);
-    let answer = move |_: SocketAddr, call| {
+    let answer = move |_: Peer, call| {
         let tell = tell.clone();
         async move {
             if let SessionDriverCall::GrantResource { granted: Some(granted), .. } = call {
@@ -490,7 +490,7 @@ async fn notifications_that_were_not_acknowledged_are_sent_again() {
 
     let listening = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, port).into())).unwrap();
     let (tell, mut told) = mpsc::channel(100);
-    let answer = move |_: SocketAddr, call| {
+    let answer = move |_: Peer, call| {
         let tell = tell.clone();
         async move {
             if let SessionDriverCall::GrantResource { granted: Some(granted), .. } = call {

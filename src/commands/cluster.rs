@@ -108,7 +108,7 @@ pub(super) struct WebArguments {
 /// The default timeout of a tool.
 const USUAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn parse_address(text: &str) -> Result<HostPort, String> {
+pub(super) fn parse_address(text: &str) -> Result<HostPort, String> {
     text.parse().map_err(|wrong| format!("{wrong}"))
 }
 
@@ -192,7 +192,9 @@ impl ConfigurationArguments {
     }
 
     fn read(self, variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<ClientSettings> {
-        self.look(variable, |source| source.load())
+        let settings = self.look(variable, |source| source.load())?;
+        corona::access::use_in_clients(&settings.tls)?;
+        Ok(settings)
     }
 
     fn look<T>(

@@ -3,6 +3,7 @@
 //! A subcommand has a file of its own with its arguments as a type and its wiring as a function.
 //! Nothing here decides anything about a cluster. Only this room prints.
 
+mod access;
 mod admin;
 mod arguments;
 mod check_config;
@@ -126,6 +127,7 @@ enum Command {
     Gateway(gateway::Arguments),
     Status(status::Arguments),
     Events(events::Arguments),
+    Access(access::Arguments),
     Admin(admin::Arguments),
     Sessions(sessions::Arguments),
     Nodes(nodes::Arguments),
@@ -172,6 +174,7 @@ impl Command {
             Command::Gateway(arguments) => gateway::run(arguments).map(|()| ExitCode::SUCCESS),
             Command::Status(arguments) => status::run(arguments, console),
             Command::Events(arguments) => events::run(arguments, console),
+            Command::Access(arguments) => access::run(arguments, console),
             Command::Admin(arguments) => admin::run(arguments, console),
             Command::Sessions(arguments) => sessions::run(arguments, console),
             Command::Nodes(arguments) => nodes::run(arguments, console),

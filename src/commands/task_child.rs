@@ -24,6 +24,7 @@ pub(super) fn run(_arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .with_ansi(false)
         .with_target(false)
         .init();
+    corona::access::use_as_parent(|name| std::env::var(name).ok())?;
     let work = std::env::current_dir().context("cannot find the working directory")?;
     let birth = Birth::of(&|name| std::env::var(name).ok(), work)?;
     Ok(ExitCode::from(run_task(&birth)?))

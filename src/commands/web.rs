@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use corona::access::{Stream, dial, rights};
 use corona::cluster_manager::api::{Failure, StandbyStatus};
 use corona::config::HostPort;
 use http_body_util::{BodyExt, Full, Limited};
@@ -290,10 +291,11 @@ impl Web {
         answered.map_err(|_| anyhow!("{} did not answer within {seconds} s", self.who()))?
     }
 
-    async fn connect(&self) -> anyhow::Result<TcpStream> {
+    async fn connect(&self) -> anyhow::Result<Stream> {
         let seconds = self.timeout.as_secs();
         let address = (&*self.address.host, self.address.port);
-        let connected = timeout(self.timeout, TcpStream::connect(address)).await;
+        let connecting = async { dial(rights::HTTP, TcpStream::connect(address).await?).await };
+        let connected = timeout(self.timeout, connecting).await;
         connected
             .map_err(|_| anyhow!("{} did not accept a connection within {seconds} s", self.who()))?
             .map_err(|error| anyhow!("{} cannot be reached: {error}", self.who()))
@@ -324,7 +326,7 @@ impl Web {
 
     async fn converse(
         &self,
-        stream: TcpStream,
+        stream: Stream,
         method: Method,
         path: &str,
         form: String,

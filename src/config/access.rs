@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use ipnet::IpNet;
@@ -19,6 +20,72 @@ pub struct AccessSettings {
     /// Whether a session is notified only on the host that it registered from.
     /// `corona.cm.sessions.same.host`
     pub sessions_same_host: bool,
+}
+
+/// Whether a daemon speaks TLS, and with which certificate. `docs/access.md` explains it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsSettings {
+    /// `corona.tls`
+    pub mode: TlsMode,
+    /// Networks of peers that are served without TLS where it is required; the empty set means none.
+    /// `corona.tls.plain.networks`
+    pub plain_networks: Networks,
+    /// Where the certificate and its key are. `corona.tls.directory`
+    pub directory: Option<PathBuf>,
+    /// Where the certificate authority is, in a daemon that issues certificates.
+    /// `corona.tls.authority.directory`
+    pub authority: Option<PathBuf>,
+}
+
+/// Whether a daemon speaks TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsMode {
+    /// No: nothing is looked at.
+    #[default]
+    Off,
+    /// With peers that do. Plain peers are served and counted.
+    Allow,
+    /// Yes. Plain peers are served from some networks only.
+    Require,
+}
+
+impl TlsSettings {
+    /// Whether a peer of this address is served without TLS.
+    pub fn may_be_plain(&self, address: IpAddr) -> bool {
+        match self.mode {
+            TlsMode::Off | TlsMode::Allow => true,
+            TlsMode::Require => {
+                !self.plain_networks.are_all() && self.plain_networks.contain(address)
+            }
+        }
+    }
+}
+
+impl fmt::Display for TlsMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TlsMode::Off => "off",
+            TlsMode::Allow => "allow",
+            TlsMode::Require => "require",
+        })
+    }
+}
+
+impl FromStr for TlsMode {
+    type Err = NotAnAddress;
+
+    /// By the rules of the configuration files.
+    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
+        tls_mode(text).map_err(|Wrong { wrong, expected }| NotAnAddress { wrong, expected })
+    }
+}
+
+/// `off`, `allow` or `require`
+pub(super) fn tls_mode(text: &str) -> Result<TlsMode, Wrong> {
+    let modes = [TlsMode::Off, TlsMode::Allow, TlsMode::Require];
+    let mode = modes.into_iter().find(|mode| mode.to_string() == text.trim());
+    mode.ok_or_else(|| Wrong::new(format!("is {text:?}"), "off, allow or require"))
 }
 
 /// A set of networks; the empty set means all of them.
@@ -107,6 +174,24 @@ mod tests {
             let networks = networks(text).unwrap();
             assert_eq!(networks.contain(address.parse().unwrap()), expected, "{text} {address}");
         }
+    }
+
+    #[test]
+    fn plain_peers_are_served_from_the_networks_that_are_named() {
+        let here = "10.9.8.7".parse().unwrap();
+        for (mode, networks_text, expected) in [
+            ("off", "", true),
+            ("allow", "192.168.0.0/16", true),
+            ("require", "", false),
+            ("require", "192.168.0.0/16", false),
+            ("require", "10.0.0.0/8", true),
+        ] {
+            let mode = tls_mode(mode).unwrap();
+            let plain_networks = networks(networks_text).unwrap();
+            let settings = TlsSettings { mode, plain_networks, ..TlsSettings::default() };
+            assert_eq!(settings.may_be_plain(here), expected, "{mode} {networks_text}");
+        }
+        assert!(tls_mode("on").is_err());
     }
 
     #[test]

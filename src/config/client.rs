@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Source;
+use super::access::TlsSettings;
 use super::files::FileReader;
 use super::high_availability::GatewaySettings;
 use super::job_conf::JobConf;
@@ -18,6 +19,8 @@ use super::typed::HostPort;
 /// Where a cluster is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSettings {
+    /// Whether TLS is spoken.
+    pub tls: TlsSettings,
     /// The cluster manager's Thrift service.
     pub server_address: HostPort,
     /// The cluster manager's pages. Port 0: it was chosen when the cluster manager was started.

@@ -10,11 +10,13 @@ use super::service::LoadedService;
 use super::settings::SettingsReader;
 use super::typed::{self, HostPort};
 use super::web::{self, Secret};
-use super::{InForce, JobConf, JournalSync, Networks, Source, access, journal, keys};
+use super::{InForce, JobConf, JournalSync, Networks, Source, TlsSettings, access, journal, keys};
 
 /// Everything that the job tracker service can be configured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobTrackerServiceSettings {
+    /// Whether TLS is spoken.
+    pub tls: TlsSettings,
     /// The cluster manager's Thrift service.
     pub cluster_manager: HostPort,
     /// Where its pages are.
@@ -202,6 +204,7 @@ impl SettingsReader<'_> {
         let proxy = self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address);
         let list = |text: String| AccessList::parse(&text);
         let settings = JobTrackerServiceSettings {
+            tls: self.tls(),
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
             cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
             node_pages_port: self.port_beside(&keys::TT_HTTP_ADDRESS).unwrap_or(0),

@@ -380,6 +380,14 @@ keys! {
         "Whether no slots are granted on late nodes until they heartbeat again.";
     ADMIN_NETWORKS = "corona.cm.admin.networks", List, "", "", Own,
         "Networks that may kill sessions, restart or refresh nodes, set safe mode and persist the state; unset: all.";
+    TLS = "corona.tls", Text, "off", "", Own,
+        "Whether every daemon that reads it speaks TLS on its ports: off, allow (beside plain peers) or require.";
+    TLS_PLAIN_NETWORKS = "corona.tls.plain.networks", List, "", "", Own,
+        "Networks of peers that are served without TLS although it is required, such as Java programs; unset: none.";
+    TLS_DIRECTORY = "corona.tls.directory", Path, "", "", Own,
+        "Directory of the certificate and its key, which TLS needs.";
+    TLS_AUTHORITY = "corona.tls.authority.directory", Path, "", "", Own,
+        "Directory of the cluster's certificate authority, in a daemon that issues certificates; unset: it issues none.";
     WEB_NETWORKS = "corona.cm.web.networks", List, "", "", Own,
         "Networks that may see the pages; unset: all.";
     WEB_KILL_TOKEN = "corona.cm.web.kill.token", Secret, "", "", Own,

@@ -47,7 +47,7 @@ mod typed;
 mod web;
 mod xml;
 
-pub use access::{AccessSettings, Networks};
+pub use access::{AccessSettings, Networks, TlsMode, TlsSettings};
 pub use client::{ClientSettings, ClientSource};
 pub use files::FileStamp;
 pub use high_availability::{GatewaySettings, HaAck, HaSettings, ZooKeeperSettings};

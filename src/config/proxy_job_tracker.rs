@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::access::TlsSettings;
 use super::problem::ConfigErrors;
 use super::service::LoadedService;
 use super::settings::SettingsReader;
@@ -12,6 +13,8 @@ use super::{InForce, Source, keys, web};
 /// Everything that the proxy job tracker can be configured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyJobTrackerSettings {
+    /// Whether TLS is spoken.
+    pub tls: TlsSettings,
     /// The cluster manager's Thrift service.
     pub cluster_manager: HostPort,
     /// Where its pages are.
@@ -127,6 +130,7 @@ impl SettingsReader<'_> {
             running,
         });
         let settings = ProxyJobTrackerSettings {
+            tls: self.tls(),
             classic_histories,
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
             cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),

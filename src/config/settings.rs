@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::access::{self, AccessSettings};
+use super::access::{self, AccessSettings, TlsSettings};
 use super::client::ClientSettings;
 use super::high_availability::{self, GatewaySettings, HaSettings, ZooKeeperSettings};
 use super::hosts::{HostFile, HostFiles};
@@ -79,6 +79,8 @@ pub struct ClusterManagerSettings {
     pub racks: RackSettings,
     /// Access control.
     pub access: AccessSettings,
+    /// Whether TLS is spoken.
+    pub tls: TlsSettings,
     /// How the web pages are served.
     pub web: WebSettings,
     /// The engine's settings, including those of the scheduling files.
@@ -184,6 +186,7 @@ impl<'a> SettingsReader<'a> {
             names: self.names(),
             racks: self.racks(),
             access: self.access(),
+            tls: self.tls(),
             web: self.web(),
             engine,
         };
@@ -283,6 +286,7 @@ impl<'a> SettingsReader<'a> {
     /// The settings of a command-line tool; other keys are not read.
     pub(super) fn read_client(mut self) -> ClientSettings {
         ClientSettings {
+            tls: self.tls(),
             server_address: self.value(&keys::SERVER_ADDRESS, typed::address),
             http_address: self.value(&keys::HTTP_ADDRESS, typed::address),
             proxy_job_tracker_address: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
@@ -492,6 +496,15 @@ impl<'a> SettingsReader<'a> {
             admin_networks: self.value(&keys::ADMIN_NETWORKS, access::networks),
             web_networks: self.value(&keys::WEB_NETWORKS, access::networks),
             sessions_same_host: self.value(&keys::SESSIONS_SAME_HOST, typed::boolean),
+        }
+    }
+
+    pub(super) fn tls(&mut self) -> TlsSettings {
+        TlsSettings {
+            mode: self.value(&keys::TLS, access::tls_mode),
+            plain_networks: self.value(&keys::TLS_PLAIN_NETWORKS, access::networks),
+            directory: self.path(&keys::TLS_DIRECTORY),
+            authority: self.path(&keys::TLS_AUTHORITY),
         }
     }
 

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::access::TlsSettings;
 use super::keys;
 use super::problem::{ConfigErrors, ProblemKind};
 use super::service::LoadedService;
@@ -16,6 +17,8 @@ use corona_model::settings::Partitioning;
 /// Everything that the task tracker can be configured with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskTrackerSettings {
+    /// Whether TLS is spoken.
+    pub tls: TlsSettings,
     /// The cluster manager's Thrift service.
     pub cluster_manager: HostPort,
     /// Where its pages are, as this configuration has it.
@@ -265,6 +268,7 @@ const MIB: u64 = 1 << 20;
 impl SettingsReader<'_> {
     pub(super) fn read_task_tracker(mut self) -> (TaskTrackerSettings, Vec<InForce>) {
         let settings = TaskTrackerSettings {
+            tls: self.tls(),
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
             cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
             finished_jobs: self.finished_jobs(),

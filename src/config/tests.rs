@@ -97,6 +97,7 @@ fn without_any_file_the_defaults_are_those_of_the_original() {
         topology: Topology::DefaultRack,
         restart_batch: 1000,
         access: AccessSettings::default(),
+        tls: TlsSettings::default(),
         web: WebSettings {
             kill_token: None,
             sample_period: Duration::from_secs(10),

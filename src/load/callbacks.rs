@@ -13,7 +13,7 @@ use super::meter::Count;
 use super::world::LoadWorld;
 use corona_net::accept::Acceptor;
 use corona_wire::calls::{SessionDriver, SessionDriverCall as Call, SessionDriverReply as Reply};
-use corona_wire::server::{Answer, Handler, Limits, ListenOn, Server, listen};
+use corona_wire::server::{Answer, Handler, Limits, ListenOn, Peer, Server, listen};
 
 /// Where sessions listen, each kind at its own address.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ struct Notified {
 }
 
 impl Handler<SessionDriver> for Notified {
-    async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Reply> {
+    async fn call(&self, peer: Peer, call: Call) -> Answer<Reply> {
         let handle = match &call {
             Call::GrantResource { handle, .. }
             | Call::RevokeResource { handle, .. }
@@ -94,7 +94,7 @@ impl Handler<SessionDriver> for Notified {
         };
         match &call {
             Call::GrantResource { granted, .. } => {
-                session.granted(granted.as_deref().unwrap_or_default(), peer.port());
+                session.granted(granted.as_deref().unwrap_or_default(), peer.address.port());
             }
             Call::RevokeResource { revoked, .. } => {
                 session.revoked(revoked.as_deref().unwrap_or_default());

@@ -17,7 +17,7 @@ use corona_wire::calls::{
 };
 use corona_wire::client::{Client, ClientOptions};
 use corona_wire::generated::{self as wire, ResourceGrant, RunningSession};
-use corona_wire::server::{Answer, Handler, Limits, ListenOn, Server, listen};
+use corona_wire::server::{Answer, Handler, Limits, ListenOn, Peer, Server, listen};
 
 /// A job of so many maps that are released at once.
 pub(super) fn job(maps: u32) -> Job {
@@ -167,7 +167,7 @@ impl Small {
 }
 
 impl Handler<ClusterManager> for Small {
-    async fn call(&self, _peer: SocketAddr, call: Call) -> Answer<Reply> {
+    async fn call(&self, _peer: Peer, call: Call) -> Answer<Reply> {
         Answer::Reply(match call {
             Call::NodeHeartbeat { node: Some(node) } => {
                 Reply::NodeHeartbeat(wire::NodeHeartbeatResponse::new(self.heartbeat(node)))

@@ -3,12 +3,15 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
+
+use corona_access::{Gate, Peer, Stream};
 
 use super::Counters;
 
@@ -99,7 +102,8 @@ impl From<TcpListener> for Acceptor {
 
 /// Accepts connections until `stop` becomes true or its sender is dropped, and runs `serve` for
 /// each as a task, at most `max_connections` at once. Further connections are closed at once.
-/// Refusals and failures are counted; `service` names the server in the log.
+/// Refusals and failures are counted; `service` names the server in the log. Connections that the
+/// gate does not admit are closed.
 ///
 /// Then the listener is closed. Returns the connections that are still served.
 pub async fn accept_until_stopped<F>(
@@ -108,12 +112,14 @@ pub async fn accept_until_stopped<F>(
     max_connections: usize,
     counters: &Counters,
     service: &str,
-    serve: impl Fn(TcpStream, SocketAddr) -> F,
+    gate: &Arc<Gate>,
+    serve: impl Fn(Stream, Peer) -> F + Clone + Send + 'static,
 ) -> JoinSet<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    accept_beside(JoinSet::new(), listener, stop, max_connections, counters, service, serve).await
+    let connections = JoinSet::new();
+    accept_beside(connections, listener, stop, max_connections, counters, service, gate, serve).await
 }
 
 /// The same beside connections that are served already, which count among the others.
@@ -124,7 +130,8 @@ pub async fn accept_beside<F>(
     max_connections: usize,
     counters: &Counters,
     service: &str,
-    serve: impl Fn(TcpStream, SocketAddr) -> F,
+    gate: &Arc<Gate>,
+    serve: impl Fn(Stream, Peer) -> F + Clone + Send + 'static,
 ) -> JoinSet<()>
 where
     F: Future<Output = ()> + Send + 'static,
@@ -145,8 +152,17 @@ where
         };
         if connections.len() >= max_connections {
             counters.count_refused();
+        } else if gate.is_off() {
+            connections.spawn(serve(stream.into(), Peer::plain(peer)));
         } else {
-            connections.spawn(serve(stream, peer));
+            let (gate, serve) = (gate.clone(), serve.clone());
+            connections.spawn(async move {
+                // Its state is large, and of no use once the peer is in.
+                let admitted = Box::pin(gate.admit(stream, peer, false)).await;
+                if let Ok((stream, peer)) = admitted {
+                    serve(stream, peer).await;
+                }
+            });
         }
     }
 }

@@ -10,7 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::net::{TcpListener, TcpStream};
+use corona_access::{Gate, Peer, Stream};
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
 use super::accept::Acceptor;
@@ -177,14 +178,17 @@ impl Drop for ConnectionPermit {
 }
 
 /// Accepts connections until `stop` becomes true or its sender is dropped, and runs `serve` as a
-/// task for each that `admit` gives a place. The others are closed at once. A connection counts as
-/// idle from its start on, ends when its place is needed, and all end with the loop.
+/// task for each that `admit` gives a place and the gate lets in. The others are closed at once. A
+/// connection counts as idle from its start on, ends when its place is needed, and all end with the
+/// loop.
 pub async fn accept<A, F>(
     listener: TcpListener,
     mut stop: watch::Receiver<bool>,
+    gate: &Arc<Gate>,
     admit: impl Fn(SocketAddr) -> Option<(ConnectionPermit, A)>,
-    serve: impl Fn(TcpStream, SocketAddr, Arc<ConnectionPermit>, A) -> F,
+    serve: impl Fn(Stream, Peer, Arc<ConnectionPermit>, A) -> F + Clone + Send + 'static,
 ) where
+    A: Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
     let mut acceptor = Acceptor::new(listener);
@@ -199,7 +203,15 @@ pub async fn accept<A, F>(
         let _ = stream.set_nodelay(true);
         let permit = Arc::new(permit);
         permit.waits();
-        let serving = serve(stream, peer, permit.clone(), admitted);
+        let (gate, serve) = (gate.clone(), serve.clone());
+        let held = permit.clone();
+        let serving = async move {
+            // Its state is large, and of no use once the peer is in.
+            let entered = Box::pin(gate.admit(stream, peer, true)).await;
+            if let Ok((stream, peer)) = entered {
+                serve(stream, peer, held, admitted).await;
+            }
+        };
         let mut stop = stop.clone();
         tokio::spawn(async move {
             tokio::select! {

@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use corona_access::{Gate, GateError};
 use corona_config::{HostPort, InForce, LoadedProxyJobTracker, ProxyJobTrackerSettings};
 use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::protocols::{ALL, job_aggregator};
@@ -64,6 +65,7 @@ const HTTP: &str = "mapred.job.tracker.corona.proxyaddr";
 
 /// A proxy job tracker that listens and is ready to serve.
 pub struct ProxyJobTracker {
+    gate: Arc<Gate>,
     shared: Arc<Shared>,
     thrift: TcpListener,
     rpc: TcpListener,
@@ -124,6 +126,9 @@ pub enum StartError {
         /// The system's message.
         error: io::Error,
     },
+    /// Its certificate cannot be used.
+    #[error(transparent)]
+    Access(#[from] GateError),
     /// A directory of the configuration is not one of a file system that can be used.
     #[error("{key} {directory}: {error}")]
     Directory {
@@ -164,6 +169,7 @@ impl ProxyJobTracker {
 
     async fn open(loaded: LoadedProxyJobTracker) -> Result<ProxyJobTracker, StartError> {
         let LoadedProxyJobTracker { settings, file_systems, in_force, .. } = loaded;
+        let gate = Gate::open(&settings.tls)?;
         let directory = |key, directory: &str| {
             let directory = directory.to_owned();
             move |error| StartError::Directory { key, directory, error: Box::new(error) }
@@ -197,14 +203,14 @@ impl ProxyJobTracker {
             sessions: Sessions::new(settings.cluster_manager.clone(), settings.relay_hosts.clone()),
             relay: Relay::new(&settings),
             calls: thrift::Calls::default(),
-            admission: admission(&settings),
+            admission: admission(&settings).with_gate(gate.clone()),
             web_requests: AtomicU64::new(0),
             web_refused: AtomicU64::new(0),
             makers: Semaphore::new(MAKERS),
             scrapers: Semaphore::new(1),
             settings,
         });
-        Ok(ProxyJobTracker { shared, thrift, rpc, http, addresses })
+        Ok(ProxyJobTracker { gate, shared, thrift, rpc, http, addresses })
     }
 
     /// Where it listens.
@@ -215,17 +221,19 @@ impl ProxyJobTracker {
     /// Serves until `stop` becomes true or its sender is dropped.
     pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
         Box::pin(async move {
-            let ProxyJobTracker { shared, thrift, rpc, http, .. } = self;
+            let ProxyJobTracker { gate, shared, thrift, rpc, http, .. } = self;
             let mut tasks = ServiceTasks::default();
+            tasks.spawn("the renewal of the certificate", gate.clone().maintain(stop.clone()));
             let limits = server::Limits { idle_timeout: IDLE, ..server::Limits::default() };
             let served =
-                Server::<thrift::Handler>::new(thrift, thrift::Handler(shared.clone()), limits);
+                Server::<thrift::Handler>::new(thrift, thrift::Handler(shared.clone()), limits)
+                    .with_gate(gate.clone());
             tasks.spawn("the Thrift server", served.run::<Contract>(stop.clone()));
             let services = rpc::Services::new()
                 .offer(job_aggregator::Served::new(shared.clone()))
                 .offer(thrift::safe_mode_over_rpc(shared.clone()))
                 .know(ALL);
-            let served = rpc::Server::new(rpc, services, rpc::Limits::default());
+            let served = rpc::Server::new(rpc, services, rpc::Limits::default()).with_gate(gate);
             tasks.spawn("the server of Hadoop RPC", served.run(stop.clone()));
             tasks.spawn("the web server", web::serve(shared.clone(), http, stop.clone()));
             let (searching, cleaning) = (shared.clone(), shared);

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use corona_access::dial;
+use corona_access::rights::HTTP;
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{
@@ -142,8 +144,8 @@ impl Relay {
     ) -> Result<Page, Failed> {
         let turn = self.turn(target).ok_or(Failed::Busy)?;
         let socket = (&*target.host, target.port);
-        let connecting = timeout(self.connect_timeout, TcpStream::connect(socket));
-        let stream = match connecting.await {
+        let connecting = async { dial(HTTP, TcpStream::connect(socket).await?).await };
+        let stream = match timeout(self.connect_timeout, connecting).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(Failed::Unreachable(error.to_string())),
             Err(_) => return Err(Failed::Unreachable("no connection in time".to_owned())),

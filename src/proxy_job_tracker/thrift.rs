@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use corona_hadoop::protocols::cluster_manager_safe_mode::{self, ClusterManagerSafeMode};
 use corona_hadoop::rpc::{Caller, Fault};
 use corona_wire::calls::{ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply};
-use corona_wire::server::{self, Answer};
+use corona_wire::server::{self, Answer, Peer};
 
 use super::Shared;
 
@@ -24,18 +24,14 @@ pub(super) struct Calls {
 pub(super) struct Handler(pub(super) Arc<Shared>);
 
 impl server::Handler<ProxyJobTracker> for Handler {
-    async fn call(
-        &self,
-        peer: SocketAddr,
-        call: ProxyJobTrackerCall,
-    ) -> Answer<ProxyJobTrackerReply> {
+    async fn call(&self, peer: Peer, call: ProxyJobTrackerCall) -> Answer<ProxyJobTrackerReply> {
         let shared = &self.0;
         let calls = &shared.calls;
         let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
         Answer::Reply(match call {
             ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag } => {
                 count(&calls.set_safe_mode);
-                shared.set_safe_mode(flag, peer);
+                shared.set_safe_mode(flag, peer.address);
                 ProxyJobTrackerReply::SetClusterManagerSafeModeFlag
             }
             ProxyJobTrackerCall::GetClusterManagerSafeModeFlag => {
@@ -81,7 +77,7 @@ impl ClusterManagerSafeMode for Shared {
         caller: &Caller,
         flag: bool,
     ) -> Result<i32, Fault> {
-        self.set_safe_mode(flag, caller.peer);
+        self.set_safe_mode(flag, caller.peer.address);
         Ok(0)
     }
 }

@@ -27,7 +27,7 @@ use super::translate;
 use super::types::{Grant, SessionStatus};
 use corona_wire::calls::{self, SessionDriverCall, SessionDriverReply};
 use corona_wire::generated::ResourceGrant;
-use corona_wire::server::{Answer, Handler, ListenOn, Server, listen};
+use corona_wire::server::{Answer, Handler, ListenOn, Peer, Server, listen};
 
 /// A notification of a session.
 #[derive(Debug)]
@@ -79,7 +79,8 @@ impl DriverHost {
         let router = Arc::new(Router::default());
         let callbacks =
             SessionCallbacks { router: router.clone(), max_reply_delay: options.max_reply_delay };
-        let server = Server::new(listener, callbacks, options.limits.to_wire());
+        let server = Server::new(listener, callbacks, options.limits.to_wire())
+            .with_gate(options.gate.clone());
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(server.run::<calls::SessionDriver>(stopped));
         let advertised = Endpoint::new(host, port);
@@ -237,7 +238,7 @@ struct SessionCallbacks {
 }
 
 impl Handler<calls::SessionDriver> for SessionCallbacks {
-    async fn call(&self, _peer: SocketAddr, call: SessionDriverCall) -> Answer<SessionDriverReply> {
+    async fn call(&self, _peer: Peer, call: SessionDriverCall) -> Answer<SessionDriverReply> {
         let (handle, notification, reply) = match call {
             SessionDriverCall::GrantResource { handle, granted } => {
                 (handle, Notification::Granted(grants(granted)), SessionDriverReply::GrantResource)

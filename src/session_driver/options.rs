@@ -3,13 +3,14 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::types::{PoolName, SessionPriority};
-use corona_wire::server::Limits;
+use corona_wire::server::{Gate, Limits};
 
 /// Where a server listens, as `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -219,6 +220,8 @@ pub struct Listen {
     /// closed. The cluster manager gives up an unanswered call after its own
     /// `cm.server.sotimeout`, 60 s by default.
     pub max_reply_delay: Duration,
+    /// Lets callers in.
+    pub gate: Arc<Gate>,
 }
 
 impl Default for Listen {
@@ -229,6 +232,7 @@ impl Default for Listen {
             advertised_host: None,
             limits: CallerLimits::default(),
             max_reply_delay: Duration::from_secs(60),
+            gate: Gate::off(),
         }
     }
 }

@@ -9,6 +9,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use corona_access::rights::HTTP;
+use corona_access::{BlockingStream, dial_blocking};
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::writables::{ShuffleHeader, TaskAttemptId};
@@ -325,14 +327,14 @@ impl Shared<'_> {
         Response::of(stream, &head)
     }
 
-    fn open(&self, address: &str) -> io::Result<TcpStream> {
+    fn open(&self, address: &str) -> io::Result<BlockingStream> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in address.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, self.settings.connect_timeout) {
                 Ok(stream) => {
                     stream.set_read_timeout(Some(self.settings.read_timeout))?;
                     stream.set_write_timeout(Some(self.settings.read_timeout))?;
-                    return Ok(stream);
+                    return dial_blocking(HTTP, stream);
                 }
                 Err(error) => last = error,
             }
@@ -524,7 +526,7 @@ fn parts_of(url: &str) -> Result<(&str, &str), FetchError> {
 }
 
 /// The body of a response.
-type Body = BufReader<Paced<TcpStream>>;
+type Body = BufReader<Paced<BlockingStream>>;
 
 /// A stream that fails when it brings next to nothing: with a byte now and then a node passes every read timeout.
 #[derive(Debug)]

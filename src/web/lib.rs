@@ -17,5 +17,6 @@ pub mod prefix;
 pub mod process;
 pub mod prometheus;
 pub mod server;
+pub mod session;
 pub mod table;
 pub mod units;

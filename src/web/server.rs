@@ -9,17 +9,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use corona_access::{Gate, Peer, Stream};
 use corona_net::connections::{ConnectionPermit, Connections, accept};
 
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
 use hyper::{Request, StatusCode};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::exchange::{Answer, text};
 use crate::hosts::Hosts;
 use crate::http::{self, Limits};
+use crate::session;
 
 /// Paths that are served even when there are no places for pages.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
@@ -31,6 +33,7 @@ pub struct Admission {
     /// Extra connections, reserved for monitors; they get no pages.
     probes: Arc<Connections>,
     hosts: Hosts,
+    gate: Arc<Gate>,
 }
 
 /// The number of connections of a service at a time.
@@ -51,7 +54,14 @@ impl Admission {
             pages: Connections::new(room.connections, room.of_peer),
             probes: Connections::new(room.probes, room.probes),
             hosts,
+            gate: Gate::off(),
         }
+    }
+
+    /// Lets peers in through this gate.
+    #[must_use]
+    pub fn with_gate(self, gate: Arc<Gate>) -> Admission {
+        Admission { gate, ..self }
     }
 
     /// Connections that are open.
@@ -118,30 +128,41 @@ pub async fn serve<S: Site>(site: Arc<S>, listener: TcpListener, stop: watch::Re
         }
         admitted
     };
-    accept(listener, stop, admit, |stream, peer, permit, probes_only| {
-        serve_connection(site.clone(), stream, peer, stopped.clone(), permit, probes_only)
+    let (gate, served) = (site.admission().gate.clone(), site.clone());
+    accept(listener, stop, &gate, admit, move |stream, peer, permit, probes_only| {
+        serve_connection(served.clone(), stream, peer, stopped.clone(), permit, probes_only)
     })
     .await;
 }
 
 async fn serve_connection<S: Site>(
     site: Arc<S>,
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: Stream,
+    peer: Peer,
     stopped: watch::Receiver<bool>,
     permit: Arc<ConnectionPermit>,
     probes_only: bool,
 ) {
+    let port = stream.tcp().local_addr().map_or(0, |address| address.port());
     let answer = |request: Request<Incoming>| {
-        let (site, stopped) = (site.clone(), stopped.clone());
+        let (site, stopped, peer) = (site.clone(), stopped.clone(), peer.clone());
         async move {
             site.count_request();
+            let gate = &site.admission().gate;
+            let refused = match gate.is_off() {
+                true => None,
+                false => session::answer(gate, &request, &peer, port),
+            };
+            if let Some(refused) = refused {
+                site.count_refused();
+                return refused;
+            }
             let is_probe = PROBES.contains(&request.uri().path());
             let mut answer = if probes_only && !is_probe {
                 site.count_refused();
                 text(StatusCode::SERVICE_UNAVAILABLE, "too many connections are open\n")
             } else {
-                site.answer(request, peer, stopped).await
+                site.answer(request, peer.address, stopped).await
             };
             if probes_only {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -159,6 +180,7 @@ mod tests {
 
     use http_body_util::Full;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
     use tokio::sync::Notify;
     use tokio::time::timeout;
 

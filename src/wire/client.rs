@@ -18,6 +18,7 @@ use super::limits::Limits;
 use super::message::{self, AnswerBody};
 use super::scan::{Bounds, Malformed};
 use super::service::{ApplicationFault, Exception, Outcome, Service};
+use corona_access::{Stream, dial};
 use corona_net::memory::{Holding, Memory, Revoked};
 
 /// How long a client waits, and for how much.
@@ -151,7 +152,7 @@ where
 /// A connection to a server of the service `S`.
 #[derive(Debug)]
 pub struct Client<S> {
-    stream: TcpStream,
+    stream: Stream,
     inbox: Inbox,
     request: Vec<u8>,
     last_seqid: i32,
@@ -173,17 +174,21 @@ where
         options: ClientOptions,
     ) -> Result<Client<S>, ConnectError> {
         let due = options.connect_timeout;
-        let connected = timeout(due, TcpStream::connect(address)).await;
+        let connecting = async {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            dial(S::NAME, stream).await
+        };
+        let connected = timeout(due, connecting).await;
         let stream = connected.map_err(|_| ConnectError::Timeout(due))??;
-        stream.set_nodelay(true)?;
         Ok(Client::over(stream, options))
     }
 
     /// A client over an existing connection that has carried nothing.
-    pub fn over(stream: TcpStream, options: ClientOptions) -> Client<S> {
+    pub fn over(stream: impl Into<Stream>, options: ClientOptions) -> Client<S> {
         let bounds = bounds(&options);
         Client {
-            stream,
+            stream: stream.into(),
             inbox: Inbox::new(S::FRAMING, bounds, options.max_reply_bytes),
             request: vec![],
             last_seqid: 0,
@@ -203,7 +208,7 @@ where
 
     /// Where the peer is.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.peer_addr()
+        self.stream.tcp().peer_addr()
     }
 
     /// Whether another call may be made.
@@ -254,6 +259,7 @@ where
     /// Writes the request in one piece and reads until there is an answer.
     async fn converse(&mut self, place: usize) -> Result<S::Reply, CallError> {
         self.stream.write_all(&self.request).await?;
+        self.stream.flush().await?;
         let bounds = bounds(&self.options);
         loop {
             let answer =

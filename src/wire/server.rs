@@ -6,12 +6,14 @@
 //! cluster-manager/01 §1.1, §2 to §4.
 
 use std::future::Future;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, Sleep, sleep, timeout};
@@ -20,7 +22,9 @@ use super::inbox::Inbox;
 pub use super::limits::Limits;
 use super::message::{self, Incoming};
 use super::scan::Malformed;
-use super::service::{ApplicationFault, Exception, Framing, Service};
+use super::service::{ApplicationFault, Exception, FaultKind, Framing, Service};
+pub use corona_access::{Gate, Peer};
+use corona_access::{Stream, rights};
 use corona_net::accept::{Acceptor, accept_until_stopped};
 use corona_net::memory::{Holding, Memory};
 use corona_net::peer_of;
@@ -33,11 +37,7 @@ pub use corona_net::{Counters, Ending, ListenOn, listen};
 pub trait Handler<S: Service>: Send + Sync + 'static {
     /// Answers one call. Calls of one connection come one at a time, those of different
     /// connections at the same time. A panic ends the connection and nothing else.
-    fn call(
-        &self,
-        peer: SocketAddr,
-        call: S::Call,
-    ) -> impl Future<Output = Answer<S::Reply>> + Send;
+    fn call(&self, peer: Peer, call: S::Call) -> impl Future<Output = Answer<S::Reply>> + Send;
 
     /// Whether the call may be dropped while it waits, because its caller has closed the connection
     /// or takes too much memory. Only for calls that change nothing before their last wait.
@@ -55,14 +55,10 @@ pub trait Handler<S: Service>: Send + Sync + 'static {
 impl<S, F, A> Handler<S> for F
 where
     S: Service,
-    F: Fn(SocketAddr, S::Call) -> A + Send + Sync + 'static,
+    F: Fn(Peer, S::Call) -> A + Send + Sync + 'static,
     A: Future<Output = Answer<S::Reply>> + Send,
 {
-    fn call(
-        &self,
-        peer: SocketAddr,
-        call: S::Call,
-    ) -> impl Future<Output = Answer<S::Reply>> + Send {
+    fn call(&self, peer: Peer, call: S::Call) -> impl Future<Output = Answer<S::Reply>> + Send {
         self(peer, call)
     }
 }
@@ -93,6 +89,7 @@ impl<R> From<Result<R, Exception>> for Answer<R> {
 #[derive(Debug)]
 pub struct Server<H> {
     listener: Acceptor,
+    gate: Arc<Gate>,
     shared: Arc<Shared<H>>,
 }
 
@@ -151,7 +148,12 @@ impl<H> Server<H> {
         let (long, huge) = (Lane::new(64, 16), Lane::new(2, 1));
         let counters = memory.counters().clone();
         let shared = Shared { handler, limits, counters, memory, long, huge };
-        Server { listener: Acceptor::new(listener), shared: Arc::new(shared) }
+        Server { listener: Acceptor::new(listener), gate: Gate::off(), shared: Arc::new(shared) }
+    }
+
+    /// Lets peers in through this gate.
+    pub fn with_gate(self, gate: Arc<Gate>) -> Server<H> {
+        Server { gate, ..self }
     }
 
     /// Serves connections that others have accepted as well, each with the address of its peer.
@@ -181,10 +183,11 @@ impl<H> Server<H> {
         let mut connections = accept_until_stopped(
             self.listener,
             stop.clone(),
-            shared.limits.max_connections,
-            &shared.counters,
+            self.shared.limits.max_connections,
+            &self.shared.counters,
             S::NAME,
-            |stream, peer| {
+            &self.gate,
+            move |stream, peer| {
                 Connection::new(stream, peer, shared.clone(), S::FRAMING).run::<S>(stop.clone())
             },
         )
@@ -211,8 +214,8 @@ const HUGE_BYTES: usize = 1 << 20;
 const AHEAD_BYTES: usize = 32 * 1024;
 
 struct Connection<H> {
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: Stream,
+    peer: Peer,
     framing: Framing,
     inbox: Inbox,
     replies: Vec<u8>,
@@ -239,12 +242,7 @@ impl<H> Drop for Account<H> {
 }
 
 impl<H> Connection<H> {
-    fn new(
-        stream: TcpStream,
-        peer: SocketAddr,
-        shared: Arc<Shared<H>>,
-        framing: Framing,
-    ) -> Connection<H> {
+    fn new(stream: Stream, peer: Peer, shared: Arc<Shared<H>>, framing: Framing) -> Connection<H> {
         shared.counters.count_accepted();
         let limits = &shared.limits;
         let inbox = Inbox::new(framing, limits.bounds(), limits.max_frame_bytes);
@@ -270,7 +268,7 @@ impl<H> Connection<H> {
         H: Handler<S>,
     {
         // Without it replies are slower; that is no reason to refuse the peer.
-        let _ = self.stream.set_nodelay(true);
+        let _ = self.stream.tcp().set_nodelay(true);
         let stop_now = stop.clone();
         let mut stopped = pin!(stop.wait_for(|stop| *stop));
         let ending = loop {
@@ -354,9 +352,16 @@ impl<H> Connection<H> {
             }
         };
         shared.counters.count_call();
-        let answer = {
+        let method = S::method_name(&call);
+        let answer = if let Some(objection) =
+            self.peer.objection(|| rights::thrift(S::NAME, method))
+        {
+            tracing::warn!(peer = %self.peer, method, objection, "Refused a call");
+            let message = format!("{method}: {objection}");
+            Answer::Fault(ApplicationFault { kind: FaultKind::InternalError, message })
+        } else {
             let may_be_dropped = shared.handler.may_be_dropped(&call);
-            let mut handled = pin!(shared.handler.call(self.peer, call));
+            let mut handled = pin!(shared.handler.call(self.peer.clone(), call));
             match may_be_dropped {
                 false => handled.await,
                 true => tokio::select! {
@@ -411,14 +416,17 @@ impl<H> Connection<H> {
         if self.replies.is_empty() {
             return Ok(());
         }
+        let Connection { stream, replies, account, .. } = self;
+        let handler = &account.shared.handler;
         // Nearly always the socket accepts all bytes at once, without waiting.
-        let written = self.write_some::<S>(&self.replies)?;
-        if let rest @ [_, ..] = &self.replies[written..] {
-            let due = self.account.shared.limits.write_timeout;
+        let written = write_some::<S>(handler, stream, replies)?;
+        let rest = replies.get(written..).unwrap_or_default();
+        if !rest.is_empty() || stream.is_tls() {
+            let due = account.shared.limits.write_timeout;
             tokio::select! {
                 biased;
-                () = self.account.held.revoked() => return Err(Ending::Memory),
-                written = timeout(due, self.write_rest::<S>(rest)) => {
+                () = account.held.revoked() => return Err(Ending::Memory),
+                written = timeout(due, write_rest::<S>(handler, stream, rest)) => {
                     written.map_err(|_| Ending::SlowReader)??;
                 }
             }
@@ -428,35 +436,6 @@ impl<H> Connection<H> {
             self.replies = vec![];
         }
         Ok(self.account.held.set(self.inbox.len())?)
-    }
-
-    /// Writes as many bytes as the system takes without waiting, if replies may still be sent.
-    fn write_some<S>(&self, bytes: &[u8]) -> Result<usize, Ending>
-    where
-        S: Service,
-        H: Handler<S>,
-    {
-        if !self.account.shared.handler.may_reply() {
-            return Err(Ending::Handler);
-        }
-        match self.stream.try_write(bytes) {
-            Ok(written) => Ok(written),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            Err(_) => Err(Ending::Broken),
-        }
-    }
-
-    async fn write_rest<S>(&self, mut rest: &[u8]) -> Result<(), Ending>
-    where
-        S: Service,
-        H: Handler<S>,
-    {
-        while !rest.is_empty() {
-            self.stream.writable().await.map_err(|_| Ending::Broken)?;
-            let written = self.write_some::<S>(rest)?;
-            rest = rest.get(written..).unwrap_or_default();
-        }
-        Ok(())
     }
 
     /// Waits for bytes from the peer.
@@ -510,9 +489,43 @@ impl<H> Connection<H> {
     }
 }
 
+/// Writes as many bytes as are taken without waiting, if replies may still be sent.
+fn write_some<S: Service>(
+    handler: &impl Handler<S>,
+    stream: &mut Stream,
+    bytes: &[u8],
+) -> Result<usize, Ending> {
+    if !handler.may_reply() {
+        return Err(Ending::Handler);
+    }
+    stream.write_now(bytes).map_err(|_| Ending::Broken)
+}
+
+/// Writes the rest and what TLS has kept of the beginning.
+async fn write_rest<S: Service>(
+    handler: &impl Handler<S>,
+    stream: &mut Stream,
+    mut rest: &[u8],
+) -> Result<(), Ending> {
+    poll_fn(|context| {
+        while !rest.is_empty() {
+            if !handler.may_reply() {
+                return Poll::Ready(Err(Ending::Handler));
+            }
+            match Pin::new(&mut *stream).poll_write(context, rest) {
+                Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Ending::Broken)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Pin::new(&mut *stream).poll_flush(context).map_err(|_| Ending::Broken)
+    })
+    .await
+}
+
 /// Waits until no answer is needed: the peer has closed the connection, or must lose it. Meanwhile
 /// a little is read ahead. `held` covers the call that is handled as well.
-async fn left(stream: &mut TcpStream, inbox: &mut Inbox, held: &mut Holding) -> Ending {
+async fn left(stream: &mut Stream, inbox: &mut Inbox, held: &mut Holding) -> Ending {
     let handled_bytes = held.bytes().saturating_sub(inbox.len());
     while inbox.len() < AHEAD_BYTES {
         tokio::select! {
@@ -574,7 +587,7 @@ mod tests {
 
     #[tokio::test]
     async fn short_calls_do_not_wait_until_long_ones_are_read() {
-        let answer = |_: SocketAddr, call: Call| async move {
+        let answer = |_: Peer, call: Call| async move {
             match call {
                 Call::ReleaseResource { .. } => Answer::Reply(Reply::ReleaseResource),
                 _ => Answer::Reply(Reply::SessionHeartbeat),
@@ -601,7 +614,7 @@ mod tests {
     async fn huge_calls_delay_neither_long_ones_nor_those_of_other_peers() {
         const HUGE: i32 = 300_000;
         let attacker = IpAddr::from([127, 0, 0, 1]);
-        let answer = move |peer: SocketAddr, call: Call| async move {
+        let answer = move |peer: Peer, call: Call| async move {
             let Call::ReleaseResource { ids: Some(ids), .. } = call else { return Answer::Close };
             if peer.ip() == attacker && ids.len() as i32 >= HUGE {
                 std::future::pending::<()>().await;
@@ -638,7 +651,7 @@ mod tests {
     }
 
     impl Handler<ClusterManager> for Waiting {
-        async fn call(&self, _: SocketAddr, _: Call) -> Answer<Reply> {
+        async fn call(&self, _: Peer, _: Call) -> Answer<Reply> {
             self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             let _one = One(self.0.clone());
             std::future::pending().await

@@ -21,7 +21,7 @@ use corona::wire::calls::{
 };
 use corona::wire::client::{CallError, Client, ClientOptions};
 use corona::wire::generated as wire;
-use corona::wire::server::Answer;
+use corona::wire::server::{Answer, Peer};
 use serde_json::Value as Json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -190,7 +190,7 @@ async fn node(world: Arc<World>, number: usize) {
 async fn session(world: Arc<World>, number: usize) -> (String, Arc<Mutex<Ledger>>) {
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let (heard, counted) = (ledger.clone(), world.clone());
-    let (driver, stop) = serve::<SessionDriver>(move |_: SocketAddr, call| {
+    let (driver, stop) = serve::<SessionDriver>(move |_: Peer, call| {
         let (heard, counted) = (heard.clone(), counted.clone());
         async move {
             match call {

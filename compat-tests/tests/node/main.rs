@@ -1,5 +1,6 @@
 //! The built program as a node of a cluster.
 
+mod access;
 mod frameworks;
 mod job_tracker;
 mod jobs;

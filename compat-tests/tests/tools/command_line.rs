@@ -22,7 +22,7 @@ use corona::wire::generated::{
     ClusterNodeInfo, ComputeSpecs, InetAddress, PoolInfoStrings, ResourceRequest, ResourceType,
     SessionInfo, SessionPriority,
 };
-use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona::wire::server::{Answer, Limits, ListenOn, Peer, Server, listen};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -243,7 +243,7 @@ impl Listener {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
                 let loopback = ListenOn::Address(([127, 0, 0, 1], 0).into());
-                let handler = move |_peer: SocketAddr, call: S::Call| {
+                let handler = move |_peer: Peer, call: S::Call| {
                     let reply = answer(call);
                     async move { Answer::Reply(reply) }
                 };

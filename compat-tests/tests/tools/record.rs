@@ -19,7 +19,7 @@ use corona::wire::generated::{
     ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceRequest, ResourceType, SessionInfo,
     SessionStatus,
 };
-use corona::wire::server::{Answer, Limits as ServerLimits, ListenOn, Server, listen};
+use corona::wire::server::{Answer, Limits as ServerLimits, ListenOn, Peer, Server, listen};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
@@ -164,7 +164,7 @@ fn session_driver(stopped: watch::Receiver<bool>) -> (SocketAddr, mpsc::Receiver
     let listener = listen(ListenOn::Address(([127, 0, 0, 1], 0).into())).unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, told) = mpsc::channel(16);
-    let handler = move |_peer: SocketAddr, call: SessionDriverCall| {
+    let handler = move |_peer: Peer, call: SessionDriverCall| {
         let (method, reply) = match call {
             SessionDriverCall::GrantResource { .. } => {
                 ("grantResource", SessionDriverReply::GrantResource)

@@ -44,6 +44,7 @@ use super::{
     StartError, bind_thrift, bind_web,
 };
 use crate::names::Resolver;
+use corona_access::Gate;
 use corona_config::{GatewaySettings, HaAck, HaSettings, Interfaces, Loaded, ZooKeeperSettings};
 use corona_journal::Journal;
 use corona_net::connections::Connections;
@@ -218,6 +219,7 @@ impl Instance {
         mut stop: watch::Receiver<bool>,
         on_lead: Box<dyn Fn(ReloadRequest) + Send>,
     ) -> Result<End, InstanceFailure> {
+        let gate = Gate::open(&self.loaded.settings.tls).map_err(StartError::from)?;
         let (instance_role, orders) = InstanceRole::new(self.machine_settings());
         let mut tasks = Tasks::default();
         let (leader, leader_seen) = watch::channel(None);
@@ -274,6 +276,7 @@ impl Instance {
         };
         let fenced = fenced_until_connected(again.clone(), connected.clone(), &mut tasks);
         let pages = StandbyPages {
+            gate,
             instance: instance_role.me.clone(),
             leader: leader_seen,
             is_led: led,

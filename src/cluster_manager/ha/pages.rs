@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
@@ -18,10 +18,12 @@ use super::copy_in::Held;
 use super::instance_role::{InstanceRole, Leader};
 use super::relay::Counts;
 use crate::api::{StandbyState, StandbyStatus};
+use corona_access::Gate;
 use corona_config::Networks;
 use corona_net::connections::{Connections, accept};
 use corona_standby::{Role, StandbyView};
 use corona_web::http;
+use corona_web::session;
 
 /// A metric's name and meaning.
 pub(crate) type Gauge = (&'static str, &'static str);
@@ -78,6 +80,7 @@ pub(super) struct StandbyPages {
     /// Who may see the pages.
     pub(super) networks: Networks,
     pub(super) connections: Arc<Connections>,
+    pub(super) gate: Arc<Gate>,
 }
 
 impl StandbyPages {
@@ -87,11 +90,16 @@ impl StandbyPages {
             let place = self.connections.admit(peer.ip()).ok()?;
             self.networks.contain(peer.ip()).then_some((place, ()))
         };
-        accept(listener, stop, admit, |stream, _, place, ()| {
-            let pages = self.clone();
+        let pages = self.clone();
+        accept(listener, stop, &self.gate, admit, move |stream, peer, place, ()| {
+            let pages = pages.clone();
             async move {
+                let port = stream.tcp().local_addr().map_or(0, |address| address.port());
                 let answer = |request: Request<Incoming>| {
-                    let answer = pages.answer(request.uri().path());
+                    let refused =
+                        session::answer::<Full<Bytes>, _>(&pages.gate, &request, &peer, port);
+                    let answer = refused
+                        .unwrap_or_else(|| pages.answer(request.uri().path()).map(Either::Left));
                     async move { answer }
                 };
                 http::serve(stream, &place, http::Limits::default(), answer).await;

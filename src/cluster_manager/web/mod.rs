@@ -52,6 +52,7 @@ use super::operations::Operations;
 use super::persist::Persist;
 use super::reload::{ConfigStatus, Reloader};
 use super::safe_mode::SafeModeSwitch;
+use corona_access::Gate;
 use corona_config::HostFiles;
 use corona_config::{HostPort, Secret, WebSettings};
 use corona_engine::{Input, Refusal, Reply};
@@ -112,6 +113,7 @@ pub(super) struct Pages {
 /// The sources of the pages.
 #[derive(Debug)]
 pub(super) struct Parts {
+    pub(super) gate: Arc<Gate>,
     pub(super) core: Arc<Core>,
     pub(super) notifier: Arc<Notifier>,
     pub(super) access: Arc<Access>,
@@ -132,6 +134,7 @@ impl Pages {
     /// `host` is the host of the configured web address.
     pub(super) fn new(parts: Parts, settings: &WebSettings, host: &str) -> Pages {
         let Parts {
+            gate,
             core,
             notifier,
             access,
@@ -175,7 +178,7 @@ impl Pages {
             running_jobs: page_address(settings.running_jobs.as_ref()),
             finished_jobs: page_address(settings.finished_jobs.as_ref()),
             attempts: Attempts::default(),
-            admission: Admission::new(room, Hosts::of_machine(names)),
+            admission: Admission::new(room, Hosts::of_machine(names)).with_gate(gate),
             makers: Semaphore::new(MAKERS),
             scrapers: Semaphore::new(1),
         }

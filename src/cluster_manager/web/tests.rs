@@ -137,6 +137,7 @@ impl World {
         let persist =
             Persist::new(core.clone(), notifier.clone(), safe_mode.clone(), state_file, false);
         let parts = Parts {
+            gate: corona_access::Gate::off(),
             core: core.clone(),
             notifier,
             access: Arc::new(access),

@@ -321,6 +321,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
 
 /// A job tracker that can be called, and its name for errors.
 pub(super) struct Caller {
+    address: InetAddress,
     pub(super) client: JobSubmissionClient,
     pub(super) who: String,
     options: ClientOptions,
@@ -402,6 +403,8 @@ impl Which {
 
     /// A caller of the job tracker at an address.
     pub(super) fn caller_at(&self, address: HostPort) -> anyhow::Result<Caller> {
+        let settings = self.with_source(|source| source.load())?;
+        corona::access::use_in_clients(&settings.tls)?;
         let due = Duration::from_secs(self.timeout.into());
         Ok(Caller::new(address, self.file_systems()?, due))
     }
@@ -421,7 +424,8 @@ impl Caller {
         };
         let who = format!("the job tracker at {address}");
         let address = InetAddress { host: address.host.to_string(), port: address.port };
-        Caller { client: JobSubmissionClient::new(address, options.clone()), who, options }
+        let client = JobSubmissionClient::new(address.clone(), options.clone());
+        Caller { client, address, who, options }
     }
 
     /// A caller of the job tracker that these arguments configure, and the address of the pages of finished
@@ -433,7 +437,7 @@ impl Caller {
 
     /// A client of the same job tracker as a keeper of files.
     pub(super) fn files(&self) -> JobFilesClient {
-        JobFilesClient::new(self.client.client().address().clone(), self.options.clone())
+        JobFilesClient::new(self.address.clone(), self.options.clone())
     }
 
     /// What a call returned, or an error that names the job tracker.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use corona::wire::Service;
-use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona::wire::server::{self, Answer, Limits, ListenOn, Server, listen};
 use tokio::sync::watch;
 
 /// A service on a port of its own that records its calls.
@@ -34,7 +34,7 @@ where
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
                 let loopback = ListenOn::Address(([127, 0, 0, 1], 0).into());
-                let handler = move |_peer: SocketAddr, call: S::Call| {
+                let handler = move |_: server::Peer, call: S::Call| {
                     record.lock().unwrap().push(call.clone());
                     let answer = answer(&call);
                     async move { answer }

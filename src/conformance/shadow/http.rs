@@ -20,6 +20,7 @@ use super::Watched;
 use super::document::html;
 use super::json::json;
 use super::metrics::metrics;
+use corona_access::Gate;
 use corona_net::connections::{Connections, accept};
 use corona_net::{ListenOn, listen};
 use corona_web::http;
@@ -74,7 +75,7 @@ async fn serve(listener: TcpListener, stats: Watched, stop: watch::Receiver<bool
     let connections = Connections::new(MAX_CONNECTIONS, MAX_CONNECTIONS);
     let limits = http::Limits { keep_alive: false, ..http::Limits::default() };
     let admit = |peer: SocketAddr| Some((connections.admit(peer.ip()).ok()?, stats.clone()));
-    accept(listener, stop, admit, |stream, _, place, stats| async move {
+    accept(listener, stop, &Gate::off(), admit, move |stream, _, place, stats| async move {
         let serving = http::serve(stream, &place, limits, |request| {
             let uri = request.uri();
             let answer = answer(request.method(), uri.path(), uri.query(), &stats);

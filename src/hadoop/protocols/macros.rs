@@ -92,8 +92,8 @@ macro_rules! protocol {
             }
 
             /// The client, for operations that concern no method.
-            pub fn client(&self) -> &$crate::rpc::Client {
-                &self.0
+            pub fn client(&mut self) -> &mut $crate::rpc::Client {
+                &mut self.0
             }
 
             /// Connects and compares versions, if that has not been done.

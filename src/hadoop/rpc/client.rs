@@ -160,8 +160,8 @@ impl Client {
 
     /// Whether an open connection exists that the next call will use. Its end may be detected late,
     /// so a call may fail nonetheless.
-    pub fn is_connected(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.is_usable(self.options.max_idle))
+    pub fn is_connected(&mut self) -> bool {
+        self.link.as_mut().is_some_and(|link| link.is_usable(self.options.max_idle))
     }
 
     /// Connects and compares versions, unless that has been done. Calls do it automatically; this
@@ -208,7 +208,7 @@ impl Client {
         parameters: Vec<Object>,
     ) -> Result<T, CallError> {
         // While a call is in flight the link is not here, so that it is dropped with the future.
-        let usable = self.link.take().filter(|link| link.is_usable(self.options.max_idle));
+        let usable = self.link.take_if(|link| link.is_usable(self.options.max_idle));
         let mut link = match usable {
             Some(link) => link,
             None => self.connect().await?,

@@ -4,12 +4,10 @@
 //! original. A call whose connection ends is carried out to its end: the peer cannot know how far
 //! it came. Spec: mapreduce/01 §1.2 to §1.4, §1.8.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -22,6 +20,7 @@ use super::server::Shared;
 use super::services::Target;
 use crate::io::formats::Writable;
 use crate::io::{DecodeError, Reader, Writer};
+use corona_access::{Peer, Stream};
 use corona_net::Ending;
 use corona_net::memory::Holding;
 
@@ -32,8 +31,8 @@ const READ_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=64 << 10;
 const LENGTH_BYTES: usize = 4;
 
 pub(super) struct Connection {
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: Stream,
+    peer: Peer,
     shared: Arc<Shared>,
     /// Bytes that are received but not handled.
     inbox: BytesMut,
@@ -72,8 +71,8 @@ enum Arrived {
 impl Connection {
     /// A connection of which a former server has received something that is to be read first.
     pub(super) fn new(
-        stream: TcpStream,
-        peer: SocketAddr,
+        stream: Stream,
+        peer: Peer,
         received: &[u8],
         shared: Arc<Shared>,
     ) -> Connection {
@@ -100,7 +99,7 @@ impl Connection {
     }
 
     pub(super) async fn run(mut self, stop: watch::Receiver<bool>) {
-        let _ = self.stream.set_nodelay(true);
+        let _ = self.stream.tcp().set_nodelay(true);
         let Err(ending) = self.converse(stop).await;
         self.account.ending = ending;
         self.calls.detach_all();
@@ -205,7 +204,7 @@ impl Connection {
         let header = ConnectionHeader::decode(&mut Reader::new(header))?;
         let target = self.shared.services.target(&header.protocol);
         let target = target.ok_or_else(|| DecodeError::class(&header.protocol))?;
-        let caller = Caller { peer: self.peer, user: header.user };
+        let caller = Caller::new(self.peer.clone(), header.user);
         self.opened = Some((Arc::new(caller), target));
         self.header = self.inbox.split_to(start + length).to_vec();
         Ok(Arrived::Handled)
@@ -288,7 +287,7 @@ impl Connection {
         let due = self.shared.limits.write_timeout;
         tokio::select! {
             biased;
-            written = timeout(due, self.stream.write_all(&replies)) => match written {
+            written = timeout(due, write(&mut self.stream, &replies)) => match written {
                 Err(_) => Err(Ending::SlowReader),
                 Ok(Err(_)) => Err(Ending::Broken),
                 Ok(Ok(())) => Ok(()),
@@ -305,6 +304,11 @@ impl Connection {
         tracing::debug!(peer = %self.peer, %error, "not Hadoop RPC; closing the connection");
         Ending::Malformed
     }
+}
+
+async fn write(stream: &mut Stream, bytes: &[u8]) -> std::io::Result<()> {
+    stream.write_all(bytes).await?;
+    stream.flush().await
 }
 
 fn error(fault: Fault) -> Outcome {

@@ -1,6 +1,8 @@
 //! How a connection begins. Spec: mapreduce/01 §1.2.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
+
+use corona_access::Peer;
 
 use crate::io::formats::{Format, List, Text, VInt, Writable};
 use crate::io::{DecodeError, Reader, Writer};
@@ -30,12 +32,28 @@ pub struct User {
 }
 
 /// The origin of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Caller {
-    /// From where.
-    pub peer: SocketAddr,
-    /// Its claimed identity.
+    /// The other end of the connection.
+    pub peer: Peer,
+    /// The user that its certificate names, or else that it claims to be.
     pub user: Option<User>,
+}
+
+impl Caller {
+    /// A peer with its claim.
+    pub fn new(peer: Peer, claimed: Option<User>) -> Caller {
+        let certified = peer.user().map(|name| {
+            let groups = vec![name.to_owned()];
+            User { name: name.to_owned(), groups }
+        });
+        Caller { peer, user: certified.or(claimed) }
+    }
+
+    /// From where.
+    pub fn ip(&self) -> IpAddr {
+        self.peer.ip()
+    }
 }
 
 impl Writable for ConnectionHeader {

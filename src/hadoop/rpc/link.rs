@@ -15,11 +15,12 @@ use super::reply::Reply;
 use crate::io::formats::Writable;
 use crate::io::{DecodeError, Reader, TooLarge, Writer};
 use crate::writables::InetAddress;
+use corona_access::{Stream, dial};
 
 /// An open connection.
 #[derive(Debug)]
 pub(super) struct Link {
-    stream: TcpStream,
+    stream: Stream,
     /// Received bytes of a reply.
     inbox: BytesMut,
     /// Bytes to send before the first call; sent with it, as the original does.
@@ -44,18 +45,14 @@ impl Link {
             preamble.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
         stream.set_nodelay(true)?;
+        let stream = dial(protocol, stream).await?;
         Ok(Link { stream, inbox: BytesMut::new(), preamble, last_used: Instant::now() })
     }
 
     /// Whether another call can be sent: the connection was not idle for too long, the peer has not
     /// closed it, and nothing unsolicited has arrived.
-    pub(super) fn is_usable(&self, max_idle: Duration) -> bool {
-        let mut byte = [0];
-        let quiet = matches!(
-            self.stream.try_read(&mut byte),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock
-        );
-        quiet && self.inbox.is_empty() && self.last_used.elapsed() <= max_idle
+    pub(super) fn is_usable(&mut self, max_idle: Duration) -> bool {
+        self.stream.is_quiet() && self.inbox.is_empty() && self.last_used.elapsed() <= max_idle
     }
 
     /// Sends a call and waits for a reply. After an error, or a future dropped before its end, the
@@ -80,7 +77,11 @@ impl Link {
 
     /// Writes, but not for longer than a peer may be silent.
     async fn write(&mut self, bytes: &[u8], due: Duration) -> Result<(), CallError> {
-        let written = timeout(due, self.stream.write_all(bytes)).await;
+        let writing = async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        };
+        let written = timeout(due, writing).await;
         Ok(written.map_err(|_| CallError::Timeout(due))??)
     }
 

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::connection::Connection;
 use super::limits::Limits;
 use super::services::Services;
+use corona_access::{Gate, Stream};
 use corona_net::Counters;
 use corona_net::accept::accept_beside;
 use corona_net::memory::Memory;
@@ -23,6 +24,7 @@ pub struct Server {
     listener: TcpListener,
     /// Connections of a former server.
     former: Vec<KeptConnection>,
+    gate: Arc<Gate>,
     shared: Arc<Shared>,
 }
 
@@ -80,9 +82,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Keeps a connection for the next server, if this one keeps any.
-    pub(super) fn keep(&self, stream: TcpStream, received: Vec<u8>) {
+    /// Keeps a plain connection for the next server, if this one keeps any. The state of one within TLS cannot
+    /// be handed over: its peer connects again.
+    pub(super) fn keep(&self, stream: Stream, received: Vec<u8>) {
         if let Some(kept) = &mut *lock(&self.kept)
+            && let Stream::Plain(stream) = stream
             && let Ok(stream) = stream.into_std()
         {
             kept.connections.push(KeptConnection { stream, received });
@@ -99,13 +103,19 @@ impl Server {
         let counters = memory.counters().clone();
         let kept = Mutex::default();
         let shared = Shared { services, limits, counters, memory, running, kept };
-        Server { listener, former: Vec::new(), shared: Arc::new(shared) }
+        Server { listener, former: Vec::new(), gate: Gate::off(), shared: Arc::new(shared) }
     }
 
     /// Lets it go on with the connections of a former server.
     #[must_use]
     pub fn with_former(self, connections: Vec<KeptConnection>) -> Server {
         Server { former: connections, ..self }
+    }
+
+    /// Lets peers in through this gate.
+    #[must_use]
+    pub fn with_gate(self, gate: Arc<Gate>) -> Server {
+        Server { gate, ..self }
     }
 
     /// Keeps its connections for the next server.
@@ -129,26 +139,28 @@ impl Server {
     pub async fn run(self, stop: watch::Receiver<bool>) {
         let shared = self.shared.clone();
         let second = self.listener.as_fd().try_clone_to_owned();
-        let serve = |stream, peer, received: &[u8]| {
-            Connection::new(stream, peer, received, shared.clone()).run(stop.clone())
+        let stopped = stop.clone();
+        let serve = move |stream, peer, received: &[u8]| {
+            Connection::new(stream, peer, received, shared.clone()).run(stopped.clone())
         };
         let mut former = JoinSet::new();
         for KeptConnection { stream, received } in self.former {
-            // One that has ended meanwhile is dropped.
-            let peer = stream.peer_addr();
+            // One that has ended meanwhile, or must speak TLS by now, is dropped.
+            let peer = stream.peer_addr().ok().and_then(|address| self.gate.plain(address));
             let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-            if let (Ok(peer), Ok(stream)) = (peer, stream) {
-                former.spawn(serve(stream, peer, &received));
+            if let (Some(peer), Ok(stream)) = (peer, stream) {
+                former.spawn(serve(stream.into(), peer, &received));
             }
         }
         let mut connections = accept_beside(
             former,
             self.listener,
             stop.clone(),
-            shared.limits.max_connections,
-            &shared.counters,
+            self.shared.limits.max_connections,
+            &self.shared.counters,
             "Hadoop RPC",
-            |stream, peer| serve(stream, peer, &[]),
+            &self.gate,
+            move |stream, peer| serve(stream, peer, &[]),
         )
         .await;
         if let (Some(kept), Ok(second)) = (&mut *lock(&self.shared.kept), second) {

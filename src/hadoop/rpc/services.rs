@@ -10,6 +10,10 @@ use super::header::Caller;
 use super::protocol::{Method, Protocol, SIGNATURE, VERSION};
 use crate::object::{Class, Object};
 use crate::writables::ProtocolSignature;
+use corona_access::rights;
+
+/// What the original throws at callers without a right.
+const ACCESS_CONTROL: &str = "org.apache.hadoop.security.AccessControlException";
 
 /// A result that is being worked out.
 pub type Answer = Pin<Box<dyn Future<Output = Result<Object, Fault>> + Send>>;
@@ -91,7 +95,15 @@ impl Services {
         let protocol = service.protocol();
         let mut methods = protocol.methods.iter();
         match methods.find(|method| method.is(&call.method, &classes)) {
-            Some(method) => service.call(caller, method, call.parameters),
+            Some(method) => {
+                let rights = || rights::hadoop(protocol.name, method.name);
+                if let Some(objection) = caller.peer.objection(rights) {
+                    let method = method.name;
+                    tracing::warn!(peer = %caller.peer, method, objection, "Refused a call");
+                    return ready(Err(Fault::of(ACCESS_CONTROL, format!("{method}: {objection}"))));
+                }
+                service.call(caller, method, call.parameters)
+            }
             None => ready(Err(no_such_method(protocol.name, &call.method, &classes))),
         }
     }

@@ -77,7 +77,7 @@ mod tests {
     fn caller(name: &str, groups: &[&str]) -> Caller {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
         let user = Some(User { name: name.to_owned(), groups });
-        Caller { peer: ([127, 0, 0, 1], 1).into(), user }
+        Caller { peer: corona_access::Peer::plain(([127, 0, 0, 1], 1).into()), user }
     }
 
     #[test]
@@ -96,7 +96,12 @@ mod tests {
             (caller("root", &[]), true, true, true),
             (caller("corona", &[]), true, true, true),
             (caller("", &["ops"]), false, false, false),
-            (Caller { peer: ([127, 0, 0, 1], 1).into(), user: None }, false, false, false),
+            (
+                Caller { peer: corona_access::Peer::plain(([127, 0, 0, 1], 1).into()), user: None },
+                false,
+                false,
+                false,
+            ),
         ] {
             assert_eq!(access.must_change(&who, &job).is_ok(), changes, "{who:?}");
             if who.user.as_ref().is_none_or(|user| !user.name.is_empty()) {

@@ -60,12 +60,14 @@ pub(super) async fn get(target: &Target, most_bytes: usize) -> io::Result<(u16, 
 
 async fn exchange(target: &Target, most_bytes: usize) -> io::Result<(u16, Vec<u8>)> {
     let Target { authority, host, port, path } = target;
-    let mut stream = TcpStream::connect((host.as_str(), *port)).await?;
+    let stream = TcpStream::connect((host.as_str(), *port)).await?;
+    let mut stream = corona_access::dial(corona_access::rights::HTTP, stream).await?;
     // Version 1.0, so that the body ends with the connection.
     let request = format!(
         "GET {path} HTTP/1.0\r\nHost: {authority}\r\nUser-Agent: corona\r\nConnection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     let mut reply = Vec::new();
     loop {
         if let Some((code, body)) = head(&reply) {

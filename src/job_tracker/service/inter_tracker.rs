@@ -404,7 +404,8 @@ mod tests {
     const NODE: &str = "tracker_a:1";
 
     async fn heartbeat(shared: &Shared, reports: &[&str]) -> Result<HeartbeatResponse, Fault> {
-        let caller = Caller { peer: ([127, 0, 0, 1], 1).into(), user: None };
+        let caller =
+            Caller { peer: corona_access::Peer::plain(([127, 0, 0, 1], 1).into()), user: None };
         let tasks = reports.iter().map(|attempt| wire::TaskStatus {
             attempt: attempt.parse().unwrap(),
             progress: 0.5,
@@ -469,7 +470,8 @@ mod tests {
             let reply = heartbeat(&shared, &[&attempt]).await;
             assert_eq!(reply.is_ok(), ago_ms == 0, "{number}");
             let job = attempt.parse::<wire::TaskAttemptId>().unwrap().job().clone();
-            let caller = Caller { peer: ([127, 0, 0, 1], 1).into(), user: None };
+            let caller =
+                Caller { peer: corona_access::Peer::plain(([127, 0, 0, 1], 1).into()), user: None };
             let asked = shared.get_task_completion_events(&caller, job.clone(), 0, 0).await;
             assert_eq!(asked.is_ok(), ago_ms == 0, "{number}");
             // A reduce that asks for events learns of none, as from a job tracker of Java.
@@ -519,7 +521,8 @@ mod tests {
         let (job, _running) = start(&notes, None);
         job.apply(grant_at(1, &at.address)).await.unwrap();
         shared.store.begin(job.clone());
-        let caller = Caller { peer: ([127, 0, 0, 1], 1).into(), user: None };
+        let caller =
+            Caller { peer: corona_access::Peer::plain(([127, 0, 0, 1], 1).into()), user: None };
         let id = &job.description().id;
         let refusal = format!(
             "JobTrackerReporter({id}) shutting down. Incompatible buildVersion.\n\

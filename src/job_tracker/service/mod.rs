@@ -65,6 +65,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use corona_access::{Gate, GateError};
 use corona_config::{HostPort, JobTrackerServiceSettings, LoadedJobTracker, SiteProperties};
 use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::protocols::{
@@ -105,6 +106,7 @@ pub use self::submission::{Description, EndNotice, Refused};
 
 /// A job tracker that listens and is ready to serve.
 pub struct JobTracker {
+    gate: Arc<Gate>,
     shared: Arc<Shared>,
     server: rpc::Server,
     /// For the pages.
@@ -204,6 +206,9 @@ pub enum StartError {
         /// What the system says.
         error: io::Error,
     },
+    /// Its certificate cannot be used.
+    #[error(transparent)]
+    Access(#[from] GateError),
     /// The directory of what must survive a restart cannot be used.
     #[error(transparent)]
     Home(#[from] HomeError),
@@ -258,13 +263,14 @@ impl JobTracker {
     async fn open(loaded: LoadedJobTracker, kept: Kept) -> Result<JobTracker, StartError> {
         let Kept { mut listeners, connections } = kept;
         let LoadedJobTracker { settings, site, file_systems, user, .. } = loaded;
+        let gate = Gate::open(&settings.tls)?;
         let home = Home::open(&settings.data_dir)?;
         let user = user.unwrap_or_else(|| "unknown".into());
         let listener = listen(ADDRESS, &settings.address, home.ports().rpc, &mut listeners).await?;
         let socket =
             listener.local_addr().map_err(|error| failed(ADDRESS, &settings.address, error))?;
         let address = InetAddress { host: settings.address.host.to_string(), port: socket.port() };
-        let host = notifications(&settings, home.ports().notifications).await?;
+        let host = notifications(&settings, home.ports().notifications, &gate).await?;
         let notifications = host.advertised().clone();
         let pages =
             listen(HTTP_ADDRESS, &settings.http_address, home.ports().pages, &mut listeners)
@@ -381,8 +387,10 @@ impl JobTracker {
             pages: shared.shown.address(),
             pages_socket,
         };
-        let server = rpc::Server::new(listener, services(&shared), limits).with_former(connections);
-        Ok(JobTracker { shared, server, listener: pages, addresses, resumed })
+        let server = rpc::Server::new(listener, services(&shared), limits)
+            .with_former(connections)
+            .with_gate(gate.clone());
+        Ok(JobTracker { gate, shared, server, listener: pages, addresses, resumed })
     }
 
     /// Keeps the connections of clients over its end.
@@ -409,7 +417,8 @@ impl JobTracker {
             let watching = tokio::spawn(self.shared.clone().watch_trackers());
             let noticing = tokio::spawn(clock::watch());
             let beginning = tokio::spawn(self.shared.clone().serve_waiting());
-            let pages = Arc::new(Pages::new(self.shared.shown.clone()));
+            let renewing = tokio::spawn(self.gate.clone().maintain(stop.clone()));
+            let pages = Arc::new(Pages::new(self.shared.shown.clone(), self.gate));
             let pages = tokio::spawn(corona_web::server::serve(pages, self.listener, stop.clone()));
             let served =
                 run_essential("the server for clients and task trackers", self.server.run(stop));
@@ -421,6 +430,7 @@ impl JobTracker {
             watching.abort();
             noticing.abort();
             beginning.abort();
+            renewing.abort();
             pages.abort();
             self.shared.leave_jobs().await;
             ending
@@ -484,11 +494,13 @@ async fn listen(
 async fn notifications(
     settings: &JobTrackerServiceSettings,
     last: u16,
+    gate: &Arc<Gate>,
 ) -> Result<DriverHost, StartError> {
     let manager = endpoint(&settings.cluster_manager);
     let open = async |port| {
         let mut listen = Listen::default();
         listen.port = port;
+        listen.gate = gate.clone();
         DriverHost::open(&manager, &listen).await
     };
     let configured = settings.notification_port;

@@ -21,7 +21,7 @@ use corona_wire::generated::{
     ClusterManagerInfo, InetAddress, PoolInfoStrings, ResourceGrant, ResourceType,
     SessionRegistrationData,
 };
-use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona_wire::server::{Answer, Limits, ListenOn, Peer, Server, listen};
 use corona_wire::{ApplicationFault, Exception, FaultKind, Service};
 
 /// Longer than anything here takes on a busy machine.
@@ -94,7 +94,7 @@ impl Manager {
         let listener = listen(ListenOn::Address(self.address)).unwrap();
         self.address = listener.local_addr().unwrap();
         let world = self.world.clone();
-        let handler = move |from, call| answer(world.clone(), from, call);
+        let handler = move |from: Peer, call| answer(world.clone(), from.address, call);
         let limits = Limits { drain_timeout: Duration::ZERO, ..Limits::default() };
         let server = Server::new(listener, handler, limits);
         let (stop, stopped) = watch::channel(false);

@@ -83,6 +83,7 @@ pub fn start(
     let child = process
         .current_dir(&command.work)
         .envs(command.environment.iter().map(|(name, value)| (name, value)))
+        .envs(corona_access::environment())
         .env(orphans::NOTE, &name)
         .stdin(Stdio::null())
         .process_group(0)

@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+use corona_access::Stream;
 
 /// Reads the head, and the bytes that came with it.
 ///
 /// Errors: the stream ends first, or the head is longer than it may be.
-pub(super) async fn read(stream: &mut TcpStream, max_bytes: usize) -> io::Result<Vec<u8>> {
+pub(super) async fn read(stream: &mut Stream, max_bytes: usize) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(1024);
     loop {
         let looked_at = head.len().saturating_sub(3);
@@ -47,11 +48,11 @@ pub(super) fn hosts(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 #[derive(Debug)]
 pub(super) struct Reread {
     read: Cursor<Vec<u8>>,
-    stream: TcpStream,
+    stream: Stream,
 }
 
 impl Reread {
-    pub(super) fn new(read: Vec<u8>, stream: TcpStream) -> Self {
+    pub(super) fn new(read: Vec<u8>, stream: Stream) -> Self {
         Reread { read: Cursor::new(read), stream }
     }
 }

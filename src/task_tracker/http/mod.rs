@@ -13,19 +13,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http_body_util::{Either, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response, StatusCode, header};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 use super::child::Logs;
 use super::ids::AttemptId;
 use super::map_output::MapOutputs;
+use corona_access::{Gate, Peer, Stream, rights};
 use corona_config::TrackerHttpSettings;
 use corona_net::connections::{ConnectionPermit, Connections, Refused, accept};
 use corona_process::threads::Threads;
 use corona_web::compression;
 use corona_web::hosts::Hosts;
 use corona_web::http;
+use corona_web::session;
 
 mod head;
 mod pages;
@@ -78,6 +80,7 @@ pub struct HttpServer {
     makers: Arc<Semaphore>,
     /// The names under which requests are answered.
     hosts: Hosts,
+    gate: Arc<Gate>,
     /// The turn of metrics requests, which do not wait for pages.
     scraper: Arc<Semaphore>,
     limits: http::Limits,
@@ -109,6 +112,7 @@ impl HttpServer {
             threads: Arc::new(Threads::start("http", settings.threads)?),
             makers: Arc::new(Semaphore::new(MAKERS)),
             hosts: Hosts::of_machine([""; 0]),
+            gate: Gate::off(),
             scraper: Arc::new(Semaphore::new(1)),
             limits: http::Limits {
                 write_timeout: settings.write_timeout,
@@ -130,6 +134,12 @@ impl HttpServer {
         HttpServer { hosts, ..self }
     }
 
+    /// Lets peers in through this gate.
+    #[must_use]
+    pub fn with_gate(self, gate: Arc<Gate>) -> Self {
+        HttpServer { gate, ..self }
+    }
+
     /// Its counters, which may be read while it serves.
     pub fn counters(&self) -> Arc<HttpCounters> {
         self.counters.clone()
@@ -138,9 +148,10 @@ impl HttpServer {
     /// Serves until `stop` becomes true. Replies that are being written then are aborted.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
         let admit = |peer| self.admit(peer).map(|permit| (permit, ()));
-        accept(listener, stop, admit, |stream, _, permit, ()| {
-            let server = self.clone();
-            async move { server.connection(stream, &permit).await }
+        let server = self.clone();
+        accept(listener, stop, &self.gate, admit, move |stream, peer, permit, ()| {
+            let server = server.clone();
+            async move { server.connection(stream, &peer, &permit).await }
         })
         .await;
     }
@@ -166,18 +177,24 @@ impl HttpServer {
         None
     }
 
-    async fn connection(&self, mut stream: TcpStream, permit: &Arc<ConnectionPermit>) {
+    async fn connection(&self, mut stream: Stream, peer: &Peer, permit: &Arc<ConnectionPermit>) {
         let head = head::read(&mut stream, self.limits.head_bytes);
         let Ok(Ok(head)) = timeout(self.limits.head_timeout, head).await else { return };
         permit.serves();
         // What a page of another site asks for is refused below, in the form of a page.
         let is_own = self.hosts.foreign(head::hosts(&head)).is_none();
-        match head::shuffle_query(&head).filter(|_| is_own) {
+        let may_shuffle = peer.objection(|| rights::page("GET", "/mapOutput")).is_none();
+        match head::shuffle_query(&head).filter(|_| is_own && may_shuffle) {
             Some(query) => self.shuffle(stream, query).await,
             None => {
+                let port = stream.tcp().local_addr().map_or(0, |address| address.port());
                 let stream = head::Reread::new(head, stream);
-                let answer =
-                    |request: Request<Incoming>| async move { self.answer(&request).await };
+                let answer = |request: Request<Incoming>| async move {
+                    match session::answer(&self.gate, &request, peer, port) {
+                        Some(refused) => refused,
+                        None => self.answer(&request).await,
+                    }
+                };
                 http::serve(stream, permit, self.limits, answer).await;
             }
         }

@@ -5,6 +5,7 @@
 //! connection is the end of the response. Spec: mapreduce/04 §4.9.
 
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,12 +17,15 @@ use tokio::time::timeout;
 use super::{HttpServer, LostOutput};
 use crate::ids::{AttemptId, JobId};
 use crate::map_output::{MapOutputError, Part};
+use corona_access::Stream;
 use corona_hadoop::io::Writer;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::ShuffleHeader;
 
 /// The most bytes that one read of the disk moves.
 const CHUNK_BYTES: usize = 1 << 20;
+/// The most bytes that are read at a time where they are encrypted.
+const PIECE_BYTES: usize = 256 << 10;
 /// The head of an answer.
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 
@@ -56,7 +60,7 @@ impl Wanted {
 }
 
 impl HttpServer {
-    pub(super) async fn shuffle(&self, stream: TcpStream, query: String) {
+    pub(super) async fn shuffle(&self, stream: Stream, query: String) {
         // A reduce that disconnects, or does not read, retries here or asks another node.
         let _ = match Wanted::parse(&query) {
             Ok(wanted) => self.send(stream, wanted).await,
@@ -64,7 +68,7 @@ impl HttpServer {
         };
     }
 
-    async fn send(&self, mut stream: TcpStream, wanted: Wanted) -> io::Result<()> {
+    async fn send(&self, mut stream: Stream, wanted: Wanted) -> io::Result<()> {
         let mut waiting = OK.to_vec();
         for map in wanted.maps {
             let part = self.part(&wanted.job, &map, wanted.reduce).await;
@@ -109,9 +113,37 @@ impl HttpServer {
         None
     }
 
+    /// Sends the bytes of a part.
+    async fn send_part(&self, stream: Stream, part: Part) -> io::Result<Stream> {
+        match stream {
+            Stream::Plain(stream) => Ok(Stream::Plain(self.send_plain(stream, part).await?)),
+            Stream::Tls(_) => self.send_read(stream, part).await,
+        }
+    }
+
+    /// Sends the bytes of a part by way of this program, which encrypts them.
+    async fn send_read(&self, mut stream: Stream, part: Part) -> io::Result<Stream> {
+        let (mut offset, mut left) = (part.start, part.part_bytes);
+        let file = Arc::new(part.file);
+        let mut piece = Vec::new();
+        while left > 0 {
+            let count = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
+            let (from, mut buffer) = (file.clone(), std::mem::take(&mut piece));
+            let reading = self.threads.run(move || {
+                buffer.resize(count, 0);
+                from.read_exact_at(&mut buffer, offset).map(|()| buffer)
+            });
+            piece = reading.await?;
+            write(&mut stream, &piece, self.limits.write_timeout).await?;
+            offset += count as u64;
+            left -= count as u64;
+        }
+        Ok(stream)
+    }
+
     /// Sends the bytes of a part. The disk may take its time, so a thread waits for it; the socket is
     /// waited for here, and holds no thread.
-    async fn send_part(&self, stream: TcpStream, part: Part) -> io::Result<TcpStream> {
+    async fn send_plain(&self, stream: TcpStream, part: Part) -> io::Result<TcpStream> {
         let (mut offset, mut left) = (part.start, part.part_bytes);
         let (stream, file) = (Arc::new(stream), Arc::new(part.file));
         while left > 0 {
@@ -141,7 +173,7 @@ impl HttpServer {
 }
 
 /// Writes to a peer that may leave written data unread for so long.
-async fn write(stream: &mut TcpStream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
+async fn write(stream: &mut Stream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = timeout(patience, stream.write(bytes));
         let written = written.await.map_err(|_| io::ErrorKind::TimedOut)??;
@@ -153,7 +185,7 @@ async fn write(stream: &mut TcpStream, mut bytes: &[u8], patience: Duration) -> 
     Ok(())
 }
 
-async fn refuse(mut stream: TcpStream, told: &str, patience: Duration) -> io::Result<()> {
+async fn refuse(mut stream: Stream, told: &str, patience: Duration) -> io::Result<()> {
     let answer = format!(
         "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=UTF-8\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n{told}",

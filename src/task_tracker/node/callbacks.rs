@@ -3,7 +3,6 @@
 //! The messages are bare. No program of the original calls it, but it must exist: its port is the
 //! node's address. Spec: mapreduce/03 §3.10.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -11,7 +10,7 @@ use tokio::net::TcpListener;
 use corona_wire::calls::{
     CoronaTaskTracker, CoronaTaskTrackerCall as Call, CoronaTaskTrackerReply as Reply,
 };
-use corona_wire::server::{Answer, Handler, Limits, Server};
+use corona_wire::server::{Answer, Handler, Limits, Peer, Server};
 
 /// The actions on a session.
 pub trait Sessions: Send + Sync + 'static {
@@ -45,7 +44,7 @@ impl<S: Sessions> Callbacks<S> {
 }
 
 impl<S: Sessions> Handler<CoronaTaskTracker> for Callbacks<S> {
-    async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Reply> {
+    async fn call(&self, peer: Peer, call: Call) -> Answer<Reply> {
         match call {
             Call::PurgeSession { handle } => {
                 tracing::info!(%peer, ?handle, "purging a session on request");

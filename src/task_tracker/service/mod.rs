@@ -36,6 +36,7 @@ use super::node::link::Link;
 use super::node::lock::{DirLocks, LockError};
 use super::pages::{About, NodePages};
 use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, TrackerSettings};
+use corona_access::{Gate, GateError};
 use corona_config::{
     HealthSettings, HostPort, JobTrackerCommand, LoadedTaskTracker, RemoteJobTrackerSettings,
     TaskTrackerSettings, keys,
@@ -61,6 +62,7 @@ const HEARTBEAT_THREADS: usize = 2;
 
 /// A task tracker that listens and is ready to serve.
 pub struct TaskTracker {
+    gate: Arc<Gate>,
     tracker: Tracker,
     job_trackers: Option<JobTrackers>,
     addresses: Addresses,
@@ -79,6 +81,9 @@ pub struct TaskTracker {
 /// Why a task tracker cannot start.
 #[derive(Debug, Error)]
 pub enum StartError {
+    /// Its certificate cannot be used.
+    #[error(transparent)]
+    Access(#[from] GateError),
     /// This machine's name is not known.
     #[error(transparent)]
     Host(#[from] HostError),
@@ -135,6 +140,7 @@ impl TaskTracker {
         variable: &(dyn Fn(&str) -> Option<String> + Sync),
     ) -> Result<TaskTracker, StartError> {
         let settings = Arc::new(loaded.settings);
+        let gate = Gate::open(&settings.tls)?;
         // A second task tracker of this machine fails here, before it ends the tasks of the first.
         let web = open(HTTP_ADDRESS, &settings.http.address).await?;
         let configured = settings.host.clone();
@@ -218,7 +224,7 @@ impl TaskTracker {
         let names = settings.http.hosts.iter().map(|name| &**name);
         let own = [&*settings.http.address.host, &*host.name];
         let hosts = Hosts::of_machine(names.chain(own));
-        let http = http.map_err(no_threads)?.with_hosts(hosts);
+        let http = http.map_err(no_threads)?.with_hosts(hosts).with_gate(gate.clone());
         let heartbeat_threads =
             Threads::start("heartbeat", HEARTBEAT_THREADS).map_err(no_threads)?;
         let identity = Identity {
@@ -317,8 +323,11 @@ impl TaskTracker {
                 heartbeat_threads,
                 make_room,
             ),
-            callbacks: Callbacks::serve(tracker.clone(), callbacks, settings.callback_timeout),
-            actions: rpc::Server::new(actions, services, rpc_limits.clone()),
+            callbacks: Callbacks::serve(tracker.clone(), callbacks, settings.callback_timeout)
+                .with_gate(gate.clone()),
+            actions: rpc::Server::new(actions, services, rpc_limits.clone())
+                .with_gate(gate.clone()),
+            gate,
             umbilical: rpc::Server::new(umbilical, tracker.umbilical_services(), rpc_limits),
             http: Arc::new(http.with_pages(Arc::new(pages))),
             web,
@@ -352,6 +361,8 @@ impl TaskTracker {
         let TaskTracker { tracker, mut heartbeats, callbacks, actions, umbilical, http, .. } = self;
         let (stop_servers, stopped) = watch::channel(false);
         let mut servers = ServiceTasks::default();
+        let renewing = self.gate.clone().maintain(stopped.clone());
+        servers.spawn("the renewal of the certificate", renewing);
         servers.spawn("the server for job trackers", actions.run(stopped.clone()));
         servers.spawn("the server for tasks", umbilical.run(stopped.clone()));
         let callbacks = callbacks.run::<CoronaTaskTracker>(stopped.clone());

@@ -17,7 +17,7 @@ use corona_process::procfs::Process;
 use corona_wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
 use corona_wire::client::{Client, ClientOptions};
 use corona_wire::generated::{ClusterNodeInfo, NodeHeartbeatResponse};
-use corona_wire::server::{Answer, Limits};
+use corona_wire::server::{Answer, Limits, Peer};
 
 /// A cluster manager that records heartbeats, and its address. `restart` is its answer to all
 /// nodes.
@@ -25,7 +25,7 @@ fn cluster_manager(restart: bool) -> (SocketAddr, mpsc::Receiver<ClusterNodeInfo
     let listener = listen(ListenOn::Address("127.0.0.1:0".parse().unwrap())).unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, heard) = mpsc::channel(1);
-    let answer = move |_: SocketAddr, call: ClusterManagerCall| {
+    let answer = move |_: Peer, call: ClusterManagerCall| {
         let ClusterManagerCall::NodeHeartbeat { node: Some(node) } = call else {
             panic!("{call:?}")
         };

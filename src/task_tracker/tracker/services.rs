@@ -84,7 +84,8 @@ impl<S: Service> OwnTasks<S> {
         if let Some((_, admitted)) = self.lock().iter().find(is_same) {
             return *admitted;
         }
-        let (owners, peer, port, user) = (self.owners, caller.peer, self.own.port(), self.user);
+        let (owners, peer, port, user) =
+            (self.owners, caller.peer.address, self.own.port(), self.user);
         let found = blocking(move || owners(peer, port)).await;
         let admitted = match &found {
             Ok(owners) => {
@@ -305,7 +306,10 @@ mod tests {
 
     fn caller(from: &str) -> Arc<Caller> {
         let peer = SocketAddr::new(from.parse().unwrap(), 1);
-        Arc::new(Caller { peer, user: Some(User { name: "u".into(), groups: vec![] }) })
+        Arc::new(Caller {
+            peer: corona_access::Peer::plain(peer),
+            user: Some(User { name: "u".into(), groups: vec![] }),
+        })
     }
 
     async fn is_served(service: &Arc<OwnTasks<Anything>>, caller: &Arc<Caller>) -> bool {

@@ -18,7 +18,7 @@ use crate::calls::{
     SessionDriver, SessionDriverCall, SessionDriverReply,
 };
 use crate::client::{CallError, Client, ClientOptions, ConnectError, PreparedCall};
-use crate::server::{Answer, Counters, Ending, Handler, Limits, ListenOn, Server, listen};
+use crate::server::{Answer, Counters, Ending, Handler, Limits, ListenOn, Peer, Server, listen};
 use crate::{Exception, FaultKind, Malformed, Service};
 
 /// A server on a free port of loopback.
@@ -51,7 +51,7 @@ impl Running {
 }
 
 /// A cluster manager that answers a few calls in distinguishable ways.
-async fn answer(_: SocketAddr, call: Call) -> Answer<Reply> {
+async fn answer(_: Peer, call: Call) -> Answer<Reply> {
     match call {
         Call::GetNextSessionId => Answer::Reply(Reply::GetNextSessionId("202611210003.1".into())),
         Call::SessionHeartbeat { handle: Some(handle) } if handle == "good" => {
@@ -69,7 +69,7 @@ async fn answer(_: SocketAddr, call: Call) -> Answer<Reply> {
 struct Manager;
 
 impl Handler<ClusterManager> for Manager {
-    async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Reply> {
+    async fn call(&self, peer: Peer, call: Call) -> Answer<Reply> {
         answer(peer, call).await
     }
 }
@@ -110,7 +110,7 @@ async fn prepared_calls_are_answered_among_others() {
     }
     server.stop().await;
 
-    let driver = |_: SocketAddr, _| async {
+    let driver = |_: Peer, _| async {
         Answer::<SessionDriverReply>::Reply(SessionDriverReply::ProcessDeadNode)
     };
     let server = Running::start::<SessionDriver>(driver, Limits::default());
@@ -126,7 +126,7 @@ async fn prepared_calls_are_answered_among_others() {
 
 #[tokio::test]
 async fn calls_are_answered_on_a_bare_stream() {
-    let driver = |_: SocketAddr, call| async move {
+    let driver = |_: Peer, call| async move {
         Answer::<SessionDriverReply>::Reply(match call {
             SessionDriverCall::GrantResource { .. } => SessionDriverReply::GrantResource,
             SessionDriverCall::RevokeResource { .. } => SessionDriverReply::RevokeResource,
@@ -303,7 +303,7 @@ async fn what_is_not_the_protocol_ends_the_connection() {
 
 #[tokio::test]
 async fn a_bare_server_goes_on_after_a_missing_field() {
-    let driver = |_: SocketAddr, _| async { Answer::Reply(SessionDriverReply::GrantResource) };
+    let driver = |_: Peer, _| async { Answer::Reply(SessionDriverReply::GrantResource) };
     let server = Running::start::<SessionDriver>(driver, Limits::default());
     let mut peer = Raw::connect(&server).await;
     peer.send(&call("grantResource", b"\x0f\0\x02\x0c\0\0\0\x01\x08\0\x01\0\0\0\x05\0")).await;
@@ -368,8 +368,7 @@ async fn zero_means_that_silence_may_last() {
 
 #[tokio::test]
 async fn a_peer_that_does_not_read_loses_its_connection() {
-    let large =
-        |_: SocketAddr, _| async { Answer::Reply(Reply::GetNextSessionId("x".repeat(1 << 20))) };
+    let large = |_: Peer, _| async { Answer::Reply(Reply::GetNextSessionId("x".repeat(1 << 20))) };
     let limits = Limits { write_timeout: Duration::from_millis(100), ..Limits::default() };
     let server = Running::start::<ClusterManager>(large, limits);
     let mut peer = Raw::connect(&server).await;
@@ -494,7 +493,7 @@ async fn connections_beyond_the_limit_are_closed_at_once() {
 
 #[tokio::test]
 async fn what_a_handler_does_wrong_ends_its_connection_only() {
-    let handler = |_: SocketAddr, call| async move {
+    let handler = |_: Peer, call| async move {
         match call {
             Call::GetNextSessionId => Answer::Reply(Reply::GetNextSessionId("1".to_owned())),
             Call::RefreshNodes => panic!("as the test wants it"),
@@ -525,7 +524,7 @@ async fn what_a_handler_does_wrong_ends_its_connection_only() {
 async fn a_stopping_server_finishes_what_it_has_begun() {
     let (begun, mut has_begun) = watch::channel(false);
     let (go_on, may_go_on) = watch::channel(false);
-    let handler = move |_: SocketAddr, _| {
+    let handler = move |_: Peer, _| {
         begun.send_replace(true);
         let mut may_go_on = may_go_on.clone();
         async move {
@@ -551,7 +550,7 @@ async fn a_stopping_server_finishes_what_it_has_begun() {
 
 #[tokio::test]
 async fn a_stopping_server_does_not_wait_for_ever() {
-    let never = |_: SocketAddr, _| std::future::pending::<Answer<Reply>>();
+    let never = |_: Peer, _| std::future::pending::<Answer<Reply>>();
     let limits = Limits { drain_timeout: Duration::from_millis(30), ..Limits::default() };
     let server = Running::start::<ClusterManager>(never, limits);
     let mut peer = Raw::connect(&server).await;
@@ -668,7 +667,7 @@ async fn an_answer_without_a_required_field_is_not_usable() {
 
 #[tokio::test]
 async fn a_call_that_is_given_up_leaves_nothing_to_be_misread() {
-    let never = |_: SocketAddr, _| std::future::pending::<Answer<Reply>>();
+    let never = |_: Peer, _| std::future::pending::<Answer<Reply>>();
     let limits = Limits { drain_timeout: Duration::ZERO, ..Limits::default() };
     let server = Running::start::<ClusterManager>(never, limits);
     let mut client = server.client::<ClusterManager>().await;

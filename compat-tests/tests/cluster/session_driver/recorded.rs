@@ -22,7 +22,7 @@ use corona::wire::calls::{
 };
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated as wire;
-use corona::wire::server::Answer;
+use corona::wire::server::{Answer, Peer};
 use corona::wire::value::{Message, TypedAnswer, Value};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -397,7 +397,8 @@ impl Manager {
     fn start(handle: &str) -> Manager {
         let made = Arc::new(Mutex::new(vec![]));
         let (memory, handle) = (made.clone(), handle.to_owned());
-        let (address, stop) = serve::<ClusterManager>(move |from, call: Call| {
+        let (address, stop) = serve::<ClusterManager>(move |from: Peer, call: Call| {
+            let from = from.address;
             memory.lock().unwrap().push(Made { from, call: call.clone() });
             let reply = reply(call, &handle);
             async move { Answer::Reply(reply) }

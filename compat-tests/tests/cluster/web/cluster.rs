@@ -15,7 +15,7 @@ use corona::wire::calls::{
 };
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated::*;
-use corona::wire::server::Answer;
+use corona::wire::server::{Answer, Peer};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -184,7 +184,7 @@ impl Cluster {
     }
 }
 
-async fn driver_answers(_peer: SocketAddr, call: SessionDriverCall) -> Answer<SessionDriverReply> {
+async fn driver_answers(_peer: Peer, call: SessionDriverCall) -> Answer<SessionDriverReply> {
     Answer::Reply(match call {
         SessionDriverCall::GrantResource { .. } => SessionDriverReply::GrantResource,
         SessionDriverCall::RevokeResource { .. } => SessionDriverReply::RevokeResource,

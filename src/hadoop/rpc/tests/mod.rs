@@ -31,7 +31,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Waits until something is true.
-async fn until(what: impl Fn() -> bool) {
+async fn until(mut what: impl FnMut() -> bool) {
     soon(async {
         while !what() {
             tokio::time::sleep(Duration::from_millis(1)).await;

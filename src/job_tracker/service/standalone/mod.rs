@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use corona_access::{Gate, GateError};
 use corona_config::{ConfigErrors, HostPort, JobConf, LoadedJobTracker, SiteProperties, keys};
 use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::protocols::{ALL, inter_tracker, job_submission};
@@ -105,6 +106,9 @@ pub enum StartError {
         /// Why not.
         error: ConfigErrors,
     },
+    /// Its certificate cannot be used.
+    #[error(transparent)]
+    Access(#[from] GateError),
     /// There is nowhere to listen.
     #[error("cannot listen at {host}: {error}")]
     Listen {
@@ -131,6 +135,7 @@ pub enum StartError {
 
 /// A remote job tracker that its parent knows.
 pub struct RemoteJobTracker {
+    gate: Arc<Gate>,
     running: Arc<Running>,
     server: rpc::Server,
     /// For the pages.
@@ -238,6 +243,7 @@ impl RemoteJobTracker {
         job_xml: PathBuf,
     ) -> Result<RemoteJobTracker, StartError> {
         let LoadedJobTracker { settings, site, file_systems, user, .. } = loaded;
+        let gate = Gate::open(&settings.tls)?;
         let conf = JobConf::read(&site, &job_xml)
             .map_err(|error| StartError::Conf { path: job_xml.clone(), error })?;
         let process_user = user.unwrap_or_else(|| "unknown".into());
@@ -258,7 +264,7 @@ impl RemoteJobTracker {
         // The session is opened while the parent looks for what an earlier job tracker has left.
         let (state, session) = tokio::join!(
             saved_state(&parent, restarts),
-            open_session(&settings, &conf, &user.name)
+            open_session(&settings, &conf, &user.name, &gate)
         );
         let (driver, events) = session?;
         let driver = Arc::new(driver);
@@ -322,10 +328,18 @@ impl RemoteJobTracker {
             .offer(job_submission::Served::new(Arc::new(Submissions(running.clone()))))
             .offer(inter_tracker::Served::new(Arc::new(Reports(running.clone()))))
             .know(ALL);
-        let server = rpc::Server::new(listener, services, limits);
+        let server = rpc::Server::new(listener, services, limits).with_gate(gate.clone());
         let stop_serving = watch::Sender::new(false);
         let save_failed = running.restarts.restoring.then_some(save_failed);
-        Ok(RemoteJobTracker { running, server, listener: pages, stop_serving, save_failed, linger })
+        Ok(RemoteJobTracker {
+            gate,
+            running,
+            server,
+            listener: pages,
+            stop_serving,
+            save_failed,
+            linger,
+        })
     }
 
     /// Where it listens, as the parent learns it.
@@ -346,9 +360,11 @@ impl RemoteJobTracker {
     }
 
     async fn serve(self, mut stop: watch::Receiver<bool>) -> Ending {
-        let RemoteJobTracker { running, server, listener, stop_serving, save_failed, linger } =
+        let RemoteJobTracker { gate, running, server, listener, stop_serving, save_failed, linger } =
             self;
-        let pages = Arc::new(Pages::new(running.shown.clone()));
+        // It ends with the job tracker, which its process does not outlive.
+        tokio::spawn(gate.clone().maintain(running.stop.subscribe()));
+        let pages = Arc::new(Pages::new(running.shown.clone(), gate));
         let pages = corona_web::server::serve(pages, listener, running.stop.subscribe());
         let pages = tokio::spawn(pages);
         let watched = running.clone();
@@ -509,10 +525,14 @@ async fn open_session(
     settings: &JobTrackerServiceSettings,
     conf: &JobConf,
     user: &str,
+    gate: &Arc<Gate>,
 ) -> Result<(SessionDriver, SessionEvents), StartError> {
     let manager = endpoint(&settings.cluster_manager);
-    let host = DriverHost::open(&manager, &Listen::default()).await.map_err(|error| {
-        StartError::Listen { host: settings.cluster_manager.to_string(), error }
+    let mut listen = Listen::default();
+    listen.gate = gate.clone();
+    let host = DriverHost::open(&manager, &listen).await.map_err(|error| StartError::Listen {
+        host: settings.cluster_manager.to_string(),
+        error,
     })?;
     let mut options = session_options(settings, user);
     options.pool = session_types::pool(&pool(conf, user, &conf.text(&keys::JOB_QUEUE)));

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use corona_access::Gate;
 use corona_config::HostPort;
 use corona_mapreduce::{Counters, JobId, TaskKey};
 use corona_model::types::Millis;
@@ -127,7 +128,7 @@ const NO_ATTEMPT: Nothing = Nothing::NotFound("The job has no attempt with this 
 const NO_PAGE: Nothing = Nothing::NotFound("There is nothing at this address.");
 
 impl Pages {
-    pub(super) fn new(shown: Arc<Shown>) -> Pages {
+    pub(super) fn new(shown: Arc<Shown>, gate: Arc<Gate>) -> Pages {
         let web = &shown.settings.web;
         let own = &*shown.settings.http_address.host;
         let names =
@@ -147,7 +148,7 @@ impl Pages {
                 .and_then(HostPort::page_address),
             looks: Looks::default(),
             attempts: Attempts::default(),
-            admission: Admission::new(room, Hosts::of_machine(names)),
+            admission: Admission::new(room, Hosts::of_machine(names)).with_gate(gate),
             makers: Semaphore::new(MAKERS),
             scrapers: Semaphore::new(1),
             shown,

@@ -13,7 +13,7 @@ use corona_wire::calls::{
     ClusterManagerCall, ClusterManagerReply, ProxyJobTrackerCall, ProxyJobTrackerReply,
 };
 use corona_wire::generated::NodeHeartbeatResponse;
-use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona_wire::server::{Answer, Limits, ListenOn, Peer, Server, listen};
 
 /// The cluster manager's reaction to a heartbeat.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ impl World {
         let (to_test, heard) = mpsc::channel(1000);
         let reactions = Mutex::new(VecDeque::from(reactions.to_vec()));
         let (listener, cluster_manager) = fresh();
-        let answer = move |_: SocketAddr, call: ClusterManagerCall| {
+        let answer = move |_: Peer, call: ClusterManagerCall| {
             let ClusterManagerCall::NodeHeartbeat { node: Some(node) } = call else {
                 panic!("{call:?}")
             };
@@ -82,7 +82,7 @@ impl World {
         let (listener, proxy_job_tracker) = fresh();
         let asked = Arc::<AtomicUsize>::default();
         let count = asked.clone();
-        let answer = move |_: SocketAddr, call: ProxyJobTrackerCall| {
+        let answer = move |_: Peer, call: ProxyJobTrackerCall| {
             assert_eq!(call, ProxyJobTrackerCall::GetClusterManagerSafeModeFlag);
             let safe = count.fetch_add(1, Ordering::SeqCst) < safe_for;
             let reply = ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(safe);

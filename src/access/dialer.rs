@@ -1,0 +1,148 @@
+//! How the clients of this program connect: a process has one identity, and shows it to whomever it calls.
+//!
+//! Peers in `corona.tls.plain.networks` are called without TLS: they may be Java programs, and one that
+//! reads the first bytes of TLS as the length of a message may take all of its memory for it.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+
+use corona_config::{TlsMode, TlsSettings};
+use rustls::{ClientConnection, StreamOwned};
+use tokio::net::TcpStream;
+
+use crate::gate::GateError;
+use crate::identity::Identity;
+use crate::rights;
+use crate::stream::Stream;
+
+/// How the clients of a process connect.
+#[derive(Debug)]
+struct Dialer {
+    settings: TlsSettings,
+    identity: Arc<Identity>,
+}
+
+static OF_PROCESS: OnceLock<Dialer> = OnceLock::new();
+
+/// The clients of this process show this identity from now on. A process has one: a second call changes
+/// nothing.
+pub(crate) fn install(settings: &TlsSettings, identity: &Arc<Identity>) {
+    let _ = OF_PROCESS.set(Dialer { settings: settings.clone(), identity: identity.clone() });
+}
+
+/// The clients of this process connect as the settings say.
+///
+/// # Errors
+/// TLS is to be spoken, and the certificate cannot be used.
+pub fn use_in_clients(settings: &TlsSettings) -> Result<(), GateError> {
+    if settings.mode == TlsMode::Off || OF_PROCESS.get().is_some() {
+        return Ok(());
+    }
+    let directory = settings.directory.as_deref();
+    let directory = directory.ok_or(GateError::NoIdentity(settings.mode))?;
+    install(settings, &Arc::new(Identity::open(directory)?));
+    Ok(())
+}
+
+/// The variables with which a process that this one starts connects as this one does.
+pub fn environment() -> Vec<(&'static str, String)> {
+    let Some(Dialer { settings, identity }) = OF_PROCESS.get() else { return vec![] };
+    let networks: Vec<String> = settings.plain_networks.clone().into();
+    vec![
+        (MODE, settings.mode.to_string()),
+        (DIRECTORY, identity.directory().display().to_string()),
+        (PLAIN_NETWORKS, networks.join(",")),
+    ]
+}
+
+/// The clients of this process connect as those of the process that has started it, see
+/// [`environment`].
+///
+/// # Errors
+/// The variables are not those of this version, or the certificate cannot be used.
+pub fn use_as_parent(variable: impl Fn(&str) -> Option<String>) -> Result<(), GateError> {
+    let Some(mode) = variable(MODE) else { return Ok(()) };
+    let wrong = |name| move |_| GateError::Environment(name);
+    let networks = variable(PLAIN_NETWORKS).unwrap_or_default();
+    use_in_clients(&TlsSettings {
+        mode: mode.parse().map_err(wrong(MODE))?,
+        plain_networks: networks.parse().map_err(wrong(PLAIN_NETWORKS))?,
+        directory: variable(DIRECTORY).map(Into::into),
+        authority: None,
+    })
+}
+
+const MODE: &str = "CORONA_TLS";
+const DIRECTORY: &str = "CORONA_TLS_DIRECTORY";
+const PLAIN_NETWORKS: &str = "CORONA_TLS_PLAIN_NETWORKS";
+
+/// Speaks TLS on a new connection to a server of this Thrift service or RPC protocol, if this process and
+/// the server do.
+///
+/// # Errors
+/// The handshake failed; the error's text says why.
+pub async fn dial(service: &str, stream: TcpStream) -> io::Result<Stream> {
+    match OF_PROCESS.get() {
+        Some(dialer) if dialer.speaks_tls(service, stream.peer_addr()?.ip()) => {
+            dialer.identity.connect(stream, rights::servers(service)).await
+        }
+        _ => Ok(Stream::Plain(stream)),
+    }
+}
+
+/// A connection of a thread that waits for it, plain or TLS.
+#[derive(Debug)]
+pub enum BlockingStream {
+    /// As the bytes come.
+    Plain(std::net::TcpStream),
+    /// Within TLS.
+    Tls(Box<StreamOwned<ClientConnection, std::net::TcpStream>>),
+}
+
+/// The same as [`dial`] for a thread that waits.
+///
+/// # Errors
+/// The handshake failed; the error's text says why.
+pub fn dial_blocking(service: &str, stream: std::net::TcpStream) -> io::Result<BlockingStream> {
+    match OF_PROCESS.get() {
+        Some(dialer) if dialer.speaks_tls(service, stream.peer_addr()?.ip()) => {
+            let connected = dialer.identity.connect_blocking(stream, rights::servers(service))?;
+            Ok(BlockingStream::Tls(Box::new(connected)))
+        }
+        _ => Ok(BlockingStream::Plain(stream)),
+    }
+}
+
+impl Dialer {
+    fn speaks_tls(&self, service: &str, peer: IpAddr) -> bool {
+        let networks = &self.settings.plain_networks;
+        let is_plain = !networks.are_all() && networks.contain(peer);
+        !is_plain && !rights::is_plain(service)
+    }
+}
+
+impl io::Read for BlockingStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            BlockingStream::Plain(stream) => stream.read(buffer),
+            BlockingStream::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl io::Write for BlockingStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            BlockingStream::Plain(stream) => stream.write(bytes),
+            BlockingStream::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            BlockingStream::Plain(stream) => stream.flush(),
+            BlockingStream::Tls(stream) => stream.flush(),
+        }
+    }
+}

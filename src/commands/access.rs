@@ -1,0 +1,379 @@
+//! `corona access`: the certificate authority of a cluster, and who has access to it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, anyhow, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+use corona::access::{AccessString, Authority, Entry, GrantId, Identity, NewGrant, Role};
+use corona::config::HostPort;
+use serde::Serialize;
+
+use super::cluster::{block_on, parse_address};
+use super::times::Date;
+use corona_terminal::console::{Console, Form, OutputArguments};
+use corona_terminal::table::{Cell, Column, Table, number};
+
+const EXAMPLES: &str = "\
+Examples:
+  Make an authority, and the certificate of the head's daemons:
+    corona access init --authority /var/lib/corona/ca --directory /var/lib/corona/own \\
+      --address head.example:8888
+  Give a user access, for a day and one machine:
+    corona access create submit --user alice --hours 24 --uses 1 \\
+      --authority /var/lib/corona/ca --address head.example:8888
+  Use an access string; it is read from stdin, so that no process list shows it:
+    corona access enrol - --directory ~/.config/corona/access
+  Who has access; as an administrator, over the network:
+    corona access list --directory ~/.config/corona/access
+  Take access back, with all certificates:
+    corona access revoke 1f3a9c04 --authority /var/lib/corona/ca
+
+Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
+
+/// Give, list and take back access to a cluster
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    Init(Init),
+    Create(Create),
+    List(List),
+    Revoke(Revoke),
+    Rotate(Rotate),
+    Enrol(Enrol),
+}
+
+/// Make a certificate authority, and a certificate for the head's daemons
+#[derive(Args, Clone, Debug)]
+struct Init {
+    /// Directory of the authority; one that is there is kept
+    #[arg(long, value_name = "DIR")]
+    authority: PathBuf,
+
+    /// Directory of the certificate of the head's daemons
+    #[arg(long, value_name = "DIR")]
+    directory: PathBuf,
+
+    /// Where other members reach the daemon that issues certificates
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    address: HostPort,
+}
+
+/// Print a new access string
+#[derive(Args, Clone, Debug)]
+struct Create {
+    /// What its holders become
+    #[arg(value_enum)]
+    role: RoleName,
+
+    /// The user, for submit: as whom jobs run
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// How long the string can be used [default: without end]
+    #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u32).range(1..))]
+    hours: Option<u32>,
+
+    /// How many members it lets in [default: any number]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    uses: Option<u32>,
+
+    #[command(flatten)]
+    of: Of,
+}
+
+/// List access strings, without their secrets
+#[derive(Args, Clone, Debug)]
+struct List {
+    #[command(flatten)]
+    of: Of,
+
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Take access back: the strings and all certificates issued for them
+#[derive(Args, Clone, Debug)]
+struct Revoke {
+    /// Ids, as shown in the list
+    #[arg(required = true)]
+    ids: Vec<GrantId>,
+
+    #[command(flatten)]
+    of: Of,
+}
+
+/// Print an access string with another secret; certificates stay valid
+#[derive(Args, Clone, Debug)]
+struct Rotate {
+    /// The id, as shown in the list
+    id: GrantId,
+
+    #[command(flatten)]
+    of: Of,
+}
+
+/// Exchange an access string for a certificate
+#[derive(Args, Clone, Debug)]
+struct Enrol {
+    /// File with the access string; - for stdin
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Directory for the certificate and its key
+    #[arg(long, value_name = "DIR")]
+    directory: PathBuf,
+
+    /// The name of this machine, for nodes and logs [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+}
+
+/// The authority: on this machine, or that of a head where this member is an administrator.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Cluster")]
+struct Of {
+    /// Directory of the authority, on the head itself
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with = "directory",
+        required_unless_present = "directory"
+    )]
+    authority: Option<PathBuf>,
+
+    /// Directory of the certificate of an administrator, over the network
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+
+    /// With --authority: the address of the head that new strings name
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    address: Option<HostPort>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RoleName {
+    Admin,
+    Node,
+    Submit,
+    Read,
+}
+
+impl From<RoleName> for Role {
+    fn from(name: RoleName) -> Role {
+        match name {
+            RoleName::Admin => Role::Admin,
+            RoleName::Node => Role::Node,
+            RoleName::Submit => Role::Submit,
+            RoleName::Read => Role::Read,
+        }
+    }
+}
+
+/// An authority that is on this machine or is asked.
+enum At {
+    Here { authority: Authority, address: Option<HostPort> },
+    There(Box<Identity>),
+}
+
+/// Does it and prints it.
+///
+/// # Errors
+/// When files cannot be used, or the head cannot be reached or refuses.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    match arguments.action {
+        Action::Init(init) => init.run(console)?,
+        Action::Create(create) => create.run(console)?,
+        Action::List(list) => list.run(console)?,
+        Action::Revoke(Revoke { ids, of }) => {
+            let at = of.open()?;
+            ids.into_iter().try_for_each(|id| at.revoke(id))?;
+        }
+        Action::Rotate(Rotate { id, of }) => print(&of.open()?.rotate(id)?, console)?,
+        Action::Enrol(enrol) => enrol.run(console)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Init {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let now = SystemTime::now();
+        let HostPort { host, port } = &self.address;
+        ensure!(*port != 0, "port 0 stands for any free port; name the one that others can use");
+        let authority = Authority::open_or_create(&self.authority, now)?;
+        let hosts = [host.to_string()];
+        let head = (&**host, *port);
+        Identity::own(&self.directory, &authority, &host_name(), head, &hosts, now)?;
+        let text = format!(
+            "corona.tls.authority.directory  {}\ncorona.tls.directory            {}\nCA  {}\n",
+            self.authority.display(),
+            self.directory.display(),
+            authority.ca_hash()
+        );
+        Ok(console.print(&text)?)
+    }
+}
+
+impl Create {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let new = NewGrant {
+            role: self.role.into(),
+            user: self.user,
+            valid_secs: self.hours.map(|hours| u64::from(hours) * 3600),
+            uses: self.uses,
+        };
+        print(&self.of.open()?.grant(new)?, console)
+    }
+}
+
+impl List {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let entries = self.of.open()?.list()?;
+        match self.output.output {
+            Form::Json => console.print_json(&entries.iter().map(Shown::of).collect::<Vec<_>>()),
+            Form::Table => {
+                let text = table(&entries).render(console, self.output.wide);
+                Ok(console.print(&text)?)
+            }
+        }
+    }
+}
+
+impl Enrol {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let string = if self.file == Path::new("-") {
+            std::io::read_to_string(std::io::stdin().lock())
+        } else {
+            fs::read_to_string(&self.file)
+        };
+        let string = string.with_context(|| format!("cannot read {}", self.file.display()))?;
+        let string: AccessString = string.parse()?;
+        let name = self.name.unwrap_or_else(host_name);
+        let hosts = [name.clone()];
+        let member = block_on(async {
+            Ok(Identity::enrol(&self.directory, &string, &name, &hosts).await?)
+        })?;
+        Ok(console.print(&format!("{}\n", member.identified()))?)
+    }
+}
+
+impl Of {
+    fn open(self) -> anyhow::Result<At> {
+        Ok(match (self.authority, self.directory) {
+            (Some(directory), _) => {
+                At::Here { authority: Authority::open(&directory)?, address: self.address }
+            }
+            (None, Some(directory)) => At::There(Box::new(Identity::open(&directory)?)),
+            (None, None) => return Err(anyhow!("--authority or --directory is needed")),
+        })
+    }
+}
+
+impl At {
+    fn grant(&self, new: NewGrant) -> anyhow::Result<AccessString> {
+        match self {
+            At::Here { authority, address } => {
+                Ok(authority.grant(&new, named(address)?, SystemTime::now())?.1)
+            }
+            At::There(admin) => block_on(async { Ok(admin.grant(new).await?.1) }),
+        }
+    }
+
+    fn list(&self) -> anyhow::Result<Vec<Entry>> {
+        match self {
+            At::Here { authority, .. } => Ok(authority.list()?),
+            At::There(admin) => block_on(async { Ok(admin.list().await?) }),
+        }
+    }
+
+    fn revoke(&self, id: GrantId) -> anyhow::Result<()> {
+        match self {
+            At::Here { authority, .. } => Ok(authority.revoke(id)?),
+            At::There(admin) => block_on(async { Ok(admin.revoke(id).await?) }),
+        }
+    }
+
+    fn rotate(&self, id: GrantId) -> anyhow::Result<AccessString> {
+        match self {
+            At::Here { authority, address } => Ok(authority.rotate(id, named(address)?)?),
+            At::There(admin) => block_on(async { Ok(admin.rotate(id).await?) }),
+        }
+    }
+}
+
+fn named(address: &Option<HostPort>) -> anyhow::Result<(&str, u16)> {
+    let address =
+        address.as_ref().context("--address is needed: the head that the string names")?;
+    Ok((&address.host, address.port))
+}
+
+fn print(string: &AccessString, console: &mut Console<'_>) -> anyhow::Result<()> {
+    Ok(console.print(&format!("{string}\n"))?)
+}
+
+/// The host's name, as far as a certificate can have it.
+fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+}
+
+/// An access string as JSON.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    entry: &'a Entry,
+    state: &'static str,
+}
+
+impl Shown<'_> {
+    fn of(entry: &Entry) -> Shown<'_> {
+        Shown { entry, state: state(entry) }
+    }
+}
+
+/// Whether a string lets members in, in one word.
+fn state(entry: &Entry) -> &'static str {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    match entry {
+        Entry { revoked: true, .. } => "revoked",
+        Entry { uses_left: Some(0), .. } => "used",
+        Entry { expires: Some(expires), .. } if Duration::from_secs(*expires) <= now => "expired",
+        _ => "valid",
+    }
+}
+
+fn table(entries: &[Entry]) -> Table {
+    let mut table = Table::new(&[
+        Column::whole("ID"),
+        Column::whole("ROLE"),
+        Column::text("USER", 8),
+        Column::whole("STATE"),
+        Column::number("USES LEFT"),
+        Column::number("ISSUED"),
+        Column::text("LAST TO", 8),
+        Column::whole("CREATED"),
+    ]);
+    for entry in entries {
+        let created = i64::try_from(entry.created.saturating_mul(1000)).unwrap_or(i64::MAX);
+        table.row([
+            Cell::from(entry.id.to_string()),
+            Cell::from(entry.role.to_string()),
+            Cell::from(entry.user.clone().unwrap_or_default()),
+            Cell::from(state(entry).to_owned()),
+            number(entry.uses_left),
+            number(Some(entry.issued)),
+            Cell::from(entry.last_name.clone().unwrap_or_default()),
+            Cell::from(Date(created).to_string()),
+        ]);
+    }
+    table
+}
