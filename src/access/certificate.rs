@@ -11,6 +11,7 @@ use rcgen::{
     SignatureAlgorithm,
 };
 use ring::rand::{SecureRandom, SystemRandom};
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 
@@ -31,6 +32,9 @@ const DAY: u64 = 24 * 3600;
 /// Characters of a user's or host's name in a certificate.
 const MAX_NAME: usize = 128;
 
+/// How a certificate says whom it names.
+const SCHEME: &str = "corona://";
+
 /// Who a certificate names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identified {
@@ -49,11 +53,20 @@ impl Identified {
     }
 
     fn uri(&self) -> String {
-        format!("corona://{}/{}/{}", self.role, self.name, self.grant)
+        format!("{SCHEME}{}", self.path())
     }
 
     fn from_uri(uri: &str) -> Option<Identified> {
-        let mut parts = uri.strip_prefix("corona://")?.split('/');
+        Identified::from_path(uri.strip_prefix(SCHEME)?)
+    }
+
+    /// `role/name/access`
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}/{}", self.role, self.name, self.grant)
+    }
+
+    pub(crate) fn from_path(path: &str) -> Option<Identified> {
+        let mut parts = path.split('/');
         let (role, name, grant) = (parts.next()?, parts.next()?, parts.next()?);
         if parts.next().is_some() || !is_name(name) {
             return None;
@@ -122,6 +135,19 @@ impl PublicKey {
         let info = parsed.subject_public_key_info();
         let point = info.as_ref().strip_prefix(&POINT_PREFIX).ok_or(CertificateError::Key)?;
         point.try_into().map(PublicKey).map_err(|_| CertificateError::Key)
+    }
+}
+
+impl PublicKey {
+    /// The beginning of its hash.
+    pub(crate) fn name(&self) -> String {
+        hex(&crate::string::sha256(&self.0)[..4])
+    }
+
+    /// Whether the holder of the key has signed these bytes.
+    pub(crate) fn has_signed(&self, bytes: &[u8], signature: &[u8]) -> bool {
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &self.0);
+        key.verify(bytes, signature).is_ok()
     }
 }
 

@@ -5,7 +5,9 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use corona_config::{TlsMode, TlsSettings};
 use rustls::{ClientConnection, StreamOwned};
@@ -23,12 +25,29 @@ struct Dialer {
     identity: Arc<Identity>,
 }
 
-static OF_PROCESS: OnceLock<Dialer> = OnceLock::new();
+static OF_PROCESS: RwLock<Option<Arc<Dialer>>> = RwLock::new(None);
 
-/// The clients of this process show this identity from now on. A process has one: a second call changes
-/// nothing.
-pub(crate) fn install(settings: &TlsSettings, identity: &Arc<Identity>) {
-    let _ = OF_PROCESS.set(Dialer { settings: settings.clone(), identity: identity.clone() });
+fn of_process() -> Option<Arc<Dialer>> {
+    OF_PROCESS.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// The clients of this process show the identity of this directory from now on. Whoever opens it again, such as
+/// a service that restarts in its process, gets the same one: it is renewed once for all of them.
+pub(crate) fn install(
+    settings: &TlsSettings,
+    directory: &Path,
+) -> Result<Arc<Identity>, GateError> {
+    let known = of_process().map(|dialer| dialer.identity.clone());
+    let identity = match known.filter(|identity| identity.directory() == directory) {
+        Some(identity) => {
+            identity.reload()?;
+            identity
+        }
+        None => Arc::new(Identity::open(directory)?),
+    };
+    let dialer = Dialer { settings: settings.clone(), identity: identity.clone() };
+    *OF_PROCESS.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(dialer));
+    Ok(identity)
 }
 
 /// The clients of this process connect as the settings say.
@@ -36,18 +55,18 @@ pub(crate) fn install(settings: &TlsSettings, identity: &Arc<Identity>) {
 /// # Errors
 /// TLS is to be spoken, and the certificate cannot be used.
 pub fn use_in_clients(settings: &TlsSettings) -> Result<(), GateError> {
-    if settings.mode == TlsMode::Off || OF_PROCESS.get().is_some() {
+    if settings.mode == TlsMode::Off || of_process().is_some() {
         return Ok(());
     }
     let directory = settings.directory.as_deref();
     let directory = directory.ok_or(GateError::NoIdentity(settings.mode))?;
-    install(settings, &Arc::new(Identity::open(directory)?));
-    Ok(())
+    install(settings, directory).map(drop)
 }
 
 /// The variables with which a process that this one starts connects as this one does.
 pub fn environment() -> Vec<(&'static str, String)> {
-    let Some(Dialer { settings, identity }) = OF_PROCESS.get() else { return vec![] };
+    let Some(dialer) = of_process() else { return vec![] };
+    let Dialer { settings, identity } = &*dialer;
     let networks: Vec<String> = settings.plain_networks.clone().into();
     vec![
         (MODE, settings.mode.to_string()),
@@ -83,8 +102,9 @@ const PLAIN_NETWORKS: &str = "CORONA_TLS_PLAIN_NETWORKS";
 /// # Errors
 /// The handshake failed; the error's text says why.
 pub async fn dial(service: &str, stream: TcpStream) -> io::Result<Stream> {
-    match OF_PROCESS.get() {
+    match of_process() {
         Some(dialer) if dialer.speaks_tls(service, stream.peer_addr()?.ip()) => {
+            dialer.identity.keep_fresh(SystemTime::now()).await;
             dialer.identity.connect(stream, rights::servers(service)).await
         }
         _ => Ok(Stream::Plain(stream)),
@@ -105,7 +125,7 @@ pub enum BlockingStream {
 /// # Errors
 /// The handshake failed; the error's text says why.
 pub fn dial_blocking(service: &str, stream: std::net::TcpStream) -> io::Result<BlockingStream> {
-    match OF_PROCESS.get() {
+    match of_process() {
         Some(dialer) if dialer.speaks_tls(service, stream.peer_addr()?.ip()) => {
             let connected = dialer.identity.connect_blocking(stream, rights::servers(service))?;
             Ok(BlockingStream::Tls(Box::new(connected)))

@@ -23,7 +23,7 @@ use crate::enrol::{self, Enrolled, Granted, MAX_REQUEST, Reply, Request, Ticket}
 use crate::identity::{HANDSHAKE_TIMEOUT, Identity, IdentityError};
 use crate::plain::PlainPeers;
 use crate::role::Role;
-use crate::sessions::{CODE_VALID, Sessions, TOKEN_VALID};
+use crate::sessions::{CODE_VALID, Codes, TOKEN_VALID};
 use crate::stream::{Peer, Stream, Tls};
 use crate::string::Secret;
 use crate::verify::{self, ACCESS_PROTOCOL};
@@ -79,8 +79,8 @@ pub struct Gate {
     settings: TlsSettings,
     identity: Option<Arc<Identity>>,
     authority: Option<Arc<Authority>>,
-    sessions: Sessions,
-    plain_peers: PlainPeers,
+    codes: Codes,
+    plain_peers: Arc<PlainPeers>,
 }
 
 impl Gate {
@@ -97,12 +97,12 @@ impl Gate {
         if settings.mode == Mode::Off {
             return Ok(Gate::off());
         }
-        let identity = settings.directory.as_deref().map(Identity::open).transpose()?.map(Arc::new);
-        if let Some(identity) = &identity {
-            dialer::install(settings, identity);
-        }
+        let directory = settings.directory.as_deref();
+        let identity =
+            directory.map(|directory| dialer::install(settings, directory)).transpose()?;
         let authority = settings.authority.as_deref().map(Authority::open).transpose()?;
-        Gate::new(settings.clone(), identity, authority.map(Arc::new))
+        let gate = Gate::with(settings.clone(), identity, authority.map(Arc::new))?;
+        Ok(Arc::new(Gate { plain_peers: PlainPeers::of_process(), ..gate }))
     }
 
     /// An entrance. One with an authority issues certificates.
@@ -114,10 +114,18 @@ impl Gate {
         identity: Option<Arc<Identity>>,
         authority: Option<Arc<Authority>>,
     ) -> Result<Arc<Gate>, GateError> {
+        Gate::with(settings, identity, authority).map(Arc::new)
+    }
+
+    fn with(
+        settings: TlsSettings,
+        identity: Option<Arc<Identity>>,
+        authority: Option<Arc<Authority>>,
+    ) -> Result<Gate, GateError> {
         if settings.mode != Mode::Off && identity.is_none() {
             return Err(GateError::NoIdentity(settings.mode));
         }
-        Ok(Arc::new(Gate { settings, identity, authority, ..Gate::default() }))
+        Ok(Gate { settings, identity, authority, ..Gate::default() })
     }
 
     /// Whether nothing is looked at.
@@ -200,8 +208,7 @@ impl Gate {
             Err(_) if may_be_plain => return Ok((stream.into(), Peer::plain(address))),
             _ => return Err(Refused::Silent),
         }
-        let mut first = [0];
-        if stream.peek(&mut first).await.is_ok() && first == [TLS_FIRST_BYTE] {
+        if speaks_tls(&stream).await {
             let refused =
                 match timeout(HANDSHAKE_TIMEOUT, self.handshake(identity, stream, address)).await {
                     Ok(Ok(Admitted::Member(stream, peer))) => return Ok((stream, peer)),
@@ -322,7 +329,7 @@ impl Gate {
             return Err(format!("the role {} may not do this", member.role));
         }
         let audited = is_administrative(&request).then(|| format!("{:?}", Named(&request)));
-        let answer = self.answer_member(member.clone(), key, address, request).await;
+        let answer = self.answer_member(identity, member.clone(), key, address, request).await;
         if let Some(what) = audited {
             let outcome = answer.as_ref().err().map_or("done", String::as_str);
             tracing::info!(target: "audit", who = %member, from = %address, what, outcome, "Privileged action");
@@ -332,6 +339,7 @@ impl Gate {
 
     async fn answer_member(
         &self,
+        identity: &Identity,
         member: Arc<Identified>,
         key: PublicKey,
         address: SocketAddr,
@@ -343,8 +351,8 @@ impl Gate {
             value(ticket.ok_or_else(no_random)?)
         };
         match request {
-            Request::Code => ticket(self.sessions.code(member, Instant::now()), CODE_VALID),
-            Request::Token => ticket(self.sessions.token(member, Instant::now()), TOKEN_VALID),
+            Request::Code => ticket(self.codes.give(member, Instant::now()), CODE_VALID),
+            Request::Token => ticket(identity.token_for(&member, SystemTime::now()), TOKEN_VALID),
             Request::Renew { hosts } => {
                 let hosts = own_hosts(hosts, address.ip()).await;
                 let renew = move |authority: &Authority| {
@@ -409,15 +417,27 @@ impl Gate {
 
     /// The token of a browser's session for the code of a one-time link.
     pub fn redeem(&self, code: &str) -> Option<String> {
-        self.sessions.redeem(code, Instant::now())
+        let member = self.codes.redeem(code, Instant::now())?;
+        self.identity.as_ref()?.token_for(&member, SystemTime::now())
+    }
+
+    /// The name of the cookie with a browser's token: browsers send the cookies of a host to all its ports.
+    pub fn cookie_name(&self) -> Option<String> {
+        Some(format!("corona-{}", self.identity.as_ref()?.key_name()))
     }
 
     /// The peer that has this token, at the other end of a connection within TLS.
     pub fn holder(&self, token: &str, address: SocketAddr) -> Option<Peer> {
-        let identified = self.sessions.holder(token, Instant::now())?;
-        let revoked = self.identity.as_ref()?.revoked().clone();
-        Some(Peer::member(address, identified, revoked))
+        let identity = self.identity.as_ref()?;
+        let member = identity.holder(token, SystemTime::now())?;
+        Some(Peer::member(address, Arc::new(member), identity.revoked().clone()))
     }
+}
+
+/// Whether a connection, on which something has arrived or will, begins with TLS.
+pub async fn speaks_tls(stream: &TcpStream) -> bool {
+    let mut first = [0];
+    matches!(stream.peek(&mut first).await, Ok(1)) && first == [TLS_FIRST_BYTE]
 }
 
 /// A connection after its handshake.

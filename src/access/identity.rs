@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,6 +23,7 @@ use crate::certificate::{self, Identified, PublicKey, RENEW_AFTER};
 use crate::enrol::{self, EnrolError, Enrolled, Request};
 use crate::files;
 use crate::role::Role;
+use crate::sessions;
 use crate::stream::{Stream, Tls};
 use crate::string::AccessString;
 use crate::table::GrantId;
@@ -44,6 +46,8 @@ pub struct Identity {
     members: Arc<dyn ClientCertVerifier>,
     current: RwLock<Arc<Current>>,
     revoked: Arc<Revoked>,
+    /// The minute since 1970 of the last attempt to renew before a connection.
+    attempted: AtomicU64,
 }
 
 /// What a renewal replaces.
@@ -51,6 +55,8 @@ pub struct Identity {
 struct Current {
     about: About,
     identified: Arc<Identified>,
+    key: KeyPair,
+    public: PublicKey,
     client: Arc<ClientConfig>,
     access_client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
@@ -146,6 +152,7 @@ impl Identity {
             members,
             current: RwLock::new(Arc::new(current)),
             revoked: Arc::default(),
+            attempted: AtomicU64::new(0),
         })
     }
 
@@ -270,7 +277,7 @@ impl Identity {
     pub async fn renew_if_due(&self, now: SystemTime) -> Result<bool, IdentityError> {
         let current = self.current();
         let about = &current.about;
-        if seconds(now) < about.renew_at {
+        if !current.is_due(now) {
             return Ok(false);
         }
         let request = Request::Renew { hosts: about.hosts.clone() };
@@ -290,7 +297,7 @@ impl Identity {
     ) -> Result<bool, IdentityError> {
         let current = self.current();
         let about = &current.about;
-        if seconds(now) < about.renew_at {
+        if !current.is_due(now) {
             return Ok(false);
         }
         let own = read_certificate(&self.directory)?;
@@ -303,13 +310,34 @@ impl Identity {
         Ok(true)
     }
 
-    /// Reads the directory again, after a renewal.
-    fn reload(&self) -> Result<(), IdentityError> {
+    /// Reads the directory again, after a renewal by this process or another one.
+    pub(crate) fn reload(&self) -> Result<(), IdentityError> {
         let fresh = Identity::open(&self.directory)?;
         let fresh = fresh.current();
-        tracing::info!(identity = %fresh.identified, "Renewed the certificate of this member");
+        if fresh.about.renew_at != self.current().about.renew_at {
+            tracing::info!(identity = %fresh.identified, "The certificate of this member was renewed");
+        }
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
+    }
+
+    /// Renews the certificate before it is shown, if it is old enough and nobody else has renewed it. After a
+    /// failure the one that is there is used, and the next attempt is made a minute later.
+    pub(crate) async fn keep_fresh(&self, now: SystemTime) {
+        if !self.current().is_due(now) {
+            return;
+        }
+        let minute = seconds(now) / 60;
+        if self.attempted.swap(minute, Ordering::Relaxed) == minute {
+            return;
+        }
+        let renewed = match self.reload() {
+            Ok(()) => self.renew_if_due(now).await.map(drop),
+            failed => failed,
+        };
+        if let Err(error) = renewed {
+            tracing::warn!(%error, "Cannot renew the certificate of this member");
+        }
     }
 
     /// Asks the head which access has been revoked.
@@ -338,6 +366,21 @@ impl Identity {
         Ok(enrol::ask(at, config, request).await?.0)
     }
 
+    /// A token of this daemon for a member; `None` if it cannot be signed.
+    pub(crate) fn token_for(&self, member: &Identified, now: SystemTime) -> Option<String> {
+        sessions::token(&self.current().key, member, now)
+    }
+
+    /// The member whom a token of this daemon names, or of another one with the same certificate.
+    pub(crate) fn holder(&self, token: &str, now: SystemTime) -> Option<Identified> {
+        sessions::holder(&self.current().public, token, now)
+    }
+
+    /// Tells daemons of one host apart that do not accept each other's tokens.
+    pub(crate) fn key_name(&self) -> String {
+        self.current().public.name()
+    }
+
     pub(crate) fn server(&self) -> Arc<ServerConfig> {
         self.current().server.clone()
     }
@@ -360,6 +403,10 @@ impl Identity {
 }
 
 impl Current {
+    fn is_due(&self, now: SystemTime) -> bool {
+        seconds(now) >= self.about.renew_at
+    }
+
     fn new(
         directory: &Path,
         about: About,
@@ -368,8 +415,10 @@ impl Current {
         members: &Arc<dyn ClientCertVerifier>,
     ) -> Result<Current, IdentityError> {
         let path = directory.join(KEY);
-        let key = files::read_private(&path).map_err(file(&path))?;
-        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| damaged(&path, error))?;
+        let key_pair = key(&path)?;
+        let public = PublicKey::of(&own);
+        let public = public.map_err(|error| damaged(&directory.join(CERTIFICATE), error))?;
+        let key = private(&key_pair)?;
         let identified = certificate::identified(&own);
         let identified =
             identified.map_err(|error| damaged(&directory.join(CERTIFICATE), error))?;
@@ -384,6 +433,8 @@ impl Current {
             access_server: Arc::new(verify::access_server(shown()).map_err(mismatch)?),
             about,
             identified,
+            key: key_pair,
+            public,
         })
     }
 }
@@ -413,18 +464,20 @@ pub(crate) async fn handshake(
 fn prepared(directory: &Path) -> Result<KeyPair, IdentityError> {
     files::make_private(directory).map_err(file(directory))?;
     let path = directory.join(KEY);
-    match files::read_private(&path) {
-        Ok(key) => {
-            let key = String::from_utf8(key).map_err(|error| damaged(&path, error))?;
-            KeyPair::from_pem(&key).map_err(|error| damaged(&path, error))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+    match key(&path) {
+        Err(IdentityError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
             let key = certificate::new_key().map_err(failed)?;
             files::replace(&path, key.serialize_pem().as_bytes()).map_err(file(&path))?;
             Ok(key)
         }
-        Err(error) => Err(file(&path)(error)),
+        read => read,
     }
+}
+
+fn key(path: &Path) -> Result<KeyPair, IdentityError> {
+    let key = files::read_private(path).map_err(file(path))?;
+    let key = String::from_utf8(key).map_err(|error| damaged(path, error))?;
+    KeyPair::from_pem(&key).map_err(|error| damaged(path, error))
 }
 
 /// Writes all but the key. What the identity is comes last: without it there is none.

@@ -29,7 +29,7 @@ pub use certificate::Identified;
 pub use corona_config::{TlsMode, TlsSettings};
 pub use dialer::{BlockingStream, dial, dial_blocking, environment, use_as_parent, use_in_clients};
 pub use enrol::{EnrolError, Ticket};
-pub use gate::{Gate, GateError, Refused};
+pub use gate::{Gate, GateError, Refused, speaks_tls};
 pub use identity::{Identity, IdentityError};
 pub use plain::{PlainPeer, PlainPeers};
 pub use rights::Rights;

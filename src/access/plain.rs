@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// Addresses that are counted; connections of further ones are counted together.
 pub(crate) const MAX_PLAIN_PEERS: usize = 1024;
@@ -27,6 +27,21 @@ pub struct PlainPeer {
 }
 
 impl PlainPeers {
+    /// Those of all listeners of this process.
+    pub fn of_process() -> Arc<PlainPeers> {
+        static OF_PROCESS: LazyLock<Arc<PlainPeers>> = LazyLock::new(Arc::default);
+        OF_PROCESS.clone()
+    }
+
+    /// The counts of all addresses together.
+    pub fn total(&self) -> PlainPeer {
+        let counts = self.lock();
+        counts.peers.values().fold(counts.others, |sum, peer| PlainPeer {
+            served: sum.served + peer.served,
+            refused: sum.refused + peer.refused,
+        })
+    }
+
     /// Counts a connection. Whether it is the first one of this kind of an address that is counted.
     pub(crate) fn count(&self, address: IpAddr, served: bool) -> bool {
         let mut counts = self.lock();

@@ -168,6 +168,7 @@ pub static PAGES: &[Row] = &[
     row("HEAD", "/healthz", Rights::EVERYBODY),
     // Gives what its code gives.
     row("GET", SESSION_PATH, Rights::EVERYBODY),
+    row("GET", PEERS_PATH, Rights::MEMBERS),
     row("GET", "/mapOutput", Rights::NODE),
     row("POST", "/proxy", Rights::JOBS),
     row("GET", "*", Rights::MEMBERS),
@@ -178,15 +179,20 @@ pub static PAGES: &[Row] = &[
 /// The path of one-time links: `?code=` follows.
 pub const SESSION_PATH: &str = "/access";
 
+/// The path of the peers without TLS that a daemon has counted.
+pub const PEERS_PATH: &str = "/access/peers";
+
 /// The pages of any daemon, as clients name them.
 pub const HTTP: &str = "HTTP";
+/// The copy of the journal at the leader of several instances.
+pub const INSTANCE: &str = "corona.Instance";
 /// The tasks of a node call it on loopback.
 const UMBILICAL: &str = "org.apache.hadoop.mapred.TaskUmbilicalProtocol";
 
 /// The roles that a server of this Thrift service or RPC protocol may have: nobody else is taken for it.
 pub(crate) fn servers(service: &str) -> &'static [Role] {
     match service {
-        MANAGER | PROXY | JOB_AGGREGATOR | CLUSTER_MANAGER_SAFE_MODE => &[Role::Admin],
+        INSTANCE | MANAGER | PROXY | JOB_AGGREGATOR | CLUSTER_MANAGER_SAFE_MODE => &[Role::Admin],
         NODE | CORONA_TASK_TRACKER => &[Role::Node, Role::Admin],
         // Job trackers run on the head, on nodes and in clients; so do pages.
         _ => &[Role::Admin, Role::Node, Role::Submit],

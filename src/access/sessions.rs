@@ -1,83 +1,54 @@
 //! Sessions of browsers and tokens of scripts: a member asks for one over TLS with its certificate.
+//!
+//! A token is signed with the key of the daemon that gives it, so daemons with the same certificate, such as
+//! those of a head, accept each other's, and it outlives a restart. It ends with the access of its member.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::certificate::Identified;
-use crate::string::{Secret, sha256};
+use rcgen::{KeyPair, SigningKey};
+
+use crate::certificate::{Identified, PublicKey};
+use crate::string::{Secret, hex, sha256, unhex_all};
 
 /// How long the code of a one-time link can be used.
 pub(crate) const CODE_VALID: Duration = Duration::from_secs(120);
 /// How long a session or a token lasts.
 pub(crate) const TOKEN_VALID: Duration = Duration::from_secs(12 * 3600);
-/// Codes, and sessions with tokens, at a time; the oldest one gives way.
-const MAX_EACH: usize = 1024;
+/// Codes at a time; the oldest one gives way.
+const MAX_CODES: usize = 1024;
+/// Characters of a token at most.
+const MAX_TOKEN: usize = 1024;
+/// What is signed begins with this, so that no other signature of the key passes for a token.
+const SIGNED: &str = "corona token 1 ";
 
-/// The codes and tokens that one daemon has given out. They end with it.
+/// The codes of one-time links that one daemon has given out. They end with it.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions(Mutex<Given>);
+pub(crate) struct Codes(Mutex<Given>);
 
-#[derive(Debug, Default)]
-struct Given {
-    codes: Kept,
-    tokens: Kept,
-}
+/// By the hash of the code: whose it is and until when.
+type Given = HashMap<[u8; 32], (Arc<Identified>, Instant)>;
 
-/// By the hash of the secret.
-#[derive(Debug, Default)]
-struct Kept(HashMap<[u8; 32], (Arc<Identified>, Instant)>);
-
-impl Kept {
-    fn add(
-        &mut self,
-        identified: Arc<Identified>,
-        valid: Duration,
-        now: Instant,
-    ) -> Option<String> {
-        let secret = Secret::random().ok()?.expose();
-        self.0.retain(|_, (_, until)| *until > now);
-        if self.0.len() >= MAX_EACH {
-            let oldest = self.0.iter().min_by_key(|(_, (_, until))| *until);
-            let oldest = oldest.map(|(hash, _)| *hash);
-            oldest.and_then(|hash| self.0.remove(&hash));
-        }
-        self.0.insert(sha256(secret.as_bytes()), (identified, now + valid));
-        Some(secret)
-    }
-
-    fn get(&self, secret: &str, now: Instant) -> Option<Arc<Identified>> {
-        let (identified, until) = self.0.get(&sha256(secret.as_bytes()))?;
-        (*until > now).then(|| identified.clone())
-    }
-
-    fn take(&mut self, secret: &str, now: Instant) -> Option<Arc<Identified>> {
-        let (identified, until) = self.0.remove(&sha256(secret.as_bytes()))?;
-        (until > now).then_some(identified)
-    }
-}
-
-impl Sessions {
-    /// A code for a one-time link.
-    pub(crate) fn code(&self, identified: Arc<Identified>, now: Instant) -> Option<String> {
-        self.lock().codes.add(identified, CODE_VALID, now)
-    }
-
-    /// A token for a script.
-    pub(crate) fn token(&self, identified: Arc<Identified>, now: Instant) -> Option<String> {
-        self.lock().tokens.add(identified, TOKEN_VALID, now)
-    }
-
-    /// The token of a session for a code, which can be used once.
-    pub(crate) fn redeem(&self, code: &str, now: Instant) -> Option<String> {
+impl Codes {
+    /// A code for a one-time link; `None` if the system has no random numbers.
+    pub(crate) fn give(&self, identified: Arc<Identified>, now: Instant) -> Option<String> {
+        let code = Secret::random().ok()?.expose();
         let mut given = self.lock();
-        let identified = given.codes.take(code, now)?;
-        given.tokens.add(identified, TOKEN_VALID, now)
+        given.retain(|_, (_, until)| *until > now);
+        if given.len() >= MAX_CODES {
+            let oldest = given.iter().min_by_key(|(_, (_, until))| *until);
+            let oldest = oldest.map(|(hash, _)| *hash);
+            oldest.and_then(|hash| given.remove(&hash));
+        }
+        given.insert(sha256(code.as_bytes()), (identified, now + CODE_VALID));
+        Some(code)
     }
 
-    /// Who has this token.
-    pub(crate) fn holder(&self, token: &str, now: Instant) -> Option<Arc<Identified>> {
-        self.lock().tokens.get(token, now)
+    /// Who got this code. It can be used once.
+    pub(crate) fn redeem(&self, code: &str, now: Instant) -> Option<Arc<Identified>> {
+        let (identified, until) = self.lock().remove(&sha256(code.as_bytes()))?;
+        (until > now).then_some(identified)
     }
 
     fn lock(&self) -> MutexGuard<'_, Given> {
@@ -86,37 +57,78 @@ impl Sessions {
     }
 }
 
+/// A token for this member; `None` if it cannot be signed.
+pub(crate) fn token(key: &KeyPair, member: &Identified, now: SystemTime) -> Option<String> {
+    let until = seconds(now) + TOKEN_VALID.as_secs();
+    let text = format!("{until}/{}", member.path());
+    let signature = key.sign(format!("{SIGNED}{text}").as_bytes()).ok()?;
+    Some(format!("{text}/{}", hex(&signature)))
+}
+
+/// The member whom a token of the daemon with this key names.
+pub(crate) fn holder(key: &PublicKey, token: &str, now: SystemTime) -> Option<Identified> {
+    if token.len() > MAX_TOKEN {
+        return None;
+    }
+    let (text, signature) = token.rsplit_once('/')?;
+    key.has_signed(format!("{SIGNED}{text}").as_bytes(), &unhex_all(signature)?).then_some(())?;
+    let (until, path) = text.split_once('/')?;
+    let is_valid = until.parse::<u64>().is_ok_and(|until| seconds(now) < until);
+    is_valid.then(|| Identified::from_path(path)).flatten()
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::certificate;
     use crate::role::Role;
     use crate::table::GrantId;
 
-    fn alice() -> Arc<Identified> {
-        let (role, name) = (Role::Submit, "alice".to_owned());
-        Arc::new(Identified { role, name, grant: GrantId::HEAD })
+    fn alice() -> Identified {
+        Identified { role: Role::Submit, name: "alice".to_owned(), grant: GrantId::HEAD }
     }
 
     #[test]
-    fn a_code_gives_one_session_and_both_end() {
-        let (sessions, now) = (Sessions::default(), Instant::now());
-        let code = sessions.code(alice(), now).unwrap();
-        assert_eq!(sessions.holder(&code, now), None, "a code is no token");
-        let token = sessions.redeem(&code, now + CODE_VALID / 2).unwrap();
-        assert_eq!(sessions.redeem(&code, now), None, "it was used");
-        assert_eq!(sessions.holder(&token, now).unwrap().name, "alice");
-        assert_eq!(sessions.holder(&token, now + 2 * TOKEN_VALID), None);
-        let late = sessions.code(alice(), now).unwrap();
-        assert_eq!(sessions.redeem(&late, now + CODE_VALID), None);
+    fn a_code_is_used_once_and_in_time() {
+        let (codes, now) = (Codes::default(), Instant::now());
+        let code = codes.give(Arc::new(alice()), now).unwrap();
+        assert_eq!(codes.redeem(&code, now + CODE_VALID / 2).unwrap().name, "alice");
+        assert_eq!(codes.redeem(&code, now), None, "it was used");
+        let late = codes.give(Arc::new(alice()), now).unwrap();
+        assert_eq!(codes.redeem(&late, now + CODE_VALID), None);
     }
 
     #[test]
-    fn the_oldest_of_too_many_gives_way() {
-        let (sessions, now) = (Sessions::default(), Instant::now());
-        let token = |age: usize| sessions.token(alice(), now + Duration::from_millis(age as u64));
-        let tokens: Vec<_> = (0..MAX_EACH + 1).map(|age| token(age).unwrap()).collect();
-        assert_eq!(sessions.holder(&tokens[0], now), None);
-        assert!(tokens[1..].iter().all(|token| sessions.holder(token, now).is_some()));
-        assert_eq!(sessions.lock().tokens.0.len(), MAX_EACH);
+    fn the_oldest_of_too_many_codes_gives_way() {
+        let (codes, now) = (Codes::default(), Instant::now());
+        let give = |age| codes.give(Arc::new(alice()), now + Duration::from_millis(age)).unwrap();
+        let given: Vec<_> = (0..=MAX_CODES as u64).map(give).collect();
+        assert_eq!(codes.lock().len(), MAX_CODES);
+        assert_eq!(codes.redeem(&given[0], now), None);
+        assert!(given[1..].iter().all(|code| codes.redeem(code, now).is_some()));
+    }
+
+    #[test]
+    fn a_token_names_its_member_until_it_ends_and_cannot_be_changed() {
+        let keys = [certificate::new_key().unwrap(), certificate::new_key().unwrap()];
+        let public = keys
+            .each_ref()
+            .map(|key| PublicKey::of(&certificate::self_signed(key).unwrap().into()).unwrap());
+        let now = SystemTime::now();
+        let token = token(&keys[0], &alice(), now).unwrap();
+        assert_eq!(holder(&public[0], &token, now + TOKEN_VALID / 2), Some(alice()));
+        assert_eq!(holder(&public[0], &token, now + TOKEN_VALID), None, "it has ended");
+        assert_eq!(holder(&public[1], &token, now), None, "another daemon's");
+        for (from, to) in [("submit", "admin"), ("alice", "root"), ("/", "//"), ("1", "9")] {
+            let changed = token.replacen(from, to, 1);
+            assert_eq!(holder(&public[0], &changed, now), None, "{changed}");
+        }
+        for wrong in ["", "/", "a/b/c/d/e", "99999999999/admin/x/00000000/00", &"/".repeat(9999)] {
+            assert_eq!(holder(&public[0], wrong, now), None, "{wrong}");
+        }
     }
 }

@@ -234,18 +234,17 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// Reads lower-case hexadecimal digits.
 pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    unhex_all(text)?.try_into().ok()
+}
+
+/// Reads lower-case hexadecimal digits, however many bytes they stand for.
+pub(crate) fn unhex_all(text: &str) -> Option<Vec<u8>> {
     let digit = |b: u8| match b {
         b'0'..=b'9' => Some(b - b'0'),
         b'a'..=b'f' => Some(b - b'a' + 10),
         _ => None,
     };
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if pairs.len() != N || !rest.is_empty() {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = digit(*high)? << 4 | digit(*low)?;
-    }
-    Some(bytes)
+    let byte = |[high, low]: &[u8; 2]| Some(digit(*high)? << 4 | digit(*low)?);
+    rest.is_empty().then(|| pairs.iter().map(byte).collect())?
 }

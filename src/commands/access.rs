@@ -180,7 +180,7 @@ impl From<RoleName> for Role {
 
 /// An authority that is on this machine or is asked.
 enum At {
-    Here { authority: Authority, address: Option<HostPort> },
+    Here { authority: Box<Authority>, address: Option<HostPort> },
     There(Box<Identity>),
 }
 
@@ -268,9 +268,10 @@ impl Enrol {
 impl Of {
     fn open(self) -> anyhow::Result<At> {
         Ok(match (self.authority, self.directory) {
-            (Some(directory), _) => {
-                At::Here { authority: Authority::open(&directory)?, address: self.address }
-            }
+            (Some(directory), _) => At::Here {
+                authority: Box::new(Authority::open(&directory)?),
+                address: self.address,
+            },
             (None, Some(directory)) => At::There(Box::new(Identity::open(&directory)?)),
             (None, None) => return Err(anyhow!("--authority or --directory is needed")),
         })

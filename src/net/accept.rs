@@ -119,10 +119,12 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     let connections = JoinSet::new();
-    accept_beside(connections, listener, stop, max_connections, counters, service, gate, serve).await
+    accept_beside(connections, listener, stop, max_connections, counters, service, gate, serve)
+        .await
 }
 
 /// The same beside connections that are served already, which count among the others.
+#[allow(clippy::too_many_arguments, reason = "it is what accept_until_stopped takes, and one more")]
 pub async fn accept_beside<F>(
     mut connections: JoinSet<()>,
     listener: impl Into<Acceptor>,

@@ -2,6 +2,7 @@
 //! `/proc`; missing values are left out.
 
 use super::prometheus::{Family, Shape, Text};
+use corona_access::PlainPeers;
 use corona_process::descriptors::Budget;
 use corona_process::procfs::Usage;
 
@@ -28,6 +29,12 @@ pub const ALLOWED: Family = Family {
     name: "process_allowed",
     shape: Shape::Gauge,
     help: "Connections, jobs and files that the process allows itself at a time, by use: as many as are configured, or fewer where process_max_fds allows no more.",
+};
+/// Peers without TLS.
+pub const PLAIN_CONNECTIONS: Family = Family {
+    name: "process_plain_connections_total",
+    shape: Shape::Counter,
+    help: "Connections of peers that do not speak TLS where corona.tls is allow or require, by outcome. /access/peers has their addresses.",
 };
 /// Threads.
 pub const THREADS: Family =
@@ -76,6 +83,10 @@ pub fn process(text: &mut Text) {
     for (of, count) in Budget::of_process().into_iter().flat_map(|budget| &budget.uses) {
         allowed.labelled(&[("use", of.name)], count);
     }
+    let plain = PlainPeers::of_process().total();
+    let mut connections = text.family(PLAIN_CONNECTIONS);
+    connections.labelled(&[("outcome", "served")], plain.served);
+    connections.labelled(&[("outcome", "refused")], plain.refused);
     text.family(THREADS).labelled_if_any(&[], own.threads);
     text.family(CPU).labelled_if_any(&[], own.cpu_seconds);
     text.family(STARTED).labelled_if_any(&[], own.started_seconds);

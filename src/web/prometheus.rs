@@ -60,6 +60,7 @@ macro_rules! families {
             $crate::process::OPEN_FILES,
             $crate::process::OPEN_FILES_LIMIT,
             $crate::process::ALLOWED,
+            $crate::process::PLAIN_CONNECTIONS,
             $crate::process::THREADS,
             $crate::process::CPU,
             $crate::process::STARTED,

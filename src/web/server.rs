@@ -143,17 +143,11 @@ async fn serve_connection<S: Site>(
     permit: Arc<ConnectionPermit>,
     probes_only: bool,
 ) {
-    let port = stream.tcp().local_addr().map_or(0, |address| address.port());
     let answer = |request: Request<Incoming>| {
         let (site, stopped, peer) = (site.clone(), stopped.clone(), peer.clone());
         async move {
             site.count_request();
-            let gate = &site.admission().gate;
-            let refused = match gate.is_off() {
-                true => None,
-                false => session::answer(gate, &request, &peer, port),
-            };
-            if let Some(refused) = refused {
+            if let Some(refused) = session::answer(&site.admission().gate, &request, &peer) {
                 site.count_refused();
                 return refused;
             }

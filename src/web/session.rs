@@ -4,31 +4,33 @@
 //! A browser opens a one-time link, `/access?code=`, gets a session and its cookie, and is sent to the
 //! first page. Scripts send their token in `Authorization: Bearer`. Both only within TLS.
 
-use bytes::Bytes;
-use corona_access::{Gate, Peer, rights};
-use http_body_util::{Either, Full};
+use corona_access::{Gate, Peer, PlainPeer, PlainPeers, rights};
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, SET_COOKIE, WWW_AUTHENTICATE};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, StatusCode};
+use maud::{DOCTYPE, html};
 
-use crate::exchange::{Answer, Parameters, text};
+use crate::exchange::{self, Answer, Parameters, text};
 
 /// The answer to a one-time link, and to a request that its peer may not make; `None` if it may.
-pub fn answer<S, B>(
-    gate: &Gate,
-    request: &Request<B>,
-    peer: &Peer,
-    port: u16,
-) -> Option<Answer<S>> {
+pub fn answer<S, B>(gate: &Gate, request: &Request<B>, peer: &Peer) -> Option<Answer<S>> {
+    if gate.is_off() {
+        return None;
+    }
     let (path, method) = (request.uri().path(), request.method());
     if path == rights::SESSION_PATH && method == Method::GET && peer.is_tls() {
         let query = request.uri().query().unwrap_or_default();
-        return Some(begin(gate, query, peer, port));
+        return Some(begin(gate, query, peer));
     }
-    let holder = session(request.headers(), port)
+    let holder = gate
+        .cookie_name()
         .filter(|_| peer.is_tls())
+        .and_then(|cookie| token(request.headers(), &cookie))
         .and_then(|token| gate.holder(token, peer.address));
     let who = holder.as_ref().unwrap_or(peer);
-    let objection = who.objection(|| rights::page(method.as_str(), path))?;
+    let Some(objection) = who.objection(|| rights::page(method.as_str(), path)) else {
+        return (path == rights::PEERS_PATH && method == Method::GET)
+            .then(|| text(StatusCode::OK, plain_peers()));
+    };
     tracing::debug!(peer = %who, path, objection, "Refused a request");
     if who.identified().is_some() {
         return Some(text(StatusCode::FORBIDDEN, format!("{objection}\n")));
@@ -43,44 +45,46 @@ pub fn answer<S, B>(
 }
 
 /// Begins the session of a browser.
-fn begin<S>(gate: &Gate, query: &str, peer: &Peer, port: u16) -> Answer<S> {
+fn begin<S>(gate: &Gate, query: &str, peer: &Peer) -> Answer<S> {
     let query = Parameters::parse(query.as_bytes());
     let token = query.text("code").and_then(|code| gate.redeem(code));
-    let Some(token) = token else {
+    let (Some(token), Some(name)) = (token, gate.cookie_name()) else {
         tracing::warn!(%peer, "A one-time link was used that is unknown, used or too old");
         let refused = "The link has been used or is too old. Run `corona open` again.\n";
         return text(StatusCode::FORBIDDEN, refused);
     };
-    let cookie =
-        format!("{}={token}; Path=/; Secure; HttpOnly; SameSite=Strict", cookie_name(port));
+    let cookie = format!("{name}={token}; Path=/; Secure; HttpOnly; SameSite=Strict");
     // The link comes from another place, so the browser would not send the cookie with a redirection.
-    let page = "<!DOCTYPE html><meta http-equiv=\"refresh\" content=\"0;url=/\"><a href=\"/\">Continue</a>\n";
-    let mut answer = Response::new(Either::Left(Full::new(Bytes::from_static(page.as_bytes()))));
-    let headers = answer.headers_mut();
-    headers
-        .insert(hyper::header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(hyper::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // A token has hexadecimal digits only.
+    let page = html! {
+        (DOCTYPE)
+        meta http-equiv="refresh" content="0;url=/";
+        a href="/" { "Continue" }
+    };
+    let mut answer = exchange::html(StatusCode::OK, page);
+    // A token has printable characters only.
     if let Ok(cookie) = HeaderValue::try_from(cookie) {
-        headers.insert(SET_COOKIE, cookie);
+        answer.headers_mut().insert(SET_COOKIE, cookie);
     }
     answer
 }
 
-/// Browsers send the cookies of a host to all its ports.
-fn cookie_name(port: u16) -> String {
-    format!("corona-{port}")
+/// The peers without TLS that this process has counted, a line for each address.
+fn plain_peers() -> String {
+    let (peers, others) = PlainPeers::of_process().counts();
+    let line = |name: &str, peer: PlainPeer| format!("{name} {} {}\n", peer.served, peer.refused);
+    let known = peers.into_iter().map(|(address, peer)| line(&address.to_string(), peer));
+    let others = (others != PlainPeer::default()).then(|| line("others", others));
+    std::iter::once("address served refused\n".to_owned()).chain(known).chain(others).collect()
 }
 
 /// The token of a request.
-fn session(headers: &HeaderMap, port: u16) -> Option<&str> {
+fn token<'a>(headers: &'a HeaderMap, cookie: &str) -> Option<&'a str> {
     let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     if let Some(token) = authorization.and_then(|value| value.strip_prefix("Bearer ")) {
         return Some(token.trim());
     }
-    let name = cookie_name(port);
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs =
         cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.split_once('='));
-    pairs.find(|(own, _)| own.trim() == name).map(|(_, token)| token.trim())
+    pairs.find(|(own, _)| own.trim() == cookie).map(|(_, token)| token.trim())
 }

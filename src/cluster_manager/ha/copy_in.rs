@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWriteExt, WriteHalf, split};
 use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -17,6 +16,8 @@ use crate::hash_seed;
 use crate::journal::follower::Reader;
 use crate::journal::images::{Images, make_images};
 use crate::journal::opening::{self, JournalError, Opened, Recovery, Resumed};
+use corona_access::rights::INSTANCE;
+use corona_access::{Stream, dial};
 use corona_config::JournalSettings;
 use corona_journal::{
     DiskStorage, Journal, RECORD_HEADER, Recovered, Status, StorageError, first_record, seed,
@@ -134,13 +135,15 @@ impl Copying {
 
     async fn follow(&self, leader: &Leader) -> Result<(), Ended> {
         let connecting = TcpStream::connect(&leader.instance);
-        let mut stream = timeout(self.patience, connecting).await.map_err(|_| Ended::Silent)??;
+        let stream = timeout(self.patience, connecting).await.map_err(|_| Ended::Silent)??;
         stream.set_nodelay(true)?;
+        let mut stream = dial(INSTANCE, stream).await?;
         let mut opening = OPENING.to_vec();
         let hello = Head { kind: Kind::Hello, epoch: leader.epoch, number: PROTOCOL };
         stream::write(&mut opening, hello, self.me.as_bytes());
         stream.write_all(&opening).await?;
-        let (mut read, write) = stream.into_split();
+        stream.flush().await?;
+        let (mut read, write) = split(stream);
         let mut frames = Frames::within(MAX_PAYLOAD);
         let mut image: Option<(u64, Vec<u8>)> = None;
         let mut has_begun = false;
@@ -379,7 +382,7 @@ fn acknowledgeable(status: &Status) -> u64 {
 struct Acknowledging(Option<tokio::task::JoinHandle<Ended>>);
 
 impl Acknowledging {
-    fn start(journal: Arc<Journal>, mut write: OwnedWriteHalf, epoch: u64) -> Acknowledging {
+    fn start(journal: Arc<Journal>, mut write: WriteHalf<Stream>, epoch: u64) -> Acknowledging {
         let acknowledge = async move {
             let mut committed = journal.committed();
             let mut acknowledged = None;
@@ -393,7 +396,11 @@ impl Acknowledging {
                     let mut frame = Vec::new();
                     let head = Head { kind: Kind::Acknowledged, epoch, number };
                     stream::write(&mut frame, head, b"");
-                    if let Err(error) = write.write_all(&frame).await {
+                    let written = async {
+                        write.write_all(&frame).await?;
+                        write.flush().await
+                    };
+                    if let Err(error) = written.await {
                         return error.into();
                     }
                 }

@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use super::instance_role::{Connected, InstanceRole, Phase};
+use corona_access::Stream;
 use corona_journal::{Entry, Journal, frame_record};
 use corona_process::panics::blocking;
 use corona_standby::Input;
@@ -96,7 +95,7 @@ pub(super) enum Ended {
 
 impl Source {
     /// Serves a standby, whose opening was read, until its connection ends.
-    pub(super) async fn serve(self, mut stream: TcpStream, opening: OwnedSemaphorePermit) {
+    pub(super) async fn serve(self, mut stream: Stream, opening: OwnedSemaphorePermit) {
         let mut frames = Frames::within(MAX_NAME);
         let hello = timeout(Duration::from_secs(5), frames.next(&mut stream)).await;
         let name: Arc<str> = match hello {
@@ -132,10 +131,10 @@ impl Source {
         name: &Arc<str>,
         connection: u64,
         progress: &AtomicU64,
-        stream: TcpStream,
+        stream: Stream,
         frames: Frames,
     ) -> Result<(), Ended> {
-        stream.set_nodelay(true)?;
+        stream.tcp().set_nodelay(true)?;
         // From the first frame on the standby has no copy, so it must not be one that may lead.
         while self.instance_role.may_lead(name) {
             if *self.instance_role.phase().borrow() != Phase::Leading(self.epoch) {
@@ -143,7 +142,7 @@ impl Source {
             }
             sleep(Duration::from_millis(10)).await;
         }
-        let (read, write) = stream.into_split();
+        let (read, write) = split(stream);
         let (caught_up, known) = tokio::sync::watch::channel(None);
         tokio::select! {
             sent = self.send(write, progress, &caught_up) => sent,
@@ -157,7 +156,7 @@ impl Source {
 
     async fn send(
         &self,
-        mut write: OwnedWriteHalf,
+        mut write: WriteHalf<Stream>,
         progress: &AtomicU64,
         caught_up: &tokio::sync::watch::Sender<Option<u64>>,
     ) -> Result<(), Ended> {
@@ -217,8 +216,12 @@ impl Source {
     }
 
     /// Writes to a standby, within a bounded time.
-    async fn write(&self, to: &mut OwnedWriteHalf, bytes: &[u8]) -> Result<(), Ended> {
-        timeout(self.piece_time, to.write_all(bytes)).await.map_err(|_| Ended::Silent)??;
+    async fn write(&self, to: &mut WriteHalf<Stream>, bytes: &[u8]) -> Result<(), Ended> {
+        let writing = async {
+            to.write_all(bytes).await?;
+            to.flush().await
+        };
+        timeout(self.piece_time, writing).await.map_err(|_| Ended::Silent)??;
         Ok(())
     }
 
@@ -280,7 +283,7 @@ impl Source {
         &self,
         name: &Arc<str>,
         connection: u64,
-        mut read: OwnedReadHalf,
+        mut read: ReadHalf<Stream>,
         mut frames: Frames,
         caught_up: tokio::sync::watch::Receiver<Option<u64>>,
     ) -> Result<(), Ended> {
@@ -387,7 +390,7 @@ mod tests {
     use crate::ha::lease;
     use corona_journal::{DiskStorage, Options};
     use corona_standby::{Ack, Copy, Settings};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::task::JoinHandle;
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -428,7 +431,7 @@ mod tests {
         let mut standby = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
         let opening = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-        let serving = tokio::spawn(source.clone().serve(accepted, opening));
+        let serving = tokio::spawn(source.clone().serve(accepted.into(), opening));
         let mut hello = Vec::new();
         let head = Head { kind: Kind::Hello, epoch: 0, number: PROTOCOL };
         stream::write(&mut hello, head, name.as_bytes());

@@ -1,5 +1,6 @@
 //! The port at which other instances connect: to copy the journal, and to pass on the connections of
-//! peers. Only addresses of instances are let in.
+//! peers. Only addresses of instances are let in. The copy is made within TLS where that is spoken; a peer's
+//! connection is passed on as it is, and shows its own certificate behind this port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::copy_out::Source;
+use corona_access::{Gate, Rights, Stream, speaks_tls};
 use corona_config::Networks;
 use corona_net::accept::{Acceptor, Failure};
 use corona_net::proxy_protocol::{self, SIGNATURE};
@@ -34,6 +36,7 @@ pub(super) struct Leading {
 #[derive(Debug)]
 pub(super) struct Door {
     pub(super) instances: Networks,
+    pub(super) gate: Arc<Gate>,
     /// `None` while this instance does not lead: connections wait for a moment, and are closed.
     pub(super) leading: watch::Sender<Option<Leading>>,
 }
@@ -58,8 +61,9 @@ impl Door {
             }
             let Ok(place) = opening.clone().try_acquire_owned() else { continue };
             let mut leading = self.leading.subscribe();
+            let door = self.clone();
             tokio::spawn(async move {
-                let opened = timeout(OPENING_TIME, open(stream)).await;
+                let opened = timeout(OPENING_TIME, door.open(stream, peer)).await;
                 // An instance that was just elected does not serve yet.
                 let leads = timeout(OPENING_TIME, leading.wait_for(Option::is_some)).await;
                 let leads = leads.ok().and_then(|leads| leads.ok()?.clone());
@@ -91,15 +95,37 @@ impl Door {
 
 /// What a connection wants.
 enum Opened {
-    Copy(TcpStream),
+    Copy(Stream),
     Peer(TcpStream, Option<SocketAddr>),
+}
+
+impl Door {
+    /// What a connection wants, if it may have it.
+    async fn open(&self, stream: TcpStream, address: SocketAddr) -> Option<Opened> {
+        if !self.gate.is_off() && speaks_tls(&stream).await {
+            let (mut stream, peer) = self.gate.admit(stream, address, false).await.ok()?;
+            if let Some(objection) = peer.objection(|| Rights::ADMIN) {
+                tracing::warn!(%peer, objection, "Refused to copy the journal to a peer");
+                return None;
+            }
+            let mut bytes = [0; OPENING.len()];
+            stream.read_exact(&mut bytes).await.ok()?;
+            return (bytes == *OPENING).then_some(Opened::Copy(stream));
+        }
+        let opened = open(stream).await?;
+        if matches!(opened, Opened::Copy(_)) && self.gate.plain(address).is_none() {
+            tracing::warn!(peer = %address, "Refused to copy the journal without TLS, which is required");
+            return None;
+        }
+        Some(opened)
+    }
 }
 
 async fn open(mut stream: TcpStream) -> Option<Opened> {
     let mut bytes = vec![0; OPENING.len()];
     stream.read_exact(&mut bytes).await.ok()?;
     if bytes == OPENING {
-        return Some(Opened::Copy(stream));
+        return Some(Opened::Copy(stream.into()));
     }
     if bytes != SIGNATURE {
         return None;

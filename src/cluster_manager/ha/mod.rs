@@ -242,6 +242,7 @@ impl Instance {
         let mut election = tokio::spawn(election.run());
         let door = Arc::new(Door {
             instances: self.ha.instances.clone(),
+            gate: gate.clone(),
             leading: watch::Sender::new(None),
         });
         let held = Arc::new(Held::default());
@@ -249,6 +250,7 @@ impl Instance {
         let Instance { loaded, beginning, ha, directory, thrift, web, door: listener, me, again } =
             self;
         tasks.spawn(door.clone().serve(listener));
+        tasks.spawn(gate.clone().maintain(stop.clone()));
         let ticking = instance_role.clone();
         tasks.spawn(async move {
             let mut ticks = interval(TICK);

@@ -94,10 +94,8 @@ impl StandbyPages {
         accept(listener, stop, &self.gate, admit, move |stream, peer, place, ()| {
             let pages = pages.clone();
             async move {
-                let port = stream.tcp().local_addr().map_or(0, |address| address.port());
                 let answer = |request: Request<Incoming>| {
-                    let refused =
-                        session::answer::<Full<Bytes>, _>(&pages.gate, &request, &peer, port);
+                    let refused = session::answer::<Full<Bytes>, _>(&pages.gate, &request, &peer);
                     let answer = refused
                         .unwrap_or_else(|| pages.answer(request.uri().path()).map(Either::Left));
                     async move { answer }

@@ -187,10 +187,9 @@ impl HttpServer {
         match head::shuffle_query(&head).filter(|_| is_own && may_shuffle) {
             Some(query) => self.shuffle(stream, query).await,
             None => {
-                let port = stream.tcp().local_addr().map_or(0, |address| address.port());
                 let stream = head::Reread::new(head, stream);
                 let answer = |request: Request<Incoming>| async move {
-                    match session::answer(&self.gate, &request, peer, port) {
+                    match session::answer(&self.gate, &request, peer) {
                         Some(refused) => refused,
                         None => self.answer(&request).await,
                     }
