@@ -42,13 +42,13 @@ fn every_method_of_hadoop_rpc_has_a_row() {
 
 #[test]
 fn the_document_has_the_same_tables() {
-    let document = std::fs::read_to_string("docs/access.md").unwrap();
+    let document = std::fs::read_to_string("docs/operate/access.md").unwrap();
     let all = [rights::THRIFT, rights::HADOOP, rights::PAGES].concat();
     let documented: BTreeSet<&str> = document.lines().filter(|line| line.contains("| `")).collect();
     for row in &all {
         let of = row.of.rsplit('.').next().unwrap();
         let line = format!("| {of} | `{}` | {} |", row.name, row.rights);
-        assert!(documented.contains(&*line), "docs/access.md lacks: {line}");
+        assert!(documented.contains(&*line), "docs/operate/access.md lacks: {line}");
     }
     let keys = document.lines().filter(|line| line.starts_with("| `corona.tls")).count();
     assert_eq!(documented.len(), all.len() + keys);

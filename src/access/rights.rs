@@ -1,5 +1,5 @@
 //! What each role may do: a row for every call of every service and every kind of page. What has no row
-//! is for administrators. `docs/access.md` has the same tables.
+//! is for administrators. `docs/operate/access.md` has the same tables.
 
 use std::fmt;
 

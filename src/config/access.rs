@@ -22,7 +22,7 @@ pub struct AccessSettings {
     pub sessions_same_host: bool,
 }
 
-/// Whether a daemon speaks TLS, and with which certificate. `docs/access.md` explains it.
+/// Whether a daemon speaks TLS, and with which certificate. `docs/operate/access.md` explains it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsSettings {
     /// `corona.tls`
