@@ -106,7 +106,7 @@ fn a_closed_cluster_runs_jobs_of_members_only() {
         {
             let reply = plainly(*port, bytes);
             let is_nothing = reply.is_empty() || reply.contains("access to this cluster is needed");
-            assert!(is_nothing || reply.starts_with("HTTP/1.0 400"), "{name}: {reply}");
+            assert!(is_nothing || reply.starts_with("HTTP/1.1 400 "), "{name}: {reply}");
         }
     }
     let pages = format!("127.0.0.1:{}", ports["pages"]);
