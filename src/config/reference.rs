@@ -74,7 +74,12 @@ fn held(key: &Key, there: Option<&str>) -> String {
         Use::Own | Use::FilesOwn => "own",
         usage => usage.name(),
     };
-    let state = if cell(1).starts_with(state) { cell(1) } else { state };
+    // Whether the original knows a key that many programs read is added by hand.
+    let state = match cell(1) {
+        there if there.starts_with(state) => there.to_owned(),
+        there if there.contains("own") && !state.contains("own") => format!("{state}, own"),
+        _ => state.to_owned(),
+    };
     format!("| `{}` | {state} | {} | {} |", key.name, cell(2), cell(3))
 }
 
