@@ -275,6 +275,36 @@ fn modules_are_laid_out_in_one_way() {
     }
 }
 
+/// Rooms without examples in their documentation are left out of the search for examples, which compiles each by itself.
+/// One that gets an example is searched again.
+#[test]
+fn examples_in_the_documentation_are_run() {
+    let mut looked_at = 0;
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap() {
+        let room = entry.unwrap().path();
+        let Ok(manifest) = fs::read_to_string(room.join("Cargo.toml")) else { continue };
+        for file in sources(&room) {
+            let text = fs::read_to_string(&file).unwrap();
+            let mut is_code = false;
+            for line in text.lines().map(str::trim_start) {
+                let line = line.strip_prefix("/// ").or(line.strip_prefix("//! "));
+                let Some(fence) = line.and_then(|line| line.strip_prefix("```")) else { continue };
+                is_code = !is_code;
+                if is_code
+                    && (fence.is_empty()
+                        || fence.starts_with("rust")
+                        || fence.starts_with("no_run"))
+                {
+                    looked_at += 1;
+                    let is_run = !manifest.contains("doctest = false");
+                    assert!(is_run, "{}: remove `doctest = false` from its crate", file.display());
+                }
+            }
+        }
+    }
+    assert!(looked_at > 0);
+}
+
 fn room(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name)
 }

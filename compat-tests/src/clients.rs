@@ -1,6 +1,9 @@
 //! The programs that tests with clients in Java and Python need, and whether they are wanted.
 
+use std::collections::hash_map::DefaultHasher;
 use std::env;
+use std::fs;
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -39,6 +42,35 @@ pub fn python() -> PathBuf {
 pub fn generate(generator: &str, directory: &Path) {
     let contract = repository().join("thrift/ClusterManager.thrift");
     run(Command::new("thrift").args(["--gen", generator, "-out"]).arg(directory).arg(contract));
+}
+
+/// The classes of our own Java child of a task tracker. They are compiled once for each state of their sources, below
+/// `target`, since tests are processes of their own.
+///
+/// # Panics
+/// When they cannot be compiled.
+pub fn java_child() -> PathBuf {
+    let folder = repository().join("compat-tests/clients/java/child/org/apache/hadoop/mapred");
+    let entries = fs::read_dir(folder).expect("the child's sources");
+    let mut sources: Vec<PathBuf> = entries.map(|entry| entry.expect("a file").path()).collect();
+    sources.sort();
+    let mut state = DefaultHasher::new();
+    for source in &sources {
+        fs::read(source).expect("a source").hash(&mut state);
+    }
+    let clients = repository().join("target/clients");
+    let classes = clients.join(format!("child-{:016x}", state.finish()));
+    if !classes.is_dir() {
+        fs::create_dir_all(&clients).expect("a directory for classes");
+        let made = tempfile::tempdir_in(&clients).expect("a directory for classes");
+        let mut javac = Command::new("javac");
+        run(javac.args(["-nowarn", "-encoding", "UTF-8", "-d"]).arg(made.path()).args(&sources));
+        // Another test may have been faster.
+        if let Err(error) = fs::rename(made.path(), &classes) {
+            assert!(classes.is_dir(), "{}: {error}", classes.display());
+        }
+    }
+    classes
 }
 
 /// Runs a command, which must succeed, and returns its output.

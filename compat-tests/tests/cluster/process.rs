@@ -15,7 +15,7 @@ use corona::wire::calls::{ClusterManager, ClusterManagerCall as Call};
 use corona::wire::client::{Client, ClientOptions};
 
 /// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn cluster_manager(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(corona_program());

@@ -30,7 +30,7 @@ use tokio::sync::watch;
 /// The token of operators for changes over HTTP.
 const TOKEN: &str = "let me change this node";
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster of one cluster manager, and the servers that it calls.
 struct Cluster {

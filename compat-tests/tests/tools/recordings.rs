@@ -1,17 +1,10 @@
 //! Recordings of the original, played against the built program. Nothing may differ that the
 //! compatibility table does not list.
 //!
-//! A case mostly waits for recorded pauses. With the first test a few of them start together, the
-//! longest first, so that the whole takes about as long as the longest few. Pauses and expiry are
-//! in real time: a play with an unexpected result, in which the machine stalled either side, is
-//! repeated.
+//! A case mostly waits for recorded pauses. Pauses and expiry are in real time: a play with an
+//! unexpected result, in which the machine stalled either side, is repeated.
 
-use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
-
-use compat_tests::{corona_program, replay, repository};
+use compat_tests::{replay, repository};
 use corona::conformance::replay::{Report, Rule, repeat_if_stalled};
 
 /// A recording and the expected results.
@@ -31,24 +24,18 @@ const fn case(name: &'static str, speed: f64, explained_by: &'static [Rule]) -> 
     Case { name, speed, explained_by, differs_because: None }
 }
 
-/// Lists the cases and makes a test of each.
+/// Makes a test of each case.
 macro_rules! cases {
     ($( $test:ident: $case:expr; )+) => {
-        const CASES: &[Case] = &[ $( $case ),+ ];
-
-        #[allow(non_camel_case_types)]
-        enum CaseIndex { $( $test ),+ }
-
         $(
             #[test]
             fn $test() {
-                check(CaseIndex::$test as usize);
+                check(&$case);
             }
         )+
     };
 }
 
-// The longest first.
 cases! {
     // Nodes heartbeat every 3 s and expire after 8 s: the scaled times must suffice on a busy
     // machine.
@@ -74,18 +61,13 @@ cases! {
     strict_pools: case("scenarios/strict_pools", 1.0, &[]);
 }
 
-/// Cases that are played at the same time.
-const AT_ONCE: usize = 5;
-
 /// The most plays of a case, while differences may come from a busy machine.
 const PLAYS: usize = 3;
 
-/// Waits for the report of a case, shows it (to be seen with `--nocapture`), and compares it with
-/// the expectations.
+/// Plays a case, shows its report (to be seen with `--nocapture`), and compares it with the expectations.
 #[expect(clippy::print_stdout, reason = "a test may show what it found")]
-fn check(place: usize) {
-    let case = &CASES[place];
-    let report = report(place);
+fn check(case: &Case) {
+    let report = case.play();
     println!("{report}");
     assert!(report.calls.compared() > 0, "nothing was compared: {report}");
     match case.differs_because {
@@ -108,42 +90,6 @@ impl Case {
         let mut rules = report.explained.iter().filter_map(|finding| finding.rule);
         rules.all(|rule| self.explained_by.contains(&rule))
     }
-}
-
-/// The report of a case; the first caller starts them all.
-fn report(place: usize) -> Report {
-    static REPORTS: OnceLock<Vec<Mutex<Receiver<Report>>>> = OnceLock::new();
-    let reports = REPORTS.get_or_init(play_all);
-    let report = reports[place].lock().unwrap().recv();
-    report.unwrap_or_else(|_| panic!("{} could not be played", CASES[place].name))
-}
-
-fn play_all() -> Vec<Mutex<Receiver<Report>>> {
-    corona_program();
-    let (to_play, reports): (VecDeque<_>, Vec<_>) = CASES
-        .iter()
-        .map(|case| {
-            let (sender, report) = sync_channel(1);
-            ((case, sender), Mutex::new(report))
-        })
-        .unzip();
-    let to_play = Arc::new(Mutex::new(to_play));
-    for _ in 0..AT_ONCE {
-        let to_play = Arc::clone(&to_play);
-        thread::spawn(move || {
-            loop {
-                let next = to_play.lock().unwrap().pop_front();
-                let Some((case, sender)) = next else { return };
-                // A case that cannot be played drops its sender, and the others continue.
-                let played = thread::spawn(move || case.play()).join();
-                if let Ok(report) = played {
-                    // A test that is filtered out waits for none.
-                    let _ = sender.send(report);
-                }
-            }
-        });
-    }
-    reports
 }
 
 #[test]

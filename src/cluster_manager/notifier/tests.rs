@@ -543,10 +543,9 @@ async fn slow_names_delay_only_sessions_of_the_same_peer() {
         ("2026.1003", "healthy too", [10, 2, 2, 2].into()),
     ] {
         begin(handle, host, port, peer);
-        let asked = Instant::now();
+        // The look-ups of the others do not end before the gate is open.
         ask(&core, handle, 1);
         assert_eq!(next(&mut told).await, [1]);
-        assert!(asked.elapsed() < Duration::from_secs(5), "{handle}: {:?}", asked.elapsed());
     }
     *gate.0.lock().unwrap() = true;
     gate.1.notify_all();

@@ -718,20 +718,21 @@ pub(super) mod tests {
         let sender: Arc<dyn Sender> = Arc::new(Failures(failed));
         let nowhere = gone().await;
         let begun = Instant::now();
-        for number in 0..5 {
+        // A wait for each one would take twenty times as long as one wait, however busy the machine is.
+        for number in 0..20 {
             launcher.send(&nowhere, sender.clone(), orders(number..number + 1));
         }
-        for _ in 0..5 {
+        for _ in 0..20 {
             assert_eq!(failures.recv().await.unwrap().len(), 1);
         }
-        assert!(begun.elapsed() < 2 * patience, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < 10 * patience, "{:?}", begun.elapsed());
         // Later ones, of this job or another, hardly wait.
         let again = Instant::now();
         for number in 0..5 {
             launcher.send(&nowhere, sender.clone(), orders(number..number + 1));
             assert_eq!(failures.recv().await.unwrap().len(), 1);
         }
-        assert!(again.elapsed() < patience, "{:?}", again.elapsed());
+        assert!(again.elapsed() < 3 * patience, "{:?}", again.elapsed());
         // Once it is there again, orders reach it.
         let (_stop, stopped) = watch::channel(false);
         let mut hears = tracker_at(&nowhere.address, false, &stopped).1;

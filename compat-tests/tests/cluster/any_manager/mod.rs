@@ -19,7 +19,7 @@ mod world;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::thread;
 
 use expected::{Expected, Kind};
@@ -80,10 +80,16 @@ cases! {
 /// Cases that wait long, and that others do not disturb: they start first, each on its own thread.
 const BESIDE: &[&str] = &["a_silent_session_expires"];
 
-/// The outcomes of all cases, which run one after another when the first test asks.
-fn outcomes() -> &'static Mutex<HashMap<&'static str, Outcome>> {
-    static OUTCOMES: OnceLock<Mutex<HashMap<&'static str, Outcome>>> = OnceLock::new();
-    OUTCOMES.get_or_init(|| Mutex::new(run_all(&Target::from_environment())))
+/// The outcome of a case. It has a cluster manager of its own; another cluster manager is one for all, whose cases run one
+/// after another in one process when the first test asks.
+fn outcome(case: &Case) -> Outcome {
+    static OF_ANOTHER: OnceLock<HashMap<&'static str, Outcome>> = OnceLock::new();
+    if let Some(named) = Target::named() {
+        let outcomes = OF_ANOTHER.get_or_init(|| run_all(&Target::another(&named)));
+        return outcomes[case.name].clone();
+    }
+    let target = Target::ours();
+    run(case, &Peers::start(&target))
 }
 
 fn kind() -> Kind {
@@ -120,9 +126,8 @@ fn run(case: &Case, peers: &Peers) -> Outcome {
 }
 
 fn check(name: &str) {
-    let outcome = outcomes().lock().unwrap().remove(name).expect("each case is asked for once");
     let case = CASES.iter().find(|case| case.name == name).expect("it is in the list");
-    if let Err(text) = judge(case, outcome, kind()) {
+    if let Err(text) = judge(case, outcome(case), kind()) {
         panic!("{text}");
     }
 }

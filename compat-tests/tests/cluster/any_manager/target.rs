@@ -24,9 +24,13 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The target that the variables name, else ours.
-    pub(crate) fn from_environment() -> Target {
-        let Ok(named) = env::var("CORONA_TARGET") else { return Target::ours() };
+    /// The address of another cluster manager, if the suite is to look at one.
+    pub(crate) fn named() -> Option<String> {
+        env::var("CORONA_TARGET").ok()
+    }
+
+    /// The cluster manager at this address.
+    pub(crate) fn another(named: &str) -> Target {
         let found = named.to_socket_addrs().ok().and_then(|mut found| found.next());
         let address = found.unwrap_or_else(|| panic!("CORONA_TARGET: {named:?} is no host:port"));
         let port = env::var("CORONA_TARGET_PROXY").map_or(PROXY_PORT, |port| {

@@ -309,7 +309,7 @@ fn tasks_of_java_start_with_an_archive_of_the_classes_of_the_install() {
     block_on(async {
         let install = tempfile::tempdir().unwrap();
         let file = install.path().join("child.jar");
-        jar(classes, &file);
+        jar(&classes, &file);
         let conf = install.path().join("conf");
         fs::create_dir(&conf).unwrap();
         fs::write(conf.join("core-site.xml"), "<configuration/>").unwrap();
@@ -391,7 +391,7 @@ fn measured_starts_of_java_with_and_without_an_archive() {
     block_on(async {
         let install = tempfile::tempdir().unwrap();
         let file = install.path().join("child.jar");
-        jar(classes, &file);
+        jar(&classes, &file);
         let class_path = std::env::var("CORONA_TEST_HADOOP_CLASSPATH");
         let class_path = class_path.unwrap_or_else(|_| file.display().to_string());
         let without = world(&class_path).await;

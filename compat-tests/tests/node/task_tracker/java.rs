@@ -9,15 +9,13 @@
 use std::collections::HashMap;
 use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 
-use compat_tests::repository;
-use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::JobTracker;
 use compat_tests::task_tracker::until;
+use compat_tests::{clients, repository};
 use corona::hadoop::writables::{Task, TaskState, TaskStatus};
 
 use super::recorded::{launches, recorded_ends};
@@ -67,26 +65,12 @@ async fn run(job_tracker: &JobTracker, tasks: &[&Task], compared: &mut usize) {
     }
 }
 
-/// The classes of our own child, compiled once; nothing where clients in Java are left out.
-pub(super) fn own_classes(test: &str) -> Option<&'static Path> {
-    static CLASSES: OnceLock<tempfile::TempDir> = OnceLock::new();
-
-    if env::var_os("CORONA_SKIP_CLIENTS").is_some_and(|value| value == "1") {
-        skip(test, Missing::Clients);
+/// The classes of our own child; nothing where clients in Java are left out.
+pub(super) fn own_classes(test: &str) -> Option<PathBuf> {
+    if clients::skipped(test) {
         return None;
     }
-    let compiled = || {
-        let classes = tempfile::tempdir().unwrap();
-        let sources = repository().join("compat-tests/clients/java/child/org/apache/hadoop/mapred");
-        let sources = fs::read_dir(sources).unwrap().map(|entry| entry.unwrap().path());
-        let mut javac = Command::new("javac");
-        javac.args(["-nowarn", "-encoding", "UTF-8", "-d"]).arg(classes.path()).args(sources);
-        let hint = "scripts/test installs javac; CORONA_SKIP_CLIENTS=1 leaves this test out";
-        let output = javac.output().unwrap_or_else(|error| panic!("javac: {error}; {hint}"));
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        classes
-    };
-    Some(CLASSES.get_or_init(compiled).path())
+    Some(clients::java_child())
 }
 
 /// A task tracker whose Java tasks are of this class path.
