@@ -68,7 +68,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("net", &["access"]),
     ("wire", &["access", "net"]),
     ("hadoop", &["access", "net"]),
-    ("filesystem", &["hadoop", "model"]),
+    ("filesystem", &["hadoop", "model", "net"]),
     ("journal", &["process"]),
     ("web", &["access", "model", "net", "process"]),
     ("standby", &["model"]),
@@ -89,7 +89,7 @@ const FLOORS: &[(&str, &[&str])] = &[
             "zookeeper",
         ],
     ),
-    ("session_driver", &["wire"]),
+    ("session_driver", &["net", "wire"]),
     (
         "conformance",
         &[
@@ -107,7 +107,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ),
     ("demo", &["cluster_manager", "config", "session_driver", "wire"]),
     ("load", &["hadoop", "model", "net", "process", "session_driver", "wire"]),
-    ("task", &["access", "config", "filesystem", "hadoop", "mapreduce", "process"]),
+    ("task", &["access", "config", "filesystem", "hadoop", "mapreduce", "net", "process"]),
     (
         "task_tracker",
         &[

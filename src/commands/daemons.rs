@@ -10,6 +10,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use corona::net::Backoff;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -26,8 +27,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a daemon may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause before a daemon is started again, and what it grows to while the daemon ends at once.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 /// A daemon that ran for so long does not end at once.
 const LONG_RUN: Duration = Duration::from_secs(10);
 /// A log that is larger is set aside, in place of the one that was set aside before.
@@ -270,7 +270,7 @@ struct Keeper {
 impl Keeper {
     async fn keep(self) {
         let mut stopped = self.stopped.clone();
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = PAUSES;
         loop {
             let began = Instant::now();
             let from = fs::metadata(&self.log).map_or(0, |log| log.len());
@@ -299,13 +299,12 @@ impl Keeper {
             let (name, last) = (self.name.clone(), last_line(&self.log, from));
             let _ = self.tell.send(News::Ended { name, how, last }).await;
             if began.elapsed() >= LONG_RUN {
-                pause = FIRST_PAUSE;
+                pauses.reset();
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pauses.pause()) => {}
                 _ = wait_for(&mut stopped) => return,
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

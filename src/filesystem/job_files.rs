@@ -16,6 +16,7 @@ use crate::{
 use corona_hadoop::protocols::job_files::JobFilesClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, User};
 use corona_hadoop::writables::{FilePiece, InetAddress, JobFileStatus};
+use corona_net::Backoff;
 
 /// Bytes of a piece, read or written.
 const PIECE_BYTES: usize = 1 << 20;
@@ -26,7 +27,7 @@ const MAX_CONNECTIONS: usize = 16;
 /// Attempts at a call whose reply is lost. Each call may be made twice.
 const ATTEMPTS: u32 = 3;
 /// The pause before the second attempt; each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::MAX);
 /// The permissions that are shown.
 const MODE: u16 = 0o700;
 
@@ -45,7 +46,7 @@ pub struct JobTrackerFiles {
 macro_rules! call {
     ($self:expr, $name:literal, $path:expr, $client:ident => $call:expr) => {{
         let files = $self;
-        let (mut attempt, mut pause) = (1, FIRST_PAUSE);
+        let (mut attempt, mut pauses) = (1, PAUSES);
         loop {
             // The semaphore is never closed; without a permit the call is made all the same.
             let _permit = files.permits.acquire().await;
@@ -57,8 +58,8 @@ macro_rules! call {
                 }
                 Err(error) if attempt < ATTEMPTS && is_lost(&error) => {
                     tracing::debug!(call = $name, %error, "the job tracker is asked again");
-                    sleep(pause).await;
-                    (attempt, pause) = (attempt + 1, pause * 2);
+                    sleep(pauses.pause()).await;
+                    attempt += 1;
                 }
                 Err(error) => {
                     let shown = $path.to_string();

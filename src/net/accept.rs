@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use corona_access::{Gate, Peer, Stream};
 
-use super::Counters;
+use super::{Backoff, Counters};
 
 /// A listener that rests after failures that would repeat at once, such as a lack of file
 /// descriptors.
@@ -22,7 +22,7 @@ pub struct Acceptor {
     listener: TcpListener,
     /// Connections that others have accepted.
     handed: Option<mpsc::Receiver<(TcpStream, SocketAddr)>>,
-    pause: Duration,
+    pause: Backoff,
     /// When to accept again after a failure.
     resume: Option<Instant>,
 }
@@ -39,7 +39,7 @@ pub struct Failure {
 impl Acceptor {
     /// Accepts from this listener, which is closed when the acceptor is dropped.
     pub fn new(listener: TcpListener) -> Acceptor {
-        Acceptor { listener, handed: None, pause: Duration::ZERO, resume: None }
+        Acceptor { listener, handed: None, pause: PAUSES, resume: None }
     }
 
     /// Takes connections that others have accepted as well, each with the address of its peer.
@@ -78,14 +78,13 @@ impl Acceptor {
             };
             match accepted {
                 Ok(accepted) => {
-                    self.pause = Duration::ZERO;
+                    self.pause.reset();
                     return accepted;
                 }
                 Err(error) => {
                     let lasts = !concerns_one_connection(&error);
                     if lasts {
-                        self.pause = longer(self.pause);
-                        self.resume = Some(Instant::now() + self.pause);
+                        self.resume = Some(Instant::now() + self.pause.pause());
                     }
                     failed(Failure { error, lasts });
                 }
@@ -169,11 +168,8 @@ where
     }
 }
 
-/// The pause after another failure to accept that would repeat at once: 5 ms, then twice as long
-/// each time, at most a second.
-fn longer(pause: Duration) -> Duration {
-    (pause * 2).clamp(Duration::from_millis(5), Duration::from_secs(1))
-}
+/// The pauses after failures to accept that would repeat at once.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
 
 /// Whether the next attempt to accept may succeed.
 fn concerns_one_connection(error: &io::Error) -> bool {
@@ -193,9 +189,7 @@ mod tests {
             let error = io::Error::from_raw_os_error(number);
             assert_eq!(concerns_one_connection(&error), one, "{error}");
         }
-        let pauses =
-            std::iter::successors(Some(longer(Duration::ZERO)), |last| Some(longer(*last)));
-        let pauses: Vec<_> = pauses.take(10).map(|pause| pause.as_millis()).collect();
+        let pauses: Vec<_> = PAUSES.take(10).map(|pause| pause.as_millis()).collect();
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
     }
 
@@ -215,6 +209,6 @@ mod tests {
             }
         }
         assert!(started.elapsed() >= PAUSE && dropped > 0, "{:?} {dropped}", started.elapsed());
-        assert_eq!((acceptor.resume, acceptor.pause), (None, Duration::ZERO));
+        assert_eq!((acceptor.resume, acceptor.pause), (None, PAUSES));
     }
 }

@@ -4,10 +4,12 @@
 //! [`accept`] is the one accept loop. Servers of messages count their connections ([`Counters`]),
 //! account for their memory ([`memory`]) and share scarce work fairly between peers ([`permits`]).
 //! Servers of pages limit connections by peer ([`connections`]).
+//! Attempts that fail pause longer and longer ([`Backoff`]).
 //! Relays pass bytes on ([`relay`]) and name the peer behind them ([`proxy_protocol`]). This crate
 //! knows nothing of Thrift, Hadoop or pages.
 
 pub mod accept;
+mod backoff;
 pub mod connections;
 mod counters;
 mod listen;
@@ -19,6 +21,7 @@ mod write_timeout;
 
 use std::net::{IpAddr, Ipv6Addr};
 
+pub use backoff::Backoff;
 pub use counters::{Counters, Ending};
 pub use listen::{ListenOn, Reserved, listen};
 pub use write_timeout::WriteTimeout;

@@ -19,6 +19,7 @@ use super::outgoing::OutgoingCall;
 use super::snapshot::SavedSession;
 use super::translate;
 use super::types::{ResourceType, SessionStatus};
+use corona_net::Backoff;
 use corona_wire::calls::{ClusterManagerCall, ClusterManagerReply};
 use corona_wire::client::CallError;
 use corona_wire::generated::HeartbeatArgs;
@@ -68,9 +69,8 @@ pub(super) struct Conversation {
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     first: Duration,
-    longest: Duration,
-    /// The pause after the next failure.
-    pause: Duration,
+    /// The pauses after failures.
+    pauses: Backoff,
     /// No attempt before this.
     next: Option<Instant>,
     start_timeout: Duration,
@@ -79,12 +79,12 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn new(timers: &Timers) -> Pace {
         let Timers { poll_interval: first, longest_pause, start_timeout, .. } = *timers;
-        Pace { first, longest: longest_pause.max(first), pause: first, next: None, start_timeout }
+        let pauses = Backoff::new(first, longest_pause.max(first));
+        Pace { first, pauses, next: None, start_timeout }
     }
 
     pub(super) fn failed(&mut self, now: Instant) {
-        self.next = Some(later(now, self.pause));
-        self.pause = self.pause.saturating_mul(2).min(self.longest);
+        self.next = Some(later(now, self.pauses.pause()));
     }
 
     /// It was refused for now.
@@ -93,7 +93,8 @@ impl Pace {
     }
 
     pub(super) fn went_through(&mut self) {
-        (self.pause, self.next) = (self.first, None);
+        self.pauses.reset();
+        self.next = None;
     }
 
     pub(super) async fn turn(&self) {

@@ -14,6 +14,7 @@ use corona_hadoop::writables::{
     TaskStatus,
 };
 use corona_mapreduce::native::NativeJob;
+use corona_net::Backoff;
 use corona_process::procfs;
 use thiserror::Error;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -415,12 +416,11 @@ impl Worker {
         let reports = &self.reports;
         reports.status.set_state(TaskState::CommitPending);
         reports.umbilical.commit_pending(&reports.status())?;
-        let mut pause = Duration::from_millis(10);
+        let mut pauses = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         while !reports.umbilical.can_commit(&self.task.attempt)? {
             // A task that waits is no task that hangs.
             reports.counters.progressed();
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_secs(1));
+            std::thread::sleep(pauses.pause());
         }
         Ok(committer.commit_task(attempt)?)
     }

@@ -11,12 +11,16 @@ use corona_hadoop::writables::{
     InetAddress, JobId, JvmContext, JvmTask, RecordRange, TaskAttemptId, TaskCompletionEvent,
     TaskStatus,
 };
+use corona_net::Backoff;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 /// Errors in a row after which the task tracker is given up.
 pub(crate) const MOST_ERRORS: u32 = 10;
+/// The pauses before a failed call is made again: the first, and what they grow to.
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_RETRY_PAUSE: Duration = Duration::from_millis(3_200);
 /// The pauses between questions for a new job tracker: the first, and what they grow to. The original
 /// always pauses for the longest, while the next job tracker is there after a second or two.
 /// Spec: mapreduce/03 §3.4.
@@ -123,6 +127,7 @@ impl Umbilical {
     fn repeated<T>(&self, call: impl AsyncFn() -> Result<T, CallError>) -> Result<T, CallError> {
         self.runtime.block_on(async {
             let mut errors = 0;
+            let mut pauses = Backoff::new(FIRST_RETRY_PAUSE, LONGEST_RETRY_PAUSE);
             loop {
                 match call().await {
                     Ok(answer) => return Ok(answer),
@@ -130,7 +135,7 @@ impl Umbilical {
                     Err(error) => {
                         tracing::warn!(%error, "a call to the task tracker failed; retrying");
                         errors += 1;
-                        sleep(Duration::from_millis(100 << errors.min(5))).await;
+                        sleep(pauses.pause()).await;
                     }
                 }
             }
@@ -165,9 +170,9 @@ pub(crate) fn address(text: &str) -> Option<InetAddress> {
 
 /// The pauses behind questions for a new job tracker while there is none.
 fn fail_over_pauses() -> impl Iterator<Item = Duration> {
-    let longer = |pause: &Duration| Some((*pause * 3 / 2).min(LONGEST_FAIL_OVER_PAUSE));
+    let pauses = Backoff::new(FIRST_FAIL_OVER_PAUSE, LONGEST_FAIL_OVER_PAUSE).with_factor(3, 2);
     let mut waited = Duration::ZERO;
-    std::iter::successors(Some(FIRST_FAIL_OVER_PAUSE), longer).take_while(move |pause| {
+    pauses.take_while(move |pause| {
         waited += *pause;
         waited <= FAIL_OVER_PATIENCE
     })

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use corona::hadoop::writables::JobId;
+use corona::net::Backoff;
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -20,8 +21,8 @@ use corona_terminal::counted;
 use corona_terminal::progress::bar;
 
 /// The pause between two looks at the job, which grows from the first to the second.
-const FIRST_PAUSE: Duration = Duration::from_millis(30);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const PAUSES: Backoff =
+    Backoff::new(Duration::from_millis(30), Duration::from_millis(500)).with_factor(5, 4);
 /// How long the kill of a job may take after a second signal.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -153,7 +154,7 @@ impl Follower {
     ) -> anyhow::Result<(&'static str, Option<String>)> {
         let Watch { output, page, waiting, stop } = watch;
         let mut shown = Progress::new();
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = PAUSES;
         let mut is_killed = false;
         loop {
             if stop.is_wanted() && !is_killed {
@@ -169,10 +170,10 @@ impl Follower {
                     Some(Err(error)) => return Err(error.context(self.may_run())),
                     None => return Err(self.may_run()),
                 }
-                pause = FIRST_PAUSE;
+                pauses.reset();
             }
             let look = async {
-                sleep(pause).await;
+                sleep(pauses.upcoming()).await;
                 self.look(caller).await
             };
             let looked = match stop.or(waiting.on(look, console)).await {
@@ -215,7 +216,7 @@ impl Follower {
                     };
                 }
             }
-            pause = (pause * 5 / 4).min(LONGEST_PAUSE);
+            pauses.pause();
         }
     }
 

@@ -18,13 +18,14 @@ use corona_hadoop::writables::{
     HdfsFileStatus, InetAddress, LocatedBlock, LocatedBlockWithMetaInfo,
     LocatedBlockWithOldGeneration, LocatedBlocksWithMetaInfo,
 };
+use corona_net::Backoff;
 
 /// Calls that only ask are tried so often when their reply is lost.
 const ATTEMPTS: u32 = 3;
 /// The pause before the second attempt; each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), Duration::MAX);
 /// Pauses of calls that wait for the end of safe mode. Spec: hdfs/01 §1.4.9.
-const SAFE_MODE_PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+const SAFE_MODE_PAUSES: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(60));
 /// Bytes of a reply: 1000 entries of a directory, or the blocks of a large file.
 const MAX_REPLY_BYTES: usize = 16 << 20;
 /// Bytes of a call.
@@ -67,14 +68,14 @@ macro_rules! exchange {
 /// A call that only asks.
 macro_rules! ask {
     ($self:ident, $name:literal, $path:expr, $client:ident => $call:expr) => {{
-        let (mut attempt, mut pause) = (1, FIRST_PAUSE);
+        let (mut attempt, mut pauses) = (1, PAUSES);
         loop {
             let result = exchange!($self, $client => $call).await;
             match result {
                 Err(error) if attempt < ATTEMPTS && is_lost(&error) => {
                     tracing::debug!(call = $name, %error, "the name node is asked again");
-                    sleep(pause).await;
-                    (attempt, pause) = (attempt + 1, pause * 2);
+                    sleep(pauses.pause()).await;
+                    attempt += 1;
                 }
                 result => break result.map_err(|error| $self.failed(error, $name, $path)),
             }
@@ -86,17 +87,17 @@ macro_rules! ask {
 macro_rules! change {
     ($self:ident, $name:literal, $path:expr, $client:ident => $call:expr) => {{
         let deadline = Instant::now() + $self.settings.safe_mode_wait;
-        let mut pause = SAFE_MODE_PAUSES.0;
+        let mut pauses = SAFE_MODE_PAUSES;
         loop {
             let result = exchange!($self, $client => $call).await;
             let is_lost = result.as_ref().is_err_and(is_lost);
             match result.map_err(|error| $self.failed(error, $name, $path)) {
                 Err(error)
-                    if error.kind == ErrorKind::SafeMode && Instant::now() + pause <= deadline =>
+                    if error.kind == ErrorKind::SafeMode
+                        && Instant::now() + pauses.upcoming() <= deadline =>
                 {
                     tracing::info!(%error, "waiting for the end of safe mode");
-                    sleep(pause).await;
-                    pause = (pause * 2).min(SAFE_MODE_PAUSES.1);
+                    sleep(pauses.pause()).await;
                 }
                 Err(error) => {
                     let kind = if is_lost { ErrorKind::Unknown } else { error.kind };

@@ -20,6 +20,7 @@ use super::transfer::{
 };
 use crate::{Answer, ErrorKind, FileWriter, FsError, FsPath, Replay};
 use corona_hadoop::writables::{Block, DatanodeInfo, LocatedBlock, LocatedBlockWithMetaInfo};
+use corona_net::Backoff;
 
 /// The first pause before a block or the end of a file is asked for again. Spec: hdfs/01 §1.4.5.
 const PAUSE: Duration = Duration::from_millis(400);
@@ -568,7 +569,7 @@ impl HdfsWriter {
 
     /// A new block of the file. Spec: hdfs/01 §1.4.3, §1.3.5.
     async fn locate_block(&mut self) -> Result<LocatedBlockWithMetaInfo, FsError> {
-        let mut pause = PAUSE;
+        let mut pauses = Backoff::new(PAUSE, Duration::MAX);
         let mut retries = self.shared.settings.locate_block_retries;
         let mut is_unsure = false;
         loop {
@@ -586,8 +587,8 @@ impl HdfsWriter {
             match error.kind {
                 // The block before has too few replicas so far.
                 ErrorKind::NotYet if retries > 0 => {
-                    sleep(pause).await;
-                    (pause, retries) = (pause * 2, retries - 1);
+                    sleep(pauses.pause()).await;
+                    retries -= 1;
                 }
                 ErrorKind::NoSpace if !self.excluded.is_empty() && !self.has_cleared_excluded => {
                     self.excluded.clear();
@@ -667,7 +668,7 @@ impl HdfsWriter {
             self.finish_block().await?;
         }
         let deadline = Instant::now() + self.shared.settings.close_timeout;
-        let mut pause = PAUSE;
+        let mut pauses = Backoff::new(PAUSE, MAX_PAUSE);
         loop {
             let (path, client) = (self.path.path(), self.held.client_name());
             let completed =
@@ -684,7 +685,7 @@ impl HdfsWriter {
                 }
                 Err(error) => return Err(self.fail(error)),
             }
-            if Instant::now() + pause > deadline {
+            if Instant::now() + pauses.upcoming() > deadline {
                 let due = self.shared.settings.close_timeout;
                 let message = format!(
                     "the name node has not received a report of the last block within {} ms",
@@ -693,8 +694,7 @@ impl HdfsWriter {
                 let error = FsError::new(ErrorKind::TooSlow, "complete", &self.path, message);
                 return Err(self.fail(error));
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(MAX_PAUSE);
+            sleep(pauses.pause()).await;
         }
     }
 

@@ -21,6 +21,7 @@ use tokio::task::spawn_blocking;
 
 use crate::ids::AttemptId;
 use crate::layout;
+use corona_net::Backoff;
 use corona_process::procfs::{Process, Procfs, boot_id, tree};
 
 /// The variable that carries the name of the note.
@@ -124,10 +125,10 @@ pub(super) fn end(find: &dyn Fn() -> Vec<Process>, deadline: Instant) -> usize {
         signal(process, Signal::TERM);
     }
     let mut left = first.clone();
-    let mut pause = POLL;
+    let mut pauses = Backoff::new(POLL, POLL * 10);
     while !left.is_empty() && Instant::now() < deadline {
-        std::thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
-        pause = (pause * 2).min(POLL * 10);
+        let left_of_time = deadline.saturating_duration_since(Instant::now());
+        std::thread::sleep(pauses.pause().min(left_of_time));
         left = find();
     }
     // One that forks while we look is found in the next round.
