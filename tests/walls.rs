@@ -105,7 +105,7 @@ const FLOORS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("demo", &["cluster_manager", "config", "session_driver", "wire"]),
+    ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
     ("load", &["hadoop", "model", "net", "process", "session_driver", "wire"]),
     ("task", &["access", "config", "filesystem", "hadoop", "mapreduce", "net", "process"]),
     (

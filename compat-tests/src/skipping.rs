@@ -55,7 +55,7 @@ impl Missing {
 /// # Panics
 /// In continuous integration (`CI=true`) when the test could have run, and when the record cannot be
 /// written.
-#[allow(clippy::print_stderr, reason = "whoever runs one test must see that it did not run")]
+#[allow(clippy::print_stderr, reason = "the developer of one test must see that it did not run")]
 pub fn skip(test: &str, missing: Missing) {
     let line = format!("{test}: {}", missing.reason());
     let is_ci = env::var_os("CI").is_some_and(|value| value == "true");

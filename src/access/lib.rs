@@ -5,6 +5,19 @@
 //! hash. Every listener looks at the first byte of a connection and serves TLS and plain peers on one port
 //! ([`Gate`]). It knows services by their names only.
 
+// It reads bytes of peers: nothing in them may end the program, or become another number.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod authority;
 mod certificate;
 mod dialer;

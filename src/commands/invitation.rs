@@ -165,7 +165,7 @@ impl Invitation {
         let who = format!("the head at {}:{}", self.host, self.ports.job_tracker());
         let asked = JobFilesClient::new(address, options).cluster().await;
         let text = asked.with_context(|| format!("{who} cannot be reached"))?;
-        let text = text.ok_or_else(|| anyhow!("{who} is none that 'corona head' has started"))?;
+        let text = text.ok_or_else(|| anyhow!("{who} was not started by 'corona head'"))?;
         ClusterFacts::parse(&text).with_context(|| format!("{who} gave what cannot be used"))
     }
 }

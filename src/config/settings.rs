@@ -355,7 +355,7 @@ impl<'a> SettingsReader<'a> {
         partitioning
     }
 
-    /// The span of as many heartbeats as are configured; forever when it is none.
+    /// The span of as many heartbeats as are configured; forever when that is 0.
     fn node_late_ms(&mut self) -> i64 {
         let heartbeats: i64 = self.number(&keys::NODE_LATE);
         let interval_ms: i64 = self.number(&keys::TT_HEARTBEAT);

@@ -1,30 +1,20 @@
-//! Numbers that follow from a seed: SplitMix64, as the simulation uses.
+//! Numbers that follow from a seed, in streams.
+
+use corona_model::random::Random as Sequence;
 
 /// A sequence of numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Random {
-    state: u64,
-}
+pub(super) struct Random(Sequence);
 
 impl Random {
     /// The same seed and stream give the same numbers.
     pub(super) fn new(seed: u64, stream: u64) -> Random {
-        let mut random = Random { state: seed };
-        random.state = random.next() ^ stream;
-        random
-    }
-
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Random(Sequence::new(Sequence::new(seed).next() ^ stream))
     }
 
     /// From 0 to `bound` - 1; 0 when `bound` is 0.
     pub(super) fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+        self.0.below(bound)
     }
 
     /// From `least` to `most`.
@@ -34,7 +24,7 @@ impl Random {
 
     /// True so many times out of a hundred.
     pub(super) fn percent(&mut self, chance: usize) -> bool {
-        self.below(100) < chance
+        self.0.percent(chance)
     }
 
     /// One of the items; `None` when there are none.
@@ -49,6 +39,6 @@ impl Random {
 
     /// From 0 to just below 1.
     fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.0.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

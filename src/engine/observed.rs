@@ -24,7 +24,7 @@ pub enum ObservedState {
     Lost,
 }
 
-/// Why a grant of another cluster manager is none that a correct one gives.
+/// Why a correct cluster manager could not have made this grant.
 /// Spec: cluster-manager/02 §3.7, 03 §4.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // The sentences say what there is.

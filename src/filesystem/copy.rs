@@ -11,7 +11,7 @@ use crate::local::LocalFiles;
 use crate::path::FsPath;
 use crate::{CreateOptions, ErrorKind, FileReader, FileSystem, FsError, Replay, blocking};
 
-/// Bytes that are copied in one step; a few steps are under way at a time.
+/// Bytes that are copied in one step; a few steps are in flight at a time.
 const STEP_BYTES: usize = 256 << 10;
 /// Steps that are read and not written.
 const MAX_WAITING: usize = 2;
@@ -159,7 +159,7 @@ pub async fn put_reader(
     }
 }
 
-/// Writes the rest of what is read at the end of a file, which is made if there is none; `progress` is
+/// Writes the rest of what is read at the end of a file, which is created if needed; `progress` is
 /// called after each step. Gives the length of what was added in bytes.
 ///
 /// After an error the file has what it had before, and perhaps more.

@@ -56,7 +56,7 @@ pub enum ErrorKind {
     Checksum,
     /// No data node that can be reached has the block.
     BlockMissing,
-    /// The path or a number is none that the file system takes.
+    /// The file system does not accept the path or a number.
     Invalid,
     /// The scheme, class or version is not supported.
     Unsupported,

@@ -9,6 +9,19 @@
 //! It knows no job and no configuration file: settings come as a struct. Whatever it holds, be it
 //! connections, leases or files with unfinished blocks, ends with its owner. Spec: hdfs/01.
 
+// It reads bytes of peers: nothing in them may end the program, or become another number.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod copy;
 mod error;
 mod glob;
@@ -156,7 +169,7 @@ pub struct CreateOptions {
     pub block_bytes: Option<u64>,
     /// Permissions before the umask; 0666 if none are named.
     pub permission: Option<u16>,
-    /// How a block is written once more when a data node fails.
+    /// How the writing of a block is retried when a data node fails.
     pub replay: Replay,
 }
 

@@ -20,7 +20,8 @@ use crate::{
 
 /// What a checksum file begins with; the bytes that one checksum covers follow.
 const CRC_MAGIC: [u8; 4] = *b"crc\0";
-const CRC_HEADER_BYTES: u64 = 8;
+const CRC_HEADER_LENGTH: usize = 8;
+const CRC_HEADER_BYTES: u64 = CRC_HEADER_LENGTH as u64;
 /// Bytes that are read or written in one step.
 const STEP_BYTES: usize = 256 << 10;
 /// The most bytes that a checksum is believed to cover.
@@ -486,13 +487,13 @@ fn open_sums(path: &Path) -> Option<(File, usize)> {
 }
 
 fn sums_of(mut sums: File, path: &str) -> Option<(File, usize)> {
-    let mut header = [0; CRC_HEADER_BYTES as usize];
+    let mut header = [0; CRC_HEADER_LENGTH];
     sums.read_exact(&mut header).ok()?;
     let (magic, covered) = header.split_first_chunk::<4>()?;
     let covered = u32::from_be_bytes(covered.try_into().ok()?) as usize;
     let is_legal = *magic == CRC_MAGIC && (1..=MAX_COVERED_BYTES).contains(&covered);
     if !is_legal {
-        tracing::warn!(path, "the file of checksums is ignored: it is none");
+        tracing::warn!(path, "ignoring checksum file: not a checksum file");
     }
     is_legal.then_some((sums, covered))
 }

@@ -5,6 +5,18 @@
 //! their class that parameters and results are, [`rpc`] calls and replies with a server and a
 //! client, [`protocols`] the methods that can be called. Spec: mapreduce/01 to 03.
 
+// It reads bytes of peers: nothing in them may end the program, or become another number.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 #![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
 
 pub mod io;

@@ -57,7 +57,7 @@ pub(crate) enum Happening {
     OrdersFailed(Run, Arc<str>, Vec<Order>),
     /// A task tracker reports to a job.
     Report(usize, JobNumber),
-    /// A report arrives, once more or late.
+    /// A report arrives, again or late.
     Arrives(JobNumber, Arc<str>, Arc<str>, Vec<TaskStatus>),
     /// An attempt makes progress.
     Step(usize, JobNumber, AttemptKey, u64, bool),

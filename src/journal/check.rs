@@ -133,7 +133,7 @@ pub fn repair(storage: &dyn Storage) -> Result<Repaired, OpenError> {
                     set_aside(storage, file, &mut repaired)?;
                     let kept = usize::try_from(*offset).unwrap_or(0).min(bytes.len());
                     if kept >= frame::SEGMENT_HEADER {
-                        copy(storage, file, &bytes[..kept])?;
+                        copy(storage, file, bytes.get(..kept).unwrap_or(&bytes))?;
                     }
                 }
                 None => return Err(error),

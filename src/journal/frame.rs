@@ -44,14 +44,14 @@ impl Frame<'_> {
 
 /// Appends a record, whose payload has [`MAX_PAYLOAD`] bytes at most, and returns its checksum.
 pub(crate) fn write_record(out: &mut Vec<u8>, number: u64, durable: u64, payload: &[u8]) -> u32 {
-    let start = out.len();
-    out.extend((payload.len() as u32).to_le_bytes());
-    out.extend([0; 4]);
-    out.extend(number.to_le_bytes());
-    out.extend(durable.to_le_bytes());
-    out.extend(payload);
-    let checksum = crc32fast::hash(&out[start + 8..]);
-    out[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
+    let (number, durable) = (number.to_le_bytes(), durable.to_le_bytes());
+    let checked: [&[u8]; 3] = [&number, &durable, payload];
+    let mut hasher = Hasher::new();
+    checked.iter().for_each(|part| hasher.update(part));
+    let checksum = hasher.finalize();
+    out.extend(u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend(checksum.to_le_bytes());
+    checked.iter().for_each(|part| out.extend(*part));
     checksum
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn read_record(bytes: &[u8]) -> Option<Frame<'_>> {
     if number == 0 || durable >= number {
         return None;
     }
-    let checksum = crc32fast::hash(&bytes[8..RECORD_HEADER + length]);
+    let checksum = crc32fast::hash(bytes.get(8..RECORD_HEADER + length)?);
     (checksum == u32_at(bytes, 4)?).then_some(Frame { checksum, number, durable, payload })
 }
 
@@ -80,7 +80,7 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8]), NoReco
             return None;
         }
         let found = read_record(rest);
-        rest = found.map_or(&[], |record| &rest[record.len()..]);
+        rest = found.and_then(|record| rest.get(record.len()..)).unwrap_or_default();
         Some(found.map(|record| (record.number, record.payload)).ok_or(NoRecord))
     })
 }
@@ -142,7 +142,7 @@ pub(crate) enum Header {
 pub(crate) fn read_segment_header(bytes: &[u8]) -> Header {
     let Some(header) = bytes.get(..SEGMENT_HEADER) else { return Header::Bad };
     if !header.starts_with(SEGMENT_MAGIC)
-        || u32_at(header, 20) != Some(crc32fast::hash(&header[..20]))
+        || u32_at(header, 20) != header.get(..20).map(crc32fast::hash)
     {
         return Header::Bad;
     }
@@ -172,7 +172,7 @@ pub(crate) fn image_header(number: u64, pieces: &[&[u8]]) -> Vec<u8> {
 pub(crate) fn read_image(bytes: &[u8]) -> Result<(u64, &[u8]), Header> {
     let header = bytes.get(..IMAGE_HEADER).ok_or(Header::Bad)?;
     if !header.starts_with(IMAGE_MAGIC)
-        || u32_at(header, 32) != Some(crc32fast::hash(&header[..32]))
+        || u32_at(header, 32) != header.get(..32).map(crc32fast::hash)
     {
         return Err(Header::Bad);
     }
@@ -182,7 +182,7 @@ pub(crate) fn read_image(bytes: &[u8]) -> Result<(u64, &[u8]), Header> {
     }
     let number = u64_at(header, 12).ok_or(Header::Bad)?;
     let length = u64_at(header, 20).ok_or(Header::Bad)?;
-    let payload = &bytes[IMAGE_HEADER..];
+    let payload = bytes.get(IMAGE_HEADER..).ok_or(Header::Bad)?;
     let mut hasher = Hasher::new();
     hasher.update(payload);
     let is_whole = payload.len() as u64 == length && u32_at(header, 28) == Some(hasher.finalize());

@@ -44,6 +44,19 @@
 //! not opened: [`check()`] finds the place, [`repair`] makes the journal usable again. Without a marker
 //! an empty directory is a first start.
 
+// It reads bytes of peers: nothing in them may end the program, or become another number.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod check;
 mod frame;
 mod log;

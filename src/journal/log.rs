@@ -133,7 +133,9 @@ fn keep_torn(storage: &dyn Storage, tail: &Tail, number: u64) -> Result<(), Stor
         .find(|name| !names.contains(name))
         .unwrap_or_default();
     let file = storage.create(&name)?;
-    if let Err(error) = file.write(&bytes[start..]).and_then(|()| file.sync()) {
+    if let Err(error) =
+        file.write(bytes.get(start..).unwrap_or_default()).and_then(|()| file.sync())
+    {
         storage.remove(&name)?;
         // A start on a full disk cuts the tail, which makes room, and keeps the copies of earlier ones.
         return if error.is_lack_of_room() { Ok(()) } else { Err(error) };
@@ -191,14 +193,18 @@ pub fn seed(storage: &dyn Storage, number: u64, image: &[u8]) -> Result<(), Stor
 fn remove_superfluous(storage: &dyn Storage) -> Result<(), StorageError> {
     let files = Files::of(storage)?;
     let Some(kept_from) = files.images.len().checked_sub(IMAGES_KEPT) else { return Ok(()) };
-    let oldest = files.images[kept_from];
-    for number in &files.images[..kept_from] {
+    let Some((superfluous, [oldest, ..])) = files.images.split_at_checked(kept_from) else {
+        return Ok(());
+    };
+    for number in superfluous {
         storage.remove(&frame::image_name(*number))?;
     }
     // A segment ends where the next one starts.
     for pair in files.segments.windows(2) {
-        if pair[1] <= oldest + 1 {
-            storage.remove(&frame::segment_name(pair[0]))?;
+        if let [first, next] = pair
+            && *next <= oldest + 1
+        {
+            storage.remove(&frame::segment_name(*first))?;
         }
     }
     storage.sync()

@@ -349,8 +349,7 @@ pub(crate) fn scan(
         Header::Bad => return Err(damaged(0, "the header of the segment is not whole")),
     }
     let mut scanned = Scanned { length: SEGMENT_HEADER, next: first, checksum: 0 };
-    while scanned.length < bytes.len() {
-        let rest = &bytes[scanned.length..];
+    while let Some(rest @ [_, ..]) = bytes.get(scanned.length..) {
         match frame::read_record(rest).filter(|record| record.number == scanned.next) {
             Some(record) => {
                 visit(record)?;
@@ -372,8 +371,8 @@ pub(crate) fn scan(
 /// Whether a later record shows that `number` was durable when it was appended.
 fn is_torn_after_durable(bytes: &[u8], number: u64) -> bool {
     let mut at = 0;
-    while at + frame::RECORD_HEADER <= bytes.len() {
-        match frame::read_record(&bytes[at..]).filter(|record| record.number >= number) {
+    while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= frame::RECORD_HEADER) {
+        match frame::read_record(rest).filter(|record| record.number >= number) {
             Some(record) if record.durable >= number => return true,
             Some(record) => at += record.len(),
             None => at += 1,

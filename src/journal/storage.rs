@@ -30,7 +30,7 @@ pub trait Storage: Send + Sync + 'static {
     fn rename(&self, from: &str, to: &str) -> Result<(), StorageError>;
     /// Deletes a file.
     fn remove(&self, name: &str) -> Result<(), StorageError>;
-    /// Writes over the beginning of a file, which is made if it is not there; nobody has it open.
+    /// Writes over the beginning of a file, which is created if needed and is not open elsewhere.
     ///
     /// # Errors
     /// The file cannot be written. Without `durably` it may also stay as it was.
@@ -115,7 +115,7 @@ impl Unsynced {
 const LOCK: &str = "lock";
 
 impl DiskStorage {
-    /// Opens a directory, which is made if it is not there.
+    /// Opens a directory, creating it if needed.
     ///
     /// # Errors
     /// It cannot be made or locked, or another process uses it.
@@ -135,7 +135,7 @@ impl DiskStorage {
         Ok(DiskStorage { directory: directory.to_owned(), lock, unsynced: None })
     }
 
-    /// Opens one of many directories, which is made if it is not there. It is not locked: the caller has locked
+    /// Opens one of many directories, creating it if needed. It is not locked: the caller has locked
     /// a directory above it.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use super::faults::{FaultKind, Faults};
 use super::plan::{Job, Nodes, Placement};
+use corona_model::random::Random;
 use corona_wire::generated::{
     ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceGrant, ResourceType,
 };
@@ -169,12 +170,8 @@ impl LoadedCluster {
 
 /// A number below `bound` that follows from the others.
 fn draw(seed: u64, id: i32, place: u32, bound: u32) -> u32 {
-    let mut z = seed ^ (u64::from(id.cast_unsigned()) << 32) ^ u64::from(place);
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^= z >> 31;
-    ((u128::from(z) * u128::from(bound)) >> 64) as u32
+    let seed = seed ^ (u64::from(id.cast_unsigned()) << 32) ^ u64::from(place);
+    Random::new(seed).below(bound as usize) as u32
 }
 
 /// The prefix of node names. They are the same in each run, so that a run takes the place

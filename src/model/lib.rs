@@ -1,7 +1,8 @@
 //! The plain types and settings that several crates share: slot types, names, times, the
-//! scheduler's configuration, and texts of bounded length. It knows nothing of nodes, sessions or the wire.
+//! scheduler's configuration, texts of bounded length, and numbers from a seed. It knows nothing of nodes, sessions or the wire.
 
 pub mod files;
+pub mod random;
 pub mod settings;
 pub mod text;
 pub mod types;

@@ -110,7 +110,7 @@ impl Counters {
 
     /// Connections that ended in this way.
     pub fn ended(&self, ending: Ending) -> u64 {
-        self.ended[ending as usize].load(Ordering::Relaxed)
+        self.ended.get(ending as usize).map_or(0, |ended| ended.load(Ordering::Relaxed))
     }
 
     /// Counts a refused connection.
@@ -141,7 +141,9 @@ impl Counters {
 
     /// Counts the end of a connection.
     pub fn count_ended(&self, ending: Ending) {
-        self.ended[ending as usize].fetch_add(1, Ordering::Relaxed);
+        if let Some(ended) = self.ended.get(ending as usize) {
+            ended.fetch_add(1, Ordering::Relaxed);
+        }
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -8,6 +8,19 @@
 //! Relays pass bytes on ([`relay`]) and name the peer behind them ([`proxy_protocol`]). This crate
 //! knows nothing of Thrift, Hadoop or pages.
 
+// It reads bytes of peers: nothing in them may end the program, or become another number.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 pub mod accept;
 mod backoff;
 pub mod connections;

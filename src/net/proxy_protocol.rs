@@ -55,11 +55,10 @@ pub fn header(peer: SocketAddr, server: SocketAddr) -> Vec<u8> {
 /// # Errors
 /// It is no header of version 2 for TCP.
 pub fn read(bytes: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, Malformed> {
-    let known = bytes.len().min(SIGNATURE.len());
-    if bytes[..known] != SIGNATURE[..known] {
+    if !SIGNATURE.starts_with(bytes.get(..SIGNATURE.len()).unwrap_or(bytes)) {
         return Err(Malformed);
     }
-    let Some(fixed) = bytes.get(..FIXED) else { return Ok(None) };
+    let Some(fixed) = bytes.first_chunk::<FIXED>() else { return Ok(None) };
     let length = FIXED + usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
     if length > MAX_HEADER {
         return Err(Malformed);

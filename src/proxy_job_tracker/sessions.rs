@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const WALK: Duration = Duration::from_secs(20);
 /// Between two walks.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long what a session has announced counts before it is asked for again.
+/// How long an announcement of a session is valid before it is requested again.
 const FRESH: Duration = Duration::from_secs(30);
 /// Sessions that are asked about.
 const MAX_SESSIONS: usize = 20_000;
@@ -162,7 +162,7 @@ impl Sessions {
             Ok(ClusterManagerReply::GetSessionInfo(info)) => (info.url, info.address.host),
             Ok(_) => (None, String::new()),
             Err(error) => {
-                tracing::info!(handle, error, "no information on a session");
+                tracing::info!(handle, error, "cannot look up session");
                 self.forget(handle);
                 return None;
             }

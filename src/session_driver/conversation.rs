@@ -59,7 +59,7 @@ pub(super) struct Conversation {
     /// The end is what is talked about: it does not wait for the pause of what failed before.
     is_leaving: bool,
     logged: Option<Instant>,
-    /// The handle, from the start to the end of the talk: also while a start that came to nothing is ended, so that
+    /// The handle, from the start to the end of the talk: also while a failed start is ended, so that
     /// nobody else begins or ends the same session meanwhile.
     registered: Option<Registered>,
 }

@@ -313,7 +313,7 @@ mod tests {
         let expected =
             ["request [1]", "release [1, 7]", "request [2, 3, 4]", "release [2, 8]", "request [5]"];
         assert_eq!(shown(&queue), expected);
-        // The head may be under way.
+        // The head may be in flight.
         let head = queue.head().unwrap();
         queue.push_within(release(9), &bounds);
         queue.answered(&head);

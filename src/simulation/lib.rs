@@ -11,7 +11,6 @@ mod digest;
 mod invariants;
 mod model;
 mod peers;
-mod random;
 mod render;
 mod shares;
 #[cfg(test)]
@@ -27,8 +26,8 @@ pub use self::digest::Digest;
 use self::invariants::{Fairness, WaitLimits, compare, explained};
 use self::model::Model;
 use self::peers::{BEGIN, ID_PREFIX, Peers};
-pub use self::random::Random;
 use corona_engine::{Effect, Engine, Input, Notification, Outcome, Start};
+pub use corona_model::random::Random;
 use corona_model::settings::Settings;
 use corona_model::types::{Millis, ResourceType};
 use corona_process::panics::Panic;

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::Random;
 use super::model::{Model, ModelSession, Name, WishState};
-use super::random::Random;
 use super::weather;
 use corona_engine::{Engine, Input, NodeUsageReport, RequestSummary, SessionView};
 use corona_model::settings::Settings;

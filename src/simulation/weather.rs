@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::random::Random;
+use super::Random;
 use corona_model::settings::{
     GroupSettings, Hosts, Partitioning, PoolSettings, SchedulingMode, Settings, UNLIMITED,
 };

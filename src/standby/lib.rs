@@ -20,6 +20,19 @@
 //! The service lets another instance lead only when the session has timed out, which is later on any
 //! clock that runs at most a third slower.
 
+// It reads bytes of peers: nothing in them may end the program, or become another number.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod role;
 #[cfg(test)]
 mod simulation;

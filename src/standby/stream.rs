@@ -10,6 +10,7 @@
 //! records behind it, and all that are appended from then on. Each frame of the leader has the number of
 //! its leadership, so that a standby refuses the frames of an old leader.
 
+use crc32fast::Hasher;
 use thiserror::Error;
 
 /// The first bytes of a connection of a standby.
@@ -90,15 +91,14 @@ pub enum Malformed {
 
 /// Appends a frame, whose payload has [`MAX_PAYLOAD`] bytes at most.
 pub fn write(out: &mut Vec<u8>, head: Head, payload: &[u8]) {
-    let start = out.len();
-    out.extend((payload.len() as u32).to_le_bytes());
-    out.extend([0; 4]);
-    out.push(head.kind.code());
-    out.extend(head.epoch.to_le_bytes());
-    out.extend(head.number.to_le_bytes());
-    out.extend(payload);
-    let checksum = crc32fast::hash(&out[start + 8..]);
-    out[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
+    let (kind, epoch, number) =
+        ([head.kind.code()], head.epoch.to_le_bytes(), head.number.to_le_bytes());
+    let checked: [&[u8]; 4] = [&kind, &epoch, &number, payload];
+    let mut checksum = Hasher::new();
+    checked.iter().for_each(|part| checksum.update(part));
+    out.extend(u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend(checksum.finalize().to_le_bytes());
+    checked.iter().for_each(|part| out.extend(*part));
 }
 
 /// The frame that the bytes start with. `None` while it is not complete.
@@ -106,14 +106,14 @@ pub fn write(out: &mut Vec<u8>, head: Head, payload: &[u8]) {
 /// # Errors
 /// It is none, or its payload has more than `most` bytes.
 pub fn read(bytes: &[u8], most: usize) -> Result<Option<Frame<'_>>, Malformed> {
-    let Some(header) = bytes.get(..HEADER) else { return Ok(None) };
+    let Some(header) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
     let length = u32_at(header, 0) as usize;
     if length > most.min(MAX_PAYLOAD) {
         return Err(Malformed::TooLong(length));
     }
     let whole = HEADER + length;
     let Some(payload) = bytes.get(HEADER..whole) else { return Ok(None) };
-    if crc32fast::hash(&bytes[8..whole]) != u32_at(header, 4) {
+    if bytes.get(8..whole).map(crc32fast::hash) != Some(u32_at(header, 4)) {
         return Err(Malformed::Checksum);
     }
     let kind = Kind::ALL.into_iter().find(|kind| kind.code() == header[8]);
@@ -122,16 +122,15 @@ pub fn read(bytes: &[u8], most: usize) -> Result<Option<Frame<'_>>, Malformed> {
     Ok(Some(Frame { head, payload, length: whole }))
 }
 
+/// The number at a place of a header, which has it.
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut number = [0; 4];
-    number.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(number)
+    let number = bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    number.map_or(0, u32::from_le_bytes)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut number = [0; 8];
-    number.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(number)
+    let number = bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+    number.map_or(0, u64::from_le_bytes)
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub struct Programs {
     pub max_line_bytes: usize,
     /// What one of them may write to stdout; 0 for any number of bytes.
     pub max_output_bytes: u64,
-    /// Whether few of its records may be under way to a program, for an attempt that looks for a bad one.
+    /// Whether few of its records may be in flight to a program, for an attempt that looks for a bad one.
     pub small_pipes: bool,
     /// The words that precede those of a profiled program.
     pub profiler: Vec<String>,

@@ -35,7 +35,7 @@ struct LocalDir {
     failed: Option<String>,
     /// Whether it has been usable since the start.
     was_used: bool,
-    /// Held while a check runs that its disk may delay for ever.
+    /// Held while a check runs that its disk may delay forever.
     probe: Arc<Mutex<()>>,
 }
 

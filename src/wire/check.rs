@@ -128,7 +128,7 @@ impl<'a> Walk<'a> {
             if code == code::STOP {
                 return Ok(at + 1);
             }
-            let id = u16_at(self.bytes, at + 1).ok_or(Halt::Incomplete)? as i16;
+            let id = u16_at(self.bytes, at + 1).ok_or(Halt::Incomplete)?.cast_signed();
             at += 3;
             match schema.field(id) {
                 Some((place, field)) if code_of(&field.kind) == code => {
@@ -147,7 +147,7 @@ impl<'a> Walk<'a> {
     /// False for a number that its enumeration does not have.
     fn names_something(&mut self, kind: &Kind, at: usize) -> Result<bool, Halt> {
         let Kind::Enum(id) = kind else { return Ok(true) };
-        let number = u32_at(self.bytes, at).ok_or(Halt::Incomplete)? as i32;
+        let number = u32_at(self.bytes, at).ok_or(Halt::Incomplete)?.cast_signed();
         Ok(self.schema.enumeration(*id).name_of(number).is_some())
     }
 
@@ -357,9 +357,9 @@ impl<'a> Walk<'a> {
     /// The number at an offset, whatever its width, and the offset after it.
     pub(crate) fn number(&self, kind: &Kind, at: usize) -> Result<(i64, usize), Halt> {
         let found = match kind {
-            Kind::I16 => u16_at(self.bytes, at).map(|n| (i64::from(n as i16), at + 2)),
-            Kind::I64 => u64_at(self.bytes, at).map(|n| (n as i64, at + 8)),
-            _ => u32_at(self.bytes, at).map(|n| (i64::from(n as i32), at + 4)),
+            Kind::I16 => u16_at(self.bytes, at).map(|n| (i64::from(n.cast_signed()), at + 2)),
+            Kind::I64 => u64_at(self.bytes, at).map(|n| (n.cast_signed(), at + 8)),
+            _ => u32_at(self.bytes, at).map(|n| (i64::from(n.cast_signed()), at + 4)),
         };
         found.ok_or(Halt::Incomplete)
     }

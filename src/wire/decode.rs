@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         if code == code::STOP {
             return Some(None);
         }
-        let id = u16_at(self.bytes, self.at)? as i16;
+        let id = u16_at(self.bytes, self.at)?.cast_signed();
         self.at += 2;
         Some(Some((id, code)))
     }
@@ -122,7 +122,7 @@ macro_rules! numbers {
             fn decode(reader: &mut Reader<'_>) -> Option<$number> {
                 let value = $read(reader.bytes, reader.at)?;
                 reader.at += size_of::<$number>();
-                Some(value as $number)
+                Some(value.cast_signed())
             }
         }
     )+ };

@@ -129,7 +129,7 @@ impl FrameEditor {
         let more = bytes.get(..wanted.min(bytes.len())).unwrap_or_default();
         let start = [self.held.as_slice(), more].concat();
         let Some(length) = u32_at(&start, 0) else { return Begun::TooShort };
-        let length = match usize::try_from(length as i32) {
+        let length = match usize::try_from(length.cast_signed()) {
             Ok(length) if length > 0 => length,
             _ => return Begun::Is(State::Lost),
         };
@@ -153,7 +153,7 @@ impl FrameEditor {
 
 /// Whether `content` is (`true`) or may yet become (`false`) the header of a message of `method`.
 fn could_begin(content: &[u8], method: &[u8]) -> Option<bool> {
-    let length = (method.len() as u32).to_be_bytes();
+    let length = u32::try_from(method.len()).unwrap_or(u32::MAX).to_be_bytes();
     let kinds = 1..=4_u8;
     let mut expected = [0x80, 1, 0].iter().map(Some).chain([None]).chain(length.iter().map(Some));
     let fits = |found: &u8, expected: Option<&u8>| match expected {

@@ -82,7 +82,7 @@ impl Inbox {
         let length = u32_at(&self.arrived, 0)?;
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         // An illegal length is refused when the message is taken.
-        let legal = length as i32 > 0 && bytes <= self.max_frame_bytes;
+        let legal = length.cast_signed() > 0 && bytes <= self.max_frame_bytes;
         (!legal || self.arrived.len() - 4 >= bytes).then(|| bytes.min(self.arrived.len()))
     }
 
@@ -108,7 +108,7 @@ impl Inbox {
         let scanner = self.scanner.get_or_insert_with(|| Scanner::message(self.bounds));
         let Some(end) = scanner.run(&self.arrived)? else { return Ok(None) };
         self.scanner = None;
-        let item = complete(read(&self.arrived[..end])?)?;
+        let item = complete(read(begin_of(&self.arrived, end)?)?)?;
         self.arrived.advance(end);
         Ok(Some(item))
     }
@@ -130,7 +130,7 @@ impl Inbox {
             if self.in_frame == 0 && !self.open_frame()? {
                 return Ok(None);
             }
-            match read(&self.arrived[..self.in_frame])? {
+            match read(begin_of(&self.arrived, self.in_frame)?)? {
                 Read::Done(item, used) => {
                     self.arrived.advance(used);
                     self.in_frame -= used;
@@ -141,7 +141,7 @@ impl Inbox {
                     return Ok(Some(item));
                 }
                 Read::Incomplete => {
-                    self.carried.extend_from_slice(&self.arrived[..self.in_frame]);
+                    self.carried.extend_from_slice(begin_of(&self.arrived, self.in_frame)?);
                     self.close_frame();
                     self.search()?;
                 }
@@ -158,7 +158,7 @@ impl Inbox {
         if let Some(scanner) = &mut self.scanner {
             let Some(end) = scanner.run(&self.carried)? else { return Ok(None) };
             self.scanner = None;
-            return match read(&self.carried[..end])? {
+            return match read(begin_of(&self.carried, end)?)? {
                 Read::Done(item, used) => {
                     self.carried.advance(used);
                     Ok(Some(item))
@@ -201,7 +201,7 @@ impl Inbox {
     /// Opens the frame that `arrived` starts with, if it is complete.
     fn open_frame(&mut self) -> Result<bool, Malformed> {
         let Some(length) = u32_at(&self.arrived, 0) else { return Ok(false) };
-        let length = length as i32;
+        let length = length.cast_signed();
         let bytes = usize::try_from(length).ok().filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or(Malformed::FrameLength(length))?;
         if bytes > self.max_frame_bytes {
@@ -225,10 +225,15 @@ impl Inbox {
         if !self.open_frame()? {
             return Ok(false);
         }
-        self.carried.extend_from_slice(&self.arrived[..self.in_frame]);
+        self.carried.extend_from_slice(begin_of(&self.arrived, self.in_frame)?);
         self.close_frame();
         Ok(true)
     }
+}
+
+/// The first bytes, which have arrived.
+fn begin_of(bytes: &[u8], length: usize) -> Result<&[u8], Malformed> {
+    bytes.get(..length).ok_or(Malformed::Unreadable)
 }
 
 /// The value read from bytes that hold exactly one message.

@@ -9,12 +9,32 @@
 //! message (`scan`). One walk makes typed values of it (`decode`). A message that cannot be read is
 //! checked against the contract to find its error (`check`).
 
+// It reads bytes of peers: nothing in them may end the program, or become another number.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 pub mod calls;
 mod check;
 pub mod client;
 mod decode;
 pub mod editor;
 #[allow(missing_docs, unreachable_pub, clippy::all)]
+#[allow(
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "made by Thrift's compiler"
+)]
 pub mod generated;
 mod inbox;
 mod limits;

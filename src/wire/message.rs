@@ -254,7 +254,7 @@ fn write(
     }
     let message = out.len();
     out.extend_from_slice(&[0x80, 0x01, 0x00, kind]);
-    out.extend_from_slice(&(name.len() as u32).to_be_bytes());
+    out.extend_from_slice(&u32::try_from(name.len()).unwrap_or(u32::MAX).to_be_bytes());
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(&seqid.to_be_bytes());
     let config = TConfiguration::no_limits();

@@ -105,7 +105,8 @@ impl<'a> Header<'a> {
         let (Some(name), Some(seqid)) = (bytes.get(8..end), u32_at(bytes, end)) else {
             return Ok(None);
         };
-        Ok(Some(Header { kind: version as u8, name, seqid: seqid as i32, body: end + 4 }))
+        let [_, _, _, kind] = version.to_be_bytes();
+        Ok(Some(Header { kind, name, seqid: seqid.cast_signed(), body: end + 4 }))
     }
 }
 
@@ -266,7 +267,7 @@ impl Scanner {
         self.room(count as u64 * least_size(code)?)?;
         match fixed_size(code) {
             Some(size) => self.advance(count as u64 * size as u64),
-            None => self.enter(Open::Elements { code, left: count as u32 }),
+            None => self.enter(Open::Elements { code, left: of_length(count) }),
         }
     }
 
@@ -277,7 +278,7 @@ impl Scanner {
         self.room(count as u64 * (least_size(key)? + least_size(value)?))?;
         match (fixed_size(key), fixed_size(value)) {
             (Some(a), Some(b)) => self.advance(count as u64 * (a + b) as u64),
-            _ => self.enter(Open::Pairs { key, value, left: count as u32, at_value: false }),
+            _ => self.enter(Open::Pairs { key, value, left: of_length(count), at_value: false }),
         }
     }
 
@@ -298,7 +299,7 @@ impl Scanner {
 
     fn advance(&mut self, bytes: u64) -> Result<(), Malformed> {
         self.room(bytes)?;
-        self.position += bytes as usize;
+        self.position = self.position.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
         Ok(())
     }
 }
@@ -325,9 +326,14 @@ fn least_size(code: u8) -> Result<u64, Malformed> {
     }
 }
 
+/// A count that was sent as 31 bits.
+fn of_length(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 /// A length as it was sent, checked for its sign.
 pub(crate) fn length_of(raw: u32) -> Result<usize, Malformed> {
-    let signed = raw as i32;
+    let signed = raw.cast_signed();
     usize::try_from(signed).map_err(|_| Malformed::NegativeLength(signed))
 }
 

@@ -13,6 +13,7 @@ use std::sync::LazyLock;
 pub const IDL: &str = include_str!("ClusterManager.thrift");
 
 /// The contract that this crate is built with.
+#[allow(clippy::expect_used, reason = "the contract is a constant that a test reads")]
 pub fn schema() -> &'static Schema {
     static SCHEMA: LazyLock<Schema> =
         LazyLock::new(|| Schema::parse(IDL).expect("a test reads the embedded contract"));
@@ -149,11 +150,13 @@ impl Schema {
     }
 
     /// The struct that an id names.
+    #[allow(clippy::indexing_slicing, reason = "an id names a struct of the contract")]
     pub fn structure(&self, id: StructId) -> &StructSchema {
         &self.structs[id.0]
     }
 
     /// The enumeration that an id names.
+    #[allow(clippy::indexing_slicing, reason = "an id names an enumeration of the contract")]
     pub fn enumeration(&self, id: EnumId) -> &EnumSchema {
         &self.enums[id.0]
     }
@@ -202,11 +205,12 @@ impl StructSchema {
     }
 
     fn new(name: String, is_exception: bool, fields: Vec<FieldSchema>) -> StructSchema {
-        let length = fields.last().map_or(0, |field| field.id as usize + 1);
-        let mut by_id = vec![None; length];
+        let mut by_id = vec![];
         let mut required = 0;
         for (index, field) in fields.iter().enumerate() {
-            by_id[field.id as usize] = Some(index as u8);
+            // The parser takes ids from 0 up in ascending order, and 32 fields at most.
+            by_id.resize(usize::try_from(field.id).unwrap_or_default(), None);
+            by_id.push(u8::try_from(index).ok());
             required |= u32::from(field.required) << index;
         }
         StructSchema { name, is_exception, fields, by_id, required }

@@ -32,6 +32,7 @@ pub trait Service: MethodTable {
     /// The kind of stream on which its peers talk.
     const FRAMING: Framing;
     /// The service as the contract describes it.
+    #[allow(clippy::expect_used, reason = "a test compares each table with the contract")]
     fn schema() -> &'static ServiceSchema {
         schema().service(Self::NAME).expect("a test compares each table with the contract")
     }
@@ -131,7 +132,9 @@ impl FaultKind {
     pub fn number(self) -> i32 {
         match self {
             Self::Other(number) => number,
-            named => Self::NAMED.iter().position(|kind| *kind == named).unwrap_or(0) as i32,
+            named => {
+                (0..).zip(Self::NAMED).find(|(_, kind)| *kind == named).map_or(0, |(at, _)| at)
+            }
         }
     }
 

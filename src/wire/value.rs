@@ -460,13 +460,13 @@ fn read_value(walk: &mut Walk<'_>, kind: &Kind, at: usize) -> Result<(Value, usi
         Kind::I16 | Kind::I32 | Kind::I64 | Kind::Enum(_) => {
             let (number, end) = walk.number(kind, at)?;
             let value = match kind {
-                Kind::I16 => Value::I16(number as i16),
+                Kind::I16 => Value::I16(i16::try_from(number).unwrap_or_default()),
                 Kind::I64 => Value::I64(number),
                 Kind::Enum(id) => {
-                    let number = number as i32;
+                    let number = i32::try_from(number).unwrap_or_default();
                     Value::Enum(number, schema().enumeration(*id).name_of(number))
                 }
-                _ => Value::I32(number as i32),
+                _ => Value::I32(i32::try_from(number).unwrap_or_default()),
             };
             Ok((value, end))
         }

@@ -8,6 +8,19 @@
 //! [`MAX_FRAME_BYTES`] and with the bytes that are left, an unsolicited or malformed message ends the connection,
 //! and at most [`MAX_IN_FLIGHT`] requests wait for replies.
 
+// It reads bytes of peers: nothing in them may end the program, or become another number.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 mod client;
 mod connection;
 mod messages;

@@ -268,7 +268,7 @@ pub(crate) fn header(message: &[u8]) -> Result<(i32, i64, i32, &[u8]), Malformed
     Ok((reader.int()?, reader.long()?, reader.int()?, reader.0))
 }
 
-/// Checks the content of an event. The path that has changed is not needed: whoever watches looks again.
+/// Checks the content of an event. The path that has changed is not needed: the watcher reads again.
 pub(crate) fn check_event(content: &[u8]) -> Result<(), Malformed> {
     let mut reader = Reader(content);
     reader.int()?;
@@ -306,7 +306,9 @@ fn framed(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     write(&mut bytes);
     let length = u32::try_from(bytes.len() - 4).unwrap_or(u32::MAX);
-    bytes[..4].copy_from_slice(&length.to_be_bytes());
+    if let Some(begin) = bytes.first_chunk_mut() {
+        *begin = length.to_be_bytes();
+    }
     bytes
 }
 

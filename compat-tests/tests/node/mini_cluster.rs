@@ -958,7 +958,7 @@ fn a_drained_node_is_stopped_without_a_map_that_runs_again() {
     let go = cluster.path("go");
     let names: Vec<String> = ('a'..='h').map(String::from).collect();
     names.iter().for_each(|name| cluster.write(name, text()));
-    // The reduce ends when it is told to.
+    // The reduce ends when the file appears.
     let reducer = format!("cat; while [ ! -e {} ]; do sleep 0.05; done", go.display());
     let mut arguments = vec!["--output", "out", "--json", "--mapper", "cat", "--reducer", &reducer];
     arguments.extend(["-D", "mapred.reduce.tasks.speculative.execution=false"]);

@@ -1,4 +1,4 @@
-//! The most usual mistakes of newcomers with `corona job run`, and what each is told: what happened, where, and
+//! The most usual mistakes of newcomers with `corona job run`, and the text that each one gets: what happened, where, and
 //! what to do. `docs/use/jobs.md` lists them.
 
 use std::fs;

@@ -603,7 +603,7 @@ mod tests {
         let source = leader(directory.path());
         let number = source.journal.append(b"a record").unwrap();
         source.journal.wait_for(number).await.unwrap();
-        // The reading of an earlier one is under way.
+        // An earlier one is still being read.
         let reading = source.snapshots.newest.lock().await;
         let asked: Vec<_> = (0..10)
             .map(|_| {

@@ -91,7 +91,7 @@ impl Records {
     /// `/metrics?format=json` of the original.
     pub(crate) fn to_json(&self) -> String {
         let records = self.0.iter().map(|(name, record)| {
-            let tags = record.tags.iter().map(|(tag, value)| (*tag, quoted(value)));
+            let tags = record.tags.iter().map(|(tag, value)| (*tag, json_string(value)));
             let metrics = record.metrics.iter().map(|(name, value)| (&**name, shown(*value)));
             let set = format!("[[{},{}]]", object(tags), object(metrics));
             (&**name, set)
@@ -199,12 +199,12 @@ fn shown(number: Number) -> String {
 
 fn object<'a>(members: impl Iterator<Item = (&'a str, String)>) -> String {
     let members: Vec<String> =
-        members.map(|(name, value)| format!("{}:{value}", quoted(name))).collect();
+        members.map(|(name, value)| format!("{}:{value}", json_string(name))).collect();
     format!("{{{}}}", members.join(","))
 }
 
 /// A JSON string that is harmless in an HTML page too, since the response has that content type.
-fn quoted(text: &str) -> String {
+fn json_string(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     quoted.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

@@ -126,7 +126,7 @@ enum Action {
         /// Replace files that exist, and add to directories that do
         #[arg(short, long)]
         force: bool,
-        /// Write at the end of a file, which is made if there is none
+        /// Append to a file, creating it if needed
         #[arg(long, conflicts_with_all = ["force", "replication", "block_size"])]
         append: bool,
         /// Replicas of each block [default: dfs.replication]

@@ -216,7 +216,7 @@ impl<W: World> Play<W> {
     }
 }
 
-/// After waits in vain, notifications are waited for at least this long.
+/// After waits without a result, notifications are waited for at least this long.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
 const NO_PROXY: &str =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The sum of waits in vain.
+/// The sum of waits without a result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silence {
     limit: Duration,

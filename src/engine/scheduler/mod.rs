@@ -133,7 +133,7 @@ impl Scheduler {
         }
     }
 
-    /// Recomputes the tree, the sets of sessions that were tried in vain, and their waits.
+    /// Recomputes the tree, the sets of sessions that were tried without a grant, and their waits.
     pub(crate) fn audit(&self, sessions: &Sessions) -> Result<(), String> {
         self.tree.audit(sessions)?;
         let mut wakes = 0;
@@ -456,7 +456,7 @@ impl Engine {
         }
     }
 
-    /// Room on a node may help sessions that were tried in vain: those that wait for a near node
+    /// Room on a node may help sessions that were tried without a grant: those that wait for a near node
     /// if they named its host, the others always.
     fn unblock_for_fresh_nodes(&mut self, kind: ResourceType) {
         const WORTH_LOOKING_AT: usize = 64;

@@ -75,7 +75,7 @@ pub(super) struct Demand {
     pub(super) batch_asked: Vec<Asked>,
 }
 
-/// A session that was tried in vain; it is tried again after an event that may help.
+/// A session that was tried without a grant; it is tried again after an event that may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Blocked {
     /// When its wait for a near node ends.

@@ -153,9 +153,9 @@ impl BlockReader {
             if there == 0 {
                 return Ok(());
             }
-            let skipped = bytes.min(there as u64);
-            self.take(skipped as usize);
-            bytes -= skipped;
+            let skipped = usize::try_from(bytes).map_or(there, |bytes| bytes.min(there));
+            self.take(skipped);
+            bytes -= skipped as u64;
         }
         Ok(())
     }

@@ -5,6 +5,11 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 static TABLES: [[u32; 256]; 8] = tables();
 
+#[allow(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "evaluated by the compiler"
+)]
 const fn tables() -> [[u32; 256]; 8] {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;
@@ -32,6 +37,10 @@ const fn tables() -> [[u32; 256]; 8] {
 }
 
 /// The checksum of some bytes.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "eight tables of 256 entries, each with an index of eight bits"
+)]
 pub(crate) fn hash(bytes: &[u8]) -> u32 {
     let at = |table: usize, byte: u32| TABLES[table][(byte & 0xff) as usize];
     let mut sum = !0_u32;

@@ -121,7 +121,8 @@ impl Hdfs {
             }
         }
         let name_node = Arc::new(NameNode::new(addresses, settings.clone(), counters.clone()));
-        let name = format!("DFSClient_{}", random() as i32);
+        let [first @ .., _, _, _, _] = random().to_be_bytes();
+        let name = format!("DFSClient_{}", i32::from_be_bytes(first));
         let shared = Shared {
             lease: Lease::new(name, name_node.clone(), &settings),
             data_connections: Arc::new(Semaphore::new(settings.max_data_connections.max(1))),

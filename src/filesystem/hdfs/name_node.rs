@@ -145,8 +145,13 @@ impl NameNode {
 
     /// Where it is, or was last.
     pub(super) fn address(&self) -> &InetAddress {
-        let current = self.current.load(Ordering::Relaxed);
-        &self.addresses[current % self.addresses.len()]
+        self.address_at(self.current.load(Ordering::Relaxed))
+    }
+
+    /// The address with this number, counted round.
+    #[allow(clippy::indexing_slicing, reason = "a name node has an address: see `Hdfs::new`")]
+    fn address_at(&self, number: usize) -> &InetAddress {
+        &self.addresses[number % self.addresses.len()]
     }
 
     /// A connection, which need not be open. Where there are several addresses, one that can be
@@ -165,7 +170,7 @@ impl NameNode {
             idle.pop()
         };
         let make = |number: usize| {
-            NameNodeClient::new(self.addresses[number].clone(), self.options.clone())
+            NameNodeClient::new(self.address_at(number).clone(), self.options.clone())
         };
         let (mut number, mut client) = idle.unwrap_or_else(|| (first, make(first)));
         if count > 1 && !client.client().is_connected() {
@@ -177,7 +182,7 @@ impl NameNode {
                     break;
                 }
                 let next = (number + 1) % count;
-                tracing::warn!(%error, next = %self.addresses[next], "another name node is tried");
+                tracing::warn!(%error, next = %self.address_at(next), "another name node is tried");
                 (number, client, tried) = (next, make(next), tried + 1);
             }
         }

@@ -343,7 +343,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Says that the client lives, unless something is under way.
+    /// Says that the client lives, unless something is in flight.
     async fn beat(&mut self) -> Result<(), Failure> {
         self.take_acks()?;
         if self.outbox.is_empty() && self.unacknowledged.is_empty() {
@@ -352,8 +352,8 @@ impl Wire {
         Ok(())
     }
 
+    #[allow(clippy::indexing_slicing, reason = "a pipeline has a first node: see `Pipeline::open`")]
     fn first(&self) -> DatanodeInfo {
-        // A pipeline has a first node: see `Pipeline::open`.
         self.nodes[0].clone()
     }
 

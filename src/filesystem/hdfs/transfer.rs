@@ -95,7 +95,7 @@ impl Sums {
             let kind = "number of bytes for a checksum";
             return Err(DecodeError::Number { kind, value: covered.into() });
         }
-        Ok(Sums { kind, covered: covered as usize })
+        Ok(Sums { kind, covered: usize::try_from(covered).unwrap_or(1) })
     }
 
     fn encode(self, writer: &mut Writer) {
@@ -109,8 +109,13 @@ impl Sums {
             SumKind::None => 0,
             // Nothing is continued.
             _ if bytes == 0 => 0,
-            _ => ((offset % self.covered as u64) as usize + bytes).div_ceil(self.covered),
+            _ => (self.begun(offset) + bytes).div_ceil(self.covered),
         }
+    }
+
+    /// Bytes of a chunk before a place in a block.
+    pub(super) fn begun(self, offset: u64) -> usize {
+        usize::try_from(offset % self.covered.max(1) as u64).unwrap_or_default()
     }
 }
 
@@ -500,12 +505,12 @@ impl PacketHeader {
         let mut bytes = [0; HEADER_BYTES];
         let version: i32 = if self.layout == Layout::SumsFirst { 1 } else { 2 };
         let fields: [&[u8]; 6] = [
-            &(self.payload as u32 + 4).to_be_bytes(),
+            &u32::try_from(self.payload + 4).unwrap_or(u32::MAX).to_be_bytes(),
             &version.to_be_bytes(),
             &self.offset.to_be_bytes(),
             &self.seqno.to_be_bytes(),
             &[self.flags],
-            &(self.data as u32).to_be_bytes(),
+            &u32::try_from(self.data).unwrap_or(u32::MAX).to_be_bytes(),
         ];
         let all = fields.into_iter().flatten();
         for (to, from) in bytes.iter_mut().zip(all) {
@@ -536,7 +541,7 @@ pub fn verify(
     // Where data are read, where they are moved to, and where the next checksum of the front is.
     let (mut from, mut to, mut sum_at) = (at_front, at_front, 0);
     while left > 0 {
-        let in_chunk = (offset % sums.covered as u64) as usize;
+        let in_chunk = sums.begun(offset);
         let length = left.min(sums.covered - in_chunk);
         let wrong = WrongSum { at: offset };
         let chunk = payload.get(from..from + length).ok_or(wrong)?;

@@ -22,13 +22,13 @@ use crate::{Answer, ErrorKind, FileWriter, FsError, FsPath, Replay};
 use corona_hadoop::writables::{Block, DatanodeInfo, LocatedBlock, LocatedBlockWithMetaInfo};
 use corona_net::Backoff;
 
-/// The first pause before a block or the end of a file is asked for again. Spec: hdfs/01 §1.4.5.
+/// The first pause before a block or the end of a file is requested again. Spec: hdfs/01 §1.4.5.
 const PAUSE: Duration = Duration::from_millis(400);
 /// The longest.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Time to delete or to close a file that was given up.
 const GIVE_UP_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pause before a block is recovered once more.
+/// The pause before the recovery of a block is retried.
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 /// What follows the last packet of a block.
 const END_MARK: [u8; 4] = [0; 4];
@@ -681,7 +681,7 @@ impl HdfsWriter {
                 Ok(false) => {}
                 // It may be asked twice.
                 Err(error) if error.kind == ErrorKind::Unknown => {
-                    tracing::warn!(%error, "the end of the file is asked for again");
+                    tracing::warn!(%error, "completing the file failed; retrying");
                 }
                 Err(error) => return Err(self.fail(error)),
             }
@@ -797,7 +797,7 @@ struct PacketBuilder {
     offset: u64,
     /// Bytes of data that it can take in all.
     capacity: usize,
-    covered: usize,
+    sums: Sums,
     /// Bytes that are kept for the header and the checksums.
     head: usize,
     bytes: Vec<u8>,
@@ -807,10 +807,10 @@ impl PacketBuilder {
     /// `buffer` is empty; its memory is used.
     fn new(offset: u64, chunks: usize, sums: Sums, buffer: Vec<u8>) -> PacketBuilder {
         // A chunk that was begun is continued first.
-        let begun = (offset % sums.covered as u64) as usize;
+        let begun = sums.begun(offset);
         let head = HEADER_BYTES + chunks * SUM_BYTES;
         let capacity = chunks * sums.covered - begun;
-        PacketBuilder { offset, capacity, covered: sums.covered, head, bytes: buffer }
+        PacketBuilder { offset, capacity, sums, head, bytes: buffer }
     }
 
     fn data(&self) -> &[u8] {
@@ -840,10 +840,10 @@ impl PacketBuilder {
     fn finish(mut self, seqno: i64, is_last: bool) -> Packet {
         self.bytes.resize(self.bytes.len().max(self.head), 0);
         let (head, data) = self.bytes.split_at_mut(self.head);
-        let begun = (self.offset % self.covered as u64) as usize;
-        let (first, rest) = data.split_at(data.len().min(self.covered - begun));
+        let begun = self.sums.begun(self.offset);
+        let (first, rest) = data.split_at(data.len().min(self.sums.covered - begun));
         let chunks = std::iter::once(first).filter(|first| !first.is_empty());
-        let chunks = chunks.chain(rest.chunks(self.covered));
+        let chunks = chunks.chain(rest.chunks(self.sums.covered));
         let count = chunks.clone().count();
         let start = head.len() - count * SUM_BYTES - HEADER_BYTES;
         let header = PacketHeader {

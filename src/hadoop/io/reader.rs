@@ -57,16 +57,16 @@ const QUOTED_CHARS: usize = 120;
 impl DecodeError {
     /// An error about a name that a peer sent: it is cut, since errors are logged.
     pub(crate) fn constant(kind: &'static str, name: &str) -> DecodeError {
-        DecodeError::Constant { kind, name: quoted(name) }
+        DecodeError::Constant { kind, name: beginning_of(name) }
     }
 
     /// The same for the name of a class.
     pub(crate) fn class(name: &str) -> DecodeError {
-        DecodeError::Class(quoted(name))
+        DecodeError::Class(beginning_of(name))
     }
 }
 
-fn quoted(name: &str) -> String {
+fn beginning_of(name: &str) -> String {
     name.chars().take(QUOTED_CHARS).collect()
 }
 
@@ -184,6 +184,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A `VInt`: the low 32 bits of a [`VLong`](Reader::vlong), as in the original.
+    #[allow(clippy::cast_possible_truncation, reason = "as in the original")]
     pub fn vint(&mut self) -> Result<i32, DecodeError> {
         self.vlong().map(|value| value as i32)
     }

@@ -8,6 +8,7 @@ const MAX_UNITS: usize = MAX_BYTES / 3;
 
 /// The encoding of `text` without its length, at most 65,535 bytes: a longer string is cut. The
 /// original cuts a string with a character beyond ASCII after 21,845 units, so this one does too.
+#[allow(clippy::cast_possible_truncation, reason = "six bits each, or what is left of sixteen")]
 pub(super) fn encode(text: &str) -> Vec<u8> {
     if text.is_ascii() {
         let kept = text.len().min(MAX_BYTES);

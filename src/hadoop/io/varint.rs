@@ -27,12 +27,16 @@ pub fn decode<'a>(
 #[inline]
 pub fn encode(value: i64, put: impl FnOnce(&[u8])) {
     if (-112..=127).contains(&value) {
-        return put(&[value as u8]);
+        return put(&[value.to_le_bytes()[0]]);
     }
     let (magnitude, base) = if value < 0 { (!value, -120_i8) } else { (value, -112) };
+    // Of eight bytes, those before the first that is not zero: seven at most.
     let skipped = magnitude.leading_zeros() as usize / 8;
     let mut encoded = [0; 9];
     encoded[1..].copy_from_slice(&magnitude.to_be_bytes());
-    encoded[skipped] = (base - (8 - skipped) as i8) as u8;
-    put(&encoded[skipped..]);
+    let used = encoded.get_mut(skipped..).unwrap_or_default();
+    if let Some(first) = used.first_mut() {
+        *first = i8::try_from(8 - skipped).map_or(base, |bytes| base - bytes).cast_unsigned();
+    }
+    put(used);
 }

@@ -45,7 +45,7 @@ protocol! {
         ) -> ();
 
         /// Opens a complete file to be written at its end. Gives its last block in a new generation,
-        /// with the length that it has; none if that block is full or there is none.
+        /// with the length that it has; `None` if the last block is full or the file is empty.
         "appendAndFetchOldGS" fn append_and_fetch_old_generation(
             path: String,
             client: String

@@ -14,7 +14,7 @@ use corona_model::types::Millis;
 /// The first line. **The form of the file is a promise** to later versions: `+ <id> <ms> <user>` for an id
 /// that was given out, `- <id>` for one that was used.
 const FORM: &str = "corona job ids 1";
-/// Lines after which the file is written anew, with what is still of use; if that is more than half of them, after
+/// Lines after which the file is rewritten, with what is still of use; if that is more than half of them, after
 /// as many lines again.
 const MAX_LINES: usize = 100_000;
 /// An id that nobody submits is forgotten after a day.
@@ -32,7 +32,7 @@ pub(super) struct Ids {
 struct State {
     file: File,
     lines: usize,
-    /// Lines after which the file is written anew.
+    /// Lines after which the file is rewritten.
     most: usize,
     /// A line may not be whole: nothing may follow it.
     is_broken: bool,
@@ -117,7 +117,7 @@ impl Ids {
     }
 }
 
-/// Lines after which a file is written anew that has so many now.
+/// Lines after which a file that has so many now is rewritten.
 fn most_lines(lines: usize) -> usize {
     MAX_LINES.max(lines.saturating_mul(2))
 }

@@ -353,7 +353,7 @@ impl Task {
         });
     }
 
-    /// Applies what has come, waits until it is safe, and lets out what follows from it.
+    /// Applies pending inputs, waits until they are durable, then carries out their effects.
     async fn turn(&mut self, messages: &mut Vec<Message>) {
         let mut effects = Vec::new();
         let mut after = Vec::new();

@@ -93,7 +93,7 @@ pub(super) struct ToJob {
 impl Sender for ToJob {
     fn not_delivered(&self, node: Arc<str>, orders: Vec<Order>, _why: &CallError) {
         self.meter.undelivered.add(orders.len() as u64);
-        // A job that is gone does not mind.
+        // The job may have ended.
         if let Some(inbox) = self.job.upgrade() {
             job::notify(&inbox, JobInput::CallFailed { node, orders });
         }
@@ -314,7 +314,7 @@ pub(super) async fn end_session(owed: &Arc<Owed>, driver: Arc<SessionDriver>, de
         Err(_) => {
             tracing::warn!(
                 %session,
-                "a job is over; the cluster manager does not answer, and is told until it acknowledges the end of the session"
+                "a job has ended; the cluster manager does not answer; retrying the end of its session until it is acknowledged"
             );
             false
         }

@@ -249,7 +249,7 @@ pub(super) struct NewImage {
 }
 
 impl Log {
-    /// Begins the journal of a job in a directory, which is made if it does not exist.
+    /// Begins the journal of a job in a directory, creating it if needed.
     pub(super) fn begin(
         directory: &Path,
         journals: &Journals,

@@ -534,7 +534,7 @@ fn endpoint(address: &HostPort) -> Endpoint {
     Endpoint::new(address.host.to_string(), address.port)
 }
 
-/// The directory for the files of jobs, which is made if it does not exist: everybody may make entries
+/// The directory for the files of jobs, which is created if needed: every user may make entries
 /// in it and see none. Spec: mapreduce/07 §7.3.
 async fn system_dir(
     settings: &JobTrackerServiceSettings,

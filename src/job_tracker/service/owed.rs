@@ -53,7 +53,7 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// The ends in a directory, which is made if it does not exist, and those that an earlier run has left.
+    /// The ends in a directory, which is created if needed, and those that an earlier run has left.
     /// A file that cannot be read is logged and left.
     pub(super) fn open(
         directory: PathBuf,
@@ -187,7 +187,7 @@ impl Owed {
                         tracing::info!(session = %handle, %ended, "ended a session that was left");
                         return owed.settle(&handle).await;
                     }
-                    // The driver of a start that came to nothing still ends it.
+                    // The driver of a failed start still ends it.
                     Err(StartError::HandleTaken(_)) => sleep(BUSY_PAUSE).await,
                     Ok(_) | Err(_) => return,
                 }

@@ -130,7 +130,7 @@ pub(super) struct Retired {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoPlace {
     /// Nobody was given the id here.
-    #[error("{0} is no id that this job tracker has given out")]
+    #[error("job id {0} was not issued by this job tracker")]
     UnknownId(JobId),
     /// Somebody else was.
     #[error("User {user} is not the owner of the job {id}")]
@@ -340,7 +340,7 @@ impl Store {
         }
     }
 
-    /// The submission came to nothing; it may be tried again.
+    /// The submission failed; it may be tried again.
     pub(super) fn give_up(&self, id: &JobId) {
         let mut state = self.lock();
         match state.jobs.get(id) {

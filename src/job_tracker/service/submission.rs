@@ -257,7 +257,7 @@ pub(super) struct SplitStore {
 }
 
 impl SplitStore {
-    /// Reads a split file, once; what the engine looks at comes beside it. Errors: it is none.
+    /// Reads a split file, once; the part for the engine comes beside it. Errors: the file is no split file.
     pub(super) fn read(bytes: Vec<u8>) -> Result<(SplitStore, Vec<Split>), DecodeError> {
         let mut reader = Reader::new(&bytes);
         let count = wire::SplitFile::begin(&mut reader)?;

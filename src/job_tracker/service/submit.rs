@@ -88,7 +88,7 @@ pub(super) enum SubmitError {
     Killed,
 }
 
-/// A submission that came to nothing.
+/// A failed submission.
 struct Failed {
     error: SubmitError,
     /// Whether its session may live.
@@ -637,7 +637,7 @@ impl Shared {
         resumed
     }
 
-    /// A job of an earlier run cannot be resumed: its files stay, and those who ask are told.
+    /// A job of an earlier run cannot be resumed: its files stay, and its status has the reason.
     async fn is_lost(&self, name: &str, error: &SubmitError) {
         let directory = self.data_dir(name);
         tracing::error!(

@@ -73,7 +73,7 @@ pub enum FileError {
         /// The time that there was.
         timeout: Duration,
     },
-    /// The location is none that this file system can read.
+    /// This file system cannot read the location.
     #[error("{location} cannot be fetched: {reason}")]
     Unsupported {
         /// The file.

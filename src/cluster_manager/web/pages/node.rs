@@ -103,7 +103,7 @@ fn how_to_lift(name: &str, may_be_changed: bool) -> Markup {
         p {
             "Slots of a blacklisted type are not granted until the node restarts or expires, or until an operator lifts the blacklisting"
             @if may_be_changed {
-                ": " code { "corona nodes clear-blacklist " (quoted(name)) }
+                ": " code { "corona nodes clear-blacklist " (shell_word(name)) }
             } @else {
                 ", which needs " code { "corona.cm.web.kill.token" } " to be set"
             }
@@ -117,14 +117,14 @@ fn how_to_undo(name: &str) -> Markup {
     html! {
         p {
             "An operator drains this node: it is granted nothing. To see when it can be stopped: "
-            code { "corona nodes drain " (quoted(name)) " --wait" }
-            ". Let it serve again: " code { "corona nodes drain " (quoted(name)) " --undo" } "."
+            code { "corona nodes drain " (shell_word(name)) " --wait" }
+            ". Let it serve again: " code { "corona nodes drain " (shell_word(name)) " --undo" } "."
         }
     }
 }
 
 /// A word of a command line, as a shell takes it.
-fn quoted(word: &str) -> String {
+fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._/:@,+=".contains(c);
     match !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
         true => word.to_owned(),
@@ -362,7 +362,7 @@ mod tests {
             ("n 1", "'n 1'"),
             ("n'; reboot '", r"'n'\''; reboot '\'''"),
         ] {
-            assert_eq!(quoted(name), word);
+            assert_eq!(shell_word(name), word);
         }
     }
 }

@@ -197,7 +197,7 @@ impl Ending {
         let ended = driver.end(session_types::status(status)).await;
         tracing::info!(session = %driver.handle(), %ended, "the job is over");
         if timeout(HISTORY_TIMEOUT, self.history.close()).await.is_err() {
-            tracing::warn!("the files of the history are not complete in time");
+            tracing::warn!("timed out writing the job history");
         }
         self.closed.send_replace(true);
     }

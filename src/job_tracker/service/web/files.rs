@@ -10,7 +10,7 @@ use super::shown::Shown;
 
 /// The largest file that is shown, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
-/// What stands in place of a value that is not to be seen.
+/// Placeholder for a redacted value.
 const HIDDEN: &str = "(hidden)";
 
 /// A property of a job.

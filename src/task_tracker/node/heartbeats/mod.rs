@@ -83,7 +83,7 @@ pub enum Ending {
         /// The result of the last heartbeat.
         last: String,
     },
-    /// A part of the task tracker has failed that it is nothing without.
+    /// An essential part of the task tracker failed.
     TaskPanicked(TaskPanicked),
 }
 

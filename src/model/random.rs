@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_means_the_same_for_ever() {
+    fn a_seed_means_the_same_forever() {
         let mut random = Random::new(1);
         let numbers = [random.next(), random.next(), random.next()];
         assert_eq!(numbers, [0x910a_2dec_8902_5cc1, 0xbeeb_8da1_658e_ec67, 0xf893_a2ee_fb32_555e]);
