@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_under_way_does_not_wait_for_new_requests() {
+    async fn calls_in_flight_do_not_wait_for_new_requests() {
         let effects = Arc::new(Effects::default());
         let calls = calls(config::load(None, &[]).unwrap().settings, effects);
         let peer: SocketAddr = "127.0.0.1:1".parse().unwrap();

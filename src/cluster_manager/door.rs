@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_every_bound_passes() {
+    fn values_at_every_bound_pass() {
         for call in [
             start(|_| {}),
             update(|_| {}),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_a_bound_is_refused_with_the_method_s_own_error() {
+    fn values_beyond_a_bound_are_refused_with_the_method_s_own_error() {
         let long_handle = || Some(text(131));
         let request = Call::RequestResource { handle: long_handle(), requests: Some(vec![]) };
         let cases: Vec<(Call, &str, &str)> = vec![

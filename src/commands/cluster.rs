@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_later_wins_and_lists_grow() {
+    fn later_options_win_and_lists_grow() {
         let file = |name: &str| ConfigurationArguments {
             conf_file: vec![name.into()],
             ..ConfigurationArguments::default()

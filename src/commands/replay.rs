@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_peers_said_has_no_power_over_a_terminal() {
+    fn texts_of_peers_cannot_control_a_terminal() {
         let report = Report { name: "\u{1b}[2J\u{202e}x".to_owned(), ..Report::default() };
         for form in [Form::Text, Form::Json] {
             let shown = shown(&report, form, None, true).unwrap();

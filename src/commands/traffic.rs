@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_told() {
+    fn omissions_are_reported() {
         assert_eq!(skipped_text(&PacketCounts { used: 9, ..PacketCounts::default() }), None);
         let counts = PacketCounts { other_protocols: 2, malformed: 1, ..PacketCounts::default() };
         let expected = "packets left out: 2 of other protocols, 1 malformed";

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_or_too_large_is_refused() {
+    fn directories_and_oversized_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let large = dir.path().join("large");
         File::create(&large).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();

@@ -354,7 +354,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(name in "[a-z.]{1,8}[<&>\"']?[a-z]", value in "[ \\t\\n\\r<>&\"'${}a-z\u{e4}\u{10348}]{0,20}\\PC?") {
+        fn values_survive_writing_and_reading(name in "[a-z.]{1,8}[<&>\"']?[a-z]", value in "[ \\t\\n\\r<>&\"'${}a-z\u{e4}\u{10348}]{0,20}\\PC?") {
             let site = site(&[], "<configuration/>");
             let mut conf = job(&site, "").unwrap();
             conf.set(&name, &value);

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_reaches_no_job() {
+    fn secrets_reach_no_job() {
         let token = "seven times seven";
         let loaded =
             load(&[("corona.jt.web.kill.token", token), ("corona.cm.web.kill.token", token)]);

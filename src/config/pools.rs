@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told() {
+    fn problems_are_reported_with_their_place() {
         let in_pool =
             |inside: &str| format!("<group name='g'><pool name='p'>{inside}</pool></group>");
         let in_group = |inside: &str| format!("<group name='g'>{inside}</group>");

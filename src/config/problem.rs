@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_holds_cannot_break_the_line() {
+    fn texts_of_files_cannot_break_the_line() {
         for (text, shown) in [
             ("expected '>' not '\n' at 2:1", "expected '>' not '\\n' at 2:1"),
             ("\u{1b}[31m\0", "\\u{1b}[31m\\u{0}"),

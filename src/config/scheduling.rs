@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_wrong_file_is_told() {
+    fn elements_of_the_other_file_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(
             dir.path().join("corona.xml"),

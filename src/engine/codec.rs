@@ -74,7 +74,7 @@ mod tests {
     use crate::types::Millis;
 
     #[test]
-    fn what_is_written_is_read_and_nothing_else() {
+    fn encoded_values_are_read_whole_and_trailing_bytes_refused() {
         let step = (Millis(1_790_000_000_000), Input::KillSession { handle: "2026.1".into() });
         let bytes = encode(&step).unwrap();
         assert!(bytes.len() < 20, "{}", bytes.len());

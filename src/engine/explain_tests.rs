@@ -1044,7 +1044,7 @@ fn ids_are_given_as_ranges() {
 }
 
 #[test]
-fn what_can_never_be_served_stays_when_slots_become_free() {
+fn an_impossible_request_stays_impossible_when_slots_become_free() {
     for (name, never) in [
         ("requests want more CPUs than any node has", true),
         ("the requests exclude all hosts", true),
@@ -1077,7 +1077,7 @@ fn waits_that_are_over_and_sessions_that_want_nothing() {
 }
 
 #[test]
-fn what_was_held_counts_and_not_what_was_requested() {
+fn the_most_at_a_time_counts_grants_and_not_requests() {
     let mut world = nodes(&[8], |s| pool(s, "g.p", |p| p.maximum[Map] = 3));
     let tally =
         |world: &World| world.engine.session_at(SESSION, Millis(world.now)).unwrap().counts[Map];

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_one_gave_is_not_given_again() {
+    fn observed_grants_are_not_made_again() {
         let mut engine = engine();
         run(&mut engine, vec![session("1.1"), session("1.2"), maps("1.1", 0..1)]);
         run(&mut engine, vec![maps("1.2", 0..3)]);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_cluster_manager_may_give_has_an_objection() {
+    fn impossible_grants_have_an_objection() {
         let mut engine = engine();
         let nodes = vec![node("a", 1), node("c", 1), session("1.1"), maps("1.1", 0..1)];
         run(&mut engine, nodes);

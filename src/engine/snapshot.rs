@@ -820,7 +820,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_put_right_and_told() {
+    fn contradictions_are_repaired_and_reported() {
         let node_gone = "session 2026.7: the grant of request 1 on node n is lost: there is no such \
                          node";
         type Damage = fn(&mut EngineState);

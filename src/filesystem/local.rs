@@ -1014,7 +1014,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_closed_is_deleted_and_attributes_are_kept() {
+    async fn unclosed_files_are_deleted_and_attributes_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = FsPath::local(&dir.path().join("a")).unwrap();
         let mut writer = files().create(&path, CreateOptions::default()).await.unwrap();

@@ -431,7 +431,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_reads_back(text in "\\PC{0,30}|[a-z:/#%.@0-9\\\\]{0,30}") {
+        fn displayed_paths_read_back(text in "\\PC{0,30}|[a-z:/#%.@0-9\\\\]{0,30}") {
             if let Ok(path) = FsPath::parse(&text)
                 && !path.path().is_empty()
                 && (path.root().is_some() || !path.path().contains(':'))

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_by_name() {
+    fn unsupported_file_systems_are_refused_by_name() {
         let named = systems(on("hdfs://nn:9000/"));
         for scheme in ["har", "hftp", "viewfs", "s3n", "webhdfs", "what"] {
             let error = named.resolve(&format!("{scheme}://x/a")).err().unwrap();

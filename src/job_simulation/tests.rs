@@ -333,7 +333,7 @@ fn a_panic_is_a_failure_with_its_inputs() {
 }
 
 #[test]
-fn what_a_failure_keeps_can_be_played_again() {
+fn a_kept_failure_can_be_played_again() {
     let mut histories = Vec::new();
     let summary = attempt(5, &JobEngine::new, Habits::GOOD, Some(&mut histories)).unwrap();
     let inputs: usize = histories.iter().map(|history| history.inputs.len()).sum();

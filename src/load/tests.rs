@@ -267,7 +267,7 @@ async fn a_cluster_manager_that_does_right_has_no_errors_and_all_figures() {
 }
 
 #[tokio::test]
-async fn what_is_planted_is_found() {
+async fn planted_errors_are_found() {
     let planted = [
         (Wrong::TellsTwice, FaultKind::GrantedTwice, "MAP 10 of session 1.0 on load-node-"),
         (Wrong::GrantsTwice, FaultKind::GrantedTwice, "MAP 10 of session 1.0 on load-node-"),
@@ -306,7 +306,7 @@ async fn a_run_that_is_stopped_ends_in_order() {
 }
 
 #[tokio::test]
-async fn what_cannot_begin_says_why() {
+async fn runs_that_cannot_begin_have_a_reason() {
     let nobody = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = nobody.local_addr().unwrap();
     drop(nobody);

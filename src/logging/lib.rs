@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_told_in_both_forms() {
+    fn omissions_are_reported_in_both_forms() {
         let told = |form: LogForm| {
             let buffer = Buffer::default();
             let sink = buffer.clone();

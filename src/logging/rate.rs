@@ -172,7 +172,7 @@ pub(super) mod tests {
     kind!(CALM, CALM_PLACE, "calm");
 
     #[test]
-    fn what_is_too_much_is_counted_and_told_when_the_second_is_over() {
+    fn lines_beyond_the_rate_are_counted_and_reported_after_the_second() {
         assert_eq!(STORM.callsite(), Identifier(&STORM_PLACE as &dyn Callsite));
         let reported = Arc::new(Mutex::new(Vec::new()));
         let to = reported.clone();

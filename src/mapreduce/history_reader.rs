@@ -780,7 +780,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_program_writes_reads_back_in_pieces_of_any_size() {
+    fn own_histories_read_back_in_pieces_of_any_size() {
         let text = whole();
         for piece in [1, 7, 64, text.len()] {
             let (history, damaged) = read(text.as_bytes(), piece);

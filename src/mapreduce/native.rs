@@ -746,7 +746,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_only_java_can_run_is_refused_by_name() {
+    fn jobs_that_need_java_are_refused_by_name() {
         for (key, value) in [
             ("mapred.mapper.class", "com.x.Mapper"),
             ("mapred.reducer.class", "com.x.Reducer"),

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_holds_most_is_told_whether_it_grows_or_waits() {
+    async fn the_largest_holder_is_notified_whether_it_grows_or_waits() {
         let memory = Memory::new(100_000, 10);
         let mut grows = memory.holding(ip(1));
         assert_eq!(grows.set(100_001), Err(Revoked));

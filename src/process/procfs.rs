@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_reads_and_writes() {
+    fn bytes_that_a_process_reads_and_writes() {
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(disk_bytes(own).is_some());
         assert_eq!(disk_bytes(i32::MAX), None);

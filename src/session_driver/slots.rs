@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_requested_is_a_stray() {
+    fn a_grant_without_a_request_is_a_stray() {
         let mut slots = slots(1);
         for id in [i32::MIN, -1, 0, 2, i32::MAX] {
             assert_eq!(slots.grant(id, &'a'), GrantOutcome::Stray, "{id}");

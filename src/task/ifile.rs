@@ -473,7 +473,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn values_survive_writing_and_reading(
             records in prop::collection::vec(
                 (prop::collection::vec(any::<u8>(), 0..300), prop::collection::vec(any::<u8>(), 0..40)),
                 0..50,

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_have_used_is_written() {
+    fn resources_of_programs_are_written() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("profile.out");
         let status = std::process::Command::new("true").status().unwrap();

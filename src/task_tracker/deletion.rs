@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_run_moved_aside_is_deleted() {
+    fn directories_moved_aside_by_an_earlier_run_are_deleted() {
         let root = tempfile::tempdir().unwrap();
         let old = root.path().join(layout::DISCARDED).join("1.0.job_1_1/work");
         fs::create_dir_all(&old).unwrap();

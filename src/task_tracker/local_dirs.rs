@@ -421,7 +421,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_has_no_room_gets_nothing() {
+    fn full_directories_get_nothing() {
         let root = tempfile::tempdir().unwrap();
         let dirs = LocalDirs::open(&settings(&[root.path()])).unwrap();
         let told = dirs.for_write(Path::new("big"), Some(u64::MAX)).unwrap_err().to_string();

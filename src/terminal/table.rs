@@ -270,7 +270,7 @@ ID    NAME          MAPS
     }
 
     #[test]
-    fn what_is_too_wide_is_cut_and_says_so() {
+    fn cells_that_are_too_wide_are_cut_visibly() {
         let expected = "\
 ID    NAME    MAPS
 1.1   Sleep…    12

@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_back_goes_on_where_it_was() {
+    async fn a_reader_that_reconnects_continues_where_it_was() {
         let (events, stop) = events(9);
         for number in 1..=3 {
             events.add(Millis(0), ended(number), 0);
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_ring_has_lost_is_told_as_missed() {
+    async fn events_lost_by_the_ring_are_reported_as_missed() {
         let (events, stop) = events(1);
         for number in 1..=KEPT as u64 + 10 {
             events.add(Millis(0), ended(number), 0);

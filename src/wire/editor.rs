@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_passes_as_it_came() {
+    fn unknown_bytes_pass_unchanged() {
         let good = framed(&session_start("h", 5));
         let mut cut = good.clone();
         cut.truncate(30);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_that_is_not_wanted() {
+    fn unwanted_bytes_do_not_wait() {
         let mut editor = FrameEditor::new(ClusterManager::schema(), METHODS, 4_096);
         let frame = framed(&plain("getSessions"));
         let mut out = Vec::new();

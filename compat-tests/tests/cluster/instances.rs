@@ -111,9 +111,9 @@ async fn acknowledged(leader: &Instance) -> u64 {
 
 /// Without ZooKeeper no instance leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_leads_without_zookeeper() {
+async fn no_instance_leads_without_zookeeper() {
     if !ZooKeeper::is_installed() {
-        return skip("nobody_leads_without_zookeeper", Missing::ZooKeeper);
+        return skip("no_instance_leads_without_zookeeper", Missing::ZooKeeper);
     }
     let mut zookeeper = ZooKeeper::start();
     let directory = tempfile::tempdir().unwrap();

@@ -165,7 +165,7 @@ fn it_feeds_the_watchdog_of_systemd_if_there_is_one() {
 }
 
 #[test]
-fn what_keeps_it_from_starting_is_told_in_one_line() {
+fn a_failed_start_has_one_line_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("[::]:0").unwrap();
     let taken_too = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -149,7 +149,7 @@ fn all_cases(hdfs: &Hdfs) {
     let dir = tempfile::tempdir().unwrap();
     files_of_all_lengths(hdfs, dir.path());
     standard_streams(hdfs);
-    what_exists_stays(hdfs, dir.path());
+    existing_files_stay(hdfs, dir.path());
     moves(hdfs, dir.path());
     names_and_patterns(hdfs, dir.path());
     appended_files(hdfs, dir.path());
@@ -203,7 +203,7 @@ fn standard_streams(hdfs: &Hdfs) {
     assert!(printing.wait().unwrap().success());
 }
 
-fn what_exists_stays(hdfs: &Hdfs, dir: &Path) {
+fn existing_files_stay(hdfs: &Hdfs, dir: &Path) {
     let (old, new) = (dir.join("old"), dir.join("new"));
     fs::write(&old, "old").unwrap();
     fs::write(&new, "new").unwrap();

@@ -307,7 +307,7 @@ fn safe_mode_is_turned_on_and_off_and_the_state_is_written() {
 }
 
 #[test]
-fn what_was_not_done_has_another_status() {
+fn incomplete_commands_have_another_status() {
     // There is no proxy job tracker.
     let cluster = Cluster::start(None);
     let told = cluster.corona("admin -setSafeMode");
@@ -566,7 +566,7 @@ fn http_get(address: SocketAddr, path: &str) -> (u16, Value) {
 }
 
 #[test]
-fn what_cannot_be_reached_is_one_line_and_wrong_usage_is_status_two() {
+fn unreachable_servers_are_one_line_and_wrong_usage_is_status_two() {
     let told = |words: &[&str]| ToolOutput::of(corona(words).output().unwrap());
     let away = told(&["admin", "-D", "cm.server.address=localhost:1", "-setSafeMode"]);
     assert_eq!((away.status.code(), away.err.lines().count()), (Some(1), 1), "{}", away.err);

@@ -594,7 +594,7 @@ fn a_manager_that_is_down_is_told_now_and_then() {
 }
 
 #[test]
-fn what_leads_to_an_empty_picture_is_told() {
+fn causes_of_an_empty_recording_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let capture = repository().join("fixtures/recordings/scenarios/grants/traffic.pcap");
     let (capture, out) = (capture.to_str().unwrap(), directory.path().join("out.corec"));

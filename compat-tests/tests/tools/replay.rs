@@ -298,7 +298,7 @@ fn terminate(process: u32) {
 
 /// Recorded clients are played through a relay, and its recording is played again.
 #[test]
-fn what_record_records_of_this_program_it_does_again() {
+fn a_recording_of_this_program_replays_without_differences() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["scenarios/grants", "scenarios/preemption"] {
         let conf_dir = fixture(name);
@@ -366,7 +366,7 @@ fn the_documentation_leads_from_a_capture_to_a_report() {
 }
 
 #[test]
-fn what_cannot_be_played_is_one_line_and_wrong_usage_is_status_two() {
+fn unplayable_recordings_are_one_line_and_wrong_usage_is_status_two() {
     let directory = tempfile::tempdir().unwrap();
     let conf_dir = fixture("scenarios/grants");
     let (conf, capture) = (conf_dir.to_str().unwrap(), conf_dir.join("traffic.pcap"));

@@ -393,7 +393,7 @@ async fn a_pause_waits_for_calls_under_way_but_not_for_ever() {
 }
 
 #[tokio::test]
-async fn what_another_cluster_manager_did_not_get_to_tell_is_told_in_order() {
+async fn pending_notifications_of_another_cluster_manager_are_delivered_in_order() {
     let (core, notifier) = core(patience());
     let (port, mut told, _stop) = driver();
     notifier.pause();

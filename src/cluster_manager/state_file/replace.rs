@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stopped_process_left_behind_is_in_nobodys_way() {
+    fn files_of_a_stopped_process_do_not_block_the_next_save() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cm.state");
         put(&path, "old").unwrap();

@@ -184,7 +184,7 @@ fn files_of_the_original_are_read() {
 }
 
 #[test]
-fn what_is_read_is_written_and_read_again() {
+fn state_survives_reading_writing_and_reading() {
     for name in RECORDED {
         let state = recorded(name);
         for compress in [false, true] {
@@ -528,7 +528,7 @@ fn states_that_the_original_cannot_read_are_read() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn errors_name_their_place() {
     type Change = fn(&mut Json);
     let cases: Vec<(Change, &str)> = vec![
         (|json| *json = Json::List(vec![]), "expected struct Document"),

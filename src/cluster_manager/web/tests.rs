@@ -1085,7 +1085,7 @@ async fn guesses_in_parallel_are_not_looked_at_and_others_do_not_wait() {
 /// A peer with hundreds of connections on which no request arrives, another one whose requests are
 /// never read, and monitors at the same address and at another one.
 #[tokio::test]
-async fn what_watches_is_served_however_many_connections_are_open() {
+async fn probes_are_served_however_many_connections_are_open() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let world = World::new(&[]);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

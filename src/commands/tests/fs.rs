@@ -184,7 +184,7 @@ fn contents_are_printed_as_they_are_in_every_form() {
 }
 
 #[test]
-fn what_is_there_is_not_replaced_or_mixed_unless_that_is_asked_for() {
+fn existing_files_are_not_replaced_or_mixed_unless_requested() {
     let hdfs = Hdfs::start(1);
     let address = hdfs.cluster.address();
     let dir = tempfile::tempdir().unwrap();

@@ -111,7 +111,7 @@ fn a_lost_journal_is_reported_and_an_operator_may_go_on_without_it() {
 }
 
 #[test]
-fn what_is_no_journal_is_one_line() {
+fn a_directory_without_a_journal_is_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("none");
     for command in ["check", "show", "repair"] {

@@ -363,7 +363,7 @@ fn admin_reaches_the_proxy_job_tracker() {
 }
 
 #[test]
-fn what_cannot_be_reached_or_does_not_answer_is_one_line() {
+fn unreachable_and_silent_servers_are_one_line() {
     let closing = Peer::<ClusterManager>::new(|_| Answer::Close);
     let faulty = Peer::<ClusterManager>::new(|_| {
         let message = "administrative calls are not accepted from 127.0.0.1".into();
@@ -400,7 +400,7 @@ fn what_cannot_be_reached_or_does_not_answer_is_one_line() {
 }
 
 #[test]
-fn nobody_waits_for_ever() {
+fn every_wait_has_an_end() {
     // Accepts and sends nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = silent.local_addr().unwrap();

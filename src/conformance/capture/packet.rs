@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_segment_says_why() {
+    fn other_packets_have_a_reason() {
         let mut udp = Vec::new();
         PacketBuilder::ipv4([1; 4], [2; 4], 9).udp(1, 2).write(&mut udp, b"x").unwrap();
         let mut fragment = bare_ip(false);

@@ -284,7 +284,7 @@ fn a_file_cut_anywhere_is_good_up_to_the_last_whole_packet() {
 }
 
 #[test]
-fn what_is_no_capture_is_an_error() {
+fn files_that_are_no_captures_are_errors() {
     for bytes in [&b""[..], b"GET / HTTP/1.0\r\n\r\n", &[0; 64]] {
         assert!(matches!(Capture::read(bytes, &Limits::default()), Err(CaptureError::NotACapture)));
     }

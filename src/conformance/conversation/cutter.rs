@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_kept_as_bytes() {
+    fn bytes_that_are_no_messages_are_kept() {
         use Framing::{Bare, Framed};
         check("garbage", Framed, true, b"GET / HTTP/1.0", &["?14"]);
         check("garbage in a frame", Framed, true, &framed(b"hello"), &["?9"]);

@@ -178,7 +178,7 @@ fn broken_peers_are_kept_as_they_were() {
 }
 
 #[test]
-fn what_was_said_puts_the_stream_together_again() {
+fn messages_and_bytes_restore_the_stream() {
     let ports = Ports { cluster_manager: 18_800, proxy_job_tracker: Some(18_802) };
     let file = recording("scenarios/grants", "traffic.pcap");
     let capture = Capture::read(&file[..], &Limits::default()).unwrap();

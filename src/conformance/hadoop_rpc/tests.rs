@@ -239,7 +239,7 @@ fn damaged_calls_are_refused_or_kept() {
 }
 
 #[test]
-fn what_is_no_conversation() {
+fn streams_that_are_no_conversations() {
     use crate::capture::{Opening, StreamEvent};
 
     let address = ([127, 0, 0, 1], 1).into();

@@ -145,7 +145,7 @@ fn a_block_has_the_bytes_of_the_document() {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn recordings_survive_writing_and_reading() {
     let mut entries = every_kind();
     let (read, summary) = read_back(&recorded(&[entries.clone(), vec![finished()]])).unwrap();
     assert_eq!(read, entries);

@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn what_died_is_no_longer_held() {
+    fn grants_on_dead_nodes_are_no_longer_held() {
         let mut cluster = cluster();
         cluster.granted("s", &grant(1, "n1", "h1")).unwrap();
         assert!(cluster.died("s", "n2").is_err(), "never used");

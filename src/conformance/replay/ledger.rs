@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_come_is_waited_for_once() {
+    fn a_missing_notification_is_waited_for_once() {
         let mut ledger = NotificationLedger::default();
         ledger.record_all(&[1, 2]);
         ledger.arrive_all(&[1]);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_has_a_bound() {
+    fn missed_ids_have_a_bound() {
         let mut ids = Ids::default();
         ids.handed_out("1.1");
         ids.handed_out("1.2000000000");

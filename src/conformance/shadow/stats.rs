@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_has_a_bound_and_what_is_counted_has_none() {
+    fn kept_findings_have_a_bound_and_counts_have_none() {
         let mut stats = Stats::new("primary", SystemTime::UNIX_EPOCH);
         for number in 0..2_000 {
             stats.call(&format!("method{number}")).different += 1;

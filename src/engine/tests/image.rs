@@ -41,7 +41,7 @@ fn go_on_alike(world: &World, inputs: Vec<Input>) {
 }
 
 #[test]
-fn what_a_large_session_left_behind_is_dropped_alike() {
+fn leftovers_of_a_large_session_are_dropped_alike() {
     let mut world = World::new(|_| {});
     world.node("n1", "h1", 2);
     world.start("2026.1", "g.p");
@@ -61,7 +61,7 @@ fn report_of(name: &str) -> Input {
 }
 
 #[test]
-fn what_was_observed_goes_on_alike() {
+fn observed_state_continues_alike() {
     let mut world = World::new(|_| {});
     world.node("n1", "h1", 1);
     world.node("n2", "h2", 1);

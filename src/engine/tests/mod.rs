@@ -416,7 +416,7 @@ fn preemption_widens_the_age_limit_round_by_round() {
 }
 
 #[test]
-fn who_is_protected_is_not_preempted() {
+fn protected_sessions_are_not_preempted() {
     for protect in ["nobody", "pool", "session", "type"] {
         let mut world = World::new(|settings| {
             settings.scheduling.starving_time_for_minimum_ms = 1;
@@ -778,7 +778,7 @@ fn types_of_a_session_do_not_mix() {
 }
 
 #[test]
-fn what_a_lost_node_held_of_a_pools_maximum_is_given_elsewhere() {
+fn slots_of_a_lost_node_no_longer_count_for_a_pools_maximum() {
     let mut world = World::new(|settings| {
         settings.node_expiry_ms = 1_000;
         pool(settings, "g.p", |pool| pool.maximum[JobTracker] = 1);
@@ -1007,7 +1007,7 @@ fn silence_while_nobody_was_listened_to_is_not_held_against_anybody() {
 }
 
 #[test]
-fn nobody_was_heard_in_the_future() {
+fn no_heartbeat_is_in_the_future() {
     let mut world = World::new(|settings| settings.session_expiry_ms = 1_000);
     world.start("2026.1", "g.p");
     world.run(Input::HeldUp { ms: i64::MAX }).unwrap();

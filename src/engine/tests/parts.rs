@@ -83,7 +83,7 @@ fn a_call_in_parts_is_refused_as_a_whole_before_its_first_part() {
 }
 
 #[test]
-fn what_ends_a_call_between_its_parts() {
+fn an_end_between_the_parts_of_a_call() {
     let all = mixed(1..=80);
     let mut world = world();
     world.apply(expect(&all)).unwrap();

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_kept_is_given_back() {
+    async fn buffers_are_released() {
         let dir = tempfile::tempdir().unwrap();
         let bytes: Vec<u8> = (0..3_000_001_u32).map(|n| (n / 3) as u8).collect();
         let source = dir.path().join("source");

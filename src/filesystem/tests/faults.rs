@@ -568,7 +568,7 @@ async fn lost_replies_are_made_up_for() {
 }
 
 #[tokio::test]
-async fn what_is_not_ready_is_asked_for_again() {
+async fn pending_completions_are_retried() {
     let world = World::new(2).await;
     world.cluster.name_node.fail("addBlockAndFetchMetaInfo", NameNodeFault::NotYet, 1);
     world.cluster.name_node.fail("complete", NameNodeFault::NotYet, 2);

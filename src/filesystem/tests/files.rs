@@ -70,7 +70,7 @@ async fn ranges_are_read_from_all_layouts() {
 }
 
 #[tokio::test]
-async fn what_is_flushed_is_seen_before_the_file_is_closed() {
+async fn flush_makes_data_visible_to_readers() {
     let world = World::new(2).await;
     let bytes = content(BLOCK + 5000);
     let path = world.path("/open");

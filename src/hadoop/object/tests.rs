@@ -99,7 +99,7 @@ fn declared_and_actual_classes() {
 }
 
 #[test]
-fn what_is_no_value() {
+fn bytes_that_are_no_values() {
     let table = [
         (r#"0002"VV""#, "class \"VV\" is not known here"),
         (r#"0005"a.b.C""#, "class \"a.b.C\" is not known here"),

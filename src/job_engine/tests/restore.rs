@@ -158,7 +158,7 @@ fn clean_ups_of_attempts_run_again() {
 }
 
 #[test]
-fn what_cannot_be_is_left_out() {
+fn impossible_saved_state_is_left_out() {
     let mut world = world(1, 0);
     let script = [
         "m0.0 SUCCEEDED a",

@@ -48,7 +48,7 @@ fn a_failure_that_is_the_fault_of_the_node_does_not_count_against_the_task() {
 }
 
 #[test]
-fn what_an_attempt_without_room_left_behind_is_cleaned_up_as_of_one_that_was_killed() {
+fn leftovers_of_an_attempt_without_room_are_cleaned_up_as_after_a_kill() {
     let mut world = world(1, 0);
     world.set_up("m2.0");
     let effects = world.heartbeat("a", vec![no_room("m0.0", FailedUnclean)]);
@@ -170,7 +170,7 @@ fn a_slot_whose_task_has_used_up_its_numbers_is_returned() {
 }
 
 #[test]
-fn what_a_slower_attempt_left_behind_is_cleaned_up() {
+fn leftovers_of_a_slower_attempt_are_cleaned_up() {
     // mapreduce/09 §A: the original gives the slot back, and the attempt never ends.
     let mut world = world(2, 0);
     world.set_up("m3.0");

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_task_trackers_say_takes_little_memory() {
+    async fn reports_of_task_trackers_take_little_memory() {
         let cluster = Cluster::new(Duration::from_secs(10));
         cluster.heard(status(&"n".repeat(MAX_NAME + 1), String::new()));
         cluster.heard(status("a", "\u{20ac}".repeat(MAX_REPORT)));

@@ -811,7 +811,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_lost_job_tracker_has_left_is_ended() {
+    async fn leftovers_of_a_lost_job_tracker_are_ended() {
         let dir = tempfile::tempdir().unwrap();
         let HistoryTarget { files, log_path, .. } = place(dir.path(), None);
         let job = submission(&[], 1).description.id;

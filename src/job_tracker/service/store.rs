@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_overtakes_jobs_that_wait_and_the_queue_is_bounded() {
+    fn waiting_jobs_are_not_overtaken_and_the_queue_is_bounded() {
         let store = store(1, 2, 100);
         for number in 1..=6 {
             store.give(id(number), "alice".into());

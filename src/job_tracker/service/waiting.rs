@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_of_a_job_that_waits_names_an_unknown_form() {
+    async fn an_unknown_form_of_a_waiting_job_is_refused_by_name() {
         let root = tempfile::tempdir().unwrap();
         {
             let shared = service(root.path()).await;

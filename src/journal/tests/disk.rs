@@ -34,7 +34,7 @@ fn content(path: &std::path::Path) -> (Option<Stored>, Vec<Stored>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_many_tasks_append_is_committed_and_found_again() {
+async fn records_of_many_tasks_are_committed_and_found_again() {
     for sync in [Sync::Write, Sync::Always] {
         let directory = tempfile::tempdir().unwrap();
         let storage = DiskStorage::open(&directory.path().join("journal")).unwrap();

@@ -123,7 +123,7 @@ fn refusals(whole: &Memory) -> Vec<(&'static str, Harm, Option<&'static str>)> {
 }
 
 #[test]
-fn what_is_lost_or_damaged_is_refused_kept_and_repaired() {
+fn lost_and_damaged_journals_are_refused_kept_and_repaired() {
     let whole = idle(Sync::Write, "record", None);
     for (harm, inflict, refusal) in refusals(&whole) {
         let memory = whole.after_process_crash();

@@ -159,7 +159,7 @@ fn a_record_is_committed_when_the_thread_that_appended_it_has_written_it() {
 }
 
 #[tokio::test]
-async fn what_may_take_long_is_left_to_the_thread_of_the_journal() {
+async fn long_writes_are_left_to_the_thread_of_the_journal() {
     let storage = Observed::default();
     let journal = storage.open(Sync::Write, 200_000);
     let write = async |bytes: usize| {

@@ -111,7 +111,7 @@ async fn until_counted(proxy: &Running, outcome: &str, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_expired_is_deleted_and_nothing_else() {
+async fn expired_files_are_deleted_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
     let expired = lay_out(root.path());
     let before = everything(root.path());
@@ -159,7 +159,7 @@ async fn a_shared_cache_behind_a_link_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_expired_on_hdfs_is_deleted_and_nothing_else() {
+async fn expired_files_on_hdfs_are_deleted_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
     let cluster = MiniCluster::start(2).await;
     let files = FileSystems::new(cluster.settings()).unwrap();

@@ -46,7 +46,7 @@ async fn grants_that_come_twice_or_were_never_asked_for_are_sorted_out() {
 }
 
 #[tokio::test]
-async fn what_is_lost_is_released_by_itself_and_can_be_replaced() {
+async fn lost_grants_are_released_and_can_be_replaced() {
     let manager = Manager::start(well);
     let (driver, mut events) = SessionDriver::start(options(&manager)).await.unwrap();
     let near = SlotRequest::new(ResourceType::Map).near(["h1"]);
@@ -76,7 +76,7 @@ async fn what_is_lost_is_released_by_itself_and_can_be_replaced() {
 }
 
 #[tokio::test]
-async fn what_is_lost_can_be_left_to_the_owner() {
+async fn lost_grants_can_be_left_to_the_owner() {
     let manager = Manager::start(well);
     let options = Options { release_lost: false, ..options(&manager) };
     let (driver, mut events) = SessionDriver::start(options).await.unwrap();

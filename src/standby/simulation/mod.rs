@@ -781,7 +781,7 @@ fn simulate(seed: u64, ack: Ack, always: bool, planted: Option<Planted>) -> Sums
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_and_nobody_hears_two_leaders() {
+fn nothing_acknowledged_is_lost_and_no_peer_hears_two_leaders() {
     let seeds = std::env::var("CORONA_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     let seeds = seeds.unwrap_or(4);
     let mut sums = [0; 3];

@@ -648,7 +648,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fails_leaves_no_archive_and_a_reason() {
+    async fn failures_leave_no_archive_and_a_reason() {
         let world = World::new();
         let why = async |install: ArchivedInstall| {
             wanted(&ClassArchives::new(install)).await.unwrap_err()

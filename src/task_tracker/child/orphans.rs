@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_run_left_is_ended_with_all_it_started() {
+    fn orphans_of_an_earlier_run_are_ended_with_their_children() {
         let dir = tempfile::tempdir().unwrap();
         let notes = ProcessNotes::in_local_dir(dir.path()).unwrap();
         let name = notes.name(&attempt());

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_task_leaves_behind_is_ended() {
+    async fn processes_that_a_task_leaves_behind_are_ended() {
         let world = World::new();
         let script = "setsid bash -c 'trap \"\" TERM; echo $$ > away; for _ in $(seq 1200); do sleep 0.05; done' & \
             sleep 60 & echo $! > near; while [ ! -s away ]; do sleep 0.05; done; exit 0";

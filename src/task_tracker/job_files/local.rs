@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_copied_leaves_nothing() {
+    async fn failed_copies_leave_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path();
         fs::write(path.join("large"), "12345").unwrap();

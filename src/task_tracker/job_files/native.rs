@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_another_client_must_read_is_left_to_it() {
+    async fn files_for_another_client_are_left_to_it() {
         let settings = FileSystemSettings {
             hdfs_class: "com.example.OtherFileSystem".to_owned(),
             ..FileSystemSettings::default()

@@ -191,7 +191,7 @@ async fn another_job_tracker_is_written_down() {
 }
 
 #[tokio::test]
-async fn what_fails_leaves_nothing_and_is_tried_again() {
+async fn failed_localisations_leave_nothing_and_are_retried() {
     let world = World::new(10, 100);
     let bad_jar = world.file("bad.jar", b"no jar");
     let missing = format!("file:{}", world.root.path().join("none.jar").display());

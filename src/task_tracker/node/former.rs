@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_names_is_passed_over_and_long_ones_are_cut() {
+    fn invalid_lists_of_names_are_ignored_and_long_ones_cut() {
         let root = tempfile::tempdir().unwrap();
         let dirs = dirs(&root);
         for wrong in ["", "{", "{\"version\":2,\"nodes\":[\"n\"]}", "\u{fffd}"] {

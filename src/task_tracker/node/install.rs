@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_configured_comes_first_then_the_environment_then_the_install() {
+    async fn configuration_precedes_environment_and_install() {
         let dir = tempfile::tempdir().unwrap();
         let hadoop = dir.path().join("hadoop");
         fs::write(&hadoop, "#!/bin/sh\necho /conf:/core.jar\n").unwrap();

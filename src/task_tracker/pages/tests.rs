@@ -220,7 +220,7 @@ fn a_node_that_takes_no_tasks_says_why() {
 }
 
 #[test]
-fn what_the_health_script_reports_is_shown() {
+fn reports_of_the_health_script_are_shown() {
     let mut world = world(Duration::from_secs(600));
     let shown = |pages: &NodePages| json(pages, "/api/v1/tracker", "")["health"].clone();
     assert_eq!(shown(&world.pages), serde_json::json!({"healthy": true, "reported_ms": 7}));
@@ -241,7 +241,7 @@ fn what_the_health_script_reports_is_shown() {
 }
 
 #[test]
-fn what_tasks_and_the_machine_use_is_shown() {
+fn use_of_tasks_and_machine_is_shown() {
     let world = world(Duration::from_secs(600));
     let tracker = json(&world.pages, "/api/v1/tracker", "");
     let used = serde_json::json!({"cpu_ms": 2500, "read_bytes": 70, "written_bytes": 90});

@@ -74,7 +74,7 @@ async fn get(address: SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_breaks_down_ends_it() {
+async fn a_failed_part_ends_the_task_tracker() {
     let mut servers = ServiceTasks::default();
     servers.spawn("one that lasts", std::future::pending());
     servers.spawn("one that fails", async { panic!("out of luck") });

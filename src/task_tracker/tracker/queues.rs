@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_takes_no_room() {
+    fn ended_entries_take_no_room() {
         let mut queues = Queues::default();
         let (id, job) = (attempt(1, 0), attempt(1, 0).job().clone());
         let numbers = [queues.attempt(&id).number, queues.attempt(&id).number];

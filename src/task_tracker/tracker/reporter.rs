@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_machine_has() {
+    fn resources_of_a_machine() {
         let last = procfs::Machine { busy_ticks: 10, total_ticks: 100, ..Default::default() };
         let now = procfs::Machine {
             memory_bytes: 1000,

@@ -250,7 +250,7 @@ fn elements_must_be_of_the_type_of_the_contract() {
 }
 
 #[test]
-fn what_cannot_be_a_message_is_told_from_what_is_not_all_there() {
+fn malformed_messages_differ_from_incomplete_ones() {
     let huge = Malformed::TooLarge { bytes: 0, limit: BOUNDS.max_bytes };
     for (name, args, expected) in [
         (

@@ -263,7 +263,7 @@ async fn errors_of_a_peer_that_leave_the_connection_usable() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_protocol_ends_the_connection() {
+async fn bytes_of_another_protocol_end_the_connection() {
     let server = Running::start::<ClusterManager>(answer, Limits::default());
     let old = b"\0\0\0\x10getNextSessionId\x01\0\0\0\x07\0";
     let inputs: [&[u8]; 8] = [
@@ -492,7 +492,7 @@ async fn connections_beyond_the_limit_are_closed_at_once() {
 }
 
 #[tokio::test]
-async fn what_a_handler_does_wrong_ends_its_connection_only() {
+async fn a_faulty_handler_ends_its_connection_only() {
     let handler = |_: Peer, call| async move {
         match call {
             Call::GetNextSessionId => Answer::Reply(Reply::GetNextSessionId("1".to_owned())),
@@ -595,7 +595,7 @@ async fn scripted(replies: Vec<Vec<u8>>) -> SocketAddr {
 
 /// Spec: cluster-manager/01 §7.
 #[tokio::test]
-async fn what_a_client_makes_of_answers() {
+async fn results_of_answers_for_clients() {
     let options = ClientOptions {
         call_timeout: Duration::from_millis(200),
         max_reply_bytes: 4096,
@@ -685,7 +685,7 @@ async fn a_call_that_is_given_up_leaves_nothing_to_be_misread() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn an_address_without_a_server() {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);

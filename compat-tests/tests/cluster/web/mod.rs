@@ -159,7 +159,7 @@ fn all_pages_fit_light_and_dark_wide_and_narrow() {
 }
 
 #[test]
-fn what_happens_is_seen_without_a_reload() {
+fn pages_follow_the_cluster_without_a_reload() {
     let mut busy = busy(&[]);
     let mut browser = Browser::start();
     browser.open(&busy.cluster.address("/sessions"));

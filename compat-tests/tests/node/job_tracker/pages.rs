@@ -382,7 +382,7 @@ fn jobs_that_not_everybody_may_see_are_on_no_page() {
 }
 
 #[test]
-fn what_happens_to_jobs_is_a_stream_of_events() {
+fn events_of_jobs_are_streamed() {
     block_on(async {
         let limits = [("corona.jt.web.max.connections", "8")];
         let world = World::new(&limits).await;

@@ -496,7 +496,7 @@ fn a_remote_job_tracker_that_is_lost_ends_the_job_if_no_restart_is_allowed() {
 }
 
 #[test]
-fn what_follows_the_end_of_a_job_on_a_node_is_done_after_a_restart() {
+fn steps_after_the_end_of_a_job_on_a_node_are_done_after_a_restart() {
     block_on(async {
         let (mut world, started) = world().await;
         let mut client = world.client("alice");

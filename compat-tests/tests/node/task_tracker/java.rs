@@ -229,8 +229,10 @@ fn an_exception_of_a_java_task_is_all_that_is_reported() {
 }
 
 #[test]
-fn what_a_java_task_merges_goes_with_it() {
-    let Some(classes) = own_classes("what_a_java_task_merges_goes_with_it") else { return };
+fn merge_files_of_a_java_task_are_deleted_with_it() {
+    let Some(classes) = own_classes("merge_files_of_a_java_task_are_deleted_with_it") else {
+        return;
+    };
     block_on(async {
         let mut world = world(&classes.display().to_string()).await;
         let (job_tracker, job) = session(&world, "merge").await;

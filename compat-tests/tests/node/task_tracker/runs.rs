@@ -18,7 +18,7 @@ fn a_node_that_is_asked_to_end_ends_its_tasks() {
 }
 
 #[test]
-fn what_a_crashed_run_has_left_is_ended_by_the_next_one() {
+fn processes_of_a_crashed_run_are_ended_by_the_next_one() {
     block_on(async {
         let mut world = World::new().await;
         let (job_tracker, job) = world.session().await;

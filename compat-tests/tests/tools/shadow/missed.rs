@@ -262,7 +262,7 @@ fn sessions_that_began_before_the_shadow_are_not_compared_and_others_are() {
 }
 
 #[test]
-fn what_does_not_fit_the_buffer_is_missed_and_what_follows_is_compared() {
+fn calls_beyond_the_buffer_are_missed_and_later_ones_compared() {
     let primary = Primary::start();
     let shadow = shadow(&primary, &["--max-buffer", "16k"]);
     let driver = Driver::new();

@@ -80,7 +80,7 @@ async fn every_listener_gets_the_traffic_and_none_delays_another() {
 }
 
 #[tokio::test]
-async fn what_a_listener_takes_makes_room_for_more() {
+async fn a_listener_that_reads_makes_room() {
     let (feed, mut entries) = feed(1_000, "full");
     let feeds = feed::Feeds(vec![feed.clone()]);
     let at = LOOPBACK.parse().unwrap();

@@ -144,7 +144,7 @@ async fn versions_are_compared_when_there_are_no_signatures() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn an_address_without_a_server() {
     let Fake { listener, mut client } = fake(|_| {}).await;
     drop(listener);
     let error = soon(client.get_filesystem_name()).await.unwrap_err();

@@ -25,7 +25,7 @@ fn after_header(bytes: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_is_no_connection() {
+async fn bytes_that_are_no_connections() {
     let with_header = |header: &str| {
         let header = unhex(header);
         let length = u32::try_from(header.len()).unwrap().to_be_bytes();
@@ -53,7 +53,7 @@ async fn what_is_no_connection() {
 }
 
 #[tokio::test]
-async fn what_is_no_call() {
+async fn bytes_that_are_no_calls() {
     let limits = Limits { max_call_bytes: 1000, ..Limits::default() };
     for (what, bytes) in [
         ("a negative length", "fffffffe"),

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_is_asked_here() {
+    fn parameters_of_the_original_are_understood() {
         let job = "job_202611210043.7_0001";
         for (from, to) in [
             ("jobtracker.jsp", "/".to_owned()),

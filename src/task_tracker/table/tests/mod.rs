@@ -370,7 +370,7 @@ fn a_task_that_is_not_taken_goes_elsewhere() {
 }
 
 #[test]
-fn what_attempts_use_is_added_up_and_not_given_back() {
+fn use_of_attempts_is_added_up_and_not_released() {
     let mut bench = Bench::new();
     let task = kind("map");
     let run = bench.launch_and_start(&task, 1);
@@ -485,7 +485,7 @@ fn a_session_ends_with_its_jobs_and_no_others() {
 }
 
 #[test]
-fn what_is_ignored_and_how_much_is_kept() {
+fn unknown_reports_are_ignored_and_kept_ones_bounded() {
     let limits = TableLimits { jobs: 2, attempts: 3, blacklisted: 2, ..TableLimits::default() };
     let mut bench = Bench::limited(limits);
     let now = bench.now();

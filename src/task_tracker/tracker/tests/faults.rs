@@ -243,7 +243,7 @@ async fn the_end_of_a_job_ends_all_of_it_and_reports_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_process_leaves_behind_is_ended_before_its_files_go() {
+async fn leftovers_of_a_process_are_ended_before_its_files_are_deleted() {
     let world = World::with(|parts| parts.settings.sigkill_delay = Duration::ZERO).await;
     let script = format!(
         "setsid bash -c 'trap \"\" TERM; echo $$ > away; sleep 600' & \
@@ -260,7 +260,7 @@ async fn what_a_process_leaves_behind_is_ended_before_its_files_go() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_fails_with_the_reason() {
+async fn attempts_that_cannot_be_started_fail_with_the_reason() {
     let world = World::new().await;
     let id = kind("map").attempt;
     let missing = Task { job_file: "file:/nowhere/job.xml".to_owned(), ..kind("map") };

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn what_a_heartbeat_says() {
+async fn contents_of_a_heartbeat() {
     let world = World::new().await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
@@ -25,7 +25,7 @@ async fn what_a_heartbeat_says() {
 }
 
 #[tokio::test]
-async fn what_was_not_heard_is_said_again_and_an_end_once() {
+async fn unacknowledged_reports_are_repeated_and_an_end_is_sent_once() {
     let world = World::with(|parts| parts.settings.reports.max_errors = 100).await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
