@@ -226,7 +226,7 @@ fn lean_read(mut stream: TcpStream, read: &ReadRequest, is_inline: bool) {
             }
             (at, seqno) = (at + data as i64, seqno + 1);
         }
-        // Whoever has enough may be gone by now.
+        // A reader that has enough may have disconnected by now.
         if stream.write_all(&sent).is_err() {
             return;
         }

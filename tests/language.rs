@@ -1,6 +1,6 @@
-//! Documents and help texts are in plain English: see "Language" in CONTRIBUTING.md. This test only
-//! refuses a few phrases that are always avoidable; it lists the place of each one and a
-//! replacement.
+//! Documents, help texts, comments, log lines and names of tests are in plain English: see "Language" in
+//! CONTRIBUTING.md. This test only refuses a few phrases that are always avoidable; it lists the place
+//! of each one and a replacement.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,13 @@ const AVOIDED: &[(&str, &str)] = &[
     ("a host that was asked for", "a preferred host"),
     ("gives back", "releases, returns"),
     ("given back", "released, returned"),
+    ("it is none", "it is not one; name the thing"),
+    ("is none that", "is not, cannot; name the thing"),
+    ("asked for again", "requested again, retried"),
+    ("came to nothing", "failed"),
+    ("in vain", "without a result"),
+    ("under way", "in flight, pending, running"),
+    ("which is made if", "creating it if needed"),
 ];
 
 fn root() -> &'static Path {
@@ -71,6 +78,39 @@ fn help(text: &str) -> Vec<(usize, &str)> {
     (1..).zip(text.lines()).filter(|(_, line)| is_shown(line)).collect()
 }
 
+/// The lines of a source that developers and operators read: comments, and the texts of log lines.
+fn comments_and_logs(text: &str) -> Vec<(usize, &str)> {
+    const LEVELS: [&str; 5] = ["error!(", "warn!(", "info!(", "debug!(", "trace!("];
+    let mut in_log = false;
+    let mut found = vec![];
+    for (number, line) in (1..).zip(text.lines()) {
+        in_log |= LEVELS.iter().any(|level| line.contains(level));
+        if in_log && line.contains('"') || line.trim_start().starts_with("//") {
+            found.push((number, line));
+        }
+        in_log &= !line.trim_end().ends_with(';') && !line.contains(')');
+    }
+    found
+}
+
+/// The names of tests that are clauses without a noun.
+fn clauses(place: &str, text: &str) -> Vec<String> {
+    let mut found = vec![];
+    let mut is_test = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim_start();
+        if let Some((_, name)) = line.split_once("fn ").filter(|_| is_test) {
+            let is_clause = ["what_", "who_", "which_"].iter().any(|word| name.starts_with(word));
+            if is_clause {
+                found.push(format!("{place}:{number}: {name}; name the subject"));
+            }
+            is_test = false;
+        }
+        is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+    }
+    found
+}
+
 /// The avoided phrases in these lines, each with its place.
 fn findings(place: &str, lines: &[(usize, &str)]) -> Vec<String> {
     let mut found = vec![];
@@ -113,6 +153,24 @@ fn documents_and_help_texts_are_in_plain_english() {
     assert!(found.is_empty(), "see \"Language\" in CONTRIBUTING.md:\n{}", found.join("\n"));
 }
 
+/// Texts that Java peers and their users read are strings, or quoted in comments; these are the program's own.
+#[test]
+fn comments_log_lines_and_names_of_tests_are_in_plain_english() {
+    let name = |path: &Path| path.strip_prefix(root()).unwrap().display().to_string();
+    let folders = ["src", "compat-tests", "benches", "examples"];
+    let sources: Vec<PathBuf> = folders.iter().flat_map(|folder| files(folder, "rs")).collect();
+    let (mut found, mut looked_at) = (vec![], 0);
+    for path in sources.iter().filter(|path| !name(path).contains("/target/")) {
+        let text = fs::read_to_string(path).unwrap();
+        let lines = comments_and_logs(&text);
+        looked_at += lines.len();
+        found.extend(findings(&name(path), &lines));
+        found.extend(clauses(&name(path), &text));
+    }
+    assert!(looked_at > 10_000, "{looked_at} lines");
+    assert!(found.is_empty(), "see \"Language\" in CONTRIBUTING.md:\n{}", found.join("\n"));
+}
+
 /// Each limit is stated in one place: a second item about the same subject would soon say something else.
 #[test]
 fn limits_are_stated_once() {
@@ -139,4 +197,8 @@ fn phrases_are_found_as_words_and_outside_of_code() {
     let source =
         "/// Starts anew.\nfn anew() {}\nlet text = \"told anew\";\n#[cfg(test)]\n/// anew\n";
     assert_eq!(findings("a.rs", &help(source)).len(), 2);
+    let source = "// It begins anew.\nlet text = \"anew\";\ntracing::info!(\n    %error,\n    \"anew\"\n);\nlet text = \"anew\";\n";
+    assert_eq!(findings("a.rs", &comments_and_logs(source)).len(), 2);
+    let source = "fn what_helps() {}\n#[test]\nfn what_is_told() {}\n#[tokio::test]\nasync fn calls_arrive() {}\n";
+    assert_eq!(clauses("a.rs", source), ["a.rs:3: what_is_told() {}; name the subject"]);
 }

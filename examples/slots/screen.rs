@@ -36,7 +36,7 @@ pub(crate) struct NodeLine {
     pub(crate) done: usize,
 }
 
-/// The terminal, or stdout if it is none.
+/// The terminal, or stdout if that is no terminal.
 pub(crate) struct Screen {
     is_terminal: bool,
     news: VecDeque<String>,

@@ -31,7 +31,7 @@ fn of_process() -> Option<Arc<Dialer>> {
     OF_PROCESS.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The clients of this process show the identity of this directory from now on. Whoever opens it again, such as
+/// The clients of this process show the identity of this directory from now on. A caller that opens it again, such as
 /// a service that restarts in its process, gets the same one: it is renewed once for all of them.
 pub(crate) fn install(
     settings: &TlsSettings,

@@ -1,6 +1,6 @@
 //! Access to a cluster: who a peer is, how it shows that, and what it may do.
 //!
-//! A cluster has one certificate authority ([`Authority`]). Whoever is given an [`AccessString`] exchanges
+//! A cluster has one certificate authority ([`Authority`]). The holder of an [`AccessString`] exchanges
 //! it for a certificate that names a [`Role`] ([`Identity`]); the first contact pins the authority by its
 //! hash. Every listener looks at the first byte of a connection and serves TLS and plain peers on one port
 //! ([`Gate`]). It knows services by their names only.

@@ -89,7 +89,7 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8]), NoReco
 /// `None` while it may still become one.
 ///
 /// # Errors
-/// It is none, whatever follows.
+/// The bytes are no record, whatever follows.
 pub fn first_record(bytes: &[u8], most: u64) -> Result<Option<(u64, &[u8])>, NoRecord> {
     let (Some(length), Some(number), Some(durable)) =
         (u32_at(bytes, 0), u64_at(bytes, 8), u64_at(bytes, 16))

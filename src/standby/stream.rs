@@ -104,7 +104,7 @@ pub fn write(out: &mut Vec<u8>, head: Head, payload: &[u8]) {
 /// The frame that the bytes start with. `None` while it is not complete.
 ///
 /// # Errors
-/// It is none, or its payload has more than `most` bytes.
+/// The bytes are not a frame, or its payload has more than `most` bytes.
 pub fn read(bytes: &[u8], most: usize) -> Result<Option<Frame<'_>>, Malformed> {
     let Some(header) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
     let length = u32_at(header, 0) as usize;

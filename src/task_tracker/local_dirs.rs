@@ -447,7 +447,7 @@ pub(super) mod tests {
         let root = tempfile::tempdir().unwrap();
         let (good, bad) = (root.path().join("good"), root.path().join("bad"));
         fs::create_dir_all(&bad).unwrap();
-        // Whoever opens a pipe for writing waits for a reader.
+        // A process that opens a pipe for writing waits for a reader.
         let pipe = bad.join(format!(".corona-check-{}", std::process::id()));
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();

@@ -98,7 +98,7 @@ impl NoInput {
 /// The input that a call is, without racks.
 ///
 /// # Errors
-/// It is none.
+/// The call is no input of the engine.
 pub(crate) fn input(call: Call) -> Result<Question, NoInput> {
     Ok(match call {
         Call::GetNextSessionId => {

@@ -36,7 +36,7 @@ pub(super) struct TopicEntries {
     pub(super) live: Vec<NoticeEntry>,
     /// Entries of the recording that are not waited for any more.
     forgiven: usize,
-    /// How long the play has waited in vain for entries that have not arrived yet. The play's clock was
+    /// How long the play has waited for entries that have not arrived yet. The play's clock was
     /// set back by as much.
     waited: Duration,
 }
@@ -100,7 +100,7 @@ impl NotificationLedger {
         }
     }
 
-    /// The play has waited for the missing entries of a topic for so long, in vain. Grants that another
+    /// The play has waited for the missing entries of a topic for so long, without a result. Grants that another
     /// session has instead are not late.
     pub(super) fn waited(&mut self, topic: &Topic, time: Duration) {
         let is_exchanged = match topic {

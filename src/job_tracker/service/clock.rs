@@ -65,8 +65,8 @@ impl Clock {
     }
 }
 
-/// The stalls of a process that gives a sign at each beat. Whoever looks first after a stall notices it, so
-/// that nobody's silence is judged before.
+/// The stalls of a process that gives a sign at each beat. The first look after a stall notices it, so
+/// that no silence is judged before.
 #[derive(Debug, Default)]
 struct Stalls {
     last: Option<Millis>,

@@ -321,7 +321,7 @@ impl Shared {
     }
 
     /// Why launches need not wait for the next try: another job's could not be delivered just now. Each job
-    /// is told once; if it launches there all the same, it waits.
+    /// learns it once; if it launches there all the same, it waits.
     fn just_missed(&self, address: &Arc<str>, batch: &Batch) -> Option<CallError> {
         let target = parse(address).filter(|_| batch.is_only_to_launch())?;
         let mut unreachable = self.unreachable();
