@@ -53,6 +53,8 @@ enum Action {
 
 /// Make a certificate authority, and a certificate for the head's daemons
 #[derive(Args, Clone, Debug)]
+#[command(override_usage = "corona access init --authority <DIR> --directory <DIR> \\\n         \
+                            --address <HOST:PORT>")]
 struct Init {
     /// Directory of the authority; one that is there is kept
     #[arg(long, value_name = "DIR")]
