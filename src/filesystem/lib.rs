@@ -30,7 +30,16 @@ mod job_files;
 mod local;
 mod path;
 mod systems;
+// Used by tests alone, whatever it is built into.
 #[cfg(any(test, feature = "testing"))]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss
+)]
 pub mod testing;
 #[cfg(test)]
 mod tests;
