@@ -640,24 +640,32 @@ mod tests {
     async fn a_refused_job_has_no_directory_any_more_when_its_note_goes() {
         let root = tempfile::tempdir().unwrap();
         let shared = service(root.path()).await;
-        let (owed, job) = (shared.owed.clone(), id(1));
-        let directory = shared.data_dir(job.as_str());
-        let submitting = submit_with(&shared, 1, "NORMAL", b"no splits");
-        let mut submitting = std::pin::pin!(submitting);
+        let owed = shared.owed.clone();
         let mut seen = false;
-        let refused = loop {
-            let is_noted = owed.has(job.session().unwrap());
-            let exists = directory.exists();
-            assert!(is_noted || !exists, "a directory without a note");
-            seen |= exists;
-            tokio::select! {
-                biased;
-                refused = &mut submitting => break refused.unwrap_err(),
-                () = tokio::task::yield_now() => {}
+        // On a busy machine the directory comes and goes between two looks.
+        for number in 1..=200 {
+            if seen {
+                break;
             }
-        };
-        assert!(refused.contains("the split file cannot be used"), "{refused}");
-        assert!(seen && !directory.exists());
+            let job = id(number);
+            let directory = shared.data_dir(job.as_str());
+            let submitting = submit_with(&shared, number, "NORMAL", b"no splits");
+            let mut submitting = std::pin::pin!(submitting);
+            let refused = loop {
+                let is_noted = owed.has(job.session().unwrap());
+                let exists = directory.exists();
+                assert!(is_noted || !exists, "a directory without a note");
+                seen |= exists;
+                tokio::select! {
+                    biased;
+                    refused = &mut submitting => break refused.unwrap_err(),
+                    () = tokio::task::yield_now() => {}
+                }
+            };
+            assert!(refused.contains("the split file cannot be used"), "{refused}");
+            assert!(!directory.exists());
+        }
+        assert!(seen);
     }
 
     #[tokio::test]
