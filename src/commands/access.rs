@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use corona::access::{AccessString, Authority, Entry, GrantId, Identity, NewGrant, Role};
 use corona::config::HostPort;
+use corona::process::machine_name_or_localhost;
 use serde::Serialize;
 
 use super::cluster::{block_on, parse_address};
@@ -213,7 +214,14 @@ impl Init {
         let authority = Authority::open_or_create(&self.authority, now)?;
         let hosts = [host.to_string()];
         let head = (&**host, *port);
-        Identity::own(&self.directory, &authority, &host_name(), head, &hosts, now)?;
+        Identity::own(
+            &self.directory,
+            &authority,
+            &machine_name_or_localhost(),
+            head,
+            &hosts,
+            now,
+        )?;
         let text = format!(
             "corona.tls.authority.directory  {}\ncorona.tls.directory            {}\nCA  {}\n",
             self.authority.display(),
@@ -258,7 +266,7 @@ impl Enrol {
         };
         let string = string.with_context(|| format!("cannot read {}", self.file.display()))?;
         let string: AccessString = string.parse()?;
-        let name = self.name.unwrap_or_else(host_name);
+        let name = self.name.unwrap_or_else(machine_name_or_localhost);
         let hosts = [name.clone()];
         let member = block_on(async {
             Ok(Identity::enrol(&self.directory, &string, &name, &hosts).await?)
@@ -320,13 +328,6 @@ fn named(address: &Option<HostPort>) -> anyhow::Result<(&str, u16)> {
 
 fn print(string: &AccessString, console: &mut Console<'_>) -> anyhow::Result<()> {
     Ok(console.print(&format!("{string}\n"))?)
-}
-
-/// The host's name, as far as a certificate can have it.
-fn host_name() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
 }
 
 /// An access string as JSON.

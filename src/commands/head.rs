@@ -24,6 +24,7 @@ use super::invitation::{ClusterFacts, HeadPorts, Invitation, Marker, Role, write
 use super::parts::{HEAD_FOLDERS, Site};
 use super::signals::shutdown_signal;
 use super::web::{Answer, Web};
+use corona::process::machine_name;
 use corona_terminal::console::{Console, FormArguments, TextForm};
 
 const EXAMPLES: &str = "\
@@ -217,7 +218,8 @@ impl Start {
     fn serves(&self, home: &Home) -> anyhow::Result<Serves> {
         let kept = Serves::read(&home.root)?;
         let host = self.host.clone().or_else(|| Some(kept.as_ref()?.host.clone()));
-        let host = host.map_or_else(machine_name, Ok)?;
+        let host = host.map_or_else(machine_name, Ok);
+        let host = host.context("cannot read the machine's name; name it with --host")?;
         let ports = self.port_base.map(HeadPorts::from).or_else(|| Some(kept?.port_base));
         let port_base = ports.unwrap_or(HeadPorts::from(HeadPorts::BASE));
         Ok(Serves { version: VERSION, host, port_base })
@@ -258,12 +260,6 @@ impl Start {
 async fn start(daemons: &mut Daemons, home: &Home) -> anyhow::Result<()> {
     daemons.start_cluster_manager(home).await?;
     daemons.start_job_tracker(home, Vec::new()).await
-}
-
-fn machine_name() -> anyhow::Result<String> {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname");
-    let name = name.context("cannot read the machine's name; name it with --host")?;
-    Ok(name.trim().to_owned())
 }
 
 /// The address of a name that other machines can reach. An address of the loopback network is taken if it

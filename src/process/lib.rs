@@ -11,7 +11,23 @@ pub mod procfs;
 pub mod sockets;
 pub mod threads;
 
+use std::io;
 use std::pin::Pin;
+
+/// The name of this machine, as its operating system has it.
+///
+/// # Errors
+/// It cannot be read.
+pub fn machine_name() -> io::Result<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+    Ok(name.trim().to_owned())
+}
+
+/// The name of this machine, or `localhost` if it has none.
+pub fn machine_name_or_localhost() -> String {
+    let name = machine_name().ok().filter(|name| !name.is_empty());
+    name.unwrap_or_else(|| "localhost".to_owned())
+}
 
 /// Work in a box: its code is compiled once, with the crate that makes it. The code of an `async fn`
 /// is compiled with whatever crate waits for it, each time.

@@ -25,8 +25,8 @@ impl Hosts {
     /// The names of the machine, and these. `*` stands for every name.
     pub fn of_machine(further: impl IntoIterator<Item = impl AsRef<str>>) -> Hosts {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let own = read("/proc/sys/kernel/hostname");
-        let own = names_of(own.trim(), &read("/etc/hosts"), &read("/etc/resolv.conf"));
+        let own = corona_process::machine_name().unwrap_or_default();
+        let own = names_of(&own, &read("/etc/hosts"), &read("/etc/resolv.conf"));
         Hosts::new(own.into_iter().chain(further.into_iter().map(|name| plain(name.as_ref()))))
     }
 

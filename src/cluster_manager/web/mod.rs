@@ -17,7 +17,6 @@ mod pages;
 mod problems;
 mod server;
 
-use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -58,6 +57,7 @@ use corona_config::{HostPort, Secret, WebSettings};
 use corona_engine::{Input, Refusal, Reply};
 use corona_model::types::{Millis, ResourceType};
 use corona_net::Counters;
+use corona_process::machine_name_or_localhost;
 use corona_web::attempts::{Attempts, Failed};
 use corona_web::hosts::Hosts;
 use corona_web::making::{REFRESH_MS, compress, make_answer, refresh_ms};
@@ -708,7 +708,7 @@ impl Pages {
         let (metrics, gauges) = (self.metrics.clone(), self.gauges().await);
         let ha = self.ha.clone();
         make_answer(&self.scrapers, move || {
-            let original = || Records::new(&metrics, &gauges, &machine_name());
+            let original = || Records::new(&metrics, &gauges, &machine_name_or_localhost());
             match &*form {
                 // The original sends its JSON under this name too.
                 "json" => exchange::respond(
@@ -871,15 +871,6 @@ fn loaded_at(status: &ConfigStatus) -> Millis {
 fn may_not_administer(peer: SocketAddr) -> api::Refused {
     let error = format!("{} may not make administrative calls", peer.ip().to_canonical());
     (StatusCode::FORBIDDEN, error)
-}
-
-/// The name of this machine, as its operating system has it.
-fn machine_name() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => "localhost".to_owned(),
-        name => name.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -3,14 +3,10 @@
 //!
 //! Spec: mapreduce/04 §4.1 (3), (7), §4.2.
 
-use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use thiserror::Error;
-
-/// The file that contains the machine's name.
-const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// This machine, as others reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +38,11 @@ impl Host {
         if let Some(name) = configured {
             return Ok(Host { name: name.to_owned(), address: address_of(name)? });
         }
-        let own = fs::read_to_string(HOST_NAME).map_err(HostError::Nameless)?;
-        let own = own.trim();
-        let address = address_of(own)?;
+        let own = corona_process::machine_name().map_err(HostError::Nameless)?;
+        let address = address_of(&own)?;
         // Without an entry for the address the machine's own name must do.
         let canonical = dns_lookup::lookup_addr(&address).ok();
-        let name = canonical.filter(|name| is_name(name)).unwrap_or_else(|| own.to_owned());
+        let name = canonical.filter(|name| is_name(name)).unwrap_or(own);
         Ok(Host { name, address })
     }
 

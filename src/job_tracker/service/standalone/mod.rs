@@ -69,8 +69,6 @@ use corona_job_engine::JobInput;
 
 pub use self::arguments::{Arguments, NotArguments};
 
-/// The name of this machine.
-const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 /// The pause between reports to the parent. Spec: mapreduce/03 §3.4.
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
 /// Updates and orders that wait for the parent; with more, the job tracker ends.
@@ -548,7 +546,7 @@ async fn listen(
 ) -> Result<(TcpListener, TcpListener, InetAddress), StartError> {
     let host = match &arguments.node {
         Some((host, _)) => host.clone(),
-        None => std::fs::read_to_string(HOST_NAME).unwrap_or_default().trim().to_owned(),
+        None => corona_process::machine_name().unwrap_or_default(),
     };
     let failed = |error| StartError::Listen { host: host.clone(), error };
     let found = lookup_host((host.as_str(), 0)).await.map_err(failed)?.next();
