@@ -53,7 +53,7 @@ impl fmt::Display for Rights {
 pub struct Row {
     /// The Thrift service, the RPC protocol, or the method of HTTP.
     pub of: &'static str,
-    /// The call, or the path; a path that ends with `*` stands for all that begin so.
+    /// The call, or the path; `*` at its end matches any rest.
     pub name: &'static str,
     /// Who may.
     pub rights: Rights,
@@ -162,7 +162,7 @@ pub static HADOOP: &[Row] = &[
     row(CLUSTER_MANAGER_SAFE_MODE, "setClusterManagerSafeModeFlag", Rights::ADMIN),
 ];
 
-/// The pages and JSON paths of all daemons; the first row that fits counts.
+/// The pages and JSON paths of all daemons; the first row that matches counts.
 pub static PAGES: &[Row] = &[
     row("GET", "/healthz", Rights::EVERYBODY),
     row("HEAD", "/healthz", Rights::EVERYBODY),
@@ -189,7 +189,7 @@ pub const INSTANCE: &str = "corona.Instance";
 /// The tasks of a node call it on loopback.
 const UMBILICAL: &str = "org.apache.hadoop.mapred.TaskUmbilicalProtocol";
 
-/// The roles that a server of this Thrift service or RPC protocol may have: nobody else is taken for it.
+/// The roles that a server of this Thrift service or RPC protocol may have; no other peer is accepted as one.
 pub(crate) fn servers(service: &str) -> &'static [Role] {
     match service {
         INSTANCE | MANAGER | PROXY | JOB_AGGREGATOR | CLUSTER_MANAGER_SAFE_MODE => &[Role::Admin],

@@ -237,7 +237,7 @@ pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     unhex_all(text)?.try_into().ok()
 }
 
-/// Reads lower-case hexadecimal digits, however many bytes they stand for.
+/// Reads lower-case hexadecimal digits of any number of bytes.
 pub(crate) fn unhex_all(text: &str) -> Option<Vec<u8>> {
     let digit = |b: u8| match b {
         b'0'..=b'9' => Some(b - b'0'),

@@ -36,8 +36,8 @@ pub fn answer<S, B>(gate: &Gate, request: &Request<B>, peer: &Peer) -> Option<An
         return Some(text(StatusCode::FORBIDDEN, format!("{objection}\n")));
     }
     let advice = match peer.is_tls() {
-        true => "open the pages with `corona open`, or send a token in Authorization",
-        false => "this port needs TLS: use https://, by `corona open`",
+        true => "open a one-time link of this daemon, or send a token in Authorization",
+        false => "this port needs TLS: use https://",
     };
     let mut refused = text(StatusCode::UNAUTHORIZED, format!("{objection}: {advice}\n"));
     refused.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -50,7 +50,7 @@ fn begin<S>(gate: &Gate, query: &str, peer: &Peer) -> Answer<S> {
     let token = query.text("code").and_then(|code| gate.redeem(code));
     let (Some(token), Some(name)) = (token, gate.cookie_name()) else {
         tracing::warn!(%peer, "A one-time link was used that is unknown, used or too old");
-        let refused = "The link has been used or is too old. Run `corona open` again.\n";
+        let refused = "The link has been used or is too old. Get another one.\n";
         return text(StatusCode::FORBIDDEN, refused);
     };
     let cookie = format!("{name}={token}; Path=/; Secure; HttpOnly; SameSite=Strict");
