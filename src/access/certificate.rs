@@ -136,9 +136,7 @@ impl PublicKey {
         let point = info.as_ref().strip_prefix(&POINT_PREFIX).ok_or(CertificateError::Key)?;
         point.try_into().map(PublicKey).map_err(|_| CertificateError::Key)
     }
-}
 
-impl PublicKey {
     /// The beginning of its hash.
     pub(crate) fn name(&self) -> String {
         hex(&crate::string::sha256(&self.0)[..4])

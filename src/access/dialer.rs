@@ -5,7 +5,6 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -31,12 +30,11 @@ fn of_process() -> Option<Arc<Dialer>> {
     OF_PROCESS.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The clients of this process show the identity of this directory from now on. A caller that opens it again, such as
+/// The clients of this process show the identity of these settings from now on. A caller that opens it again, such as
 /// a service that restarts in its process, gets the same one: it is renewed once for all of them.
-pub(crate) fn install(
-    settings: &TlsSettings,
-    directory: &Path,
-) -> Result<Arc<Identity>, GateError> {
+pub(crate) fn install(settings: &TlsSettings) -> Result<Arc<Identity>, GateError> {
+    let directory = settings.directory.as_deref();
+    let directory = directory.ok_or(GateError::NoIdentity(settings.mode))?;
     let known = of_process().map(|dialer| dialer.identity.clone());
     let identity = match known.filter(|identity| identity.directory() == directory) {
         Some(identity) => {
@@ -58,9 +56,7 @@ pub fn use_in_clients(settings: &TlsSettings) -> Result<(), GateError> {
     if settings.mode == TlsMode::Off || of_process().is_some() {
         return Ok(());
     }
-    let directory = settings.directory.as_deref();
-    let directory = directory.ok_or(GateError::NoIdentity(settings.mode))?;
-    install(settings, directory).map(drop)
+    install(settings).map(drop)
 }
 
 /// The variables with which a process that this one starts connects as this one does.

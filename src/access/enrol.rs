@@ -10,11 +10,12 @@ use rustls::pki_types::CertificateDer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::identity::{Identity, handshake};
+use crate::stream::send;
 use crate::string::AccessString;
 use crate::table::{Entry, GrantId, NewGrant};
 
@@ -169,8 +170,7 @@ pub(crate) async fn write_line(
 ) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
-    stream.write_all(&line).await?;
-    stream.flush().await
+    send(stream, &line).await
 }
 
 /// Reads one line, without its end.

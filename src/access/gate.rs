@@ -97,11 +97,9 @@ impl Gate {
         if settings.mode == Mode::Off {
             return Ok(Gate::off());
         }
-        let directory = settings.directory.as_deref();
-        let identity =
-            directory.map(|directory| dialer::install(settings, directory)).transpose()?;
+        let identity = dialer::install(settings)?;
         let authority = settings.authority.as_deref().map(Authority::open).transpose()?;
-        let gate = Gate::with(settings.clone(), identity, authority.map(Arc::new))?;
+        let gate = Gate::with(settings.clone(), Some(identity), authority.map(Arc::new))?;
         Ok(Arc::new(Gate { plain_peers: PlainPeers::of_process(), ..gate }))
     }
 

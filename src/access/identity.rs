@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use rcgen::KeyPair;
 use rustls::pki_types::pem::PemObject;
@@ -23,6 +23,7 @@ use crate::certificate::{self, Identified, PublicKey, RENEW_AFTER};
 use crate::enrol::{self, EnrolError, Enrolled, Request};
 use crate::files;
 use crate::role::Role;
+use crate::seconds;
 use crate::sessions;
 use crate::stream::{Stream, Tls};
 use crate::string::AccessString;
@@ -321,7 +322,7 @@ impl Identity {
         Ok(())
     }
 
-    /// Renews the certificate before it is shown, if it is old enough and nobody else has renewed it. After a
+    /// Renews the certificate before it is shown, if it is due and no other process has renewed it. After a
     /// failure the one that is there is used, and the next attempt is made a minute later.
     pub(crate) async fn keep_fresh(&self, now: SystemTime) {
         if !self.current().is_due(now) {
@@ -511,10 +512,6 @@ fn read_certificate(directory: &Path) -> Result<CertificateDer<'static>, Identit
 
 fn private(key: &KeyPair) -> Result<PrivateKeyDer<'static>, IdentityError> {
     PrivateKeyDer::try_from(key.serialize_der()).map_err(failed)
-}
-
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn other(text: &str) -> io::Error {

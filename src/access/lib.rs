@@ -37,6 +37,8 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 pub use authority::{Authority, AuthorityError};
 pub use certificate::Identified;
 pub use corona_config::{TlsMode, TlsSettings};
@@ -47,6 +49,11 @@ pub use identity::{Identity, IdentityError};
 pub use plain::{PlainPeer, PlainPeers};
 pub use rights::Rights;
 pub use role::{Role, UnknownRole};
-pub use stream::{Peer, Stream};
+pub use stream::{Peer, Stream, send};
 pub use string::{AccessString, CaHash, Secret, StringError};
 pub use table::{Entry, GrantId, NewGrant};
+
+/// Seconds since 1970.
+pub(crate) fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

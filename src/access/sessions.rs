@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use rcgen::{KeyPair, SigningKey};
 
 use crate::certificate::{Identified, PublicKey};
+use crate::seconds;
 use crate::string::{Secret, hex, sha256, unhex_all};
 
 /// How long the code of a one-time link can be used.
@@ -20,7 +21,7 @@ pub(crate) const TOKEN_VALID: Duration = Duration::from_secs(12 * 3600);
 const MAX_CODES: usize = 1024;
 /// Characters of a token at most.
 const MAX_TOKEN: usize = 1024;
-/// What is signed begins with this, so that no other signature of the key passes for a token.
+/// Prefix of the signed text, so that no other signature made with the key is a valid token.
 const SIGNED: &str = "corona token 1 ";
 
 /// The codes of one-time links that one daemon has given out. They end with it.
@@ -75,10 +76,6 @@ pub(crate) fn holder(key: &PublicKey, token: &str, now: SystemTime) -> Option<Id
     let (until, path) = text.split_once('/')?;
     let is_valid = until.parse::<u64>().is_ok_and(|until| seconds(now) < until);
     is_valid.then(|| Identified::from_path(path)).flatten()
-}
-
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

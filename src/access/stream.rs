@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
@@ -22,6 +22,15 @@ pub enum Stream {
     Plain(TcpStream),
     /// Within TLS.
     Tls(Tls),
+}
+
+/// Writes all bytes and lets them out: within TLS they would otherwise wait for more.
+///
+/// # Errors
+/// The connection failed.
+pub async fn send(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    to.write_all(bytes).await?;
+    to.flush().await
 }
 
 /// A connection within TLS. Its end is announced to the peer when it is dropped.

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
 use crate::certificate::VALID;
 use crate::role::Role;
+use crate::seconds;
 use crate::string::Secret;
 
 /// The version of the file's form.
@@ -283,8 +284,4 @@ impl Entry {
         self.last_issued = Some(seconds(now));
         self.last_name = Some(name.to_owned());
     }
-}
-
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::time::timeout;
 
@@ -18,7 +18,7 @@ use super::limits::Limits;
 use super::message::{self, AnswerBody};
 use super::scan::{Bounds, Malformed};
 use super::service::{ApplicationFault, Exception, Outcome, Service};
-use corona_access::{Stream, dial};
+use corona_access::{Stream, dial, send};
 use corona_net::memory::{Holding, Memory, Revoked};
 
 /// How long a client waits, and for how much.
@@ -258,8 +258,7 @@ where
 
     /// Writes the request in one piece and reads until there is an answer.
     async fn converse(&mut self, place: usize) -> Result<S::Reply, CallError> {
-        self.stream.write_all(&self.request).await?;
-        self.stream.flush().await?;
+        send(&mut self.stream, &self.request).await?;
         let bounds = bounds(&self.options);
         loop {
             let answer =

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncWriteExt, WriteHalf, split};
+use tokio::io::{WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -17,7 +17,7 @@ use crate::journal::follower::Reader;
 use crate::journal::images::{Images, make_images};
 use crate::journal::opening::{self, JournalError, Opened, Recovery, Resumed};
 use corona_access::rights::INSTANCE;
-use corona_access::{Stream, dial};
+use corona_access::{Stream, dial, send};
 use corona_config::JournalSettings;
 use corona_journal::{
     DiskStorage, Journal, RECORD_HEADER, Recovered, Status, StorageError, first_record, seed,
@@ -141,8 +141,7 @@ impl Copying {
         let mut opening = OPENING.to_vec();
         let hello = Head { kind: Kind::Hello, epoch: leader.epoch, number: PROTOCOL };
         stream::write(&mut opening, hello, self.me.as_bytes());
-        stream.write_all(&opening).await?;
-        stream.flush().await?;
+        send(&mut stream, &opening).await?;
         let (mut read, write) = split(stream);
         let mut frames = Frames::within(MAX_PAYLOAD);
         let mut image: Option<(u64, Vec<u8>)> = None;
@@ -396,11 +395,7 @@ impl Acknowledging {
                     let mut frame = Vec::new();
                     let head = Head { kind: Kind::Acknowledged, epoch, number };
                     stream::write(&mut frame, head, b"");
-                    let written = async {
-                        write.write_all(&frame).await?;
-                        write.flush().await
-                    };
-                    if let Err(error) = written.await {
+                    if let Err(error) = send(&mut write, &frame).await {
                         return error.into();
                     }
                 }
@@ -440,6 +435,7 @@ mod tests {
     use super::*;
     use corona_engine::testing::{engine, settings};
     use corona_journal::frame_record;
+    use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
     use tokio::time::Instant;
 

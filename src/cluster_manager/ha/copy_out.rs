@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::io::{AsyncReadExt, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use super::instance_role::{Connected, InstanceRole, Phase};
-use corona_access::Stream;
+use corona_access::{Stream, send};
 use corona_journal::{Entry, Journal, frame_record};
 use corona_process::panics::blocking;
 use corona_standby::Input;
@@ -217,11 +217,7 @@ impl Source {
 
     /// Writes to a standby, within a bounded time.
     async fn write(&self, to: &mut WriteHalf<Stream>, bytes: &[u8]) -> Result<(), Ended> {
-        let writing = async {
-            to.write_all(bytes).await?;
-            to.flush().await
-        };
-        timeout(self.piece_time, writing).await.map_err(|_| Ended::Silent)??;
+        timeout(self.piece_time, send(to, bytes)).await.map_err(|_| Ended::Silent)??;
         Ok(())
     }
 
@@ -390,6 +386,7 @@ mod tests {
     use crate::ha::lease;
     use corona_journal::{DiskStorage, Options};
     use corona_standby::{Ack, Copy, Settings};
+    use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::JoinHandle;
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -20,7 +20,7 @@ use super::server::Shared;
 use super::services::Target;
 use crate::io::formats::Writable;
 use crate::io::{DecodeError, Reader, Writer};
-use corona_access::{Peer, Stream};
+use corona_access::{Peer, Stream, send};
 use corona_net::Ending;
 use corona_net::memory::Holding;
 
@@ -287,7 +287,7 @@ impl Connection {
         let due = self.shared.limits.write_timeout;
         tokio::select! {
             biased;
-            written = timeout(due, write(&mut self.stream, &replies)) => match written {
+            written = timeout(due, send(&mut self.stream, &replies)) => match written {
                 Err(_) => Err(Ending::SlowReader),
                 Ok(Err(_)) => Err(Ending::Broken),
                 Ok(Ok(())) => Ok(()),
@@ -304,11 +304,6 @@ impl Connection {
         tracing::debug!(peer = %self.peer, %error, "not Hadoop RPC; closing the connection");
         Ending::Malformed
     }
-}
-
-async fn write(stream: &mut Stream, bytes: &[u8]) -> std::io::Result<()> {
-    stream.write_all(bytes).await?;
-    stream.flush().await
 }
 
 fn error(fault: Fault) -> Outcome {

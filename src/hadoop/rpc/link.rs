@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -15,7 +15,7 @@ use super::reply::Reply;
 use crate::io::formats::Writable;
 use crate::io::{DecodeError, Reader, TooLarge, Writer};
 use crate::writables::InetAddress;
-use corona_access::{Stream, dial};
+use corona_access::{Stream, dial, send};
 
 /// An open connection.
 #[derive(Debug)]
@@ -77,11 +77,7 @@ impl Link {
 
     /// Writes, but not for longer than a peer may be silent.
     async fn write(&mut self, bytes: &[u8], due: Duration) -> Result<(), CallError> {
-        let writing = async {
-            self.stream.write_all(bytes).await?;
-            self.stream.flush().await
-        };
-        let written = timeout(due, writing).await;
+        let written = timeout(due, send(&mut self.stream, bytes)).await;
         Ok(written.map_err(|_| CallError::Timeout(due))??)
     }
 

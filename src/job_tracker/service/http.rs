@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -66,8 +66,7 @@ async fn exchange(target: &Target, most_bytes: usize) -> io::Result<(u16, Vec<u8
     let request = format!(
         "GET {path} HTTP/1.0\r\nHost: {authority}\r\nUser-Agent: corona\r\nConnection: close\r\n\r\n"
     );
-    stream.write_all(request.as_bytes()).await?;
-    stream.flush().await?;
+    corona_access::send(&mut stream, request.as_bytes()).await?;
     let mut reply = Vec::new();
     loop {
         if let Some((code, body)) = head(&reply) {
@@ -98,6 +97,7 @@ fn head(reply: &[u8]) -> Option<(u16, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
     use super::*;
