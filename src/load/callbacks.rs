@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::meter::Count;
 use super::world::LoadWorld;
+use corona_access::Gate;
 use corona_net::accept::Acceptor;
 use corona_wire::calls::{SessionDriver, SessionDriverCall as Call, SessionDriverReply as Reply};
 use corona_wire::server::{Answer, Handler, Limits, ListenOn, Peer, Server, listen};
@@ -35,7 +36,8 @@ impl CallbackServer {
         let prompt = listener.local_addr()?;
         let limits = Limits { max_connections: 200_000, ..Limits::default() };
         let after_end = world.meter.count("notifications after the session's end");
-        let server = Server::new(listener, Notified { world, after_end }, limits);
+        let server = Server::new(listener, Notified { world, after_end }, limits)
+            .with_gate(Gate::of_clients());
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(server.run::<SessionDriver>(stopped.clone()));
 

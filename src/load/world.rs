@@ -16,6 +16,8 @@ use super::faults::Faults;
 use super::meter::{Measure, Meter};
 use super::plan::Plan;
 use super::session::LoadSession;
+use corona_access::dial;
+use corona_wire::Service;
 use corona_wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
 };
@@ -98,12 +100,16 @@ impl LoadWorld {
     /// Opens a connection to the cluster manager however many others do.
     pub(super) async fn connect_at_once(&self) -> Result<Caller, Failure> {
         let begin = Instant::now();
-        let connected = timeout(PATIENCE, TcpStream::connect(self.plan.manager)).await;
+        let connecting = async {
+            let stream = TcpStream::connect(self.plan.manager).await?;
+            stream.set_nodelay(true)?;
+            let local = stream.local_addr()?;
+            std::io::Result::Ok((dial(ClusterManager::NAME, stream).await?, local))
+        };
+        let connected = timeout(PATIENCE, connecting).await;
         let failure = |what: &dyn fmt::Display| Failure(format!("no connection: {what}"));
         let stream = connected.map_err(|_| failure(&format!("not within {PATIENCE:?}")))?;
-        let stream = stream.map_err(|error| failure(&error))?;
-        stream.set_nodelay(true).map_err(|error| failure(&error))?;
-        let local = stream.local_addr().map_err(|error| failure(&error))?;
+        let (stream, local) = stream.map_err(|error| failure(&error))?;
         self.meter.measure("connect").record_since(begin);
         let options = ClientOptions { call_timeout: PATIENCE, ..ClientOptions::default() };
         Ok(Caller { client: Client::over(stream, options), local })

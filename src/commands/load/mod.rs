@@ -14,10 +14,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use corona::access::use_in_clients;
 use corona::load::{self, Plan, Progress, Report};
 
 use super::EXIT_FAILED;
 use super::arguments::create_file;
+use super::closed::required;
 use super::signals::shutdown_signal;
 use corona_terminal::console::Console;
 
@@ -83,6 +85,11 @@ struct RunArguments {
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
 
+    /// Directory of a certificate of the cluster, with which all connections are
+    /// TLS: that of a node or an administrator
+    #[arg(long, value_name = "DIR")]
+    tls_directory: Option<PathBuf>,
+
     /// Process id of the cluster manager, to report its memory and CPU time
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
@@ -119,6 +126,9 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     };
     let (run, plan) = scenario.into_plan()?;
     plan.check()?;
+    if let Some(directory) = &run.tls_directory {
+        use_in_clients(&required(directory))?;
+    }
     // Opened first, so that a long run is not for nothing.
     let plot = run.plot.as_ref().map(|path| create_file(path, run.force)).transpose()?;
     announce(&plan, console);
