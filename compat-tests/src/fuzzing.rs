@@ -11,8 +11,11 @@ use std::fmt::Debug;
 use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+use std::time::SystemTime;
 use std::{panic, thread};
 
+use corona::access::{AccessString, Authority, Gate, Identity, TlsMode, TlsSettings};
 use corona::cluster_manager::rewritten_state;
 use corona::config::{Lookup, Source};
 use corona::conformance::capture::Limits;
@@ -32,6 +35,8 @@ use corona::wire::value::{Message, MessageKind, StreamReader};
 use corona::wire::{Framing, Malformed, Service};
 
 use crate::repository;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
 
 /// A kind of input.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +87,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "traffic", run: traffic, seeds: traffic_seeds },
     Target { name: "hadoop_objects", run: hadoop_objects, seeds: object_seeds },
     Target { name: "data_transfers", run: data_transfers, seeds: transfer_seeds },
+    Target { name: "access_strings", run: access_strings, seeds: access_string_seeds },
+    Target { name: "first_bytes", run: first_bytes, seeds: first_byte_seeds },
 ];
 
 /// The first inputs of a kind, none of them large.
@@ -113,8 +120,92 @@ fn found(target: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
+fn access_string_seeds() -> Vec<Vec<u8>> {
+    let hex = "0123456789abcdef".repeat(4);
+    let string = |host: &str| format!("corona1:submit:{host}:8889:{hex}:{hex}").into_bytes();
+    let token = format!("1800000000/admin/head/00000000/3045{hex}");
+    vec![string("head.example"), string("[2001:db8::1]"), token.into_bytes()]
+}
+
+fn first_byte_seeds() -> Vec<Vec<u8>> {
+    // The hello of a client of TLS 1.3 with one protocol.
+    let hello = [
+        &b"\x16\x03\x01\x00\x7a\x01\x00\x00\x76\x03\x03"[..],
+        &[7; 32],
+        b"\x00\x00\x02\x13\x01\x01\x00\x00\x4b",
+        b"\x00\x2b\x00\x03\x02\x03\x04",
+        b"\x00\x0a\x00\x04\x00\x02\x00\x1d",
+        b"\x00\x0d\x00\x04\x00\x02\x04\x03",
+        b"\x00\x33\x00\x26\x00\x24\x00\x1d\x00\x20",
+        &[9; 32],
+    ];
+    let plain = [&b"hrpc\x03"[..], b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x04\x80\x01\0\x01", b""];
+    plain.into_iter().map(<[u8]>::to_vec).chain([hello.concat()]).collect()
+}
+
 /// Larger inputs make a fuzzer slow and show nothing more.
 const LARGEST_SEED: usize = 64 << 10;
+
+/// Text that was given as an access string, or as the token of a script. What is read is written as it was read, and
+/// neither an error nor `Debug` shows a secret.
+fn access_strings(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match text.parse::<AccessString>() {
+        Ok(string) => {
+            assert_eq!(string.to_string().parse(), Ok(string.clone()));
+            let secret = string.to_string();
+            let secret = secret.rsplit(':').next().expect("a secret");
+            assert!(!format!("{string:?}").contains(secret));
+        }
+        Err(error) => {
+            let error = error.to_string();
+            assert!(!error.contains('\n') && error.len() < 1024, "{error}");
+        }
+    }
+    let address = ([127, 0, 0, 1], 1).into();
+    assert!(CLOSED.gate.holder(&text, address).is_none());
+}
+
+/// The first bytes of a connection to a daemon that requires TLS: none of them lets anybody in.
+fn first_bytes(bytes: &[u8]) {
+    CLOSED.runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let mut peer = TcpStream::connect(address).await.expect("a connection");
+        let (stream, from) = listener.accept().await.expect("a connection");
+        let sending = async {
+            // The daemon may have closed it already.
+            let _ = peer.write_all(bytes).await;
+            let _ = peer.shutdown().await;
+        };
+        let admitted = CLOSED.gate.admit(stream, from, false);
+        let (admitted, ()) = tokio::join!(admitted, sending);
+        assert!(admitted.is_err(), "{admitted:?}");
+    });
+}
+
+/// A daemon of a closed cluster.
+struct Closed {
+    gate: Arc<Gate>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Closed {
+    fn new() -> Closed {
+        let directory = tempfile::tempdir().expect("a directory");
+        let now = SystemTime::now();
+        let path = |name: &str| directory.path().join(name);
+        let authority = Authority::create(&path("authority"), now).expect("an authority");
+        let own = Identity::own(&path("own"), &authority, "head", ("127.0.0.1", 1), &[], now);
+        let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
+        let own = Some(Arc::new(own.expect("a certificate")));
+        let gate = Gate::new(settings, own, Some(Arc::new(authority))).expect("a gate");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Closed { gate, runtime: runtime.expect("a runtime") }
+    }
+}
+
+static CLOSED: LazyLock<Closed> = LazyLock::new(Closed::new);
 
 /// The first byte names the service, the rest is one direction of a stream. However it is split,
 /// the same messages come out; each, written again, reads as itself; typed readers accept every
