@@ -106,7 +106,7 @@ const FLOORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
-    ("load", &["hadoop", "model", "net", "process", "session_driver", "wire"]),
+    ("load", &["access", "hadoop", "model", "net", "process", "session_driver", "wire"]),
     ("task", &["access", "config", "filesystem", "hadoop", "mapreduce", "net", "process"]),
     (
         "task_tracker",

@@ -121,9 +121,9 @@ fn found(target: &str) -> Vec<Vec<u8>> {
 }
 
 fn access_string_seeds() -> Vec<Vec<u8>> {
-    let hex = "0123456789abcdef".repeat(4);
-    let string = |host: &str| format!("corona1:submit:{host}:8889:{hex}:{hex}").into_bytes();
-    let token = format!("1800000000/admin/head/00000000/3045{hex}");
+    let (hash, secret) = ("0123456789abcdef".repeat(4), "fedcba9876543210".repeat(4));
+    let string = |host: &str| format!("corona1:submit:{host}:8889:{hash}:{secret}").into_bytes();
+    let token = format!("1800000000/admin/head/00000000/3045{hash}");
     vec![string("head.example"), string("[2001:db8::1]"), token.into_bytes()]
 }
 

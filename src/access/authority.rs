@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::certificate::{self, Identified, PublicKey, is_name};
-use crate::files;
+use crate::files::{self, FileError, damaged, file};
 use crate::role::Role;
 use crate::string::{AccessString, CaHash, Secret};
 use crate::table::{Denied, Entry, GrantId, MAX_ENTRIES, NewGrant, Table};
@@ -45,22 +45,9 @@ pub enum AuthorityError {
     /// There is one already.
     #[error("there is a certificate authority in {0} already")]
     Exists(PathBuf),
-    /// The system refuses to read or write a file.
-    #[error("cannot use {path}: {error}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// A file has other content than this program writes.
-    #[error("{path} is damaged: {problem}")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
+    /// A file cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The table has no room.
     #[error("there are {MAX_ENTRIES} access strings already; revoke some")]
     Full,
@@ -127,7 +114,7 @@ impl Authority {
         let certificate_path = directory.join(CERTIFICATE);
         let content = files::read(&certificate_path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => AuthorityError::Missing(directory.to_owned()),
-            _ => AuthorityError::File { path: certificate_path.clone(), error },
+            _ => file(&certificate_path)(error).into(),
         })?;
         let certificate = CertificateDer::from_pem_slice(&content)
             .map_err(|error| damaged(&certificate_path, error))?;
@@ -157,7 +144,7 @@ impl Authority {
     /// # Errors
     /// A file cannot be read.
     pub fn export(&self) -> Result<Vec<u8>, AuthorityError> {
-        let text = |name: &str| {
+        let text = |name: &str| -> Result<String, FileError> {
             let path = self.directory.join(name);
             let content = files::read(&path).map_err(file(&path))?;
             String::from_utf8(content).map_err(|error| damaged(&path, error))
@@ -168,7 +155,7 @@ impl Authority {
             certificate: text(CERTIFICATE)?,
             table: self.table()?,
         };
-        serde_json::to_vec_pretty(&bundle).map_err(|error| damaged(&self.directory, error))
+        serde_json::to_vec_pretty(&bundle).map_err(|error| damaged(&self.directory, error).into())
     }
 
     /// Makes an authority in a directory from what another one has exported.
@@ -181,7 +168,7 @@ impl Authority {
             serde_json::from_slice(exported).map_err(|error| damaged(exported_by, error))?;
         if bundle.version != 1 {
             let problem = format!("it has the unknown version {}", bundle.version);
-            return Err(damaged(exported_by, problem));
+            return Err(damaged(exported_by, problem).into());
         }
         KeyPair::from_pem(&bundle.key).map_err(|error| damaged(exported_by, error))?;
         Authority::write(directory, &bundle.key, &bundle.certificate, &bundle.table)?;
@@ -372,7 +359,7 @@ impl Authority {
     fn table(&self) -> Result<Table, AuthorityError> {
         let path = self.directory.join(TABLE);
         let content = files::read_private(&path).map_err(file(&path))?;
-        Table::read(&content).map_err(|problem| damaged(&path, problem))
+        Table::read(&content).map_err(|problem| damaged(&path, problem).into())
     }
 
     /// Changes the table, unless `change` fails.
@@ -400,7 +387,7 @@ fn locked(directory: &Path) -> Result<File, AuthorityError> {
         match flock(&lock, FlockOperation::LockExclusive) {
             Ok(()) => return Ok(lock),
             Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(file(&path)(error.into())),
+            Err(error) => return Err(file(&path)(error.into()).into()),
         }
     }
 }
@@ -423,13 +410,4 @@ fn denied(denied: Denied) -> AuthorityError {
 
 fn failed(error: impl ToString) -> AuthorityError {
     AuthorityError::Certificate(error.to_string())
-}
-
-fn damaged(path: &Path, problem: impl ToString) -> AuthorityError {
-    AuthorityError::Damaged { path: path.to_owned(), problem: problem.to_string() }
-}
-
-fn file(path: &Path) -> impl Fn(io::Error) -> AuthorityError {
-    let path = path.to_owned();
-    move |error| AuthorityError::File { path: path.clone(), error }
 }

@@ -1,27 +1,92 @@
 //! How the clients of this program connect: a process has one identity, and shows it to whomever it calls.
 //!
 //! Peers in `corona.tls.plain.networks` are called without TLS: they may be Java programs, and one that
-//! reads the first bytes of TLS as the length of a message may take all of its memory for it.
+//! reads the first bytes of TLS as the length of a message may take all of its memory for it. Other peers that
+//! reply with something else than TLS are called again without it, unless TLS is required or they have spoken it before.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use corona_config::{TlsMode, TlsSettings};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{ClientConnection, StreamOwned};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::gate::GateError;
-use crate::identity::Identity;
+use crate::identity::{HANDSHAKE_TIMEOUT, Identity};
 use crate::rights;
 use crate::stream::Stream;
 
 /// How the clients of a process connect.
 #[derive(Debug)]
-struct Dialer {
+pub(crate) struct Dialer {
     settings: TlsSettings,
     identity: Arc<Identity>,
+    known: Known,
+}
+
+/// Which peers have spoken TLS with this process, and which have replied with something else.
+#[derive(Debug, Default)]
+struct Known(Mutex<HashMap<SocketAddr, Speaks>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speaks {
+    /// It is never called without it.
+    Tls,
+    /// It is called without TLS until then.
+    Plain { until: Instant },
+}
+
+/// For how long a peer is called without TLS after it has replied with something else.
+const PLAIN_FOR: Duration = Duration::from_secs(60);
+/// Peers that are remembered.
+const MAX_KNOWN: usize = 10_000;
+
+impl Known {
+    fn is_plain(&self, peer: SocketAddr, now: Instant) -> bool {
+        matches!(self.lock().get(&peer), Some(Speaks::Plain { until }) if now < *until)
+    }
+
+    fn speaks_tls(&self, peer: SocketAddr) {
+        let mut known = self.lock();
+        if known.get(&peer) != Some(&Speaks::Tls) {
+            Known::make_room(&mut known);
+            known.insert(peer, Speaks::Tls);
+        }
+    }
+
+    /// Whether a peer that has replied with something else than TLS may be called without it, and whether that
+    /// was not known.
+    fn replied_plainly(&self, peer: SocketAddr, now: Instant) -> Option<bool> {
+        let mut known = self.lock();
+        let before = known.get(&peer).copied();
+        if before == Some(Speaks::Tls) {
+            return None;
+        }
+        Known::make_room(&mut known);
+        known.insert(peer, Speaks::Plain { until: now + PLAIN_FOR });
+        Some(before.is_none())
+    }
+
+    /// Makes room for another peer. Those that have spoken TLS go last.
+    fn make_room(known: &mut HashMap<SocketAddr, Speaks>) {
+        if known.len() < MAX_KNOWN {
+            return;
+        }
+        known.retain(|_, speaks| *speaks == Speaks::Tls);
+        if known.len() >= MAX_KNOWN {
+            known.clear();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, Speaks>> {
+        // Each change is one call, so it can be used after a panic too.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 static OF_PROCESS: RwLock<Option<Arc<Dialer>>> = RwLock::new(None);
@@ -36,6 +101,7 @@ pub(crate) fn install(settings: &TlsSettings) -> Result<Arc<Identity>, GateError
     let directory = settings.directory.as_deref();
     let directory = directory.ok_or(GateError::NoIdentity(settings.mode))?;
     let known = of_process().map(|dialer| dialer.identity.clone());
+    keep_from_core_dumps();
     let identity = match known.filter(|identity| identity.directory() == directory) {
         Some(identity) => {
             identity.reload()?;
@@ -43,9 +109,17 @@ pub(crate) fn install(settings: &TlsSettings) -> Result<Arc<Identity>, GateError
         }
         None => Arc::new(Identity::open(directory)?),
     };
-    let dialer = Dialer { settings: settings.clone(), identity: identity.clone() };
+    let dialer = Dialer::new(settings.clone(), identity.clone());
     *OF_PROCESS.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(dialer));
     Ok(identity)
+}
+
+/// A core dump would have the key. Tasks may raise the limit again.
+fn keep_from_core_dumps() {
+    let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
+    if let Err(error) = setrlimit(Resource::Core, limit) {
+        tracing::warn!(%error, "Core dumps of this process would have its key");
+    }
 }
 
 /// The clients of this process connect as the settings say.
@@ -59,10 +133,15 @@ pub fn use_in_clients(settings: &TlsSettings) -> Result<(), GateError> {
     install(settings).map(drop)
 }
 
+/// The settings and the certificate of the clients of this process, if they have one.
+pub(crate) fn of_clients() -> Option<(TlsSettings, Arc<Identity>)> {
+    of_process().map(|dialer| (dialer.settings.clone(), dialer.identity.clone()))
+}
+
 /// The variables with which a process that this one starts connects as this one does.
 pub fn environment() -> Vec<(&'static str, String)> {
     let Some(dialer) = of_process() else { return vec![] };
-    let Dialer { settings, identity } = &*dialer;
+    let Dialer { settings, identity, .. } = &*dialer;
     let networks: Vec<String> = settings.plain_networks.clone().into();
     vec![
         (MODE, settings.mode.to_string()),
@@ -99,11 +178,8 @@ const PLAIN_NETWORKS: &str = "CORONA_TLS_PLAIN_NETWORKS";
 /// The handshake failed; the error's text says why.
 pub async fn dial(service: &str, stream: TcpStream) -> io::Result<Stream> {
     match of_process() {
-        Some(dialer) if dialer.speaks_tls(service, stream.peer_addr()?.ip()) => {
-            dialer.identity.keep_fresh(SystemTime::now()).await;
-            dialer.identity.connect(stream, rights::servers(service)).await
-        }
-        _ => Ok(Stream::Plain(stream)),
+        Some(dialer) => dialer.dial(service, stream).await,
+        None => Ok(Stream::Plain(stream)),
     }
 }
 
@@ -122,19 +198,78 @@ pub enum BlockingStream {
 /// The handshake failed; the error's text says why.
 pub fn dial_blocking(service: &str, stream: std::net::TcpStream) -> io::Result<BlockingStream> {
     match of_process() {
-        Some(dialer) if dialer.speaks_tls(service, stream.peer_addr()?.ip()) => {
-            let connected = dialer.identity.connect_blocking(stream, rights::servers(service))?;
-            Ok(BlockingStream::Tls(Box::new(connected)))
+        Some(dialer) if dialer.speaks_tls(service, stream.peer_addr()?) => {
+            dialer.dial_blocking(service, stream)
         }
         _ => Ok(BlockingStream::Plain(stream)),
     }
 }
 
 impl Dialer {
-    fn speaks_tls(&self, service: &str, peer: IpAddr) -> bool {
+    pub(crate) fn new(settings: TlsSettings, identity: Arc<Identity>) -> Dialer {
+        Dialer { settings, identity, known: Known::default() }
+    }
+
+    pub(crate) async fn dial(&self, service: &str, stream: TcpStream) -> io::Result<Stream> {
+        let address = stream.peer_addr()?;
+        if !self.speaks_tls(service, address) {
+            return Ok(Stream::Plain(stream));
+        }
+        let no_delay = stream.nodelay()?;
+        self.identity.keep_fresh(SystemTime::now()).await;
+        let connected = self.identity.connect(stream, rights::servers(service)).await;
+        if self.learns(address, connected.as_ref().err()) {
+            let late = || io::Error::from(io::ErrorKind::TimedOut);
+            let connecting = timeout(HANDSHAKE_TIMEOUT, TcpStream::connect(address)).await;
+            let plain = connecting.map_err(|_| late())??;
+            plain.set_nodelay(no_delay)?;
+            return Ok(Stream::Plain(plain));
+        }
+        connected
+    }
+
+    fn dial_blocking(
+        &self,
+        service: &str,
+        stream: std::net::TcpStream,
+    ) -> io::Result<BlockingStream> {
+        let (address, no_delay) = (stream.peer_addr()?, stream.nodelay()?);
+        let (reads, writes) = (stream.read_timeout()?, stream.write_timeout()?);
+        let connected = self.identity.connect_blocking(stream, rights::servers(service));
+        if self.learns(address, connected.as_ref().err()) {
+            let most = reads.unwrap_or(HANDSHAKE_TIMEOUT);
+            let plain = std::net::TcpStream::connect_timeout(&address, most)?;
+            plain.set_read_timeout(reads)?;
+            plain.set_write_timeout(writes)?;
+            plain.set_nodelay(no_delay)?;
+            return Ok(BlockingStream::Plain(plain));
+        }
+        Ok(BlockingStream::Tls(Box::new(connected?)))
+    }
+
+    fn speaks_tls(&self, service: &str, peer: SocketAddr) -> bool {
         let networks = &self.settings.plain_networks;
-        let is_plain = !networks.are_all() && networks.contain(peer);
-        !is_plain && !rights::is_plain(service)
+        let is_plain = !networks.are_all() && networks.contain(peer.ip());
+        let is_known =
+            self.settings.mode == TlsMode::Allow && self.known.is_plain(peer, Instant::now());
+        !is_plain && !is_known && !rights::is_plain(service)
+    }
+
+    /// Learns from the outcome of a handshake. Whether the peer is to be called without TLS: it has replied with
+    /// something else, has never spoken TLS with this process, and TLS is not required.
+    fn learns(&self, peer: SocketAddr, failure: Option<&io::Error>) -> bool {
+        let Some(error) = failure else {
+            self.known.speaks_tls(peer);
+            return false;
+        };
+        if error.kind() != io::ErrorKind::Unsupported || self.settings.mode != TlsMode::Allow {
+            return false;
+        }
+        let is_new = self.known.replied_plainly(peer, Instant::now());
+        if is_new == Some(true) {
+            tracing::info!(%peer, "A peer that was called does not speak TLS; calling it without");
+        }
+        is_new.is_some()
     }
 }
 
@@ -160,5 +295,27 @@ impl io::Write for BlockingStream {
             BlockingStream::Plain(stream) => stream.flush(),
             BlockingStream::Tls(stream) => stream.flush(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_has_spoken_tls_is_remembered_longest() {
+        let (known, now) = (Known::default(), Instant::now());
+        let peer = |number: u32| SocketAddr::from((std::net::Ipv4Addr::from(number), 1));
+        known.speaks_tls(peer(0));
+        for number in 1..=MAX_KNOWN as u32 {
+            assert_eq!(known.replied_plainly(peer(number), now), Some(true));
+        }
+        assert_eq!(known.replied_plainly(peer(0), now), None);
+        let last = peer(MAX_KNOWN as u32);
+        assert!(known.is_plain(last, now) && !known.is_plain(last, now + PLAIN_FOR));
+        assert_eq!(known.replied_plainly(last, now), Some(false));
+        known.speaks_tls(last);
+        assert!(!known.is_plain(last, now));
+        assert_eq!(known.replied_plainly(last, now), None);
     }
 }

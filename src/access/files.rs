@@ -3,7 +3,41 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Why a file cannot be used.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// The system refuses to read or write it.
+    #[error("cannot use {path}: {error}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// It has other content than this program writes.
+    #[error("{path} is damaged: {problem}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// A file with other content than this program writes.
+pub(crate) fn damaged(path: &Path, problem: impl ToString) -> FileError {
+    FileError::Damaged { path: path.to_owned(), problem: problem.to_string() }
+}
+
+/// A file that the system refuses to read or write.
+pub(crate) fn file(path: &Path) -> impl Fn(io::Error) -> FileError {
+    let path = path.to_owned();
+    move |error| FileError::Io { path: path.clone(), error }
+}
 
 /// Bytes of any file of this crate; a longer one is refused.
 const MAX_BYTES: u64 = 64 << 20;

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, server};
 
+use crate::audit;
 use crate::authority::{Authority, AuthorityError, pem};
 use crate::certificate::{self, Identified, PublicKey, is_name};
 use crate::dialer;
@@ -27,6 +28,14 @@ use crate::sessions::{CODE_VALID, Codes, TOKEN_VALID};
 use crate::stream::{Peer, Stream, Tls};
 use crate::string::Secret;
 use crate::verify::{self, ACCESS_PROTOCOL};
+
+/// The reply of a plain service to a peer that begins with TLS: a client that may then calls it without.
+pub const NO_TLS: &[u8] = b"this port does not speak TLS\n";
+
+/// Whether the first bytes of a connection are those of TLS.
+pub fn is_tls(first: &[u8]) -> bool {
+    first.starts_with(&[TLS_FIRST_BYTE, 3])
+}
 
 /// The first byte of every TLS connection: the record of a handshake.
 pub(crate) const TLS_FIRST_BYTE: u8 = 0x16;
@@ -113,6 +122,14 @@ impl Gate {
         authority: Option<Arc<Authority>>,
     ) -> Result<Arc<Gate>, GateError> {
         Gate::with(settings, identity, authority).map(Arc::new)
+    }
+
+    /// The entrance of a program whose clients have a certificate, for what others are to call there.
+    pub fn of_clients() -> Arc<Gate> {
+        dialer::of_clients().map_or_else(Gate::off, |(settings, identity)| {
+            let identity = Some(identity);
+            Arc::new(Gate { settings, identity, ..Gate::default() })
+        })
     }
 
     fn with(
@@ -328,9 +345,9 @@ impl Gate {
         }
         let audited = is_administrative(&request).then(|| format!("{:?}", Named(&request)));
         let answer = self.answer_member(identity, member.clone(), key, address, request).await;
-        if let Some(what) = audited {
+        if let Some(action) = audited {
             let outcome = answer.as_ref().err().map_or("done", String::as_str);
-            tracing::info!(target: "audit", who = %member, from = %address, what, outcome, "Privileged action");
+            audit::note(&member, address, &action, outcome);
         }
         answer
     }

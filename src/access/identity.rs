@@ -19,9 +19,9 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, client};
 
 use crate::authority::{Authority, AuthorityError, pem};
-use crate::certificate::{self, Identified, PublicKey, RENEW_AFTER};
+use crate::certificate::{self, Identified, PublicKey, RENEW_AFTER, VALID};
 use crate::enrol::{self, EnrolError, Enrolled, Request};
-use crate::files;
+use crate::files::{self, FileError, damaged, file};
 use crate::role::Role;
 use crate::seconds;
 use crate::sessions;
@@ -96,22 +96,9 @@ pub enum IdentityError {
     /// There is none in the directory.
     #[error("there is no certificate of a cluster in {0}")]
     Missing(PathBuf),
-    /// The system refuses to read or write a file.
-    #[error("cannot use {path}: {error}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// A file has other content than this program writes.
-    #[error("{path} is damaged: {problem}")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
+    /// A file cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The head gave no certificate.
     #[error(transparent)]
     Enrol(#[from] EnrolError),
@@ -132,18 +119,15 @@ impl Identity {
         let path = |name: &str| directory.join(name);
         let about = files::read(&path(ABOUT)).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => IdentityError::Missing(directory.to_owned()),
-            _ => IdentityError::File { path: path(ABOUT), error },
+            _ => file(&path(ABOUT))(error).into(),
         })?;
         let about: About =
             serde_json::from_slice(&about).map_err(|error| damaged(&path(ABOUT), error))?;
         if about.version != VERSION {
             let problem = format!("it has the unknown version {}", about.version);
-            return Err(damaged(&path(ABOUT), problem));
+            return Err(damaged(&path(ABOUT), problem).into());
         }
-        let certificate = |name| {
-            let content = files::read(&path(name)).map_err(file(&path(name)))?;
-            CertificateDer::from_pem_slice(&content).map_err(|error| damaged(&path(name), error))
-        };
+        let certificate = |name| read_certificate(&path(name));
         let (authority, own) = (certificate(AUTHORITY)?, certificate(CERTIFICATE)?);
         let members = verify::members(&authority).map_err(failed)?;
         let current = Current::new(directory, about, &authority, own, &members)?;
@@ -215,6 +199,12 @@ impl Identity {
         self.current().identified.clone()
     }
 
+    /// Whether its certificate has expired, so that only an access string gets another one.
+    pub fn has_expired(&self, now: SystemTime) -> bool {
+        let unrenewed = VALID.saturating_sub(RENEW_AFTER);
+        seconds(now) >= self.current().about.renew_at.saturating_add(unrenewed.as_secs())
+    }
+
     /// The address of the head, where certificates are renewed.
     pub fn head(&self) -> (String, u16) {
         let current = self.current();
@@ -247,7 +237,7 @@ impl Identity {
         let mut session = ClientConnection::new(config, unnamed()).map_err(io::Error::other)?;
         while session.is_handshaking() {
             let done = session.complete_io(&mut stream);
-            done.map_err(|error| io::Error::new(error.kind(), verify::explain(&error)))?;
+            done.map_err(|error| verify::explained(&error))?;
         }
         self.check_server(session.peer_certificates(), expected)?;
         Ok(StreamOwned::new(session, stream))
@@ -301,7 +291,7 @@ impl Identity {
         if !current.is_due(now) {
             return Ok(false);
         }
-        let own = read_certificate(&self.directory)?;
+        let own = read_certificate(&self.directory.join(CERTIFICATE))?;
         let key = PublicKey::of(&own).map_err(failed)?;
         let issued = authority.renew(&current.identified, &key, &about.hosts, now)?;
         let head = (about.host.as_str(), about.port);
@@ -453,7 +443,7 @@ pub(crate) async fn handshake(
     let connecting = TlsConnector::from(config).connect(unnamed(), stream);
     match timeout(HANDSHAKE_TIMEOUT, connecting).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) => Err(io::Error::new(error.kind(), verify::explain(&error))),
+        Ok(Err(error)) => Err(verify::explained(&error)),
         Err(_) => {
             let text = format!("no TLS handshake within {HANDSHAKE_TIMEOUT:?}");
             Err(io::Error::new(io::ErrorKind::TimedOut, text))
@@ -466,16 +456,16 @@ fn prepared(directory: &Path) -> Result<KeyPair, IdentityError> {
     files::make_private(directory).map_err(file(directory))?;
     let path = directory.join(KEY);
     match key(&path) {
-        Err(IdentityError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+        Err(FileError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
             let key = certificate::new_key().map_err(failed)?;
             files::replace(&path, key.serialize_pem().as_bytes()).map_err(file(&path))?;
             Ok(key)
         }
-        read => read,
+        read => Ok(read?),
     }
 }
 
-fn key(path: &Path) -> Result<KeyPair, IdentityError> {
+fn key(path: &Path) -> Result<KeyPair, FileError> {
     let key = files::read_private(path).map_err(file(path))?;
     let key = String::from_utf8(key).map_err(|error| damaged(path, error))?;
     KeyPair::from_pem(&key).map_err(|error| damaged(path, error))
@@ -504,10 +494,9 @@ fn write(
     Ok(())
 }
 
-fn read_certificate(directory: &Path) -> Result<CertificateDer<'static>, IdentityError> {
-    let path = directory.join(CERTIFICATE);
-    let content = files::read(&path).map_err(file(&path))?;
-    CertificateDer::from_pem_slice(&content).map_err(|error| damaged(&path, error))
+fn read_certificate(path: &Path) -> Result<CertificateDer<'static>, FileError> {
+    let content = files::read(path).map_err(file(path))?;
+    CertificateDer::from_pem_slice(&content).map_err(|error| damaged(path, error))
 }
 
 fn private(key: &KeyPair) -> Result<PrivateKeyDer<'static>, IdentityError> {
@@ -520,13 +509,4 @@ fn other(text: &str) -> io::Error {
 
 fn failed(error: impl ToString) -> IdentityError {
     IdentityError::Certificate(error.to_string())
-}
-
-fn damaged(path: &Path, problem: impl ToString) -> IdentityError {
-    IdentityError::Damaged { path: path.to_owned(), problem: problem.to_string() }
-}
-
-fn file(path: &Path) -> impl Fn(io::Error) -> IdentityError {
-    let path = path.to_owned();
-    move |error| IdentityError::File { path: path.clone(), error }
 }

@@ -18,6 +18,7 @@
     )
 )]
 
+mod audit;
 mod authority;
 mod certificate;
 mod dialer;
@@ -39,12 +40,14 @@ mod tests;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use audit::last_actions;
 pub use authority::{Authority, AuthorityError};
 pub use certificate::Identified;
 pub use corona_config::{TlsMode, TlsSettings};
 pub use dialer::{BlockingStream, dial, dial_blocking, environment, use_as_parent, use_in_clients};
 pub use enrol::{EnrolError, Ticket};
-pub use gate::{Gate, GateError, Refused, speaks_tls};
+pub use files::FileError;
+pub use gate::{Gate, GateError, NO_TLS, Refused, is_tls, speaks_tls};
 pub use identity::{Identity, IdentityError};
 pub use plain::{PlainPeer, PlainPeers};
 pub use rights::Rights;

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use percent_encoding::percent_decode_str;
+
 use crate::role::Role;
 
 /// The roles that may do something.
@@ -151,28 +153,29 @@ pub static HADOOP: &[Row] = &[
     row(JOB_AGGREGATOR, "reportJobErrorCounters", Rights::JOBS),
     row(JOB_FILES, "status", Rights::JOBS),
     row(JOB_FILES, "read", Rights::JOBS),
-    row(JOB_FILES, "create", Rights::JOBS),
-    row(JOB_FILES, "write", Rights::JOBS),
-    row(JOB_FILES, "rename", Rights::JOBS),
-    row(JOB_FILES, "mkdirs", Rights::JOBS),
-    row(JOB_FILES, "delete", Rights::JOBS),
-    row(JOB_FILES, "unseen", Rights::JOBS),
+    row(JOB_FILES, "create", Rights::SUBMIT),
+    row(JOB_FILES, "write", Rights::SUBMIT),
+    row(JOB_FILES, "rename", Rights::SUBMIT),
+    row(JOB_FILES, "mkdirs", Rights::SUBMIT),
+    row(JOB_FILES, "delete", Rights::SUBMIT),
+    row(JOB_FILES, "unseen", Rights::SUBMIT),
     row(JOB_FILES, "cluster", Rights::MEMBERS),
     row(CLUSTER_MANAGER_SAFE_MODE, "getClusterManagerSafeModeFlag", Rights::MEMBERS),
     row(CLUSTER_MANAGER_SAFE_MODE, "setClusterManagerSafeModeFlag", Rights::ADMIN),
 ];
 
-/// The pages and JSON paths of all daemons; the first row that matches counts.
+/// The pages and JSON paths of all daemons; the first row that matches counts. HEAD needs what GET does.
 pub static PAGES: &[Row] = &[
     row("GET", "/healthz", Rights::EVERYBODY),
-    row("HEAD", "/healthz", Rights::EVERYBODY),
     // Gives what its code gives.
     row("GET", SESSION_PATH, Rights::EVERYBODY),
     row("GET", PEERS_PATH, Rights::MEMBERS),
+    row("GET", AUDIT_PATH, Rights::ADMIN),
     row("GET", "/mapOutput", Rights::NODE),
+    // Whether files of the machine are there.
+    row("GET", "/api/v1/sees", Rights::NODE),
     row("POST", "/proxy", Rights::JOBS),
     row("GET", "*", Rights::MEMBERS),
-    row("HEAD", "*", Rights::MEMBERS),
     row("POST", "*", Rights::ADMIN),
 ];
 
@@ -181,6 +184,9 @@ pub const SESSION_PATH: &str = "/access";
 
 /// The path of the peers without TLS that a daemon has counted.
 pub const PEERS_PATH: &str = "/access/peers";
+
+/// The path of the last actions of members at a daemon.
+pub const AUDIT_PATH: &str = "/access/audit";
 
 /// The pages of any daemon, as clients name them.
 pub const HTTP: &str = "HTTP";
@@ -215,8 +221,14 @@ pub fn hadoop(protocol: &str, call: &str) -> Rights {
     of_call(HADOOP, protocol, call)
 }
 
-/// What a request of HTTP needs.
+/// What a request of HTTP needs: what its path needs as it is written, and as it is read.
 pub fn page(method: &str, path: &str) -> Rights {
+    let method = if method == "HEAD" { "GET" } else { method };
+    let read = percent_decode_str(path).decode_utf8_lossy();
+    Rights(of_path(method, path).0 & of_path(method, &read).0)
+}
+
+fn of_path(method: &str, path: &str) -> Rights {
     let fits = |row: &&Row| {
         let is_path = match row.name.strip_suffix('*') {
             Some(start) => path.starts_with(start),
@@ -227,7 +239,45 @@ pub fn page(method: &str, path: &str) -> Rights {
     PAGES.iter().find(fits).map_or(Rights::ADMIN, |row| row.rights)
 }
 
+/// Whether the call changes the cluster or a job, and is not one that its daemons make among themselves.
+pub(crate) fn is_noted(service: &str, call: &str) -> bool {
+    const OF_JOBS: [&str; 4] = ["submitJob", "killJob", "killTask", "setJobPriority"];
+    match service {
+        MANAGER | PROXY => thrift(service, call) == Rights::ADMIN,
+        CLUSTER_MANAGER_SAFE_MODE => hadoop(service, call) == Rights::ADMIN,
+        JOB_SUBMISSION => OF_JOBS.contains(&call),
+        "POST" => page(service, call) == Rights::ADMIN,
+        _ => false,
+    }
+}
+
 fn of_call(rows: &[Row], of: &str, name: &str) -> Rights {
     let found = rows.iter().find(|row| row.name == name && row.of == of);
     found.map_or(Rights::ADMIN, |row| row.rights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_needs_the_same_however_it_is_written() {
+        for (path, rights) in [
+            ("/api/v1/sees", Rights::NODE),
+            ("/mapOutput", Rights::NODE),
+            (AUDIT_PATH, Rights::ADMIN),
+            ("/jobs/a", Rights::MEMBERS),
+        ] {
+            for method in ["GET", "HEAD"] {
+                assert_eq!(page(method, path), rights, "{method} {path}");
+                let last = path.len() - 1;
+                let escaped = format!("{}%{:02x}", &path[..last], path.as_bytes()[last]);
+                assert_eq!(page(method, &escaped), rights, "{method} {escaped}");
+            }
+        }
+        // A page that is not the one of everybody is none of theirs.
+        assert_eq!(page("GET", "/%68ealthz"), Rights::MEMBERS);
+        assert_eq!(page("HEAD", "/healthz"), Rights::EVERYBODY);
+        assert_eq!(page("POST", "/%70roxy"), Rights::ADMIN);
+    }
 }

@@ -11,9 +11,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
+use crate::audit;
 use crate::certificate::Identified;
 use crate::identity::Revoked;
-use crate::rights::Rights;
+use crate::rights::{self, Rights};
 
 /// A connection, plain or TLS.
 #[derive(Debug)]
@@ -264,6 +265,17 @@ impl Peer {
             }
             Standing::Member(identified, _) => (!rights().allow(identified.role))
                 .then(|| format!("the role {} may not do this", identified.role)),
+        }
+    }
+}
+
+impl Peer {
+    /// Notes what a member does that changes the cluster or a job. It has been found that it may.
+    pub fn note(&self, service: &str, call: &str) {
+        if let Standing::Member(who, _) = &self.standing
+            && rights::is_noted(service, call)
+        {
+            audit::note(who, self.address, &format!("{service} {call}"), "allowed");
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
@@ -423,10 +425,105 @@ async fn tls_on_a_plain_port_says_so() {
             let _ = stream.read_to_end(&mut Vec::new()).await;
         });
         let plain = TcpStream::connect(address).await.unwrap();
-        let error = member.connect(plain, &[Role::Admin]).await.unwrap_err().to_string();
-        assert!(error.contains("not speak TLS"), "{error}");
+        let error = member.connect(plain, &[Role::Admin]).await.unwrap_err();
+        assert!(error.to_string().contains("not speak TLS"), "{error}");
+        let is_reply = error.kind() == std::io::ErrorKind::Unsupported;
+        assert_eq!(is_reply, !reply.is_empty(), "{error}");
         serving.await.unwrap();
     }
+}
+
+/// A plain server with a reply to an `x`, and one to everything else. Returns its address and how many connections
+/// it has accepted.
+async fn plain_server(to_others: &'static [u8]) -> (SocketAddr, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepted = Arc::new(AtomicU32::new(0));
+    let counted = accepted.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            counted.fetch_add(1, SeqCst);
+            let mut byte = [0];
+            stream.read_exact(&mut byte).await.unwrap();
+            let reply = if byte == *b"x" { b"served" } else { to_others };
+            stream.write_all(reply).await.unwrap();
+        }
+    });
+    (address, accepted)
+}
+
+fn dialer(mode: TlsMode, identity: &Arc<Identity>) -> dialer::Dialer {
+    let settings = TlsSettings { mode, ..TlsSettings::default() };
+    dialer::Dialer::new(settings, identity.clone())
+}
+
+#[tokio::test]
+async fn a_peer_that_replies_without_tls_is_called_without_it_where_that_is_allowed() {
+    let head = Head::start(TlsMode::Require).await;
+    let identity = Arc::new(head.member("member", Role::Node).await);
+    for mode in [TlsMode::Allow, TlsMode::Require] {
+        let (address, accepted) = plain_server(NO_TLS).await;
+        let dialer = dialer(mode, &identity);
+        for _ in 0..2 {
+            let stream = TcpStream::connect(address).await.unwrap();
+            match dialer.dial(rights::HTTP, stream).await {
+                Ok(mut stream) if mode == TlsMode::Allow => {
+                    assert_eq!(exchange(&mut stream).await.unwrap(), "served");
+                }
+                Err(error) if mode == TlsMode::Require => {
+                    assert!(error.to_string().contains("not speak TLS"), "{error}");
+                }
+                other => panic!("{mode}: {other:?}"),
+            }
+        }
+        // It is asked for TLS once, and called without it from then on.
+        let expected = if mode == TlsMode::Allow { 3 } else { 2 };
+        assert_eq!(accepted.load(SeqCst), expected, "{mode}");
+        // One that speaks TLS is called within it.
+        let stream = dialer.dial(rights::HTTP, head.connect().await).await.unwrap();
+        assert!(stream.is_tls(), "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_closes_the_connection_is_never_called_without_tls() {
+    let head = Head::start(TlsMode::Require).await;
+    let identity = Arc::new(head.member("member", Role::Node).await);
+    let (address, accepted) = plain_server(b"").await;
+    let dialer = dialer(TlsMode::Allow, &identity);
+    for calls in 1..3 {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let error = dialer.dial(rights::HTTP, stream).await.unwrap_err().to_string();
+        assert!(error.contains("it may not speak TLS"), "{error}");
+        assert_eq!(accepted.load(SeqCst), calls);
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_has_spoken_tls_is_never_called_without_it() {
+    let head = Head::start(TlsMode::Require).await;
+    let identity = Arc::new(head.member("member", Role::Node).await);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let dialer = dialer(TlsMode::Allow, &identity);
+    let (dialed, admitted) = tokio::join!(
+        async { dialer.dial(rights::HTTP, TcpStream::connect(address).await.unwrap()).await },
+        async {
+            let (stream, from) = listener.accept().await.unwrap();
+            head.gate.admit(stream, from, true).await
+        }
+    );
+    assert!(dialed.unwrap().is_tls() && admitted.is_ok());
+    let (dialed, ()) = tokio::join!(
+        async { dialer.dial(rights::HTTP, TcpStream::connect(address).await.unwrap()).await },
+        async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read_exact(&mut [0]).await.unwrap();
+            stream.write_all(NO_TLS).await.unwrap();
+        }
+    );
+    assert!(dialed.unwrap_err().to_string().contains("not speak TLS"));
 }
 
 #[tokio::test]

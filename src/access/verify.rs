@@ -37,6 +37,34 @@ pub(crate) enum Trust {
     Pinned(CaHash),
 }
 
+/// The methods by which both ends check that a peer has the key of its certificate.
+macro_rules! signatures_of_tls_1_3 {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(Error::General("TLS 1.3 is spoken only".to_owned()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let algorithms = &provider().signature_verification_algorithms;
+            verify_tls13_signature(message, certificate, signed, algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            provider().signature_verification_algorithms.supported_schemes()
+        }
+    };
+}
+
 #[derive(Debug)]
 struct ClusterServers(Trust);
 
@@ -63,28 +91,7 @@ impl ServerCertVerifier for ClusterServers {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("TLS 1.3 is spoken only".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &provider().signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
-    }
+    signatures_of_tls_1_3!();
 }
 
 /// Accepts any certificate: its key is what gets another one.
@@ -105,28 +112,7 @@ impl ClientCertVerifier for AnyKey {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("TLS 1.3 is spoken only".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &provider().signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
-    }
+    signatures_of_tls_1_3!();
 }
 
 /// The certificate with this hash among those that a server shows.
@@ -201,6 +187,15 @@ fn server_with(
     builder.with_client_cert_verifier(verifier).with_single_cert(chain, key)
 }
 
+/// A failed handshake, with the reason in one line. A peer that replies with something else than TLS is
+/// `Unsupported`; one that only closes the connection may be too busy.
+pub(crate) fn explained(error: &io::Error) -> io::Error {
+    let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+    let is_plain = matches!(tls, Some(Error::InvalidMessage(_)));
+    let kind = if is_plain { io::ErrorKind::Unsupported } else { error.kind() };
+    io::Error::new(kind, explain(error))
+}
+
 /// Why a handshake failed, in one line.
 pub(crate) fn explain(error: &io::Error) -> String {
     use rustls::AlertDescription as Alert;
@@ -231,7 +226,11 @@ pub(crate) fn explain(error: &io::Error) -> String {
         },
         Some(Error::InvalidMessage(_)) => "the peer does not speak TLS on this port",
         Some(Error::NoCertificatesPresented) => "the peer shows no certificate",
-        _ if error.kind() == io::ErrorKind::UnexpectedEof => {
+        _ if matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+        ) =>
+        {
             "the peer closed the connection during the TLS handshake; it may not speak TLS (corona.tls)"
         }
         _ => return error.to_string(),

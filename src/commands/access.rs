@@ -13,24 +13,25 @@ use corona::process::machine_name_or_localhost;
 use serde::Serialize;
 
 use super::cluster::{block_on, parse_address};
+use super::head::{authority_of, usual_head};
+use super::profile::Profile;
 use super::times::Date;
 use corona_terminal::console::{Console, Form, OutputArguments};
 use corona_terminal::table::{Cell, Column, Table, number};
 
 const EXAMPLES: &str = "\
 Examples:
-  Make an authority, and the certificate of the head's daemons:
+  On the machine of 'corona head', or as an administrator who has logged in:
+    corona access create submit --user alice --hours 24 --uses 1
+    corona access list
+  Take access back, with all certificates:
+    corona access revoke 1f3a9c04
+  For daemons with configuration files: an authority, and their certificate:
     corona access init --authority /var/lib/corona/ca --directory /var/lib/corona/own \\
       --address head.example:8888
-  Give a user access, for a day and one machine:
-    corona access create submit --user alice --hours 24 --uses 1 \\
-      --authority /var/lib/corona/ca --address head.example:8888
+    corona access create node --authority /var/lib/corona/ca --address head.example:8888
   Use an access string; it is read from stdin, so that no process list shows it:
     corona access enrol - --directory ~/.config/corona/access
-  Who has access; as an administrator, over the network:
-    corona access list --directory ~/.config/corona/access
-  Take access back, with all certificates:
-    corona access revoke 1f3a9c04 --authority /var/lib/corona/ca
 
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
@@ -144,13 +145,14 @@ struct Enrol {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cluster")]
 struct Of {
-    /// Directory of the authority, on the head itself
-    #[arg(
-        long,
-        value_name = "DIR",
-        conflicts_with = "directory",
-        required_unless_present = "directory"
-    )]
+    /// Directory of 'corona head' on this machine [default: the usual one, if a
+    /// head was started there; else the cluster of 'corona login', whose
+    /// administrator this user must be]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["authority", "directory"])]
+    dir: Option<PathBuf>,
+
+    /// Directory of the authority, for daemons with configuration files
+    #[arg(long, value_name = "DIR", conflicts_with = "directory")]
     authority: Option<PathBuf>,
 
     /// Directory of the certificate of an administrator, over the network
@@ -277,14 +279,27 @@ impl Enrol {
 
 impl Of {
     fn open(self) -> anyhow::Result<At> {
-        Ok(match (self.authority, self.directory) {
-            (Some(directory), _) => At::Here {
-                authority: Box::new(Authority::open(&directory)?),
-                address: self.address,
-            },
-            (None, Some(directory)) => At::There(Box::new(Identity::open(&directory)?)),
-            (None, None) => return Err(anyhow!("--authority or --directory is needed")),
-        })
+        if let Some(directory) = self.authority {
+            let authority = Box::new(Authority::open(&directory)?);
+            return Ok(At::Here { authority, address: self.address });
+        }
+        if let Some(directory) = self.directory {
+            return Ok(At::There(Box::new(Identity::open(&directory)?)));
+        }
+        let profile = Profile::of_user(|name| std::env::var_os(name));
+        let of_login = profile.and_then(|profile| profile.identity_in_use());
+        match (self.dir.or_else(usual_head), of_login) {
+            (Some(directory), _) => {
+                let (authority, at) = authority_of(&directory)?;
+                let address = Some(self.address.unwrap_or(at));
+                Ok(At::Here { authority: Box::new(authority), address })
+            }
+            (None, Some(directory)) => Ok(At::There(Box::new(Identity::open(&directory)?))),
+            (None, None) => Err(anyhow!(
+                "no head was started on this machine, and no closed cluster is known to this user: name \
+                 one with --dir, --authority or --directory, or use 'corona login'"
+            )),
+        }
     }
 }
 

@@ -192,9 +192,7 @@ impl ConfigurationArguments {
     }
 
     fn read(self, variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<ClientSettings> {
-        let settings = self.look(variable, |source| source.load())?;
-        corona::access::use_in_clients(&settings.tls)?;
-        Ok(settings)
+        self.look(variable, |source| source.load())
     }
 
     fn look<T>(
@@ -209,10 +207,13 @@ impl ConfigurationArguments {
             further: &self.conf_file,
             overrides: &overrides,
         };
-        read(&source).map_err(|problems| {
+        let joined = |problems: ConfigErrors| {
             let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
             anyhow!(each.join("; "))
-        })
+        };
+        // Whatever is read, and whatever else is wrong: nothing is called in another way than this says.
+        corona::access::use_in_clients(&source.tls().map_err(joined)?)?;
+        read(&source).map_err(joined)
     }
 }
 

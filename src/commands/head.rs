@@ -6,21 +6,23 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
-use corona::config::HostPort;
+use corona::access::{Authority, NewGrant, Role};
+use corona::config::{ClientSource, HostPort};
 use corona::session_driver::{Endpoint, address_towards};
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::arguments::{Override, parse_override};
+use super::closed;
 use super::cluster::block_on;
-use super::daemon::tell_systemd;
+use super::daemon::{tell_systemd, usable};
 use super::daemons::{Daemons, Home};
-use super::invitation::{ClusterFacts, HeadPorts, Invitation, Marker, Role, write_private};
+use super::invitation::{ClusterFacts, HeadPorts, Marker, write_private};
 use super::parts::{HEAD_FOLDERS, Site};
 use super::signals::shutdown_signal;
 use super::web::{Answer, Web};
@@ -32,8 +34,8 @@ Examples:
   The head of a cluster, on the machine that others know as alpha:
     corona head --host alpha
   What it prints is for the other machines:
-    corona join corona1:node:alpha:8889
-    corona login corona1:submit:alpha:8889
+    corona join corona1:node:alpha:8889:...
+    corona login corona1:submit:alpha:8889:...
   Whether it runs, with its nodes and jobs:
     corona head status
 
@@ -52,6 +54,8 @@ const VERSION: u32 = 1;
 const CLUSTER_FILE: &str = "cluster.json";
 /// By which nodes find out whether they see the same files.
 const MARKER_FILE: &str = "marker";
+/// The strings for others, which only the head's user can read.
+const STRINGS_FILE: &str = "strings.json";
 /// An address of no machine, by which the way to others is found.
 const ELSEWHERE: &str = "192.0.2.1";
 /// How long a part of the head may take to say how it is.
@@ -130,6 +134,17 @@ struct Serves {
     port_base: HeadPorts,
 }
 
+/// The strings for others, and the head that they lead to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Strings {
+    serves: Serves,
+    /// For nodes.
+    node: String,
+    /// For a user, and who that is.
+    login: String,
+    user: String,
+}
+
 /// How a head is, as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Shown {
@@ -138,7 +153,7 @@ struct Shown {
     host: String,
     pages: String,
     directory: PathBuf,
-    /// `open`: every peer that reaches the ports may start programs.
+    /// `closed`: only members have access.
     access: &'static str,
     /// The numbers of the processes of its parts.
     processes: BTreeMap<String, u32>,
@@ -186,12 +201,17 @@ impl Directory {
 
 impl Start {
     async fn serve(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let is_access = |set: &&Override| closed::KEYS.contains(&&*set.key);
+        if let Some(Override { key, .. }) = self.overrides.iter().find(is_access) {
+            bail!("-D {key}: a head makes a closed cluster, whose certificates it keeps itself");
+        }
         let stop = shutdown_signal().context("cannot listen for signals")?;
         tokio::pin!(stop);
         let home = Home::open(&self.directory.find()?, "head", &HEAD_FOLDERS)?;
         let serves = self.serves(&home)?;
         let address = reachable(&serves.host).await?;
         write_private(&home.root.join(HEAD_FILE), &serde_json::to_string(&serves)?)?;
+        let strings = serves.open_access(&home.root)?;
         self.write_configuration(&home, &serves, address)?;
         let mut daemons = Daemons::new(&home)?;
         let started = tokio::select! {
@@ -201,7 +221,7 @@ impl Start {
         let ended = match started {
             Ok(true) => {
                 // A failure to write it does not end the head.
-                let _ = console.print(&serves.ready(&home));
+                let _ = console.print(&serves.ready(&home, &strings));
                 tell_systemd(NotifyState::Ready);
                 daemons.watch(&home, console, stop.as_mut(), std::future::pending::<()>()).await;
                 Ok(())
@@ -252,6 +272,7 @@ impl Start {
             // Job trackers on nodes have ports that no firewall could know.
             ("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":1,"REDUCE":1}}"#.to_owned()),
         ]);
+        site.set(closed::keys(&home.root));
         site.set(shared.settings().iter().map(|(key, value)| (&**key, value.clone())));
         site.write(&home.conf(), "corona head")
     }
@@ -308,46 +329,105 @@ impl Serves {
         Ok(Some(serves))
     }
 
-    fn invitation(&self, role: Role) -> Invitation {
-        Invitation { role, host: self.host.clone(), ports: self.port_base }
+    /// The same where a head must have been started.
+    fn started(root: &Path) -> anyhow::Result<Serves> {
+        Serves::read(root)?.ok_or_else(|| {
+            anyhow!("no head was ever started in {}; name another with --dir", root.display())
+        })
     }
 
     fn pages(&self) -> String {
-        self.invitation(Role::Node).pages()
+        let addresses = self.port_base.addresses(&self.host);
+        format!("https://{}:{}/", addresses.host, addresses.pages)
+    }
+
+    /// Opens the certificate authority of the cluster, and gives the head a certificate. Returns the strings
+    /// for others: those of before, unless the name or the ports are other ones.
+    fn open_access(&self, root: &Path) -> anyhow::Result<Strings> {
+        let at = (&*self.host, self.port_base.pages());
+        let authority = closed::open(root, at, std::slice::from_ref(&self.host))?;
+        let now = SystemTime::now();
+        let path = root.join(STRINGS_FILE);
+        if let Some(kept) = Strings::read(root)
+            && kept.serves == *self
+        {
+            return Ok(kept);
+        }
+        let user = usable(ClientSource::default().load_file_systems())?.user;
+        let grant = |role, user| {
+            let new = NewGrant { role, user, valid_secs: None, uses: None };
+            authority.grant(&new, at, now).map(|(_, string)| string.to_string())
+        };
+        let strings = Strings {
+            serves: self.clone(),
+            node: grant(Role::Node, None)?,
+            login: grant(Role::Submit, Some(user.clone()))?,
+            user,
+        };
+        write_private(&path, &serde_json::to_string(&strings)?)?;
+        Ok(strings)
     }
 
     /// The lines that are printed when it serves.
-    fn ready(&self, home: &Home) -> String {
-        let (node, user) = (self.invitation(Role::Node), self.invitation(Role::Submit));
+    fn ready(&self, home: &Home, strings: &Strings) -> String {
+        let Strings { node, login, user, .. } = strings;
+        let (pages, dir) = (self.pages(), home.root.display());
+        let begin = format!("corona head ready: pages {pages} dir {dir}\n{CLOSED}\n");
+        if std::env::var_os("NOTIFY_SOCKET").is_some() {
+            // What a service prints is in the journal of the system, which others can read.
+            return format!("{begin}They are shown by: corona head status --dir {dir}\n");
+        }
         format!(
-            "corona head ready: pages {} dir {}\n{OPEN}\nOn each machine that is to be a node:\n  \
-             corona join {node}\nFor each user, on any machine:\n  corona login {user}\n",
-            self.pages(),
-            home.root.display(),
+            "{begin}On each machine that is to be a node:\n  corona join {node}\n\
+             For the user {user}, on any machine:\n  corona login {login}\n"
         )
     }
 }
 
+impl Strings {
+    fn read(root: &Path) -> Option<Strings> {
+        let text = fs::read_to_string(root.join(STRINGS_FILE)).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+}
+
+/// The certificate authority of the head in a directory, and where others reach it.
+///
+/// # Errors
+/// No head was ever started there, or its files cannot be used.
+pub(super) fn authority_of(directory: &Path) -> anyhow::Result<(Authority, HostPort)> {
+    let serves = Serves::started(directory)?;
+    let (host, port) = (serves.host.as_str().into(), serves.port_base.pages());
+    Ok((closed::authority(directory)?, HostPort { host, port }))
+}
+
+/// The usual directory of a head, if one was started there.
+pub(super) fn usual_head() -> Option<PathBuf> {
+    usual_directory("head").ok().filter(|directory| directory.join(HEAD_FILE).is_file())
+}
+
 /// What is to be known of the access to the cluster.
-const OPEN: &str = "This cluster is open: every peer that reaches its ports may start programs on its machines. \
-                    Let only machines that you trust reach them.";
+const CLOSED: &str = "This cluster is closed: only those that hold one of these strings have access. \
+                      'corona access' gives and takes more.";
 
 impl Status {
     fn show(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
         let directory = self.directory.find()?;
-        let serves = Serves::read(&directory)?.ok_or_else(|| {
-            anyhow!("no head was ever started in {}; name another with --dir", directory.display())
+        let serves = Serves::started(&directory)?;
+        let strings = Strings::read(&directory).ok_or_else(|| {
+            anyhow!("the strings of the head in {} cannot be read", directory.display())
         })?;
+        closed::act_as_head(&directory)?;
         let (nodes, jobs) = block_on(async { Ok(serves.ask().await) })?;
         let shown = Shown {
             runs: nodes.is_some() && jobs.is_some(),
             pages: serves.pages(),
             processes: processes(&directory),
-            access: "open",
+            access: "closed",
             nodes,
             running_jobs: jobs,
-            node: format!("corona join {}", serves.invitation(Role::Node)),
-            user: format!("corona login {}", serves.invitation(Role::Submit)),
+            node: format!("corona join {}", strings.node),
+            user: format!("corona login {}", strings.login),
             host: serves.host,
             directory,
         };

@@ -1,16 +1,16 @@
 //! What a member of a cluster is given by `corona head`, and what it learns there.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::io::Read;
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
+use corona::access::{AccessString, Identity, IdentityError, Role, use_in_clients};
 use corona::config::ClientSource;
 use corona::hadoop::protocols::job_files::JobFilesClient;
 use corona::hadoop::rpc::{ClientOptions, User};
@@ -18,11 +18,10 @@ use corona::hadoop::writables::InetAddress;
 use corona::session_driver::{Endpoint, address_towards};
 use serde::{Deserialize, Serialize};
 
+use super::closed::required;
 use super::daemon::usable;
 use super::parts::{HeadAddresses, Site};
 
-/// What every string begins with; the number is the version of its form.
-const FORM: &str = "corona1";
 /// The version of what a head gives to its members.
 const VERSION: u32 = 1;
 /// The longest line that is read from a file or from stdin, in bytes.
@@ -30,67 +29,22 @@ const MOST_STRING_BYTES: u64 = 4096;
 /// How long a head may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the holder of a string becomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// A machine that runs tasks.
-    Node,
-    /// A user that runs jobs.
-    Submit,
-}
-
-impl Role {
-    fn name(self) -> &'static str {
-        match self {
-            Role::Node => "node",
-            Role::Submit => "submit",
-        }
-    }
-}
-
-/// Where a cluster is, and what the holder of the string becomes there: `corona1:<role>:<host:port>`.
+/// Where a cluster is, and what the holder of the string becomes there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Invitation {
-    pub(super) role: Role,
-    /// The name of the head.
-    pub(super) host: String,
+    pub(super) access: AccessString,
     pub(super) ports: HeadPorts,
-}
-
-impl fmt::Display for Invitation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (role, host) = (self.role.name(), &self.host);
-        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{FORM}:{role}:{open}{host}{close}:{}", self.ports.pages())
-    }
 }
 
 impl FromStr for Invitation {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Invitation> {
-        let text = text.trim();
-        let (form, rest) = text.split_once(':').unwrap_or((text, ""));
-        ensure!(
-            form == FORM,
-            "this is no string of 'corona head': expected one that begins with {FORM}:"
-        );
-        let truncated = || anyhow!("the string is truncated; copy the whole line of 'corona head'");
-        let (role, rest) = rest.split_once(':').ok_or_else(truncated)?;
-        let role = match role {
-            "node" => Role::Node,
-            "submit" => Role::Submit,
-            _ => bail!("the string has an unknown role; expected node or submit"),
-        };
-        let (host, port) = match rest.strip_prefix('[') {
-            Some(rest) => rest.split_once("]:").ok_or_else(truncated)?,
-            None => rest.split_once(':').ok_or_else(truncated)?,
-        };
-        ensure!(!host.is_empty() && !port.is_empty(), truncated());
-        let port: u16 = port.parse().map_err(|_| anyhow!("the string has no port: {port:.20?}"))?;
-        let ports = HeadPorts::with_pages_at(port);
-        let ports = ports.ok_or_else(|| anyhow!("port {port} of the string is of no head"))?;
-        Ok(Invitation { role, host: host.to_owned(), ports })
+        let access: AccessString = text.parse()?;
+        let ports = HeadPorts::with_pages_at(access.port);
+        let ports =
+            ports.ok_or_else(|| anyhow!("port {} of the string is of no head", access.port))?;
+        Ok(Invitation { access, ports })
     }
 }
 
@@ -110,27 +64,25 @@ impl Invitation {
             }
         };
         let invitation: Invitation = text.parse()?;
-        let command = |role| match role {
-            Role::Node => "corona join",
-            Role::Submit => "corona login",
-        };
+        let command = |is_node| if is_node { "corona join" } else { "corona login" };
+        let (is_node, wants_node) = (invitation.access.role == Role::Node, role == Role::Node);
         ensure!(
-            invitation.role == role,
+            is_node == wants_node,
             "this string is for '{}'; '{}' needs the other one that 'corona head' prints",
-            command(invitation.role),
-            command(role)
+            command(is_node),
+            command(wants_node)
         );
         Ok(invitation)
     }
 
     /// Where the parts of the head are.
     pub(super) fn addresses(&self) -> HeadAddresses {
-        self.ports.addresses(&self.host)
+        self.ports.addresses(&self.access.host)
     }
 
     /// The address of the head's pages.
     pub(super) fn pages(&self) -> String {
-        format!("http://{}:{}/", shown_host(&self.host), self.ports.pages())
+        format!("https://{}:{}/", shown_host(&self.access.host), self.ports.pages())
     }
 
     /// The address of this machine from which it reaches the head.
@@ -138,14 +90,31 @@ impl Invitation {
     /// # Errors
     /// The name of the head has no address, or there is no way to it.
     pub(super) async fn own_address(&self) -> anyhow::Result<IpAddr> {
-        let head = Endpoint::new(self.host.clone(), self.ports.job_tracker());
+        let head = Endpoint::new(self.access.host.clone(), self.ports.job_tracker());
         address_towards(&head).await.with_context(|| {
             format!(
                 "there is no way to the head {}; if this machine does not know the name, start the head \
                  with --host and an address",
-                self.host
+                self.access.host
             )
         })
+    }
+
+    /// The certificate of this member in a directory, which the string is exchanged for unless there is one that
+    /// is valid. The calls of this process show it from now on.
+    ///
+    /// # Errors
+    /// The head does not answer, or refuses.
+    pub(super) async fn enrol(&self, directory: &Path, name: &str) -> anyhow::Result<()> {
+        let needs_one = match Identity::open(directory) {
+            Ok(identity) => identity.has_expired(SystemTime::now()),
+            Err(IdentityError::Missing(_)) => true,
+            Err(error) => return Err(error.into()),
+        };
+        if needs_one {
+            Identity::enrol(directory, &self.access, name, &[name.to_owned()]).await?;
+        }
+        Ok(use_in_clients(&required(directory))?)
     }
 
     /// What the head gives to its members.
@@ -161,8 +130,9 @@ impl Invitation {
             connect_patience: Duration::ZERO,
             ..ClientOptions::new(user)
         };
-        let address = InetAddress { host: self.host.clone(), port: self.ports.job_tracker() };
-        let who = format!("the head at {}:{}", self.host, self.ports.job_tracker());
+        let (host, port) = (self.access.host.clone(), self.ports.job_tracker());
+        let who = format!("the head at {}:{port}", shown_host(&host));
+        let address = InetAddress { host, port };
         let asked = JobFilesClient::new(address, options).cluster().await;
         let text = asked.with_context(|| format!("{who} cannot be reached"))?;
         let text = text.ok_or_else(|| anyhow!("{who} was not started by 'corona head'"))?;
@@ -362,27 +332,21 @@ pub(super) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
+    fn string(role: &str, port: u16) -> String {
+        let hex = "0123456789abcdef".repeat(4);
+        format!("corona1:{role}:h:{port}:{hex}:{hex}")
+    }
+
     #[test]
-    fn strings_are_read_as_they_are_written() {
-        for text in ["corona1:node:head.example.com:8889", "corona1:submit:[fd00::1]:9009"] {
-            let invitation: Invitation = text.parse().unwrap();
-            assert_eq!(invitation.to_string(), text);
-        }
-        let shifted: Invitation = "corona1:node:10.0.0.1:9009".parse().unwrap();
+    fn the_port_of_a_string_leads_to_all_others() {
+        let shifted: Invitation = string("node", 9009).parse().unwrap();
         assert_eq!(shifted.addresses().job_tracker, 9001);
         assert_eq!(shifted.addresses().thrift, 9008);
+        assert_eq!(shifted.pages(), "https://h:9009/");
         for (wrong, why) in [
-            ("", "no string of 'corona head'"),
-            ("corona2:node:h:8889", "no string of 'corona head'"),
-            ("corona1", "truncated"),
-            ("corona1:node", "truncated"),
-            ("corona1:node:h", "truncated"),
-            ("corona1:node:h:", "truncated"),
-            ("corona1:node:[fd00::1:8889", "truncated"),
-            ("corona1:king:h:8889", "unknown role"),
-            ("corona1:node:h:port", "no port"),
-            ("corona1:node:h:8", "of no head"),
-            ("corona1:node:h:1000", "of no head"),
+            ("corona1:node:h:8889", "truncated"),
+            (&*string("node", 8), "of no head"),
+            (&*string("node", 1000), "of no head"),
         ] {
             let error = wrong.parse::<Invitation>().unwrap_err().to_string();
             assert!(error.contains(why), "{wrong}: {error}");
@@ -393,12 +357,16 @@ mod tests {
     fn a_string_comes_from_a_file_and_is_for_one_role() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("string");
-        fs::write(&path, "corona1:node:h:8889\nmore\n").unwrap();
+        fs::write(&path, format!("{}\nmore\n", string("node", 8889))).unwrap();
         let given = format!("@{}", path.display());
-        assert_eq!(Invitation::read(&given, Role::Node).unwrap().host, "h");
+        assert_eq!(Invitation::read(&given, Role::Node).unwrap().access.host, "h");
         let error = Invitation::read(&given, Role::Submit).unwrap_err().to_string();
         assert!(error.contains("this string is for 'corona join'"), "{error}");
         assert!(Invitation::read("@/no/such/file", Role::Node).is_err());
+        for role in ["submit", "read", "admin"] {
+            fs::write(&path, string(role, 8889)).unwrap();
+            assert!(Invitation::read(&given, Role::Submit).is_ok(), "{role}");
+        }
     }
 
     #[test]

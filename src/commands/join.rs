@@ -3,6 +3,7 @@
 use std::fs;
 use std::future::Future;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -10,21 +11,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
+use corona::access::{EnrolError, Identity, IdentityError, Role};
 use sd_notify::NotifyState;
 use tokio::time::sleep;
 
+use super::closed::required_keys;
 use super::daemon::tell_systemd;
 use super::daemons::{Daemons, Home};
 use super::head::usual_directory;
-use super::invitation::{ClusterFacts, Invitation, Role, write_private};
+use super::invitation::{ClusterFacts, Invitation, write_private};
 use super::parts::{NodePart, Site};
+use super::profile::removed;
 use super::signals::{StopSignal, shutdown_signal};
 use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
 Examples:
   With the line that 'corona head' prints:
-    corona join corona1:node:alpha:8889
+    corona join corona1:node:alpha:8889:...
   The same from a file, as the service corona-node does:
     corona join @/etc/corona/node
   Again after a stop, and with eight tasks at a time:
@@ -41,6 +45,11 @@ usage.";
 const STRING_FILE: &str = "string";
 /// The file that keeps what the head said last.
 const FACTS_FILE: &str = "cluster.json";
+/// The file of a string that was given on the command line, until it is read.
+const GIVEN_FILE: &str = "string.given";
+/// The certificate of the node, and one that is to replace it.
+const IDENTITY: &str = "identity";
+const NEW_IDENTITY: &str = "identity.new";
 const NODE: &str = "node";
 /// How long a head that was never reached is waited for.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);
@@ -90,6 +99,17 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether the head, or another cluster's, has answered that it will not let this machine in.
+fn is_final(error: &anyhow::Error) -> bool {
+    match error.downcast_ref() {
+        Some(IdentityError::Enrol(EnrolError::Refused { .. })) => true,
+        Some(IdentityError::Enrol(EnrolError::Handshake { error, .. })) => {
+            error.kind() == io::ErrorKind::InvalidData
+        }
+        _ => false,
+    }
+}
+
 /// What a node begins with.
 struct Beginning {
     facts: ClusterFacts,
@@ -102,7 +122,10 @@ impl Arguments {
         tokio::pin!(stop);
         let directory = self.dir.clone().map_or_else(|| usual_directory(NODE), Ok)?;
         let home = Home::open(&directory, NODE, &["local", "tmp"])?;
+        self.hide_string(&home)?;
         let invitation = self.invitation(&home)?;
+        // Once it is read, nothing but the kept string is needed.
+        let _ = fs::remove_file(home.root.join(GIVEN_FILE));
         loop {
             let beginning = tokio::select! {
                 beginning = self.beginning(&home, &invitation, console) => beginning?,
@@ -114,19 +137,12 @@ impl Arguments {
         }
     }
 
-    /// The given string, which is kept, else the kept one.
+    /// The given string, else the kept one. One that was given is kept once the head has accepted it.
     fn invitation(&self, home: &Home) -> anyhow::Result<Invitation> {
-        let path = home.root.join(STRING_FILE);
         if let Some(given) = &self.string {
-            let invitation = Invitation::read(given, Role::Node)?;
-            let kept = fs::read_to_string(&path).ok().and_then(|kept| kept.parse().ok());
-            if kept.as_ref() != Some(&invitation) {
-                // What another head has said is nothing here.
-                let _ = fs::remove_file(home.root.join(FACTS_FILE));
-            }
-            write_private(&path, &invitation.to_string())?;
-            return Ok(invitation);
+            return Invitation::read(given, Role::Node);
         }
+        let path = home.root.join(STRING_FILE);
         match fs::read_to_string(&path) {
             Ok(kept) => kept.parse().with_context(|| format!("cannot use {}", path.display())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
@@ -134,6 +150,31 @@ impl Arguments {
             ),
             Err(error) => Err(error).context(format!("cannot read {}", path.display())),
         }
+    }
+
+    /// Starts this program again without the string among its arguments, where every user of the machine could
+    /// read it; a file keeps it. Returns only if that is not needed.
+    fn hide_string(&self, home: &Home) -> anyhow::Result<()> {
+        let Some(given) = self.string.as_deref().filter(|it| *it != "-" && !it.starts_with('@'))
+        else {
+            return Ok(());
+        };
+        // It is checked first, so that a mistake is about what was given.
+        Invitation::read(given, Role::Node)?;
+        let path = home.root.join(GIVEN_FILE);
+        write_private(&path, given)?;
+        let instead = format!("@{}", path.display());
+        let arguments = std::env::args_os().skip(1);
+        let arguments = arguments.map(|it| if it == *given { instead.clone().into() } else { it });
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let error = std::process::Command::new(program).args(arguments).exec();
+        Err(error).context("cannot start this program again")
+    }
+
+    /// Whether the given string is another one than that by which this machine is a node.
+    fn is_other(home: &Home, invitation: &Invitation) -> bool {
+        let kept = fs::read_to_string(home.root.join(STRING_FILE));
+        kept.ok().and_then(|kept| kept.parse().ok()).as_ref() != Some(invitation)
     }
 
     /// What the head says, or has said when it was reached last, and the name of this machine.
@@ -144,11 +185,13 @@ impl Arguments {
         console: &mut Console<'_>,
     ) -> anyhow::Result<Beginning> {
         let path = home.root.join(FACTS_FILE);
-        let kept = fs::read_to_string(&path).ok().and_then(|kept| ClusterFacts::parse(&kept).ok());
+        let is_kept = !Arguments::is_other(home, invitation);
+        let kept = fs::read_to_string(&path).ok().filter(|_| is_kept);
+        let kept = kept.and_then(|kept| ClusterFacts::parse(&kept).ok());
         let began = Instant::now();
         let mut said = false;
         loop {
-            let error = match (invitation.learn().await, &kept) {
+            let error = match (self.learn(home, invitation).await, &kept) {
                 (Ok(facts), _) => {
                     write_private(&path, &facts.to_json()?)?;
                     match self.own_host(invitation).await {
@@ -162,6 +205,7 @@ impl Arguments {
                     Ok(host) => return Ok(Beginning { facts: kept.clone(), host }),
                     Err(error) => error,
                 },
+                (Err(error), None) if is_final(&error) => return Err(error),
                 (Err(error), None) => error,
             };
             if kept.is_none() && began.elapsed() >= FIRST_PATIENCE {
@@ -173,6 +217,31 @@ impl Arguments {
             }
             sleep(PAUSE).await;
         }
+    }
+
+    /// Gets the certificate of this node, if it has none, and what the head says. A string that the head does not
+    /// accept leaves everything as it was.
+    async fn learn(&self, home: &Home, invitation: &Invitation) -> anyhow::Result<ClusterFacts> {
+        let name = match &self.host {
+            Some(name) => name.clone(),
+            None => invitation.own_address().await?.to_string(),
+        };
+        // Names of certificates have no colon.
+        let name = name.replace(':', "-");
+        let identity = home.root.join(IDENTITY);
+        if Arguments::is_other(home, invitation) {
+            let fresh = home.root.join(NEW_IDENTITY);
+            removed(&fresh)?;
+            Identity::enrol(&fresh, &invitation.access, &name, std::slice::from_ref(&name)).await?;
+            // What another head has said is nothing here.
+            let _ = fs::remove_file(home.root.join(FACTS_FILE));
+            removed(&identity)?;
+            fs::rename(&fresh, &identity)
+                .with_context(|| format!("cannot replace {}", identity.display()))?;
+            write_private(&home.root.join(STRING_FILE), &invitation.access.to_string())?;
+        }
+        invitation.enrol(&identity, &name).await?;
+        invitation.learn().await
     }
 
     /// The name under which others reach this machine.
@@ -240,6 +309,7 @@ impl Arguments {
             ("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":1,"REDUCE":1}}"#.to_owned()),
             ("mapred.system.dir", format!("file:{}", home.at("tmp/none"))),
         ]);
+        site.set(required_keys(&home.root.join(IDENTITY)));
         if let Some(slots) = self.slots {
             site.set([("mapred.coronatasktracker.num.cpus", slots.to_string())]);
         }

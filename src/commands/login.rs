@@ -5,18 +5,20 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
+use corona::access::Role;
 
+use super::closed::required_keys;
 use super::cluster::block_on;
-use super::invitation::{Invitation, Role};
+use super::invitation::Invitation;
 use super::profile::{Profile, check_name};
 use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
 Examples:
   With the line that 'corona head' prints:
-    corona login corona1:submit:alpha:8889
+    corona login corona1:submit:alpha:8889:...
   A second cluster, under a name of its own, and back to the first one:
-    corona login corona1:submit:beta:8889 --name tests
+    corona login corona1:submit:beta:8889:... --name tests
     corona login --name alpha
   Which clusters there are, and which one is in use:
     corona login
@@ -73,15 +75,21 @@ fn login(
     console: &mut Console<'_>,
 ) -> anyhow::Result<()> {
     let invitation = Invitation::read(string, Role::Submit)?;
-    let name = name.unwrap_or(&invitation.host);
+    let name = name.unwrap_or(&invitation.access.host);
     check_name(name).map_err(|wrong| anyhow!("--name {name:.100?}: {wrong}"))?;
     let (known, pages) = (profile.names()?.iter().any(|it| it == name), invitation.pages());
     let before = profile.head(name);
     if known && before != pages {
         bail!("{name} is the cluster at {before} already: give this one another name with --name");
     }
-    let facts = block_on(invitation.learn())?;
+    let fresh = profile.new_identity()?;
+    let facts = block_on(async {
+        invitation.enrol(&fresh, "client").await?;
+        invitation.learn().await
+    })?;
+    let identity = profile.keep_identity(name)?;
     let mut site = facts.site(&invitation.addresses());
+    site.set(required_keys(&identity));
     site.set([(super::profile::HEAD_KEY, invitation.pages())]);
     let directory: PathBuf = profile.keep(name, &site)?;
     profile.choose(name)?;

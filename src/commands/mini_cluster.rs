@@ -15,6 +15,7 @@ use corona_net::Reserved;
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{Override, parse_override};
+use super::closed;
 use super::daemons::{Daemons, Home};
 use super::parts::{HEAD_FOLDERS, HeadAddresses, NodePart, Site};
 use super::signals::shutdown_signal;
@@ -34,6 +35,7 @@ tracker on 50035 and 50036, its pages on 50032, and node N on port 50060 of
 127.0.0.N. If one of them is taken, all are 100 higher, or 200,
 and so on. The directory keeps them: started again on it, the cluster has the
 same ports, and its jobs go on.
+With --closed, 'corona open --conf-dir DIR/conf' prints a link to the pages.
 A daemon that ends is started again; its log is in DIR/logs, the number of its
 process in DIR/run.
 Exit status: 0 stopped; 1 could not start, with one line on stderr that says
@@ -73,6 +75,12 @@ pub(super) struct Arguments {
     #[arg(long)]
     free_ports: bool,
 
+    /// Let only those in who hold a certificate; DIR/conf has that of an
+    /// administrator. Without it every user of this machine may run programs as
+    /// the user that runs the cluster
+    #[arg(long)]
+    closed: bool,
+
     /// Set a configuration key of all daemons; may be repeated
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<Override>,
@@ -98,7 +106,17 @@ async fn serve(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Resul
     let home = Home::open(&arguments.dir, "mini-cluster", &HEAD_FOLDERS)?;
     // Until the end: the daemons may be started again.
     let (ports, _reserved) = Ports::of(&home, arguments.nodes, arguments.free_ports)?;
-    configuration(&home, &arguments, &ports).write(&home.conf(), "corona mini-cluster")?;
+    let mut site = configuration(&home, &arguments, &ports);
+    let scheme = if arguments.closed {
+        let hosts = (1..=arguments.nodes).map(|number| node_host(number).to_string());
+        let at = Ipv4Addr::LOCALHOST.to_string();
+        closed::open(&home.root, (&at, ports.pages), &hosts.collect::<Vec<_>>())?;
+        site.set(closed::keys(&home.root));
+        "https"
+    } else {
+        "http"
+    };
+    site.write(&home.conf(), "corona mini-cluster")?;
     let mut cluster = Daemons::new(&home)?;
     let started = tokio::select! {
         started = start(&mut cluster, &home, &ports, arguments.nodes) => started.map(|()| true),
@@ -107,7 +125,7 @@ async fn serve(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Resul
     let ended = match started {
         Ok(true) => {
             console.print(&format!(
-                "corona mini-cluster ready: pages http://{}:{}/ nodes {} conf {}\n",
+                "corona mini-cluster ready: pages {scheme}://{}:{}/ nodes {} conf {}\n",
                 Ipv4Addr::LOCALHOST,
                 ports.pages,
                 arguments.nodes,
@@ -129,7 +147,7 @@ async fn start(cluster: &mut Daemons, home: &Home, ports: &Ports, nodes: u8) -> 
     let mut names = Vec::new();
     for number in 1..=nodes {
         let name = format!("node-{number}");
-        let host = Ipv4Addr::new(127, 0, 0, number).to_string();
+        let host = node_host(number).to_string();
         let directory = home.root.join(&name);
         let (host, http_port) = (&*host, ports.nodes);
         let node = NodePart { name: &name, host, http_port, directory: &directory };
@@ -137,6 +155,10 @@ async fn start(cluster: &mut Daemons, home: &Home, ports: &Ports, nodes: u8) -> 
         names.push(name);
     }
     cluster.start_job_tracker(home, names).await
+}
+
+fn node_host(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, number)
 }
 
 /// The ports of a cluster.
@@ -194,7 +216,7 @@ impl Ports {
             all.push(("the proxy job tracker", own, proxy_rpc));
             all.push(("the pages of the proxy job tracker", own, proxy_pages));
         }
-        let of_node = |number| ("a node", Ipv4Addr::new(127, 0, 0, number), self.nodes);
+        let of_node = |number| ("a node", node_host(number), self.nodes);
         all.extend((1..=nodes).map(of_node));
         all
     }

@@ -8,6 +8,7 @@ mod admin;
 mod arguments;
 mod check_config;
 mod client;
+mod closed;
 mod cluster;
 mod cluster_manager;
 mod completions;
@@ -36,6 +37,7 @@ mod login;
 mod man_pages;
 mod mini_cluster;
 mod nodes;
+mod open;
 mod parts;
 mod pool_info;
 mod pools;
@@ -120,6 +122,7 @@ enum Command {
     Head(head::Arguments),
     Join(join::Arguments),
     Login(login::Arguments),
+    Open(open::Arguments),
     ClusterManager(cluster_manager::Arguments),
     TaskTracker(task_tracker::Arguments),
     JobTracker(job_tracker::Arguments),
@@ -161,6 +164,7 @@ impl Command {
             Command::Head(arguments) => head::run(arguments, console),
             Command::Join(arguments) => join::run(arguments, console),
             Command::Login(arguments) => login::run(arguments, console),
+            Command::Open(arguments) => open::run(arguments, console),
             Command::ClusterManager(arguments) => {
                 cluster_manager::run(arguments).map(|()| ExitCode::SUCCESS)
             }

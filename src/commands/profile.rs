@@ -17,6 +17,9 @@ use super::parts::Site;
 /// The file with the name of the cluster that is in use.
 const CURRENT: &str = "current";
 const CLUSTERS: &str = "clusters";
+/// The directory of the user's certificate in a cluster, and of one that is to replace it.
+const IDENTITY: &str = "identity";
+const NEW_IDENTITY: &str = "identity.new";
 /// The longest name of a cluster.
 const MOST_NAME_BYTES: usize = 100;
 /// A property with the address of the pages of the head.
@@ -97,11 +100,42 @@ impl Profile {
         make_private(&directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         site.write(&directory, "corona login")?;
-        for entry in fs::read_dir(&directory)?.flatten() {
+        let files = fs::read_dir(&directory)?.flatten();
+        for entry in files.filter(|entry| entry.path().is_file()) {
             fs::set_permissions(entry.path(), Permissions::from_mode(0o600))
                 .with_context(|| format!("cannot protect {}", entry.path().display()))?;
         }
         Ok(directory)
+    }
+
+    /// A directory for a new certificate of the user, which is not in use yet.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(super) fn new_identity(&self) -> anyhow::Result<PathBuf> {
+        let fresh = self.0.join(NEW_IDENTITY);
+        let made = make_private(&self.0).and_then(|()| removed(&fresh));
+        made.with_context(|| format!("cannot make the directory {}", fresh.display()))?;
+        Ok(fresh)
+    }
+
+    /// The directory of the user's certificate in the cluster that is in use, if that is a closed one.
+    pub(super) fn identity_in_use(&self) -> Option<PathBuf> {
+        let identity = self.directory(&self.current()?).join(IDENTITY);
+        identity.is_dir().then_some(identity)
+    }
+
+    /// Uses the new certificate from now on. Returns its directory.
+    ///
+    /// # Errors
+    /// It cannot take the place of the one before.
+    pub(super) fn keep_identity(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let identity = self.directory(name).join(IDENTITY);
+        let kept = make_private(&self.directory(name))
+            .and_then(|()| removed(&identity))
+            .and_then(|()| fs::rename(self.0.join(NEW_IDENTITY), &identity));
+        kept.with_context(|| format!("cannot replace {}", identity.display()))?;
+        Ok(identity)
     }
 
     /// Uses a cluster from now on.
@@ -114,6 +148,14 @@ impl Profile {
 
     fn directory(&self, name: &str) -> PathBuf {
         self.0.join(CLUSTERS).join(name)
+    }
+}
+
+/// Deletes a directory, if there is one.
+pub(super) fn removed(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 

@@ -65,6 +65,11 @@ impl ClientSource<'_> {
         self.read(|reader| reader.read_client())
     }
 
+    /// Whether and how TLS is spoken, whatever is wrong with other keys. Errors: as [`Self::load`].
+    pub fn tls(&self) -> Result<TlsSettings, ConfigErrors> {
+        self.read(|mut reader| reader.tls())
+    }
+
     /// The configuration of a job before anything is said of the job itself: what the files and
     /// overrides say of jobs, and properties that are not this program's. Errors: as [`Self::load`].
     pub fn job_conf(&self) -> Result<JobConf, ConfigErrors> {
@@ -95,6 +100,7 @@ impl ClientSource<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TlsMode;
 
     fn file(properties: &[(&str, &str)]) -> String {
         let properties = properties.iter().map(|(name, value)| {
@@ -150,6 +156,19 @@ mod tests {
         let problem = token("short").unwrap_err();
         assert!(problem.contains("too short") && !problem.contains("\"short\""), "{problem}");
         assert_eq!(ClientSource::default().operator_token().unwrap(), None);
+    }
+
+    #[test]
+    fn how_tls_is_spoken_is_known_beside_other_mistakes() {
+        let set = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let mut overrides = vec![set("cm.server.address", "nowhere"), set("corona.tls", "require")];
+        let source = ClientSource { overrides: &overrides, ..ClientSource::default() };
+        assert_eq!(source.tls().unwrap().mode, TlsMode::Require);
+        assert!(source.load().is_err());
+        overrides.push(set("corona.tls", "requires"));
+        let source = ClientSource { overrides: &overrides, ..ClientSource::default() };
+        let refused = source.tls().unwrap_err().to_string();
+        assert!(refused.starts_with("-D: corona.tls: value \"requires\""), "{refused}");
     }
 
     #[test]

@@ -4,8 +4,12 @@
 //! A browser opens a one-time link, `/access?code=`, gets a session and its cookie, and is sent to the
 //! first page. Scripts send their token in `Authorization: Bearer`. Both only within TLS.
 
-use corona_access::{Gate, Peer, PlainPeer, PlainPeers, rights};
-use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, SET_COOKIE, WWW_AUTHENTICATE};
+use corona_access::{Gate, Peer, PlainPeer, PlainPeers, last_actions, rights};
+use hyper::header::{
+    ACCEPT, AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderValue, LOCATION, SET_COOKIE,
+    WWW_AUTHENTICATE,
+};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode};
 use maud::{DOCTYPE, html};
 
@@ -28,12 +32,23 @@ pub fn answer<S, B>(gate: &Gate, request: &Request<B>, peer: &Peer) -> Option<An
         .and_then(|token| gate.holder(token, peer.address));
     let who = holder.as_ref().unwrap_or(peer);
     let Some(objection) = who.objection(|| rights::page(method.as_str(), path)) else {
-        return (path == rights::PEERS_PATH && method == Method::GET)
-            .then(|| text(StatusCode::OK, plain_peers()));
+        who.note(method.as_str(), path);
+        return match (method, path) {
+            (&Method::GET, rights::PEERS_PATH) => Some(text(StatusCode::OK, plain_peers())),
+            (&Method::GET, rights::AUDIT_PATH) => Some(text(StatusCode::OK, last_actions())),
+            _ => None,
+        };
     };
     tracing::debug!(peer = %who, path, objection, "Refused a request");
     if who.identified().is_some() {
         return Some(text(StatusCode::FORBIDDEN, format!("{objection}\n")));
+    }
+    if !peer.is_tls()
+        && let Some(address) = within_tls(request)
+    {
+        let mut answer = text(StatusCode::PERMANENT_REDIRECT, format!("see {address}\n"));
+        answer.headers_mut().insert(LOCATION, HeaderValue::try_from(address).ok()?);
+        return Some(answer);
     }
     let advice = match peer.is_tls() {
         true => "open a one-time link of this daemon, or send a token in Authorization",
@@ -42,6 +57,16 @@ pub fn answer<S, B>(gate: &Gate, request: &Request<B>, peer: &Peer) -> Option<An
     let mut refused = text(StatusCode::UNAUTHORIZED, format!("{objection}: {advice}\n"));
     refused.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Some(refused)
+}
+
+/// The same address within TLS, for a browser that has followed a link of a cluster that was open.
+fn within_tls<B>(request: &Request<B>) -> Option<String> {
+    let header = |name| request.headers().get(name)?.to_str().ok();
+    let is_browser = header(ACCEPT).is_some_and(|accept| accept.contains("text/html"));
+    let is_look = matches!(*request.method(), Method::GET | Method::HEAD);
+    let host: Authority = header(HOST)?.parse().ok()?;
+    let path = request.uri().path_and_query()?;
+    (is_browser && is_look).then(|| format!("https://{host}{path}"))
 }
 
 /// Begins the session of a browser.

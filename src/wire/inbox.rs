@@ -46,6 +46,11 @@ impl Inbox {
         }
     }
 
+    /// What has arrived and was not taken.
+    pub(crate) fn arrived(&self) -> &[u8] {
+        &self.arrived
+    }
+
     /// The buffer for bytes from the socket. It has room.
     pub(crate) fn space(&mut self) -> &mut BytesMut {
         if self.is_empty() && self.arrived.capacity() > KEEP_BYTES {

@@ -24,7 +24,7 @@ use super::message::{self, Incoming};
 use super::scan::Malformed;
 use super::service::{ApplicationFault, Exception, FaultKind, Framing, Service};
 pub use corona_access::{Gate, Peer};
-use corona_access::{Stream, rights};
+use corona_access::{NO_TLS, Stream, is_tls, rights};
 use corona_net::accept::{Acceptor, accept_until_stopped};
 use corona_net::memory::{Holding, Memory};
 use corona_net::peer_of;
@@ -314,8 +314,10 @@ impl<H> Connection<H> {
                 }
                 self.inbox.take(|bytes| message::read_call::<S>(bytes, bounds))
             };
-            let Some(incoming) = taken.map_err(|malformed| self.malformed(malformed))? else {
-                return Ok(());
+            let incoming = match taken {
+                Ok(Some(incoming)) => incoming,
+                Ok(None) => return Ok(()),
+                Err(malformed) => return Err(self.malformed(malformed)),
             };
             self.frame_due = None;
             if *stop.borrow() {
@@ -360,6 +362,7 @@ impl<H> Connection<H> {
             let message = format!("{method}: {objection}");
             Answer::Fault(ApplicationFault { kind: FaultKind::InternalError, message })
         } else {
+            self.peer.note(S::NAME, method);
             let may_be_dropped = shared.handler.may_be_dropped(&call);
             let mut handled = pin!(shared.handler.call(self.peer.clone(), call));
             match may_be_dropped {
@@ -483,8 +486,11 @@ impl<H> Connection<H> {
         idle.and_then(|idle| Instant::now().checked_add(idle))
     }
 
-    fn malformed(&self, malformed: Malformed) -> Ending {
+    fn malformed(&mut self, malformed: Malformed) -> Ending {
         tracing::debug!(peer = %self.peer, %malformed, "not a message");
+        if is_tls(self.inbox.arrived()) {
+            let _ = self.stream.write_now(NO_TLS);
+        }
         Ending::Malformed
     }
 }

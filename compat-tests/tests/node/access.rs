@@ -128,3 +128,23 @@ fn a_closed_cluster_runs_jobs_of_members_only() {
     }
     tool(&cluster, &["sessions", "list"], "reader").unwrap();
 }
+
+#[test]
+fn a_mini_cluster_is_closed_on_demand() {
+    let root = tempfile::tempdir().unwrap();
+    let cluster = MiniCluster::start_with(corona(), root, &["--closed"]);
+    assert!(cluster.ready.contains(" ready: pages https://"), "{}", cluster.ready);
+    cluster.write("input", "one two\ntwo\n");
+    cluster.run(&["--input", "input", "--output", "done", "--mapper", "cat", "--reducer", "cat"]);
+    assert_eq!(cluster.lines("done").len(), 2);
+    let pages = format!("127.0.0.1:{}", ports(&cluster)["pages"]);
+    assert!(fetch(&pages, "/").unwrap().0.contains(" 401 "));
+    let link = cluster.tool(&["open"]);
+    assert!(link.starts_with(&format!("https://{pages}/access?code=")), "{link}");
+    // The secrets of the cluster are its user's, and in its directory only.
+    for name in ["access/ca.key", "access/access.json", "identity/key.pem"] {
+        use std::os::unix::fs::PermissionsExt;
+        let file = fs::metadata(cluster.path("cluster").join(name)).unwrap();
+        assert_eq!(file.permissions().mode() & 0o777, 0o600, "{name}");
+    }
+}

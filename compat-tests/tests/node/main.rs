@@ -8,5 +8,6 @@ mod mini_cluster;
 mod mistakes;
 mod native_jobs;
 mod proxy_job_tracker;
+mod rights;
 mod several_machines;
 mod task_tracker;

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct MiniCluster {
     child: Child,
     pub(super) root: TempDir,
-    ready: String,
+    pub(super) ready: String,
 }
 
 impl MiniCluster {
@@ -34,18 +34,22 @@ impl MiniCluster {
     }
 
     /// Starts a cluster with a command that ends in the program.
-    pub(super) fn start_by(mut command: Command, root: TempDir, settings: &[&str]) -> MiniCluster {
+    pub(super) fn start_by(command: Command, root: TempDir, settings: &[&str]) -> MiniCluster {
+        let settings: Vec<_> = settings.iter().flat_map(|setting| ["-D", setting]).collect();
+        MiniCluster::start_with(command, root, &settings)
+    }
+
+    /// The same with these options.
+    pub(super) fn start_with(mut command: Command, root: TempDir, options: &[&str]) -> MiniCluster {
         command.args(["mini-cluster", "--nodes", "2", "--free-ports", "--dir", "cluster"]);
-        for setting in settings {
-            command.args(["-D", setting]);
-        }
+        command.args(options);
         command.current_dir(root.path()).stdin(Stdio::null()).stdout(Stdio::piped());
         let news = File::options().create(true).append(true).open(root.path().join("news"));
         let mut child = command.stderr(news.unwrap()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         let cluster = MiniCluster { child, root, ready };
-        assert!(cluster.ready.contains(" ready: pages http://"), "{}", cluster.news());
+        assert!(cluster.ready.contains(" ready: pages http"), "{}", cluster.news());
         cluster
     }
 

@@ -51,7 +51,7 @@ fn free_block() -> u16 {
 }
 
 /// A service, which ends with the test.
-struct Service {
+pub(super) struct Service {
     child: Child,
     /// What it printed when it was ready.
     lines: Vec<String>,
@@ -67,8 +67,15 @@ impl Service {
         Service { child, lines }
     }
 
+    /// What follows this command in the lines.
+    pub(super) fn line(&self, command: &str) -> String {
+        let start = format!("  corona {command} ");
+        let found = self.lines.iter().find_map(|line| line.strip_prefix(&start));
+        found.unwrap_or_else(|| panic!("{:?}", self.lines)).to_owned()
+    }
+
     /// Stops it as the end of a machine does.
-    fn stop(mut self) {
+    pub(super) fn stop(mut self) {
         signal("TERM", self.child.id());
         let status = until("the end", || self.child.try_wait().ok().flatten());
         assert!(status.success(), "{status}");
@@ -84,33 +91,33 @@ impl Drop for Service {
 }
 
 /// A directory for a head, its nodes and a user.
-struct World {
+pub(super) struct World {
     root: TempDir,
-    base: u16,
+    pub(super) base: u16,
 }
 
 impl World {
-    fn new() -> World {
+    pub(super) fn new() -> World {
         World { root: tempfile::tempdir().unwrap(), base: free_block() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
     /// A command of the user.
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = corona();
         command.args(arguments).current_dir(self.root.path());
         command.env("XDG_CONFIG_HOME", self.path("config"));
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(super) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
 
-    fn succeeds(&self, arguments: &[&str]) -> String {
+    pub(super) fn succeeds(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
         String::from_utf8(output.stdout).unwrap()
@@ -121,13 +128,13 @@ impl World {
         Service::start(command, 6, &self.path("head.log"))
     }
 
-    fn first_head(&self) -> Service {
+    pub(super) fn first_head(&self) -> Service {
         let head = self.head(&["--host", "127.0.0.1", "--port-base", &self.base.to_string()]);
         assert!(head.lines.len() == 6, "{}", self.log("head.log"));
         head
     }
 
-    fn node(&self, number: u8, string: &[&str]) -> Service {
+    pub(super) fn node(&self, number: u8, string: &[&str]) -> Service {
         let (dir, host) = (format!("node-{number}"), format!("127.0.0.{number}"));
         let arguments = ["join", "--dir", &dir, "--host", &host, "--slots", "2"];
         let command = self.command(&[&arguments[..], string].concat());
@@ -146,11 +153,11 @@ impl World {
         listed["nodes"].as_array().or(listed.as_array()).map_or(0, Vec::len)
     }
 
-    fn until_nodes(&self, count: usize) {
+    pub(super) fn until_nodes(&self, count: usize) {
         until(&format!("{count} nodes"), || (self.nodes() == count).then_some(()));
     }
 
-    fn pid(&self, directory: &str, daemon: &str) -> u32 {
+    pub(super) fn pid(&self, directory: &str, daemon: &str) -> u32 {
         let file = self.path(directory).join("run").join(format!("{daemon}.pid"));
         until("the number of a process", || fs::read_to_string(&file).ok()?.trim().parse().ok())
     }
@@ -160,12 +167,8 @@ impl World {
 fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
     let world = World::new();
     let head = world.first_head();
-    let line = |command: &str| {
-        let start = format!("  corona {command} ");
-        let found = head.lines.iter().find_map(|line| line.strip_prefix(&start));
-        found.unwrap_or_else(|| panic!("{:?}", head.lines)).to_owned()
-    };
-    assert!(head.lines[1].starts_with("This cluster is open: "), "{:?}", head.lines);
+    let line = |command| head.line(command);
+    assert!(head.lines[1].starts_with("This cluster is closed: "), "{:?}", head.lines);
     let first = world.node(1, &[&line("join")]);
     // A file keeps the string from lists of processes.
     fs::write(world.path("string"), line("join")).unwrap();
@@ -174,7 +177,7 @@ fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
     let refused = world.run(&["login", &line("join")]);
     assert!(stderr(&refused).contains("this string is for 'corona join'"), "{}", stderr(&refused));
     let said = world.succeeds(&["login", &line("login"), "--name", "mine"]);
-    assert!(said.starts_with("using mine: http://127.0.0.1:"), "{said}");
+    assert!(said.starts_with("using mine: https://127.0.0.1:"), "{said}");
     assert!(world.succeeds(&["login"]).starts_with("* mine "), "the cluster in use is marked");
     world.until_nodes(2);
 
@@ -194,12 +197,14 @@ fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
     let marks = hidden.filter(|entry| entry.file_name().to_string_lossy().starts_with(".corona-"));
     assert_eq!(marks.count(), 0);
 
-    // The page of the cluster leads to the jobs that run and those that have ended.
+    // A peer without access gets nothing, and a browser what a one-time link gives it.
     let page = format!("127.0.0.1:{}", world.base + 9);
-    let (_, page) = fetch(&page, "/").unwrap();
-    for (port, name) in [(2, "Running jobs"), (6, "Finished jobs")] {
-        let link = format!("<a href=\"http://127.0.0.1:{}/\">{name}</a>", world.base + port);
-        assert!(page.contains(&link), "{page}");
+    assert!(fetch(&page, "/").unwrap().0.contains(" 401 "));
+    assert!(fetch(&page, "/healthz").unwrap().0.contains(" 200 "));
+    for (pages, port) in [("cluster", 9), ("jobs", 2), ("finished", 6)] {
+        let link = world.succeeds(&["open", pages]);
+        let start = format!("https://127.0.0.1:{}/access?code=", world.base + port);
+        assert!(link.starts_with(&start), "{link}");
     }
 
     // A node that stops leaves at once; one that crashes comes back by itself.
@@ -220,7 +225,7 @@ fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
     let status = world.succeeds(&["head", "status", "--dir", "head", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     assert_eq!((&status["runs"], &status["nodes"]), (&true.into(), &2.into()), "{status}");
-    assert_eq!((&status["running_jobs"], &status["access"]), (&1.into(), &"open".into()));
+    assert_eq!((&status["running_jobs"], &status["access"]), (&1.into(), &"closed".into()));
     head.stop();
     let down = world.run(&["head", "status", "--dir", "head"]);
     assert_eq!(down.status.code(), Some(1), "a head that does not run");
@@ -247,22 +252,43 @@ fn wrong_strings_names_and_directories_are_refused_in_one_line() {
         assert!(said.contains(why) && said.lines().count() == 1, "{arguments:?}: {said}");
     };
     refused(&["head", "--dir", "head", "--host", "localhost"], "which other machines cannot reach");
+    refused(&["head", "--dir", "head", "-D", "corona.tls=off"], "a head makes a closed cluster");
     refused(&["head", "status", "--dir", "head"], "no head was ever started in head");
     refused(&["join", "--dir", "node"], "this machine has joined no cluster yet");
-    refused(&["join", "corona1:node:127.0.0.1", "--dir", "node"], "the string is truncated");
-    refused(&["join", "corona1:submit:127.0.0.1:8889", "--dir", "node"], "for 'corona login'");
+    let hex = "0123456789abcdef".repeat(4);
+    let string = |role: &str, port: u16| format!("corona1:{role}:127.0.0.1:{port}:{hex}:{hex}");
+    refused(&["join", "corona1:node:127.0.0.1:8889", "--dir", "node"], "truncated");
+    refused(&["join", &string("submit", 8889), "--dir", "node"], "for 'corona login'");
     refused(&["join", "@none", "--dir", "node"], "cannot read none");
-    let nobody = format!("corona1:submit:127.0.0.1:{}", world.base + 9);
-    refused(&["login", &nobody], "cannot be reached");
+    let nobody = string("submit", world.base + 9);
+    refused(&["login", &nobody], "cannot reach 127.0.0.1:");
     refused(&["login"], "no cluster is known");
     refused(&["login", "--name", "none"], "there is no cluster none");
+    // A mistake in one key makes no command speak without TLS.
+    for command in ["sessions", "jobs"] {
+        let mut called = vec![command, "list", "-D", "corona.tls=requires"];
+        if command == "jobs" {
+            called.extend(["--job-tracker", "127.0.0.1:1"]);
+        }
+        refused(&called, "corona.tls: value \"requires\"");
+    }
     let head = world.first_head();
+    // A string of another cluster.
+    refused(&["login", &nobody], "no access at 127.0.0.1:");
+    // A node keeps the string by which it is one.
+    let kept = string("node", 8889);
+    fs::create_dir_all(world.path("kept")).unwrap();
+    fs::write(world.path("kept/string"), &kept).unwrap();
+    let foreign = string("node", world.base + 9);
+    refused(&["join", &foreign, "--dir", "kept"], "no access at 127.0.0.1:");
+    assert_eq!(fs::read_to_string(world.path("kept/string")).unwrap(), kept);
+    assert!(!world.path("kept/string.given").exists());
     refused(&["head", "--dir", "head"], "another head uses");
     let mut other = world.command(&["head", "--dir", "other", "--host", "127.0.0.1"]);
     let other = other.args(["--port-base", &world.base.to_string()]).output().unwrap();
     let said = stderr(&other);
     assert!(said.contains("cluster-manager cannot start") && said.contains("in use"), "{said}");
-    let string = format!("corona1:node:127.0.0.1:{}", world.base + 9);
+    let string = head.lines[3].strip_prefix("  corona join ").unwrap().to_owned();
     refused(
         &["join", &string, "--dir", "node", "--host", "no-such-host.invalid"],
         "has no address",

@@ -168,6 +168,15 @@ wait "$waiting" || fail "a job over a restart of the head: $(cat "$root/job")"
 on alpha "$corona" head status --dir "$own/head" | grep -q "^nodes  *2$" || fail "the status of the head"
 seen "the head was restarted under a job"
 
+# A peer without access gets nothing, and access that is taken back ends.
+on laptop bash -c 'exec 3<>/dev/tcp/10.77.0.1/8889; printf "GET / HTTP/1.0\r\n\r\n" >&3; cat <&3' >"$root/plain"
+grep -q " 401 " "$root/plain" || fail "a plain peer got $(cat "$root/plain")"
+access=$(on alpha "$corona" access list --authority "$own/head/access" | awk '$2 == "submit" {print $1}')
+on alpha "$corona" access revoke "$access" --authority "$own/head/access"
+is_refused() { ! on laptop "$corona" sessions list >"$root/refused" 2>&1; }
+await "the end of the access" is_refused
+seen "access was taken back"
+
 # Everything that listens for other machines is in the block of documented ports.
 odd=$(for machine in alpha beta gamma; do
     ip netns exec "$machine" ss -Hltn | awk '{print $4}' | grep -v '^127\.\|^\[::1\]' | sed 's/.*://' |

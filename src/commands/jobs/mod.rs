@@ -16,7 +16,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use corona::cluster_manager::api::handle_order;
 use corona::config::keys;
-use corona::config::{ClientSource, ConfigErrors, HostPort, JobConf, LoadedJobTracker};
+use corona::config::{ClientSettings, ClientSource, ConfigErrors, HostPort, JobConf, LoadedJobTracker};
 use corona::filesystem::FileSystemSettings;
 use corona::hadoop::protocols::job_files::JobFilesClient;
 use corona::hadoop::protocols::job_submission::JobSubmissionClient;
@@ -347,6 +347,11 @@ impl Which {
         usable(source.of_service().load_job_tracker())
     }
 
+    /// The addresses of the cluster.
+    pub(super) fn client(&self) -> anyhow::Result<ClientSettings> {
+        self.with_source(|source| source.load())
+    }
+
     /// How files are read and written.
     pub(super) fn file_systems(&self) -> anyhow::Result<FileSystemSettings> {
         self.with_source(|source| source.load_file_systems())
@@ -365,6 +370,8 @@ impl Which {
         let overrides = self.settings();
         let source =
             ClientSource { conf_dir: conf_dir.as_deref(), further: &[], overrides: &overrides };
+        // Whatever is read, and whatever else is wrong: nothing is called in another way than this says.
+        corona::access::use_in_clients(&usable(source.tls())?)?;
         usable(read(source))
     }
 
@@ -382,7 +389,7 @@ impl Which {
 
     /// The address of the job tracker by the configuration.
     fn configured(&self) -> anyhow::Result<HostPort> {
-        let address = self.with_source(|source| source.load())?.job_tracker;
+        let address = self.client()?.job_tracker;
         // The original's name of the address, which clients of this program do not read.
         let other = self.settings().into_iter().rev().find(|(key, _)| key == "mapred.job.tracker");
         match other {
@@ -395,7 +402,7 @@ impl Which {
 
     /// The pages of the cluster manager, if their address is known.
     pub(super) fn manager(&self) -> Option<Web> {
-        let settings = self.with_source(|source| source.load()).ok()?;
+        let settings = self.client().ok()?;
         let address = settings.http_address;
         let timeout = Duration::from_secs(self.timeout.into());
         (address.port != 0).then(|| Web::new(address, timeout))
@@ -403,8 +410,6 @@ impl Which {
 
     /// A caller of the job tracker at an address.
     pub(super) fn caller_at(&self, address: HostPort) -> anyhow::Result<Caller> {
-        let settings = self.with_source(|source| source.load())?;
-        corona::access::use_in_clients(&settings.tls)?;
         let due = Duration::from_secs(self.timeout.into());
         Ok(Caller::new(address, self.file_systems()?, due))
     }

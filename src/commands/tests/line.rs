@@ -134,6 +134,7 @@ fn every_command_has_a_form_for_programs() {
     let left_out = [
         "join",
         "login",
+        "open",
         "cluster-manager",
         "task-tracker",
         "job-tracker",

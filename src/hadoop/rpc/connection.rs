@@ -20,7 +20,7 @@ use super::server::Shared;
 use super::services::Target;
 use crate::io::formats::Writable;
 use crate::io::{DecodeError, Reader, Writer};
-use corona_access::{Peer, Stream, send};
+use corona_access::{NO_TLS, Peer, Stream, is_tls, send};
 use corona_net::Ending;
 use corona_net::memory::Holding;
 
@@ -191,6 +191,9 @@ impl Connection {
     fn take_header(&mut self) -> Result<Arrived, DecodeError> {
         let magic = self.inbox.iter().zip(MAGIC).find(|(found, due)| **found != *due);
         if let Some((found, _)) = magic {
+            if is_tls(&self.inbox) {
+                let _ = self.stream.write_now(NO_TLS);
+            }
             let value = i64::from(*found);
             return Err(DecodeError::Number { kind: "connection header", value });
         }

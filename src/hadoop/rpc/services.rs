@@ -102,6 +102,7 @@ impl Services {
                     tracing::warn!(peer = %caller.peer, method, objection, "Refused a call");
                     return ready(Err(Fault::of(ACCESS_CONTROL, format!("{method}: {objection}"))));
                 }
+                caller.peer.note(protocol.name, method.name);
                 service.call(caller, method, call.parameters)
             }
             None => ready(Err(no_such_method(protocol.name, &call.method, &classes))),

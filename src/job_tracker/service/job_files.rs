@@ -277,6 +277,13 @@ impl Shared {
         Access::user(caller)?;
         let kept = self.kept()?.clone();
         let place = kept.place(path)?;
+        // Nodes, and the daemons of the head, see all. Without certificates, users are what they claim.
+        if let Some(user) = caller.peer.user()
+            && self.store.owner(&place.job).as_deref() != Some(user)
+        {
+            let text = format!("user {user} may not read files of {}", place.job);
+            return Err(Fault::of(ACCESS, text));
+        }
         blocking(move || look(&kept, place)).await
     }
 }

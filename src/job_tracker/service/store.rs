@@ -324,6 +324,13 @@ impl Store {
         !state.jobs.contains_key(id) && state.ids.get(id).is_some_and(|given| given.user == user)
     }
 
+    /// The user of a job, or to whom its id was given.
+    pub(super) fn owner(&self, id: &JobId) -> Option<String> {
+        let state = self.lock();
+        let known = state.jobs.get(id).map(|known| known.user().to_owned());
+        known.or_else(|| state.ids.get(id).map(|given| given.user.clone()))
+    }
+
     /// Jobs that run, begin, or are being submitted and do not wait.
     pub(super) fn running(&self) -> usize {
         self.places.used()

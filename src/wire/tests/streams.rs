@@ -20,6 +20,7 @@ use crate::calls::{
 use crate::client::{CallError, Client, ClientOptions, ConnectError, PreparedCall};
 use crate::server::{Answer, Counters, Ending, Handler, Limits, ListenOn, Peer, Server, listen};
 use crate::{Exception, FaultKind, Malformed, Service};
+use corona_access::NO_TLS;
 
 /// A server on a free port of loopback.
 struct Running {
@@ -266,9 +267,8 @@ async fn errors_of_a_peer_that_leave_the_connection_usable() {
 async fn bytes_of_another_protocol_end_the_connection() {
     let server = Running::start::<ClusterManager>(answer, Limits::default());
     let old = b"\0\0\0\x10getNextSessionId\x01\0\0\0\x07\0";
-    let inputs: [&[u8]; 8] = [
+    let inputs: [&[u8]; 7] = [
         b"GET / HTTP/1.0\r\n\r\n",
-        b"\x16\x03\x01\x02\0\x01\0\x01\xfc",
         b"\0\0\0\0",
         b"\xff\xff\xff\xff",
         &frame(old),
@@ -299,6 +299,21 @@ async fn bytes_of_another_protocol_end_the_connection() {
     assert_eq!(server.counters.ended(Ending::Broken), 2);
     assert_eq!(server.counters.ended(Ending::Peer), 1);
     server.stop().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_begins_with_tls_is_told_that_it_is_not_spoken() {
+    let driver = |_: Peer, _: SessionDriverCall| async { Answer::<SessionDriverReply>::Close };
+    for server in [
+        Running::start::<ClusterManager>(answer, Limits::default()),
+        Running::start::<SessionDriver>(driver, Limits::default()),
+    ] {
+        let mut peer = Raw::connect(&server).await;
+        peer.send(b"\x16\x03\x01\x02\0\x01\0\x01\xfc").await;
+        peer.expect(NO_TLS).await;
+        peer.expect_end().await;
+        server.stop().await;
+    }
 }
 
 #[tokio::test]

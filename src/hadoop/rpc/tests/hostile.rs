@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::unhex;
+use corona_access::NO_TLS;
 
 /// Sends this, and checks that the connection ends without a word, for this reason.
 async fn check(limits: &Limits, what: &str, sent: &[u8], ending: Ending) {
@@ -50,6 +51,14 @@ async fn bytes_that_are_no_connections() {
         let ending = if sent.is_empty() { Ending::SlowFrame } else { Ending::Malformed };
         check(&limits, what, &sent, ending).await;
     }
+}
+
+#[tokio::test]
+async fn a_peer_that_begins_with_tls_is_told_that_it_is_not_spoken() {
+    let running = start(Limits::default()).await;
+    let mut raw = Raw::connect(&running).await;
+    raw.send(b"\x16\x03\x01\x02\0").await;
+    assert_eq!(raw.rest().await, NO_TLS);
 }
 
 #[tokio::test]
