@@ -16,7 +16,9 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use corona::cluster_manager::api::handle_order;
 use corona::config::keys;
-use corona::config::{ClientSettings, ClientSource, ConfigErrors, HostPort, JobConf, LoadedJobTracker};
+use corona::config::{
+    ClientSettings, ClientSource, ConfigErrors, HostPort, JobConf, LoadedJobTracker,
+};
 use corona::filesystem::FileSystemSettings;
 use corona::hadoop::protocols::job_files::JobFilesClient;
 use corona::hadoop::protocols::job_submission::JobSubmissionClient;
