@@ -4,13 +4,15 @@
 //! named, and reading allocates no more than there are bytes for. Each value begins with the version
 //! of the form.
 
+use corona_model::form;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version of the format that is written. Raise it when an existing variant or field of the
-/// encoded types changes; a new variant at the end of an enumeration does not require it. A version
-/// that reads journals must still read the older formats.
-pub const VERSION: u8 = 1;
+/// The newest version of the format. Raise it when an existing variant or field of the encoded types
+/// changes; a new variant at the end of an enumeration does not require it. Older formats are still
+/// read, and written where they can express the value ([`form::Later`]), so that earlier versions of
+/// the program can read it.
+pub const VERSION: u8 = form::SECOND;
 
 /// Why bytes are not a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,9 +20,9 @@ pub enum CodecError {
     /// There are no bytes.
     #[error("there are no bytes")]
     Empty,
-    /// They are of another version than [`VERSION`].
+    /// They are of a later version than [`VERSION`].
     #[error(
-        "form {0} of encoded values is not known to this version of the program, which reads {VERSION}"
+        "form {0} of encoded values is not known to this version of the program, which reads up to {VERSION}"
     )]
     UnknownVersion(u8),
     /// They are damaged, or of another type.
@@ -39,8 +41,16 @@ pub fn encode_into<T: Serialize + ?Sized>(
     value: &T,
     mut bytes: Vec<u8>,
 ) -> Result<Vec<u8>, CodecError> {
-    bytes.push(VERSION);
-    Ok(postcard::to_extend(value, bytes)?)
+    let start = bytes.len();
+    bytes.push(form::FIRST);
+    let (written, complete) = form::writing(form::FIRST, || postcard::to_extend(value, bytes));
+    let mut bytes = written?;
+    if complete {
+        return Ok(bytes);
+    }
+    bytes.truncate(start);
+    bytes.push(form::SECOND);
+    Ok(form::writing(form::SECOND, || postcard::to_extend(value, bytes)).0?)
 }
 
 /// A value as bytes.
@@ -57,10 +67,10 @@ pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
 /// If they are not those of a value of the type.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     let (version, bytes) = bytes.split_first().ok_or(CodecError::Empty)?;
-    if *version != VERSION {
+    if !(form::FIRST..=VERSION).contains(version) {
         return Err(CodecError::UnknownVersion(*version));
     }
-    let (value, rest) = postcard::take_from_bytes(bytes)?;
+    let (value, rest) = form::reading(*version, || postcard::take_from_bytes(bytes))?;
     if !rest.is_empty() {
         return Err(CodecError::TrailingBytes(rest.len()));
     }
@@ -72,6 +82,24 @@ mod tests {
     use super::*;
     use crate::Input;
     use crate::types::Millis;
+
+    #[test]
+    fn only_a_tree_of_queues_needs_the_second_form() {
+        let mut settings = crate::settings::Settings::default();
+        let changed = |settings: &crate::settings::Settings| {
+            let settings = Box::new(settings.clone());
+            encode(&Input::SettingsChanged { settings }).unwrap()
+        };
+        let plain = changed(&settings);
+        assert_eq!(plain.first(), Some(&form::FIRST));
+        settings.pools.queues.groups.insert("ads".into(), Default::default());
+        let tree = changed(&settings);
+        assert_eq!(tree.first(), Some(&form::SECOND));
+        for bytes in [plain, tree] {
+            let Input::SettingsChanged { settings } = decode(&bytes).unwrap() else { panic!() };
+            assert_eq!(changed(&settings), bytes);
+        }
+    }
 
     #[test]
     fn encoded_values_are_read_whole_and_trailing_bytes_refused() {
@@ -86,7 +114,7 @@ mod tests {
             (&[][..], "Empty"),
             (&bytes[..bytes.len() - 1], "Malformed"),
             (&longer, "TrailingBytes(2)"),
-            (&later, "UnknownVersion(2)"),
+            (&later, "UnknownVersion(3)"),
         ] {
             let found = decode::<(Millis, Input)>(bytes).unwrap_err();
             assert!(format!("{found:?}").starts_with(error), "{found:?}");

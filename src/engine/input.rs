@@ -392,7 +392,7 @@ pub enum Refusal {
     },
 }
 
-/// The reason why a cluster of configured pools refuses a pool. Spec: cluster-manager/02 §3.16.
+/// The reason why a pool is refused; the first three are those of a cluster of configured pools. Spec: cluster-manager/02 §3.16.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum PoolObjection {
     /// None was named.
@@ -404,6 +404,17 @@ pub enum PoolObjection {
     /// Its name is not legal. See [`PoolName::is_legal`].
     #[error("the name of pool {0} is not legal")]
     IllegalName(PoolName),
+    /// A queue of its path takes no more sessions.
+    #[error("queue {0} is draining: it takes no more sessions")]
+    Draining(Arc<str>),
+    /// The user may not start sessions there.
+    #[error("user {user} may not submit to queue {queue}")]
+    NotAllowed {
+        /// The path of the queue whose rule says so.
+        queue: Arc<str>,
+        /// The session's user.
+        user: Arc<str>,
+    },
 }
 
 /// Something to be done after an input.

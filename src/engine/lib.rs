@@ -318,11 +318,8 @@ impl Engine {
     fn settings_changed(&mut self, now: Millis, settings: Settings, effects: &mut Vec<Effect>) {
         effects.push(Effect::Record(Record::SettingsChanged));
         self.legal = settings.partitioning.legal_types();
-        self.settings = Arc::new(settings);
-        self.scheduler.tree.configure(&self.settings);
-        for session in self.sessions.in_order_of_start() {
-            self.requeue_all_kinds(session);
-        }
+        self.settings = Arc::new(self.with_vanished_queues(settings));
+        self.reconfigure_queues();
         self.forgive_late_nodes(now, effects);
         for node in self.nodes.numbers() {
             let cpus = self.nodes[node].total.num_cpus;

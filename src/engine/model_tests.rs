@@ -177,7 +177,8 @@ impl World {
 
     fn find_a_match(&mut self, level: Level) -> Result<(), TestCaseError> {
         let (nodes, topology, requests) = (&self.nodes, &self.topology, &self.requests);
-        let search = Search { kind: self.kind, nodes, topology, requests };
+        let most = u32::MAX;
+        let search = Search { kind: self.kind, nodes, topology, requests, most };
         let found = search.find(&mut self.pending, level, self.pass);
         let expected = self.model.walk(level);
         prop_assert_eq!(found, expected.map(|(at, node)| (self.model.list[at].req, node)));

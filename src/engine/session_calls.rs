@@ -1,6 +1,9 @@
 //! Calls of sessions. Spec: cluster-manager/02 §3, 05 §2.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use corona_model::queues::{PlaceBy, QueueRules};
 
 use super::Engine;
 use super::index::{HostIdx, PoolIdx, ReqIdx, SessionIdx};
@@ -11,6 +14,7 @@ use super::nodes;
 use super::remains;
 use super::requests::{Request, RequestState};
 use super::sessions::{FirstWait, RetiredSession, Session, Step, Tally};
+use super::settings::{GroupSettings, PoolSettings, Pools, Settings};
 use super::types::{
     Grant, Millis, PerType, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionStatus,
     session_directory,
@@ -45,14 +49,23 @@ impl Engine {
             return Err(Refusal::TooManySessions { running });
         }
         let asked = info.pool.as_ref().map(|pool| self.redirect(pool));
-        self.check_pool(asked.as_ref()).map_err(Refusal::SessionPool)?;
+        let asked = match self.placed(asked.as_ref(), &info) {
+            Some(placed) => Some(placed),
+            None => {
+                self.check_pool(asked.as_ref()).map_err(Refusal::SessionPool)?;
+                asked
+            }
+        };
+        if let Some(asked) = &asked {
+            self.check_submission(asked, &info).map_err(Refusal::SessionPool)?;
+        }
         let pool_name = asked.unwrap_or_else(|| PoolName::new(DEFAULT_GROUP, &info.user_id));
         let pool = self.scheduling_pool(&handle, &pool_name, &info, effects)?;
 
         let (name, address) = (info.name.clone(), info.address.clone());
         let user = info.user_id.clone();
         let session = self.sessions.insert(handle.clone(), info, pool_name.clone(), pool, now);
-        self.scheduler.tree[pool].sessions.insert(session);
+        self.join_pool(session);
         effects.push(Effect::Record(Record::SessionStarted {
             handle,
             name,
@@ -330,8 +343,96 @@ impl Engine {
         })
     }
 
+    /// The pool that is used in place of one that is asked for, perhaps by its path.
     pub(super) fn redirect(&self, pool: &PoolName) -> PoolName {
-        self.settings.scheduling.redirects.get(pool).unwrap_or(pool).clone()
+        let pool = self.settings.pools.queues.resolved(pool);
+        self.settings.scheduling.redirects.get(&pool).cloned().unwrap_or(pool)
+    }
+
+    /// The pool that a placement rule finds for a session. `None` if the session names a configured
+    /// pool, or no rule applies: then the pool that it asked for holds.
+    fn placed(&self, asked: Option<&PoolName>, info: &SessionInfo) -> Option<PoolName> {
+        let Pools { pools, queues, .. } = &self.settings.pools;
+        let (rules, name) = match asked {
+            None => (&queues.placement, None),
+            Some(asked) if pools.contains_key(asked) => return None,
+            Some(asked) => match queues.groups.get(&asked.pool) {
+                Some(group) if group.parent.as_ref() == Some(&asked.group) => {
+                    (&group.placement, None)
+                }
+                _ => (&queues.groups.get(&asked.group)?.placement, Some(&asked.pool)),
+            },
+        };
+        rules.iter().find_map(|rule| {
+            let pool = match rule.by {
+                PlaceBy::User => Some(&info.user_id),
+                PlaceBy::Group => info.group_ids.as_ref().and_then(|groups| groups.first()),
+                PlaceBy::Name => name,
+            };
+            let pool = PoolName { group: rule.to.clone(), pool: pool?.clone() };
+            let exists = pools.contains_key(&pool);
+            (exists || rule.create && pool.is_legal()).then_some(pool)
+        })
+    }
+
+    /// Whether the user may start a session in the pool, and the pool's queues take any.
+    fn check_submission(&self, pool: &PoolName, info: &SessionInfo) -> Result<(), PoolObjection> {
+        let queues = &self.settings.pools.queues;
+        if queues.is_empty() {
+            return Ok(());
+        }
+        let group = |name: Arc<str>| Some((queues.path_text(&name), queues.groups.get(&name)?));
+        let path = queues.path_text(&pool.group);
+        let own =
+            queues.pools.get(pool).map(|rules| (format!("{path}.{}", pool.pool).into(), rules));
+        let groups = queues.path(&pool.group).into_iter().rev().filter_map(group);
+        let rules: Vec<(Arc<str>, &QueueRules)> = own.into_iter().chain(groups).collect();
+        if let Some((queue, _)) = rules.iter().find(|(_, rules)| rules.draining) {
+            return Err(PoolObjection::Draining(queue.clone()));
+        }
+        let decides = rules.iter().find_map(|(queue, rules)| Some((queue, rules.submit.as_ref()?)));
+        match decides {
+            Some((queue, submit)) if !submit.allow(info) => {
+                let (queue, user) = (queue.clone(), info.user_id.clone());
+                Err(PoolObjection::NotAllowed { queue, user })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The settings with the queues that they have no more and that sessions are still in. These
+    /// queues stay where they were, without a guarantee, and take no more sessions.
+    pub(super) fn with_vanished_queues(&self, mut settings: Settings) -> Settings {
+        let old = &self.settings.pools;
+        if old.queues.is_empty() {
+            return settings;
+        }
+        let new = &mut settings.pools;
+        let groups_of_pools: BTreeSet<Arc<str>> =
+            new.pools.keys().map(|pool| pool.group.clone()).collect();
+        let used = self.scheduler.tree.pools().filter(|(_, pool)| !pool.sessions.is_empty());
+        for (_, pool) in used {
+            for group in old.queues.path(&pool.name.group) {
+                let known = new.queues.groups.contains_key(&group)
+                    || new.groups.contains_key(&group)
+                    || groups_of_pools.contains(&group);
+                let Some(rules) = old.queues.groups.get(&group).filter(|_| !known) else {
+                    continue;
+                };
+                let limits = old.groups.get(&group).cloned().unwrap_or_default();
+                let limits = GroupSettings { minimum: PerType::all(0), ..limits };
+                new.groups.insert(group.clone(), limits);
+                new.queues.groups.insert(group, rules.vanished());
+            }
+            let Some(limits) = old.pools.get(&pool.name) else { continue };
+            if !new.pools.contains_key(&pool.name) {
+                let limits = PoolSettings { minimum: PerType::all(0), ..limits.clone() };
+                let rules = old.queues.pools.get(&pool.name).cloned().unwrap_or_default();
+                new.pools.insert(pool.name.clone(), limits);
+                new.queues.pools.insert(pool.name.clone(), rules.vanished());
+            }
+        }
+        settings
     }
 
     /// Whether a pool may be used. Spec: cluster-manager/02 §3.16.

@@ -357,7 +357,7 @@ impl Engine {
         let name = name.unwrap_or_else(|_illegal| default_pool());
         let pool = self.scheduler.tree.acquire_pool(&name, &self.settings);
         let session = self.sessions.insert(handle, info, pool_name, pool, now);
-        self.scheduler.tree[pool].sessions.insert(session);
+        self.join_pool(session);
         let entry = &mut self.sessions[session];
         entry.deadline = deadline;
         entry.started = started;

@@ -1,8 +1,9 @@
 //! Read-only views of the engine.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use corona_model::queues::QueueRules;
 use serde::Serialize;
 
 use super::Engine;
@@ -14,7 +15,7 @@ use super::requests::RequestState;
 use super::scheduler::Lack;
 use super::scheduler::shares::{self, Claim};
 use super::sessions::{FirstWait, RetiredSession, Session, Tally};
-use super::settings::{Scheduling, SchedulingMode};
+use super::settings::{Scheduling, SchedulingMode, UNLIMITED};
 use super::types::{
     Address, ComputeSpecs, Grant, Millis, PerType, PoolName, ResourceType, SessionInfo,
     SessionPriority,
@@ -212,6 +213,14 @@ pub struct PoolView {
     pub group: Arc<str>,
     /// The pool in it.
     pub pool: Option<Arc<str>>,
+    /// The names from an outermost group to this queue.
+    pub path: Arc<str>,
+    /// The group around a group; none for the outermost ones and for pools.
+    pub parent: Option<Arc<str>>,
+    /// The rules of a tree.
+    pub rules: QueueRules,
+    /// Sessions that wait for their turn in it, because it has enough.
+    pub sessions_waiting: usize,
     /// Order of its sessions.
     pub mode: SchedulingMode,
     /// Whether its grants may be taken back.
@@ -242,24 +251,66 @@ pub struct PoolView {
 /// computes its own only while requests wait; these are the same at any time, but that no pool is due more
 /// than it requests. `pools` must be in the order of [`Engine::pools`], whole groups together. Spec: cluster-manager/04 §9.1.
 pub fn fill_in_shares(pools: &mut [PoolView], used: PerType<u64>) {
+    let mut inside: BTreeMap<Option<Arc<str>>, Vec<usize>> = BTreeMap::new();
+    for (place, view) in pools.iter().enumerate() {
+        let around = match view.pool {
+            Some(_) => Some(view.group.clone()),
+            None => view.parent.clone(),
+        };
+        inside.entry(around).or_default().push(place);
+    }
     for kind in ResourceType::ALL {
-        let groups = pools.iter().filter(|view| view.pool.is_none());
-        let claims: Vec<Claim> = groups.map(|group| group.claim(kind)).collect();
-        let mut shares = shares::fair(used[kind] as f64, &claims).into_iter();
-        for family in pools.chunk_by_mut(|a, b| a.group == b.group) {
-            let Some((group, members)) = family.split_first_mut() else { continue };
-            group.share[kind] = shares.next().unwrap_or(0.0);
-            let claims: Vec<Claim> = members.iter().map(|pool| pool.claim(kind)).collect();
-            let shares = shares::by_priority(group.share[kind], &claims);
-            for (pool, share) in members.iter_mut().zip(shares) {
-                // The original gives a pool its minimum although it requests nothing.
-                pool.share[kind] = share.min(pool.counts[kind].requested as f64).max(0.0);
-            }
+        let outermost = inside.get(&None).map(Vec::as_slice).unwrap_or_default();
+        let claims: Vec<Claim> = outermost.iter().map(|place| pools[*place].claim(kind)).collect();
+        let shares = shares::fair(used[kind] as f64, &claims);
+        for (place, share) in outermost.iter().zip(shares) {
+            share_inside(pools, &inside, kind, *place, share);
         }
     }
 }
 
+/// Notes the share of the queue at `place`, and shares that of a group among the queues in it.
+fn share_inside(
+    pools: &mut [PoolView],
+    inside: &BTreeMap<Option<Arc<str>>, Vec<usize>>,
+    kind: ResourceType,
+    place: usize,
+    share: f64,
+) {
+    let view = &mut pools[place];
+    if view.pool.is_some() {
+        // The original gives a pool its minimum although it requests nothing.
+        view.share[kind] = share.min(view.counts[kind].requested as f64).max(0.0);
+        return;
+    }
+    view.share[kind] = share;
+    let (group, order) = (Some(view.group.clone()), view.rules.order);
+    let members = inside.get(&group).map(Vec::as_slice).unwrap_or_default();
+    let claims: Vec<Claim> =
+        members.iter().map(|place| pools[*place].claim(kind).ordered(order)).collect();
+    for (place, share) in members.iter().zip(shares::by_priority(share, &claims)) {
+        share_inside(pools, inside, kind, *place, share);
+    }
+}
+
 impl PoolView {
+    /// Whether it is in a group within a group, or has rules of its own: then its path is shown.
+    pub fn is_of_tree(&self) -> bool {
+        let levels = self.path.split('.').count();
+        self.rules != QueueRules::default() || levels > 1 + usize::from(self.pool.is_some())
+    }
+
+    /// Slots of its minimum that others use, or may use.
+    pub fn lent(&self, kind: ResourceType) -> i64 {
+        let unused = i64::from(self.minimum[kind]) - self.counts[kind].granted;
+        if self.rules.lend { unused.max(0) } else { 0 }
+    }
+
+    /// Slots that it holds beyond its minimum.
+    pub fn borrowed(&self, kind: ResourceType) -> i64 {
+        (self.counts[kind].granted - i64::from(self.minimum[kind])).max(0)
+    }
+
     /// Milliseconds for which the pool has been allowed to preempt, negative while it still has to
     /// wait, as in the original: also for a pool without pending requests. Spec: cluster-manager/08
     /// §4.2.
@@ -457,30 +508,38 @@ impl Engine {
         })
     }
 
-    /// All groups and pools: by group name, each group before its pools.
+    /// All groups and pools by their paths: each group before the queues in it.
     pub fn pools(&self) -> Vec<PoolView> {
         let tree = &self.scheduler.tree;
         let groups = tree.groups().map(|(_, group)| PoolView {
             group: group.name.clone(),
             pool: None,
+            path: group.path.clone(),
+            parent: group.parent.map(|parent| tree.group(parent).name.clone()),
+            rules: group.rules.clone(),
+            sessions_waiting: group.crowd.sessions_waiting(),
             mode: self.settings.scheduling.default_mode,
             preemptable: true,
             request_max: false,
             priority: 0,
-            weight: 1.0,
+            weight: group.rules.weight,
             configured: self.settings.pools.groups.contains_key(&group.name),
-            sessions: group.pools.iter().map(|pool| tree[*pool].sessions.len()).sum(),
+            sessions: tree.sessions_in(group),
             counts: PerType(ResourceType::ALL.map(|kind| group.kinds[kind].tally.into())),
             share: PerType(ResourceType::ALL.map(|kind| group.kinds[kind].share)),
-            minimum: group.settings.minimum,
-            maximum: group.settings.maximum,
+            minimum: group.kinds.map_ref(|state| as_limit(state.minimum)),
+            maximum: group.kinds.map_ref(|state| as_limit(state.maximum)),
             lacks: PerType::default(),
         });
         let pools = tree.pools().map(|(_, pool)| PoolView {
             group: pool.name.group.clone(),
             pool: Some(pool.name.pool.clone()),
+            path: tree.pool_path(pool),
+            parent: None,
+            rules: pool.rules.clone(),
+            sessions_waiting: pool.crowd.sessions_waiting(),
             mode: pool.mode,
-            preemptable: pool.settings.preemptable,
+            preemptable: pool.is_preemptable(),
             request_max: pool.settings.request_max,
             priority: pool.settings.priority,
             weight: pool.settings.weight,
@@ -488,12 +547,12 @@ impl Engine {
             sessions: pool.sessions.len(),
             counts: PerType(ResourceType::ALL.map(|kind| pool.kinds[kind].tally.into())),
             share: PerType(ResourceType::ALL.map(|kind| pool.kinds[kind].share)),
-            minimum: pool.settings.minimum,
-            maximum: pool.settings.maximum,
+            minimum: pool.kinds.map_ref(|state| as_limit(state.minimum)),
+            maximum: pool.kinds.map_ref(|state| as_limit(state.maximum)),
             lacks: PerType(ResourceType::ALL.map(|kind| self.lack(pool, kind))),
         });
         let mut views: Vec<PoolView> = groups.chain(pools).collect();
-        views.sort_by(|a, b| (&a.group, &a.pool).cmp(&(&b.group, &b.pool)));
+        views.sort_by(|a, b| a.path.split('.').cmp(b.path.split('.')));
         views
     }
 
@@ -556,6 +615,11 @@ impl Engine {
             usages: ResourceType::ALL.map(|kind| entry.demand(kind).usages.clone()),
         }
     }
+}
+
+/// A limit in force as a number of a file.
+fn as_limit(slots: i64) -> i32 {
+    i32::try_from(slots).unwrap_or(UNLIMITED)
 }
 
 fn session_tally(session: &Session, kind: ResourceType, now: Millis) -> SessionTally {

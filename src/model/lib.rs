@@ -2,6 +2,8 @@
 //! scheduler's configuration, texts of bounded length, and numbers from a seed. It knows nothing of nodes, sessions or the wire.
 
 pub mod files;
+pub mod form;
+pub mod queues;
 pub mod random;
 pub mod settings;
 pub mod text;

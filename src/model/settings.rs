@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::form::Later;
+use crate::queues::Queues;
 use crate::types::{PerType, PoolName, ResourceType};
 
 /// No limit, as the original writes it.
@@ -160,6 +162,9 @@ pub struct Pools {
     /// Pools whose large jobs are redirected.
     #[serde(with = "by_pool")]
     pub size_redirects: BTreeMap<PoolName, SizeRedirect>,
+    /// The rules of a tree of queues; empty for a file of two levels.
+    #[serde(default)]
+    pub queues: Later<Queues>,
 }
 
 /// A pool group's own settings.
@@ -284,21 +289,21 @@ impl Default for PoolSettings {
 }
 
 /// Maps by pool as lists of pairs: formats such as JSON take only text as a key.
-mod by_pool {
+pub(crate) mod by_pool {
     use std::collections::BTreeMap;
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use super::PoolName;
 
-    pub(super) fn serialize<V: Serialize, S: Serializer>(
+    pub(crate) fn serialize<V: Serialize, S: Serializer>(
         map: &BTreeMap<PoolName, V>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(map)
     }
 
-    pub(super) fn deserialize<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<BTreeMap<PoolName, V>, D::Error> {
         Ok(Vec::deserialize(deserializer)?.into_iter().collect())

@@ -142,6 +142,9 @@ impl Nodes {
                 node.grant_counts[kind] += 1;
                 self.allocated[kind] += u64::from(need);
             }
+            for kind in ResourceType::ALL.into_iter().filter(|kind| node.in_index[*kind]) {
+                self.room[kind] += u64::from(node.room(kind));
+            }
         }
         Ok(())
     }

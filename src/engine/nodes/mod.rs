@@ -277,6 +277,8 @@ pub(super) struct Nodes {
     capacity: PerType<u64>,
     /// Slots of the nodes that serve the type.
     offered: PerType<u64>,
+    /// Free slots of the nodes in the index.
+    room: PerType<u64>,
     /// Granted slots. Only nodes that serve the type have any.
     allocated: PerType<u64>,
 }
@@ -291,6 +293,7 @@ impl Nodes {
             runnable: Default::default(),
             capacity: PerType::all(0),
             offered: PerType::all(0),
+            room: PerType::all(0),
             allocated: PerType::all(0),
         }
     }
@@ -464,6 +467,10 @@ impl Nodes {
             if entry.in_index[kind] && slots[kind] > entry.slots[kind] {
                 self.runnable[kind].note_room(node);
             }
+            if entry.in_index[kind] {
+                self.room[kind] -= u64::from(entry.room(kind));
+                self.room[kind] += u64::from(slots[kind].saturating_sub(entry.used[kind]));
+            }
         }
         entry.slots = slots;
     }
@@ -483,6 +490,11 @@ impl Nodes {
     /// Slots of the nodes that serve the type.
     pub(super) fn offered(&self, kind: ResourceType) -> u64 {
         self.offered[kind]
+    }
+
+    /// Free slots of the nodes that may be given more.
+    pub(super) fn usable_room(&self, kind: ResourceType) -> u64 {
+        self.room[kind]
     }
 
     /// Slots of all nodes, of those too that do not serve the type.
@@ -505,10 +517,12 @@ impl Nodes {
     ) -> SlotIdx {
         let entry = &mut self.slab[node];
         let slot = entry.grants.insert(holder);
+        let before = entry.room(kind);
         entry.used[kind] += need;
         self.allocated[kind] += u64::from(need);
         let load = entry.grant_counts[kind];
         if entry.in_index[kind] {
+            self.room[kind] -= u64::from(before - entry.room(kind));
             if entry.room(kind) == 0 {
                 self.leave_index(node, kind);
             } else {
@@ -549,9 +563,11 @@ impl Nodes {
         entry.grants.remove(slot);
         let load = entry.grant_counts[kind];
         entry.grant_counts[kind] -= 1;
+        let before = entry.room(kind);
         entry.used[kind] -= need;
         self.allocated[kind] -= u64::from(need);
         if entry.in_index[kind] {
+            self.room[kind] += u64::from(entry.room(kind) - before);
             let runnable = &mut self.runnable[kind];
             runnable.change_load(node, load, load - 1);
             runnable.note_room(node);
@@ -647,6 +663,11 @@ impl Nodes {
             hold(offered == self.offered[kind], || {
                 format!("{kind}: {offered} slots are offered, not {}", self.offered[kind])
             })?;
+            let room = nodes().filter(|entry| entry.in_index[kind]).map(|entry| entry.room(kind));
+            let room: u64 = room.map(u64::from).sum();
+            hold(room == self.room[kind], || {
+                format!("{kind}: {room} slots are free, not {}", self.room[kind])
+            })?;
             for entry in nodes() {
                 let belongs = entry.room(kind) > 0 && entry.serves(kind, settings);
                 hold(belongs == entry.in_index[kind], || {
@@ -661,6 +682,7 @@ impl Nodes {
     fn enter_index(&mut self, node: NodeIdx, kind: ResourceType) {
         let entry = &mut self.slab[node];
         entry.in_index[kind] = true;
+        self.room[kind] += u64::from(entry.room(kind));
         let (host, rack, load) = (entry.host, entry.rack, entry.grant_counts[kind]);
         self.runnable[kind].enter(node, host, rack, load);
     }
@@ -668,6 +690,7 @@ impl Nodes {
     fn leave_index(&mut self, node: NodeIdx, kind: ResourceType) {
         let entry = &mut self.slab[node];
         if std::mem::take(&mut entry.in_index[kind]) {
+            self.room[kind] -= u64::from(entry.room(kind));
             let (host, rack, load) = (entry.host, entry.rack, entry.grant_counts[kind]);
             self.runnable[kind].leave(node, host, rack, load);
         }

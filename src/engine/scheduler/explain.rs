@@ -8,15 +8,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::order::{PoolKey, Precedence};
+use super::order::{Precedence, QueueIdx, QueueKey};
 use super::reasons::{
     About, Ahead, Competition, Holder, HolderClaim, IdRange, Rivals, Unusable, WaitReason,
     WaitingRequests,
 };
-use super::tree::{Group, Pool};
+use super::tree::Pool;
 use super::{Level, SessionKey, levels};
 use crate::Engine;
-use crate::index::{ClassIdx, GroupIdx, HostIdx, NodeIdx, PoolIdx, SessionIdx};
+use crate::index::{ClassIdx, GroupIdx, HostIdx, NodeIdx, SessionIdx};
 use crate::nodes::{Node, Obstacle};
 use crate::requests::{Request, RequestState};
 use crate::sessions::Session;
@@ -46,7 +46,6 @@ struct Question<'a> {
     session: SessionIdx,
     entry: &'a Session,
     pool: &'a Pool,
-    group: &'a Group,
     kind: ResourceType,
     now: Millis,
     offers: Offers,
@@ -56,9 +55,8 @@ impl<'a> Question<'a> {
     fn new(engine: &'a Engine, session: SessionIdx, kind: ResourceType, now: Millis) -> Self {
         let entry = &engine.sessions[session];
         let pool = &engine.scheduler.tree[entry.pool];
-        let group = engine.scheduler.tree.group(pool.group);
         let offers = Offers::new(engine, kind);
-        Question { engine, session, entry, pool, group, kind, now, offers }
+        Question { engine, session, entry, pool, kind, now, offers }
     }
 
     fn answer(&self) -> Vec<WaitingRequests> {
@@ -72,12 +70,14 @@ impl<'a> Question<'a> {
         // Requests of a class take the same slots and exclude the same hosts.
         let mut verdicts: BTreeMap<ClassIdx, Verdict> = BTreeMap::new();
         let mut groups: BTreeMap<Own, Waiting> = BTreeMap::new();
+        let most = self.engine.most_at_once(self.entry.pool, self.kind);
         for (request, class) in self.pending() {
             let verdict = *verdicts.entry(class).or_insert_with(|| self.verdict(request));
             let own = match verdict {
                 Verdict::Never(own) => own,
                 _ if common.is_some() => Own::Common,
                 Verdict::NotNow(own) => own,
+                Verdict::Fits if request.need() > most => Own::Reserved,
                 Verdict::Fits => self.nearness(request, until),
             };
             let group = groups.entry(own).or_default();
@@ -117,31 +117,90 @@ impl<'a> Question<'a> {
 
     /// The reason that keeps all requests waiting that could be served at all.
     fn common_reason(&self) -> Option<WaitReason> {
-        let kind = self.kind;
-        let (group, pool) = (self.group, self.pool);
-        let maximum = i64::from(group.settings.maximum[kind]);
-        let granted = group.kinds[kind].tally.granted;
-        if granted >= maximum {
-            let ahead = Ahead { pools: self.pools_ahead(), ..self.sessions_ahead() };
-            let group = group.name.clone();
-            return Some(WaitReason::GroupAtMaximum { group, granted, maximum, ahead });
+        if let Some(reason) = self.crowd() {
+            return Some(reason);
         }
-        let maximum = i64::from(pool.settings.maximum[kind]);
-        let granted = pool.kinds[kind].tally.granted;
-        if granted >= maximum {
-            let (pool, ahead) = (pool.name.clone(), self.sessions_ahead());
-            return Some(WaitReason::PoolAtMaximum { pool, granted, maximum, ahead });
+        let (kind, tree) = (self.kind, &self.engine.scheduler.tree);
+        let full = |queue: &QueueIdx| {
+            let state = tree.state(*queue, kind);
+            state.tally.granted >= state.maximum
+        };
+        if let Some(queue) = tree.path(self.entry.pool).filter(full).last() {
+            let state = tree.state(queue, kind);
+            let (granted, maximum) = (state.tally.granted, state.maximum);
+            return Some(match queue {
+                QueueIdx::Group(group) => {
+                    let ahead = self.ahead(Some(group));
+                    let group = tree.path_of(queue);
+                    WaitReason::GroupAtMaximum { group, granted, maximum, ahead }
+                }
+                QueueIdx::Pool(_) => {
+                    let (pool, ahead) = (self.pool.name.clone(), self.sessions_ahead());
+                    WaitReason::PoolAtMaximum { pool, granted, maximum, ahead }
+                }
+            });
         }
         let Offers { used, total, .. } = self.offers;
         if self.offers.usable.is_empty() {
             return Some(WaitReason::NodesUnusable(self.offers.unusable_with(1)));
         }
-        self.offers.rooms.is_empty().then(|| WaitReason::NoFreeSlot {
-            used,
-            total,
-            unusable: self.offers.unusable_with_room,
-            competition: Box::new(self.competition()),
+        if self.offers.rooms.is_empty() {
+            return Some(WaitReason::NoFreeSlot {
+                used,
+                total,
+                unusable: self.offers.unusable_with_room,
+                competition: Box::new(self.competition()),
+            });
+        }
+        let most = self.engine.most_at_once(self.entry.pool, kind);
+        (most == 0).then(|| self.reserved())
+    }
+
+    /// The limit of users or sessions that keeps all requests waiting.
+    fn crowd(&self) -> Option<WaitReason> {
+        let tree = &self.engine.scheduler.tree;
+        let user = &self.entry.info.user_id;
+        if let Some(gate) = self.entry.gate {
+            let (rules, crowd) = (tree.rules(gate.queue), tree.crowd(gate.queue));
+            let (running, maximum) = match gate.of_user {
+                false => (crowd.running, rules.max_sessions),
+                true => (crowd.running_of(user), rules.max_sessions_per_user),
+            };
+            return Some(WaitReason::SessionsAtMaximum {
+                queue: tree.path_of(gate.queue),
+                user: gate.of_user.then(|| user.clone()),
+                running,
+                maximum: maximum.unwrap_or(running),
+                before: crowd.waiting_before(gate, self.entry),
+            });
+        }
+        let (queue, maximum) = tree.user_limit(self.entry.pool, user, self.kind)?;
+        Some(WaitReason::UserAtMaximum {
+            queue: tree.path_of(queue),
+            user: user.clone(),
+            granted: tree.crowd(queue).granted_to(user, self.kind),
+            maximum,
         })
+    }
+
+    /// The free slots stay free for queues that do not lend.
+    fn reserved(&self) -> WaitReason {
+        let tree = &self.engine.scheduler.tree;
+        let groups = tree.groups().map(|(group, _)| QueueIdx::Group(group));
+        let pools = tree.pools().map(|(pool, _)| QueueIdx::Pool(pool));
+        let reserve = |queue: &QueueIdx| match tree.rules(*queue).lend {
+            true => 0,
+            false => tree.state(*queue, self.kind).reserve,
+        };
+        let mut queues: Vec<(i64, Arc<str>)> = groups
+            .chain(pools)
+            .filter(|queue| reserve(queue) > 0)
+            .map(|queue| (reserve(&queue), tree.path_of(queue)))
+            .collect();
+        queues.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        let count = queues.len();
+        let queues = queues.into_iter().take(RIVALS_NAMED).map(|(_, path)| path).collect();
+        WaitReason::Reserved { reserved: tree.reserved(self.kind), queues, count }
     }
 
     /// The verdict that follows from the slots that a request takes and the hosts that it excludes.
@@ -209,7 +268,8 @@ impl<'a> Question<'a> {
                 hosts.truncate(HOSTS_NAMED);
                 WaitReason::NearNode { until, hosts, host_count }
             }
-            (Own::Common | Own::NextPass, _) => WaitReason::NextPass { ahead: self.ahead() },
+            (Own::Reserved, _) => self.reserved(),
+            (Own::Common | Own::NextPass, _) => WaitReason::NextPass { ahead: self.ahead(None) },
         }
     }
 
@@ -221,23 +281,44 @@ impl<'a> Question<'a> {
         WaitingRequests { kind: self.kind, ids: ranges(&waiting.ids), count, reason, text }
     }
 
-    fn ahead(&self) -> Ahead {
-        Ahead { groups: self.groups_ahead(), pools: self.pools_ahead(), ..self.sessions_ahead() }
+    /// The queues of the path's groups that come first, from this group inwards, and sessions.
+    fn ahead(&self, from: Option<GroupIdx>) -> Ahead {
+        let tree = &self.engine.scheduler.tree;
+        let (mut groups, mut pools) = (Rivals::default(), Rivals::default());
+        let mut queue = QueueIdx::Pool(self.entry.pool);
+        let mut levels = Vec::new();
+        for group in tree.around(self.entry.pool).map(Some).chain([None]) {
+            levels.push((group, queue));
+            match group {
+                Some(inner) if group != from => queue = QueueIdx::Group(inner),
+                _ => break,
+            }
+        }
+        for (group, queue) in levels.into_iter().rev() {
+            let own = tree.key(queue, self.kind);
+            for key in tree.before(group, self.kind, &own) {
+                self.rival(&mut groups, &mut pools, key, &own);
+            }
+        }
+        Ahead { groups, pools, ..self.sessions_ahead() }
     }
 
-    fn groups_ahead(&self) -> Rivals<Arc<str>> {
+    fn rival(
+        &self,
+        groups: &mut Rivals<Arc<str>>,
+        pools: &mut Rivals<PoolName>,
+        key: &QueueKey,
+        own: &QueueKey,
+    ) {
         let tree = &self.engine.scheduler.tree;
-        let own = self.group.key(self.kind, self.pool.group);
-        let named =
-            |key: &PoolKey<GroupIdx>| (tree.group(key.index).name.clone(), key.precedence(&own));
-        rivals(tree.groups_before(self.kind, &own), named)
-    }
-
-    fn pools_ahead(&self) -> Rivals<PoolName> {
-        let tree = &self.engine.scheduler.tree;
-        let own = self.pool.key(self.kind, self.entry.pool);
-        let named = |key: &PoolKey<PoolIdx>| (tree[key.index].name.clone(), key.precedence(&own));
-        rivals(tree.pools_before(self.pool.group, self.kind, &own), named)
+        match key.index {
+            QueueIdx::Group(_) => {
+                groups.add(RIVALS_NAMED, || (tree.path_of(key.index), key.precedence(own)));
+            }
+            QueueIdx::Pool(pool) => {
+                pools.add(RIVALS_NAMED, || (tree[pool].name.clone(), key.precedence(own)));
+            }
+        }
     }
 
     /// The sessions that are ahead in the own pool; groups and pools are left out.
@@ -256,10 +337,11 @@ impl<'a> Question<'a> {
     fn competition(&self) -> Competition {
         let (kind, pool) = (self.kind, self.entry.pool);
         let shares = self.engine.shares(kind);
-        let share = shares.iter().flat_map(|group| &group.pools).find(|(of, _)| *of == pool);
+        let share = shares.pools.iter().find(|(of, _)| *of == pool);
         let share = share.map_or(0.0, |(_, share)| *share);
         let granted = |pool: &Pool| pool.kinds[kind].tally.granted;
-        let others = self.engine.scheduler.tree.pools().filter(|(other, _)| *other != pool);
+        let tree = &self.engine.scheduler.tree;
+        let others = tree.pools().filter(|(other, _)| *other != pool);
         let mut others: Vec<&Pool> =
             others.map(|(_, other)| other).filter(|other| granted(other) > 0).collect();
         others.sort_by_key(|other| (Reverse(granted(other)), &other.name));
@@ -267,9 +349,10 @@ impl<'a> Question<'a> {
         Competition {
             pool: self.pool.name.clone(),
             granted: granted(self.pool),
-            minimum: self.pool.settings.minimum[kind].into(),
+            minimum: self.pool.kinds[kind].minimum,
+            path: (tree.group(self.pool.group).parent.is_some()).then(|| tree.pool_path(self.pool)),
             share,
-            ahead: self.ahead(),
+            ahead: self.ahead(None),
             near_only: self.near_only(),
             holders: named.iter().map(|other| self.holder(other)).collect(),
             more_holders: more.len(),
@@ -292,13 +375,13 @@ impl<'a> Question<'a> {
     fn holder(&self, other: &Pool) -> Holder {
         let kind = self.kind;
         let claim = if other.group == self.pool.group {
-            let minimum = i64::from(other.settings.minimum[kind]);
+            let minimum = other.kinds[kind].minimum;
             let before = other.settings.priority > self.pool.settings.priority;
             let minimum = (minimum > 0).then_some(HolderClaim::Minimum(minimum));
             minimum.or(before.then_some(HolderClaim::HigherPriority))
         } else {
             let group = self.engine.scheduler.tree.group(other.group);
-            let minimum = i64::from(group.settings.minimum[kind]);
+            let minimum = group.kinds[kind].minimum;
             (minimum > 0).then_some(HolderClaim::GroupMinimum(minimum))
         };
         let granted = other.kinds[kind].tally.granted;
@@ -499,6 +582,8 @@ enum Own {
         full: usize,
         unusable: Unusable,
     },
+    /// The free slots stay free for others.
+    Reserved,
     NearNode {
         until: Millis,
     },

@@ -3,21 +3,21 @@
 //! Groups and pools take their settings, their sessions and their counts from elsewhere in the image,
 //! and the queues follow from these.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use corona_model::form::Later;
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
 use super::preemption::Clock;
-use super::tree::{Group, Pool, PoolState};
+use super::tree::{Group, Hunger, Pool};
 use super::{Scheduler, SessionKey, Tree};
 use crate::arena::{Arena, ArenaImage};
 use crate::check::{ImageError, check};
 use crate::index::{GroupIdx, SessionIdx};
 use crate::lookup::{HashSeed, Lookup};
 use crate::sessions::Sessions;
-use crate::settings::{PoolSettings, SchedulingMode, Settings};
+use crate::settings::Settings;
 use crate::types::{Millis, PerType, PoolName, ResourceType};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub(crate) struct SchedulerImage {
     pass: u64,
     wanted: PerType<bool>,
     preemption: PerType<Clock>,
+    /// The slots of which limits are parts, if any are.
+    slots: Later<PerType<u64>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,12 +65,18 @@ impl Scheduler {
             pools: pools.image(|_, pool| PoolImage {
                 name: pool.name.clone(),
                 group: pool.group,
-                kinds: pool.kinds.map_ref(PoolState::image),
+                kinds: PerType(ResourceType::ALL.map(|kind| {
+                    let Hunger { last_above_share, last_above_minimum, last_preempt } =
+                        pool.hunger[kind];
+                    let share = pool.kinds[kind].share;
+                    PoolStateImage { share, last_above_share, last_above_minimum, last_preempt }
+                })),
             }),
             blocked: self.blocked.map_ref(|set| set.iter().copied().collect()),
             pass: self.pass,
             wanted: self.wanted,
             preemption: self.preemption,
+            slots: Later(self.tree.slots),
         }
     }
 
@@ -79,7 +87,7 @@ impl Scheduler {
         sessions: &mut Sessions,
         seed: HashSeed,
     ) -> Result<Self, ImageError> {
-        let SchedulerImage { groups, pools, blocked, pass, wanted, preemption } = image;
+        let SchedulerImage { groups, pools, blocked, pass, wanted, preemption, slots } = image;
         let mut scheduler = Scheduler::new(seed);
         scheduler.tree = Tree::from_image(groups, pools, settings, seed)?;
         (scheduler.pass, scheduler.wanted, scheduler.preemption) = (pass, wanted, preemption);
@@ -88,44 +96,52 @@ impl Scheduler {
             set.extend(image);
         }
         scheduler.enter(sessions)?;
-        for pool in scheduler.tree.pool_numbers() {
-            for kind in ResourceType::ALL {
-                scheduler.tree.refresh(pool, kind);
-            }
+        scheduler.tree.count_anew();
+        for kind in ResourceType::ALL {
+            scheduler.tree.count_slots(kind, slots[kind]);
         }
+        check(scheduler.tree.slots == *slots, "slots are counted of which there are no parts")?;
+        let waiting = |sessions: &Sessions| {
+            sessions.iter().filter(|(_, session)| session.gate.is_some()).count()
+        };
+        let before = waiting(sessions);
+        scheduler.tree.enter_all_crowds(sessions);
+        check(waiting(sessions) == before, "a session waits for its turn that has it")?;
+        scheduler.enqueue_all(sessions);
+        scheduler.tree.refresh_all();
         Ok(scheduler)
     }
 
-    /// Adds the sessions to their pools and queues, and counts their requests and grants.
-    fn enter(&mut self, sessions: &mut Sessions) -> Result<(), ImageError> {
-        for (session, entry) in sessions.iter_mut() {
-            let pool = entry.pool;
-            let mode = match self.tree.pools.get_mut(pool) {
-                Some(pool) => {
-                    pool.sessions.insert(session);
-                    pool.mode
-                }
-                None => return Err(ImageError::new("a session is in no pool")),
-            };
+    /// Adds the sessions to their pools, and counts their requests and grants.
+    fn enter(&mut self, sessions: &Sessions) -> Result<(), ImageError> {
+        for (session, entry) in sessions.iter() {
+            let pool = self.tree.pools.get_mut(entry.pool);
+            let pool = pool.ok_or_else(|| ImageError::new("a session is in no pool"))?;
+            pool.sessions.insert(session);
             for kind in ResourceType::ALL {
                 let tally = entry.demand(kind).tally;
                 self.pending[kind] += tally.pending;
-                self.tree.count(pool, kind, tally);
-                match entry.demand(kind).blocked {
-                    Some(blocked) => {
-                        let until = blocked.until;
-                        self.wakes.extend(until.map(|until| (until, session, kind)));
-                    }
-                    None if tally.pending > 0 => {
-                        let key = SessionKey::new(mode, entry.standing(kind), session);
-                        self.tree.enqueue(pool, kind, key.clone());
-                        entry.demand_mut(kind).place = Some(key);
-                    }
-                    None => {}
-                }
+                pool.kinds[kind].tally.add(tally);
             }
         }
         Ok(())
+    }
+
+    /// Puts the sessions into the queues of their pools.
+    fn enqueue_all(&mut self, sessions: &mut Sessions) {
+        for (session, entry) in sessions.iter_mut() {
+            let pool = entry.pool;
+            let mode = self.tree[pool].mode;
+            for kind in ResourceType::ALL {
+                let until = entry.demand(kind).blocked.and_then(|blocked| blocked.until);
+                self.wakes.extend(until.map(|until| (until, session, kind)));
+                if self.may_be_given(entry, kind) {
+                    let key = SessionKey::new(mode, entry.standing(kind), session);
+                    self.tree.enqueue(pool, kind, key.clone());
+                    entry.demand_mut(kind).place = Some(key);
+                }
+            }
+        }
     }
 }
 
@@ -141,12 +157,7 @@ impl Tree {
         tree.groups = Arena::from_image(groups, |group, image: GroupImage| {
             let known = by_name.insert(image.name.clone(), group);
             check(known.is_none(), "two pool groups have one name")?;
-            let mut group = Group {
-                settings: settings.pools.groups.get(&image.name).cloned().unwrap_or_default(),
-                name: image.name,
-                pools: BTreeSet::new(),
-                kinds: Default::default(),
-            };
+            let mut group = Group::new(image.name.clone(), image.name, 0, None);
             for (state, share) in group.kinds.0.iter_mut().zip(image.share.0) {
                 state.share = share;
             }
@@ -163,37 +174,17 @@ impl Tree {
                 Some(group) if group.name == name.group => group.pools.insert(pool),
                 _ => return Err(ImageError::new("a pool is not in its group")),
             };
-            Ok(Pool {
-                name,
-                group,
-                settings: PoolSettings::default(),
-                mode: SchedulingMode::Fifo,
-                configured: false,
-                sessions: BTreeSet::new(),
-                kinds: PerType(kinds.0.map(PoolState::from_image)),
-            })
+            let mut pool = Pool::new(name, group);
+            for (kind, image) in ResourceType::ALL.into_iter().zip(kinds.0) {
+                let PoolStateImage { share, last_above_share, last_above_minimum, last_preempt } =
+                    image;
+                pool.kinds[kind].share = share;
+                pool.hunger[kind] = Hunger { last_above_share, last_above_minimum, last_preempt };
+            }
+            Ok(pool)
         })?;
         tree.pool_by_name = by_name;
-        for pool in tree.pool_numbers() {
-            tree.configure_pool(pool, settings);
-        }
+        tree.settle_from_image(settings)?;
         Ok(tree)
-    }
-}
-
-impl PoolState {
-    fn image(&self) -> PoolStateImage {
-        PoolStateImage {
-            share: self.share,
-            last_above_share: self.last_above_share,
-            last_above_minimum: self.last_above_minimum,
-            last_preempt: self.last_preempt,
-        }
-    }
-
-    fn from_image(image: PoolStateImage) -> PoolState {
-        let PoolStateImage { share, last_above_share, last_above_minimum, last_preempt } = image;
-        let empty = PoolState::default();
-        PoolState { share, last_above_share, last_above_minimum, last_preempt, ..empty }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Search<'a> {
     pub(crate) nodes: &'a Nodes,
     pub(crate) topology: &'a Topology,
     pub(crate) requests: &'a Requests,
+    /// The most slots that a request may be given: others stay free for queues that do not lend.
+    pub(crate) most: u32,
 }
 
 /// Steps that are walked before the indexes are asked.
@@ -85,7 +87,8 @@ impl Search<'_> {
     }
 
     fn on_host(&self, host: HostIdx, need: u32) -> Option<NodeIdx> {
-        self.runnable().on_host(host).find(|node| self.nodes[*node].room(self.kind) >= need)
+        let fits = |node: &NodeIdx| self.nodes[*node].room(self.kind) >= need;
+        if need > self.most { None } else { self.runnable().on_host(host).find(fits) }
     }
 
     fn in_rack_of(&self, host: HostIdx, request: &Request) -> Option<NodeIdx> {
@@ -93,6 +96,9 @@ impl Search<'_> {
     }
 
     fn on_rack(&self, rack: RackIdx, request: &Request) -> Option<NodeIdx> {
+        if request.need() > self.most {
+            return None;
+        }
         self.runnable().on_rack(rack).find(|node| {
             let node = &self.nodes[*node];
             node.room(self.kind) >= request.need() && !request.excluded.contains(&node.host)
@@ -108,6 +114,9 @@ impl Search<'_> {
     /// remembered until some node gains room.
     fn any_node_of_class(&self, pending: &mut Pending, class: ClassIdx) -> Option<NodeIdx> {
         let class = pending.class(class)?;
+        if class.key.need > self.most {
+            return None;
+        }
         let runnable = self.runnable();
         if class.unserved_at == Some(runnable.generation()) {
             return None;

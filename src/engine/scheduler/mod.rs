@@ -4,6 +4,8 @@
 //! order is kept by each change, and a pass looks only at sessions that may be given something.
 //! A session that nothing free can serve is set aside until something happens that may help.
 
+mod audit;
+pub(crate) mod crowd;
 mod explain;
 mod image;
 mod matching;
@@ -22,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::image::SchedulerImage;
 pub(crate) use self::matching::{Front, Search};
 pub use self::order::Precedence;
-pub(crate) use self::order::{SessionKey, SessionStanding};
+pub(crate) use self::order::{QueueIdx, SessionKey, SessionStanding};
 pub use self::preemption::Lack;
 pub use self::reasons::{
     Ahead, Competition, Holder, HolderClaim, IdRange, Preemption, Rivals, Unusable, WaitReason,
@@ -31,7 +33,7 @@ pub use self::reasons::{
 pub(crate) use self::tree::Tree;
 use super::Engine;
 use super::check::hold;
-use super::index::{NodeIdx, ReqIdx, SessionIdx};
+use super::index::{NodeIdx, PoolIdx, ReqIdx, SessionIdx};
 use super::input::{Effect, Notification, Record};
 use super::lookup::HashSeed;
 use super::nodes::PREFETCHED_AT_ONCE;
@@ -135,7 +137,7 @@ impl Scheduler {
 
     /// Recomputes the tree, the sets of sessions that were tried without a grant, and their waits.
     pub(crate) fn audit(&self, sessions: &Sessions) -> Result<(), String> {
-        self.tree.audit(sessions)?;
+        self.audit_tree(sessions)?;
         let mut wakes = 0;
         for kind in ResourceType::ALL {
             let mut pending = 0;
@@ -163,6 +165,13 @@ impl Scheduler {
         hold(self.wakes.len() == wakes, || format!("{wakes} sessions wait for near nodes"))
     }
 
+    /// Whether a session waits for grants and may be given some, if a node has room.
+    fn may_be_given(&self, session: &Session, kind: ResourceType) -> bool {
+        let demand = session.demand(kind);
+        let waits = demand.tally.pending > 0 && demand.blocked.is_none();
+        waits && self.tree.is_admitted(session, kind)
+    }
+
     /// The number of the last pass.
     pub(crate) fn pass(&self) -> u64 {
         self.pass
@@ -183,7 +192,9 @@ impl Engine {
     }
 
     fn kind_wants_pass(&self, kind: ResourceType) -> bool {
-        self.scheduler.wanted[kind] || self.nodes.runnable(kind).has_fresh()
+        self.scheduler.wanted[kind]
+            || self.nodes.runnable(kind).has_fresh()
+            || self.scheduler.tree.counts_other_slots(kind, self.nodes.offered(kind))
     }
 
     /// Notes for which types time has changed something.
@@ -210,18 +221,27 @@ impl Engine {
         self.scheduler.pass += 1;
         self.unblock_due(kind, now);
         self.unblock_for_fresh_nodes(kind);
+        self.count_slots(kind);
         let mut given: Vec<SessionIdx> = Vec::new();
+        let mut held: Vec<QueueIdx> = Vec::new();
         let mut work_left = self.settings.scheduling.grants_per_pass;
         let fully_scheduled = loop {
             let next = self.scheduler.tree.first(kind);
-            let (Some((_, session)), true) = (next, self.nodes.runnable(kind).count() > 0) else {
+            let (Some((pool, session)), true) = (next, self.nodes.runnable(kind).count() > 0)
+            else {
                 break true;
             };
             if work_left == 0 {
                 break false;
             }
+            let most = self.most_at_once(pool, kind);
+            if most == 0 {
+                // Not counted as work: the next pass would only hold the same queues again.
+                held.push(self.scheduler.tree.hold(pool, kind));
+                continue;
+            }
             work_left -= 1;
-            match self.find_match(session, kind, now) {
+            match self.find_match(session, kind, most, now) {
                 Some((req, node)) => {
                     if self.sessions[session].demand(kind).batch.is_empty() {
                         given.push(session);
@@ -231,6 +251,9 @@ impl Engine {
                 None => self.block(session, kind),
             }
         };
+        for queue in held {
+            self.scheduler.tree.set_held(queue, kind, false);
+        }
         for session in given {
             self.hand_out(session, kind, effects);
         }
@@ -241,10 +264,27 @@ impl Engine {
         }
     }
 
+    /// Takes over the number of slots, of which limits and reserves may be parts.
+    fn count_slots(&mut self, kind: ResourceType) {
+        if self.scheduler.tree.count_slots(kind, self.nodes.offered(kind)) {
+            let blocked: Vec<SessionIdx> = self.scheduler.blocked[kind].iter().copied().collect();
+            for session in blocked {
+                self.unblock(session, kind);
+            }
+        }
+    }
+
+    /// The most of the free slots that a request of a pool may be given: those that queues do not lend
+    /// stay free. Within a pass it only shrinks.
+    fn most_at_once(&self, pool: PoolIdx, kind: ResourceType) -> u32 {
+        self.scheduler.tree.most_at_once(pool, kind, self.nodes.usable_room(kind))
+    }
+
     fn find_match(
         &mut self,
         session: SessionIdx,
         kind: ResourceType,
+        most: u32,
         now: Millis,
     ) -> Option<(ReqIdx, NodeIdx)> {
         let waits = self.waits(kind);
@@ -252,7 +292,7 @@ impl Engine {
         let Session { requests, demand, .. } = &mut self.sessions[session];
         let demand = &mut demand[kind];
         let (nodes, topology) = (&self.nodes, &self.topology);
-        let search = Search { kind, nodes, topology, requests };
+        let search = Search { kind, nodes, topology, requests, most };
         demand.locality.adjust(now, waits, pass);
         for level in levels(kind) {
             if *level < demand.locality.last_in(pass) {
@@ -335,6 +375,7 @@ impl Engine {
             self.scheduler.preemption[kind].nobody_waited_until(now);
         }
         *total += change.pending;
+        let affected = self.count_user(session, kind, change.granted);
         let entry = &mut self.sessions[session];
         let pool = entry.pool;
         let demand = entry.demand_mut(kind);
@@ -343,15 +384,19 @@ impl Engine {
         if demand.tally.pending == 0 {
             self.clear_block(session, kind);
         }
-        let demand = self.sessions[session].demand(kind);
-        let belongs = demand.tally.pending > 0 && demand.blocked.is_none();
+        let entry = &self.sessions[session];
+        let belongs = self.scheduler.may_be_given(entry, kind);
         let moves = change.granted != 0 && self.scheduler.tree[pool].mode == SchedulingMode::Fair;
-        if belongs != demand.place.is_some() {
+        if belongs != entry.demand(kind).place.is_some() {
             self.requeue(session, kind);
         } else if belongs && moves {
             self.move_in_queue(session, kind);
         }
         self.scheduler.tree.add(pool, kind, change);
+        for other in affected.into_iter().filter(|other| *other != session) {
+            self.requeue(other, kind);
+            self.scheduler.tree.refresh(self.sessions[other].pool, kind);
+        }
         // A released grant may have kept a pool or group at its maximum, without leaving a free
         // slot that would show it.
         if change.granted < 0 && self.scheduler.tree.first(kind).is_some() {
@@ -367,8 +412,7 @@ impl Engine {
         if let Some(key) = entry.demand_mut(kind).place.take() {
             self.scheduler.tree.dequeue(pool, kind, &key);
         }
-        let demand = entry.demand(kind);
-        if demand.tally.pending > 0 && demand.blocked.is_none() {
+        if self.scheduler.may_be_given(entry, kind) {
             let mode = self.scheduler.tree[pool].mode;
             let key = SessionKey::new(mode, entry.standing(kind), session);
             self.scheduler.tree.enqueue(pool, kind, key.clone());
@@ -398,13 +442,29 @@ impl Engine {
         }
     }
 
+    /// Lets changed settings take effect for all queues and sessions.
+    pub(super) fn reconfigure_queues(&mut self) {
+        self.scheduler.tree.configure(&self.settings);
+        for kind in ResourceType::ALL {
+            self.scheduler.tree.count_slots(kind, self.nodes.offered(kind));
+        }
+        self.enter_all_crowds();
+        for session in self.sessions.in_order_of_start() {
+            for kind in ResourceType::ALL {
+                self.clear_block(session, kind);
+                self.requeue(session, kind);
+            }
+        }
+        self.scheduler.tree.refresh_all();
+    }
+
     /// Removes an ending session from all queues. Its requests are already removed.
     pub(super) fn leave_queues(&mut self, session: SessionIdx) {
         let pool = self.sessions[session].pool;
         for kind in ResourceType::ALL {
             self.clear_block(session, kind);
         }
-        self.scheduler.tree[pool].sessions.remove(&session);
+        self.leave_pool(session);
         self.scheduler.tree.forget_if_unused(pool);
     }
 

@@ -8,38 +8,44 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::shares::Claim;
-use crate::index::{Idx, SessionIdx};
+use crate::index::{GroupIdx, PoolIdx, SessionIdx};
 use crate::settings::SchedulingMode;
 use crate::types::{Millis, SessionPriority};
 
-/// Orders the groups: those below their minimum first, then by their grants. Orders the pools of a
-/// group as well: there, priority comes before grants.
-///
-/// `I` is [`GroupIdx`](crate::index::GroupIdx) or [`PoolIdx`](crate::index::PoolIdx).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PoolKey<I> {
-    pub(super) standing: PoolStanding,
-    name: JavaStr,
-    pub(super) index: I,
+/// A group or a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum QueueIdx {
+    Group(GroupIdx),
+    Pool(PoolIdx),
 }
 
-/// The part of a [`PoolKey`] that changes with the grants of a pool or group.
+/// Orders siblings, the queues in one group or the outermost groups: those below their minimum
+/// first, then by priority, then by their grants. This is the seam *order of siblings*: all that
+/// decides it is in [`QueueStanding::new`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QueueKey {
+    pub(super) standing: QueueStanding,
+    name: JavaStr,
+    pub(super) index: QueueIdx,
+}
+
+/// The part of a [`QueueKey`] that changes with the grants of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PoolStanding {
+pub(super) struct QueueStanding {
     satisfied: bool,
     rank: Reverse<i64>,
     ratio: Ratio,
     priority: Reverse<i64>,
 }
 
-impl PoolStanding {
+impl QueueStanding {
     /// The comparator PRIORITY; with equal priorities it is FAIR. `granted` is the number of grants
-    /// of the pool or group.
+    /// of the queue.
     pub(super) fn new(granted: i64, claim: &Claim) -> Self {
         let Claim { minimum, weight, priority, .. } = *claim;
         let needy = granted < minimum;
         let divisor = if needy { minimum as f64 } else { weight };
-        PoolStanding {
+        QueueStanding {
             satisfied: !needy,
             rank: Reverse(if needy { 0 } else { priority }),
             ratio: Ratio(granted as f64 / divisor),
@@ -48,13 +54,13 @@ impl PoolStanding {
     }
 }
 
-impl<I: Idx> PoolKey<I> {
-    pub(super) fn new(standing: PoolStanding, name: &Arc<str>, index: I) -> Self {
-        PoolKey { standing, name: JavaStr(name.clone()), index }
+impl QueueKey {
+    pub(super) fn new(standing: QueueStanding, name: &Arc<str>, index: QueueIdx) -> Self {
+        QueueKey { standing, name: JavaStr(name.clone()), index }
     }
 
-    /// The reason why this pool or group comes before `later`.
-    pub(super) fn precedence(&self, later: &PoolKey<I>) -> Precedence {
+    /// The reason why this queue comes before `later`.
+    pub(super) fn precedence(&self, later: &QueueKey) -> Precedence {
         let (first, second) = (self.standing, later.standing);
         if first.satisfied != second.satisfied {
             Precedence::BelowMinimum
@@ -212,11 +218,12 @@ impl PartialOrd for JavaStr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::PoolIdx;
+    use crate::index::Idx as _;
 
-    fn pool(granted: i64, minimum: i64, weight: f64, priority: i64) -> PoolKey<PoolIdx> {
+    fn pool(granted: i64, minimum: i64, weight: f64, priority: i64) -> QueueKey {
         let claim = Claim { requested: 0, minimum, maximum: 0, weight, priority };
-        PoolKey::new(PoolStanding::new(granted, &claim), &"p".into(), PoolIdx::from_number(0))
+        let index = QueueIdx::Pool(PoolIdx::from_number(0));
+        QueueKey::new(QueueStanding::new(granted, &claim), &"p".into(), index)
     }
 
     #[test]

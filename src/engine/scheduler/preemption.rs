@@ -1,16 +1,18 @@
 //! Preemption: revokes grants of pools and sessions above their share, for starving pools.
 //!
-//! Spec: cluster-manager/04 §9.
+//! Spec: cluster-manager/04 §9. The seam *choice of victims* is [`Victims`]: which queue and session
+//! gives next, and [`Engine::revoke_youngest`], which of its grants.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::order::PoolKey;
+use super::order::{QueueIdx, QueueKey};
 use super::reasons::Preemption;
 use super::shares::{self, Claim};
-use super::tree::{Group, Pool};
+use super::tree::{Pool, Tree};
 use super::{Scheduler, SessionKey};
 use crate::Engine;
 use crate::index::{GroupIdx, PoolIdx, ReqIdx, SessionIdx};
@@ -18,6 +20,7 @@ use crate::input::{Effect, Notification, Record, Starvation};
 use crate::requests::{Request, RequestState};
 use crate::settings::SchedulingMode;
 use crate::types::{Millis, ResourceType};
+use corona_model::queues::PreemptionRule;
 
 /// Shares are looked at when more than this has passed since the last time.
 const PERIOD_MS: i64 = 1000;
@@ -39,12 +42,15 @@ pub struct Lack {
     pub share_since: Option<Millis>,
 }
 
-/// The slots that a group and its pools should have.
-pub(super) struct GroupShare {
-    group: GroupIdx,
-    share: f64,
+/// The slots that each queue should have.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    groups: Vec<(GroupIdx, f64)>,
     pub(super) pools: Vec<(PoolIdx, f64)>,
 }
+
+/// Slots that starving pools want, by the group around them from which alone they are taken.
+type Wanted = BTreeMap<Option<GroupIdx>, i64>;
 
 impl Clock {
     pub(super) fn nobody_waited_until(&mut self, now: Millis) {
@@ -77,35 +83,54 @@ impl Engine {
         self.scheduler.preemption[kind].last_round = Some(now);
         self.distribute_shares(kind);
         let wanted = self.slots_wanted_by_starving_pools(kind, now, effects);
-        if wanted > 0 {
+        for (fence, wanted) in wanted.into_iter().filter(|(_, wanted)| *wanted > 0) {
             effects.push(Effect::Record(Record::PreemptionFound { kind, count: wanted as u64 }));
-            self.preempt(kind, wanted, now, effects);
+            self.preempt(kind, fence, wanted, now, effects);
         }
     }
 
     /// Computes the share of every group and pool in the slots allocated now.
     fn distribute_shares(&mut self, kind: ResourceType) {
-        for GroupShare { group, share, pools } in self.shares(kind) {
-            let tree = &mut self.scheduler.tree;
+        let Shares { groups, pools } = self.shares(kind);
+        let tree = &mut self.scheduler.tree;
+        for (group, share) in groups {
             tree.group_mut(group).kinds[kind].share = share;
-            for (pool, share) in pools {
-                tree[pool].kinds[kind].share = share;
-            }
+        }
+        for (pool, share) in pools {
+            tree[pool].kinds[kind].share = share;
         }
     }
 
     /// The present shares of all groups and pools.
-    pub(super) fn shares(&self, kind: ResourceType) -> Vec<GroupShare> {
+    pub(super) fn shares(&self, kind: ResourceType) -> Shares {
         let tree = &self.scheduler.tree;
-        let claims: Vec<Claim> = tree.groups().map(|(_, entry)| entry.claim(kind)).collect();
-        let shares = shares::fair(self.nodes.allocated(kind) as f64, &claims);
-        let with_pools = |((group, entry), share): ((GroupIdx, &Group), f64)| {
-            let pools = entry.pools.iter();
-            let claims: Vec<Claim> = pools.clone().map(|pool| tree[*pool].claim(kind)).collect();
-            let shares = shares::by_priority(share, &claims);
-            GroupShare { group, share, pools: pools.copied().zip(shares).collect() }
-        };
-        tree.groups().zip(shares).map(with_pools).collect()
+        let wishes = self.wishes(kind);
+        let outermost = tree.inside(None);
+        let claims: Vec<Claim> =
+            outermost.iter().map(|queue| wishes.claim(tree, *queue, kind)).collect();
+        let shared = shares::fair(self.nodes.allocated(kind) as f64, &claims);
+        let mut shares = Shares::default();
+        for (queue, share) in outermost.into_iter().zip(shared) {
+            shares.note(tree, &wishes, kind, queue, share);
+        }
+        shares
+    }
+
+    /// The requests of each queue that its limits of users and sessions let count.
+    fn wishes(&self, kind: ResourceType) -> Wishes {
+        let tree = &self.scheduler.tree;
+        let mut wishes = Wishes::default();
+        if !tree.has_crowds {
+            return wishes;
+        }
+        wishes.differ = true;
+        for (pool, _) in tree.pools() {
+            let (requested, _) = tree.usable(pool, kind, &self.sessions);
+            for queue in tree.path(pool) {
+                *wishes.requested.entry(queue).or_default() += requested;
+            }
+        }
+        wishes
     }
 
     fn slots_wanted_by_starving_pools(
@@ -113,8 +138,8 @@ impl Engine {
         kind: ResourceType,
         now: Millis,
         effects: &mut Vec<Effect>,
-    ) -> i64 {
-        let mut wanted = 0;
+    ) -> Wanted {
+        let mut wanted = Wanted::new();
         for pool in self.scheduler.tree.pool_numbers() {
             let Some(cause) = self.is_starving(pool, kind, now) else { continue };
             let entry = &self.scheduler.tree[pool];
@@ -128,12 +153,14 @@ impl Engine {
                     kind,
                     cause,
                     share: state.share,
-                    minimum: i64::from(entry.settings.minimum[kind]),
+                    minimum: state.minimum,
                     granted: state.tally.granted,
                 }));
             }
+            let (_, pending) = self.scheduler.tree.usable(pool, kind, &self.sessions);
+            let wanted = wanted.entry(self.scheduler.tree.fence(pool)).or_default();
             // Truncated toward zero at every addition, as in the original.
-            wanted = (wanted as f64 + lacking.min(state.tally.pending as f64)) as i64;
+            *wanted = (*wanted as f64 + lacking.min(pending as f64)) as i64;
         }
         wanted
     }
@@ -148,13 +175,14 @@ impl Engine {
         let scheduling = &self.settings.scheduling;
         let idle = self.scheduler.preemption[kind].nobody_waited_until;
         let entry = &mut self.scheduler.tree[pool];
-        let minimum = f64::from(entry.settings.minimum[kind]);
-        let state = &mut entry.kinds[kind];
+        let state = &entry.kinds[kind];
+        let (minimum, share) = (state.minimum as f64, state.share);
         let granted = state.tally.granted as f64;
-        if granted >= (state.share * scheduling.share_starving_ratio).ceil() {
+        let state = &mut entry.hunger[kind];
+        if granted >= (share * scheduling.share_starving_ratio).ceil() {
             state.last_above_share = Some(now);
         }
-        if granted >= state.share.min(minimum) {
+        if granted >= share.min(minimum) {
             state.last_above_minimum = Some(now);
         }
         let above_share = state.last_above_share.max(idle).unwrap_or(now);
@@ -186,22 +214,23 @@ impl Engine {
         pool: PoolIdx,
         kind: ResourceType,
         share: f64,
-        shares: &[GroupShare],
+        shares: &Shares,
         now: Millis,
     ) -> Option<Preemption> {
         self.scheduler.preemption_due(kind)?;
         let scheduling = &self.settings.scheduling;
         let entry = &self.scheduler.tree[pool];
-        let state = &entry.kinds[kind];
-        let granted = state.tally.granted as f64;
-        if (share - granted).min(state.tally.pending as f64) < 1.0 {
+        let state = &entry.hunger[kind];
+        let granted = entry.kinds[kind].tally.granted as f64;
+        let (_, pending) = self.scheduler.tree.usable(pool, kind, &self.sessions);
+        if (share - granted).min(pending as f64) < 1.0 {
             return None;
         }
         let idle = self.scheduler.preemption[kind].nobody_waited_until;
         let due = |lacks: bool, last: Option<Millis>, patience_ms: i64| {
             lacks.then(|| last.max(idle).unwrap_or(now).plus_ms(patience_ms))
         };
-        let minimum = share.min(f64::from(entry.settings.minimum[kind]));
+        let minimum = share.min(entry.kinds[kind].minimum as f64);
         let patience_ms = scheduling.starving_time_for_minimum_ms;
         let minimum = due(granted < minimum, state.last_above_minimum, patience_ms);
         let enough = (share * scheduling.share_starving_ratio).ceil();
@@ -214,25 +243,36 @@ impl Engine {
             .min_by_key(|(due, _)| *due)?;
         let rested = state.last_preempt.map(|last| last.plus_ms(scheduling.min_preempt_period_ms));
         let due = rested.map_or(due, |rested| due.max(rested));
-        Some(Preemption { cause, due, possible: self.may_preempt_anything(kind, shares, now) })
+        let fence = self.scheduler.tree.fence(pool);
+        let possible = self.may_preempt_anything(kind, fence, shares, now);
+        Some(Preemption { cause, due, possible })
     }
 
     /// Whether some session has a grant that a preemption may take back. Returns true if the search
     /// would take long.
-    fn may_preempt_anything(&self, kind: ResourceType, shares: &[GroupShare], now: Millis) -> bool {
+    fn may_preempt_anything(
+        &self,
+        kind: ResourceType,
+        fence: Option<GroupIdx>,
+        shares: &Shares,
+        now: Millis,
+    ) -> bool {
         const REQUESTS_LOOKED_AT: usize = 100_000;
         let scheduling = &self.settings.scheduling;
         let doublings = scheduling.preemption_rounds.saturating_sub(1).min(62);
         let limit_ms = scheduling.preempted_task_max_running_time_ms.saturating_mul(1 << doublings);
-        let is_young = |request: &Request| match request.state {
-            RequestState::Granted { at, .. } => request.kind == kind && now.since(at) < limit_ms,
-            _ => false,
-        };
         let mut left = REQUESTS_LOOKED_AT;
-        for (pool, share) in shares.iter().flat_map(|group| &group.pools) {
-            if !self.scheduler.tree[*pool].settings.preemptable {
+        for (pool, share) in &shares.pools {
+            if !self.scheduler.tree.gives(*pool, fence) {
                 continue;
             }
+            let safe_ms = self.scheduler.tree[*pool].min_runtime_ms;
+            let is_young = |request: &Request| match request.state {
+                RequestState::Granted { at, .. } => {
+                    request.kind == kind && (safe_ms..limit_ms).contains(&now.since(at))
+                }
+                _ => false,
+            };
             for (session, share) in session_shares(self, kind, *pool, *share) {
                 let entry = &self.sessions[session];
                 if entry.demand(kind).tally.granted as f64 - share < 1.0 {
@@ -255,25 +295,32 @@ impl Engine {
         if self.scheduler.preemption_due(kind).is_none() {
             return Lack::default();
         }
-        let state = &pool.kinds[kind];
+        let (state, hunger) = (&pool.kinds[kind], &pool.hunger[kind]);
         let granted = state.tally.granted as f64;
         let idle = self.scheduler.preemption[kind].nobody_waited_until;
         let lacks = |last: Option<Millis>, enough: f64| last.max(idle).filter(|_| granted < enough);
-        let minimum = f64::from(pool.settings.minimum[kind]);
+        let minimum = state.minimum as f64;
         let ratio = self.settings.scheduling.share_starving_ratio;
         Lack {
-            minimum_since: lacks(state.last_above_minimum, state.share.min(minimum)),
-            share_since: lacks(state.last_above_share, (state.share * ratio).ceil()),
+            minimum_since: lacks(hunger.last_above_minimum, state.share.min(minimum)),
+            share_since: lacks(hunger.last_above_share, (state.share * ratio).ceil()),
         }
     }
 
     /// Takes `wanted` slots back, in rounds that accept ever older grants.
-    fn preempt(&mut self, kind: ResourceType, wanted: i64, now: Millis, effects: &mut Vec<Effect>) {
+    fn preempt(
+        &mut self,
+        kind: ResourceType,
+        fence: Option<GroupIdx>,
+        wanted: i64,
+        now: Millis,
+        effects: &mut Vec<Effect>,
+    ) {
         let mut missing = wanted;
         let mut limit_ms = self.settings.scheduling.preempted_task_max_running_time_ms;
         let rounds = self.settings.scheduling.preemption_rounds.max(1);
         for _ in 0..rounds {
-            missing -= self.preempt_round(kind, missing, limit_ms, now, effects);
+            missing -= self.preempt_round(kind, fence, missing, limit_ms, now, effects);
             let Some(longer) = limit_ms.checked_mul(2) else { break };
             if missing <= 0 {
                 return;
@@ -288,40 +335,52 @@ impl Engine {
         }));
     }
 
-    /// One round: the most over-served group, its most over-served pool, its last session, and so
+    /// One round: the most over-served group, its most over-served queue, the last session of a pool, and so
     /// on until `wanted` slots are revoked or none is above its share. Returns the number of
     /// revoked slots.
     fn preempt_round(
         &mut self,
         kind: ResourceType,
+        fence: Option<GroupIdx>,
         wanted: i64,
         limit_ms: i64,
         now: Millis,
         effects: &mut Vec<Effect>,
     ) -> i64 {
-        let mut queues = Queues::new(self, kind);
+        let mut victims = Victims::new(&self.scheduler.tree, fence);
         let mut taken = 0;
         while taken < wanted {
-            let Some((pool, session, share)) = queues.next(self, kind) else { break };
+            let Some((pool, session, share)) = victims.next(self, kind) else { break };
             let granted = self.sessions[session].demand(kind).tally.granted as f64;
             let over = (granted - share) as i64;
-            let count = over.min(wanted - taken);
+            let count = over.min(wanted - taken).min(self.most_from_pool(pool, kind));
             if count > 0 {
-                taken += self.revoke_youngest(session, kind, count, limit_ms, now, effects);
+                let ages_ms = self.scheduler.tree[pool].min_runtime_ms..limit_ms;
+                taken += self.revoke_youngest(session, kind, count, ages_ms, now, effects);
             }
-            queues.put_back(self, kind, pool);
+            victims.put_back(self, kind, pool);
         }
         taken
     }
 
-    /// Takes back up to `count` of a session's grants that are younger than the limit, the
-    /// youngest first.
+    /// The most slots that may be taken from a pool. With two levels the original's rule holds, which looks
+    /// only at the shares of sessions: a session behind others in its pool gives all that it has, though the
+    /// pool may be at its share.
+    fn most_from_pool(&self, pool: PoolIdx, kind: ResourceType) -> i64 {
+        let state = &self.scheduler.tree[pool].kinds[kind];
+        match self.settings.pools.queues.is_empty() {
+            true => i64::MAX,
+            false => (state.tally.granted as f64 - state.share) as i64,
+        }
+    }
+
+    /// Takes back up to `count` of a session's grants of these ages, the youngest first.
     fn revoke_youngest(
         &mut self,
         session: SessionIdx,
         kind: ResourceType,
         count: i64,
-        limit_ms: i64,
+        ages_ms: Range<i64>,
         now: Millis,
         effects: &mut Vec<Effect>,
     ) -> i64 {
@@ -329,7 +388,7 @@ impl Engine {
         let mut candidates: Vec<(Reverse<Millis>, Reverse<i32>, ReqIdx)> = requests
             .filter(|(_, request)| request.kind == kind)
             .filter_map(|(req, request)| match request.state {
-                RequestState::Granted { at, .. } if now.since(at) < limit_ms => {
+                RequestState::Granted { at, .. } if ages_ms.contains(&now.since(at)) => {
                     Some((Reverse(at), Reverse(request.id), req))
                 }
                 _ => None,
@@ -360,58 +419,145 @@ impl Engine {
     }
 }
 
-/// Groups, pools and sessions in the order in which they are taken from: the reverse of the order
-/// in which they are given to. Each session is looked at once.
-struct Queues {
-    groups: BTreeSet<Reverse<PoolKey<GroupIdx>>>,
-    pools: Vec<(GroupIdx, BTreeSet<Reverse<PoolKey<PoolIdx>>>)>,
-    sessions: Vec<(PoolIdx, Vec<(SessionIdx, f64)>)>,
+/// The requests of queues that count when slots are shared.
+#[derive(Debug, Default)]
+struct Wishes {
+    /// Whether they differ from what is requested.
+    differ: bool,
+    requested: BTreeMap<QueueIdx, i64>,
 }
 
-impl Queues {
-    fn new(engine: &Engine, kind: ResourceType) -> Self {
-        let tree = &engine.scheduler.tree;
-        let groups = tree.groups().map(|(group, entry)| Reverse(entry.key(kind, group)));
-        Queues { groups: groups.collect(), pools: Vec::new(), sessions: Vec::new() }
+impl Wishes {
+    /// A queue's claim among its siblings.
+    fn claim(&self, tree: &Tree, queue: QueueIdx, kind: ResourceType) -> Claim {
+        let (claim, siblings) = match queue {
+            QueueIdx::Group(group) => (tree.group(group).claim(kind), tree.group(group).parent),
+            QueueIdx::Pool(pool) => (tree[pool].claim(kind), Some(tree[pool].group)),
+        };
+        let claim = claim.ordered(tree.order_in(siblings));
+        match self.differ {
+            false => claim,
+            true => Claim { requested: self.requested.get(&queue).copied().unwrap_or(0), ..claim },
+        }
+    }
+}
+
+impl Shares {
+    /// Notes a queue's share, and shares that of a group among the queues in it.
+    fn note(
+        &mut self,
+        tree: &Tree,
+        wishes: &Wishes,
+        kind: ResourceType,
+        queue: QueueIdx,
+        share: f64,
+    ) {
+        let group = match queue {
+            QueueIdx::Pool(pool) => return self.pools.push((pool, share)),
+            QueueIdx::Group(group) => group,
+        };
+        self.groups.push((group, share));
+        let queues = tree.inside(Some(group));
+        let claims: Vec<Claim> =
+            queues.iter().map(|queue| wishes.claim(tree, *queue, kind)).collect();
+        for (queue, share) in queues.into_iter().zip(shares::by_priority(share, &claims)) {
+            self.note(tree, wishes, kind, queue, share);
+        }
+    }
+}
+
+impl Tree {
+    /// Whether neither a group nor one around it forbids to take from it.
+    fn allows_preemption(&self, group: GroupIdx) -> bool {
+        let disabled =
+            |group: GroupIdx| self.group(group).rules.preemption == PreemptionRule::Disabled;
+        !disabled(group)
+            && self.group(group).parent.is_none_or(|parent| self.allows_preemption(parent))
+    }
+
+    /// Whether grants of a pool may be taken back for one behind this fence.
+    fn gives(&self, pool: PoolIdx, fence: Option<GroupIdx>) -> bool {
+        self[pool].is_preemptable()
+            && self.allows_preemption(self[pool].group)
+            && fence.is_none_or(|fence| self.around(pool).any(|group| group == fence))
+    }
+}
+
+/// Queues and sessions in the order in which they are taken from: the reverse of the order in which
+/// they are given to. Each session is looked at once.
+struct Victims {
+    /// The group inside which they are, if not anywhere.
+    fence: Option<GroupIdx>,
+    /// The queues of each group; without a group, the outermost ones.
+    queues: BTreeMap<Option<GroupIdx>, BTreeSet<Reverse<QueueKey>>>,
+    sessions: BTreeMap<PoolIdx, Vec<(SessionIdx, f64)>>,
+}
+
+impl Victims {
+    /// Nobody gives behind a fence in a group where preemption is disabled.
+    fn new(tree: &Tree, fence: Option<GroupIdx>) -> Self {
+        let mut queues = BTreeMap::new();
+        if fence.is_some_and(|fence| !tree.allows_preemption(fence)) {
+            queues.insert(fence, BTreeSet::new());
+        }
+        Victims { fence, queues, sessions: BTreeMap::new() }
     }
 
     /// The session to take from next, its pool, and its share.
     fn next(&mut self, engine: &Engine, kind: ResourceType) -> Option<(PoolIdx, SessionIdx, f64)> {
-        while let Some(Reverse(key)) = self.groups.pop_first() {
-            let group = key.index;
-            while let Some(Reverse(key)) = self.pools_of(engine, kind, group).pop_first() {
-                let pool = key.index;
-                if let Some((session, share)) = self.sessions_of(engine, kind, pool).pop() {
-                    return Some((pool, session, share));
+        self.next_in(engine, kind, self.fence)
+    }
+
+    fn next_in(
+        &mut self,
+        engine: &Engine,
+        kind: ResourceType,
+        group: Option<GroupIdx>,
+    ) -> Option<(PoolIdx, SessionIdx, f64)> {
+        while let Some(Reverse(key)) = self.queues_of(engine, kind, group).pop_first() {
+            let found = match key.index {
+                QueueIdx::Group(group) => self.next_in(engine, kind, Some(group)),
+                QueueIdx::Pool(pool) => {
+                    let session = self.sessions_of(engine, kind, pool).pop();
+                    session.map(|(session, share)| (pool, session, share))
                 }
+            };
+            if found.is_some() {
+                return found;
             }
         }
         None
     }
 
-    /// Puts a pool and its group back with their present grants.
+    /// Puts a pool and the groups around it back with their present grants.
     fn put_back(&mut self, engine: &Engine, kind: ResourceType, pool: PoolIdx) {
-        let group = engine.scheduler.tree[pool].group;
-        self.pools_of(engine, kind, group)
-            .insert(Reverse(engine.scheduler.tree[pool].key(kind, pool)));
-        self.groups.insert(Reverse(engine.scheduler.tree.group(group).key(kind, group)));
+        let tree = &engine.scheduler.tree;
+        let mut queue = QueueIdx::Pool(pool);
+        for group in tree.around(pool).map(Some).chain([None]) {
+            self.queues_of(engine, kind, group).insert(Reverse(tree.key(queue, kind)));
+            match group {
+                Some(group) if self.fence != Some(group) => queue = QueueIdx::Group(group),
+                _ => return,
+            }
+        }
     }
 
-    fn pools_of(
+    fn queues_of(
         &mut self,
         engine: &Engine,
         kind: ResourceType,
-        group: GroupIdx,
-    ) -> &mut BTreeSet<Reverse<PoolKey<PoolIdx>>> {
-        let position = self.pools.iter().position(|(of, _)| *of == group).unwrap_or_else(|| {
-            let pools = engine.scheduler.tree.group(group).pools.iter();
-            let keys = pools
-                .filter(|pool| engine.scheduler.tree[**pool].settings.preemptable)
-                .map(|pool| Reverse(engine.scheduler.tree[*pool].key(kind, *pool)));
-            self.pools.push((group, keys.collect()));
-            self.pools.len() - 1
-        });
-        &mut self.pools[position].1
+        group: Option<GroupIdx>,
+    ) -> &mut BTreeSet<Reverse<QueueKey>> {
+        self.queues.entry(group).or_insert_with(|| {
+            let tree = &engine.scheduler.tree;
+            let giving = tree.inside(group).into_iter().filter(|queue| match queue {
+                QueueIdx::Pool(pool) => tree[*pool].is_preemptable(),
+                QueueIdx::Group(group) => {
+                    tree.group(*group).rules.preemption != PreemptionRule::Disabled
+                }
+            });
+            giving.map(|queue| Reverse(tree.key(queue, kind))).collect()
+        })
     }
 
     /// The pool's sessions with their shares; the one to take from next is the last.
@@ -421,12 +567,10 @@ impl Queues {
         kind: ResourceType,
         pool: PoolIdx,
     ) -> &mut Vec<(SessionIdx, f64)> {
-        let position = self.sessions.iter().position(|(of, _)| *of == pool).unwrap_or_else(|| {
+        self.sessions.entry(pool).or_insert_with(|| {
             let share = engine.scheduler.tree[pool].kinds[kind].share;
-            self.sessions.push((pool, session_shares(engine, kind, pool, share)));
-            self.sessions.len() - 1
-        });
-        &mut self.sessions[position].1
+            session_shares(engine, kind, pool, share)
+        })
     }
 }
 
@@ -448,10 +592,12 @@ fn session_shares(
         })
         .collect();
     ordered.sort_unstable();
+    let tree = &engine.scheduler.tree;
+    let mut rooms = BTreeMap::new();
     let claims: Vec<Claim> = ordered
         .iter()
-        .map(|(_, session)| engine.sessions[*session].demand(kind).tally.requested)
-        .map(Claim::of_session)
+        .map(|(_, session)| tree.usable_by(&engine.sessions[*session], kind, &mut rooms))
+        .map(|(granted, waiting)| Claim::of_session(granted + waiting))
         .collect();
     let shares = match entry.mode {
         SchedulingMode::Fair => shares::fair(share, &claims),

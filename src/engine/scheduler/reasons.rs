@@ -66,6 +66,36 @@ pub enum WaitReason {
         /// The sessions that are served before this one within the pool.
         ahead: Ahead,
     },
+    /// A queue of the path has as many sessions as it gives grants at a time.
+    SessionsAtMaximum {
+        /// Its path.
+        queue: Arc<str>,
+        /// The user, if the limit is that of each user.
+        user: Option<Arc<str>>,
+        /// Sessions that have their turn.
+        running: u32,
+        maximum: u32,
+        /// Sessions that come first when one of them ends.
+        before: usize,
+    },
+    /// The user holds as many grants as a queue of the path lets one user hold.
+    UserAtMaximum {
+        /// Its path.
+        queue: Arc<str>,
+        user: Arc<str>,
+        /// The user's grants there.
+        granted: i64,
+        maximum: u32,
+    },
+    /// All free slots stay free for queues that do not lend what is guaranteed to them.
+    Reserved {
+        /// Slots that stay free.
+        reserved: i64,
+        /// The paths of those queues, the first few by their slots.
+        queues: Vec<Arc<str>>,
+        /// How many queues they are.
+        count: usize,
+    },
     /// Nodes serve the type, but none of them may be used.
     NodesUnusable(Unusable),
     /// All slots of the type on usable nodes are in use.
@@ -155,6 +185,16 @@ pub struct Rivals<N> {
     pub count: usize,
 }
 
+impl<N> Rivals<N> {
+    /// Adds one that comes behind those before; the first few are named.
+    pub(super) fn add(&mut self, most: usize, named: impl FnOnce() -> (N, Precedence)) {
+        self.count += 1;
+        if self.named.len() < most {
+            self.named.push(named());
+        }
+    }
+}
+
 impl<N> Default for Rivals<N> {
     fn default() -> Self {
         Rivals { named: Vec::new(), count: 0 }
@@ -168,6 +208,8 @@ pub struct Competition {
     pub pool: PoolName,
     /// Its grants.
     pub granted: i64,
+    /// Its path, where groups are in groups.
+    pub path: Option<Arc<str>>,
     /// The grants that it is guaranteed.
     pub minimum: i64,
     /// The grants that it should have in equilibrium.
@@ -255,6 +297,49 @@ impl WaitReason {
             Self::PoolAtMaximum { pool, granted, maximum, ahead } => {
                 let who = about.own_pool(pool);
                 clauses(about.limit(&who, *granted, *maximum, ahead, "pool"))
+            }
+            Self::SessionsAtMaximum { queue, user, running, maximum, before } => {
+                let sessions = counted(*maximum, "session");
+                let whose = match user {
+                    Some(user) => format!(" of user {user}"),
+                    None => String::new(),
+                };
+                let mut said = vec![format!(
+                    "queue {queue} serves {sessions}{whose} at a time, and {running} {} served",
+                    is_or_are(*running)
+                )];
+                said.push(match before {
+                    0 => "this session is next".into(),
+                    before => {
+                        let verb = if *before == 1 { "comes" } else { "come" };
+                        format!("{} {verb} first (started earlier)", counted(*before, "session"))
+                    }
+                });
+                clauses(said)
+            }
+            Self::UserAtMaximum { queue, user, granted, maximum } => {
+                let grants = counted(*granted, "grant");
+                if granted == &i64::from(*maximum) {
+                    format!("user {user} holds {grants} in queue {queue}, the maximum of each user")
+                } else {
+                    format!(
+                        "user {user} holds {grants} in queue {queue}, more than the {maximum} of \
+                         each user"
+                    )
+                }
+            }
+            Self::Reserved { reserved, queues, count } => {
+                let mut names: Vec<String> = queues.iter().map(ToString::to_string).collect();
+                if count > &names.len() {
+                    names.push(counted(count - names.len(), "other queue"));
+                }
+                let slots = counted(*reserved, "slot");
+                let stay = if *reserved == 1 { "stays" } else { "stay" };
+                format!(
+                    "{slots} {stay} free for {}, which {} not lend",
+                    listed(&names, "and"),
+                    if *count == 1 { "does" } else { "do" }
+                )
             }
             Self::NodesUnusable(unusable) => match unusable.nodes() {
                 1 => format!("the only node that serves {kind} is {}", unusable.only_reason()),
@@ -442,7 +527,10 @@ impl Competition {
     }
 
     fn own_pool(&self, about: About<'_>) -> String {
-        let pool = about.own_pool(&self.pool);
+        let pool = match &self.path {
+            Some(path) => format!("queue {path}{}", about.asked_for(|_| true)),
+            None => about.own_pool(&self.pool),
+        };
         let minimum = match self.minimum {
             ..=0 => String::new(),
             minimum => format!(", its minimum is {minimum}"),

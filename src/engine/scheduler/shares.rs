@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use corona_model::queues::SiblingOrder;
+
 /// One of those among which slots are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Claim {
@@ -25,6 +27,14 @@ impl Claim {
     /// A claim without limits or weight, as a session has.
     pub(crate) fn of_session(requested: i64) -> Self {
         Claim { requested, minimum: 0, maximum: i64::from(i32::MAX), weight: 1.0, priority: 0 }
+    }
+
+    /// The claim as it counts in a group of this order.
+    pub(crate) fn ordered(self, order: SiblingOrder) -> Self {
+        match order {
+            SiblingOrder::Priority => self,
+            SiblingOrder::Fair => Claim { priority: 0, ..self },
+        }
     }
 
     fn at_ratio(&self, ratio: f64) -> f64 {

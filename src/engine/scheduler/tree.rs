@@ -1,39 +1,45 @@
-//! The tree of pool groups, pools and sessions, kept in scheduling order by each change.
+//! The tree of groups, pools and sessions, kept in scheduling order by each change.
 //!
-//! Spec: cluster-manager/04 §2 and §5.
+//! Spec: cluster-manager/04 §2 and §5, for two levels; [queues.md](../../../docs/operate/queues.md) for more.
+//! Groups hold groups and pools, pools hold sessions. Each group keeps its queues in order, and the
+//! tree the outermost groups, so that a grant changes the places on one path only.
 
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-use super::order::{PoolKey, PoolStanding, SessionKey, SessionStanding};
+use super::crowd::Crowd;
+use super::order::{QueueIdx, QueueKey, QueueStanding, SessionKey, SessionStanding};
 use super::queue::Queue;
 use super::shares::Claim;
 use crate::arena::Arena;
-use crate::check::hold;
-use crate::index::{GroupIdx, Idx, PoolIdx, SessionIdx};
+use crate::check::{ImageError, check};
+use crate::index::{GroupIdx, PoolIdx, SessionIdx};
 use crate::lookup::{HashSeed, Lookup};
-use crate::sessions::{Sessions, Tally};
+use crate::sessions::Tally;
 use crate::settings::{GroupSettings, PoolSettings, SchedulingMode, Settings};
 use crate::types::{Millis, PerType, PoolName, ResourceType};
+use corona_model::queues::{PreemptionRule, QueueRules, Queues, SiblingOrder};
 
 /// A pool group.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) name: Arc<str>,
+    /// The names from an outermost group to this one, with dots between.
+    pub(crate) path: Arc<str>,
+    /// Groups around it.
+    pub(super) depth: usize,
+    pub(crate) parent: Option<GroupIdx>,
     pub(crate) settings: GroupSettings,
+    pub(crate) rules: QueueRules,
+    /// Whether the rules of a tree name it: then it stays while it has no pool.
+    pub(super) configured: bool,
+    pub(crate) groups: BTreeSet<GroupIdx>,
     pub(crate) pools: BTreeSet<PoolIdx>,
-    pub(crate) kinds: PerType<GroupState>,
-}
-
-/// A group's state of one type.
-#[derive(Debug, Default)]
-pub(crate) struct GroupState {
-    pub(crate) tally: Tally,
-    pub(crate) share: f64,
-    /// Pools that may be given more, in order.
-    order: Queue<PoolKey<PoolIdx>>,
-    place: Option<PoolKey<GroupIdx>>,
+    pub(crate) kinds: PerType<QueueState>,
+    /// Queues in it that may be given more, in order.
+    order: PerType<Queue<QueueKey>>,
+    pub(crate) crowd: Crowd,
 }
 
 #[derive(Debug)]
@@ -41,25 +47,49 @@ pub(crate) struct Pool {
     pub(crate) name: PoolName,
     pub(crate) group: GroupIdx,
     pub(crate) settings: PoolSettings,
+    pub(crate) rules: QueueRules,
     pub(crate) mode: SchedulingMode,
     /// Whether the pools file names it.
     pub(crate) configured: bool,
     /// Its running sessions.
     pub(crate) sessions: BTreeSet<SessionIdx>,
-    pub(crate) kinds: PerType<PoolState>,
+    pub(crate) kinds: PerType<QueueState>,
+    pub(super) hunger: PerType<Hunger>,
+    /// Sessions that may be given more, in order.
+    pub(super) line: PerType<Queue<SessionKey>>,
+    pub(crate) crowd: Crowd,
+    /// Whether it or a group around it limits users or sessions.
+    pub(super) crowded: bool,
+    /// Milliseconds for which its grants are safe from preemption.
+    pub(super) min_runtime_ms: i64,
 }
 
-/// A pool's state of one type.
+/// A queue's state of one type.
 #[derive(Debug, Default)]
-pub(crate) struct PoolState {
+pub(crate) struct QueueState {
     pub(crate) tally: Tally,
     pub(crate) share: f64,
-    pub(crate) last_above_share: Option<Millis>,
-    pub(crate) last_above_minimum: Option<Millis>,
-    pub(crate) last_preempt: Option<Millis>,
-    /// Sessions that may be given more, in order.
-    pub(super) queue: Queue<SessionKey>,
-    pub(super) place: Option<PoolKey<PoolIdx>>,
+    /// The slots that are guaranteed now.
+    pub(crate) minimum: i64,
+    /// The most slots now.
+    pub(crate) maximum: i64,
+    /// The smallest maximum from here outwards.
+    reach: i64,
+    /// Slots that stay free for it and the queues in it, because these do not lend.
+    pub(super) reserve: i64,
+    /// The reserves of the queues in it.
+    inner_reserve: i64,
+    /// Whether it has to wait in this pass because all free slots are reserved for others.
+    held: bool,
+    pub(super) place: Option<QueueKey>,
+}
+
+/// When a pool last had its due of one type.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hunger {
+    pub(super) last_above_share: Option<Millis>,
+    pub(super) last_above_minimum: Option<Millis>,
+    pub(super) last_preempt: Option<Millis>,
 }
 
 /// All groups and pools.
@@ -69,8 +99,18 @@ pub(crate) struct Tree {
     pub(super) group_by_name: Lookup<Arc<str>, GroupIdx>,
     pub(super) pools: Arena<PoolIdx, Pool>,
     pub(super) pool_by_name: Lookup<PoolName, PoolIdx>,
-    /// Groups that may be given more, in order, for each type.
-    order: PerType<Queue<PoolKey<GroupIdx>>>,
+    /// Outermost groups that may be given more, in order, for each type.
+    order: PerType<Queue<QueueKey>>,
+    /// The slots of which the outermost groups have parts.
+    pub(super) slots: PerType<u64>,
+    /// Whether any limit is a part.
+    has_parts: bool,
+    /// Whether any queue does not lend.
+    has_reserves: bool,
+    /// Whether any queue limits users or sessions.
+    pub(super) has_crowds: bool,
+    /// Slots that stay free for queues that do not lend.
+    reserved: PerType<i64>,
 }
 
 impl Tree {
@@ -81,24 +121,177 @@ impl Tree {
             pools: Arena::new(),
             pool_by_name: Lookup::new(seed),
             order: Default::default(),
+            slots: PerType::all(0),
+            has_parts: false,
+            has_reserves: false,
+            has_crowds: false,
+            reserved: PerType::all(0),
         }
     }
 
-    /// Takes over changed settings; configured pools exist from then on.
+    /// Takes over changed settings; configured queues exist from then on. Sessions that may be given
+    /// more have to be entered again; [`Self::refresh_all`] follows.
     pub(crate) fn configure(&mut self, settings: &Settings) {
+        self.note_rules(&settings.pools.queues);
+        for group in settings.pools.queues.groups.keys() {
+            self.acquire_group(group, settings);
+        }
         for name in settings.pools.pools.keys() {
             self.acquire_pool(name, settings);
         }
+        self.arrange(settings);
         for pool in self.pool_numbers() {
             self.configure_pool(pool, settings);
             self.forget_if_unused(pool);
         }
-        let groups: Vec<GroupIdx> = self.groups.iter().map(|(group, _)| group).collect();
-        for group in groups {
+        for group in self.group_numbers() {
+            self.configure_group(group, settings);
+        }
+        for group in self.group_numbers() {
+            self.forget_group_if_unused(group);
+        }
+        self.count_anew();
+        self.refresh_all();
+    }
+
+    /// As [`Self::configure`], for queues of an image, which are complete.
+    pub(super) fn settle_from_image(&mut self, settings: &Settings) -> Result<(), ImageError> {
+        let queues = &settings.pools.queues;
+        self.note_rules(queues);
+        let known = |group: &Arc<str>| self.group_by_name.get(group).is_some();
+        let around =
+            self.groups.iter().all(|(_, group)| queues.path(&group.name).iter().all(known));
+        check(around, "a group is in a group that is missing")?;
+        check(
+            queues.groups.iter().all(|(name, rules)| rules.vanished || known(name)),
+            "a group of the rules is missing",
+        )?;
+        self.arrange(settings);
+        for pool in self.pool_numbers() {
+            self.configure_pool(pool, settings);
+        }
+        for group in self.group_numbers() {
+            self.configure_group(group, settings);
+        }
+        Ok(())
+    }
+
+    /// Notes what kinds of rules there are.
+    fn note_rules(&mut self, queues: &Queues) {
+        let rules = || queues.groups.values().chain(queues.pools.values());
+        let parts = |rules: &QueueRules| {
+            let parts = rules.minimum.0.iter().chain(&rules.maximum.0);
+            parts.flatten().next().is_some()
+        };
+        self.has_parts = rules().any(parts);
+        if !self.has_parts {
+            self.slots = PerType::all(0);
+        }
+        self.has_reserves = rules().any(|rules| !rules.lend);
+        self.has_crowds = rules().any(Crowd::is_limited_by);
+    }
+
+    /// Puts every group where the settings have it. All orders are empty then.
+    fn arrange(&mut self, settings: &Settings) {
+        self.order = Default::default();
+        let numbers = self.group_numbers();
+        for group in &numbers {
+            let entry = &mut self.groups[*group];
+            entry.groups.clear();
+            entry.order = Default::default();
+            entry.kinds.0.iter_mut().for_each(|state| state.place = None);
+        }
+        for group in &numbers {
+            let name = self.groups[*group].name.clone();
+            let queues = &settings.pools.queues;
+            let parent = queues.parent(&name);
+            let parent = parent.and_then(|name| self.group_by_name.get(&name).copied());
+            let path = queues.path(&name);
+            let entry = &mut self.groups[*group];
+            entry.parent = parent;
+            entry.depth = path.len() - 1;
+            entry.path = if parent.is_none() { name } else { path.join(".").into() };
+            if let Some(parent) = parent {
+                self.groups[parent].groups.insert(*group);
+            }
+        }
+        for pool in self.pool_numbers() {
+            self.pools[pool].kinds.0.iter_mut().for_each(|state| state.place = None);
+        }
+    }
+
+    /// Counts what groups have by what their pools have, then limits and reserves.
+    pub(super) fn count_anew(&mut self) {
+        for group in self.group_numbers() {
             let entry = &mut self.groups[group];
-            entry.settings = settings.pools.groups.get(&entry.name).cloned().unwrap_or_default();
+            entry.kinds.0.iter_mut().for_each(|state| state.tally = Tally::default());
+        }
+        for pool in self.pool_numbers() {
             for kind in ResourceType::ALL {
-                self.refresh_group(group, kind);
+                let tally = self.pools[pool].kinds[kind].tally;
+                for group in self.around(pool) {
+                    self.groups[group].kinds[kind].tally.add(tally);
+                }
+            }
+        }
+        self.set_limits();
+    }
+
+    /// Takes over the number of slots of the cluster, of which limits may be parts. Returns whether
+    /// that changes any.
+    pub(super) fn count_slots(&mut self, kind: ResourceType, slots: u64) -> bool {
+        let changes = self.counts_other_slots(kind, slots);
+        if changes {
+            self.slots[kind] = slots;
+            self.set_limits();
+            self.refresh_all();
+        }
+        changes
+    }
+
+    /// Whether limits are parts of another number of slots.
+    pub(super) fn counts_other_slots(&self, kind: ResourceType, slots: u64) -> bool {
+        self.has_parts && self.slots[kind] != slots
+    }
+
+    /// The limits in force, from outside inwards, then the reserves, from inside outwards.
+    fn set_limits(&mut self) {
+        let mut groups = self.group_numbers();
+        groups.sort_by_key(|group| self.groups[*group].depth);
+        for kind in ResourceType::ALL {
+            let whole = i64::try_from(self.slots[kind]).unwrap_or(i64::MAX);
+            let around = |tree: &Tree, group: Option<GroupIdx>| match group {
+                None => (whole, whole),
+                Some(group) => {
+                    let state = &tree.groups[group].kinds[kind];
+                    (state.minimum, state.reach)
+                }
+            };
+            for group in &groups {
+                let around = around(self, self.groups[*group].parent);
+                let entry = &mut self.groups[*group];
+                let own = (entry.settings.minimum[kind], entry.settings.maximum[kind]);
+                entry.kinds[kind].limit(own, &entry.rules, kind, around);
+                entry.kinds[kind].inner_reserve = 0;
+            }
+            self.reserved[kind] = 0;
+            for pool in self.pool_numbers() {
+                let around = around(self, Some(self.pools[pool].group));
+                let entry = &mut self.pools[pool];
+                let own = (entry.settings.minimum[kind], entry.settings.maximum[kind]);
+                entry.kinds[kind].limit(own, &entry.rules, kind, around);
+                entry.kinds[kind].reserve = 0;
+                let reserve = entry.kinds[kind].reserve_more(0, entry.rules.lend);
+                self.groups[entry.group].kinds[kind].inner_reserve += reserve;
+            }
+            for group in groups.iter().rev() {
+                let entry = &mut self.groups[*group];
+                entry.kinds[kind].reserve = 0;
+                let reserve = entry.kinds[kind].reserve_more(0, entry.rules.lend);
+                match entry.parent {
+                    Some(parent) => self.groups[parent].kinds[kind].inner_reserve += reserve,
+                    None => self.reserved[kind] += reserve,
+                }
             }
         }
     }
@@ -109,18 +302,20 @@ impl Tree {
             return *pool;
         }
         let group = self.acquire_group(&name.group, settings);
-        let pool = self.pools.insert(Pool {
-            name: name.clone(),
-            group,
-            settings: PoolSettings::default(),
-            mode: SchedulingMode::Fifo,
-            configured: false,
-            sessions: BTreeSet::new(),
-            kinds: Default::default(),
-        });
+        let pool = self.pools.insert(Pool::new(name.clone(), group));
         self.pool_by_name.insert(name.clone(), pool);
         self.groups[group].pools.insert(pool);
         self.configure_pool(pool, settings);
+        for kind in ResourceType::ALL {
+            let group = &self.groups[group].kinds[kind];
+            let around = (group.minimum, group.reach);
+            let entry = &mut self.pools[pool];
+            let own = (entry.settings.minimum[kind], entry.settings.maximum[kind]);
+            entry.kinds[kind].limit(own, &entry.rules, kind, around);
+            // Its reserve, if it has one.
+            self.count(pool, kind, Tally::default());
+            self.refresh(pool, kind);
+        }
         pool
     }
 
@@ -131,17 +326,30 @@ impl Tree {
             return;
         }
         let group = entry.group;
+        self.pools[pool].rules.lend = true;
         for kind in ResourceType::ALL {
+            // Its reserve goes with it.
+            self.count(pool, kind, Tally::default());
             self.set_pool_place(pool, kind, None);
-            self.refresh_group(group, kind);
+            self.refresh_groups(Some(group), kind);
         }
         let entry = self.pools.remove(pool);
         self.pool_by_name.remove(&entry.name);
-        let entry = &mut self.groups[group];
-        entry.pools.remove(&pool);
-        if entry.pools.is_empty() {
-            let entry = self.groups.remove(group);
-            self.group_by_name.remove(&entry.name);
+        self.groups[group].pools.remove(&pool);
+        self.forget_group_if_unused(group);
+    }
+
+    /// Forgets a group without queues that is not configured, and then an empty group around it.
+    fn forget_group_if_unused(&mut self, group: GroupIdx) {
+        let Some(entry) = self.groups.get(group) else { return };
+        if entry.configured || !entry.pools.is_empty() || !entry.groups.is_empty() {
+            return;
+        }
+        let entry = self.groups.remove(group);
+        self.group_by_name.remove(&entry.name);
+        if let Some(parent) = entry.parent {
+            self.groups[parent].groups.remove(&group);
+            self.forget_group_if_unused(parent);
         }
     }
 
@@ -160,6 +368,10 @@ impl Tree {
         self.pools.iter().map(|(pool, _)| pool).collect()
     }
 
+    fn group_numbers(&self) -> Vec<GroupIdx> {
+        self.groups.iter().map(|(group, _)| group).collect()
+    }
+
     pub(crate) fn pool_count(&self) -> usize {
         self.pools.len()
     }
@@ -176,31 +388,56 @@ impl Tree {
         self.pool_by_name.get(name).copied()
     }
 
-    /// The first session of the first pool of the first group in scheduling order.
+    /// The queues in a group, in a defined order; without a group, the outermost ones.
+    pub(super) fn inside(&self, group: Option<GroupIdx>) -> Vec<QueueIdx> {
+        match group {
+            None => {
+                let outermost = self.groups.iter().filter(|(_, group)| group.parent.is_none());
+                outermost.map(|(group, _)| QueueIdx::Group(group)).collect()
+            }
+            Some(group) => {
+                let entry = &self.groups[group];
+                let groups = entry.groups.iter().map(|group| QueueIdx::Group(*group));
+                groups.chain(entry.pools.iter().map(|pool| QueueIdx::Pool(*pool))).collect()
+            }
+        }
+    }
+
+    /// The groups around a pool, the innermost first.
+    pub(super) fn around(&self, pool: PoolIdx) -> Around {
+        Around::of(self, Some(self.pools[pool].group))
+    }
+
+    /// The queues of a pool's path: the pool, and the groups around it.
+    pub(super) fn path(&self, pool: PoolIdx) -> impl Iterator<Item = QueueIdx> + use<> {
+        let pools = std::iter::once(QueueIdx::Pool(pool));
+        pools.chain(self.around(pool).map(QueueIdx::Group))
+    }
+
+    /// The first session of the first pool in scheduling order: at each level the first queue.
     pub(crate) fn first(&self, kind: ResourceType) -> Option<(PoolIdx, SessionIdx)> {
-        let group = self.order[kind].first()?.index;
-        let pool = self.groups[group].kinds[kind].order.first()?.index;
-        let session = self.pools[pool].kinds[kind].queue.first()?.session;
-        Some((pool, session))
+        let mut order = &self.order[kind];
+        loop {
+            match order.first()?.index {
+                QueueIdx::Group(group) => order = &self.groups[group].order[kind],
+                QueueIdx::Pool(pool) => {
+                    let session = self.pools[pool].line[kind].first()?.session;
+                    return Some((pool, session));
+                }
+            }
+        }
     }
 
-    /// The groups that come before one with the key, in order.
-    pub(super) fn groups_before(
-        &self,
+    /// The queues of a group that come before one with the key, in order; without a group, the
+    /// outermost groups.
+    pub(super) fn before<'a>(
+        &'a self,
+        group: Option<GroupIdx>,
         kind: ResourceType,
-        key: &PoolKey<GroupIdx>,
-    ) -> impl Iterator<Item = &PoolKey<GroupIdx>> {
-        self.order[kind].before(key)
-    }
-
-    /// The pools of a group that come before one with the key.
-    pub(super) fn pools_before(
-        &self,
-        group: GroupIdx,
-        kind: ResourceType,
-        key: &PoolKey<PoolIdx>,
-    ) -> impl Iterator<Item = &PoolKey<PoolIdx>> {
-        self.groups[group].kinds[kind].order.before(key)
+        key: &'a QueueKey,
+    ) -> impl Iterator<Item = &'a QueueKey> {
+        let order = group.map_or(&self.order[kind], |group| &self.groups[group].order[kind]);
+        order.before(key)
     }
 
     /// The sessions of a pool that come before one with the key.
@@ -210,17 +447,17 @@ impl Tree {
         kind: ResourceType,
         key: &SessionKey,
     ) -> impl Iterator<Item = &SessionKey> {
-        self.pools[pool].kinds[kind].queue.before(key)
+        self.pools[pool].line[kind].before(key)
     }
 
     /// Puts a session into its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
     pub(crate) fn enqueue(&mut self, pool: PoolIdx, kind: ResourceType, key: SessionKey) {
-        self.pools[pool].kinds[kind].queue.insert(key);
+        self.pools[pool].line[kind].insert(key);
     }
 
     /// Takes a session out of its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
     pub(crate) fn dequeue(&mut self, pool: PoolIdx, kind: ResourceType, key: &SessionKey) {
-        self.pools[pool].kinds[kind].queue.remove(key);
+        self.pools[pool].line[kind].remove(key);
     }
 
     /// Moves a session whose number of grants has changed to its place in its pool's queue. `place`
@@ -234,12 +471,12 @@ impl Tree {
     ) {
         let entry = &mut self.pools[pool];
         let mode = entry.mode;
-        let queue = &mut entry.kinds[kind].queue;
-        queue.change(place, |key| key.update(mode, &standing));
+        let line = &mut entry.line[kind];
+        line.change(place, |key| key.update(mode, &standing));
         place.update(mode, &standing);
     }
 
-    /// Adds a change to the counts of a pool and its group.
+    /// Adds a change to the counts of a pool and the groups around it.
     pub(crate) fn add(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) {
         self.count(pool, kind, change);
         self.refresh(pool, kind);
@@ -247,201 +484,428 @@ impl Tree {
 
     /// As [`Self::add`]; [`Self::refresh`] follows.
     pub(super) fn count(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) {
+        let reserves = self.has_reserves;
         let entry = &mut self.pools[pool];
-        entry.kinds[kind].tally.add(change);
-        self.groups[entry.group].kinds[kind].tally.add(change);
+        let state = &mut entry.kinds[kind];
+        state.tally.add(change);
+        let mut more = if reserves { state.reserve_more(0, entry.rules.lend) } else { 0 };
+        let mut around = Some(entry.group);
+        while let Some(group) = around {
+            let entry = &mut self.groups[group];
+            let state = &mut entry.kinds[kind];
+            state.tally.add(change);
+            if reserves {
+                more = state.reserve_more(more, entry.rules.lend);
+            }
+            around = entry.parent;
+        }
+        self.reserved[kind] += more;
     }
 
-    /// Puts a pool and its group where they belong now.
+    /// Puts a pool and the groups around it where they belong now.
     pub(crate) fn refresh(&mut self, pool: PoolIdx, kind: ResourceType) {
         let entry = &self.pools[pool];
-        let state = &entry.kinds[kind];
-        let open =
-            !state.queue.is_empty() && below(state.tally, i64::from(entry.settings.maximum[kind]));
-        let standing = open.then(|| entry.standing(kind));
+        let open = !entry.line[kind].is_empty() && entry.kinds[kind].is_open();
+        let standing = open.then(|| entry.standing(kind, self.order_in(Some(entry.group))));
         let group = entry.group;
         self.set_pool_place(pool, kind, standing);
-        self.refresh_group(group, kind);
+        self.refresh_groups(Some(group), kind);
     }
 
-    /// Recomputes counts, queues and orders from the sessions.
-    pub(crate) fn audit(&self, sessions: &Sessions) -> Result<(), String> {
-        let mut members = 0;
-        for (pool, entry) in self.pools() {
-            self.audit_pool(pool, entry, sessions)
-                .map_err(|what| format!("pool {}: {what}", entry.name))?;
-            members += entry.sessions.len();
-        }
-        hold(members == sessions.len(), || format!("{members} sessions are in pools"))?;
-        hold(self.pool_by_name.len() == self.pools.len(), || "pools by name: too many".into())?;
-        for (group, entry) in self.groups() {
-            self.audit_group(group, entry)
-                .map_err(|what| format!("group {}: {what}", entry.name))?;
-        }
-        hold(self.group_by_name.len() == self.groups.len(), || "groups by name: too many".into())?;
+    /// Puts all queues where they belong now.
+    pub(crate) fn refresh_all(&mut self) {
+        let mut groups = self.group_numbers();
+        groups.sort_by_key(|group| std::cmp::Reverse(self.groups[*group].depth));
         for kind in ResourceType::ALL {
-            let placed = self.groups().filter(|(_, g)| g.kinds[kind].place.is_some());
-            let (placed, order) = (placed.count(), self.order[kind].len());
-            hold(placed == order, || format!("{kind}: {placed} groups have a place of {order}"))?;
-        }
-        Ok(())
-    }
-
-    fn audit_pool(&self, pool: PoolIdx, entry: &Pool, sessions: &Sessions) -> Result<(), String> {
-        let named = self.pool_by_name.get(&entry.name) == Some(&pool);
-        hold(named, || "is not found by name".into())?;
-        hold(entry.configured || !entry.sessions.is_empty(), || "is of no use".into())?;
-        let members = || {
-            let entries = entry.sessions.iter().map(|session| (*session, sessions.get(*session)));
-            entries.filter_map(|(session, entry)| entry.map(|entry| (session, entry)))
-        };
-        let own = members().filter(|(_, session)| session.pool == pool).count();
-        hold(own == entry.sessions.len(), || "holds sessions of others".into())?;
-        for kind in ResourceType::ALL {
-            let state = &entry.kinds[kind];
-            let mut tally = Tally::default();
-            let mut waiting = 0;
-            for (number, session) in members() {
-                let demand = session.demand(kind);
-                tally.add(demand.tally);
-                let belongs = demand.tally.pending > 0 && demand.blocked.is_none();
-                let key = SessionKey::new(entry.mode, session.standing(kind), number);
-                let place = belongs.then_some(&key);
-                hold(demand.place.as_ref() == place, || {
-                    format!("{kind}: session {} is out of place", session.handle)
-                })?;
-                hold(!belongs || state.queue.contains(&key), || {
-                    format!("{kind}: session {} is not in the queue", session.handle)
-                })?;
-                waiting += usize::from(belongs);
+            for pool in self.pool_numbers() {
+                let entry = &self.pools[pool];
+                let open = !entry.line[kind].is_empty() && entry.kinds[kind].is_open();
+                let standing = open.then(|| entry.standing(kind, self.order_in(Some(entry.group))));
+                self.set_pool_place(pool, kind, standing);
             }
-            hold(state.tally == tally, || format!("{kind}: {tally:?}, not {:?}", state.tally))?;
-            let queued = state.queue.len();
-            hold(queued == waiting, || format!("{kind}: {waiting} may be given more: {queued}"))?;
-            let open = waiting > 0 && below(tally, i64::from(entry.settings.maximum[kind]));
-            let place = open.then(|| entry.key(kind, pool));
-            hold(state.place == place, || format!("{kind}: at {:?}, not {place:?}", state.place))?;
-            let order = &self.groups[entry.group].kinds[kind].order;
-            let placed = place.is_none_or(|place| order.contains(&place));
-            hold(placed, || format!("{kind}: not in the order of its group"))?;
+            for group in &groups {
+                self.refresh_group(*group, kind);
+            }
         }
-        Ok(())
     }
 
-    fn audit_group(&self, group: GroupIdx, entry: &Group) -> Result<(), String> {
-        let named = self.group_by_name.get(&entry.name) == Some(&group);
-        hold(named, || "is not found by name".into())?;
-        hold(!entry.pools.is_empty(), || "has no pool".into())?;
-        let members = || entry.pools.iter().filter_map(|pool| self.pools.get(*pool));
-        let own = members().filter(|pool| pool.group == group).count();
-        hold(own == entry.pools.len(), || "holds pools of others".into())?;
-        for kind in ResourceType::ALL {
-            let state = &entry.kinds[kind];
-            let mut tally = Tally::default();
-            members().for_each(|pool| tally.add(pool.kinds[kind].tally));
-            hold(state.tally == tally, || format!("{kind}: {tally:?}, not {:?}", state.tally))?;
-            let placed = members().filter(|pool| pool.kinds[kind].place.is_some()).count();
-            let order = state.order.len();
-            hold(placed == order, || format!("{kind}: {placed} pools have a place of {order}"))?;
-            let open = placed > 0 && below(tally, i64::from(entry.settings.maximum[kind]));
-            let place = open.then(|| entry.key(kind, group));
-            hold(state.place == place, || format!("{kind}: at {:?}, not {place:?}", state.place))?;
-            let noted = place.is_none_or(|place| self.order[kind].contains(&place));
-            hold(noted, || format!("{kind}: not in the order of the groups"))?;
+    /// The most of the `free` slots that a request of the pool may be given without touching those that
+    /// stay free for queues that do not lend.
+    pub(super) fn most_at_once(&self, pool: PoolIdx, kind: ResourceType, free: u64) -> u32 {
+        if self.reserved[kind] == 0 {
+            return u32::MAX;
         }
-        Ok(())
+        let entry = &self.pools[pool];
+        let mut less = entry.kinds[kind].reserve_less(0, entry.rules.lend);
+        for group in self.around(pool) {
+            let entry = &self.groups[group];
+            less = entry.kinds[kind].reserve_less(less, entry.rules.lend);
+        }
+        let free = i64::try_from(free).unwrap_or(i64::MAX);
+        let most = (free - self.reserved[kind]).max(0) + less;
+        u32::try_from(most).unwrap_or(u32::MAX)
     }
 
-    fn refresh_group(&mut self, group: GroupIdx, kind: ResourceType) {
+    /// Slots that stay free for queues that do not lend.
+    pub(super) fn reserved(&self, kind: ResourceType) -> i64 {
+        self.reserved[kind]
+    }
+
+    /// Lets a pool wait, and with it the outermost group around it in which no queue has a reserve.
+    pub(super) fn hold(&mut self, pool: PoolIdx, kind: ResourceType) -> QueueIdx {
+        let without = |queue: &QueueIdx| self.state(*queue, kind).reserve == 0;
+        let held = self.path(pool).take_while(without).last().unwrap_or(QueueIdx::Pool(pool));
+        self.set_held(held, kind, true);
+        held
+    }
+
+    /// Lets a queue wait, or no more.
+    pub(super) fn set_held(&mut self, queue: QueueIdx, kind: ResourceType, held: bool) {
+        match queue {
+            QueueIdx::Group(group) => {
+                self.groups[group].kinds[kind].held = held;
+                self.refresh_groups(Some(group), kind);
+            }
+            QueueIdx::Pool(pool) => {
+                self.pools[pool].kinds[kind].held = held;
+                self.refresh(pool, kind);
+            }
+        }
+    }
+
+    /// The running sessions of all pools in a group.
+    pub(crate) fn sessions_in(&self, group: &Group) -> usize {
+        let pools: usize = group.pools.iter().map(|pool| self.pools[*pool].sessions.len()).sum();
+        let groups = group.groups.iter().map(|inner| self.sessions_in(&self.groups[*inner]));
+        pools + groups.sum::<usize>()
+    }
+
+    /// The order of the queues in a group; without a group, that of the outermost ones.
+    pub(super) fn order_in(&self, group: Option<GroupIdx>) -> SiblingOrder {
+        group.map_or(SiblingOrder::Fair, |group| self.groups[group].rules.order)
+    }
+
+    /// A queue's state of a type.
+    pub(super) fn state(&self, queue: QueueIdx, kind: ResourceType) -> &QueueState {
+        match queue {
+            QueueIdx::Group(group) => &self.groups[group].kinds[kind],
+            QueueIdx::Pool(pool) => &self.pools[pool].kinds[kind],
+        }
+    }
+
+    pub(super) fn rules(&self, queue: QueueIdx) -> &QueueRules {
+        match queue {
+            QueueIdx::Group(group) => &self.groups[group].rules,
+            QueueIdx::Pool(pool) => &self.pools[pool].rules,
+        }
+    }
+
+    pub(super) fn crowd(&self, queue: QueueIdx) -> &Crowd {
+        match queue {
+            QueueIdx::Group(group) => &self.groups[group].crowd,
+            QueueIdx::Pool(pool) => &self.pools[pool].crowd,
+        }
+    }
+
+    pub(super) fn crowd_mut(&mut self, queue: QueueIdx) -> &mut Crowd {
+        match queue {
+            QueueIdx::Group(group) => &mut self.groups[group].crowd,
+            QueueIdx::Pool(pool) => &mut self.pools[pool].crowd,
+        }
+    }
+
+    /// The group whose queues are the only ones from which slots are taken back for a pool.
+    pub(super) fn fence(&self, pool: PoolIdx) -> Option<GroupIdx> {
+        let fenced =
+            |group: &GroupIdx| self.groups[*group].rules.preemption == PreemptionRule::Fence;
+        self.around(pool).find(fenced)
+    }
+
+    /// A queue's place among its siblings.
+    pub(super) fn key(&self, queue: QueueIdx, kind: ResourceType) -> QueueKey {
+        match queue {
+            QueueIdx::Group(group) => {
+                let entry = &self.groups[group];
+                QueueKey::new(entry.standing(kind, self.order_in(entry.parent)), &entry.name, queue)
+            }
+            QueueIdx::Pool(pool) => {
+                let entry = &self.pools[pool];
+                let standing = entry.standing(kind, self.order_in(Some(entry.group)));
+                QueueKey::new(standing, &entry.name.pool, queue)
+            }
+        }
+    }
+
+    /// The path of a queue as people write it.
+    pub(super) fn path_of(&self, queue: QueueIdx) -> Arc<str> {
+        match queue {
+            QueueIdx::Group(group) => self.groups[group].path.clone(),
+            QueueIdx::Pool(pool) => self.pool_path(&self.pools[pool]),
+        }
+    }
+
+    /// The path of a pool as people write it.
+    pub(crate) fn pool_path(&self, pool: &Pool) -> Arc<str> {
+        format!("{}.{}", self.groups[pool.group].path, pool.name.pool).into()
+    }
+
+    /// The queues of a group that may be given more.
+    pub(super) fn order_of(&self, group: Option<GroupIdx>, kind: ResourceType) -> &Queue<QueueKey> {
+        group.map_or(&self.order[kind], |group| &self.groups[group].order[kind])
+    }
+
+    /// Puts a group and those around it where they belong now.
+    fn refresh_groups(&mut self, innermost: Option<GroupIdx>, kind: ResourceType) {
+        let mut at = innermost;
+        while let Some(group) = at {
+            at = self.refresh_group(group, kind);
+        }
+    }
+
+    /// Puts a group where it belongs now. Returns the one around it.
+    fn refresh_group(&mut self, group: GroupIdx, kind: ResourceType) -> Option<GroupIdx> {
         let entry = &self.groups[group];
-        let state = &entry.kinds[kind];
-        let open =
-            !state.order.is_empty() && below(state.tally, i64::from(entry.settings.maximum[kind]));
-        let standing = open.then(|| entry.standing(kind));
+        let parent = entry.parent;
+        let open = !entry.order[kind].is_empty() && entry.kinds[kind].is_open();
+        let standing = open.then(|| entry.standing(kind, self.order_in(parent)));
         let entry = &mut self.groups[group];
-        let place = &mut entry.kinds[kind].place;
-        move_to(&mut self.order[kind], place, standing, &entry.name, group);
+        let mut place = entry.kinds[kind].place.take();
+        let fresh = match (&place, standing) {
+            (None, Some(standing)) => {
+                Some(QueueKey::new(standing, &entry.name, QueueIdx::Group(group)))
+            }
+            _ => None,
+        };
+        let order = match parent {
+            Some(parent) => &mut self.groups[parent].order[kind],
+            None => &mut self.order[kind],
+        };
+        move_to(order, &mut place, standing, fresh);
+        self.groups[group].kinds[kind].place = place;
+        parent
     }
 
     fn set_pool_place(
         &mut self,
         pool: PoolIdx,
         kind: ResourceType,
-        standing: Option<PoolStanding>,
+        standing: Option<QueueStanding>,
     ) {
         let entry = &mut self.pools[pool];
-        let order = &mut self.groups[entry.group].kinds[kind].order;
+        let order = &mut self.groups[entry.group].order[kind];
         let place = &mut entry.kinds[kind].place;
-        move_to(order, place, standing, &entry.name.pool, pool);
+        let fresh = match (&*place, standing) {
+            (None, Some(standing)) => {
+                Some(QueueKey::new(standing, &entry.name.pool, QueueIdx::Pool(pool)))
+            }
+            _ => None,
+        };
+        move_to(order, place, standing, fresh);
     }
 
     pub(super) fn configure_pool(&mut self, pool: PoolIdx, settings: &Settings) {
+        let queues = &settings.pools.queues;
         let entry = &mut self.pools[pool];
         let configured = settings.pools.pools.get(&entry.name);
-        entry.configured = configured.is_some();
+        entry.rules = queues.pools.get(&entry.name).cloned().unwrap_or_default();
+        entry.configured = configured.is_some() && !entry.rules.vanished;
         entry.settings = configured.cloned().unwrap_or_default();
         entry.mode = entry.settings.mode.unwrap_or(settings.scheduling.default_mode);
-        for kind in ResourceType::ALL {
-            self.refresh(pool, kind);
-        }
+        let path = queues.path(&entry.name.group);
+        let groups = path.iter().rev().filter_map(|group| queues.groups.get(group));
+        let rules: Vec<&QueueRules> = std::iter::once(&entry.rules).chain(groups).collect();
+        let runtime = rules.iter().find_map(|rules| rules.min_runtime_ms);
+        let (runtime, crowded) =
+            (runtime.unwrap_or(0), rules.into_iter().any(Crowd::is_limited_by));
+        (entry.min_runtime_ms, entry.crowded) = (runtime, crowded);
     }
 
+    pub(super) fn configure_group(&mut self, group: GroupIdx, settings: &Settings) {
+        let entry = &mut self.groups[group];
+        let rules = settings.pools.queues.groups.get(&entry.name);
+        entry.configured = rules.is_some_and(|rules| !rules.vanished);
+        entry.rules = rules.cloned().unwrap_or_default();
+        entry.settings = settings.pools.groups.get(&entry.name).cloned().unwrap_or_default();
+    }
+
+    /// The group of this name, made if it does not exist, with those around it.
     fn acquire_group(&mut self, name: &Arc<str>, settings: &Settings) -> GroupIdx {
         if let Some(group) = self.group_by_name.get(name) {
             return *group;
         }
-        let group = self.groups.insert(Group {
-            name: name.clone(),
-            settings: settings.pools.groups.get(name).cloned().unwrap_or_default(),
-            pools: BTreeSet::new(),
-            kinds: Default::default(),
-        });
+        let parent = settings.pools.queues.parent(name);
+        let parent = parent.map(|parent| self.acquire_group(&parent, settings));
+        let (path, depth) = match parent.and_then(|parent| self.groups.get(parent)) {
+            None => (name.clone(), 0),
+            Some(parent) => (format!("{}.{name}", parent.path).into(), parent.depth + 1),
+        };
+        let group = self.groups.insert(Group::new(name.clone(), path, depth, parent));
         self.group_by_name.insert(name.clone(), group);
+        if let Some(parent) = parent {
+            self.groups[parent].groups.insert(group);
+        }
+        self.configure_group(group, settings);
+        for kind in ResourceType::ALL {
+            let whole = i64::try_from(self.slots[kind]).unwrap_or(i64::MAX);
+            let around = parent.map_or((whole, whole), |parent| {
+                let state = &self.groups[parent].kinds[kind];
+                (state.minimum, state.reach)
+            });
+            let entry = &mut self.groups[group];
+            let own = (entry.settings.minimum[kind], entry.settings.maximum[kind]);
+            entry.kinds[kind].limit(own, &entry.rules, kind, around);
+        }
         group
     }
 }
 
+/// The groups around a queue, the innermost first.
+#[derive(Debug)]
+pub(super) struct Around {
+    groups: smallvec::IntoIter<[GroupIdx; 4]>,
+}
+
+impl Around {
+    fn of(tree: &Tree, innermost: Option<GroupIdx>) -> Self {
+        let mut groups = smallvec::SmallVec::<[GroupIdx; 4]>::new();
+        let mut at = innermost;
+        while let Some(group) = at {
+            groups.push(group);
+            at = tree.groups[group].parent;
+        }
+        Around { groups: groups.into_iter() }
+    }
+}
+
+impl Iterator for Around {
+    type Item = GroupIdx;
+    fn next(&mut self) -> Option<GroupIdx> {
+        self.groups.next()
+    }
+}
+
+impl QueueState {
+    /// Whether the queue may be given more. Spec: cluster-manager/04 §3, `reachedMaximum`.
+    pub(super) fn is_open(&self) -> bool {
+        let granted = self.tally.granted;
+        granted < self.maximum && granted < self.tally.requested && !self.held
+    }
+
+    /// Sets the limits in force, by the queue's own numbers and parts, and the minimum and the
+    /// reach of the group around it.
+    fn limit(
+        &mut self,
+        own: (i32, i32),
+        rules: &QueueRules,
+        kind: ResourceType,
+        around: (i64, i64),
+    ) {
+        let minimum = rules.minimum[kind].map(|part| part.of(around.0));
+        let maximum = rules.maximum[kind].map(|part| part.at_least_of(around.1));
+        self.minimum = minimum.unwrap_or(own.0.into());
+        self.maximum = maximum.unwrap_or(own.1.into());
+        self.reach = self.maximum.min(around.1);
+    }
+
+    /// Takes over a change of the reserves inside. Returns the change of the queue's own.
+    fn reserve_more(&mut self, more_inside: i64, lend: bool) -> i64 {
+        self.inner_reserve += more_inside;
+        let before = self.reserve;
+        self.reserve = self.reserve_with(self.tally.granted, self.inner_reserve, lend);
+        self.reserve - before
+    }
+
+    /// By how much the reserve shrinks if another slot is given to the queue and the reserves inside
+    /// shrink by so much.
+    fn reserve_less(&self, less_inside: i64, lend: bool) -> i64 {
+        let granted = self.tally.granted + 1;
+        self.reserve - self.reserve_with(granted, self.inner_reserve - less_inside, lend)
+    }
+
+    fn reserve_with(&self, granted: i64, inside: i64, lend: bool) -> i64 {
+        let own = if lend { 0 } else { (self.minimum - granted).max(0) };
+        own.max(inside)
+    }
+}
+
 impl Group {
-    /// The group's claim among the groups. Spec: cluster-manager/04 §2: groups have no weight.
+    pub(super) fn new(
+        name: Arc<str>,
+        path: Arc<str>,
+        depth: usize,
+        parent: Option<GroupIdx>,
+    ) -> Self {
+        Group {
+            name,
+            path,
+            depth,
+            parent,
+            settings: GroupSettings::default(),
+            rules: QueueRules::default(),
+            configured: false,
+            groups: BTreeSet::new(),
+            pools: BTreeSet::new(),
+            kinds: Default::default(),
+            order: Default::default(),
+            crowd: Crowd::default(),
+        }
+    }
+
+    /// The group's claim among its siblings. Spec: cluster-manager/04 §2: groups have no priority.
     pub(crate) fn claim(&self, kind: ResourceType) -> Claim {
+        let state = &self.kinds[kind];
         Claim {
-            requested: self.kinds[kind].tally.requested,
-            minimum: i64::from(self.settings.minimum[kind]),
-            maximum: i64::from(self.settings.maximum[kind]),
-            weight: 1.0,
+            requested: state.tally.requested,
+            minimum: state.minimum,
+            maximum: state.maximum,
+            weight: self.rules.weight,
             priority: 0,
         }
     }
 
-    /// The group's place among the groups; `group` is its number.
-    pub(super) fn key(&self, kind: ResourceType, group: GroupIdx) -> PoolKey<GroupIdx> {
-        PoolKey::new(self.standing(kind), &self.name, group)
-    }
-
-    fn standing(&self, kind: ResourceType) -> PoolStanding {
-        PoolStanding::new(self.kinds[kind].tally.granted, &self.claim(kind))
+    fn standing(&self, kind: ResourceType, order: SiblingOrder) -> QueueStanding {
+        QueueStanding::new(self.kinds[kind].tally.granted, &self.claim(kind).ordered(order))
     }
 }
 
 impl Pool {
-    /// The pool's claim among the pools of its group.
+    pub(super) fn new(name: PoolName, group: GroupIdx) -> Self {
+        Pool {
+            name,
+            group,
+            settings: PoolSettings::default(),
+            rules: QueueRules::default(),
+            mode: SchedulingMode::Fifo,
+            configured: false,
+            sessions: BTreeSet::new(),
+            kinds: Default::default(),
+            hunger: Default::default(),
+            line: Default::default(),
+            crowd: Crowd::default(),
+            crowded: false,
+            min_runtime_ms: 0,
+        }
+    }
+
+    /// The pool's claim among its siblings.
     pub(crate) fn claim(&self, kind: ResourceType) -> Claim {
+        let state = &self.kinds[kind];
         Claim {
-            requested: self.kinds[kind].tally.requested,
-            minimum: i64::from(self.settings.minimum[kind]),
-            maximum: i64::from(self.settings.maximum[kind]),
+            requested: state.tally.requested,
+            minimum: state.minimum,
+            maximum: state.maximum,
             weight: self.settings.weight,
             priority: i64::from(self.settings.priority),
         }
     }
 
-    /// The pool's place among the pools of its group; `pool` is its number.
-    pub(super) fn key(&self, kind: ResourceType, pool: PoolIdx) -> PoolKey<PoolIdx> {
-        PoolKey::new(self.standing(kind), &self.name.pool, pool)
+    /// Whether its grants may be taken back, as far as its own settings say.
+    pub(crate) fn is_preemptable(&self) -> bool {
+        self.settings.preemptable && self.rules.preemption != PreemptionRule::Disabled
     }
 
-    fn standing(&self, kind: ResourceType) -> PoolStanding {
-        PoolStanding::new(self.kinds[kind].tally.granted, &self.claim(kind))
+    fn standing(&self, kind: ResourceType, order: SiblingOrder) -> QueueStanding {
+        QueueStanding::new(self.kinds[kind].tally.granted, &self.claim(kind).ordered(order))
     }
 }
 
@@ -458,19 +922,13 @@ impl IndexMut<PoolIdx> for Tree {
     }
 }
 
-/// Whether a group or pool may be given more. Spec: cluster-manager/04 §3, `reachedMaximum`.
-fn below(tally: Tally, maximum: i64) -> bool {
-    tally.granted < maximum && tally.granted < tally.requested
-}
-
-/// Moves a group or pool, of the name and number, from its place in an order to where it belongs by
-/// its standing; out of the order, if it has none.
-fn move_to<I: Idx>(
-    order: &mut Queue<PoolKey<I>>,
-    place: &mut Option<PoolKey<I>>,
-    standing: Option<PoolStanding>,
-    name: &Arc<str>,
-    index: I,
+/// Moves a queue from its place in an order to where it belongs by its standing; out of the order, if
+/// it has none. `fresh` is the key of a queue that has no place yet.
+fn move_to(
+    order: &mut Queue<QueueKey>,
+    place: &mut Option<QueueKey>,
+    standing: Option<QueueStanding>,
+    fresh: Option<QueueKey>,
 ) {
     match (&mut *place, standing) {
         (Some(place), Some(standing)) if place.standing == standing => {}
@@ -482,11 +940,11 @@ fn move_to<I: Idx>(
             order.remove(old);
             *place = None;
         }
-        (None, Some(standing)) => {
-            let key = PoolKey::new(standing, name, index);
-            order.insert(key.clone());
-            *place = Some(key);
+        (None, _) => {
+            if let Some(key) = &fresh {
+                order.insert(key.clone());
+            }
+            *place = fresh;
         }
-        (None, None) => {}
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use corona_model::form::Later;
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,7 @@ use crate::lookup::{Chains, HashSeed, Lookup, Unique};
 use crate::pending::{Pending, PendingImage};
 use crate::requests::{PendingQueue, RequestState, Requests, RequestsImage};
 use crate::scheduler::Locality;
+use crate::scheduler::crowd::Gate;
 use crate::topology::Topology;
 use crate::types::{Millis, PerType, PoolName, ResourceType, SessionInfo};
 
@@ -43,6 +45,8 @@ struct SessionImage {
     requests: RequestsImage,
     demand: PerType<DemandImage>,
     nodes: Vec<NodeIdx>,
+    /// Whether it waits for its turn.
+    waits: Later<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -108,6 +112,7 @@ impl Session {
             requests: self.requests.image(),
             demand: self.demand.map_ref(Demand::image),
             nodes: self.nodes.iter().copied().collect(),
+            waits: Later(self.gate.is_some()),
         }
     }
 
@@ -147,6 +152,8 @@ impl Session {
             start_name: image.start_name,
             pool_name: image.pool_name,
             pool: image.pool,
+            // The scheduler finds the right one.
+            gate: image.waits.then_some(Gate::of_pool(image.pool)),
             started: image.started,
             last_heartbeat: image.last_heartbeat,
             expected: image.expected,

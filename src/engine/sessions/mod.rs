@@ -19,6 +19,7 @@ use super::input::Asked;
 use super::lookup::{Chains, HashSeed, Lookup};
 use super::pending::Pending;
 use super::requests::Requests;
+use super::scheduler::crowd::Gate;
 use super::scheduler::{Locality, SessionKey, SessionStanding};
 use super::types::{
     Grant, Millis, PerType, PoolName, ResourceType, SessionInfo, SessionPriority, SessionStatus,
@@ -106,6 +107,8 @@ pub(super) struct Session {
     pub(super) pool_name: PoolName,
     /// The pool in which it is scheduled.
     pub(super) pool: PoolIdx,
+    /// Where it waits for its turn, while its queues have enough sessions.
+    pub(super) gate: Option<Gate>,
     pub(super) started: Millis,
     pub(super) last_heartbeat: Millis,
     pub(super) expected: Step,
@@ -263,6 +266,7 @@ impl Sessions {
             info,
             pool_name,
             pool,
+            gate: None,
             started: now,
             last_heartbeat: now,
             expected: Step::default(),

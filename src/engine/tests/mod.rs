@@ -12,6 +12,7 @@ mod differences;
 mod image;
 mod nodes;
 mod parts;
+mod queues;
 mod views;
 
 /// An engine with a clock, and all notifications to sessions.
