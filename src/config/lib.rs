@@ -24,6 +24,7 @@ mod files;
 mod general;
 mod high_availability;
 mod hosts;
+pub mod import;
 mod job_conf;
 mod job_tracker;
 mod journal;
@@ -34,6 +35,7 @@ mod pools;
 mod problem;
 mod properties;
 mod proxy_job_tracker;
+mod queues;
 #[cfg(test)]
 mod reference;
 mod scheduling;

@@ -8,13 +8,16 @@ use std::collections::btree_map::Entry;
 
 use super::general;
 use super::problem::{Origin, Problem, ProblemKind};
+use super::queues::{self, Target};
 use super::scheduling::{Context, Field, TypeName, pool_name};
 use super::suggest::similar;
 use super::typed::{Wrong, whole};
 use super::xml::{Element, trim};
+use corona_model::queues::{MAX_DEPTH, Placement, QueueRules};
 use corona_model::settings::{Pools, SizeRedirect};
 use corona_model::types::{PerType, PoolName, ResourceType};
 
+const GROUP: &str = "group";
 const POOL: &str = "pool";
 const SIZE_REDIRECT: &str = "redirectJobWithLimit";
 
@@ -28,12 +31,17 @@ pub(super) fn read(root: &Element, context: Context, problems: &mut Vec<Problem>
         groups: BTreeMap::new(),
         named: BTreeMap::new(),
         size_redirects: Vec::new(),
+        parents: BTreeMap::new(),
+        placements: Vec::new(),
     };
     for child in &root.children {
-        if child.name == "group" {
-            reader.group(child);
+        if child.name == GROUP {
+            reader.group(child, &[]);
+        } else if child.name == queues::PLACE {
+            let rule = reader.place(child, None);
+            reader.pools.queues.placement.extend(rule);
         } else if !general::is_general(&child.name) {
-            let meant = similar(&child.name, ["group"]).map(Into::into);
+            let meant = similar(&child.name, [GROUP, queues::PLACE]).map(Into::into);
             let kind = ProblemKind::UnknownElement { name: child.name.as_str().into(), meant };
             reader.problems.push(Problem::warning(child.origin.clone(), kind));
         } else if !context.one_file {
@@ -43,6 +51,14 @@ pub(super) fn read(root: &Element, context: Context, problems: &mut Vec<Problem>
     }
     reader.check_groups();
     reader.check_size_redirects();
+    if !reader.pools.queues.is_empty() {
+        let places = queues::Places {
+            groups: &reader.groups,
+            pools: &reader.named,
+            placements: &reader.placements,
+        };
+        queues::check(&reader.pools, &places, reader.problems);
+    }
     reader.pools
 }
 
@@ -56,20 +72,39 @@ struct PoolsReader<'a> {
     named: BTreeMap<PoolName, Origin>,
     /// Where redirects by size lead to, and where they stand.
     size_redirects: Vec<(PoolName, String, Origin)>,
+    /// The group around each group.
+    parents: BTreeMap<String, Option<String>>,
+    /// Where placement rules stand, and the groups to which they lead.
+    placements: Vec<(Origin, String)>,
 }
 
 impl PoolsReader<'_> {
-    fn group(&mut self, element: &Element) {
+    /// Reads a group; `around` are the groups around it, from the outermost one on.
+    fn group(&mut self, element: &Element, around: &[&str]) {
         let name = element.attribute("name").unwrap_or_default();
         let subject = format!("group {name}");
         if name.is_empty() {
-            self.no_effect(element, "group".into(), "has no name");
+            self.no_effect(element, GROUP.into(), "has no name");
+        }
+        if !self.may_stand(element, name, around) {
+            return;
         }
         let mut group = self.pools.groups.remove(name).unwrap_or_default();
+        let mut rules = self.pools.queues.groups.remove(name).unwrap_or_default();
+        rules.parent = around.last().map(|parent| (*parent).into());
+        let mut target = Target {
+            minimum: &mut group.minimum,
+            maximum: &mut group.maximum,
+            rules: &mut rules,
+            pool: None,
+        };
+        queues::attributes(element, &subject, self.context, &mut target, self.problems);
         for field in &element.children {
             let subject = format!("{subject}: {}", field.name);
             match field.name.as_str() {
                 POOL => self.pool(name, field),
+                GROUP => self.group(field, &[around, &[name]].concat()),
+                queues::PLACE => rules.placement.extend(self.place(field, Some(name))),
                 SIZE_REDIRECT => {
                     if let Err(problem) = self.size_redirect(name, field, &subject) {
                         self.problems.push(problem);
@@ -90,6 +125,46 @@ impl PoolsReader<'_> {
         self.check_limits(element, &subject, group.minimum, group.maximum);
         self.groups.insert(name.to_owned(), element.origin.clone());
         self.pools.groups.insert(name.into(), group);
+        if rules != QueueRules::default() {
+            self.pools.queues.groups.insert(name.into(), rules);
+        }
+    }
+
+    /// Whether a group of the name may be in those groups. If not, that is a problem.
+    fn may_stand(&mut self, element: &Element, name: &str, around: &[&str]) -> bool {
+        let parent = around.last().map(|parent| (*parent).to_owned());
+        let what = if around.len() >= MAX_DEPTH {
+            format!("is in {} groups; expected at most {MAX_DEPTH} levels", around.len())
+        } else if parent.is_some() && name.is_empty() {
+            "a group in a group needs a name".to_owned()
+        } else {
+            match self.parents.get(name) {
+                Some(other) if *other != parent => {
+                    let other = match other {
+                        Some(other) => format!("there is one in group {other}"),
+                        None => "there is an outermost one".to_owned(),
+                    };
+                    format!(
+                        "the name is not unique: {other}. Sessions name a pool by its innermost \
+                         group, so each group needs a name of its own"
+                    )
+                }
+                _ => {
+                    self.parents.insert(name.to_owned(), parent);
+                    return true;
+                }
+            }
+        };
+        let problem = Problem::error(element.origin.clone(), ProblemKind::NoEffect(what));
+        self.problems.push(problem.of(format!("group {name}")));
+        false
+    }
+
+    fn place(&mut self, element: &Element, group: Option<&str>) -> Option<Placement> {
+        let rule = queues::place(element, group, self.problems)?;
+        let to = element.attribute("to").or(group).unwrap_or_default();
+        self.placements.push((element.origin.clone(), to.to_owned()));
+        Some(rule)
     }
 
     fn pool(&mut self, group: &str, element: &Element) {
@@ -120,6 +195,14 @@ impl PoolsReader<'_> {
                 known
             }
         };
+        let mut rules = self.pools.queues.pools.remove(&name).unwrap_or_default();
+        let mut target = Target {
+            minimum: &mut settings.minimum,
+            maximum: &mut settings.maximum,
+            rules: &mut rules,
+            pool: Some((&mut settings.weight, &mut settings.mode)),
+        };
+        queues::attributes(element, &subject, self.context, &mut target, self.problems);
         for field in &element.children {
             let subject = format!("{subject}: {}", field.name);
             let (minimum, maximum) = (&mut settings.minimum, &mut settings.maximum);
@@ -134,6 +217,9 @@ impl PoolsReader<'_> {
         }
         self.check_limits(element, &subject, settings.minimum, settings.maximum);
         self.named.insert(name.clone(), element.origin.clone());
+        if rules != QueueRules::default() {
+            self.pools.queues.pools.insert(name.clone(), rules);
+        }
         self.pools.pools.insert(name, settings);
     }
 
@@ -249,7 +335,8 @@ impl PoolsReader<'_> {
     /// Warns where pools cannot have their minima, as their group may not hold that much.
     fn check_groups(&mut self) {
         let mut told = Vec::new();
-        for (group, limits) in &self.pools.groups {
+        let in_tree = |group: &str| self.pools.queues.groups.contains_key(group);
+        for (group, limits) in self.pools.groups.iter().filter(|(group, _)| !in_tree(group)) {
             let of_group = |pool: &PoolName| *pool.group == **group;
             for kind in ResourceType::ALL {
                 let most = limits.maximum[kind];
@@ -291,9 +378,8 @@ impl PoolsReader<'_> {
     /// An element that means nothing in a group or a pool.
     fn unknown(&mut self, element: &Element, subject: &str) {
         let limits = ["min", "max"].map(|prefix| self.context.names(prefix)).concat();
-        // A group has its pools and redirects, and a pool its fields.
-        let own: &[&str] =
-            if subject.starts_with("pool ") { &POOL_FIELDS } else { &[POOL, SIZE_REDIRECT] };
+        // A group has its queues, rules and redirects, and a pool its fields.
+        let own: &[&str] = if subject.starts_with("pool ") { &POOL_FIELDS } else { &GROUP_FIELDS };
         let known = own.iter().copied().chain(limits.iter().map(String::as_str));
         let meant = similar(&element.name, known).map(Into::into);
         let kind = ProblemKind::UnknownElement { name: element.name.as_str().into(), meant };
@@ -306,6 +392,7 @@ impl PoolsReader<'_> {
     }
 }
 
+const GROUP_FIELDS: [&str; 4] = [GROUP, POOL, queues::PLACE, SIZE_REDIRECT];
 const POOL_FIELDS: [&str; 6] =
     ["weight", "priority", "schedulingMode", "preemptable", "requestMax", "whitelist"];
 
@@ -321,7 +408,9 @@ mod tests {
     use super::*;
     use crate::files::FileReader;
     use crate::xml::{self, Includes};
+    use corona_model::queues::{Part, PlaceBy, PreemptionRule, SiblingOrder, Submitters};
     use corona_model::settings::{GroupSettings, PoolSettings, SchedulingMode, UNLIMITED};
+    use corona_model::types::ResourceType::{Map, Reduce};
 
     /// The settings and problems of a file `f` with this inside `configuration`.
     fn pools(inside: &str, strict: bool) -> (Pools, Vec<String>) {
@@ -336,6 +425,113 @@ mod tests {
         let pools = read(&root, context, &mut problems);
         let prefix = format!("{}/", dir.path().display());
         (pools, problems.iter().map(|p| p.to_string().replace(&prefix, "")).collect())
+    }
+
+    #[test]
+    fn groups_in_groups_with_all_attributes() {
+        let (pools, problems) = pools(
+            "<place by='user' to='students'/>
+             <group name='company' minMAP='40' min='10'>
+               <group name='ads' weight='2' min='25%' minREDUCE='7' maxMAP='62.5%' order='FAIR'
+                      lend='false' preemption='fence' minRuntime='60000' maxSessions='5'
+                      maxPerUser='6' maxSessionsPerUser='2' submit='ann,bob staff' state='draining'>
+                 <place by='group' create='true'/>
+                 <pool name='etl' weight='3' order='FIFO' max='9' submit='*'/>
+               </group>
+             </group>
+             <group name='students'/>",
+            false,
+        );
+        assert_eq!(problems, [] as [&str; 0]);
+        let company = &pools.groups["company"];
+        assert_eq!((company.minimum[Map], company.minimum[Reduce]), (40, 10));
+        let place = |by, to: &str, create| Placement { by, to: to.into(), create };
+        let ads = QueueRules {
+            parent: Some("company".into()),
+            weight: 2.0,
+            minimum: PerType([Some(Part(2_500)), None, None]),
+            maximum: PerType([Some(Part(6_250)), None, None]),
+            order: SiblingOrder::Fair,
+            lend: false,
+            preemption: PreemptionRule::Fence,
+            min_runtime_ms: Some(60_000),
+            max_sessions: Some(5),
+            max_per_user: Some(6),
+            max_sessions_per_user: Some(2),
+            submit: Some(Submitters {
+                all: false,
+                users: vec!["ann".into(), "bob".into()],
+                groups: vec!["staff".into()],
+            }),
+            draining: true,
+            vanished: false,
+            placement: vec![place(PlaceBy::Group, "ads", true)],
+        };
+        assert_eq!(pools.queues.groups["ads"], ads);
+        assert_eq!(pools.queues.placement, [place(PlaceBy::User, "students", false)]);
+        let etl = PoolName::new("ads", "etl");
+        let settings = &pools.pools[&etl];
+        assert_eq!((settings.weight, settings.mode), (3.0, Some(SchedulingMode::Fifo)));
+        assert_eq!((settings.maximum[Map], settings.maximum[Reduce]), (9, 9));
+        assert!(pools.queues.pools[&etl].submit.as_ref().is_some_and(|submit| submit.all));
+    }
+
+    #[test]
+    fn mistakes_in_trees_are_told_with_their_place() {
+        let cases = [
+            (
+                "<group name='a'><group name='b'/></group>\n<group name='b'/>",
+                "f:2: group b: the name is not unique: there is one in group a. Sessions name a \
+                 pool by its innermost group, so each group needs a name of its own",
+            ),
+            (
+                "<group name='a'><group name='b' min='10%'/></group>",
+                "f:1: group a.b: minMAP 10% is a part of nothing: group a has no minMAP",
+            ),
+            (
+                "<group name='a' min='60%'/><group name='b' min='50%'/>",
+                "f:1: group b: the minMAP of the outermost groups add up to 110%, more than 100%",
+            ),
+            (
+                "<group name='a' max='5'><pool name='p' min='3'/><group name='b' min='3'/></group>",
+                "f:1: group a: the minMAP of the queues in it add up to 6, which is above maxMAP 5",
+            ),
+            ("<place by='user' to='nobody'/>", "f:1: place: there is no group nobody"),
+            (
+                "<group name='a' min='cpus=4,memory=2g'/>",
+                "f:1: group a: min: value \"cpus=4,memory=2g\" names resources, and only slots are \
+                 scheduled as yet; expected slots, such as 40, or a part of the group around it, \
+                 such as 25%",
+            ),
+            (
+                "<group name='a' order='FIFO'/>",
+                "f:1: group a: order: value \"FIFO\" orders sessions, and a group holds queues; \
+                 expected PRIORITY or FAIR",
+            ),
+            (
+                "<group name='a'><pool name='p' preemption='fence'/></group>",
+                "f:1: pool a.p: preemption: value \"fence\" is for groups: a fence is around the \
+                 queues that take from each other; expected default or disabled",
+            ),
+            (
+                "<group name='a' wieght='2'/>",
+                "f:1: group a: wieght: is not an attribute of queues; did you mean weight?",
+            ),
+            (
+                "<group name='a' maxSessions='0'/>",
+                "f:1: group a: maxSessions: value \"0\" is out of range; expected a whole number \
+                 from 1 to 2147483647",
+            ),
+        ];
+        for (file, expected) in cases {
+            let (_, problems) = pools(file, false);
+            assert_eq!(problems.first().map(String::as_str), Some(expected), "{file}");
+        }
+        let deep = (0..20).fold(String::new(), |inside, level| {
+            format!("<group name='g{level}'>{inside}</group>")
+        });
+        let (_, problems) = pools(&deep, false);
+        assert_eq!(problems, ["f:1: group g3: is in 16 groups; expected at most 16 levels"]);
     }
 
     #[test]

@@ -70,6 +70,11 @@ impl Element {
         self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
+    /// All attributes.
+    pub(super) fn attributes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.attributes.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// An error at this element, with its name as the subject.
     pub(super) fn error(&self, kind: ProblemKind) -> Problem {
         Problem::error(self.origin.clone(), kind).of(self.name.clone())
