@@ -85,6 +85,10 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["steps", "replay", "digest", "compare"])]
     with_jobs: bool,
 
+    /// Put the groups into random trees of queues with rules, and change them while sessions run
+    #[arg(long, conflicts_with = "with_jobs")]
+    trees: bool,
+
     #[command(flatten)]
     form: FormArguments,
 }
@@ -262,7 +266,7 @@ impl Report {
 
 /// Runs all seeds. Of several that fail the smallest is given, whatever the number of threads.
 fn run_all(arguments: &Arguments) -> Result<Total, Box<Failure>> {
-    let Arguments { seed, seeds, steps, .. } = *arguments;
+    let Arguments { seed, seeds, steps, trees, .. } = *arguments;
     let progress = Progress::new(seeds);
     let next = AtomicU64::new(0);
     let total = Mutex::new(Ok::<Total, Box<Failure>>(Total::default()));
@@ -273,7 +277,7 @@ fn run_all(arguments: &Arguments) -> Result<Total, Box<Failure>> {
             if number >= seeds || total_now().is_err() {
                 return;
             }
-            let plan = Plan { seed: seed.wrapping_add(number), steps, restarts: false };
+            let plan = Plan { seed: seed.wrapping_add(number), steps, restarts: false, trees };
             let result = match arguments.wants_digests() {
                 true => simulation::run_with_digest(plan).map(|(sum, digest)| (sum, Some(digest))),
                 false => simulation::run(plan).map(|summary| (summary, None)),
@@ -485,7 +489,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("corona-failure-{}", std::process::id()));
         let inputs = vec![(corona_engine::types::Millis(5), corona_engine::Input::NextSessionId)];
         let failure = Failure {
-            plan: Plan { seed: 9, steps: 1, restarts: false },
+            plan: Plan { seed: 9, steps: 1, restarts: false, trees: false },
             what: "nothing adds up".into(),
             history: History { settings: Default::default(), inputs },
         };

@@ -5,13 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{Counts, Model, ModelSession, Name, Wish, WishState};
-use super::shares;
+use super::model::{Counts, Model, Name, Wish, WishState};
+use super::queues::Queue;
 use corona_engine::{
     Effect, Engine, Input, Notification, Outcome, SlotCounts, TypeCounts, WaitReason,
 };
-use corona_model::settings::PoolSettings;
-use corona_model::types::{Millis, PerType, PoolName, ResourceType};
+use corona_model::types::{Millis, PoolName, ResourceType};
 
 /// The engine's state agrees with the messages to the peers.
 pub(super) fn compare(model: &Model, engine: &Engine, now: Millis) -> Result<(), String> {
@@ -97,11 +96,15 @@ fn compare_pools(model: &Model, engine: &Engine) -> Result<(), String> {
             Some(pool) => {
                 model.pools.get(&PoolName { group: view.group.clone(), pool: pool.clone() })
             }
-            None => model.groups.get(&view.group),
+            None => None,
         };
         let counts = counts.copied().unwrap_or_default();
         for kind in ResourceType::ALL {
-            equal(what, view.counts[kind], counts[kind].into())?;
+            let counts = match view.pool {
+                Some(_) => counts[kind],
+                None => model.counts_in(&Queue::Group(view.group.clone()), kind),
+            };
+            equal(what, view.counts[kind], counts.into())?;
         }
         let useless = view.pool.is_some() && !view.configured && view.sessions == 0;
         equal(what, useless, false)?;
@@ -199,16 +202,17 @@ impl WaitLimits {
             let nodes = model.nodes.values().map(|node| (node, model.room(node, kind)));
             let nodes: Vec<_> = nodes.filter(|(_, room)| *room > 0).collect();
             for (handle, session) in &model.sessions {
-                let reachable = || {
-                    let waiting = session
-                        .wishes
-                        .iter()
-                        .filter(|(_, wish)| wish.kind == kind && wish.state == WishState::Waits);
+                let reachable = |most: i64| {
+                    let waiting = session.wishes.iter().filter(move |(_, wish)| {
+                        let waits = wish.kind == kind && wish.state == WishState::Waits;
+                        waits && i64::from(wish.need) <= most
+                    });
                     waiting.filter_map(|(id, wish)| nearest(wish, &nodes).map(|near| (*id, near)))
                 };
                 let key = (handle.clone(), kind);
                 let open = !nodes.is_empty() && session.counts[kind].pending > 0;
-                if !open || is_full(model, session, kind) || reachable().next().is_none() {
+                let most = if open { model.most_at_once(session, kind) } else { 0 };
+                if reachable(most).next().is_none() {
                     self.waiting_since.remove(&key);
                     continue;
                 }
@@ -217,7 +221,7 @@ impl WaitLimits {
                     kind == ResourceType::Map && scheduling.rack_locality_wait_ms[kind] != 0;
                 let since = *self.waiting_since.entry(key).or_insert(now);
                 let over = now.since(since) > scheduling.node_locality_wait_ms[kind];
-                if let Some((id, _)) = reachable().find(|(_, near)| *near || !waits || over) {
+                if let Some((id, _)) = reachable(most).find(|(_, near)| *near || !waits || over) {
                     return Err(format!(
                         "{handle}: request {id} of {kind} waits while a slot that it may use is \
                          free, seen since {since:?}"
@@ -237,16 +241,6 @@ fn nearest(wish: &Wish, nodes: &[(&super::model::Node, u32)]) -> Option<bool> {
     let near =
         usable.map(|(node, _)| wish.hosts.is_empty() || wish.hosts.contains(&node.address.host));
     near.max()
-}
-
-/// Whether the session's pool or group must not be given more.
-fn is_full(model: &Model, session: &ModelSession, kind: ResourceType) -> bool {
-    let pools = &model.settings.pools;
-    let of_pool = pools.pools.get(&session.pool).map(|pool| pool.maximum[kind]);
-    let of_group = pools.groups.get(&session.pool.group).map(|group| group.maximum[kind]);
-    let full = |granted: i64, most: Option<i32>| most.is_some_and(|most| granted >= most.into());
-    full(model.pools[&session.pool][kind].granted, of_pool)
-        || full(model.groups[&session.pool.group][kind].granted, of_group)
 }
 
 /// Pools that should be given slots of others and are not.
@@ -301,14 +295,23 @@ impl Fairness {
             self.starving_since.retain(|(_, of), _| *of != kind);
             return Ok(());
         }
-        let shares = pool_shares(model, kind);
-        let victims = shares.iter().any(|(pool, share)| can_give(model, pool, *share, kind, now));
+        let shares = model.pool_shares(kind);
+        let victims: Vec<&PoolName> = shares
+            .iter()
+            .filter(|(pool, share)| can_give(model, pool, **share, kind, now))
+            .map(|(pool, _)| pool)
+            .collect();
         for (pool, share) in &shares {
-            let counts = model.pools.get(*pool).map(|counts| counts[kind]).unwrap_or_default();
+            let counts = model.pools.get(pool).map(|counts| counts[kind]).unwrap_or_default();
             let granted = counts.granted as f64;
+            let (_, pending) = model.usable(pool, kind);
+            let fence = model.fence(pool);
+            let victims = victims.iter().any(|victim| {
+                fence.as_ref().is_none_or(|fence| model.around(victim).contains(fence))
+            });
             let due = ((share - TOLERANCE) * scheduling.share_starving_ratio).ceil();
-            let starves = counts.pending > 0 && granted < due && share - granted >= 1.0 + TOLERANCE;
-            let key = ((*pool).clone(), kind);
+            let starves = pending > 0 && granted < due && share - granted >= 1.0 + TOLERANCE;
+            let key = (pool.clone(), kind);
             if !starves || !victims {
                 self.starving_since.remove(&key);
                 continue;
@@ -335,65 +338,13 @@ fn can_give(model: &Model, pool: &PoolName, share: f64, kind: ResourceType, now:
     let Some(counts) = model.pools.get(pool) else { return false };
     let sessions = || model.sessions.values().filter(|session| session.pool == *pool);
     let young = |wish: &Wish| match wish.state {
-        WishState::Holds { at, .. } => wish.kind != kind || now.since(at) < limit_ms,
+        WishState::Holds { at, .. } => {
+            wish.kind != kind || (model.safe_ms(pool)..limit_ms).contains(&now.since(at))
+        }
         _ => true,
     };
     settings.is_none_or(|pool| pool.preemptable)
+        && !model.is_protected(pool)
         && counts[kind].granted as f64 - share >= sessions().count() as f64 * (1.0 + TOLERANCE)
         && sessions().all(|session| !session.no_preempt && session.wishes.values().all(young))
-}
-
-/// The share of each pool that has sessions or is configured.
-fn pool_shares(model: &Model, kind: ResourceType) -> Vec<(&PoolName, f64)> {
-    let slots: u32 = model.nodes.values().map(|node| node.used[kind]).sum();
-    let configured = &model.settings.pools;
-    let mut names: Vec<&PoolName> = model.pools.keys().chain(configured.pools.keys()).collect();
-    names.sort();
-    names.dedup();
-    let mut groups: Vec<(&Name, Vec<&PoolName>)> = Vec::new();
-    for name in names {
-        match groups.last_mut().filter(|(group, _)| **group == name.group) {
-            Some((_, pools)) => pools.push(name),
-            None => groups.push((&name.group, vec![name])),
-        }
-    }
-    let of_groups: Vec<shares::ModelClaim> = groups
-        .iter()
-        .map(|(group, _)| {
-            let limits = configured.groups.get(*group).cloned().unwrap_or_default();
-            let counts = model.groups.get(*group).copied().unwrap_or_default();
-            claim(counts, kind, limits.minimum, limits.maximum, 1.0, 0)
-        })
-        .collect();
-    let mut result = Vec::new();
-    for ((_, pools), share) in groups.iter().zip(shares::fair(f64::from(slots), &of_groups)) {
-        let claims: Vec<shares::ModelClaim> = pools
-            .iter()
-            .map(|pool| {
-                let PoolSettings { minimum, maximum, weight, priority, .. } =
-                    configured.pools.get(*pool).cloned().unwrap_or_default();
-                let counts = model.pools.get(*pool).copied().unwrap_or_default();
-                claim(counts, kind, minimum, maximum, weight, priority)
-            })
-            .collect();
-        result.extend(pools.iter().copied().zip(shares::by_priority(share, &claims)));
-    }
-    result
-}
-
-fn claim(
-    counts: PerType<Counts>,
-    kind: ResourceType,
-    minimum: PerType<i32>,
-    maximum: PerType<i32>,
-    weight: f64,
-    priority: i32,
-) -> shares::ModelClaim {
-    shares::ModelClaim {
-        requested: counts[kind].requested as f64,
-        minimum: f64::from(minimum[kind]),
-        maximum: f64::from(maximum[kind]),
-        weight,
-        priority,
-    }
 }

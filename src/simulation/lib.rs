@@ -11,10 +11,13 @@ mod digest;
 mod invariants;
 mod model;
 mod peers;
+mod queues;
 mod render;
 mod shares;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tree_tests;
 mod weather;
 
 use std::cell::Cell;
@@ -48,6 +51,8 @@ pub struct Plan {
     /// Whether processes of nodes start again in place of earlier ones and leave in order, and operators
     /// drain nodes.
     pub restarts: bool,
+    /// Whether the queues are a tree with rules, which operators change.
+    pub trees: bool,
 }
 
 /// The result of a run without violations.
@@ -226,12 +231,15 @@ fn attempt<S: Subject>(
 ) -> Result<Summary, String> {
     guarded(|| {
         let mut random = Random::new(plan.seed);
-        let settings = weather::settings(&mut random);
+        let mut settings = weather::settings(&mut random);
+        if plan.trees {
+            weather::tree(&mut random, &mut settings);
+        }
         if let Some(history) = &mut history {
             history.settings = settings.clone();
         }
         let mut watch = Watch::new(subject(&settings), settings, audit_every);
-        let mut peers = Peers::new(random, plan.restarts);
+        let mut peers = Peers::new(random, plan);
         let mut steps = 0;
         loop {
             let engine = watch.subject.engine();
@@ -289,6 +297,7 @@ impl<S: Subject> Watch<S> {
     fn step(&mut self, now: Millis, input: &Input) -> Result<(), String> {
         let outcome = self.subject.apply(now, input.clone());
         self.summary.count(&outcome);
+        queues::check_claims(&outcome)?;
         self.model.observe(now, input, &outcome)?;
         self.patience.note(input, &outcome);
         let quiet = self.is_quiet(now);

@@ -59,6 +59,11 @@ pub(super) struct ModelSession {
     pub(super) request_id: i32,
     pub(super) wishes: BTreeMap<i32, Wish>,
     pub(super) counts: PerType<Counts>,
+    pub(super) user: Name,
+    /// Counts sessions in the order of their start.
+    pub(super) serial: u64,
+    /// Whether it has had its turn: limits of sessions do not hold it up any more.
+    pub(super) served: bool,
 }
 
 /// A node that is alive, as far as its peers know.
@@ -106,6 +111,7 @@ pub(super) struct Model {
     pub(super) groups: BTreeMap<Name, PerType<Counts>>,
     /// When the settings were last changed.
     pub(super) settings_from: Millis,
+    sessions_started: u64,
     to_restart: BTreeSet<Name>,
     id_prefix: Name,
     ids_given: i64,
@@ -151,6 +157,7 @@ impl Model {
             pools: BTreeMap::new(),
             groups: BTreeMap::new(),
             settings_from: Millis(i64::MIN),
+            sessions_started: 0,
             to_restart: BTreeSet::new(),
             id_prefix,
             ids_given: 0,
@@ -182,6 +189,7 @@ impl Model {
         }
         let passes = matches!(input, Input::Pass) && !self.safe_mode;
         let (mut dead, mut ended, mut resumes) = (Vec::new(), Vec::new(), false);
+        let (mut given, mut victims) = (BTreeSet::new(), BTreeMap::new());
         for effect in &outcome.effects {
             match effect {
                 Effect::Notify { handle, to, notification } => {
@@ -189,8 +197,17 @@ impl Model {
                     match notification {
                         Notification::Granted(grants) if passes => {
                             self.take_grants(now, handle, grants)?;
+                            let pool = &self.sessions[handle].pool;
+                            given.extend(grants.iter().map(|grant| (grant.kind, pool.clone())));
                         }
                         Notification::Revoked(grants) if passes => {
+                            if let Some(kind) = grants.first().map(|grant| grant.kind) {
+                                let (_, pools) = victims
+                                    .entry(kind.index())
+                                    .or_insert_with(|| (self.pool_shares(kind), BTreeSet::new()));
+                                let session = self.sessions.get(handle);
+                                pools.extend(session.map(|session| session.pool.clone()));
+                            }
                             self.give_back(now, handle, grants)?;
                         }
                         Notification::DeadNode(name) => dead.push((handle.clone(), name.clone())),
@@ -203,6 +220,10 @@ impl Model {
                 Effect::ResumeNotifications => resumes = true,
                 Effect::Record(_) => {}
             }
+        }
+        self.check_reserves(&given)?;
+        for (kind, (shares, pools)) in &victims {
+            self.check_victims(ResourceType::ALL[*kind], shares, pools)?;
         }
         if resumes != matches!(input, Input::SetSafeMode { on: false }) {
             return Err(format!("notifications are resumed: {resumes}"));
@@ -301,7 +322,8 @@ impl Model {
                 Ok(Done)
             }
             Input::SettingsChanged { settings } => {
-                self.settings = Settings::clone(settings);
+                self.settings = self.with_vanished(settings);
+                self.take_turns();
                 self.settings_from = now;
                 self.forgive_late(now);
                 Ok(Done)
@@ -352,10 +374,16 @@ impl Model {
         }
         let redirects = &self.settings.scheduling.redirects;
         let asked = info.pool.as_ref().map(|pool| redirects.get(pool).unwrap_or(pool).clone());
+        let placed = self.placed(asked.as_ref(), info);
         let configured = &self.settings.pools.pools;
-        if self.settings.configured_pools_only
+        if placed.is_none()
+            && self.settings.configured_pools_only
             && !asked.as_ref().is_some_and(|pool| configured.contains_key(pool) && pool.is_legal())
         {
+            return Err(Why::InvalidSession);
+        }
+        let asked = placed.or(asked);
+        if asked.as_ref().is_some_and(|pool| !self.may_submit(pool, info)) {
             return Err(Why::InvalidSession);
         }
         let told_pool = asked.unwrap_or_else(|| PoolName::new("default", &info.user_id));
@@ -366,7 +394,11 @@ impl Model {
         if !pool.is_legal() {
             pool = PoolName::new("default", "defaultpool");
         }
-        let free = |pool: &PoolName| !configured.contains_key(pool);
+        let vanished = |pool: &PoolName| {
+            let rules = self.settings.pools.queues.pools.get(pool);
+            rules.is_some_and(|rules| rules.vanished)
+        };
+        let free = |pool: &PoolName| !configured.contains_key(pool) || vanished(pool);
         let in_use = self.pools.keys().filter(|pool| free(pool)).count();
         if free(&pool) && !self.pools.contains_key(&pool) && in_use >= self.settings.bounds.pools {
             return Err(Why::TooMany);
@@ -383,8 +415,13 @@ impl Model {
             request_id: 0,
             wishes: BTreeMap::new(),
             counts: PerType::default(),
+            user: info.user_id.clone(),
+            serial: self.sessions_started,
+            served: false,
         };
+        self.sessions_started += 1;
         self.sessions.insert(handle.clone(), session);
+        self.take_turns();
         Ok(Started(told_pool))
     }
 
@@ -530,6 +567,7 @@ impl Model {
         if !self.pools.keys().any(|other| other.group == pool.group) {
             self.groups.remove(&pool.group);
         }
+        self.take_turns();
         foreseen.ended.push(handle.clone());
     }
 
@@ -736,23 +774,7 @@ impl Model {
             node.visitors.entry(handle.clone()).or_default().granted[kind] = true;
         }
         self.count(handle, kind, Counts { requested: 0, pending: -1, granted: 1 });
-        self.check_maxima(handle, kind)
-    }
-
-    fn check_maxima(&self, handle: &Name, kind: ResourceType) -> Result<(), String> {
-        let pools = &self.settings.pools;
-        let pool = &self.sessions[handle].pool;
-        let of_pool = pools.pools.get(pool).map(|settings| settings.maximum[kind]);
-        let of_group = pools.groups.get(&pool.group).map(|settings| settings.maximum[kind]);
-        let in_pool = self.pools[pool][kind].granted;
-        let in_group = self.groups[&pool.group][kind].granted;
-        if of_pool.is_some_and(|most| in_pool > i64::from(most)) {
-            return Err(format!("{in_pool} are too many for its pool"));
-        }
-        if of_group.is_some_and(|most| in_group > i64::from(most)) {
-            return Err(format!("{in_group} are too many for its group"));
-        }
-        Ok(())
+        self.check_rules(handle, kind)
     }
 
     fn give_back(&mut self, now: Millis, handle: &Name, grants: &[Grant]) -> Result<(), String> {
@@ -782,6 +804,8 @@ impl Model {
             (pool.is_none_or(|pool| pool.preemptable), "from a pool that is protected"),
             (!session.no_preempt, "from a session that is protected"),
             (now.since(*at) < limit_ms, "too old"),
+            (!self.is_protected(&session.pool), "from a queue that is protected"),
+            (now.since(*at) >= self.safe_ms(&session.pool), "too young"),
         ] {
             if !holds {
                 return Err(otherwise.into());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::Random;
 use super::model::{Model, ModelSession, Name, WishState};
-use super::weather;
+use super::{Plan, weather};
 use corona_engine::{Engine, Input, NodeUsageReport, RequestSummary, SessionView};
 use corona_model::settings::Settings;
 use corona_model::types::{
@@ -100,10 +100,13 @@ pub(super) struct Peers {
     many_requests: usize,
     /// Nodes that report no more.
     silent: Vec<Name>,
+    /// Whether operators change trees of queues.
+    trees: bool,
 }
 
 impl Peers {
-    pub(super) fn new(mut random: Random, restarts: bool) -> Self {
+    pub(super) fn new(mut random: Random, plan: Plan) -> Self {
+        let Plan { restarts, trees, .. } = plan;
         let hosts: Vec<Name> =
             (0..random.between(2, 10)).map(|host| format!("host{host}").into()).collect();
         let rack_count = random.between(1, 4) as usize;
@@ -137,6 +140,7 @@ impl Peers {
             most_sessions: random.between(if crowded { 3 } else { 1 }, 8) as usize,
             crowded,
             many_requests: *random.pick(&[20, 60, 60, 250]),
+            trees,
             silent: Vec::new(),
             random,
         }
@@ -227,7 +231,10 @@ impl Peers {
             Deed::Unreachable => Input::NotificationFailed { handle: self.handle(model) },
             Deed::SafeMode => Input::SetSafeMode { on: self.random.percent(70) },
             Deed::Configure => {
-                let settings = weather::changed(&mut self.random, &model.settings);
+                let mut settings = weather::changed(&mut self.random, &model.settings);
+                if self.trees && self.random.percent(60) {
+                    weather::tree(&mut self.random, &mut settings);
+                }
                 Input::SettingsChanged { settings: Box::new(settings) }
             }
             Deed::TakeId => Input::NextSessionId,
@@ -427,7 +434,7 @@ impl Peers {
             address: Address { host: "driver".into(), port: self.random.between(1, 9) as i32 },
             name: (*self.random.pick(&["job", "query"])).into(),
             user_id: (*self.random.pick(&["ann", "bob", "Eve"])).into(),
-            group_ids: None,
+            group_ids: self.trees.then(|| vec!["staff".into()]),
             pool,
             priority,
             no_preempt: *self.random.pick(&[None, Some(false), Some(false), Some(true)]),

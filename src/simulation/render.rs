@@ -15,6 +15,7 @@ use corona_engine::{
     Asked, Effect, Input, Notification, Observed, Outcome, PoolObjection, Record, Refusal, Reply,
     Starvation, StepMismatch,
 };
+use corona_model::queues::{PlaceBy, Placement, QueueRules, Queues};
 use corona_model::settings::{Hosts, PoolSettings, SchedulingMode, Settings};
 use corona_model::types::{
     Address, ComputeSpecs, Grant, Millis, NodeReport, PerType, PoolName, ResourceRequest,
@@ -283,6 +284,9 @@ fn pool_sentence(objection: &PoolObjection) -> String {
             "specified as '{pool}' and has illegal characters (Something not in \
              .*[^0-9a-z\\-\\_].*)."
         ),
+        PoolObjection::Draining(_) | PoolObjection::NotAllowed { .. } => {
+            return objection.to_string();
+        }
     };
     let form = match objection {
         PoolObjection::NotSpecified => "poolgroup and pool in the format '<poolgroup>.<pool>'",
@@ -653,6 +657,74 @@ fn settings(out: &mut String, all: &Settings) {
         number(out, redirect.input_size_limit_bytes);
         pool_name(out, &redirect.destination);
     });
+    // Files of two levels have none, and are rendered as before there were any.
+    if !pools.queues.is_empty() {
+        queues(out, &pools.queues);
+    }
+}
+
+fn queues(out: &mut String, queues: &Queues) {
+    list(out, &queues.groups, |out, (name, group)| {
+        text(out, name);
+        queue_rules(out, group);
+    });
+    list(out, &queues.pools, |out, (name, pool)| {
+        pool_name(out, name);
+        queue_rules(out, pool);
+    });
+    list(out, &queues.placement, placement);
+}
+
+fn queue_rules(out: &mut String, rules: &QueueRules) {
+    let QueueRules {
+        parent,
+        weight,
+        minimum,
+        maximum,
+        order,
+        lend,
+        preemption,
+        min_runtime_ms,
+        max_sessions,
+        max_per_user,
+        max_sessions_per_user,
+        submit,
+        draining,
+        vanished,
+        placement: places,
+    } = rules;
+    maybe(out, parent.as_ref(), |out, parent| text(out, parent));
+    fraction(out, *weight);
+    per_type(out, minimum, |out, part| maybe(out, *part, |out, part| number(out, part.0)));
+    per_type(out, maximum, |out, part| maybe(out, *part, |out, part| number(out, part.0)));
+    word(out, order.name());
+    flag(out, *lend);
+    word(out, preemption.name());
+    maybe(out, *min_runtime_ms, number);
+    for limit in [max_sessions, max_per_user, max_sessions_per_user] {
+        maybe(out, *limit, number);
+    }
+    maybe(out, submit.as_ref(), |out, submit| {
+        flag(out, submit.all);
+        list(out, &submit.users, |out, user| text(out, user));
+        list(out, &submit.groups, |out, group| text(out, group));
+    });
+    flag(out, *draining);
+    flag(out, *vanished);
+    list(out, places, placement);
+}
+
+fn placement(out: &mut String, rule: &Placement) {
+    word(
+        out,
+        match rule.by {
+            PlaceBy::User => "user",
+            PlaceBy::Group => "group",
+            PlaceBy::Name => "name",
+        },
+    );
+    text(out, &rule.to);
+    flag(out, rule.create);
 }
 
 fn pool_settings(out: &mut String, pool: &PoolSettings) {

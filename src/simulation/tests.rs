@@ -7,14 +7,15 @@ use corona_engine::{Observed, Reply, codec};
 use corona_model::settings::UNLIMITED;
 use corona_model::types::{PerType, SessionStatus};
 
-const SHORT: u64 = 1_500;
+pub(super) const SHORT: u64 = 1_500;
 
 #[test]
 fn runs_pass() {
     // Many more and longer runs are compared in an optimised build: see scripts/test.
     let mut compared = 0;
     for (seed, line) in (1..=40).zip(kept_digests()) {
-        let (_, digest) = run_with_digest(Plan { seed, steps: SHORT, restarts: false }).unwrap();
+        let (_, digest) =
+            run_with_digest(Plan { seed, steps: SHORT, restarts: false, trees: false }).unwrap();
         assert_eq!(format!("{seed} {digest}"), line, "an input or outcome of the run has changed");
         compared += 1;
     }
@@ -26,7 +27,7 @@ fn runs_pass() {
 fn runs_with_nodes_that_restart_pass() {
     let mut all = Summary::default();
     for seed in 1..=20 {
-        let run = run(Plan { seed, steps: SHORT, restarts: true });
+        let run = run(Plan { seed, steps: SHORT, restarts: true, trees: false });
         all.add(run.unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what)));
     }
     assert!(all.dead_nodes > 200 && all.granted > 1000, "{all:?}");
@@ -40,14 +41,14 @@ fn kept_digests() -> impl Iterator<Item = &'static str> {
 
 #[test]
 fn a_seed_repeats_and_seeds_differ() {
-    let summary = |seed| run(Plan { seed, steps: SHORT, restarts: false }).unwrap();
+    let summary = |seed| run(Plan { seed, steps: SHORT, restarts: false, trees: false }).unwrap();
     assert_eq!(summary(3), summary(3));
     assert_ne!(summary(3), summary(4));
 }
 
 /// An engine of which an image is made after some steps. From then on an engine made from the image
 /// takes its place, and the first one runs beside it for comparison.
-struct Restored {
+pub(super) struct Restored {
     first: Engine,
     restored: Option<Engine>,
     steps: u64,
@@ -55,7 +56,7 @@ struct Restored {
 }
 
 impl Restored {
-    fn new(settings: &Settings, cut: u64) -> Restored {
+    pub(super) fn new(settings: &Settings, cut: u64) -> Restored {
         Restored { first: new_engine(settings), restored: None, steps: 0, cut }
     }
 }
@@ -101,7 +102,7 @@ fn an_engine_restored_from_its_image_goes_on_as_the_first_one() {
         let steps = if seed <= 20 { SHORT } else { 300 };
         // Some are restored while all peers leave.
         let cut = Random::new(!seed).below(steps as usize + 50) as u64;
-        let plan = Plan { seed, steps, restarts: false };
+        let plan = Plan { seed, steps, restarts: false, trees: false };
         let result = run_digested(plan, |settings: &Settings| Restored::new(settings, cut));
         let (_, digest) = result.unwrap_or_else(|failure| panic!("cut at {cut}: {failure}"));
         if steps == SHORT {
@@ -135,7 +136,7 @@ fn inputs_and_outcomes_survive_their_form_as_bytes() {
     assert_eq!(codec::decode(&codec::encode(&start).unwrap()), Ok(start));
     for seed in 1..=20 {
         let encoded = |settings: &Settings| Encoded(new_engine(settings));
-        let result = run_with(Plan { seed, steps: SHORT, restarts: false }, encoded);
+        let result = run_with(Plan { seed, steps: SHORT, restarts: false, trees: false }, encoded);
         assert!(result.is_ok(), "{result:?}");
     }
 }
@@ -162,23 +163,23 @@ fn the_secret_of_the_hash_tables_does_not_show() {
             let start = Start { now: BEGIN, id_prefix: ID_PREFIX.into(), hash_seed: seed << 40 };
             Twins(new_engine(settings), Engine::new(settings.clone(), start))
         };
-        let result = run_with(Plan { seed, steps: SHORT, restarts: false }, twins);
+        let result = run_with(Plan { seed, steps: SHORT, restarts: false, trees: false }, twins);
         assert!(result.is_ok(), "{result:?}");
     }
 }
 
 /// An engine with faulty input or output.
-struct Faulty {
-    engine: Engine,
-    fault: Fault,
+pub(super) struct Faulty {
+    pub(super) engine: Engine,
+    pub(super) fault: Fault,
 }
 
 /// A fault's effect on the inputs, the settings at the start included, and on the outcomes.
 #[derive(Clone, Copy)]
-struct Fault {
-    name: &'static str,
-    hears: fn(Input) -> Input,
-    says: fn(&mut Vec<Effect>),
+pub(super) struct Fault {
+    pub(super) name: &'static str,
+    pub(super) hears: fn(Input) -> Input,
+    pub(super) says: fn(&mut Vec<Effect>),
 }
 
 impl Subject for Faulty {
@@ -348,8 +349,9 @@ fn each_fault_is_found_within_four_hundred_seeds() {
             let Input::SettingsChanged { settings } = heard else { panic!("{}", fault.name) };
             Faulty { engine: new_engine(&settings), fault }
         };
-        let found = (1..=400)
-            .find_map(|seed| run_with(Plan { seed, steps: SHORT, restarts: false }, faulty).err());
+        let found = (1..=400).find_map(|seed| {
+            run_with(Plan { seed, steps: SHORT, restarts: false, trees: false }, faulty).err()
+        });
         let failure = found.unwrap_or_else(|| panic!("nobody sees that {}", fault.name));
         check_prefix(&failure, faulty);
     }
@@ -383,10 +385,10 @@ fn a_panic_is_a_failure_with_its_inputs() {
             &self.0
         }
     }
-    let failure =
-        run_with(Plan { seed: 1, steps: SHORT, restarts: false }, |settings: &Settings| {
-            Panics(new_engine(settings))
-        });
+    let failure = run_with(
+        Plan { seed: 1, steps: SHORT, restarts: false, trees: false },
+        |settings: &Settings| Panics(new_engine(settings)),
+    );
     let failure = failure.unwrap_err();
     assert!(failure.what.contains("panic: cannot release"), "{failure}");
     let last = failure.history.inputs.last();
@@ -399,8 +401,13 @@ fn histories_survive_json() {
     // Whatever peers and operators do in a run can be written down and played again.
     for seed in 1..=5 {
         let mut history = History { settings: Settings::default(), inputs: Vec::new() };
-        attempt(Plan { seed, steps: SHORT, restarts: false }, new_engine, 1, Some(&mut history))
-            .unwrap();
+        attempt(
+            Plan { seed, steps: SHORT, restarts: false, trees: false },
+            new_engine,
+            1,
+            Some(&mut history),
+        )
+        .unwrap();
         let text = serde_json::to_string(&history).unwrap();
         assert_eq!(serde_json::from_str::<History>(&text).unwrap(), history);
     }
@@ -449,8 +456,13 @@ fn observed_decisions_keep_the_books_and_the_images_exact() {
     let mut entered = 0;
     for seed in 1..=60 {
         let mut history = History { settings: Settings::default(), inputs: Vec::new() };
-        attempt(Plan { seed, steps: 400, restarts: false }, new_engine, 1, Some(&mut history))
-            .unwrap();
+        attempt(
+            Plan { seed, steps: 400, restarts: false, trees: false },
+            new_engine,
+            1,
+            Some(&mut history),
+        )
+        .unwrap();
         let mut random = Random::new(!seed);
         let mut named = Named::default();
         let mut first = new_engine(&history.settings);

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use super::Random;
+use corona_model::queues::{
+    Part, PlaceBy, Placement, PreemptionRule, QueueRules, Queues, SiblingOrder, Submitters,
+};
 use corona_model::settings::{
     GroupSettings, Hosts, Partitioning, PoolSettings, SchedulingMode, Settings, UNLIMITED,
 };
@@ -151,6 +154,74 @@ fn pools(random: &mut Random, settings: &mut Settings) {
             };
             settings.pools.pools.insert(PoolName::new(group, pool), pool_settings);
         }
+    }
+}
+
+/// Puts the groups into a tree with rules.
+pub(super) fn tree(random: &mut Random, settings: &mut Settings) {
+    let queues = &mut settings.pools.queues;
+    **queues = Queues::default();
+    let outer: &[&str] = &["land", "sea"];
+    let mut around: Vec<&str> = outer.to_vec();
+    for group in outer.iter().chain(&GROUPS) {
+        let parent = GROUPS.contains(group) && random.percent(75);
+        let parent = parent.then(|| (*random.pick::<&str>(&around)).into());
+        around.push(group);
+        let outermost = parent.is_none();
+        let rules = QueueRules { parent, ..rules(random, outermost) };
+        if rules != QueueRules::default() {
+            queues.groups.insert((*group).into(), rules);
+        }
+    }
+    for pool in settings.pools.pools.keys() {
+        if random.percent(50) {
+            queues.pools.insert(pool.clone(), rules(random, false));
+        }
+    }
+    for _ in 0..random.below(3) {
+        queues.placement.push(placement(random));
+    }
+}
+
+fn rules(random: &mut Random, outermost: bool) -> QueueRules {
+    let part = |random: &mut Random, chance| {
+        PerType([0; 3].map(|_: i32| {
+            random.percent(chance).then(|| Part(*random.pick(&[500, 2_500, 3_333, 10_000])))
+        }))
+    };
+    let some = |random: &mut Random, chance, most| {
+        random.percent(chance).then(|| random.between(1, most) as u32)
+    };
+    let submit = || Submitters { all: false, users: vec!["ann".into()], groups: vec![] };
+    QueueRules {
+        parent: None,
+        weight: *random.pick(&[0.5, 1.0, 1.0, 4.0]),
+        minimum: part(random, if outermost { 25 } else { 12 }),
+        maximum: part(random, 15),
+        order: *random.pick(&[SiblingOrder::Priority, SiblingOrder::Fair]),
+        lend: !random.percent(20),
+        preemption: *random.pick(&[
+            PreemptionRule::Default,
+            PreemptionRule::Default,
+            PreemptionRule::Fence,
+            PreemptionRule::Disabled,
+        ]),
+        min_runtime_ms: *random.pick(&[None, None, Some(0), Some(400), Some(5_000)]),
+        max_sessions: some(random, 20, 3),
+        max_per_user: some(random, 20, 6),
+        max_sessions_per_user: some(random, 20, 2),
+        submit: random.percent(8).then(submit),
+        draining: random.percent(4),
+        vanished: false,
+        placement: (0..random.below(2)).map(|_| placement(random)).collect(),
+    }
+}
+
+fn placement(random: &mut Random) -> Placement {
+    Placement {
+        by: *random.pick(&[PlaceBy::User, PlaceBy::Group, PlaceBy::Name]),
+        to: (*random.pick::<&str>(&GROUPS)).into(),
+        create: random.percent(70),
     }
 }
 

@@ -1,0 +1,473 @@
+//! The rules of a tree of queues, found the naive way: every number is a new sum.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::model::{Counts, Model, ModelSession, Name};
+use super::shares::{self, ModelClaim};
+use corona_engine::{Effect, Notification, Outcome, Record};
+use corona_model::queues::{PlaceBy, PreemptionRule, QueueRules, SiblingOrder, Submitters};
+use corona_model::settings::Settings;
+use corona_model::types::{PerType, PoolName, ResourceType, SessionInfo};
+
+/// A group or a pool.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Queue {
+    Group(Name),
+    Pool(PoolName),
+}
+
+/// The due shares of the pools.
+pub(super) type Shares = BTreeMap<PoolName, f64>;
+
+impl Model {
+    /// The groups around a pool, the innermost first.
+    pub(super) fn around(&self, pool: &PoolName) -> Vec<Name> {
+        let groups = &self.settings.pools.queues.groups;
+        let mut around = vec![pool.group.clone()];
+        while let Some(rules) = around.last().and_then(|group| groups.get(group)) {
+            let Some(parent) = &rules.parent else { break };
+            around.push(parent.clone());
+        }
+        around
+    }
+
+    fn path(&self, pool: &PoolName) -> Vec<Queue> {
+        let groups = self.around(pool).into_iter().map(Queue::Group);
+        [Queue::Pool(pool.clone())].into_iter().chain(groups).collect()
+    }
+
+    pub(super) fn rules(&self, queue: &Queue) -> QueueRules {
+        let queues = &self.settings.pools.queues;
+        let rules = match queue {
+            Queue::Group(group) => queues.groups.get(group),
+            Queue::Pool(pool) => queues.pools.get(pool),
+        };
+        rules.cloned().unwrap_or_default()
+    }
+
+    fn parent(&self, queue: &Queue) -> Option<Queue> {
+        match queue {
+            Queue::Group(_) => self.rules(queue).parent.map(Queue::Group),
+            Queue::Pool(pool) => Some(Queue::Group(pool.group.clone())),
+        }
+    }
+
+    /// All queues: those with sessions, those of the settings, and those around.
+    fn queues(&self) -> BTreeSet<Queue> {
+        let pools = &self.settings.pools;
+        let named = pools.pools.keys().filter(|pool| {
+            let gone = pools.queues.pools.get(*pool).is_some_and(|rules| rules.vanished);
+            !gone || self.pools.contains_key(*pool)
+        });
+        let mut queues: BTreeSet<Queue> =
+            self.pools.keys().chain(named).flat_map(|pool| self.path(pool)).collect();
+        let groups = pools.queues.groups.iter().filter(|(_, rules)| !rules.vanished);
+        for (group, _) in groups {
+            let mut at = Some(Queue::Group(group.clone()));
+            while let Some(queue) = at {
+                at = self.parent(&queue);
+                queues.insert(queue);
+            }
+        }
+        queues
+    }
+
+    fn inside(&self, around: Option<&Queue>) -> Vec<Queue> {
+        let queues = self.queues().into_iter();
+        queues.filter(|queue| self.parent(queue).as_ref() == around).collect()
+    }
+
+    /// What the pools in a queue have.
+    pub(super) fn counts_in(&self, queue: &Queue, kind: ResourceType) -> Counts {
+        let pools = self.pools.iter().filter(|(pool, _)| self.path(pool).contains(queue));
+        pools.fold(Counts::default(), |sum, (_, counts)| Counts {
+            requested: sum.requested + counts[kind].requested,
+            pending: sum.pending + counts[kind].pending,
+            granted: sum.granted + counts[kind].granted,
+        })
+    }
+
+    /// Slots on the nodes that serve the type.
+    fn offered(&self, kind: ResourceType) -> i64 {
+        let serving = self.nodes.values().filter(|node| node.apps[kind].is_some());
+        serving.map(|node| i64::from(self.slots(node, kind))).sum()
+    }
+
+    /// The minimum, the maximum, and the smallest maximum from here outwards.
+    pub(super) fn limits(&self, queue: &Queue, kind: ResourceType) -> (i64, i64, i64) {
+        let pools = &self.settings.pools;
+        let (minimum, maximum) = match queue {
+            Queue::Group(group) => {
+                let own = pools.groups.get(group).cloned().unwrap_or_default();
+                (own.minimum[kind], own.maximum[kind])
+            }
+            Queue::Pool(pool) => {
+                let own = pools.pools.get(pool).cloned().unwrap_or_default();
+                (own.minimum[kind], own.maximum[kind])
+            }
+        };
+        let whole = self.offered(kind);
+        let around = self.parent(queue).map(|parent| self.limits(&parent, kind));
+        let (least, reach) = around.map_or((whole, whole), |(least, _, reach)| (least, reach));
+        let rules = self.rules(queue);
+        let part = |part: u32, of: i64| f64::from(part) / 10_000.0 * of as f64;
+        let minimum = rules.minimum[kind].map_or(i64::from(minimum), |least_part| {
+            (part(least_part.0, least) + 1e-9).floor() as i64
+        });
+        let maximum = rules.maximum[kind].map_or(i64::from(maximum), |most_part| {
+            (part(most_part.0, reach) - 1e-9).ceil().max(0.0) as i64
+        });
+        (minimum, maximum, maximum.min(reach))
+    }
+
+    /// The slots that stay free for a queue.
+    fn reserve(&self, queue: &Queue, kind: ResourceType) -> i64 {
+        let inside: i64 =
+            self.inside(Some(queue)).iter().map(|inner| self.reserve(inner, kind)).sum();
+        if self.rules(queue).lend {
+            return inside;
+        }
+        let missing = self.limits(queue, kind).0 - self.counts_in(queue, kind).granted;
+        missing.max(inside).max(0)
+    }
+
+    fn reserved(&self, kind: ResourceType) -> i64 {
+        self.inside(None).iter().map(|queue| self.reserve(queue, kind)).sum()
+    }
+
+    fn lends_all(&self) -> bool {
+        self.queues().iter().all(|queue| self.rules(queue).lend)
+    }
+
+    fn free(&self, kind: ResourceType) -> i64 {
+        self.nodes.values().map(|node| i64::from(self.room(node, kind))).sum()
+    }
+
+    /// Whether no queue of the pool's path keeps slots free.
+    fn is_unprotected(&self, pool: &PoolName) -> bool {
+        self.path(pool).iter().all(|queue| self.rules(queue).lend)
+    }
+
+    /// After grants to sessions of these pools: whether enough is left for queues that do not lend.
+    pub(super) fn check_reserves(
+        &self,
+        given: &BTreeSet<(ResourceType, PoolName)>,
+    ) -> Result<(), String> {
+        for (kind, pool) in given {
+            if self.lends_all() || !self.is_unprotected(pool) {
+                continue;
+            }
+            let (free, reserved) = (self.free(*kind), self.reserved(*kind));
+            if free < reserved {
+                return Err(format!(
+                    "{pool} was given slots of {kind}; {free} are left, {reserved} are reserved"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The most slots that the rules of the path let a request of the session be given.
+    pub(super) fn most_at_once(&self, session: &ModelSession, kind: ResourceType) -> i64 {
+        let full = |queue: &Queue| {
+            self.counts_in(queue, kind).granted >= self.limits(queue, kind).1
+                || self.user_room(queue, &session.user, kind) <= 0
+        };
+        if !session.served || self.path(&session.pool).iter().any(full) {
+            return 0;
+        }
+        let reserved = if self.lends_all() { 0 } else { self.reserved(kind) };
+        match reserved {
+            0 => i64::MAX,
+            // Queues that do not lend may be given more, from what is reserved.
+            reserved => (self.free(kind) - reserved).max(0),
+        }
+    }
+
+    /// The rules of the path after a grant.
+    pub(super) fn check_rules(&self, handle: &Name, kind: ResourceType) -> Result<(), String> {
+        let session = &self.sessions[handle];
+        if !session.served {
+            return Err("it has to wait for its turn".into());
+        }
+        for queue in self.path(&session.pool) {
+            let granted = self.counts_in(&queue, kind).granted;
+            let (_, maximum, _) = self.limits(&queue, kind);
+            if granted > maximum {
+                return Err(format!("{granted} are too many for {queue:?}, which has {maximum}"));
+            }
+            if self.user_room(&queue, &session.user, kind) < 0 {
+                return Err(format!("too many for user {} in {queue:?}", session.user));
+            }
+        }
+        Ok(())
+    }
+
+    /// Slots that a user may have more in a queue.
+    fn user_room(&self, queue: &Queue, user: &Name, kind: ResourceType) -> i64 {
+        let Some(most) = self.rules(queue).max_per_user else { return i64::MAX };
+        let own = self
+            .sessions
+            .values()
+            .filter(|session| session.user == *user && self.path(&session.pool).contains(queue));
+        i64::from(most) - own.map(|session| session.counts[kind].granted).sum::<i64>()
+    }
+
+    /// Lets sessions have their turn, in the order of their start.
+    pub(super) fn take_turns(&mut self) {
+        if self.settings.pools.queues.is_empty() {
+            self.sessions.values_mut().for_each(|session| session.served = true);
+            return;
+        }
+        let mut waiting: Vec<(u64, Name)> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| !session.served)
+            .map(|(handle, session)| (session.serial, handle.clone()))
+            .collect();
+        waiting.sort();
+        for (_, handle) in waiting {
+            let session = &self.sessions[&handle];
+            let open = |queue: &Queue| {
+                let rules = self.rules(queue);
+                let served = || {
+                    let served = self.sessions.values().filter(|other| other.served);
+                    served.filter(|other| self.path(&other.pool).contains(queue))
+                };
+                let own = || served().filter(|other| other.user == session.user).count();
+                rules.max_sessions.is_none_or(|most| served().count() < most as usize)
+                    && rules.max_sessions_per_user.is_none_or(|most| own() < most as usize)
+            };
+            if self.path(&session.pool).iter().all(open)
+                && let Some(session) = self.sessions.get_mut(&handle)
+            {
+                session.served = true;
+            }
+        }
+    }
+
+    /// The pool that a rule finds for a session.
+    pub(super) fn placed(&self, asked: Option<&PoolName>, info: &SessionInfo) -> Option<PoolName> {
+        let pools = &self.settings.pools;
+        if asked.is_some_and(|asked| pools.pools.contains_key(asked)) {
+            return None;
+        }
+        let (places, name) = match asked {
+            None => (pools.queues.placement.clone(), None),
+            Some(asked) => {
+                let inner = Queue::Group(asked.pool.clone());
+                if self.parent(&inner) == Some(Queue::Group(asked.group.clone())) {
+                    (self.rules(&inner).placement, None)
+                } else {
+                    let group = Queue::Group(asked.group.clone());
+                    (self.rules(&group).placement, Some(asked.pool.clone()))
+                }
+            }
+        };
+        for place in places {
+            let key = match place.by {
+                PlaceBy::User => Some(info.user_id.clone()),
+                PlaceBy::Group => {
+                    info.group_ids.as_ref().and_then(|groups| groups.first().cloned())
+                }
+                PlaceBy::Name => name.clone(),
+            };
+            let Some(key) = key else { continue };
+            let pool = PoolName { group: place.to.clone(), pool: key };
+            if pools.pools.contains_key(&pool) || place.create && pool.is_legal() {
+                return Some(pool);
+            }
+        }
+        None
+    }
+
+    /// Whether the rules of the path let the user start a session.
+    pub(super) fn may_submit(&self, pool: &PoolName, info: &SessionInfo) -> bool {
+        let rules: Vec<QueueRules> =
+            self.path(pool).iter().map(|queue| self.rules(queue)).collect();
+        let submit: Option<&Submitters> = rules.iter().find_map(|rules| rules.submit.as_ref());
+        let allowed = submit.is_none_or(|submit| {
+            submit.all
+                || submit.users.contains(&info.user_id)
+                || info.group_ids.iter().flatten().any(|group| submit.groups.contains(group))
+        });
+        allowed && !rules.iter().any(|rules| rules.draining)
+    }
+
+    /// The settings with the queues that they have no more while there are sessions in them.
+    pub(super) fn with_vanished(&self, new: &Settings) -> Settings {
+        let (old, mut new) = (&self.settings.pools, new.clone());
+        let file = new.pools.clone();
+        if old.queues.is_empty() {
+            return new;
+        }
+        for pool in self.pools.keys() {
+            for group in self.around(pool) {
+                let of_file = file.queues.groups.contains_key(&group)
+                    || file.groups.contains_key(&group)
+                    || file.pools.keys().any(|other| other.group == group);
+                if let (false, Some(rules)) = (of_file, old.queues.groups.get(&group)) {
+                    let mut limits = old.groups.get(&group).cloned().unwrap_or_default();
+                    limits.minimum = PerType::all(0);
+                    new.pools.groups.insert(group.clone(), limits);
+                    new.pools.queues.groups.insert(group, rules.vanished());
+                }
+            }
+            if let (false, Some(limits)) = (file.pools.contains_key(pool), old.pools.get(pool)) {
+                let mut limits = limits.clone();
+                limits.minimum = PerType::all(0);
+                new.pools.pools.insert(pool.clone(), limits);
+                let rules = self.rules(&Queue::Pool(pool.clone())).vanished();
+                new.pools.queues.pools.insert(pool.clone(), rules);
+            }
+        }
+        new
+    }
+
+    /// The requests of a pool that could be granted or are, and those of them that wait.
+    pub(super) fn usable(&self, pool: &PoolName, kind: ResourceType) -> (i64, i64) {
+        let limited = |queue: &Queue| {
+            let rules = self.rules(queue);
+            let sessions = rules.max_sessions.or(rules.max_sessions_per_user);
+            sessions.or(rules.max_per_user).is_some()
+        };
+        let path = self.path(pool);
+        let counts = self.pools.get(pool).map(|counts| counts[kind]).unwrap_or_default();
+        if !path.iter().any(limited) {
+            return (counts.requested, counts.pending);
+        }
+        let mut by_user: BTreeMap<&Name, (i64, i64)> = BTreeMap::new();
+        for session in self.sessions.values().filter(|it| it.pool == *pool && it.served) {
+            let counts = session.counts[kind];
+            let of_user = by_user.entry(&session.user).or_default();
+            of_user.0 += counts.granted;
+            of_user.1 += counts.requested - counts.granted;
+        }
+        let mut sum = (0, 0);
+        for (user, (granted, more)) in by_user {
+            let room = path.iter().map(|queue| self.user_room(queue, user, kind)).min();
+            let more = more.min(room.unwrap_or(i64::MAX).max(0));
+            sum.0 += granted + more;
+            sum.1 += more;
+        }
+        (sum.0, sum.1.min(counts.pending))
+    }
+
+    /// The due share of each pool.
+    pub(super) fn pool_shares(&self, kind: ResourceType) -> Shares {
+        let slots: u32 = self.nodes.values().map(|node| node.used[kind]).sum();
+        let mut due = Shares::new();
+        let outermost = self.inside(None);
+        let claims: Vec<ModelClaim> =
+            outermost.iter().map(|queue| self.claim(queue, kind)).collect();
+        for (queue, share) in outermost.iter().zip(shares::fair(f64::from(slots), &claims)) {
+            self.share_inside(queue, share, kind, &mut due);
+        }
+        due
+    }
+
+    fn share_inside(&self, queue: &Queue, share: f64, kind: ResourceType, due: &mut Shares) {
+        if let Queue::Pool(pool) = queue {
+            due.insert(pool.clone(), share);
+            return;
+        }
+        let order = self.rules(queue).order;
+        let inside = self.inside(Some(queue));
+        let claim = |queue: &Queue| {
+            let claim = self.claim(queue, kind);
+            let priority = if order == SiblingOrder::Fair { 0 } else { claim.priority };
+            ModelClaim { priority, ..claim }
+        };
+        let claims: Vec<ModelClaim> = inside.iter().map(claim).collect();
+        for (queue, share) in inside.iter().zip(shares::by_priority(share, &claims)) {
+            self.share_inside(queue, share, kind, due);
+        }
+    }
+
+    fn claim(&self, queue: &Queue, kind: ResourceType) -> ModelClaim {
+        let pools = self.pools.keys().filter(|pool| self.path(pool).contains(queue));
+        let requested: i64 = pools.map(|pool| self.usable(pool, kind).0).sum();
+        let (minimum, maximum, _) = self.limits(queue, kind);
+        let (weight, priority) = match queue {
+            Queue::Group(_) => (self.rules(queue).weight, 0),
+            Queue::Pool(pool) => {
+                let own = self.settings.pools.pools.get(pool).cloned().unwrap_or_default();
+                (own.weight, own.priority)
+            }
+        };
+        ModelClaim {
+            requested: requested as f64,
+            minimum: minimum as f64,
+            maximum: maximum as f64,
+            weight,
+            priority,
+        }
+    }
+
+    /// The group from whose queues alone slots are taken back for the pool.
+    pub(super) fn fence(&self, pool: &PoolName) -> Option<Name> {
+        let fenced = |group: &Name| {
+            self.rules(&Queue::Group(group.clone())).preemption == PreemptionRule::Fence
+        };
+        self.around(pool).into_iter().find(fenced)
+    }
+
+    /// Whether the rules of the path keep all grants of the pool from being taken back.
+    pub(super) fn is_protected(&self, pool: &PoolName) -> bool {
+        let disabled = |queue: &Queue| self.rules(queue).preemption == PreemptionRule::Disabled;
+        self.path(pool).iter().any(disabled)
+    }
+
+    /// Milliseconds for which grants of the pool are safe.
+    pub(super) fn safe_ms(&self, pool: &PoolName) -> i64 {
+        let own = |queue: &Queue| self.rules(queue).min_runtime_ms;
+        self.path(pool).iter().find_map(own).unwrap_or(0)
+    }
+
+    /// No pool of a tree has been taken from below its share.
+    pub(super) fn check_victims(
+        &self,
+        kind: ResourceType,
+        shares: &Shares,
+        victims: &BTreeSet<PoolName>,
+    ) -> Result<(), String> {
+        if self.settings.pools.queues.is_empty() {
+            return Ok(());
+        }
+        for pool in victims {
+            // A minimum beyond what is requested is part of a share where there is not enough for all.
+            let requested = self.usable(pool, kind).0 as f64;
+            let share = shares.get(pool).copied().unwrap_or(0.0).min(requested);
+            let granted = self.pools.get(pool).map_or(0, |counts| counts[kind].granted);
+            if (granted as f64) < share - 0.1 {
+                return Err(format!(
+                    "pool {pool} is left with {granted} slots of {kind}, its share is {share:.2}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nothing is taken back that no pool has claimed.
+pub(super) fn check_claims(outcome: &Outcome) -> Result<(), String> {
+    let (mut claimed, mut taken) = (PerType::all(0_u64), PerType::all(0_u64));
+    for effect in &outcome.effects {
+        match effect {
+            Effect::Record(Record::PreemptionFound { kind, count }) => claimed[*kind] += count,
+            Effect::Notify { notification: Notification::Revoked(grants), .. } => {
+                for grant in grants {
+                    taken[grant.kind] += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    match ResourceType::ALL.into_iter().find(|kind| taken[*kind] > claimed[*kind]) {
+        None => Ok(()),
+        Some(kind) => Err(format!(
+            "{} slots of {kind} are taken back, and {} are claimed",
+            taken[kind], claimed[kind]
+        )),
+    }
+}

@@ -1,0 +1,119 @@
+//! Trees of queues in the simulation: it passes, survives images, and finds each rule that is missing.
+
+use super::tests::{Fault, Faulty, Restored, SHORT};
+use super::*;
+use corona_model::queues::{PreemptionRule, QueueRules, Queues, SiblingOrder};
+use corona_model::types::PerType;
+
+fn plan(seed: u64) -> Plan {
+    Plan { seed, steps: SHORT, restarts: false, trees: true }
+}
+
+#[test]
+fn runs_with_trees_of_queues_pass() {
+    let mut all = Summary::default();
+    for seed in 1..=40 {
+        let run = run(plan(seed));
+        all.add(run.unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what)));
+    }
+    assert!(all.granted > 2000 && all.revoked > 5, "{all:?}");
+}
+
+#[test]
+fn a_tree_restored_from_its_image_goes_on_as_the_first_one() {
+    for seed in 1..=100 {
+        let steps = 400;
+        let cut = Random::new(!seed).below(450) as u64;
+        let plan = Plan { steps, ..plan(seed) };
+        let result = run_digested(plan, |settings: &Settings| Restored::new(settings, cut));
+        let (_, digest) = result.unwrap_or_else(|failure| panic!("cut at {cut}: {failure}"));
+        let (_, straight) = run_with_digest(plan).unwrap();
+        assert_eq!(digest, straight, "seed {seed} cut at {cut}");
+    }
+}
+
+/// An engine to which a rule of all queues is not told.
+fn without(name: &'static str, hears: fn(Input) -> Input) -> Fault {
+    Fault { name, hears, says: |_| {} }
+}
+
+fn each_rule(mut input: Input, change: impl Fn(&mut QueueRules)) -> Input {
+    if let Input::SettingsChanged { settings } = &mut input {
+        let queues: &mut Queues = &mut settings.pools.queues;
+        queues.groups.values_mut().chain(queues.pools.values_mut()).for_each(change);
+    }
+    input
+}
+
+/// Twenty ways in which the rules may be wrong.
+fn faults() -> Vec<Fault> {
+    vec![
+        without("groups do not nest", |i| each_rule(i, |rules| rules.parent = None)),
+        without("groups have no weight", |i| each_rule(i, |rules| rules.weight = 1.0)),
+        without("parts are no minima", |i| {
+            each_rule(i, |rules| rules.minimum = PerType::all(None))
+        }),
+        without("parts are no maxima", |i| {
+            each_rule(i, |rules| rules.maximum = PerType::all(None))
+        }),
+        without("parts of maxima are larger", |i| {
+            each_rule(i, |rules| {
+                for part in rules.maximum.0.iter_mut().flatten() {
+                    part.0 = part.0.saturating_mul(2);
+                }
+            })
+        }),
+        without("parts of minima are smaller", |i| {
+            each_rule(i, |rules| {
+                for part in rules.minimum.0.iter_mut().flatten() {
+                    part.0 /= 2;
+                }
+            })
+        }),
+        without("priorities count everywhere", |i| {
+            each_rule(i, |rules| rules.order = SiblingOrder::Priority)
+        }),
+        without("priorities count nowhere", |i| {
+            each_rule(i, |rules| rules.order = SiblingOrder::Fair)
+        }),
+        without("every queue lends", |i| each_rule(i, |rules| rules.lend = true)),
+        without("no queue lends", |i| each_rule(i, |rules| rules.lend = false)),
+        without("every queue may be taken from", |i| {
+            each_rule(i, |rules| rules.preemption = PreemptionRule::Default)
+        }),
+        without("no queue may be taken from", |i| {
+            each_rule(i, |rules| rules.preemption = PreemptionRule::Disabled)
+        }),
+        without("no grant is safe", |i| each_rule(i, |rules| rules.min_runtime_ms = None)),
+        without("any number of sessions is served", |i| {
+            each_rule(i, |rules| rules.max_sessions = None)
+        }),
+        without("one session more is served", |i| {
+            each_rule(i, |rules| rules.max_sessions = rules.max_sessions.map(|most| most + 1))
+        }),
+        without("users hold what they like", |i| each_rule(i, |rules| rules.max_per_user = None)),
+        without("users hold one more", |i| {
+            each_rule(i, |rules| rules.max_per_user = rules.max_per_user.map(|most| most + 1))
+        }),
+        without("any number of a user's sessions is served", |i| {
+            each_rule(i, |rules| rules.max_sessions_per_user = None)
+        }),
+        without("everybody may submit", |i| each_rule(i, |rules| rules.submit = None)),
+        without("draining queues take sessions", |i| each_rule(i, |rules| rules.draining = false)),
+        without("sessions are placed nowhere", |i| each_rule(i, |rules| rules.placement.clear())),
+    ]
+}
+
+#[test]
+fn each_missing_rule_is_found_within_six_hundred_seeds() {
+    for fault in faults() {
+        let faulty = |settings: &Settings| {
+            let start = Box::new(settings.clone());
+            let heard = (fault.hears)(Input::SettingsChanged { settings: start });
+            let Input::SettingsChanged { settings } = heard else { panic!("{}", fault.name) };
+            Faulty { engine: new_engine(&settings), fault }
+        };
+        let found = (1..=600).find_map(|seed| run_with(plan(seed), faulty).err());
+        assert!(found.is_some(), "nobody sees that {}", fault.name);
+    }
+}
