@@ -3,13 +3,14 @@
 use super::{
     Address, Ahead, ByType, Complaint, First, Grant, Holder, IdRange, Node, NodeDetail, NodeFaults,
     NodeGrant, NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts, PoolName, PoolSettings,
-    Preemption, RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts,
+    Preemption, Queue, RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts,
     SessionDetail, Sessions, Specs, Unusable, Visitor, Wait, WaitReason, handle_order,
 };
 use corona_engine::{
     self as engine, HolderClaim, NodeView, PoolView, Precedence, RunningSession, Starvation,
     WaitingRequests,
 };
+use corona_model::queues::Part;
 use corona_model::settings::{FaultLimits, SchedulingMode, UNLIMITED};
 use corona_model::types::{self, Millis, PerType, ResourceType};
 
@@ -227,7 +228,35 @@ pub(crate) fn pool(view: &PoolView, remarks: Option<&PoolRemarks>, kinds: &[Reso
         redirected_to: remarks.and_then(|remarks| remarks.redirected_to.as_ref()).map(pool_name),
         sessions: view.sessions,
         settings,
+        queue: view.is_of_tree().then(|| queue(view, kinds)),
         types,
+    }
+}
+
+fn queue(view: &PoolView, kinds: &[ResourceType]) -> Queue {
+    let rules = &view.rules;
+    let is_group = view.pool.is_none();
+    let parts = |parts: PerType<Option<Part>>| -> ByType<String> {
+        let kinds = kinds.iter().filter_map(|kind| Some((*kind, parts[*kind]?.to_string())));
+        kinds.collect()
+    };
+    Queue {
+        path: view.path.to_string(),
+        parent: view.path.rsplit_once('.').map(|(parent, _)| parent.to_owned()),
+        weight: is_group.then_some(view.weight),
+        order: is_group.then(|| rules.order.name().to_owned()),
+        lend: rules.lend,
+        preemption: rules.preemption.name().to_owned(),
+        state: if rules.draining { "draining" } else { "running" }.to_owned(),
+        min_runtime_ms: rules.min_runtime_ms,
+        max_sessions: rules.max_sessions,
+        max_sessions_per_user: rules.max_sessions_per_user,
+        max_per_user: rules.max_per_user,
+        sessions_waiting: view.sessions_waiting,
+        minimum_parts: parts(rules.minimum),
+        maximum_parts: parts(rules.maximum),
+        lent: by_type(kinds.iter().copied(), |kind| view.lent(kind)),
+        borrowed: by_type(kinds.iter().copied(), |kind| view.borrowed(kind)),
     }
 }
 
@@ -298,6 +327,18 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
         Why::PoolAtMaximum { pool, granted, maximum, ahead } => {
             let (pool, ahead) = (pool_name(&pool), self::ahead(&ahead));
             WaitReason::PoolAtMaximum { pool, granted, maximum, ahead }
+        }
+        Why::SessionsAtMaximum { queue, user, running, maximum, before } => {
+            let (queue, user) = (queue.to_string(), user.map(|user| user.to_string()));
+            WaitReason::SessionsAtMaximum { queue, user, running, maximum, before }
+        }
+        Why::UserAtMaximum { queue, user, granted, maximum } => {
+            let (queue, user) = (queue.to_string(), user.to_string());
+            WaitReason::UserAtMaximum { queue, user, granted, maximum }
+        }
+        Why::Reserved { reserved, queues, count } => {
+            let queues = queues.iter().map(|queue| queue.to_string()).collect();
+            WaitReason::Reserved { reserved, queues, count }
         }
         Why::NotServed { nodes } => WaitReason::NotServed { nodes },
         Why::NoFreeSlot { used, total, unusable, competition } => WaitReason::NoFreeSlot {

@@ -400,6 +400,9 @@ pub struct Pool {
     /// Settings that only pools have.
     #[serde(default, flatten)]
     pub settings: Option<PoolSettings>,
+    /// Its place and its rules in a tree of queues; left out where there are two levels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Queue>,
     /// Its slots and requests.
     pub types: ByType<PoolCounts>,
 }
@@ -417,6 +420,54 @@ pub struct PoolSettings {
     pub priority: i32,
     /// Its weight in the group.
     pub weight: f64,
+}
+
+/// The place and the rules of a pool or a group in a tree of queues.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Queue {
+    /// The names from an outermost group to this queue, with dots between.
+    pub path: String,
+    /// The path of the group around it; left out for the outermost ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// A group's weight among its siblings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+    /// The order of the queues in a group: `PRIORITY` or `FAIR`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<String>,
+    /// Whether others may use what is guaranteed to it and not used.
+    pub lend: bool,
+    /// Which grants may be taken back: `default`, `fence` or `disabled`.
+    pub preemption: String,
+    /// `running` or `draining`.
+    pub state: String,
+    /// The time for which its grants are safe from preemption, if it has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_runtime_ms: Option<i64>,
+    /// Sessions that are served at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_sessions: Option<u32>,
+    /// Sessions of one user that are served at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_sessions_per_user: Option<u32>,
+    /// Slots of each type that one user holds at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_per_user: Option<u32>,
+    /// Sessions that wait until fewer are served.
+    pub sessions_waiting: usize,
+    /// Minima that are parts of the parent's, such as `25%`.
+    #[serde(default, skip_serializing_if = "ByType::is_empty")]
+    pub minimum_parts: ByType<String>,
+    /// Maxima that are parts of the parent's.
+    #[serde(default, skip_serializing_if = "ByType::is_empty")]
+    pub maximum_parts: ByType<String>,
+    /// Slots of its minimum that it does not use and others may.
+    #[serde(default)]
+    pub lent: ByType<i64>,
+    /// Slots that it holds beyond its minimum.
+    #[serde(default)]
+    pub borrowed: ByType<i64>,
 }
 
 /// Slots and requests of one type in a pool or a group.
@@ -629,6 +680,40 @@ pub enum WaitReason {
         /// The sessions that are served before this one within the pool.
         #[serde(default, skip_serializing_if = "Ahead::is_nothing")]
         ahead: Ahead,
+    },
+    /// A queue of the session's path serves as many sessions as it may at a time.
+    SessionsAtMaximum {
+        /// The path of the queue.
+        queue: String,
+        /// The user, if the limit is that of each user.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
+        /// Sessions that are served.
+        running: u32,
+        /// The maximum of sessions.
+        maximum: u32,
+        /// Sessions that come first when one of them ends.
+        before: usize,
+    },
+    /// The session's user holds as many grants as one user may in a queue of the path.
+    UserAtMaximum {
+        /// The path of the queue.
+        queue: String,
+        /// The user.
+        user: String,
+        /// Grants that the user holds there.
+        granted: i64,
+        /// The maximum of grants.
+        maximum: u32,
+    },
+    /// All free slots stay free for queues that do not lend their minimum.
+    Reserved {
+        /// Slots that stay free.
+        reserved: i64,
+        /// The paths of these queues, the first few.
+        queues: Vec<String>,
+        /// How many queues they are.
+        count: usize,
     },
     /// No node has slots of the type and offers a service for it.
     NotServed {

@@ -393,26 +393,25 @@ fn pools(text: &mut Text, gauges: &Gauges) {
     text.family(POOLS_LEFT_OUT).value(left_out.len());
 
     let mut family = text.family(POOL_SESSIONS);
-    for (view, pool) in &pools {
-        family.labelled(&[("group", &view.group), ("pool", pool)], view.sessions);
+    for (view, _) in &pools {
+        family.labelled(&queue_labels(view, None), view.sessions);
     }
     let mut family = text.family(POOL_WEIGHT);
-    for (view, pool) in &pools {
-        family.labelled(&[("group", &view.group), ("pool", pool)], view.weight);
+    for (view, _) in &pools {
+        family.labelled(&queue_labels(view, None), view.weight);
     }
     for (of_pools, _, number) in pool_numbers() {
         let mut family = text.family(of_pools);
-        for (view, pool) in &pools {
+        for (view, _) in &pools {
             for kind in &gauges.kinds {
-                let labels = [("group", &*view.group), ("pool", pool), ("type", kind.name())];
-                family.labelled_if_any(&labels, number(view, *kind));
+                family.labelled_if_any(&queue_labels(view, Some(*kind)), number(view, *kind));
             }
         }
     }
     let mut family = text.family(POOL_STARVING);
-    for (view, pool) in &pools {
+    for (view, _) in &pools {
         for kind in &gauges.kinds {
-            let labels = [("group", &*view.group), ("pool", pool), ("type", kind.name())];
+            let labels = queue_labels(view, Some(*kind));
             family.labelled(&labels, gauges.starving_ms(view, *kind) as f64 / 1000.0);
         }
     }
@@ -425,17 +424,24 @@ fn pools(text: &mut Text, gauges: &Gauges) {
     }
     let mut family = text.family(GROUP_SESSIONS);
     for view in &groups {
-        family.labelled(&[("group", &view.group)], view.sessions);
+        family.labelled(&queue_labels(view, None), view.sessions);
     }
     for (_, of_groups, number) in pool_numbers() {
         let mut family = text.family(of_groups);
         for view in &groups {
             for kind in &gauges.kinds {
-                let labels = [("group", &*view.group), ("type", kind.name())];
-                family.labelled_if_any(&labels, number(view, *kind));
+                family.labelled_if_any(&queue_labels(view, Some(*kind)), number(view, *kind));
             }
         }
     }
+}
+
+/// The labels of a pool or a group; with its path in a tree of queues.
+fn queue_labels(view: &PoolView, kind: Option<ResourceType>) -> Vec<(&'static str, &str)> {
+    let pool = view.pool.as_deref().map(|pool| ("pool", pool));
+    let path = view.is_of_tree().then(|| ("path", &*view.path));
+    let kind = kind.map(|kind| ("type", kind.name()));
+    [Some(("group", &*view.group)), pool, path, kind].into_iter().flatten().collect()
 }
 
 /// A number of a pool or a group; absent without a limit.
@@ -545,8 +551,9 @@ impl Gauges {
         view.starving_ms(kind, self.now, &self.settings.scheduling)
     }
 
+    /// The outermost groups.
     fn groups(&self) -> impl Iterator<Item = &PoolView> {
-        self.pools.iter().filter(|view| view.pool.is_none())
+        self.pools.iter().filter(|view| view.pool.is_none() && view.parent.is_none())
     }
 }
 
@@ -618,6 +625,10 @@ pub(crate) mod tests {
         PoolView {
             group: group.into(),
             pool: pool.map(Into::into),
+            path: pool.map_or(group.to_owned(), |pool| format!("{group}.{pool}")).into(),
+            parent: None,
+            rules: Default::default(),
+            sessions_waiting: 0,
             mode: SchedulingMode::Fair,
             preemptable: true,
             request_max: false,

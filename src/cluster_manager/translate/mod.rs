@@ -225,6 +225,7 @@ fn pool_objection(objection: &PoolObjection) -> String {
             "{MODE} specified as '{pool}' and has illegal characters (Something not in \
              .*[^0-9a-z\\-\\_].*).  {USE} {FORM}"
         ),
+        PoolObjection::Draining(_) | PoolObjection::NotAllowed { .. } => objection.to_string(),
     }
 }
 

@@ -201,7 +201,8 @@ fn slots(view: &View, kind: ResourceType) -> Markup {
     let slots = view.overview.slots[kind];
     let free = slots.total.saturating_sub(slots.used);
     let unusable = view.nodes.unusable_slots[kind];
-    let groups = view.pools.views.iter().filter(|pool| pool.pool.is_none());
+    let outermost = |pool: &&PoolView| pool.pool.is_none() && pool.parent.is_none();
+    let groups = view.pools.views.iter().filter(outermost);
     let waiting: i64 = groups.map(|group| group.counts[kind].pending).sum();
     let used_percent = percent(slots.used as f64, slots.total as f64);
     html! {

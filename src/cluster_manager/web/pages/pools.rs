@@ -10,8 +10,9 @@ use crate::web::filter::Filter;
 use crate::web::gather::{Overview, Pools};
 use crate::web::original::mode_name;
 use corona_engine::PoolView;
+use corona_model::queues::{Part, PreemptionRule, SiblingOrder};
 use corona_model::settings::UNLIMITED;
-use corona_model::types::{PoolName, ResourceType};
+use corona_model::types::{PerType, PoolName, ResourceType};
 use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Span, class_of};
 
@@ -59,7 +60,8 @@ fn table(pools: &Pools, overview: &Overview, parameters: &Parameters) -> Markup 
     let busy = parameters.text("busy").is_some();
     let named = |view: &PoolView| {
         let pool = view.pool.as_deref().unwrap_or_default();
-        format!("{}.{pool}", view.group).to_lowercase().contains(&text)
+        let name = format!("{}.{pool}", view.group).to_lowercase();
+        name.contains(&text) || view.path.to_lowercase().contains(&text)
     };
     let chosen: Vec<&PoolView> = pools
         .views
@@ -111,22 +113,39 @@ fn columns<'a>(pools: &'a Pools, overview: &'a Overview) -> Vec<Column<'a, PoolV
     columns
 }
 
+/// By the paths: a group is followed by the queues in it.
 fn by_name(a: &PoolView, b: &PoolView) -> Ordering {
-    let pool = |view: &'_ PoolView| view.pool.clone().unwrap_or_default();
-    natural_order(&a.group, &b.group).then_with(|| natural_order(&pool(a), &pool(b)))
+    let (mut others, mut own) = (b.path.split('.'), a.path.split('.'));
+    loop {
+        match (own.next(), others.next()) {
+            (Some(a), Some(b)) if a == b => {}
+            (Some(a), Some(b)) => return natural_order(a, b),
+            (own, other) => return own.cmp(&other),
+        }
+    }
 }
 
 fn name_cell(view: &PoolView, overview: &Overview) -> Markup {
     let Some(pool) = &view.pool else {
         let address = sessions_address("poolGroups", &view.group);
-        return html! { a.groupname href=(address) { span.word { (Name(&view.group)) } } span.note { "group" } };
+        return html! {
+            a.groupname href=(address) { span.word { (Name(&view.group)) } }
+            span.note { "group" (inside(view)) }
+        };
     };
     let name = PoolName { group: view.group.clone(), pool: pool.clone() };
     let redirect = overview.settings.scheduling.redirects.get(&name);
     html! {
         a href=(sessions_address("poolInfos", &name.to_string())) { span.word { (Name(&name)) } }
         @if let Some(to) = redirect { span.note { "redirected to " (Name(to)) } }
+        @if view.is_of_tree() { span.note { (Name(&view.path)) } }
     }
+}
+
+/// The path of the group around a group.
+fn inside(view: &PoolView) -> Markup {
+    let around = view.parent.as_ref().and(view.path.rsplit_once('.'));
+    html! { @if let Some((around, _)) = around { " in " (Name(around)) } }
 }
 
 pub(super) fn sessions_address(parameter: &str, value: &str) -> String {
@@ -176,7 +195,13 @@ pub(super) fn quota(view: &PoolView, kind: ResourceType, scale: f64) -> Markup {
 
 fn settings(view: &PoolView) -> Markup {
     if view.pool.is_none() {
-        return html! {};
+        return html! {
+            @if view.weight != 1.0 { span.tag { "weight " (view.weight) } }
+            @if view.rules.order != SiblingOrder::default() {
+                span.tag { (view.rules.order.name()) }
+            }
+            (rules(view))
+        };
     }
     html! {
         span.tag { (mode_name(view.mode)) }
@@ -185,6 +210,41 @@ fn settings(view: &PoolView) -> Markup {
         @if !view.preemptable { span.tag { "not preemptable" } }
         @if view.request_max { span.tag { "request max" } }
         @if !view.configured { span.tag { "not configured" } }
+        (rules(view))
+    }
+}
+
+/// The rules of a tree of queues that differ from the default ones.
+fn rules(view: &PoolView) -> Markup {
+    let rules = &view.rules;
+    let limit = |name: &str, limit: Option<u32>| limit.map(|limit| format!("{name} {limit}"));
+    let parts = |name: &str, parts: PerType<Option<Part>>| {
+        let part = |kind| parts[kind].map(|part: Part| format!("{name} {kind} {part}"));
+        ResourceType::ALL.into_iter().filter_map(part).collect::<Vec<_>>()
+    };
+    let preemption = rules.preemption;
+    let said = [
+        (!rules.lend).then(|| "does not lend".to_owned()),
+        (preemption != PreemptionRule::Default)
+            .then(|| format!("preemption {}", preemption.name())),
+        rules.min_runtime_ms.map(|ms| format!("grants safe for {}", corona_model::types::Span(ms))),
+        limit("sessions at most", rules.max_sessions),
+        limit("sessions of a user at most", rules.max_sessions_per_user),
+        limit("slots of a user at most", rules.max_per_user),
+    ];
+    html! {
+        @for text in parts("min", rules.minimum).into_iter().chain(parts("max", rules.maximum)) {
+            span.tag { (text) }
+        }
+        @for text in said.into_iter().flatten() { span.tag { (text) } }
+        @if rules.vanished {
+            span.badge.warn { "draining, in no file any more" }
+        } @else if rules.draining {
+            span.badge.warn { "draining" }
+        }
+        @if view.sessions_waiting > 0 {
+            span.note { (Count(view.sessions_waiting)) " waiting for their turn" }
+        }
     }
 }
 
