@@ -127,8 +127,8 @@ fn pool(row: &[Value]) -> anyhow::Result<Pool> {
             weight: weight as f64,
         }),
     };
-    let (configured, redirected_to) = (None, None);
-    Ok(Pool { group: text(group)?, pool, configured, redirected_to, sessions, settings, types })
+    let group = text(group)?;
+    Ok(Pool { group, pool, sessions, settings, types, ..Pool::default() })
 }
 
 /// The data in the head and the summary of the cluster page.

@@ -39,6 +39,8 @@ mod mini_cluster;
 mod nodes;
 mod open;
 mod parts;
+mod pool_explain;
+mod pool_import;
 mod pool_info;
 mod pools;
 mod profile;

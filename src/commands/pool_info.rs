@@ -50,11 +50,7 @@ pub(super) fn show(
 
 async fn read(web: &Web, name: &str) -> anyhow::Result<(Info, Option<i64>)> {
     let all = pools::read(web).await?.pools;
-    let named = |pool: &&Pool| match &pool.pool {
-        Some(within) => format!("{}.{within}", pool.group) == name,
-        None => pool.group == name,
-    };
-    let Some(pool) = all.iter().find(named).cloned() else {
+    let Some(pool) = all.iter().find(|pool| pools::is_named(pool, name)).cloned() else {
         bail!("{} list no pool {name}", web.who());
     };
     let pools = pool.pool.is_none().then(|| {
@@ -94,6 +90,8 @@ fn text(info: &Info, now_ms: Option<i64>, console: &Console<'_>, wide: bool) -> 
         ("Weight", settings.map(|settings| settings.weight.to_string())),
         ("Can be preempted", settings.map(|settings| yes_or_no(settings.preemptable))),
         ("Requests limited", settings.map(|settings| yes_or_no(settings.request_max))),
+        ("Path", pool.queue.as_ref().map(|queue| queue.path.clone())),
+        ("State", pool.queue.as_ref().map(|queue| queue.state.clone())),
         ("Sessions", Some(pool.sessions.to_string())),
     ];
     let mut text = String::new();

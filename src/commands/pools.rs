@@ -12,6 +12,8 @@ use corona::engine::types::ResourceType;
 
 use super::cluster::{WebArguments, block_on};
 use super::java_pages;
+use super::pool_explain;
+use super::pool_import::Import;
 use super::pool_info;
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
@@ -19,7 +21,7 @@ use corona_terminal::console::{Console, Form, OutputArguments};
 use corona_terminal::table::{Cell, Column, Table, Tone, number};
 
 const EXAMPLES: &str = "\
-A group is followed by its pools. Types that a pool neither uses nor limits are
+A group is followed by the queues in it. Types that a pool neither uses nor limits are
 left out. SHARE is the number of slots that the pool is due now, MIN its
 guaranteed slots, MAX its limit.
 
@@ -53,6 +55,9 @@ enum Action {
     List(List),
     #[command(aliases = ["describe", "show"])]
     Info(Info),
+    /// Say why a queue has the slots that it has, level by level
+    Explain(Info),
+    Import(Import),
 }
 
 /// List groups and pools
@@ -75,7 +80,7 @@ struct List {
 /// Describe a pool or a group: settings, limits, slots, sessions
 #[derive(Args, Clone, Debug)]
 struct Info {
-    /// The pool, or a group
+    /// The pool, or a group; its path where groups are in groups
     #[arg(value_name = "GROUP[.POOL]")]
     pool: String,
 
@@ -100,6 +105,12 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
             let web = Web::new(address, timeout);
             watch.run(console, |console| pool_info::show(&web, &pool, output, console))?;
         }
+        Some(Action::Explain(Info { pool, output, watch, web })) => {
+            let (address, timeout) = web.find()?;
+            let web = Web::new(address, timeout);
+            watch.run(console, |console| pool_explain::show(&web, &pool, output, console))?;
+        }
+        Some(Action::Import(import)) => import.run(console)?,
         Some(Action::List(list)) => list.run(console)?,
         None => arguments.list.run(console)?,
     }
@@ -173,16 +184,35 @@ fn table(pools: &[Pool]) -> Table {
     table
 }
 
-fn says_something(counts: &PoolCounts) -> bool {
+pub(super) fn says_something(counts: &PoolCounts) -> bool {
     *counts != PoolCounts { waiting: counts.waiting.map(|_| 0), ..PoolCounts::default() }
+}
+
+/// The names from an outermost group to a queue, with dots between.
+pub(super) fn path(queue: &Pool) -> String {
+    match (&queue.queue, &queue.pool) {
+        (Some(queue), _) => queue.path.clone(),
+        (None, Some(pool)) => format!("{}.{pool}", queue.group),
+        (None, None) => queue.group.clone(),
+    }
+}
+
+/// Whether a queue is meant by its path, or by its innermost group and its pool.
+pub(super) fn is_named(queue: &Pool, name: &str) -> bool {
+    let short = match &queue.pool {
+        Some(pool) => format!("{}.{pool}", queue.group) == name,
+        None => queue.group == name,
+    };
+    short || path(queue) == name
 }
 
 /// Name, mode and sessions.
 fn head(pool: &Pool) -> [Cell; 3] {
     let mode = pool.settings.as_ref().map(|settings| settings.mode.as_str());
+    let depth = path(pool).matches('.').count();
     let name = match &pool.pool {
-        None => Cell::new(pool.group.as_str(), Tone::Strong),
-        Some(name) => format!("  {name}").into(),
+        None => Cell::new(format!("{}{}", "  ".repeat(depth), pool.group), Tone::Strong),
+        Some(name) => format!("{}{name}", "  ".repeat(depth.max(1))).into(),
     };
     [name, mode.unwrap_or_default().into(), pool.sessions.to_string().into()]
 }
