@@ -95,16 +95,11 @@ pub(crate) fn sum(
     let mut key = Vec::new();
     let mut total: Option<i64> = None;
     while run.advance()? {
-        let number = number(run)?;
+        let number = number(vint::text(run.key()), vint::text(run.value()))?;
         match total {
             Some(so_far) if key == run.key() => {
-                let sum = so_far.checked_add(number).ok_or_else(|| {
-                    TaskError::Task(format!(
-                        "builtin:wc: the sum of {:?} does not fit into 64 bits",
-                        shown(&key)
-                    ))
-                })?;
-                total = Some(sum);
+                let sum = so_far.checked_add(number);
+                total = Some(sum.ok_or_else(|| too_large(vint::text(&key)))?);
             }
             before => {
                 if let Some(sum) = before {
@@ -123,24 +118,29 @@ pub(crate) fn sum(
 }
 
 /// The number in the value of a record.
-fn number(run: &(dyn RecordStream + Send)) -> Result<i64, TaskError> {
-    let value = match vint::text(run.value()) {
-        b"1" | b"" => return Ok(1),
-        value => value,
-    };
+#[inline]
+pub(crate) fn number(key: &[u8], value: &[u8]) -> Result<i64, TaskError> {
+    if matches!(value, b"1" | b"") {
+        return Ok(1);
+    }
     let number = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse().ok());
     number.ok_or_else(|| {
         TaskError::Task(format!(
             "builtin:wc sums whole numbers of 64 bits, and the value of {:?} is {:?}",
-            shown(run.key()),
+            shown(key),
             cut(&String::from_utf8_lossy(value), MOST_SHOWN_BYTES)
         ))
     })
 }
 
+/// A sum of this key is no whole number of 64 bits any more.
+pub(crate) fn too_large(key: &[u8]) -> TaskError {
+    TaskError::Task(format!("builtin:wc: the sum of {:?} does not fit into 64 bits", shown(key)))
+}
+
 /// A key for an error.
 fn shown(key: &[u8]) -> String {
-    cut(&String::from_utf8_lossy(vint::text(key)), MOST_SHOWN_BYTES).to_owned()
+    cut(&String::from_utf8_lossy(key), MOST_SHOWN_BYTES).to_owned()
 }
 
 #[cfg(test)]

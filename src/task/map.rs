@@ -9,7 +9,7 @@ use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::{FileSplit, Split};
 use corona_mapreduce::native::{LineFormat, Step};
 
-use crate::builtin::{Mapper, Sum};
+use crate::builtin::Mapper;
 use crate::child::Work;
 use crate::codec;
 use crate::counters::{Count, TaskCounters};
@@ -20,7 +20,7 @@ use crate::partition::Partitioner;
 use crate::program::{Programs, of_pipe};
 use crate::run::RecordStream;
 use crate::skipped::{GROUP, PROCESSED_RECORDS, Skipped};
-use crate::spill::{Collector, Combiner, MapOutput};
+use crate::spill::{Collector, Combiner, Combining, MapOutput};
 use crate::status::Status;
 use crate::vint;
 
@@ -163,11 +163,11 @@ pub(crate) fn run(work: &Work<'_>, partition: i32, split: Option<&Split>) -> Res
         return output.close();
     }
     let partitioner = Partitioner::new(work.job.partitioning.clone(), work.job.reduces);
-    let combiner = work.job.combiner.as_ref().map(|step| combiner(work, step));
+    let combining = combining(work);
     let mut output = MapOutput::new(
         work.settings.spill.clone(),
         partitioner,
-        combiner,
+        combining,
         work.scratch.clone(),
         work.counters.clone(),
     );
@@ -216,16 +216,17 @@ fn through(
     }
 }
 
-fn combiner(work: &Work<'_>, step: &Step) -> Box<dyn Combiner> {
-    match step {
-        Step::Program(words) => Box::new(ProgramCombiner {
+fn combining(work: &Work<'_>) -> Combining {
+    match &work.job.combiner {
+        None => Combining::No,
+        Some(Step::Program(words)) => Combining::By(Box::new(ProgramCombiner {
             programs: work.programs.clone(),
             words: words.clone(),
             format: work.job.combine_lines.clone(),
             counters: work.counters.clone(),
             status: work.status.clone(),
-        }),
-        _ => Box::new(Sum),
+        })),
+        Some(_) => Combining::Sums,
     }
 }
 

@@ -7,7 +7,10 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use ahash::RandomState;
 use corona_mapreduce::native::KeyOrder;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Place;
 
 use crate::ifile::IFileError;
 use crate::order::{compare, prefix};
@@ -31,7 +34,24 @@ const COMPARISONS: u32 = 1 << 16;
 /// The largest memory that an offset can address.
 const MOST_BYTES: usize = u32::MAX as usize;
 
-/// Records until they are sorted and written.
+/// The memory that the place of a key in the table of sums takes at most, also while the table grows.
+const PLACE_BYTES: usize = 16;
+/// The bytes of a sum.
+const SUM_BYTES: usize = size_of::<i64>();
+
+/// What became of a number that was added to the sum of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It is part of the sum.
+    Yes,
+    /// There is no room for another key, and nothing was added.
+    Full,
+    /// The sum would not fit into 64 bits, and nothing was added.
+    TooLarge,
+}
+
+/// Records until they are sorted and written, or one record with a sum for each key
+/// ([`sum`](SortBuffer::sum)); a buffer holds one kind or the other.
 #[derive(Debug)]
 pub struct SortBuffer {
     data: Vec<u8>,
@@ -40,6 +60,11 @@ pub struct SortBuffer {
     order: Arc<KeyOrder>,
     /// The memory that a record takes besides key and value, also while records are sorted.
     entry_bytes: usize,
+    /// The number of the entry of each key that has a sum.
+    places: HashTable<u32>,
+    hasher: RandomState,
+    /// Numbers in the sums.
+    numbers: u64,
 }
 
 impl SortBuffer {
@@ -53,7 +78,16 @@ impl SortBuffer {
         };
         // The system gives the pages when they are used.
         let entries = Vec::with_capacity(limit / entry_bytes);
-        SortBuffer { data: Vec::with_capacity(limit), entries, limit, order, entry_bytes }
+        SortBuffer {
+            data: Vec::with_capacity(limit),
+            entries,
+            limit,
+            order,
+            entry_bytes,
+            places: HashTable::new(),
+            hasher: RandomState::new(),
+            numbers: 0,
+        }
     }
 
     /// Adds a record: the contents of two texts. False: it does not fit any more, and nothing was added.
@@ -78,6 +112,51 @@ impl SortBuffer {
         true
     }
 
+    /// Adds a number to the sum of a key.
+    #[inline]
+    pub fn sum(&mut self, partition: u32, key: &[u8], number: i64) -> Added {
+        let used = self.used() + key.len() + vint::MOST_BYTES + SUM_BYTES + self.entry_bytes;
+        let has_room = used + PLACE_BYTES <= self.limit;
+        let (data, entries) = (&mut self.data, &mut self.entries);
+        let hash = self.hasher.hash_one(key);
+        let is_key = |place: &u32| entries.get(*place as usize).is_some_and(|entry| key_of(data, entry) == key);
+        let hash_of = |place: &u32| entries.get(*place as usize).map_or(0, |entry| self.hasher.hash_one(key_of(data, entry)));
+        match self.places.entry(hash, is_key, hash_of) {
+            Place::Occupied(place) => {
+                let sum = entries.get(*place.get() as usize).and_then(|entry| {
+                    let from = (entry.offset + entry.key_bytes) as usize;
+                    data.get_mut(from..)?.first_chunk_mut::<SUM_BYTES>()
+                });
+                let Some(sum) = sum else { return Added::TooLarge };
+                match i64::from_le_bytes(*sum).checked_add(number) {
+                    Some(total) => *sum = total.to_le_bytes(),
+                    None => return Added::TooLarge,
+                }
+            }
+            Place::Vacant(_) if !has_room => return Added::Full,
+            Place::Vacant(place) => {
+                place.insert(entries.len() as u32);
+                let offset = data.len();
+                vint::put_text(key, data);
+                entries.push(Entry {
+                    prefix: prefix(&self.order, key),
+                    partition,
+                    offset: offset as u32,
+                    key_bytes: (data.len() - offset) as u32,
+                    value_bytes: SUM_BYTES as u32,
+                });
+                data.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+        self.numbers += 1;
+        Added::Yes
+    }
+
+    /// Numbers that are part of the sums.
+    pub fn numbers(&self) -> u64 {
+        self.numbers
+    }
+
     /// Changes the limit. It must not be above the one of the beginning.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit.min(MOST_BYTES);
@@ -86,7 +165,7 @@ impl SortBuffer {
     /// The memory in use, in bytes.
     #[inline]
     pub fn used(&self) -> usize {
-        self.data.len() + self.entries.len() * self.entry_bytes
+        self.data.len() + self.entries.len() * self.entry_bytes + self.places.len() * PLACE_BYTES
     }
 
     /// Whether there is no record.
@@ -110,10 +189,7 @@ impl SortBuffer {
                 progressed();
             }
         };
-        let content = |entry: &Entry| {
-            let from = entry.offset as usize;
-            vint::text(data.get(from..from + entry.key_bytes as usize).unwrap_or_default())
-        };
+        let content = |entry: &Entry| key_of(data, entry);
         if matches!(**order, KeyOrder::Fields { .. }) {
             let is_before = |one: &Entry, other: &Entry| {
                 count();
@@ -145,14 +221,24 @@ impl SortBuffer {
         let from = self.entries.partition_point(|entry| entry.partition < partition);
         let to = self.entries.partition_point(|entry| entry.partition <= partition);
         let entries = self.entries.get(from..to).unwrap_or_default();
-        SortedRecords { data: &self.data, entries, current: None }
+        let sum = (!self.places.is_empty()).then(Vec::new);
+        SortedRecords { data: &self.data, entries, current: None, sum }
     }
 
     /// Empties it.
     pub fn clear(&mut self) {
         self.data.clear();
         self.entries.clear();
+        self.places.clear();
+        self.numbers = 0;
     }
+}
+
+/// The content of the key of an entry.
+#[inline]
+fn key_of<'a>(data: &'a [u8], entry: &Entry) -> &'a [u8] {
+    let from = entry.offset as usize;
+    vint::text(data.get(from..from + entry.key_bytes as usize).unwrap_or_default())
 }
 
 /// Sorts stably, with room for half of the entries. Unlike those of the standard library, it works for
@@ -194,6 +280,19 @@ pub struct SortedRecords<'a> {
     data: &'a [u8],
     entries: &'a [Entry],
     current: Option<Entry>,
+    /// The sum of the current record as a text, if the records are sums.
+    sum: Option<Vec<u8>>,
+}
+
+impl SortedRecords<'_> {
+    #[inline]
+    fn written(&self) -> &[u8] {
+        let range = |e: Entry| {
+            let from = (e.offset + e.key_bytes) as usize;
+            from..from + e.value_bytes as usize
+        };
+        self.current.and_then(|entry| self.data.get(range(entry))).unwrap_or_default()
+    }
 }
 
 impl RecordStream for SortedRecords<'_> {
@@ -205,6 +304,13 @@ impl RecordStream for SortedRecords<'_> {
         };
         self.current = first;
         self.entries = rest;
+        if let Some(mut text) = self.sum.take() {
+            text.clear();
+            if let Some(sum) = self.written().first_chunk() {
+                vint::put_text(i64::from_le_bytes(*sum).to_string().as_bytes(), &mut text);
+            }
+            self.sum = Some(text);
+        }
         Ok(first.is_some())
     }
 
@@ -216,11 +322,7 @@ impl RecordStream for SortedRecords<'_> {
 
     #[inline]
     fn value(&self) -> &[u8] {
-        let range = |e: Entry| {
-            let from = (e.offset + e.key_bytes) as usize;
-            from..from + e.value_bytes as usize
-        };
-        self.current.and_then(|entry| self.data.get(range(entry))).unwrap_or_default()
+        self.sum.as_deref().unwrap_or_else(|| self.written())
     }
 }
 
@@ -271,6 +373,56 @@ mod tests {
             }
             prop_assert_eq!(found, expected);
         }
+    }
+
+    proptest! {
+        /// However small the buffer is, no number gets lost or counts twice.
+        #[test]
+        fn sums_are_those_of_a_map(
+            numbers in prop::collection::vec((prop::collection::vec(0_u8..3, 0..12), -5_i64..1000), 0..200),
+            limit in prop::sample::select(vec![200_usize, 600, 1 << 20]),
+        ) {
+            let mut buffer = SortBuffer::new(limit, Arc::default());
+            let mut expected = std::collections::BTreeMap::new();
+            let mut taken = 0;
+            for (key, number) in numbers {
+                let partition = u32::from(key.first().copied().unwrap_or_default());
+                match buffer.sum(partition, &key, number) {
+                    Added::Yes => {
+                        taken += 1;
+                        *expected.entry((partition, key)).or_insert(0) += number;
+                    }
+                    added => {
+                        prop_assert_eq!(added, Added::Full);
+                        prop_assert!(limit < 1 << 20 && !expected.contains_key(&(partition, key)));
+                    }
+                }
+                prop_assert!(buffer.used() <= limit);
+            }
+            buffer.sort(&|| ());
+            let mut found = Vec::new();
+            for partition in 0..3 {
+                let mut records = buffer.partition(partition);
+                while records.advance().unwrap() {
+                    let text = String::from_utf8(vint::text(records.value()).to_vec()).unwrap();
+                    let key = vint::text(records.key()).to_vec();
+                    found.push(((partition, key), text.parse().unwrap()));
+                }
+            }
+            prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+            prop_assert_eq!(buffer.numbers(), taken);
+        }
+    }
+
+    #[test]
+    fn a_sum_beyond_64_bits_is_refused_and_keeps_what_it_had() {
+        let mut buffer = SortBuffer::new(1000, Arc::default());
+        assert_eq!(buffer.sum(0, b"a", i64::MAX), Added::Yes);
+        assert_eq!(buffer.sum(0, b"a", 1), Added::TooLarge);
+        assert_eq!(buffer.sum(0, b"a", -1), Added::Yes);
+        let mut records = buffer.partition(0);
+        assert!(records.advance().unwrap());
+        assert_eq!(vint::text(records.value()), (i64::MAX - 1).to_string().as_bytes());
     }
 
     proptest! {

@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use corona_hadoop::writables::{IndexRecord, SpillIndex};
 
+use crate::builtin::{Sum, number, too_large};
 use crate::counters::{Count, TaskCounters};
 use crate::error::TaskError;
 use crate::fetch::copy;
@@ -20,7 +21,7 @@ use crate::partition::Partitioner;
 use crate::run::RecordStream;
 use crate::scratch::Scratch;
 use crate::segment::{DataSettings, DiskPart, Segment, merged};
-use crate::sort::SortBuffer;
+use crate::sort::{Added, SortBuffer};
 use crate::vint;
 
 /// Takes records: the contents of key and value.
@@ -37,6 +38,16 @@ pub trait Combiner: Send {
         run: &mut (dyn RecordStream + Send),
         to: &mut dyn Collector,
     ) -> Result<(), TaskError>;
+}
+
+/// How records of a map are combined before they are written.
+pub enum Combining {
+    /// They are not.
+    No,
+    /// The numbers of each key are summed as they come: one record of each key is sorted.
+    Sums,
+    /// The sorted records of each spill go through a combiner.
+    By(Box<dyn Combiner>),
 }
 
 /// How the output of a map is sorted and spilled.
@@ -69,6 +80,8 @@ pub struct MapOutput {
     buffer: SortBuffer,
     settings: SpillSettings,
     partitioner: Partitioner,
+    /// Whether the numbers of each key are summed as they come.
+    sums: bool,
     counters: Arc<TaskCounters>,
     spiller: Spiller,
     records: u64,
@@ -103,7 +116,7 @@ impl Collector for MapOutput {
         if self.buffer.used() >= self.settings.spill_bytes {
             self.spill()?;
         }
-        match self.buffer.add(partition, key, value) {
+        match self.add(partition, key, value)? {
             true => Ok(()),
             false => self.make_room(partition, key, value),
         }
@@ -120,10 +133,16 @@ impl MapOutput {
     pub fn new(
         settings: SpillSettings,
         partitioner: Partitioner,
-        combiner: Option<Box<dyn Combiner>>,
+        combining: Combining,
         scratch: Scratch,
         counters: Arc<TaskCounters>,
     ) -> MapOutput {
+        let sums = matches!(combining, Combining::Sums);
+        let combiner: Option<Box<dyn Combiner>> = match combining {
+            Combining::No => None,
+            Combining::Sums => Some(Box::new(Sum)),
+            Combining::By(combiner) => Some(combiner),
+        };
         let spills = Spills {
             settings: settings.clone(),
             scratch,
@@ -135,6 +154,7 @@ impl MapOutput {
             buffer: SortBuffer::new(settings.sort_bytes, settings.data.order.clone()),
             settings,
             partitioner,
+            sums,
             counters,
             spiller: Spiller::Idle(spills),
             records: 0,
@@ -147,17 +167,30 @@ impl MapOutput {
         self.counters.add(Count::MapOutputBytes, std::mem::take(&mut self.bytes));
     }
 
+    /// Adds a record to those in memory. False: it does not fit.
+    #[inline]
+    fn add(&mut self, partition: u32, key: &[u8], value: &[u8]) -> Result<bool, TaskError> {
+        if !self.sums {
+            return Ok(self.buffer.add(partition, key, value));
+        }
+        match self.buffer.sum(partition, key, number(key, value)?) {
+            Added::Yes => Ok(true),
+            Added::Full => Ok(false),
+            Added::TooLarge => Err(too_large(key)),
+        }
+    }
+
     /// Adds a record that does not fit into what is left of the memory.
     #[cold]
     fn make_room(&mut self, partition: u32, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
         // The memory of a spill that is being written may be all that is missing.
         self.settle()?;
-        if self.buffer.add(partition, key, value) {
+        if self.add(partition, key, value)? {
             return Ok(());
         }
         self.spill()?;
         self.settle()?;
-        if self.buffer.add(partition, key, value) {
+        if self.add(partition, key, value)? {
             return Ok(());
         }
         let mut spills = self.take_spills()?;
@@ -231,9 +264,17 @@ impl Spills {
             self.counters.progressed();
         });
         let mut file = SpillWriter::create(&self.next_name(), self)?;
+        // Sums are combined already.
+        let mut combiner = self.combiner.as_deref_mut().filter(|_| buffer.numbers() == 0);
+        let before = self.counters.get(Count::SpilledRecords);
         for partition in 0..self.settings.reduces {
             let mut records = buffer.partition(partition);
-            file.part(&mut records, self.combiner.as_deref_mut(), &self.counters)?;
+            file.part(&mut records, combiner.as_deref_mut(), &self.counters)?;
+        }
+        if buffer.numbers() > 0 {
+            let spilled = self.counters.get(Count::SpilledRecords) - before;
+            self.counters.add(Count::CombineInputRecords, buffer.numbers());
+            self.counters.add(Count::CombineOutputRecords, spilled);
         }
         self.add(file)
     }
@@ -456,7 +497,6 @@ impl RecordStream for Counted<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builtin::Sum;
     use crate::codec::Codec;
     use corona_mapreduce::native::Partitioning;
     use proptest::prelude::*;
@@ -498,7 +538,7 @@ mod tests {
         let partitioner = Partitioner::new(Partitioning::Hash, 2);
         let settings = settings(1 << 20, None);
         let mut map =
-            MapOutput::new(settings, partitioner, Some(watching), scratch, counters.clone());
+            MapOutput::new(settings, partitioner, Combining::By(watching), scratch, counters.clone());
         for number in 1..=5 {
             map.collect(&[b'a', number], b"1").unwrap();
             assert_eq!(counters.get(Count::MapOutputRecords), u64::from(number));
@@ -514,13 +554,13 @@ mod tests {
         settings: SpillSettings,
         combine: bool,
     ) -> (Vec<Pairs>, Arc<TaskCounters>) {
-        output_of(records, settings, combine.then(|| Box::new(Sum) as Box<dyn Combiner>))
+        output_of(records, settings, if combine { Combining::Sums } else { Combining::No })
     }
 
     fn output_of(
         records: &Pairs,
         settings: SpillSettings,
-        combiner: Option<Box<dyn Combiner>>,
+        combining: Combining,
     ) -> (Vec<Pairs>, Arc<TaskCounters>) {
         let dir = tempfile::tempdir().unwrap();
         let scratch = Scratch::new(&[dir.path().to_owned()], "job_1", "attempt_1");
@@ -528,7 +568,7 @@ mod tests {
         let partitioner = Partitioner::new(Partitioning::Hash, settings.reduces);
         let codec = settings.data.codec;
         let mut map =
-            MapOutput::new(settings, partitioner, combiner, scratch.clone(), counters.clone());
+            MapOutput::new(settings, partitioner, combining, scratch.clone(), counters.clone());
         for (key, value) in records {
             map.collect(key, value).unwrap();
         }
@@ -595,7 +635,7 @@ mod tests {
         let counters = Arc::new(TaskCounters::default());
         let partitioner = Partitioner::new(Partitioning::Hash, 1);
         let settings = SpillSettings { reduces: 1, ..settings(1 << 16, None) };
-        let mut map = MapOutput::new(settings, partitioner, None, scratch.clone(), counters);
+        let mut map = MapOutput::new(settings, partitioner, Combining::No, scratch.clone(), counters);
         map.collect(b"b", b"").unwrap();
         map.collect(b"a", b"1").unwrap();
         assert_eq!(map.finish().unwrap(), 17);
@@ -609,17 +649,42 @@ mod tests {
     }
 
     #[test]
-    fn a_combiner_sums_in_each_spill_and_in_the_merge() {
-        let words = ["a", "b", "c"];
-        let record = |at: usize| (words[at % 3].as_bytes().to_vec(), b"1".to_vec());
-        let records: Pairs = (0..300).map(record).collect();
-        let (parts, counters) = output(&records, settings(400, None), true);
-        let mut all = parts.concat();
-        all.sort();
-        let sums: Pairs = words.map(|word| (word.as_bytes().to_vec(), b"100".to_vec())).to_vec();
-        assert_eq!(all, sums);
-        assert!(counters.get(Count::MapSpills) > 3);
-        assert!(counters.get(Count::CombineInputRecords) > 300);
+    fn numbers_are_summed_as_they_come_and_in_the_merge() {
+        let record = |at: usize| (format!("w{}", at % 30).into_bytes(), b"1".to_vec());
+        let records: Pairs = (0..3000).map(record).collect();
+        let mut expected: Pairs =
+            (0..30).map(|word| (format!("w{word}").into_bytes(), b"100".to_vec())).collect();
+        expected.sort();
+        // In the larger memory all keys have room, in the smaller one a few.
+        for (memory, spills) in [(1 << 16, 1..=1), (400, 4..=3000)] {
+            let (parts, counters) = output(&records, settings(memory, None), true);
+            let mut all = parts.concat();
+            all.sort();
+            assert_eq!(all, expected);
+            let count = |count| counters.get(count);
+            assert!(spills.contains(&count(Count::MapSpills)));
+            assert_eq!(count(Count::MapOutputRecords), 3000);
+            let combined = (count(Count::CombineInputRecords), count(Count::CombineOutputRecords));
+            match memory {
+                400 => assert!(combined.0 > 3000 && combined.1 > 30, "{combined:?}"),
+                _ => assert_eq!(combined, (3000, 30)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_too_large_for_a_sum_fails_the_map_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(&[dir.path().to_owned()], "job_1", "attempt_1");
+        let counters = Arc::new(TaskCounters::default());
+        let partitioner = Partitioner::new(Partitioning::Hash, 2);
+        let settings = settings(1 << 16, None);
+        let mut map = MapOutput::new(settings, partitioner, Combining::Sums, scratch, counters);
+        map.collect(b"word", i64::MAX.to_string().as_bytes()).unwrap();
+        let error = map.collect(b"word", b"1").unwrap_err().to_string();
+        assert_eq!(error, "builtin:wc: the sum of \"word\" does not fit into 64 bits");
+        let error = map.collect(b"word", b"many").unwrap_err().to_string();
+        assert!(error.contains("the value of \"word\" is \"many\""), "{error}");
     }
 
     /// A combiner that writes a record of its own, whatever it reads, as a program may at its end.
@@ -641,7 +706,7 @@ mod tests {
         let settings = SpillSettings { reduces: 4, ..settings(400, None) };
         for records in [1, 300] {
             let records: Pairs = vec![(b"a".to_vec(), b"1".to_vec()); records];
-            let (parts, counters) = output_of(&records, settings.clone(), Some(Box::new(Adds)));
+            let (parts, counters) = output_of(&records, settings.clone(), Combining::By(Box::new(Adds)));
             let own = vec![(b"own".to_vec(), vec![])];
             assert_eq!(parts.iter().filter(|part| part.is_empty()).count(), 3, "{parts:?}");
             assert!(parts.contains(&own), "{parts:?}");
@@ -694,9 +759,9 @@ mod tests {
         let (collected, is_collected) = mpsc::sync_channel(2000);
         let settings = SpillSettings { reduces: 1, ..settings(10_000, None) };
         let partitioner = Partitioner::new(Partitioning::Hash, 1);
-        let combiner: Box<dyn Combiner> = Box::new(Waits { begun, go_on });
+        let combining = Combining::By(Box::new(Waits { begun, go_on }));
         let mut map =
-            MapOutput::new(settings, partitioner, Some(combiner), scratch, counters.clone());
+            MapOutput::new(settings, partitioner, combining, scratch, counters.clone());
         let mapper = thread::spawn(move || {
             for n in 0..1000 {
                 map.collect(format!("{n:08}").as_bytes(), b"").unwrap();
@@ -733,7 +798,7 @@ mod tests {
         fs::write(dir.path().join("file"), "in the way of the directory").unwrap();
         let counters = Arc::new(TaskCounters::default());
         let partitioner = Partitioner::new(Partitioning::Hash, 2);
-        let mut map = MapOutput::new(settings(400, None), partitioner, None, scratch, counters);
+        let mut map = MapOutput::new(settings(400, None), partitioner, Combining::No, scratch, counters);
         let failed = (0..1000).find_map(|n| map.collect(format!("{n}").as_bytes(), b"").err());
         assert!(matches!(failed, Some(TaskError::Local { .. })), "{failed:?}");
         assert!(map.collect(b"k", b"").is_err() && map.finish().is_err());

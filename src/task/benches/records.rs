@@ -25,7 +25,7 @@ use corona_task::partition::Partitioner;
 use corona_task::run::RecordStream;
 use corona_task::scratch::Scratch;
 use corona_task::segment::{DataSettings, DiskPart, Segment, merged};
-use corona_task::spill::{Collector, Combiner, MapOutput, SpillSettings};
+use corona_task::spill::{Collector, Combiner, Combining, MapOutput, SpillSettings};
 
 fn main() {
     let words = std::env::args().skip(1).filter(|word| word != "--bench");
@@ -89,10 +89,13 @@ fn native(step: &Step, dir: &Path, input: &Path, memory: u64) -> Duration {
         key_fields: 1,
         ignores_key: true,
     };
-    let combiner = matches!(step, Step::Words).then(|| Box::new(Sum) as Box<dyn Combiner>);
+    let combining = match step {
+        Step::Words => Combining::Sums,
+        _ => Combining::No,
+    };
     let partitioner = Partitioner::new(Partitioning::Hash, 1);
     let mut output =
-        MapOutput::new(settings, partitioner, combiner, scratch.clone(), counters.clone());
+        MapOutput::new(settings, partitioner, combining, scratch.clone(), counters.clone());
     let mapper = Mapper::new(step, &format);
     let file = File::open(input).expect("the input");
     let mut lines = SplitLines::new(file, 0, None, 64 << 20).expect("lines");
