@@ -119,8 +119,14 @@ impl SortBuffer {
         let has_room = used + PLACE_BYTES <= self.limit;
         let (data, entries) = (&mut self.data, &mut self.entries);
         let hash = self.hasher.hash_one(key);
-        let is_key = |place: &u32| entries.get(*place as usize).is_some_and(|entry| key_of(data, entry) == key);
-        let hash_of = |place: &u32| entries.get(*place as usize).map_or(0, |entry| self.hasher.hash_one(key_of(data, entry)));
+        let is_key = |place: &u32| {
+            entries.get(*place as usize).is_some_and(|entry| key_of(data, entry) == key)
+        };
+        let hash_of = |place: &u32| {
+            entries
+                .get(*place as usize)
+                .map_or(0, |entry| self.hasher.hash_one(key_of(data, entry)))
+        };
         match self.places.entry(hash, is_key, hash_of) {
             Place::Occupied(place) => {
                 let sum = entries.get(*place.get() as usize).and_then(|entry| {

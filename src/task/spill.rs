@@ -537,8 +537,13 @@ mod tests {
         let watching = Box::new(Watching(counters.clone()));
         let partitioner = Partitioner::new(Partitioning::Hash, 2);
         let settings = settings(1 << 20, None);
-        let mut map =
-            MapOutput::new(settings, partitioner, Combining::By(watching), scratch, counters.clone());
+        let mut map = MapOutput::new(
+            settings,
+            partitioner,
+            Combining::By(watching),
+            scratch,
+            counters.clone(),
+        );
         for number in 1..=5 {
             map.collect(&[b'a', number], b"1").unwrap();
             assert_eq!(counters.get(Count::MapOutputRecords), u64::from(number));
@@ -635,7 +640,8 @@ mod tests {
         let counters = Arc::new(TaskCounters::default());
         let partitioner = Partitioner::new(Partitioning::Hash, 1);
         let settings = SpillSettings { reduces: 1, ..settings(1 << 16, None) };
-        let mut map = MapOutput::new(settings, partitioner, Combining::No, scratch.clone(), counters);
+        let mut map =
+            MapOutput::new(settings, partitioner, Combining::No, scratch.clone(), counters);
         map.collect(b"b", b"").unwrap();
         map.collect(b"a", b"1").unwrap();
         assert_eq!(map.finish().unwrap(), 17);
@@ -706,7 +712,8 @@ mod tests {
         let settings = SpillSettings { reduces: 4, ..settings(400, None) };
         for records in [1, 300] {
             let records: Pairs = vec![(b"a".to_vec(), b"1".to_vec()); records];
-            let (parts, counters) = output_of(&records, settings.clone(), Combining::By(Box::new(Adds)));
+            let (parts, counters) =
+                output_of(&records, settings.clone(), Combining::By(Box::new(Adds)));
             let own = vec![(b"own".to_vec(), vec![])];
             assert_eq!(parts.iter().filter(|part| part.is_empty()).count(), 3, "{parts:?}");
             assert!(parts.contains(&own), "{parts:?}");
@@ -760,8 +767,7 @@ mod tests {
         let settings = SpillSettings { reduces: 1, ..settings(10_000, None) };
         let partitioner = Partitioner::new(Partitioning::Hash, 1);
         let combining = Combining::By(Box::new(Waits { begun, go_on }));
-        let mut map =
-            MapOutput::new(settings, partitioner, combining, scratch, counters.clone());
+        let mut map = MapOutput::new(settings, partitioner, combining, scratch, counters.clone());
         let mapper = thread::spawn(move || {
             for n in 0..1000 {
                 map.collect(format!("{n:08}").as_bytes(), b"").unwrap();
@@ -798,7 +804,8 @@ mod tests {
         fs::write(dir.path().join("file"), "in the way of the directory").unwrap();
         let counters = Arc::new(TaskCounters::default());
         let partitioner = Partitioner::new(Partitioning::Hash, 2);
-        let mut map = MapOutput::new(settings(400, None), partitioner, Combining::No, scratch, counters);
+        let mut map =
+            MapOutput::new(settings(400, None), partitioner, Combining::No, scratch, counters);
         let failed = (0..1000).find_map(|n| map.collect(format!("{n}").as_bytes(), b"").err());
         assert!(matches!(failed, Some(TaskError::Local { .. })), "{failed:?}");
         assert!(map.collect(b"k", b"").is_err() && map.finish().is_err());
