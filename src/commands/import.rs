@@ -9,11 +9,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use corona::conformance::capture::Limits;
+use corona::conformance::capture::{Ending, Limits};
 use corona::conformance::recording::{Converted, convert};
 use corona::conformance::{Source, sniff};
 use serde::Serialize;
 
+use super::EXIT_FAILED;
 use super::arguments::{create_file, is_same_file};
 use super::traffic::{PortArguments, ending_text, skipped_text};
 use corona_terminal::console::{Console, FormArguments, TextForm, printable};
@@ -26,7 +27,8 @@ Examples:
   The same with the port named:
     corona import cm.pcap.gz --port cluster-manager=9090 --out monday.corec
 
-Exit status: 0 done; 1 not done, with one line on stderr; 2 wrong usage.";
+Exit status: 0 done; 1 not done, or only a part of the capture or no connection
+to the cluster manager was read; 2 wrong usage.";
 
 /// Convert a packet capture to a recording
 ///
@@ -110,9 +112,19 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         }
         port => format!("no connection goes to the cluster manager's port {port}"),
     });
+    let several = (converted.managers.len() > 1).then(|| {
+        let all: Vec<String> = converted.managers.iter().map(ToString::to_string).collect();
+        format!(
+            "connections to the port of the cluster manager go to {}: of two cluster managers on one port, import one with --port cluster-manager=IP:{}",
+            all.join(" and "),
+            ports.cluster_manager
+        )
+    });
+    let is_whole = matches!(read.ending, Ending::Complete | Ending::Stopped);
+    let has_calls = connections > 0 && (ports.cluster_manager == 0 || of_nobody.is_none());
     let missing = (missing_bytes > 0)
         .then(|| format!("{missing_bytes} bytes were sent but are not in the capture"));
-    let notes = [of_nobody, missing, skipped_text(&read.packets), ending_text(read.ending)];
+    let notes = [of_nobody, several, missing, skipped_text(&read.packets), ending_text(read.ending)];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     match form.output {
         TextForm::Text => {
@@ -129,5 +141,5 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
             notes,
         })?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if is_whole && has_calls { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
 }

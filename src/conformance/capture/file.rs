@@ -35,6 +35,13 @@ pub(super) fn read_packets(
     let source = WholeReads { source, failure: Arc::clone(&failure) };
     let ending = read_blocks(source, limits, &mut sink);
     match failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take() {
+        // The end of a compressed file is missing, or damaged.
+        Some(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            ending.and(Ok(Ending::Truncated))
+        }
+        Some(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            ending.and(Ok(Ending::Damaged))
+        }
         Some(error) => Err(CaptureError::Read(error)),
         None => ending,
     }
@@ -200,10 +207,10 @@ impl<R: Read> Read for WholeReads<R> {
                 Ok(size) => filled += size,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    let kind = error.kind();
+                    // What was read before is handed on.
                     *self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
                         Some(error);
-                    return Err(kind.into());
+                    break;
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! Knows no cluster and no Thrift. A capture is hostile input: whatever the file holds, reading it
 //! ends, within the memory that [`Limits`] allow, and with all that was good before the damage.
 
+mod clock;
 mod file;
 mod order;
 mod packet;
@@ -10,12 +11,15 @@ mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod written;
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use clock::Clock;
 use file::Packet;
 use order::Sorter;
 use packet::Unusable;
@@ -315,19 +319,16 @@ pub fn import(
 ) -> Result<ImportSummary, CaptureError> {
     let mut table = ConnectionTable::default();
     let mut packets = PacketCounts::default();
-    let mut started_at_us = None;
-    let mut now = Duration::ZERO;
+    let mut clock = Clock::default();
     let mut wanted = ControlFlow::Continue(());
     let mut sorter = Sorter::default();
     let mut take = |packet: Packet<'_>| {
-        if let Some(us) = packet.at_us {
-            let start = *started_at_us.get_or_insert(us);
-            now = Duration::from_micros(us.saturating_sub(start));
-        }
+        clock.shows(packet.at_us);
         match packet::segment(packet.link_type, packet.bytes) {
             Ok(segment) => {
                 packets.used += 1;
-                table.segment(now, &segment, limits, &mut pass(&mut sink, &mut wanted));
+                clock.is_at_least(table.latest(&segment));
+                table.segment(clock.now(), &segment, limits, &mut pass(&mut sink, &mut wanted));
             }
             Err(Unusable::OtherProtocol) => packets.other_protocols += 1,
             Err(Unusable::Fragment) => packets.fragments += 1,
@@ -340,9 +341,9 @@ pub fn import(
     // The packets before the end count, even if the end is damaged.
     let ending = sorter.finish(&mut take).err().unwrap_or(ending);
     if wanted.is_continue() {
-        table.finish(now, &mut pass(&mut sink, &mut wanted));
+        table.finish(clock.now(), &mut pass(&mut sink, &mut wanted));
     }
-    Ok(ImportSummary { started_at_us: started_at_us.unwrap_or(0), packets, ending })
+    Ok(ImportSummary { started_at_us: clock.started_at_us(), packets, ending })
 }
 
 fn pass<'a>(

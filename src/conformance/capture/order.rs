@@ -1,8 +1,8 @@
 //! Packets in the order of their times. Files of several interfaces or receive queues, and merged
 //! ones, have packets that stand behind later ones.
 //!
-//! It looks a little ahead: the number of packets in memory is bounded, and a clock that was set back is
-//! taken as it is.
+//! It looks a little ahead: the number of packets in memory is bounded. Behind a clock that was set back it
+//! begins again; [`Clock`](super::clock::Clock) then lets time go on.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -17,7 +17,7 @@ const BYTES: usize = 4 << 20;
 
 /// A packet that is older than its forerunner by more than this was not overtaken: the clock was
 /// set. In microseconds.
-const REACH_US: u64 = 1_000_000;
+pub(super) const REACH_US: u64 = 1_000_000;
 
 /// Packets that wait for earlier ones to turn up.
 #[derive(Default)]

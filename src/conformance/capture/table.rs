@@ -38,6 +38,8 @@ pub(super) struct ConnectionTable {
 
 struct Tracked {
     id: ConnectionId,
+    /// The time of its latest segment.
+    latest: Duration,
     client: SocketAddr,
     age: u64,
     accepted: bool,
@@ -66,6 +68,7 @@ impl ConnectionTable {
             self.by_age.remove(&known.age);
             known.age = age;
             self.by_age.insert(age, key);
+            known.latest = known.latest.max(at);
             let before = known.waiting_bytes();
             known.segment(at, segment, limits, tell);
             if self.waiting_bytes + known.waiting_bytes() > before + limits.all_waiting_bytes {
@@ -88,6 +91,13 @@ impl ConnectionTable {
         tracked.segment(at, segment, limits, tell);
         self.by_age.insert(age, key);
         self.by_addresses.insert(key, tracked);
+    }
+
+    /// The time of the latest segment of an open connection that this segment belongs to as well.
+    pub(super) fn latest(&self, segment: &Segment<'_>) -> Option<Duration> {
+        let key = key(segment.from, segment.to);
+        let known = self.by_addresses.get(&key).filter(|known| !known.closed)?;
+        (!self.starts_new_connection(&key, segment)).then_some(known.latest)
     }
 
     /// Ends every connection where the capture ends.
@@ -140,6 +150,7 @@ impl ConnectionTable {
         tell(TableEvent::Opened(id, Opening { client, server, at, whole: segment.syn }));
         Tracked {
             id,
+            latest: at,
             client,
             age,
             accepted: !segment.syn,

@@ -6,6 +6,7 @@ use std::io::Read as _;
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
 
+use super::written::{Link, Pcap, PcapNg, Record, gzip};
 use super::*;
 
 /// A capture file under construction: raw IPv4 packets between a client and a server.
@@ -53,55 +54,20 @@ impl File {
             .segment(2, Side::Client, "A", (101, 501), "")
     }
 
+    fn records(&self) -> Vec<Record> {
+        let record =
+            |(ms, packet): &(u64, Vec<u8>)| Record::new(7_000_000 + ms * 1_000, packet.clone());
+        self.packets.iter().map(record).collect()
+    }
+
     fn pcap(&self, big_endian: bool) -> Vec<u8> {
-        let number =
-            |value: u32| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
-        let mut file = Vec::new();
-        file.extend(number(0xa1b2_c3d4));
-        file.extend(if big_endian { [0, 2, 0, 4] } else { [2, 0, 4, 0] });
-        for value in [0, 0, 65_535, 101] {
-            file.extend(number(value));
-        }
-        for (ms, packet) in &self.packets {
-            let size = packet.len() as u32;
-            let us = *ms as u32 * 1000;
-            for value in [7 + us / 1_000_000, us % 1_000_000, size, size] {
-                file.extend(number(value));
-            }
-            file.extend(packet);
-        }
-        file
+        Pcap { big_endian, ..Pcap::of(Link::Raw) }.write(&self.records())
     }
 
     /// The same as pcapng, with a clock of nanoseconds, and a block of an unknown kind between.
     fn pcapng(&self) -> Vec<u8> {
-        let mut file = Vec::new();
-        let mut section = vec![0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0];
-        section.extend([0xff; 8]);
-        block(&mut file, 0x0a0d_0d0a, &section);
-        block(&mut file, 1, &[101, 0, 0, 0, 0, 0, 1, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
-        block(&mut file, 0x0bad_0000, &[1, 2, 3, 4]);
-        for (ms, packet) in &self.packets {
-            let ns = 7_000_000_000 + ms * 1_000_000;
-            let size = packet.len() as u32;
-            let mut body = Vec::new();
-            for value in [0, (ns >> 32) as u32, ns as u32, size, size] {
-                body.extend(value.to_le_bytes());
-            }
-            body.extend(packet);
-            body.resize(body.len().next_multiple_of(4), 0);
-            block(&mut file, 6, &body);
-        }
-        file
+        PcapNg { comments: true, ..PcapNg::of(Link::Raw) }.write(&self.records())
     }
-}
-
-fn block(file: &mut Vec<u8>, kind: u32, body: &[u8]) {
-    let size = (body.len() as u32 + 12).to_le_bytes();
-    file.extend(kind.to_le_bytes());
-    file.extend(size);
-    file.extend(body);
-    file.extend(size);
 }
 
 /// Connections as text: events with their times, `c` and `s` for the sides.
@@ -266,21 +232,52 @@ fn a_file_cut_anywhere_is_good_up_to_the_last_whole_packet() {
         .opened()
         .segment(3, Side::Client, "A", (101, 501), "call")
         .segment(4, Side::Server, "A", (501, 105), "answer");
-    for (file, header) in [(conversation.pcap(false), 24), (conversation.pcapng(), 28)] {
+    let (pcap, pcapng) = (conversation.pcap(false), conversation.pcapng());
+    // The first block of pcapng is the section's header, the last one has statistics.
+    let number =
+        |at: usize| pcapng[at..at + 4].try_into().map(u32::from_le_bytes).unwrap() as usize;
+    let (section, statistics) = (number(4), number(pcapng.len() - 4));
+    for (file, header, packets_end) in
+        [(pcap.clone(), 24, pcap.len()), (pcapng.clone(), section, pcapng.len() - statistics)]
+    {
         let whole = Capture::read(&file[..], &small()).unwrap();
         assert_eq!(whole.packets.used, 5);
         for cut in header..file.len() {
             let capture = Capture::read(&file[..cut], &small()).unwrap();
-            assert!(capture.packets.used < 5);
+            assert_eq!(capture.packets.used == 5, cut >= packets_end, "cut at {cut}");
             assert!(
                 capture.ending == Ending::Truncated || capture.ending == Ending::Complete,
                 "cut at {cut}: {:?}",
                 capture.ending
             );
         }
-        let last = Capture::read(&file[..file.len() - 1], &small()).unwrap();
+        let last = Capture::read(&file[..packets_end - 1], &small()).unwrap();
         assert_eq!(text(&last), "40000->9000 3c:call\n");
     }
+}
+
+#[test]
+fn a_compressed_file_that_is_cut_or_damaged_is_good_up_to_there() {
+    let call = |file: File, place: u32| {
+        let data = (0..200_u32).map(|byte| ((place * 7 + byte * byte) % 251) as u8 as char);
+        let data: String = data.filter(char::is_ascii).collect();
+        let at = 101 + (place * 1_000);
+        file.segment(u64::from(place), Side::Client, "A", (at, 501), &data)
+    };
+    let file = (0..40).fold(File::default().opened(), call).pcap(false);
+    let packed = gzip(&file, usize::MAX);
+    let read = |bytes: &[u8]| crate::Traffic::read(bytes, &Limits::default()).unwrap().capture;
+    assert_eq!(read(&packed).ending, Ending::Complete);
+    for cut in [1, 8, 9, packed.len() / 4, packed.len() / 3] {
+        let capture = read(&packed[..packed.len() - cut]);
+        assert_eq!(capture.ending, Ending::Truncated, "{cut}");
+        assert!((3..=43).contains(&capture.packets.used), "{cut}: {:?}", capture.packets);
+    }
+    let mut damaged = packed.clone();
+    let place = damaged.len() - 6;
+    damaged[place] ^= 1;
+    assert_eq!(read(&damaged).ending, Ending::Damaged, "the checksum");
+    assert!(crate::Traffic::read(&packed[..12], &Limits::default()).is_err());
 }
 
 #[test]

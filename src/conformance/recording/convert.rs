@@ -1,7 +1,8 @@
 //! Turns a packet capture into a recording, packet by packet: a capture may be larger than memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub struct Converted {
     pub connections: u64,
     /// Those of them to the port of the cluster manager.
     pub to_cluster_manager: u64,
+    /// The addresses that these connections go to.
+    pub managers: BTreeSet<IpAddr>,
     /// Bytes of data in the recording.
     pub bytes: u64,
     /// Bytes that connections sent and that are not in the capture.
@@ -70,8 +73,9 @@ pub fn convert(
     // When the capture begins is known only now.
     header.started_at_us = read.started_at_us;
     conversion.finish(&header).map_err(ConvertError::Write)?;
-    let Counts { connections, to_cluster_manager, bytes, missing_bytes, .. } = conversion.done;
-    Ok(Converted { read, connections, to_cluster_manager, bytes, missing_bytes })
+    let Counts { connections, to_cluster_manager, managers, bytes, missing_bytes, .. } =
+        conversion.done;
+    Ok(Converted { read, connections, to_cluster_manager, managers, bytes, missing_bytes })
 }
 
 struct Conversion<'a, W> {
@@ -99,6 +103,7 @@ struct Open {
 struct Counts {
     connections: u64,
     to_cluster_manager: u64,
+    managers: BTreeSet<IpAddr>,
     bytes: u64,
     missing_bytes: u64,
     latest: Duration,
@@ -122,7 +127,10 @@ impl<'a, W: Write + Seek> Conversion<'a, W> {
         let (connection, at, record) = match imported {
             Imported::Opened(id, opening) => {
                 self.done.connections += 1;
-                let service = self.service(opening.server.port());
+                let service = self.service(opening.server);
+                if service == Some(Offered::ClusterManager) {
+                    self.done.managers.insert(opening.server.ip());
+                }
                 self.done.to_cluster_manager += u64::from(service == Some(Offered::ClusterManager));
                 (id, opening.at, Record::Opened { opening, service })
             }
@@ -199,11 +207,13 @@ impl<'a, W: Write + Seek> Conversion<'a, W> {
         }
     }
 
-    fn service(&self, port: u16) -> Option<Offered> {
-        match port {
-            _ if port == 0 => None,
-            _ if port == self.ports.cluster_manager => Some(Offered::ClusterManager),
-            _ if Some(port) == self.ports.proxy_job_tracker => Some(Offered::ProxyJobTracker),
+    fn service(&self, server: SocketAddr) -> Option<Offered> {
+        match server.port() {
+            0 => None,
+            port if port == self.ports.cluster_manager => {
+                self.ports.has_manager(server).then_some(Offered::ClusterManager)
+            }
+            port if Some(port) == self.ports.proxy_job_tracker => Some(Offered::ProxyJobTracker),
             _ => None,
         }
     }

@@ -128,6 +128,8 @@ fn fill(source: &mut impl Read, buffer: &mut [u8]) -> Result<Result<(), TooShort
     match source.read_exact(buffer) {
         Ok(()) => Ok(Ok(())),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Err(TooShort)),
+        // A compressed file that is damaged.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Err(TooShort)),
         Err(error) => Err(CaptureError::Read(error)),
     }
 }
