@@ -358,7 +358,7 @@ fn traffic(bytes: &[u8]) {
 }
 
 fn ports() -> Ports {
-    Ports { cluster_manager: 18800, proxy_job_tracker: Some(18802) }
+    Ports { cluster_manager: 18800, proxy_job_tracker: Some(18802), ..Ports::default() }
 }
 
 /// A parameter or a result of Hadoop's RPC: refused, or read and written so that it reads as the

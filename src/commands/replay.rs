@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use super::EXIT_FAILED;
 use super::arguments::{create_file, is_same_file, parse_address};
 use super::signals::shutdown_signal;
-use super::traffic::{PortArguments, ending_text, skipped_text};
+use super::traffic::{PortArguments, ending_text, one_manager, skipped_text};
 use corona_terminal::console::{Console, harmless_json, printable};
 use corona_terminal::progress::{PAUSE, WatchedFile, bar, write_stderr};
 
@@ -202,6 +202,9 @@ fn read(arguments: &Arguments, name: &str) -> anyhow::Result<(Traffic, Vec<Conve
     let traffic = Traffic::read(file, &limits).with_context(|| name.to_owned())?;
     let conversations = traffic.conversations(&ports.clone().unwrap_or_default());
     if conversations.iter().any(|one| one.service == Offered::ClusterManager && one.accepted) {
+        let port = conversations.iter().find(|one| one.service == Offered::ClusterManager);
+        let port = port.map_or(0, |one| one.server.port());
+        one_manager(&conversations, port).with_context(|| name.to_owned())?;
         return Ok((traffic, conversations));
     }
     match ports {

@@ -2,12 +2,13 @@
 //! how the reading ended.
 
 use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use clap::Args;
 use corona::conformance::capture::{Ending, PacketCounts};
-use corona::conformance::conversation::Ports;
+use corona::conformance::conversation::{Conversation, FoundManager, Ports, managers};
 use corona::conformance::setup::RecordedSetup;
 
 use super::arguments::existing_conf_dir;
@@ -25,7 +26,9 @@ pub(super) struct PortArguments {
     /// The port of a service; may be repeated
     ///
     /// KIND is cluster-manager or proxy-job-tracker. Session drivers are
-    /// found in the registrations of their sessions.
+    /// found in the registrations of their sessions. Where several cluster
+    /// managers listen on one port, name the addresses of one of them:
+    /// cluster-manager=IP:N
     #[arg(long = "port", value_name = "KIND=N", value_parser = parse_port)]
     ports: Vec<NamedPort>,
 }
@@ -33,16 +36,21 @@ pub(super) struct PortArguments {
 /// A service and its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NamedPort {
-    ClusterManager(u16),
+    ClusterManager(Option<IpAddr>, u16),
     ProxyJobTracker(u16),
 }
 
 fn parse_port(text: &str) -> Result<NamedPort, String> {
     let (kind, port) = text.split_once('=').ok_or("expected KIND=N")?;
-    let port = port.parse().ok().filter(|port| *port != 0);
-    let port: u16 = port.ok_or_else(|| format!("expected a port from 1 to 65535 after {kind}="))?;
+    let (address, port) = match port.parse::<SocketAddr>() {
+        Ok(at) if kind == "cluster-manager" => (Some(at.ip()), Some(at.port())),
+        _ => (None, port.parse().ok()),
+    };
+    let port: u16 = port
+        .filter(|port| *port != 0)
+        .ok_or_else(|| format!("expected a port from 1 to 65535 after {kind}="))?;
     match kind {
-        "cluster-manager" => Ok(NamedPort::ClusterManager(port)),
+        "cluster-manager" => Ok(NamedPort::ClusterManager(address, port)),
         "proxy-job-tracker" => Ok(NamedPort::ProxyJobTracker(port)),
         _ => Err("KIND is cluster-manager or proxy-job-tracker".to_owned()),
     }
@@ -81,12 +89,40 @@ impl PortArguments {
         let mut ports = configured.unwrap_or_default();
         for named in &self.ports {
             match named {
-                NamedPort::ClusterManager(port) => ports.cluster_manager = *port,
+                NamedPort::ClusterManager(address, port) => {
+                    ports.cluster_manager = *port;
+                    ports.cluster_manager_at.extend(*address);
+                }
                 NamedPort::ProxyJobTracker(port) => ports.proxy_job_tracker = Some(*port),
             }
         }
         Ok((ports != Ports::default()).then_some(ports))
     }
+}
+
+/// Refuses messages of several cluster managers.
+///
+/// # Errors
+/// There is more than one.
+pub(super) fn one_manager(conversations: &[Conversation], port: u16) -> anyhow::Result<()> {
+    let found = managers(conversations);
+    let [first, _, ..] = &found[..] else { return Ok(()) };
+    let addresses = |of: &FoundManager| {
+        let all: Vec<String> = of.addresses.iter().map(ToString::to_string).collect();
+        all.join(" and ")
+    };
+    let each = found.iter().map(|of| {
+        let connections = of.connections;
+        format!("{} ({connections} connections)", addresses(of))
+    });
+    let each: Vec<String> = each.collect();
+    let example = first.addresses.first().map(|ip| SocketAddr::new(*ip, port).to_string());
+    bail!(
+        "{} cluster managers: {}; choose one by its addresses, with --port cluster-manager={} for each",
+        found.len(),
+        each.join(", "),
+        example.unwrap_or_default()
+    )
 }
 
 /// A message about a file that was not read to its end; none for one that was.
@@ -127,8 +163,9 @@ mod tests {
     fn ports_on_the_line_win_over_the_configuration() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/recordings/");
         let recorded = PathBuf::from(root).join("scenarios/session_expiry");
-        let known =
-            |cluster_manager, proxy| Some(Ports { cluster_manager, proxy_job_tracker: proxy });
+        let known = |cluster_manager, proxy_job_tracker| {
+            Some(Ports { cluster_manager, proxy_job_tracker, ..Ports::default() })
+        };
         let port = |text: &str| parse_port(text).unwrap();
         for (conf_dir, ports, expected) in [
             (None, vec![], None),
@@ -156,7 +193,11 @@ mod tests {
 
     #[test]
     fn ports_are_numbers_of_known_kinds() {
-        assert_eq!(parse_port("cluster-manager=9090"), Ok(NamedPort::ClusterManager(9090)));
+        assert_eq!(parse_port("cluster-manager=9090"), Ok(NamedPort::ClusterManager(None, 9090)));
+        for (text, ip) in [("10.0.0.1", "10.0.0.1"), ("[::1]", "::1")] {
+            let named = NamedPort::ClusterManager(Some(ip.parse().unwrap()), 9090);
+            assert_eq!(parse_port(&format!("cluster-manager={text}:9090")), Ok(named));
+        }
         assert_eq!(parse_port("proxy-job-tracker=65535"), Ok(NamedPort::ProxyJobTracker(65535)));
         for wrong in [
             "",
@@ -165,6 +206,9 @@ mod tests {
             "cluster-manager=0",
             "cluster-manager=65536",
             "cluster-manager=x",
+            "cluster-manager=10.0.0.1",
+            "cluster-manager=10.0.0.1:0",
+            "proxy-job-tracker=10.0.0.1:9090",
             "task-tracker=1",
         ] {
             assert!(parse_port(wrong).is_err(), "{wrong}");

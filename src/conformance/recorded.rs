@@ -58,3 +58,17 @@ pub(crate) fn configuration_of(directory: &Path) -> Configuration {
         Source { conf_dir: Some(directory), overrides: &overrides, lookup: Lookup::AlsoByName };
     Configuration::read(&source.load().unwrap()).unwrap()
 }
+
+/// The configuration of a scenario with other texts in its files.
+pub(crate) fn configured(name: &str, changes: &[(&str, &str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for file in ["core-site.xml", "corona.xml", "pools.xml"] {
+        let mut text = std::fs::read_to_string(scenario(name).join(file)).unwrap();
+        for (_, from, to) in changes.iter().filter(|(changed, ..)| *changed == file) {
+            assert!(text.contains(from), "{name}: {file} has no {from}");
+            text = text.replace(from, to);
+        }
+        std::fs::write(directory.path().join(file), text).unwrap();
+    }
+    directory
+}

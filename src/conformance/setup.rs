@@ -47,6 +47,7 @@ impl RecordedSetup {
             ports: Ports {
                 cluster_manager: settings.server_address.port,
                 proxy_job_tracker: Some(proxy),
+                ..Ports::default()
             },
             session_expiry: milliseconds(settings.engine.session_expiry_ms),
             node_expiry: milliseconds(settings.engine.node_expiry_ms),
@@ -144,7 +145,8 @@ mod tests {
     #[test]
     fn a_recorded_configuration_tells_ports_and_intervals() {
         let setup = recorded("scenarios/session_expiry");
-        let ports = Ports { cluster_manager: 18_800, proxy_job_tracker: Some(18_802) };
+        let ports =
+            Ports { cluster_manager: 18_800, proxy_job_tracker: Some(18_802), ..Ports::default() };
         assert_eq!(setup.ports, ports);
         assert_eq!(setup.session_expiry, Duration::from_secs(2));
         assert_eq!(setup.node_expiry, Duration::from_secs(600));

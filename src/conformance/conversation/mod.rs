@@ -5,11 +5,12 @@
 //! was: peers that break the protocol are part of a recording, too.
 
 mod cutter;
+mod managers;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::capture::{Capture, Connection, ConnectionId, Side, What};
@@ -19,6 +20,7 @@ use corona_wire::value::{Message, RawMessage, StreamReader, Value};
 use corona_wire::{Framing, Service};
 
 pub(crate) use cutter::{Cutter, StreamPiece};
+pub use managers::{FoundManager, managers};
 
 /// Which service the server of a conversation offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +39,8 @@ pub enum Offered {
 pub struct Ports {
     /// Where the cluster manager takes calls.
     pub cluster_manager: u16,
+    /// Its addresses, if there are other cluster managers on that port; empty for any.
+    pub cluster_manager_at: BTreeSet<IpAddr>,
     /// Where the proxy job tracker takes Thrift calls, if it is known.
     pub proxy_job_tracker: Option<u16>,
 }
@@ -93,6 +97,13 @@ pub enum Said {
     Reset,
 }
 
+impl Ports {
+    /// Whether the cluster manager may listen at this address.
+    pub(crate) fn has_manager(&self, at: SocketAddr) -> bool {
+        self.cluster_manager_at.is_empty() || self.cluster_manager_at.contains(&at.ip())
+    }
+}
+
 impl Offered {
     /// The service in the contract.
     pub fn schema(self) -> &'static ServiceSchema {
@@ -135,6 +146,7 @@ pub fn conversations_of_known_servers(
             Some(service) => Some(cut(connection, *service, false)),
             None => cut_by_port(connection, &services),
         })
+        .filter(|one| one.service != Offered::ClusterManager || ports.has_manager(one.server))
         .collect();
     let drivers: BTreeSet<u16> = found.iter().flat_map(session_driver_ports).collect();
     let drivers: BTreeMap<u16, Offered> = drivers
@@ -144,6 +156,13 @@ pub fn conversations_of_known_servers(
         .collect();
     let others = capture.connections.iter().filter(|other| !known.contains_key(&other.id));
     found.extend(others.filter_map(|connection| cut_by_port(connection, &drivers)));
+    let at_port = capture.connections.iter().map(|connection| connection.opening.server);
+    let at_port = at_port.filter(|server| server.port() == ports.cluster_manager);
+    let strangers: BTreeSet<IpAddr> =
+        at_port.filter(|server| !ports.has_manager(*server)).map(|server| server.ip()).collect();
+    found.retain(|one| {
+        one.service == Offered::ClusterManager || !strangers.contains(&one.client.ip())
+    });
     found.sort_by_key(|conversation| (conversation.opened_at, conversation.connection));
     found
 }

@@ -113,7 +113,8 @@ fn jobs_say_what_another_decoder_found() {
         ("preempt", 200),
     ] {
         let job = format!("jobs/{job}");
-        let ports = Ports { cluster_manager: 18_888, proxy_job_tracker: Some(18_036) };
+        let ports =
+            Ports { cluster_manager: 18_888, proxy_job_tracker: Some(18_036), ..Ports::default() };
         let conversations = read(&job, &ports);
         let mut found = found(&conversations);
         let mut listed = listed(&job);
@@ -143,7 +144,8 @@ fn bytes(conversations: &[Conversation]) -> Vec<&Part> {
 
 #[test]
 fn broken_peers_are_kept_as_they_were() {
-    let ports = Ports { cluster_manager: 18_800, proxy_job_tracker: Some(18_802) };
+    let ports =
+        Ports { cluster_manager: 18_800, proxy_job_tracker: Some(18_802), ..Ports::default() };
     let conversations = read("scenarios/wire", &ports);
     let strange: Vec<_> =
         bytes(&conversations).into_iter().map(|part| (part.from, part.what.clone())).collect();
@@ -179,7 +181,8 @@ fn broken_peers_are_kept_as_they_were() {
 
 #[test]
 fn messages_and_bytes_restore_the_stream() {
-    let ports = Ports { cluster_manager: 18_800, proxy_job_tracker: Some(18_802) };
+    let ports =
+        Ports { cluster_manager: 18_800, proxy_job_tracker: Some(18_802), ..Ports::default() };
     let file = recording("scenarios/grants", "traffic.pcap");
     let capture = Capture::read(&file[..], &Limits::default()).unwrap();
     for conversation in conversations(&capture, &ports) {
