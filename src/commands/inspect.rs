@@ -10,9 +10,11 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use corona::conformance::Traffic;
 use corona::conformance::capture::Limits;
+use corona::conformance::conversation::Offered;
 use corona::conformance::inspect::{
     Filter, Item, MethodStatistics, Shape, items, json, statistics, text,
 };
+use corona::config::similar;
 use corona::conformance::recording::Header;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -151,7 +153,20 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         from: arguments.from.map(|from| from.since(started_at_us)),
         until: arguments.until.map(|until| until.since(started_at_us)),
     };
+    if filter.from.zip(filter.until).is_some_and(|(from, until)| from > until) {
+        bail!("--from is after --until");
+    }
     let all = items(&conversations);
+    if let Some(method) = filter.method.as_deref().filter(|method| !is_method(method))
+        && !all.iter().any(|item| item.method() == Some(method))
+    {
+        let meant = similar(method, methods()).map(|meant| format!("; did you mean {meant}?"));
+        bail!(
+            "no service has a method {}, and {name} has no message of this name{}",
+            printable(method),
+            meant.unwrap_or_default()
+        );
+    }
     let wanted = all.iter().filter(|item| filter.wants(item));
     let is_empty = wanted.clone().next().is_none();
     match (arguments.stats, arguments.output) {
@@ -180,6 +195,17 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// All methods of the contract.
+fn methods() -> impl Iterator<Item = &'static str> {
+    let services = [Offered::ClusterManager, Offered::ProxyJobTracker, Offered::SessionDriver];
+    let methods = services.into_iter().flat_map(|service| &service.schema().methods);
+    methods.map(|method| method.name.as_str())
+}
+
+fn is_method(name: &str) -> bool {
+    methods().any(|method| method == name)
 }
 
 /// The kind of file, and the date of the times in the lines.

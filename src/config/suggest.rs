@@ -6,7 +6,7 @@
 const LONGEST: usize = 100;
 
 /// The known name that is most like `text`, whatever the case; none if nothing is like it.
-pub(super) fn similar<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn similar<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed: Vec<char> = text.chars().take(LONGEST + 1).flat_map(char::to_lowercase).collect();
     if typed.is_empty() || typed.len() > LONGEST {
         return None;

@@ -40,6 +40,18 @@ pub struct Item<'a> {
     pub act: Act<'a>,
 }
 
+impl<'a> Item<'a> {
+    /// The method of a call or an answer.
+    pub fn method(&self) -> Option<&'a str> {
+        match &self.act {
+            Act::Call { call: message, .. } | Act::Answer { answer: message, .. } => {
+                Some(&message.name)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// The contents of an item.
 #[derive(Clone, Debug)]
 pub enum Act<'a> {
