@@ -174,6 +174,16 @@ fn shadowed() -> Stats {
     .into();
     stats.rows = [(Rule::FREE_NODE, 2), (Rule::PROMPT_EXPIRY, 1), (Rule::PROMPT_GRANTS, 1)].into();
     stats.near = Near { of: 10, primary: 8, ours: 9 };
+    for (kind, recorded, live) in [
+        (Interval::GrantElsewhere, 2_003, 1),
+        (Interval::GrantAnywhere, 1_100, 2),
+        (Interval::Revocation, 4_000, 4_100),
+    ] {
+        let place = "request 3 of session 1.1".to_owned();
+        let [recorded, live] = [recorded, live].map(Duration::from_millis);
+        stats.times.add(kind, Pair { at: Duration::from_millis(2_500), place, recorded, live });
+    }
+    stats.judge_times();
     stats.sessions = 4;
     stats.unfollowed = 2;
     stats.waiting = 3;

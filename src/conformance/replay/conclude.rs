@@ -79,6 +79,15 @@ impl<W: World> Play<W> {
                  sessions: the slots that the older ones held are free here.",
                 self.older.calls
             ));
+        } else if !self.older.nodes.is_empty() {
+            let nodes: Vec<&str> =
+                self.older.nodes.iter().take(NAMED).map(String::as_str).collect();
+            self.report.does_not_compare(&format!(
+                "Grants and revocations: {} nodes sent no heartbeat between the beginning of the recording \
+                 and their first grant ({}), and their slots do not exist here.",
+                self.older.nodes.len(),
+                nodes.join(", ")
+            ));
         } else if !self.options.compare_notices {
             self.report.does_not_compare(NO_NOTICES);
         }
@@ -397,6 +406,9 @@ impl<W: World> Play<W> {
         self.report.add(Finding { rule, ..found });
     }
 }
+
+/// So many older nodes are named.
+const NAMED: usize = 5;
 
 const NO_NOTICES: &str = "Notifications of grants, revocations and dead nodes: the recording has none. \
     'corona record --relay-callbacks' records them.";

@@ -269,7 +269,7 @@ pub(super) fn play_dry(
 ) -> Report {
     let mut options = options_of(directory);
     change(&mut options);
-    let (steps, older, gaps) = steps_of(conversations);
+    let (steps, older, gaps) = steps_of(conversations, &options);
     let manager = DryManager::start(directory, proxy);
     let mut play = Play::new(manager, options, older, gaps, watch::Sender::default(), &steps);
     tests::at_once(play.run(&steps));

@@ -14,6 +14,8 @@ mod conclude;
 #[cfg(test)]
 mod dry_manager;
 mod gaps;
+#[cfg(test)]
+mod harmless;
 mod judge;
 mod ledger;
 mod live;
@@ -47,7 +49,7 @@ pub use crate::report::times::{Interval, Times, USUAL_TOLERANCE};
 pub use crate::report::{FieldPair, Fields, Finding, Rule, Subject};
 use gaps::{Gaps, gaps};
 use live::LiveWorld;
-use older::{Older, older_sessions, without};
+use older::{Older, older_nodes, older_sessions, without};
 use peers::{RecordedPeers, WAITING_CALLS};
 use play::Play;
 pub use report::{Counts, Ended, MAX_FINDINGS, Notices, Report, html, json, text};
@@ -163,7 +165,7 @@ impl Stage {
     pub async fn set(conversations: &[Conversation], options: ReplayOptions) -> io::Result<Stage> {
         let (sender, callbacks) = mpsc::channel(WAITING_CALLS);
         let mut peers = RecordedPeers::new(sender, options.own_address)?;
-        let (steps, older, gaps) = steps_of(conversations);
+        let (steps, older, gaps) = steps_of(conversations, &options);
         if listens_first(&steps) {
             peers.set_proxy(true).await?;
         }
@@ -198,14 +200,18 @@ impl Stage {
 }
 
 /// The steps of a recording without its older sessions, and its gaps.
-fn steps_of(conversations: &[Conversation]) -> (Vec<Step>, Older, Gaps) {
+fn steps_of(conversations: &[Conversation], options: &ReplayOptions) -> (Vec<Step>, Older, Gaps) {
     let (sessions, gaps) = (older_sessions(conversations), gaps(conversations));
+    let nodes = older_nodes(conversations, options.node_expiry.unwrap_or(USUAL_NODE_EXPIRY));
     if sessions.is_empty() {
-        return (script(conversations), Older::default(), gaps);
+        return (script(conversations), Older { nodes, ..Older::default() }, gaps);
     }
     let (conversations, older) = without(conversations, sessions);
-    (script(&conversations), older, gaps)
+    (script(&conversations), Older { nodes, ..older }, gaps)
 }
+
+/// `cm.node.expiryinterval` where it is not recorded.
+const USUAL_NODE_EXPIRY: Duration = Duration::from_secs(600);
 
 /// Whether the proxy job tracker listened when it was first called.
 fn listens_first(steps: &[Step]) -> bool {

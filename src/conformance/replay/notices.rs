@@ -111,7 +111,7 @@ impl<W: World> Play<W> {
         handle: &str,
         verdict: Result<(), String>,
     ) {
-        let is_certain = self.older.sessions.is_empty() && self.gaps.changes_at.is_none();
+        let is_certain = self.older.is_empty() && self.gaps.changes_at.is_none();
         if let Err(complaint) = verdict
             && is_certain
         {

@@ -7,7 +7,7 @@ use super::dry_manager::{Proxy, honest, options_of, play_dry};
 use super::*;
 use crate::capture::Side;
 use crate::conversation::{Offered, Said};
-use crate::recorded::{SCENARIOS, conversations_of, scenario};
+use crate::recorded::{SCENARIOS, configured, conversations_of, scenario};
 use corona_wire::calls::SessionDriverCall;
 use corona_wire::value::{Message, Value};
 
@@ -256,20 +256,6 @@ fn deviations_planted_in_answers_and_notifications_are_found() {
         all.extend(missed(name, words, &report));
     }
     assert!(all.is_empty(), "{}", all.join("\n"));
-}
-
-/// The configuration of a scenario with other texts in its files.
-fn configured(name: &str, changes: &[(&str, &str, &str)]) -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    for file in ["core-site.xml", "corona.xml", "pools.xml"] {
-        let mut text = std::fs::read_to_string(scenario(name).join(file)).unwrap();
-        for (_, from, to) in changes.iter().filter(|(changed, ..)| *changed == file) {
-            assert!(text.contains(from), "{name}: {file} has no {from}");
-            text = text.replace(from, to);
-        }
-        std::fs::write(directory.path().join(file), text).unwrap();
-    }
-    directory
 }
 
 #[test]

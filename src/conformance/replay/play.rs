@@ -126,8 +126,8 @@ impl<W: World> Play<W> {
     ) -> Play<W> {
         let speed = if options.speed > 0.0 { options.speed } else { 1.0 };
         let names = LiveNames::new(options.sessions_per_log_dir, handed_out(steps));
-        // Slots that older sessions held are free here.
-        options.compare_notices &= older.sessions.is_empty();
+        // Slots that older sessions held are free here, and those of older nodes do not exist.
+        options.compare_notices &= older.is_empty();
         let early_expiry = options.node_expiry.unwrap_or_default() / 2;
         let tolerance = Tolerance { time: options.time_tolerance, early_expiry };
         let report = Report {
@@ -481,7 +481,7 @@ impl<W: World> Play<W> {
             cluster: &self.cluster,
             session_expiry: self.options.session_expiry,
             node_expiry: self.options.node_expiry,
-            same_slots: self.older.sessions.is_empty(),
+            same_slots: self.older.is_empty(),
             granted_soon: &soon,
             exchanged: &|handle, kind| self.ledger.exchanged(handle, kind),
         };

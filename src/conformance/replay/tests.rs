@@ -59,7 +59,7 @@ fn play_script(
     options: ReplayOptions,
     manager: ScriptedManager,
 ) -> (Report, Duration) {
-    let (steps, older, gaps) = steps_of(conversations);
+    let (steps, older, gaps) = steps_of(conversations, &options);
     let mut play = Play::new(manager, options, older, gaps, watch::Sender::default(), &steps);
     at_once(play.run(&steps));
     (play.report, play.world.now)

@@ -3,6 +3,8 @@
 //!
 //! `text` and `html` render it. The JSON of each tool has members of its own, which programs know.
 
+use std::borrow::Cow;
+
 use super::{Finding, Rule};
 
 /// The contents of a report.
@@ -26,9 +28,9 @@ pub(crate) struct Document<'a> {
     /// The names of the two cluster managers, in lower case.
     pub(crate) sides: [&'static str; 2],
     /// Findings that nothing explains.
-    pub(crate) different: &'a [Finding],
+    pub(crate) different: Cow<'a, [Finding]>,
     /// Findings that a row explains.
-    pub(crate) explained: &'a [Finding],
+    pub(crate) explained: Cow<'a, [Finding]>,
     /// The number of findings that were not kept.
     pub(crate) left_out: u64,
 }

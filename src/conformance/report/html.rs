@@ -38,7 +38,7 @@ pub(crate) fn html(document: &Document<'_>, refresh: Option<Duration>) -> String
                     (facts(document))
                     @if !different.is_empty() {
                         h2 { "Unexplained differences" }
-                        @for finding in *different { (one(finding, true, document.sides)) }
+                        @for finding in different.iter() { (one(finding, true, document.sides)) }
                     }
                     @if !document.rows.is_empty() { (explained(document)) }
                     @if *left_out > 0 {

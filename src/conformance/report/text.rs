@@ -27,9 +27,9 @@ pub(crate) fn text(document: &Document<'_>, width: usize, all_explained: bool) -
     page.tables(&document.tables);
     page.rows(document);
     page.not_compared(document);
-    page.findings("Different", document.different);
+    page.findings("Different", &document.different);
     if all_explained {
-        page.findings("Explained", document.explained);
+        page.findings("Explained", &document.explained);
     }
     if document.left_out > 0 {
         page.line(&format!("{} more are counted, but not shown.", document.left_out));

@@ -319,8 +319,8 @@ impl Report {
             rows: self.rows().into_iter().map(|(rule, times)| (rule, times as u64)).collect(),
             not_compared: self.not_compared.iter().map(|what| (None, &**what)).collect(),
             sides: ["recorded", "live"],
-            different: &self.different,
-            explained: &self.explained,
+            different: self.different.as_slice().into(),
+            explained: self.explained.as_slice().into(),
             left_out: self.left_out as u64,
         }
     }
