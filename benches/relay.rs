@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use corona::conformance::recording::{Header, Origin};
 use corona::conformance::relay::{Feed, FeedEntries, Recorder, Relay, RelayOptions, feed};
+use corona::conformance::replay::USUAL_TOLERANCE;
 use corona::conformance::shadow::{Shadow, ShadowOptions};
 use corona::wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
 use corona::wire::generated as wire;
@@ -100,8 +101,11 @@ fn recorder(relay_callbacks: bool) -> Recorder {
 
 fn shadow(upstream: SocketAddr, entries: FeedEntries) -> Shadow {
     let load = || corona::config::load(None, &[]).map_err(|_| "wrong defaults".to_owned());
-    let options =
-        ShadowOptions { primary: upstream.to_string(), patience: Duration::from_secs(10) };
+    let options = ShadowOptions {
+        primary: upstream.to_string(),
+        patience: Duration::from_secs(10),
+        time_tolerance: USUAL_TOLERANCE,
+    };
     let loaded = load().expect("the defaults are right");
     Shadow::start(loaded, Box::new(load), options, entries, None).expect("the shadow starts")
 }

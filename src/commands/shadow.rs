@@ -113,6 +113,12 @@ pub(super) struct Arguments {
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
 
+    /// How much the times of grants, revocations and dead nodes may differ from
+    /// the primary's, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 500,
+          value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    time_tolerance: u64,
+
     /// Address that serves the current report: a page, /report.json and
     /// /metrics
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
@@ -225,6 +231,7 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Stats, Option<Recorder>
     let options = ShadowOptions {
         primary: primary.clone(),
         patience: Duration::from_secs(arguments.patience),
+        time_tolerance: Duration::from_millis(arguments.time_tolerance),
     };
     let relay = Relay::bind(RelayOptions {
         relay_callbacks: true,

@@ -93,6 +93,12 @@ impl Engine {
         })
     }
 
+    /// The type of a request; none if it is unknown.
+    pub fn kind_of(&self, handle: &str, id: i32) -> Option<ResourceType> {
+        let (session, req) = self.request_of(handle, id)?;
+        Some(self.sessions[session].requests[req].kind)
+    }
+
     /// Reasons to refuse a grant, whether or not its node has room.
     ///
     /// # Errors

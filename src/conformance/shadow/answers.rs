@@ -2,22 +2,49 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::comparison::{Comparison, UNFOLLOWED};
+use super::comparison::{Comparison, PutOff, UNFOLLOWED};
 use super::connections::{OurAnswer, PendingCall};
-use super::notices::OUT_OF_REACH;
+use super::counts::LONGEST_ANSWER;
+use super::notices::{HOLD, OUT_OF_REACH};
 use crate::answers::{
     Verdict, answer_instead_of_close, by_handle, is_unknown_session, same_body, show,
 };
 use crate::inspect::{Shape, body_text};
 use crate::report::{Finding, Rule, Subject};
 use corona_engine::Observed;
-use corona_model::types::SessionStatus;
+use corona_model::types::{ResourceType, SessionStatus};
 use corona_wire::value::{Message, MessageKind, Value};
 
 impl Comparison {
-    /// The primary has answered a call.
-    pub(super) fn compare(&mut self, pending: &PendingCall, theirs: &Message) {
+    /// The primary has answered a call. A list of sessions that differs is judged once more when decisions
+    /// that were on their way have come.
+    pub(super) fn compare(&mut self, call: PendingCall, theirs: Message) {
+        let answered_at = self.now;
+        if let (true, OurAnswer::Message(ours)) = (call.call.name == "getSessions", &call.ours)
+            && self.put_off.len() < MAX_PUT_OFF
+        {
+            let ours = ours.message.decode();
+            if let Judged::Other(None) = self.judge(&call, &theirs, &ours, answered_at) {
+                return self.put_off.push_back(PutOff { answered_at, call, theirs });
+            }
+        }
+        self.conclude(&call, &theirs, answered_at);
+    }
+
+    /// Judges answers that were put off for long enough, or all.
+    pub(super) fn judge_put_off(&mut self, all: bool) {
+        let is_due = |now, first: &PutOff| all || first.answered_at.saturating_add(HOLD) <= now;
+        while self.put_off.front().is_some_and(|first| is_due(self.now, first)) {
+            let Some(PutOff { answered_at, call, theirs }) = self.put_off.pop_front() else {
+                return;
+            };
+            self.conclude(&call, &theirs, answered_at);
+        }
+    }
+
+    fn conclude(&mut self, pending: &PendingCall, theirs: &Message, answered_at: Duration) {
         let method = pending.call.name.as_str();
         let handle = pending.handle.as_deref();
         let ours = match &pending.ours {
@@ -36,7 +63,7 @@ impl Comparison {
             }
             OurAnswer::Message(ours) => &ours.message.decode(),
         };
-        match self.judge(pending, theirs, ours) {
+        match self.judge(pending, theirs, ours, answered_at) {
             Judged::Equal => self.stats.call(method).equal += 1,
             Judged::NotCompared(reason) => self.not_compared(method, reason),
             Judged::Other(rule) => {
@@ -85,7 +112,13 @@ impl Comparison {
         self.call_differs(method, found);
     }
 
-    fn judge(&mut self, pending: &PendingCall, theirs: &Message, ours: &Message) -> Judged {
+    fn judge(
+        &mut self,
+        pending: &PendingCall,
+        theirs: &Message,
+        ours: &Message,
+        answered_at: Duration,
+    ) -> Judged {
         let same_head =
             (theirs.kind, &theirs.name, theirs.seqid) == (ours.kind, &ours.name, ours.seqid);
         if same_head && same_body(theirs, ours) {
@@ -104,7 +137,11 @@ impl Comparison {
         }
         match (same_head, &theirs.body, &ours.body) {
             (true, Ok(theirs), Ok(ours)) if pending.call.name == "getSessions" => {
-                self.judge_sessions(theirs, ours)
+                let times = [pending.at, answered_at];
+                match answered_at.saturating_sub(pending.at) > LONGEST_ANSWER {
+                    true => Judged::NotCompared("lists of sessions that took too long"),
+                    false => self.judge_sessions(theirs, ours, times),
+                }
             }
             _ => Judged::Other(None),
         }
@@ -139,7 +176,7 @@ impl Comparison {
         self.session_ended(handle);
     }
 
-    fn judge_sessions(&mut self, theirs: &Value, ours: &Value) -> Judged {
+    fn judge_sessions(&mut self, theirs: &Value, ours: &Value, times: [Duration; 2]) -> Judged {
         let (Some(theirs), Some(ours)) = (by_handle(theirs), by_handle(ours)) else {
             return Judged::Other(None);
         };
@@ -148,7 +185,9 @@ impl Comparison {
             let name: Arc<str> = handle.as_str().into();
             match ours.get(handle) {
                 Some(ours) if ours == theirs => {}
-                Some(ours) => match self.judge_session(&name, theirs, ours) {
+                // It has ended since.
+                Some(_) if !self.books.sessions.contains_key(&name) => {}
+                Some(ours) => match self.judge_session(&name, theirs, ours, times) {
                     Some(found) => rule = Some(found),
                     None => return Judged::Other(None),
                 },
@@ -167,22 +206,37 @@ impl Comparison {
         rule.map_or(Judged::Equal, |rule| Judged::Other(Some(rule)))
     }
 
-    /// One session on both sides: only the number of its running resources may differ, while grants
-    /// are on their way.
-    fn judge_session(&self, handle: &Arc<str>, theirs: &Value, ours: &Value) -> Option<Rule> {
-        let fields = |value: &Value| match value {
-            Value::Struct(fields) => {
-                let others = fields.iter().filter(|(name, _)| *name != "runningResources");
-                Some(others.cloned().collect::<BTreeMap<_, _>>())
+    /// One session on both sides: only the number of its running resources may differ, by the decisions
+    /// that were on their way.
+    fn judge_session(
+        &self,
+        handle: &Arc<str>,
+        theirs: &Value,
+        ours: &Value,
+        times: [Duration; 2],
+    ) -> Option<Rule> {
+        let (their_counts, theirs) = parted(theirs)?;
+        let (our_counts, ours) = parted(ours)?;
+        let session = self.books.sessions.get(handle)?;
+        if theirs != ours || !their_counts.keys().eq(our_counts.keys()) {
+            return None;
+        }
+        let [called, _] = times;
+        let mut rule = Rule::PROMPT_GRANTS;
+        for ((kind, theirs), ours) in their_counts.into_iter().zip(our_counts.into_values()) {
+            let slack = session.slack(kind, times);
+            let fewer = ours.saturating_sub(theirs).saturating_sub(slack.fewer);
+            let more = theirs.saturating_sub(ours).saturating_sub(slack.more);
+            if fewer.max(more) == 0 {
+                continue;
             }
-            _ => None,
-        };
-        let under_way = || {
-            let session = self.books.sessions.get(handle);
-            session.is_some_and(|session| session.waiting() > 0 || session.is_moving(self.now))
-        };
-        let same = fields(theirs).is_some() && fields(theirs) == fields(ours);
-        (same && under_way()).then_some(Rule::PROMPT_GRANTS)
+            let may_be_lost = session.has_lost_nodes(called);
+            if !may_be_lost || fewer.max(more) > self.oracle.lost(handle, kind, self.now) {
+                return None;
+            }
+            rule = Rule::PROMPT_EXPIRY;
+        }
+        Some(rule)
     }
 
     /// A call that is not compared.
@@ -216,6 +270,28 @@ impl Comparison {
         self.stats.keep(finding);
     }
 }
+
+/// A listed session: its running resources by type, and its other fields.
+type Parted<'a> = (BTreeMap<ResourceType, u64>, BTreeMap<&'a str, &'a Value>);
+
+fn parted(session: &Value) -> Option<Parted<'_>> {
+    const COUNTS: &str = "runningResources";
+    let (Value::Struct(fields), Some(Value::Map(counts))) = (session, session.field(COUNTS)) else {
+        return None;
+    };
+    let count = |(kind, count): &(Value, Value)| match (kind, count) {
+        (Value::Enum(kind, _), Value::I32(count)) => {
+            Some((ResourceType::from_number(*kind)?, u64::try_from(*count).ok()?))
+        }
+        _ => None,
+    };
+    let others = fields.iter().filter(|(name, _)| *name != COUNTS);
+    let others = others.map(|(name, value)| (*name, value)).collect();
+    Some((counts.iter().map(count).collect::<Option<_>>()?, others))
+}
+
+/// Lists of sessions that are judged later, at a time.
+const MAX_PUT_OFF: usize = 100;
 
 /// The judgement of an answer.
 enum Judged {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::counts::Changes;
 use corona_model::types::{Grant, ResourceType};
 
 /// A grant that was decided here; the primary has not notified the session of an equal one yet.
@@ -18,6 +19,7 @@ pub(super) struct OurGrant {
     pub(super) node: Arc<str>,
     /// Whether the node that we chose is on a preferred host.
     pub(super) near: bool,
+    pub(super) made: Made,
     /// Distinguishes entries with the same id.
     pub(super) stamp: u64,
     /// Whether the session has released it before it was notified.
@@ -29,8 +31,49 @@ pub(super) struct OurGrant {
 pub(super) struct OurRevocation {
     pub(super) id: i32,
     pub(super) node: Arc<str>,
+    pub(super) made: Made,
     pub(super) stamp: u64,
     pub(super) released: bool,
+}
+
+/// A node that was found dead here.
+#[derive(Clone, Debug)]
+pub(super) struct OurDeadNode {
+    pub(super) node: Arc<str>,
+    pub(super) stamp: u64,
+    pub(super) made: Made,
+}
+
+/// When a decision was made here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Made {
+    pub(super) at: Duration,
+    /// For how long the session's driver had had notifications to answer by then.
+    pub(super) busy: Duration,
+}
+
+/// For how long a session's driver has had notifications to answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Busy {
+    before: Duration,
+    since: Option<Duration>,
+}
+
+impl Busy {
+    pub(super) fn begins(&mut self, now: Duration) {
+        self.since.get_or_insert(now);
+    }
+
+    pub(super) fn ends(&mut self, now: Duration) {
+        self.before = self.until(now);
+        self.since = None;
+    }
+
+    /// In all until now.
+    pub(super) fn until(self, now: Duration) -> Duration {
+        let now = self.since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        self.before.saturating_add(now)
+    }
 }
 
 /// A decision that the primary has sent to a session.
@@ -72,6 +115,8 @@ pub(super) struct TypeBooks {
     pub(super) put_back: BTreeSet<i32>,
     /// How often in a row the primary has served another session instead.
     pub(super) passed_over: u32,
+    /// Changes of the slots that it holds on either side.
+    pub(super) changes: Changes,
     /// A different order has been reported for all decisions up to this stamp.
     out_of_order: u64,
 }
@@ -115,7 +160,9 @@ impl TypeBooks {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionBooks {
     pub(super) types: [TypeBooks; 3],
-    pub(super) dead_nodes: VecDeque<(Arc<str>, u64)>,
+    pub(super) dead_nodes: VecDeque<OurDeadNode>,
+    /// When either side last found a node dead that it had used.
+    pub(super) lost_node_at: Option<Duration>,
     /// Nodes that the primary has granted something on.
     pub(super) used: HashSet<Arc<str>>,
     /// Decisions of the primary that are not matched yet, in its order.
@@ -123,25 +170,23 @@ pub(super) struct SessionBooks {
     pub(super) driver_port: u16,
     /// Notifications of the primary that its driver has not answered.
     pub(super) notifications: u32,
-    /// When either side last granted it a slot or revoked one.
-    pub(super) moved_at: Option<Duration>,
+    pub(super) busy: Busy,
+    /// Requests that not both sides have granted: when they were made, and whether they prefer hosts.
+    pub(super) asked: HashMap<i32, (Duration, bool)>,
 }
 
-/// The time after which the primary's counts include its decisions. Spec: cluster-manager/05 §4, 09
-/// §4.6.
-const SETTLED: Duration = Duration::from_millis(1_200);
-
 impl SessionBooks {
+    /// For a decision about it that is made now.
+    pub(super) fn made(&self, now: Duration) -> Made {
+        Made { at: now, busy: self.busy.until(now) }
+    }
+
     pub(super) fn of_type(&mut self, kind: ResourceType) -> &mut TypeBooks {
         &mut self.types[kind.index()]
     }
 
-    /// Whether its counts may differ, since a decision is on its way.
-    pub(super) fn is_moving(&self, now: Duration) -> bool {
-        self.moved_at.is_some_and(|at| now.saturating_sub(at) < SETTLED)
-    }
-
     /// Decisions that wait for the other side.
+    #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         let of = |of_type: &TypeBooks| of_type.grants.len() + of_type.revocations.len();
         self.types.iter().map(of).sum::<usize>() + self.dead_nodes.len() + self.unmatched.len()
@@ -209,7 +254,7 @@ impl DecisionBooks {
         let session = self.sessions.remove(handle)?;
         let revocations = session.types.iter().flat_map(|books| &books.revocations);
         let stamps = revocations.map(|ours| ours.stamp);
-        for stamp in stamps.chain(session.dead_nodes.iter().map(|(_, stamp)| *stamp)) {
+        for stamp in stamps.chain(session.dead_nodes.iter().map(|ours| ours.stamp)) {
             self.open.remove(&stamp);
         }
         for grant in session.types.iter().flat_map(|books| &books.grants) {
@@ -318,7 +363,7 @@ mod tests {
         let mut books = TypeBooks::default();
         for id in 1..=6 {
             let (node, stamp) = ("n".into(), id as u64);
-            let ours = OurRevocation { id, node, stamp, released: false };
+            let ours = OurRevocation { id, node, made: Made::default(), stamp, released: false };
             books.revocations.push_back(ours);
         }
         let mut early = |id| books.take_revocation(id).map(|(_, first)| first);
@@ -333,7 +378,8 @@ mod tests {
         let (handle, node): (Arc<str>, Arc<str>) = ("1.1".into(), "n".into());
         let stamp = books.stamp();
         let session = books.sessions.entry(handle.clone()).or_default();
-        let grant = OurGrant { id: 4, node: node.clone(), near: true, stamp, released: false };
+        let (id, made) = (4, Made::default());
+        let grant = OurGrant { id, node: node.clone(), near: true, made, stamp, released: false };
         session.of_type(ResourceType::Map).grants.push_back(grant);
         books.is_unconfirmed_on(&node, &handle, 4);
         assert_eq!(books.end(&handle, Duration::ZERO).map(|session| session.waiting()), Some(1));

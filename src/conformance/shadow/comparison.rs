@@ -3,15 +3,18 @@
 //!
 //! Time is `now`, which the stepper sets; it counts from the start of the run.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::books::{DecisionBooks, Recent};
+use super::connections::PendingCall;
 use super::ids::Ids;
 use super::oracle::Oracle;
 use super::stats::Stats;
+use super::times::Requested;
 use corona_cluster_manager::Decision;
+use corona_wire::value::Message;
 
 /// Both sides of a shadow.
 #[derive(Debug)]
@@ -36,6 +39,17 @@ pub(super) struct Comparison {
     pub(super) crossed_at: Option<Duration>,
     /// When this program's cluster manager was started.
     pub(super) began_at: Duration,
+    pub(super) requested: Requested,
+    /// Lists of sessions that differ, until decisions that may be on their way have come.
+    pub(super) put_off: VecDeque<PutOff>,
+}
+
+/// An answer that is judged later.
+#[derive(Debug)]
+pub(super) struct PutOff {
+    pub(super) answered_at: Duration,
+    pub(super) call: PendingCall,
+    pub(super) theirs: Message,
 }
 
 pub(super) const UNFOLLOWED: &str = "calls of sessions whose start was not seen";
@@ -65,6 +79,8 @@ impl Comparison {
             trouble_at: None,
             crossed_at: None,
             began_at: Duration::ZERO,
+            requested: Requested::default(),
+            put_off: VecDeque::new(),
         }
     }
 
@@ -79,6 +95,15 @@ impl Comparison {
             self.is_not_followed(&handle);
         }
         self.began_at = self.now;
+        self.requested = Requested::default();
+    }
+
+    /// Whether nothing waits for the other side, or for a time.
+    pub(super) fn is_idle(&self) -> bool {
+        self.books.waiting() == 0
+            && self.unfollowed.is_empty()
+            && self.put_off.is_empty()
+            && !self.stats.has_new_times()
     }
 
     fn since(&self, at: Duration) -> Duration {

@@ -50,6 +50,8 @@ pub(super) struct PendingCall {
     pub(super) ours: OurAnswer,
     /// Whether it changes the answers to others.
     pub(super) changes: bool,
+    /// When it was made.
+    pub(super) at: Duration,
 }
 
 /// This program's reply to a call.

@@ -1,10 +1,11 @@
 //! The report of a shadow for people: its contents, rendered as text and as HTML.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::stats::{AnswerCounts, Stats};
-use crate::report;
 use crate::report::document::{CountTable, Document, Fact, TableRow};
+use crate::report::{self, Finding};
 
 /// The report in lines of at most `width` columns where words allow it; unexplained differences one by one,
 /// the others by row. It depends on the events of the run alone, so that a replay of them gives the same
@@ -37,19 +38,35 @@ fn document(stats: &Stats) -> Document<'_> {
         heads: [first, "Equal", "Explained", "Different", "Not compared"],
         rows,
     });
+    let of_times = (stats.times.compared() > 0)
+        .then(|| report::times::table(&stats.times, ["Primary ms", "Here ms"]));
+    let (explained, different): (Vec<Finding>, Vec<Finding>) =
+        stats.of_times.iter().cloned().partition(|finding| finding.rule.is_some());
+    let mut rows = stats.rows.clone();
+    for rule in explained.iter().filter_map(|finding| finding.rule) {
+        *rows.entry(rule).or_default() += 1;
+    }
     Document {
         heading: format!("Shadow of {}", stats.primary),
         name: &stats.primary,
         agrees: stats.agrees(),
         verdict: verdict(stats),
         facts: facts(stats),
-        tables: tables.collect(),
-        rows: stats.rows.iter().map(|(rule, times)| (*rule, *times)).collect(),
+        tables: tables.chain(of_times).collect(),
+        rows: rows.into_iter().collect(),
         not_compared: stats.reasons.iter().map(|(reason, times)| (Some(*times), *reason)).collect(),
         sides: ["primary", "here"],
-        different: &stats.different,
-        explained: &stats.explained,
+        different: with(&stats.different, different),
+        explained: with(&stats.explained, explained),
         left_out: stats.left_out(),
+    }
+}
+
+/// The findings that are kept, and those about times.
+fn with(kept: &[Finding], of_times: Vec<Finding>) -> Cow<'_, [Finding]> {
+    match of_times.is_empty() {
+        true => kept.into(),
+        false => kept.iter().cloned().chain(of_times).collect::<Vec<_>>().into(),
     }
 }
 
@@ -60,6 +77,9 @@ fn facts(stats: &Stats) -> Vec<Fact> {
         Fact { label: "Answers", lines: counted(stats.all_calls()) },
         Fact { label: "Notices", lines: counted(stats.all_notices()) },
     ];
+    if stats.times.compared() > 0 {
+        facts.push(report::times::fact(&stats.times));
+    }
     if near.of > 0 {
         let (of, primary, ours) = (near.of, near.primary, near.ours);
         let line = format!(
@@ -105,7 +125,8 @@ fn row<'a>(method: &'a str, tally: &AnswerCounts) -> TableRow<'a> {
 /// The verdict in a sentence.
 fn verdict(stats: &Stats) -> String {
     let different = stats.all_calls().plus(stats.all_notices()).different;
-    let others = (stats.different.len() as u64).max(different);
+    let of_times = stats.of_times.iter().filter(|finding| finding.rule.is_none()).count();
+    let others = (stats.different.len() as u64).max(different) + of_times as u64;
     let coverage = stats.coverage();
     let verdict = match others {
         0 if stats.all_calls().compared() == 0 => "NOTHING WAS COMPARED.".to_owned(),

@@ -15,6 +15,7 @@ use crate::capture::{CaptureError, ConnectionId, Limits};
 use crate::recording::{
     self, Entry, Header, MAX_DATA_BYTES, Origin, Record, RecordingWriter, Unrecorded,
 };
+use crate::report::times::USUAL_TOLERANCE;
 use corona_model::types::Millis;
 
 /// A note in the file.
@@ -29,8 +30,19 @@ enum Note {
 struct Start {
     primary: String,
     patience_ms: u64,
+    /// Absent in files of versions that compared no times.
+    #[serde(default = "usual_tolerance_ms")]
+    time_tolerance_ms: u64,
     began_ms: i64,
     configuration: Configuration,
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn usual_tolerance_ms() -> u64 {
+    ms(USUAL_TOLERANCE)
 }
 
 /// Writes the events of a run. It ends early when the file reaches its limit, or when the disk
@@ -68,7 +80,8 @@ impl<W: io::Write> EventLog<W> {
         let mut writer = RecordingWriter::new(file, &header)?;
         let start = Start {
             primary: options.primary.clone(),
-            patience_ms: u64::try_from(options.patience.as_millis()).unwrap_or(u64::MAX),
+            patience_ms: ms(options.patience),
+            time_tolerance_ms: ms(options.time_tolerance),
             began_ms: began.0,
             configuration: configuration.clone(),
         };
@@ -236,8 +249,9 @@ impl Replay {
         match (note, &mut self.stepper) {
             (Note::Learnt(learnt), Some(stepper)) => step(stepper, at, Event::Learnt(learnt)),
             (Note::Start(start), None) => {
-                let patience = Duration::from_millis(start.patience_ms);
-                let options = ShadowOptions { primary: start.primary, patience };
+                let [patience, time_tolerance] =
+                    [start.patience_ms, start.time_tolerance_ms].map(Duration::from_millis);
+                let options = ShadowOptions { primary: start.primary, patience, time_tolerance };
                 let began = Millis(start.began_ms);
                 self.stepper = Some(Stepper::new(start.configuration, &options, began)?);
             }

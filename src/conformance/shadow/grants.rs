@@ -1,9 +1,11 @@
 //! Matches the grants of both sides, and makes the books follow the primary's.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::books::{Due, DueWhat, OurGrant, TheirDecision};
 use super::comparison::Comparison;
+use super::counts::{Change, ON};
 use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
 use crate::report::Rule;
 use corona_engine::{Objection, Observed, ObservedState};
@@ -21,15 +23,15 @@ impl Comparison {
         let near = self.oracle.engine().is_near(handle, id, &node);
         let stamp = self.books.stamp();
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
-        session.moved_at = Some(self.now);
-        let ours = OurGrant { id, node: node.clone(), near, stamp, released: false };
+        let made = session.made(self.now);
+        let ours = OurGrant { id, node: node.clone(), near, made, stamp, released: false };
         session.of_type(kind).grants.push_back(ours);
         self.books.is_unconfirmed_on(&node, handle, id);
         self.is_due(handle, DueWhat::Grant(kind), stamp, self.patience);
     }
 
-    /// Returns whether the grant is dealt with.
-    pub(super) fn they_grant(&mut self, handle: &Arc<str>, grant: &Grant, waited: bool) -> bool {
+    /// The primary has granted something, by the time `since`. Returns whether the grant is dealt with.
+    pub(super) fn they_grant(&mut self, handle: &Arc<str>, grant: &Grant, since: Duration) -> bool {
         let (id, kind) = (grant.id, grant.kind);
         let crossed = self.has_crossed();
         let Some(session) = self.books.sessions.get_mut(handle) else { return true };
@@ -40,11 +42,16 @@ impl Comparison {
             session.used.insert(grant.node_name.clone());
             self.books.is_settled_on(&ours.node, handle, id);
             self.books.open.remove(&ours.stamp);
+            if !ours.released {
+                self.time_grant(handle, grant, &ours, since);
+                let change = Change { gain: true, ours: (ours.made.at, ON), theirs: Some(since) };
+                self.changes(handle, kind, change);
+            }
             self.same_grant(handle, grant, &ours, first, crossed);
             return true;
         }
         match self.oracle.engine().standing(handle, id) {
-            Some(ObservedState::Waiting) => self.they_choose(handle, grant, waited),
+            Some(ObservedState::Waiting) => self.they_choose(handle, grant, since),
             Some(ObservedState::Granted(node)) => {
                 let ours = format!("it has been granted already, on {node}");
                 self.grant_differs(handle, grant, None, &ours);
@@ -54,6 +61,7 @@ impl Comparison {
                 // The session has ended here, or it was revoked here and not there.
                 self.notice_not_compared(GRANT, GIVEN_BACK);
                 self.enter_grant(handle, grant.id, &grant.node_name);
+                self.gains_here(handle, kind, since);
                 true
             }
             None if self.was_released(handle, id) => {
@@ -127,8 +135,9 @@ impl Comparison {
     }
 
     /// The primary has granted a request that waits here. Returns whether the grant is dealt with.
-    fn they_choose(&mut self, handle: &Arc<str>, grant: &Grant, waited: bool) -> bool {
+    fn they_choose(&mut self, handle: &Arc<str>, grant: &Grant, since: Duration) -> bool {
         let (id, kind, node) = (grant.id, grant.kind, grant.node_name.clone());
+        let waited = self.has_waited(since);
         if let Err(objection) = self.oracle.engine().check_grant(handle, grant) {
             if matches!(objection, Objection::UnknownNode(_)) && self.is_learning() {
                 self.notice_not_compared(GRANT, LEARNING);
@@ -139,6 +148,7 @@ impl Comparison {
                 return false;
             }
             self.objected(handle, grant, &objection);
+            self.gains_here(handle, kind, since);
             return true;
         }
         let has_room =
@@ -151,6 +161,7 @@ impl Comparison {
             let crossed = self.has_crossed().then_some(Rule::FREE_ORDER);
             self.grant_differs(handle, grant, crossed, "it waits");
             self.confirm_choice(handle, grant);
+            self.gains_here(handle, kind, since);
             return true;
         }
         if !waited && self.books.unmatched_revocations[kind.index()] > 0 {
@@ -177,7 +188,14 @@ impl Comparison {
             None => self.no_room(handle, grant),
         }
         self.confirm_choice(handle, grant);
+        self.gains_here(handle, kind, since);
         true
+    }
+
+    /// A grant of the primary is entered that was not made here.
+    fn gains_here(&mut self, handle: &Arc<str>, kind: ResourceType, since: Duration) {
+        let change = Change { gain: true, ours: (self.now, ON), theirs: Some(since) };
+        self.changes(handle, kind, change);
     }
 
     /// Enters the primary's choice.
@@ -269,6 +287,8 @@ impl Comparison {
         let Some(place) = books.grants.iter().position(|ours| ours.id == id) else { return };
         books.put_back.insert(id);
         if let Some(ours) = books.grants.remove(place) {
+            let change = Change { gain: true, ours: (ours.made.at, self.now), theirs: None };
+            books.changes.note(self.now, change);
             self.books.open.remove(&ours.stamp);
             self.books.is_settled_on(&ours.node, handle, id);
         }

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 use serde::Serialize;
 
 use super::stats::{AnswerCounts, Stats};
-use crate::report::json::{FindingJson, one, us};
+use crate::report::json::{FindingJson, TimesJson, one, times, us};
 
 /// The statistics as a value that [`serde`] turns into JSON. Members are only ever added.
 pub fn json(stats: &Stats) -> impl Serialize + '_ {
@@ -13,6 +13,7 @@ pub fn json(stats: &Stats) -> impl Serialize + '_ {
     let rows = stats.rows.iter();
     let reasons = stats.reasons.iter();
     let calls = stats.calls.iter().map(|(method, tally)| (method.as_str(), tally));
+    let findings = stats.different.iter().chain(&stats.explained).chain(&stats.of_times);
     Verdict {
         agrees: stats.agrees(),
         primary: &stats.primary,
@@ -40,7 +41,8 @@ pub fn json(stats: &Stats) -> impl Serialize + '_ {
             .iter()
             .map(|one| ResyncJson { at_us: us(one.at), why: &one.why })
             .collect(),
-        findings: stats.different.iter().chain(&stats.explained).map(one).collect(),
+        times: times(&stats.times),
+        findings: findings.map(one).collect(),
         findings_left_out: stats.left_out(),
     }
 }
@@ -58,6 +60,7 @@ struct Verdict<'a> {
     explained: Vec<Row>,
     not_compared: Vec<Reason<'a>>,
     near: Near,
+    times: TimesJson,
     sessions: usize,
     unfollowed_sessions: usize,
     waiting: usize,

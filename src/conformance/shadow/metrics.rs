@@ -15,6 +15,8 @@ families! {
         "Replies and entries that were not compared, by reason.";
     PLACED = Counter "corona_shadow_placed_grants_total"
         "Requests that both sides granted.";
+    TIMES = Counter "corona_shadow_times_total"
+        "Decisions of both sides whose times were compared, by kind and verdict (within, early or late).";
     NEAR = Counter "corona_shadow_near_grants_total"
         "Grants placed on a preferred host, by cluster manager (primary or here).";
     BEGINNINGS = Counter "corona_shadow_beginnings_total"
@@ -52,6 +54,13 @@ pub(crate) fn metrics(stats: &Stats) -> String {
     let mut near = text.family(NEAR);
     near.labelled(&[("by", "primary")], stats.near.primary);
     near.labelled(&[("by", "here")], stats.near.ours);
+    let mut times = text.family(TIMES);
+    for (kind, pairs) in stats.times.kinds() {
+        let within = pairs.compared - pairs.early - pairs.late;
+        for (verdict, count) in [("within", within), ("early", pairs.early), ("late", pairs.late)] {
+            times.labelled(&[("kind", kind.name()), ("verdict", verdict)], count);
+        }
+    }
     text.family(BEGINNINGS).value(stats.beginnings);
     text.family(SESSIONS).value(stats.sessions);
     text.family(UNFOLLOWED).value(stats.unfollowed);

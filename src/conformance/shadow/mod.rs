@@ -18,6 +18,8 @@
 //!   `grants` and `revocations` know when two of them are the same;
 //! * `books` has the decisions of either side without a counterpart on the other side; `comparison`
 //!   holds both sides together;
+//! * `times` pairs the times of decisions that both sides made; `counts` knows how far their counts of a
+//!   session's slots may differ while decisions are on their way;
 //! * `ids` learns the primary's session ids, which the shadow uses as well;
 //! * `stats` has the results; `text`, `json`, `html` and `metrics` are its forms;
 //! * `driver` is the outermost layer, which reads the clock and asks others; `event_log` writes the
@@ -52,6 +54,7 @@ mod answers;
 mod books;
 mod comparison;
 mod connections;
+mod counts;
 mod document;
 mod driver;
 mod event;
@@ -70,6 +73,7 @@ pub mod stats;
 mod stepper;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use std::fs::File;
 use std::io;
@@ -99,6 +103,8 @@ pub struct ShadowOptions {
     pub primary: String,
     /// How much later than this program the primary may report a grant or a revocation.
     pub patience: Duration,
+    /// How much the times of decisions that both make may differ.
+    pub time_tolerance: Duration,
 }
 
 /// Reads the primary's configuration again, or returns the problem with it.

@@ -8,18 +8,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::books::{Due, DueWhat, SessionBooks, TheirDecision, Unmatched};
+use super::books::{Due, DueWhat, OurDeadNode, SessionBooks, TheirDecision, Unmatched};
 use super::comparison::Comparison;
 use super::connections::Connection;
+use super::counts::Change;
 use crate::report::{Finding, Rule, Subject};
-use corona_engine::Notification;
+use corona_engine::{Notification, ObservedState};
 use corona_model::types::{Address, Grant, Millis, ResourceType};
 use corona_wire::calls::SessionDriverCall;
 use corona_wire::generated as wire;
 
 /// How long a decision of the primary waits for ours, if nothing else delays either: their timers
 /// do not expire at the same moment.
-const HOLD: Duration = Duration::from_millis(500);
+pub(super) const HOLD: Duration = Duration::from_millis(500);
 
 const REVOKE: &str = "revokeResource";
 
@@ -48,12 +49,22 @@ impl Comparison {
     pub(super) fn releases(&mut self, handle: &str, ids: &[i32]) {
         let handle: Arc<str> = handle.into();
         let Some(session) = self.books.sessions.get_mut(&handle) else { return };
-        session.moved_at = Some(self.now);
-        let mut settled = Vec::new();
+        let (now, mut settled) = (self.now, Vec::new());
+        let engine = self.oracle.engine();
+        for id in ids {
+            session.asked.remove(id);
+            if let Some((kind, ObservedState::Granted(_))) =
+                engine.kind_of(&handle, *id).zip(engine.standing(&handle, *id))
+            {
+                session.of_type(kind).changes.released(now);
+            }
+        }
         for books in &mut session.types {
             settled.extend(ids.iter().filter_map(|id| books.overdue.remove(id)));
             for grant in books.grants.iter_mut().filter(|grant| ids.contains(&grant.id)) {
                 grant.released = true;
+                let ours = (grant.made.at, now);
+                books.changes.note(now, Change { gain: true, ours, theirs: None });
             }
             for one in books.revocations.iter_mut().filter(|one| ids.contains(&one.id)) {
                 one.released = true;
@@ -83,7 +94,9 @@ impl Comparison {
                 let patience = self.dead_node_patience();
                 let stamp = self.books.stamp();
                 let Some(session) = self.books.sessions.get_mut(handle) else { return };
-                session.dead_nodes.push_back((node, stamp));
+                session.lost_node_at = Some(self.now);
+                let made = session.made(self.now);
+                session.dead_nodes.push_back(OurDeadNode { node, stamp, made });
                 self.is_due(handle, DueWhat::DeadNode, stamp, patience);
             }
         }
@@ -139,7 +152,7 @@ impl Comparison {
             return handle;
         };
         session.notifications = session.notifications.saturating_add(1);
-        session.moved_at = Some(self.now);
+        session.busy.begins(now);
         for what in all {
             if let TheirDecision::Revoked(grant) = &what {
                 self.books.unmatched_revocations[grant.kind.index()] += 1;
@@ -178,6 +191,9 @@ impl Comparison {
         for handle in handles {
             if let Some(session) = self.books.sessions.get_mut(handle.as_str()) {
                 session.notifications = session.notifications.saturating_sub(1);
+                if session.notifications == 0 {
+                    session.busy.ends(self.now);
+                }
             }
         }
     }
@@ -200,11 +216,11 @@ impl Comparison {
                 self.books.with_unmatched.remove(handle);
                 return;
             };
-            let waited = self.now.saturating_sub(unmatched.since) >= HOLD;
+            let since = unmatched.since;
             let done = match &unmatched.what {
-                TheirDecision::Granted(grant) => self.they_grant(handle, grant, waited),
-                TheirDecision::Revoked(grant) => self.they_revoke(handle, grant, waited),
-                TheirDecision::DeadNode(node) => self.they_lose(handle, node, waited),
+                TheirDecision::Granted(grant) => self.they_grant(handle, grant, since),
+                TheirDecision::Revoked(grant) => self.they_revoke(handle, grant, since),
+                TheirDecision::DeadNode(node) => self.they_lose(handle, node, since),
             };
             if !done {
                 self.books.with_unmatched.insert(handle.clone());
@@ -220,6 +236,28 @@ impl Comparison {
         }
     }
 
+    /// Whether a decision of the primary of this time has waited long enough for ours.
+    pub(super) fn has_waited(&self, since: Duration) -> bool {
+        self.now.saturating_sub(since) >= HOLD
+    }
+
+    /// Notes that a session's slot of a type has changed on either side.
+    pub(super) fn changes(&mut self, handle: &Arc<str>, kind: ResourceType, change: Change) {
+        let now = self.now;
+        if let Some(session) = self.books.sessions.get_mut(handle) {
+            session.of_type(kind).changes.note(now, change);
+        }
+    }
+
+    /// The primary has answered a release that was called at this time.
+    pub(super) fn release_answered(&mut self, handle: &Arc<str>, called: Duration) {
+        let now = self.now;
+        let session = self.books.sessions.get_mut(handle);
+        for books in session.into_iter().flat_map(|session| &mut session.types) {
+            books.changes.release_answered(called, now);
+        }
+    }
+
     /// Whether a request may have been released lately.
     pub(super) fn was_released(&self, handle: &Arc<str>, id: i32) -> bool {
         let released = &self.books.released;
@@ -231,6 +269,8 @@ impl Comparison {
         for handle in self.books.with_unmatched.clone() {
             self.match_decisions(&handle);
         }
+        self.judge_put_off(false);
+        self.stats.judge_times();
         while let Some(due) = self.books.due.front() {
             let waits = self.books.open.contains(&due.stamp);
             if waits && due.at > self.now {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::connections::{OurAnswer, OurMessage};
 use super::event::Configuration;
 use corona_cluster_manager::{Called, Decision, DryRun, Found, Lookup, StartError};
-use corona_engine::{Engine, Input, Observed};
-use corona_model::types::Millis;
+use corona_engine::{Engine, Input, Observed, WaitReason};
+use corona_model::types::{Millis, PoolName, ResourceType};
 use corona_wire::Exception;
 use corona_wire::calls::{ClusterManager, ClusterManagerCall as Call};
 use corona_wire::server::Answer;
@@ -39,6 +39,32 @@ impl Oracle {
     /// The engine, to look at.
     pub(super) fn engine(&self) -> &Engine {
         self.manager.engine()
+    }
+
+    /// The pool in which a session is scheduled.
+    pub(super) fn pool_of(&self, handle: &str, now: Duration) -> Option<PoolName> {
+        let session = self.engine().session_at(handle, at(self.epoch, now))?;
+        Some(session.scheduling_pool)
+    }
+
+    /// How many requests of a session lost their slots and have not been released.
+    pub(super) fn lost(&self, handle: &str, kind: ResourceType, now: Duration) -> u64 {
+        let session = self.engine().session_at(handle, at(self.epoch, now));
+        session.map_or(0, |session| {
+            let counts = session.counts[kind].now;
+            u64::try_from(counts.requested - counts.pending - counts.granted).unwrap_or(0)
+        })
+    }
+
+    /// Whether slots of a type will be taken from others for a session that waits.
+    pub(super) fn will_preempt(&self, handle: &str, kind: ResourceType, now: Duration) -> bool {
+        let waiting = self.engine().explain(handle, at(self.epoch, now)).unwrap_or_default();
+        waiting.iter().filter(|waiting| waiting.kind == kind).any(|waiting| match &waiting.reason {
+            WaitReason::NoFreeSlot { competition, .. } => {
+                competition.preemption.is_some_and(|preemption| preemption.possible)
+            }
+            _ => false,
+        })
     }
 
     /// When something is due without a call.

@@ -1,9 +1,11 @@
 //! Matches both sides' revocations and dead nodes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::books::{Due, DueWhat, OurRevocation, TheirDecision};
+use super::books::{Due, DueWhat, OurDeadNode, OurRevocation, TheirDecision};
 use super::comparison::Comparison;
+use super::counts::{Change, ON};
 use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
 use crate::report::Rule;
 use corona_engine::ObservedState;
@@ -17,19 +19,29 @@ impl Comparison {
         let (id, node, kind) = (grant.id, grant.node_name.clone(), grant.kind);
         let stamp = self.books.stamp();
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
-        session.moved_at = Some(self.now);
-        let ours = OurRevocation { id, node, stamp, released: false };
+        let made = session.made(self.now);
+        let ours = OurRevocation { id, node, made, stamp, released: false };
         session.of_type(kind).revocations.push_back(ours);
         self.is_due(handle, DueWhat::Revocation(kind), stamp, self.patience);
     }
 
-    /// Returns whether the revocation is dealt with.
-    pub(super) fn they_revoke(&mut self, handle: &Arc<str>, grant: &Grant, waited: bool) -> bool {
-        let (id, kind) = (grant.id, grant.kind);
+    /// The primary has revoked something, by the time `since`. Returns whether the revocation is dealt with.
+    pub(super) fn they_revoke(
+        &mut self,
+        handle: &Arc<str>,
+        grant: &Grant,
+        since: Duration,
+    ) -> bool {
+        let (id, kind, waited) = (grant.id, grant.kind, self.has_waited(since));
         let crossed = self.has_crossed();
         let Some(session) = self.books.sessions.get_mut(handle) else { return true };
         if let Some((ours, first)) = session.of_type(kind).take_revocation(id) {
             self.books.open.remove(&ours.stamp);
+            if !ours.released {
+                self.time_revocation(handle, grant, since, ours.made);
+                let change = Change { gain: false, ours: (ours.made.at, ON), theirs: Some(since) };
+                self.changes(handle, kind, change);
+            }
             match first {
                 None => self.stats.notice(REVOKE).equal += 1,
                 Some(first) => {
@@ -45,13 +57,18 @@ impl Comparison {
             Some(ObservedState::Granted(_)) if !waited => return false,
             Some(ObservedState::Granted(_)) => {
                 let instead = self.revoked_instead(handle, kind);
-                let rule = instead.is_some() || crossed;
+                let rule = match instead.is_some() || crossed {
+                    true => Some(Rule::FREE_ORDER),
+                    false => self.has_new_pool(kind, since).then_some(Rule::NEW_POOL_WAITS),
+                };
                 let ours = match &instead {
                     Some(first) => format!("request {first} is revoked instead"),
                     None => "it stays granted".to_owned(),
                 };
-                self.revocation_differs(handle, grant, rule.then_some(Rule::FREE_ORDER), &ours);
+                self.revocation_differs(handle, grant, rule, &ours);
                 self.enter_loss(handle, id);
+                let change = Change { gain: false, ours: (self.now, ON), theirs: Some(since) };
+                self.changes(handle, kind, change);
             }
             Some(ObservedState::Waiting) => {
                 self.revocation_differs(handle, grant, None, "it is pending, and holds no slot");
@@ -70,7 +87,9 @@ impl Comparison {
     fn revoked_instead(&mut self, handle: &Arc<str>, kind: ResourceType) -> Option<i32> {
         let session = self.books.sessions.get_mut(handle)?;
         let first = session.of_type(kind).revocations.pop_front()?;
-        let OurRevocation { id, node, stamp, .. } = first;
+        let OurRevocation { id, node, made, stamp, .. } = first;
+        let change = Change { gain: false, ours: (made.at, self.now), theirs: None };
+        session.of_type(kind).changes.note(self.now, change);
         self.books.open.remove(&stamp);
         self.enter_grant(handle, id, &node);
         Some(id)
@@ -95,6 +114,8 @@ impl Comparison {
         }
         if !ours.released {
             let (id, node) = (ours.id, ours.node);
+            let change = Change { gain: false, ours: (ours.made.at, self.now), theirs: None };
+            self.changes(handle, kind, change);
             self.enter_grant(handle, id, &node);
         }
     }
@@ -111,18 +132,23 @@ impl Comparison {
         self.notice_differs(REVOKE, rule, place, &theirs, ours);
     }
 
-    /// Returns whether the death of the node is dealt with.
-    pub(super) fn they_lose(&mut self, handle: &Arc<str>, node: &Arc<str>, waited: bool) -> bool {
+    /// The primary has found a node dead, by the time `since`. Returns whether that is dealt with.
+    pub(super) fn they_lose(
+        &mut self,
+        handle: &Arc<str>,
+        node: &Arc<str>,
+        since: Duration,
+    ) -> bool {
         let Some(session) = self.books.sessions.get_mut(handle) else { return true };
-        let place = session.dead_nodes.iter().position(|(ours, _)| ours == node);
-        match place {
-            Some(place) => {
-                if let Some((_, stamp)) = session.dead_nodes.remove(place) {
-                    self.books.open.remove(&stamp);
-                }
+        session.lost_node_at = session.lost_node_at.max(Some(since));
+        let place = session.dead_nodes.iter().position(|ours| ours.node == *node);
+        match place.and_then(|place| session.dead_nodes.remove(place)) {
+            Some(ours) => {
+                self.books.open.remove(&ours.stamp);
+                self.time_death(handle, node, since, ours.made);
                 self.stats.notice(DEAD_NODE).equal += 1;
             }
-            None if !waited => return false,
+            None if !self.has_waited(since) => return false,
             None => {
                 let rule = self.has_crossed().then_some(Rule::FREE_NODE);
                 let place = format!("{DEAD_NODE} to session {handle}");
@@ -135,10 +161,9 @@ impl Comparison {
     pub(super) fn dead_node_is_due(&mut self, due: &Due) {
         let handle = &due.handle;
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
-        let place = session.dead_nodes.iter().position(|(_, stamp)| *stamp == due.stamp);
-        let Some((node, _)) = place.and_then(|place| session.dead_nodes.remove(place)) else {
-            return;
-        };
+        let place = session.dead_nodes.iter().position(|ours| ours.stamp == due.stamp);
+        let ours = place.and_then(|place| session.dead_nodes.remove(place));
+        let Some(OurDeadNode { node, .. }) = ours else { return };
         if self.troubled_ports.has(&session.driver_port) {
             return self.notice_not_compared(DEAD_NODE, OUT_OF_REACH);
         }

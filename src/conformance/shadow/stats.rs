@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use crate::report::coverage::{Coverage, Kind};
+use crate::report::times::Times;
 use crate::report::{Finding, Rule, Subject};
 
 /// The verdicts on answers, or on entries of notifications.
@@ -62,6 +63,12 @@ pub struct Stats {
     pub reasons: BTreeMap<&'static str, u64>,
     /// How often each row has explained a difference.
     pub rows: BTreeMap<Rule, u64>,
+    /// Times of decisions that both sides made.
+    pub times: Times,
+    /// The findings about them, as last judged.
+    pub of_times: Vec<Finding>,
+    /// How many times had been compared then.
+    judged_times: u64,
     /// Locality of the grants that both sides made.
     pub near: Near,
     /// Sessions that are followed now.
@@ -115,6 +122,9 @@ impl Stats {
             notices: BTreeMap::new(),
             reasons: BTreeMap::new(),
             rows: BTreeMap::new(),
+            times: Times::default(),
+            of_times: Vec::new(),
+            judged_times: 0,
             near: Near::default(),
             sessions: 0,
             unfollowed: 0,
@@ -131,7 +141,22 @@ impl Stats {
 
     /// Whether something was compared, and there is no difference that no row explains.
     pub fn agrees(&self) -> bool {
-        self.different.is_empty() && self.all_calls().compared() > 0
+        let is_different = |finding: &Finding| finding.rule.is_none();
+        self.different.is_empty()
+            && self.all_calls().compared() > 0
+            && !self.of_times.iter().any(is_different)
+    }
+
+    /// Whether times were compared since they were last judged.
+    pub(super) fn has_new_times(&self) -> bool {
+        self.times.compared() != self.judged_times
+    }
+
+    /// Judges the times so far.
+    pub(crate) fn judge_times(&mut self) {
+        if self.has_new_times() {
+            (self.of_times, self.judged_times) = (self.times.findings(), self.times.compared());
+        }
     }
 
     /// How much was compared.
@@ -146,7 +171,7 @@ impl Stats {
             calls: kind(self.all_calls()),
             notices: kind(self.all_notices()),
             grants: [grants.equal, grants.explained],
-            times: 0,
+            times: self.times.compared(),
         }
     }
 

@@ -18,12 +18,14 @@ use super::event::{Configuration, Event, Learnt, Want};
 use super::ids::{Id, Ids};
 use super::oracle::Oracle;
 use super::stats::Stats;
+use super::times::Asked;
 use super::{ShadowError, ShadowOptions};
 use crate::answers::show;
 use crate::capture::{ConnectionId, Side};
 use crate::conversation::Offered;
 use crate::recording::{Record, Unrecorded};
 use crate::report::Finding;
+use crate::report::times::{Times, Tolerance};
 use corona_cluster_manager::Found;
 use corona_model::types::Millis;
 use corona_wire::calls::{ClusterManager, ClusterManagerCall as Call, SessionDriver};
@@ -108,7 +110,10 @@ impl Stepper {
     ) -> Result<Stepper, ShadowError> {
         let oracle = Oracle::start(&configuration, epoch, Duration::ZERO)?;
         let began = UNIX_EPOCH + Duration::from_millis(epoch.0.max(0).unsigned_abs());
-        let stats = Stats::new(&options.primary, began);
+        let mut stats = Stats::new(&options.primary, began);
+        let expiry_ms = u64::try_from(oracle.engine().settings().node_expiry_ms).unwrap_or(0);
+        let early_expiry = Duration::from_millis(expiry_ms / 2);
+        stats.times = Times::new(Tolerance { time: options.time_tolerance, early_expiry });
         Ok(Stepper {
             connections: WatchedConnections::default(),
             comparison: Comparison::new(oracle, stats, options.patience),
@@ -164,9 +169,7 @@ impl Stepper {
 
     fn next_due(&self) -> Option<Duration> {
         let wakes_at = self.comparison.oracle.wakes_at().filter(|_| self.missing.is_none());
-        let is_idle = self.comparison.books.waiting() == 0
-            && self.closed.is_empty()
-            && self.comparison.unfollowed.is_empty();
+        let is_idle = self.closed.is_empty() && self.comparison.is_idle();
         let sweep = (!is_idle).then(|| self.swept_at + SWEEP);
         wakes_at.into_iter().chain(sweep).min()
     }
@@ -246,7 +249,7 @@ impl Stepper {
             Work::Call(connection, client, message, found) => {
                 self.called(connection, client, message, Some(found));
             }
-            Work::Compare(call, theirs) => self.comparison.compare(&call, &theirs),
+            Work::Compare(call, theirs) => self.comparison.compare(call, theirs),
         }
     }
 
@@ -357,8 +360,14 @@ impl Stepper {
         let (ours, mut changes) = match message.call::<ClusterManager>() {
             Ok(call) => {
                 handle = handle_of(&call).map(Arc::<str>::from);
+                let requests = requests_of(&call);
                 match self.answer(client, &message, handle.as_ref(), call, found) {
-                    Some(ours) => (ours, changes(&message.name)),
+                    Some(ours) => {
+                        if let Some(handle) = &handle {
+                            self.comparison.asks(handle, &requests);
+                        }
+                        (ours, changes(&message.name))
+                    }
                     None => return self.first(Work::Message(id, Side::Client, message)),
                 }
             }
@@ -373,7 +382,8 @@ impl Stepper {
         {
             self.comparison.books.sessions.remove(handle);
         }
-        if self.connections.called(id, PendingCall { call: message, handle, ours, changes }) {
+        let call = PendingCall { call: message, handle, ours, changes, at: now };
+        if self.connections.called(id, call) {
             self.comparison.crossed_at = Some(now);
         }
     }
@@ -433,6 +443,9 @@ impl Stepper {
         };
         for missed in missed {
             self.comparison.not_compared(&missed.call.name, GAP);
+        }
+        if let (true, Some(handle)) = (call.call.name == "releaseResource", &call.handle) {
+            self.comparison.release_answered(handle, call.at);
         }
         // Most answers are the same to the last byte, and need not be decoded.
         if let OurAnswer::Message(ours) = &call.ours
@@ -594,6 +607,9 @@ impl Stepper {
         for (_, call) in std::mem::take(&mut self.closed) {
             self.comparison.not_compared(&call.call.name, RESTARTED);
         }
+        for put_off in std::mem::take(&mut self.comparison.put_off) {
+            self.comparison.not_compared(&put_off.call.call.name, RESTARTED);
+        }
         self.want = Some(Want::Sessions);
     }
 
@@ -625,9 +641,21 @@ impl Stepper {
 
     fn end(&mut self) {
         self.judge_closed(true);
+        self.comparison.judge_put_off(true);
+        self.comparison.stats.judge_times();
         if let Some(why) = self.missed() {
             self.comparison.stats.restarted(self.comparison.now, why);
         }
+    }
+}
+
+/// The requests of a call.
+fn requests_of(call: &Call) -> Vec<Asked> {
+    match call {
+        Call::RequestResource { requests: Some(requests), .. } => {
+            requests.iter().filter_map(Asked::of).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -11,11 +11,16 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::relay::{Relay, RelayOptions, feed};
+use crate::report::times::USUAL_TOLERANCE;
 
 /// The results of a shadow at work to which nothing happens.
 pub(super) fn watched(primary: &str) -> Watched {
     let loaded = corona_config::load(None, &[]).unwrap();
-    let options = ShadowOptions { primary: primary.to_owned(), patience: PATIENCE };
+    let options = ShadowOptions {
+        primary: primary.to_owned(),
+        patience: PATIENCE,
+        time_tolerance: USUAL_TOLERANCE,
+    };
     let configuration = Configuration::read(&loaded).unwrap();
     let stepper = Stepper::new(configuration, &options, Millis(0)).unwrap();
     Watched(Arc::new(SharedStepper::new(stepper, Instant::now())))
@@ -40,7 +45,8 @@ async fn a_panic_is_a_difference_and_not_the_end() {
         assert!(times.fetch_add(1, Ordering::SeqCst) > 0, "out of luck");
         load()
     });
-    let options = ShadowOptions { primary: nobody, patience: PATIENCE };
+    let options =
+        ShadowOptions { primary: nobody, patience: PATIENCE, time_tolerance: USUAL_TOLERANCE };
     let shadow = Shadow::start(load().unwrap(), configuration, options, entries, None).unwrap();
 
     // The primary is not there, so the shadow resynchronises and reads the configuration.
