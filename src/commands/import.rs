@@ -124,7 +124,8 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let has_calls = connections > 0 && (ports.cluster_manager == 0 || of_nobody.is_none());
     let missing = (missing_bytes > 0)
         .then(|| format!("{missing_bytes} bytes were sent but are not in the capture"));
-    let notes = [of_nobody, several, missing, skipped_text(&read.packets), ending_text(read.ending)];
+    let notes =
+        [of_nobody, several, missing, skipped_text(&read.packets), ending_text(read.ending)];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     match form.output {
         TextForm::Text => {

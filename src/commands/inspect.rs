@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use corona::config::similar;
 use corona::conformance::Traffic;
 use corona::conformance::capture::Limits;
 use corona::conformance::conversation::Offered;
 use corona::conformance::inspect::{
     Filter, Item, MethodStatistics, Shape, items, json, statistics, text,
 };
-use corona::config::similar;
 use corona::conformance::recording::Header;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;

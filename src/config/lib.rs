@@ -66,8 +66,8 @@ pub use proxy_job_tracker::{
 };
 pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use service::LoadedService;
-pub use suggest::similar;
 pub use settings::{ClusterManagerSettings, Interfaces, NotifierSettings, WireSettings};
+pub use suggest::similar;
 pub use task_tracker::{
     CgroupSettings, ChildSettings, HealthSettings, JobFileSettings, JobTrackerCommand,
     JobTrackerSettings, LoadedTaskTracker, LocalSettings, MemorySettings, NativeTasks,
