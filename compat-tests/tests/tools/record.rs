@@ -599,23 +599,25 @@ fn causes_of_an_empty_recording_are_named() {
     let capture = repository().join("fixtures/recordings/scenarios/grants/traffic.pcap");
     let (capture, out) = (capture.to_str().unwrap(), directory.path().join("out.corec"));
     let import = ["import", capture, "--force", "--out", out.to_str().unwrap()];
-    for (more, expected) in [
-        (&[][..], "the port of the cluster manager is not known"),
-        (&["--port", "cluster-manager=7"], "no connection goes to the cluster manager's port 7"),
+    for (more, status, expected) in [
+        (&[][..], 0, "the port of the cluster manager is not known"),
+        (&["--port", "cluster-manager=7"], 1, "no connection goes to the cluster manager's port 7"),
     ] {
-        let told = printed(&[&import, more].concat());
-        assert!(told.contains(expected), "{told}");
+        let told = corona(&[&import, more].concat()).output().unwrap();
+        let out = text(told.stdout);
+        assert_eq!(told.status.code(), Some(status), "{out}");
+        assert!(out.contains(expected), "{out}");
     }
     let told = printed(&[&import[..], &["--port", "cluster-manager=18800"]].concat());
     assert_eq!(told.lines().count(), 1, "{told}");
-    for (words, expected) in [
-        (["inspect", capture, "--port", "cluster-manager=7"], "has no connection to port 7"),
-        (["inspect", out.to_str().unwrap(), "--method", "sesionStart"], "no message matches"),
-        (["inspect", out.to_str().unwrap(), "--session", "2"], "no message matches"),
+    for (words, status, expected) in [
+        (["inspect", capture, "--port", "cluster-manager=7"], 0, "has no connection to port 7"),
+        (["inspect", out.to_str().unwrap(), "--method", "sesionStart"], 1, "mean sessionStart?"),
+        (["inspect", out.to_str().unwrap(), "--session", "2"], 0, "no message matches"),
     ] {
         let told = corona(&words).output().unwrap();
         let err = text(told.stderr);
-        assert_eq!(told.status.code(), Some(0), "{words:?}: {err}");
+        assert_eq!(told.status.code(), Some(status), "{words:?}: {err}");
         assert!(err.contains(expected) && err.lines().count() == 1, "{words:?}: {err}");
     }
 }
