@@ -52,6 +52,16 @@ impl Identified {
         (self.role == Role::Submit).then_some(&*self.name)
     }
 
+    /// The user that it is, whatever it claims to be; `None` for members that act for all users: daemons and nodes.
+    pub(crate) fn own_user(&self) -> Option<String> {
+        match self.role {
+            Role::Submit => Some(self.name.clone()),
+            // It names itself, so it must not be called like an account.
+            Role::Read => Some(format!("{}:{}", self.role, self.name)),
+            Role::Admin | Role::Node => None,
+        }
+    }
+
     fn uri(&self) -> String {
         format!("{SCHEME}{}", self.path())
     }

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use crate::gate::GateError;
 use crate::identity::{HANDSHAKE_TIMEOUT, Identity};
 use crate::rights;
+use crate::role::Role;
 use crate::stream::Stream;
 
 /// How the clients of a process connect.
@@ -217,7 +218,7 @@ impl Dialer {
         }
         let no_delay = stream.nodelay()?;
         self.identity.keep_fresh(SystemTime::now()).await;
-        let connected = self.identity.connect(stream, rights::servers(service)).await;
+        let connected = self.identity.connect(stream, self.servers(service)).await;
         if self.learns(address, connected.as_ref().err()) {
             let late = || io::Error::from(io::ErrorKind::TimedOut);
             let connecting = timeout(HANDSHAKE_TIMEOUT, TcpStream::connect(address)).await;
@@ -235,7 +236,7 @@ impl Dialer {
     ) -> io::Result<BlockingStream> {
         let (address, no_delay) = (stream.peer_addr()?, stream.nodelay()?);
         let (reads, writes) = (stream.read_timeout()?, stream.write_timeout()?);
-        let connected = self.identity.connect_blocking(stream, rights::servers(service));
+        let connected = self.identity.connect_blocking(stream, self.servers(service));
         if self.learns(address, connected.as_ref().err()) {
             let most = reads.unwrap_or(HANDSHAKE_TIMEOUT);
             let plain = std::net::TcpStream::connect_timeout(&address, most)?;
@@ -245,6 +246,10 @@ impl Dialer {
             return Ok(BlockingStream::Plain(plain));
         }
         Ok(BlockingStream::Tls(Box::new(connected?)))
+    }
+
+    fn servers(&self, service: &str) -> &'static [Role] {
+        rights::servers(service, self.identity.identified().role)
     }
 
     fn speaks_tls(&self, service: &str, peer: SocketAddr) -> bool {

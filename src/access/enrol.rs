@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::identity::{Identity, handshake};
+use crate::identity::{Identity, PAGES, handshake};
 use crate::stream::send;
 use crate::string::AccessString;
 use crate::table::{Entry, GrantId, NewGrant};
@@ -130,11 +130,13 @@ pub enum EnrolError {
     },
 }
 
-/// Asks a daemon. Returns its reply and the certificates that it has shown.
+/// Asks a daemon, if `accepted` has no objection to the certificates that it shows: a request may hold a secret,
+/// and a reply is believed. Returns the reply and the certificates.
 pub(crate) async fn ask<T: DeserializeOwned>(
     (host, port): (&str, u16),
     config: Arc<ClientConfig>,
     request: &Request,
+    accepted: impl Fn(&[CertificateDer<'_>]) -> io::Result<()>,
 ) -> Result<(T, Vec<CertificateDer<'static>>), EnrolError> {
     let at = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let late = || io::Error::new(io::ErrorKind::TimedOut, format!("nothing within {PATIENCE:?}"));
@@ -146,7 +148,8 @@ pub(crate) async fn ask<T: DeserializeOwned>(
         .await
         .map_err(|error| EnrolError::Handshake { at: at.clone(), error })?;
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let chain = chain.iter().map(|shown| shown.clone().into_owned()).collect();
+    let chain: Vec<_> = chain.iter().map(|shown| shown.clone().into_owned()).collect();
+    accepted(&chain).map_err(|error| EnrolError::Handshake { at: at.clone(), error })?;
     let conversing = async {
         write_line(&mut stream, request).await?;
         read_line(&mut stream, MAX_REPLY).await
@@ -203,7 +206,7 @@ impl Identity {
     /// # Errors
     /// The daemon cannot be reached, or refuses.
     pub async fn one_time_code(&self, host: &str, port: u16) -> Result<Ticket, EnrolError> {
-        self.ask_at((host, port), &Request::Code).await
+        self.ask_at((host, port), PAGES, &Request::Code).await
     }
 
     /// A token for scripts that call the pages of this daemon with `Authorization: Bearer`.
@@ -211,7 +214,7 @@ impl Identity {
     /// # Errors
     /// The daemon cannot be reached, or refuses.
     pub async fn token(&self, host: &str, port: u16) -> Result<Ticket, EnrolError> {
-        self.ask_at((host, port), &Request::Token).await
+        self.ask_at((host, port), PAGES, &Request::Token).await
     }
 
     /// Gives access, as an administrator.

@@ -179,19 +179,17 @@ impl Gate {
         }
     }
 
-    async fn maintain_once(&self, identity: &Arc<Identity>) -> Result<(), String> {
+    pub(crate) async fn maintain_once(&self, identity: &Arc<Identity>) -> Result<(), String> {
         let Some(authority) = self.authority.clone() else {
             let renewed = identity.renew_if_due(SystemTime::now()).await;
-            renewed.map_err(|error| error.to_string())?;
-            return identity.refresh_revoked().await.map_err(|error| error.to_string());
+            let read = identity.refresh_revoked().await;
+            return both(renewed.map(drop), read);
         };
         let identity = identity.clone();
         blocking(move || {
             let renewed = identity.renew_own(&authority, SystemTime::now());
-            renewed.map_err(|error| error.to_string())?;
-            let revoked = authority.revoked().map_err(|error| error.to_string())?;
-            identity.revoked().set(revoked);
-            Ok(())
+            let read = authority.revoked().map(|revoked| identity.revoked().set(revoked));
+            both(renewed.map(drop), read)
         })
         .await
     }
@@ -202,7 +200,8 @@ impl Gate {
     }
 
     /// Looks at the first byte of a connection: speaks TLS, or finds a plain peer. A plain peer that
-    /// may not come in is `Ok` only on a listener of pages, without any right but those of everybody.
+    /// may not come in, and one without a certificate, is `Ok` only on a listener of pages, without any right but
+    /// those of everybody.
     ///
     /// # Errors
     /// The connection is not one of the service. The reason has been logged.
@@ -225,7 +224,9 @@ impl Gate {
         }
         if speaks_tls(&stream).await {
             let refused =
-                match timeout(HANDSHAKE_TIMEOUT, self.handshake(identity, stream, address)).await {
+                match timeout(HANDSHAKE_TIMEOUT, self.handshake(identity, stream, address, pages))
+                    .await
+                {
                     Ok(Ok(Admitted::Member(stream, peer))) => return Ok((stream, peer)),
                     Ok(Ok(Admitted::Asking(stream))) => {
                         self.serve(identity, stream, address).await;
@@ -260,6 +261,7 @@ impl Gate {
         identity: &Identity,
         stream: TcpStream,
         address: SocketAddr,
+        pages: bool,
     ) -> Result<Admitted, Refused> {
         let failed = |error: io::Error| Refused::Handshake(verify::explain(&error));
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(failed)?;
@@ -273,7 +275,9 @@ impl Gate {
         }
         let stream = hello.into_stream(identity.server()).await.map_err(failed)?;
         let peer = match shown(&stream) {
-            None => Peer::nobody(address, true),
+            // A browser.
+            None if pages => Peer::nobody(address, true),
+            None => return Err(Refused::Handshake("the peer shows no certificate".to_owned())),
             Some(certificate) => {
                 let identified = certificate::identified(&certificate);
                 let identified =
@@ -512,6 +516,17 @@ async fn own_hosts(hosts: Vec<String>, address: IpAddr) -> Vec<String> {
         }
     }
     own
+}
+
+/// Both have been done; the reasons why one or the other failed.
+fn both<A: fmt::Display, B: fmt::Display>(
+    first: Result<(), A>,
+    second: Result<(), B>,
+) -> Result<(), String> {
+    let failed =
+        [first.err().map(|error| error.to_string()), second.err().map(|error| error.to_string())];
+    let failed: Vec<String> = failed.into_iter().flatten().collect();
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
 fn value(reply: impl Serialize) -> Result<serde_json::Value, String> {

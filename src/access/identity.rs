@@ -36,6 +36,10 @@ const AUTHORITY: &str = "ca.pem";
 const ABOUT: &str = "identity.json";
 /// The version of the form of [`ABOUT`].
 const VERSION: u32 = 1;
+/// The role of the daemon that issues certificates.
+const HEAD: &[Role] = &[Role::Admin];
+/// The roles of daemons with pages.
+pub(crate) const PAGES: &[Role] = &[Role::Admin, Role::Node];
 /// How long a handshake may take.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -165,7 +169,8 @@ impl Identity {
             hosts: hosts.to_vec(),
         };
         let head = (access.host.as_str(), access.port);
-        let (enrolled, chain) = enrol::ask(head, Arc::new(config), &request).await?;
+        let accepted = |shown: &[CertificateDer<'_>]| is_one_of(HEAD, shown).map(drop);
+        let (enrolled, chain) = enrol::ask(head, Arc::new(config), &request, accepted).await?;
         let Enrolled { certificate } = enrolled;
         let authority = verify::pinned(&chain, access.ca);
         let authority = authority.ok_or_else(|| failed("the head did not show its CA"))?;
@@ -223,7 +228,7 @@ impl Identity {
     pub async fn connect(&self, stream: TcpStream, expected: &[Role]) -> io::Result<Stream> {
         let config = self.current().client.clone();
         let stream = handshake(config, stream).await?;
-        self.check_server(stream.get_ref().1.peer_certificates(), expected)?;
+        self.check_server(stream.get_ref().1.peer_certificates().unwrap_or_default(), expected)?;
         Ok(Stream::Tls(Tls::new(stream)))
     }
 
@@ -239,24 +244,15 @@ impl Identity {
             let done = session.complete_io(&mut stream);
             done.map_err(|error| verify::explained(&error))?;
         }
-        self.check_server(session.peer_certificates(), expected)?;
+        self.check_server(session.peer_certificates().unwrap_or_default(), expected)?;
         Ok(StreamOwned::new(session, stream))
     }
 
-    fn check_server(
-        &self,
-        shown: Option<&[CertificateDer<'_>]>,
-        expected: &[Role],
-    ) -> io::Result<()> {
-        let shown = shown.and_then(|chain| chain.first());
-        let found = shown.and_then(|shown| certificate::identified(shown).ok());
-        let found = found.ok_or_else(|| other("the server's certificate names no role"))?;
-        if self.revoked.contains(found.grant) {
-            return Err(other(&format!("the server's access {} has been revoked", found.grant)));
-        }
-        match expected.contains(&found.role) {
-            true => Ok(()),
-            false => Err(other(&format!("the server is a {}, not what was called", found.role))),
+    fn check_server(&self, shown: &[CertificateDer<'_>], expected: &[Role]) -> io::Result<()> {
+        let found = is_one_of(expected, shown)?;
+        match self.revoked.contains(found.grant) {
+            true => Err(other(&format!("the server's access {} has been revoked", found.grant))),
+            false => Ok(()),
         }
     }
 
@@ -273,8 +269,7 @@ impl Identity {
         }
         let request = Request::Renew { hosts: about.hosts.clone() };
         let head = (about.host.as_str(), about.port);
-        let Enrolled { certificate } =
-            enrol::ask(head, current.access_client.clone(), &request).await?.0;
+        let Enrolled { certificate } = self.ask_at(head, HEAD, &request).await?;
         write(&self.directory, head, &about.hosts, &self.authority, &certificate)?;
         self.reload()?;
         Ok(true)
@@ -344,17 +339,19 @@ impl Identity {
         request: &Request,
     ) -> Result<T, EnrolError> {
         let current = self.current();
-        self.ask_at((&current.about.host, current.about.port), request).await
+        self.ask_at((&current.about.host, current.about.port), HEAD, request).await
     }
 
-    /// Asks a daemon.
+    /// Asks a daemon with one of these roles.
     pub(crate) async fn ask_at<T: for<'de> Deserialize<'de>>(
         &self,
         at: (&str, u16),
+        expected: &[Role],
         request: &Request,
     ) -> Result<T, EnrolError> {
         let config = self.current().access_client.clone();
-        Ok(enrol::ask(at, config, request).await?.0)
+        let accepted = |shown: &[CertificateDer<'_>]| self.check_server(shown, expected);
+        Ok(enrol::ask(at, config, request, accepted).await?.0)
     }
 
     /// A token of this daemon for a member; `None` if it cannot be signed.
@@ -427,6 +424,16 @@ impl Current {
             key: key_pair,
             public,
         })
+    }
+}
+
+/// Who the server that shows these certificates is, if its role is one of those that were called.
+fn is_one_of(expected: &[Role], shown: &[CertificateDer<'_>]) -> io::Result<Arc<Identified>> {
+    let found = shown.first().and_then(|shown| certificate::identified(shown).ok());
+    let found = found.ok_or_else(|| other("the server's certificate names no role"))?;
+    match expected.contains(&found.role) {
+        true => Ok(found),
+        false => Err(other(&format!("the server is a {}, not what was called", found.role))),
     }
 }
 

@@ -174,7 +174,6 @@ pub static PAGES: &[Row] = &[
     row("GET", "/mapOutput", Rights::NODE),
     // Whether files of the machine are there.
     row("GET", "/api/v1/sees", Rights::NODE),
-    row("POST", "/proxy", Rights::JOBS),
     row("GET", "*", Rights::MEMBERS),
     row("POST", "*", Rights::ADMIN),
 ];
@@ -196,12 +195,17 @@ pub const INSTANCE: &str = "corona.Instance";
 const UMBILICAL: &str = "org.apache.hadoop.mapred.TaskUmbilicalProtocol";
 
 /// The roles that a server of this Thrift service or RPC protocol may have; no other peer is accepted as one.
-pub(crate) fn servers(service: &str) -> &'static [Role] {
+/// The caller has a role, too: the head itself calls job trackers on nodes, clients call the head's.
+pub(crate) fn servers(service: &str, caller: Role) -> &'static [Role] {
     match service {
-        INSTANCE | MANAGER | PROXY | JOB_AGGREGATOR | CLUSTER_MANAGER_SAFE_MODE => &[Role::Admin],
-        NODE | CORONA_TASK_TRACKER => &[Role::Node, Role::Admin],
-        // Job trackers run on the head, on nodes and in clients; so do pages.
-        _ => &[Role::Admin, Role::Node, Role::Submit],
+        INSTANCE | MANAGER | PROXY | JOB_AGGREGATOR | CLUSTER_MANAGER_SAFE_MODE | JOB_FILES => {
+            &[Role::Admin]
+        }
+        JOB_SUBMISSION if matches!(caller, Role::Submit | Role::Read) => &[Role::Admin],
+        // They are where sessions are, and get no more than what their session has asked for.
+        DRIVER => &[Role::Admin, Role::Node, Role::Submit],
+        // Task trackers and job trackers, with their pages.
+        _ => &[Role::Admin, Role::Node],
     }
 }
 

@@ -253,6 +253,11 @@ impl Peer {
         self.identified().and_then(Identified::user)
     }
 
+    /// The user of its calls, whatever it claims: of an observer one that has no jobs, with its role before the name.
+    pub fn own_user(&self) -> Option<String> {
+        self.identified().and_then(Identified::own_user)
+    }
+
     /// Why it may not do something that needs these rights; `None` if it may.
     pub fn objection(&self, rights: impl FnOnce() -> Rights) -> Option<String> {
         match &self.standing {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
+use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -541,9 +542,185 @@ async fn a_server_with_another_role_is_not_taken_for_the_head() {
     assert!(error.to_string().contains("the server is a submit"), "{error}");
     let mut session = member.connect(connect().await.unwrap(), &[Role::Submit]).await.unwrap();
     assert!(exchange(&mut session).await.unwrap().starts_with("node node"));
-    // It issues no certificates either.
-    let error = member.ask_at::<()>(("127.0.0.1", address.port()), &enrol::Request::List).await;
-    assert!(error.unwrap_err().to_string().contains("the role node may not"));
+    // It is asked for nothing either.
+    let at = ("127.0.0.1", address.port());
+    let error = member.ask_at::<()>(at, &[Role::Admin], &enrol::Request::List).await.unwrap_err();
+    assert!(error.to_string().contains("the server is a submit"), "{error}");
+}
+
+/// Ends each handshake of [`verify::ACCESS_PROTOCOL`] as this member, and sends what it gets.
+async fn eavesdrop(impostor: &Identity) -> (SocketAddr, tokio::sync::mpsc::Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(impostor.access_server());
+    let (heard, hearing) = tokio::sync::mpsc::channel(8);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = acceptor.accept(stream).await.unwrap();
+            let mut got = vec![];
+            let _ = stream.read_buf(&mut got).await;
+            if !got.is_empty() {
+                // All that has been revoked, for a request that asks that.
+                let _ = stream.write_all(b"{\"ok\":[]}\n").await;
+                let _ = stream.shutdown().await;
+            }
+            heard.send(got).await.unwrap();
+        }
+    });
+    (address, hearing)
+}
+
+#[tokio::test]
+async fn a_member_that_answers_in_place_of_the_head_gets_no_secret_and_is_not_believed() {
+    let head = Head::start(TlsMode::Require).await;
+    for role in [Role::Read, Role::Submit, Role::Node] {
+        let impostor = head.member(&format!("mallory-{role}"), role).await;
+        let (address, mut heard) = eavesdrop(&impostor).await;
+        let (_, mut string) = head.grant(&new_grant(Role::Admin));
+        string.port = address.port();
+        let error = head.enrol("refused", &string).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("the server is a {role}")), "{error}");
+        assert_eq!(heard.recv().await.unwrap(), b"", "no secret");
+        // Of a member that has a certificate.
+        let about = head.path(&format!("misled-{role}")).join("identity.json");
+        let member = head.member(&format!("misled-{role}"), Role::Admin).await;
+        member.revoked().set(vec![GrantId::HEAD]);
+        let text = std::fs::read_to_string(&about).unwrap();
+        let from = format!("\"port\": {}", head.address.port());
+        let to = format!("\"port\": {}", address.port());
+        std::fs::write(&about, text.replace(&from, &to)).unwrap();
+        member.reload().unwrap();
+        assert!(member.refresh_revoked().await.is_err());
+        assert!(member.revoked().contains(GrantId::HEAD), "as before");
+        assert!(member.grant(new_grant(Role::Node)).await.is_err());
+        assert!(member.renew_if_due(now() + days(21)).await.is_err());
+        for _ in 0..3 {
+            assert_eq!(heard.recv().await.unwrap(), b"", "no request");
+        }
+    }
+}
+
+#[test]
+fn a_service_is_believed_to_servers_of_its_roles_only() {
+    use Role::{Admin, Node, Read, Submit};
+
+    let services = rights::THRIFT.iter().chain(rights::HADOOP).map(|row| row.of);
+    let services: std::collections::BTreeSet<&str> =
+        services.chain([rights::HTTP, rights::INSTANCE, "New"]).collect();
+    for service in services {
+        for caller in Role::ALL {
+            let expected: &[Role] = match (service.rsplit('.').next().unwrap(), caller) {
+                ("SessionDriverService", _) => &[Admin, Node, Submit],
+                ("JobSubmissionProtocol", Admin | Node) => &[Admin, Node],
+                ("JobSubmissionProtocol" | "JobFiles" | "Instance", _)
+                | ("ClusterManagerService" | "CoronaProxyJobTrackerService", _)
+                | ("CoronaJobAggregator" | "ClusterManagerSafeModeProtocol", _) => &[Admin],
+                _ => &[Admin, Node],
+            };
+            let believed = rights::servers(service, caller);
+            let believed: Vec<Role> =
+                Role::ALL.into_iter().filter(|role| believed.contains(role)).collect();
+            assert_eq!(believed, expected, "{service}, called by {caller}");
+            assert!(!believed.contains(&Read));
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_connection_shows_its_certificate_anew() {
+    let head = Head::start(TlsMode::Require).await;
+    let member = head.member("member", Role::Submit).await;
+    // A client that would resume.
+    let shown = || {
+        let file = |name: &str| std::fs::read(head.path("member").join(name)).unwrap();
+        use rustls::pki_types::pem::PemObject;
+        let chain = vec![CertificateDer::from_pem_slice(&file("certificate.pem")).unwrap()];
+        (chain, rustls::pki_types::PrivateKeyDer::from_pem_slice(&file("key.pem")).unwrap())
+    };
+    let trust = verify::Trust::Authority(head.authority.certificate().clone());
+    let mut config = verify::client(trust, shown(), None).unwrap();
+    config.resumption = rustls::client::Resumption::in_memory_sessions(8);
+    let config = Arc::new(config);
+    for _ in 0..3 {
+        let mut stream = identity::handshake(config.clone(), head.connect().await).await.unwrap();
+        stream.write_all(b"x").await.unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        assert!(reply.contains("alice"), "{reply}");
+        let kind = stream.get_ref().1.handshake_kind();
+        assert_eq!(kind, Some(rustls::HandshakeKind::Full));
+        assert_eq!(stream.get_ref().1.tls13_tickets_received(), 0);
+    }
+    assert!(head.reply(&member).await.unwrap().contains("alice"));
+}
+
+#[tokio::test]
+async fn a_peer_without_a_certificate_is_let_in_to_pages_only() {
+    let head = Head::start(TlsMode::Require).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let roots = rustls::ClientConfig::builder_with_provider(verify::provider());
+    let mut trusted = rustls::RootCertStore::empty();
+    trusted.add(head.authority.certificate().clone()).unwrap();
+    let roots = roots.with_protocol_versions(&[&rustls::version::TLS13]).unwrap();
+    let browser = Arc::new(roots.with_root_certificates(trusted).with_no_client_auth());
+    for pages in [true, false] {
+        let connecting = async {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let name = rustls::pki_types::ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
+            let mut stream =
+                tokio_rustls::TlsConnector::from(browser.clone()).connect(name, stream).await?;
+            stream.read_to_end(&mut vec![]).await
+        };
+        let admitting = async {
+            let (stream, peer) = listener.accept().await.unwrap();
+            head.gate.admit(stream, peer, pages).await.map(|(_, peer)| peer)
+        };
+        let (_, admitted) = tokio::join!(connecting, admitting);
+        match (pages, admitted) {
+            (true, Ok(peer)) => {
+                assert!(peer.is_tls());
+                assert_eq!(peer.objection(|| Rights::EVERYBODY), None);
+                assert!(peer.objection(|| Rights::MEMBERS).unwrap().contains("access"));
+            }
+            (false, Err(refused)) => {
+                assert!(refused.to_string().contains("shows no certificate"), "{refused}");
+            }
+            (_, admitted) => panic!("{admitted:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_renewed_does_not_keep_revocations_away() {
+    let head = Head::start(TlsMode::Require).await;
+    let about = head.path("node").join("identity.json");
+    head.member("node", Role::Node).await;
+    let mut value: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&about).unwrap()).unwrap();
+    value["renew_at"] = 0.into();
+    std::fs::write(&about, value.to_string()).unwrap();
+    let identity = Arc::new(Identity::open(&head.path("node")).unwrap());
+    let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
+    let gate = Gate::new(settings, Some(identity.clone()), None).unwrap();
+    let (revoked, _) = head.grant(&new_grant(Role::Submit));
+    head.authority.revoke(revoked).unwrap();
+    std::fs::remove_dir_all(head.path("node")).unwrap();
+    let error = gate.maintain_once(&identity).await.unwrap_err();
+    assert!(error.contains("cannot use"), "{error}");
+    assert!(identity.revoked().contains(revoked));
+}
+
+#[test]
+fn observers_and_users_are_who_their_certificate_names() {
+    let user = |role: Role| {
+        let grant = GrantId::HEAD;
+        Identified { role, name: "root".to_owned(), grant }.own_user()
+    };
+    assert_eq!(user(Role::Submit).as_deref(), Some("root"));
+    assert_eq!(user(Role::Read).as_deref(), Some("read:root"), "no account");
+    assert_eq!((user(Role::Node), user(Role::Admin)), (None, None), "they act for all users");
 }
 
 #[tokio::test]

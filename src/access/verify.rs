@@ -4,11 +4,11 @@ use std::io;
 use std::sync::{Arc, LazyLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
     ServerConfig, SignatureScheme,
@@ -156,6 +156,8 @@ pub(crate) fn client(
     let mut config = builder.with_client_auth_cert(chain, key)?;
     config.alpn_protocols = protocol.map(|protocol| vec![protocol.to_vec()]).unwrap_or_default();
     config.enable_sni = false;
+    // Each connection is checked whole.
+    config.resumption = Resumption::disabled();
     Ok(config)
 }
 
@@ -173,8 +175,6 @@ pub(crate) fn server(
 pub(crate) fn access_server(shown: Shown) -> Result<ServerConfig, Error> {
     let mut config = server_with(Arc::new(AnyKey), shown)?;
     config.alpn_protocols = vec![ACCESS_PROTOCOL.to_vec()];
-    // A resumed connection shows no certificate.
-    config.send_tls13_tickets = 0;
     Ok(config)
 }
 
@@ -184,7 +184,11 @@ fn server_with(
 ) -> Result<ServerConfig, Error> {
     let builder = ServerConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;
-    builder.with_client_cert_verifier(verifier).with_single_cert(chain, key)
+    let mut config = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key)?;
+    // A resumed connection shows no certificate: whether it is still valid would not be looked at.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(config)
 }
 
 /// A failed handshake, with the reason in one line. A peer that replies with something else than TLS is

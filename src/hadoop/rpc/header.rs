@@ -43,10 +43,8 @@ pub struct Caller {
 impl Caller {
     /// A peer with its claim.
     pub fn new(peer: Peer, claimed: Option<User>) -> Caller {
-        let certified = peer.user().map(|name| {
-            let groups = vec![name.to_owned()];
-            User { name: name.to_owned(), groups }
-        });
+        // A certificate names no groups.
+        let certified = peer.own_user().map(|name| User { name, groups: vec![] });
         Caller { peer, user: certified.or(claimed) }
     }
 

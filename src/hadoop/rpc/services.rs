@@ -10,7 +10,7 @@ use super::header::Caller;
 use super::protocol::{Method, Protocol, SIGNATURE, VERSION};
 use crate::object::{Class, Object};
 use crate::writables::ProtocolSignature;
-use corona_access::rights;
+use corona_access::{Rights, rights};
 
 /// What the original throws at callers without a right.
 const ACCESS_CONTROL: &str = "org.apache.hadoop.security.AccessControlException";
@@ -83,6 +83,10 @@ impl Services {
     pub(super) fn call(&self, target: Target, caller: Arc<Caller>, call: Call) -> Answer {
         let classes: Vec<Class> = call.parameters.iter().map(Object::class).collect();
         if SIGNATURE.is(&call.method, &classes) || VERSION.is(&call.method, &classes) {
+            if let Some(objection) = caller.peer.objection(|| Rights::MEMBERS) {
+                let text = format!("{}: {objection}", call.method);
+                return ready(Err(Fault::of(ACCESS_CONTROL, text)));
+            }
             return ready(self.handshake(&call.method, call.parameters));
         }
         let service = match target {
