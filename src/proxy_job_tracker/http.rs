@@ -1,7 +1,6 @@
 //! The web server: which page is at which address, for browsers, clients and scripts.
 //! Spec: mapreduce/08 §8.8.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,8 +13,9 @@ use tokio::sync::watch;
 
 use super::Shared;
 use super::histories::HistoryError;
-use super::relay::Address;
+use super::relay::{Address, Wanted};
 use super::sessions::Target;
+use corona_access::Peer;
 use corona_config::HostPort;
 use corona_mapreduce::JobId;
 pub(super) use corona_web::exchange::Parameters;
@@ -48,12 +48,12 @@ impl Site for Shared {
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        _: SocketAddr,
+        caller: Peer,
         stop: watch::Receiver<bool>,
     ) -> Page {
         let is_accepted = compression::is_accepted(request.headers());
         let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
-        let page = self.clone().answer_plain(request, &stop).await;
+        let page = self.clone().answer_plain(request, &caller, &stop).await;
         compress(page, is_accepted, makers).await
     }
 }
@@ -62,6 +62,7 @@ impl Shared {
     async fn answer_plain(
         self: Arc<Self>,
         request: Request<Incoming>,
+        caller: &Peer,
         stop: &watch::Receiver<bool>,
     ) -> Page {
         let (head, body) = request.into_parts();
@@ -75,21 +76,21 @@ impl Shared {
             let rest = head.uri.path_and_query().map_or("", |both| both.as_str());
             let rest = rest.strip_prefix("/proxy/").unwrap_or(place);
             return match head.method {
-                Method::GET | Method::HEAD => self.page_at(rest, None).await,
+                Method::GET | Method::HEAD => self.page_at(caller, rest, None).await,
                 Method::POST => match read_own_form(&head.headers, body).await {
-                    Ok(form) => self.page_at(rest, Some(form)).await,
+                    Ok(form) => self.page_at(caller, rest, Some(form)).await,
                     Err(objection) => refuse_form(&objection),
                 },
                 _ => wrong_method(),
             };
         }
         match (path, &head.method) {
-            ("/proxy", &Method::POST) => self.proxy_post(&head.headers, body, query).await,
+            ("/proxy", &Method::POST) => self.proxy_post(caller, &head.headers, body, query).await,
             (_, &Method::GET | &Method::HEAD) => match path {
                 "/healthz" => text(StatusCode::OK, "ok\n"),
                 "/readyz" if *stop.borrow() => text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
                 "/readyz" => text(StatusCode::OK, "ready\n"),
-                "/proxy" => self.proxy(&query).await,
+                "/proxy" => self.proxy(caller, &query).await,
                 "/metrics" => {
                     let shared = self.clone();
                     make_answer(&self.scrapers, move || {
@@ -123,7 +124,12 @@ impl Shared {
 
     /// A page of a job tracker, at `HOST:PORT/PAGE`, where links of its pages lead. When the job tracker
     /// has ended, a page of a job leads to its history.
-    async fn page_at(self: Arc<Self>, address: &str, form: Option<Parameters>) -> Page {
+    async fn page_at(
+        self: Arc<Self>,
+        caller: &Peer,
+        address: &str,
+        form: Option<Parameters>,
+    ) -> Page {
         let (place, page) = address.split_once('/').unwrap_or((address, ""));
         let place = exchange::decode_segment(place);
         let (host, port) = place.rsplit_once(':').unwrap_or((&place, ""));
@@ -138,8 +144,8 @@ impl Shared {
         let is_form = form.is_some();
         if let Some(target) = &announced {
             let form = form.map(|form| encoded(form.iter()));
-            match self.relay.pass(&self.sessions, target, Address::Path, &slashed(page), form).await
-            {
+            let wanted = Wanted { caller, address: Address::Path, path: &slashed(page), form };
+            match self.relay.pass(&self.sessions, target, wanted).await {
                 Ok(page) => return page,
                 Err(error) => {
                     tracing::info!(%target, %error, "a job tracker does not answer");
@@ -158,7 +164,7 @@ impl Shared {
     }
 
     /// A job, wherever it is: its job tracker's pages while it runs, then its history.
-    async fn proxy(self: Arc<Self>, query: &Parameters) -> Page {
+    async fn proxy(self: Arc<Self>, caller: &Peer, query: &Parameters) -> Page {
         let job = match query.get("jobid").map(str::parse::<JobId>) {
             Some(Ok(job)) => Some(job),
             Some(Err(_)) => {
@@ -178,7 +184,9 @@ impl Shared {
             };
             if let Some(target) = &announced {
                 let path = relayed_path(query, &["host", "port", "path", "jobhistoryfileloc"]);
-                match self.relay.pass(&self.sessions, target, Address::Query, &path, None).await {
+                let address = Address::Query;
+                let wanted = Wanted { caller, address, path: &path, form: None };
+                match self.relay.pass(&self.sessions, target, wanted).await {
                     Ok(page) => return page,
                     Err(error) => {
                         tracing::info!(%target, %error, "a job tracker does not answer");
@@ -237,6 +245,7 @@ impl Shared {
     /// Passes on a form: kill, priority, and what else a job tracker's pages offer.
     async fn proxy_post(
         self: Arc<Self>,
+        caller: &Peer,
         headers: &HeaderMap,
         body: Incoming,
         mut query: Parameters,
@@ -257,12 +266,9 @@ impl Shared {
             None => None,
         };
         let Some(target) = target else { return could_not_connect(host, port, false) };
-        let form = encoded(query.others(&["host", "port", "path"]));
-        match self
-            .relay
-            .pass(&self.sessions, &target, Address::Query, &slashed(path), Some(form))
-            .await
-        {
+        let form = Some(encoded(query.others(&["host", "port", "path"])));
+        let wanted = Wanted { caller, address: Address::Query, path: &slashed(path), form };
+        match self.relay.pass(&self.sessions, &target, wanted).await {
             Ok(page) => page,
             Err(error) => {
                 tracing::info!(%target, %error, "a job tracker does not answer to a form");

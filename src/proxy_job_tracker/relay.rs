@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use corona_access::dial;
-use corona_access::rights::HTTP;
+use corona_access::rights::{self, HTTP};
+use corona_access::{Peer, dial};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{
@@ -52,6 +52,9 @@ pub(super) enum Failed {
     /// It did not answer in time, or not in HTTP.
     #[error("{0}")]
     NoReply(String),
+    /// The caller may not ask the job tracker for it.
+    #[error("{0}")]
+    Denied(String),
     /// It redirects to something that is not the page of a running job.
     #[error("the job tracker redirects to {0:?}, an address that no running job has announced")]
     Redirect(String),
@@ -63,7 +66,9 @@ impl Failed {
         match self {
             Failed::Unreachable(_) | Failed::NoReply(_) => None,
             Failed::Busy => Some(text(StatusCode::SERVICE_UNAVAILABLE, format!("{self}\n"))),
-            Failed::Redirect(_) => Some(text(StatusCode::FORBIDDEN, format!("{self}\n"))),
+            Failed::Denied(_) | Failed::Redirect(_) => {
+                Some(text(StatusCode::FORBIDDEN, format!("{self}\n")))
+            }
         }
     }
 }
@@ -75,6 +80,16 @@ pub(super) enum Address {
     Query,
     /// With a path, as links of this program's pages do: `/proxy/H:P/PAGE`.
     Path,
+}
+
+/// A request to a job tracker.
+pub(super) struct Wanted<'a> {
+    pub(super) caller: &'a Peer,
+    pub(super) address: Address,
+    /// Begins with a slash.
+    pub(super) path: &'a str,
+    /// With one it is a POST.
+    pub(super) form: Option<String>,
 }
 
 /// Passes requests on.
@@ -133,15 +148,20 @@ impl Relay {
         Some(Turn { running: self.running.clone(), target: target.clone() })
     }
 
-    /// Passes a request on. `path` begins with a slash; with `form` it is a POST.
+    /// Passes a request on, if its caller may make it there: the peer sees the certificate of this daemon,
+    /// which may do everything.
     pub(super) async fn pass(
         &self,
         sessions: &Sessions,
         target: &Target,
-        address: Address,
-        path: &str,
-        form: Option<String>,
+        Wanted { caller, address, path, form }: Wanted<'_>,
     ) -> Result<Page, Failed> {
+        let request = request(target, path, form)
+            .ok_or_else(|| Failed::NoReply("the path is not one of HTTP".to_owned()))?;
+        let rights = || rights::page(request.method().as_str(), request.uri().path());
+        if let Some(objection) = caller.objection(rights) {
+            return Err(Failed::Denied(objection));
+        }
         let turn = self.turn(target).ok_or(Failed::Busy)?;
         let socket = (&*target.host, target.port);
         let connecting = async { dial(HTTP, TcpStream::connect(socket).await?).await };
@@ -150,8 +170,6 @@ impl Relay {
             Ok(Err(error)) => return Err(Failed::Unreachable(error.to_string())),
             Err(_) => return Err(Failed::Unreachable("no connection in time".to_owned())),
         };
-        let request = request(target, path, form)
-            .ok_or_else(|| Failed::NoReply("the path is not one of HTTP".to_owned()))?;
         let no_reply = |error: hyper::Error| Failed::NoReply(error.to_string());
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(no_reply)?;

@@ -109,11 +109,11 @@ pub trait Site: Send + Sync + 'static {
     /// A connection or a request was refused.
     fn count_refused(&self);
 
-    /// The answer to a request. `stop` is true when the service is stopping.
+    /// The answer to a request of a caller that may make it. `stop` is true when the service is stopping.
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        peer: SocketAddr,
+        caller: Peer,
         stop: watch::Receiver<bool>,
     ) -> impl Future<Output = Answer<Self::Stream>> + Send;
 }
@@ -147,7 +147,9 @@ async fn serve_connection<S: Site>(
         let (site, stopped, peer) = (site.clone(), stopped.clone(), peer.clone());
         async move {
             site.count_request();
-            if let Some(refused) = session::answer(&site.admission().gate, &request, &peer) {
+            let gate = &site.admission().gate;
+            let caller = session::caller(gate, &request, &peer);
+            if let Some(refused) = session::answer(gate, &request, &caller) {
                 site.count_refused();
                 return refused;
             }
@@ -156,7 +158,7 @@ async fn serve_connection<S: Site>(
                 site.count_refused();
                 text(StatusCode::SERVICE_UNAVAILABLE, "too many connections are open\n")
             } else {
-                site.answer(request, peer.address, stopped).await
+                site.answer(request, caller, stopped).await
             };
             if probes_only {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -171,6 +173,8 @@ async fn serve_connection<S: Site>(
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
+
+    use corona_access::{Authority, Identity, TlsMode, TlsSettings, rights};
 
     use http_body_util::Full;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -202,7 +206,7 @@ mod tests {
         async fn answer(
             self: Arc<Self>,
             request: Request<Incoming>,
-            _: SocketAddr,
+            _: Peer,
             _: watch::Receiver<bool>,
         ) -> Answer {
             let path = request.uri().path();
@@ -231,6 +235,32 @@ mod tests {
             reply
         };
         timeout(Duration::from_secs(30), asked).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn strangers_reach_no_page_of_a_closed_site_but_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let now = std::time::SystemTime::now();
+        let authority = Authority::create(&path("ca"), now).unwrap();
+        let own = Identity::own(&path("own"), &authority, "head", ("localhost", 1), &[], now);
+        let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
+        let gate = Gate::new(settings, Some(Arc::new(own.unwrap())), None).unwrap();
+        let room = Room { connections: 9, of_peer: 9, probes: 1 };
+        let admission = Admission::new(room, Hosts::default()).with_gate(gate);
+        let site = Arc::new(Echo { admission, refused: AtomicU64::new(0), arrived: Notify::new() });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_stop, stopped) = watch::channel(false);
+        tokio::spawn(serve(site.clone(), listener, stopped));
+        let paths = rights::PAGES.iter().map(|row| row.name.replace('*', "/any"));
+        for path in paths.chain(["/access?code=1".to_owned(), "/".to_owned()]) {
+            let reply = ask(address, &path, "localhost").await;
+            match &*path {
+                "/healthz" => assert!(reply.ends_with("/healthz"), "{reply}"),
+                _ => assert!(reply.starts_with("HTTP/1.0 401"), "{path}: {reply}"),
+            }
+        }
     }
 
     #[tokio::test]

@@ -15,40 +15,54 @@ use maud::{DOCTYPE, html};
 
 use crate::exchange::{self, Answer, Parameters, text};
 
-/// The answer to a one-time link, and to a request that its peer may not make; `None` if it may.
-pub fn answer<S, B>(gate: &Gate, request: &Request<B>, peer: &Peer) -> Option<Answer<S>> {
-    if gate.is_off() {
-        return None;
-    }
-    let (path, method) = (request.uri().path(), request.method());
-    if path == rights::SESSION_PATH && method == Method::GET && peer.is_tls() {
-        let query = request.uri().query().unwrap_or_default();
-        return Some(begin(gate, query, peer));
-    }
+/// Who makes a request: the member whose session or token comes with it, otherwise the peer.
+pub fn caller<B>(gate: &Gate, request: &Request<B>, peer: &Peer) -> Peer {
     let holder = gate
         .cookie_name()
         .filter(|_| peer.is_tls())
         .and_then(|cookie| token(request.headers(), &cookie))
         .and_then(|token| gate.holder(token, peer.address));
-    let who = holder.as_ref().unwrap_or(peer);
-    let Some(objection) = who.objection(|| rights::page(method.as_str(), path)) else {
-        who.note(method.as_str(), path);
+    holder.unwrap_or_else(|| peer.clone())
+}
+
+/// The answer to a one-time link, and to a request that its [`caller`] may not make; `None` if it may.
+pub fn answer<S, B>(gate: &Gate, request: &Request<B>, caller: &Peer) -> Option<Answer<S>> {
+    if gate.is_off() {
+        return None;
+    }
+    let (path, method) = (request.uri().path(), request.method());
+    if path == rights::SESSION_PATH && method == Method::GET {
+        let query = request.uri().query().unwrap_or_default();
+        // No site sees this path: it is open to everybody.
+        return Some(match caller.is_tls() {
+            true => begin(gate, query, caller),
+            false => unknown(request, caller, "sessions begin within TLS"),
+        });
+    }
+    let Some(objection) = caller.objection(|| rights::page(method.as_str(), path)) else {
+        caller.note(method.as_str(), path);
         return match (method, path) {
             (&Method::GET, rights::PEERS_PATH) => Some(text(StatusCode::OK, plain_peers())),
             (&Method::GET, rights::AUDIT_PATH) => Some(text(StatusCode::OK, last_actions())),
             _ => None,
         };
     };
-    tracing::debug!(peer = %who, path, objection, "Refused a request");
-    if who.identified().is_some() {
+    tracing::debug!(peer = %caller, path, objection, "Refused a request");
+    if caller.identified().is_some() {
         return Some(text(StatusCode::FORBIDDEN, format!("{objection}\n")));
     }
+    Some(unknown(request, caller, &objection))
+}
+
+/// The answer to a peer that has to show who it is.
+fn unknown<S, B>(request: &Request<B>, peer: &Peer, objection: &str) -> Answer<S> {
     if !peer.is_tls()
         && let Some(address) = within_tls(request)
+        && let Ok(to) = HeaderValue::try_from(&address)
     {
         let mut answer = text(StatusCode::PERMANENT_REDIRECT, format!("see {address}\n"));
-        answer.headers_mut().insert(LOCATION, HeaderValue::try_from(address).ok()?);
-        return Some(answer);
+        answer.headers_mut().insert(LOCATION, to);
+        return answer;
     }
     let advice = match peer.is_tls() {
         true => "open a one-time link of this daemon, or send a token in Authorization",
@@ -56,7 +70,7 @@ pub fn answer<S, B>(gate: &Gate, request: &Request<B>, peer: &Peer) -> Option<An
     };
     let mut refused = text(StatusCode::UNAUTHORIZED, format!("{objection}: {advice}\n"));
     refused.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    Some(refused)
+    refused
 }
 
 /// The same address within TLS, for a browser that has followed a link of a cluster that was open.

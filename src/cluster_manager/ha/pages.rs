@@ -95,7 +95,8 @@ impl StandbyPages {
             let pages = pages.clone();
             async move {
                 let answer = |request: Request<Incoming>| {
-                    let refused = session::answer::<Full<Bytes>, _>(&pages.gate, &request, &peer);
+                    let caller = session::caller(&pages.gate, &request, &peer);
+                    let refused = session::answer::<Full<Bytes>, _>(&pages.gate, &request, &caller);
                     let answer = refused
                         .unwrap_or_else(|| pages.answer(request.uri().path()).map(Either::Left));
                     async move { answer }

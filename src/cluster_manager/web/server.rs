@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::Pages;
 use super::events::Stream;
 use super::exchange::Answer;
+use corona_access::Peer;
 use corona_process::panics::restart_on_panic;
 use corona_web::server::{Admission, Site, serve};
 
@@ -49,9 +50,9 @@ impl Site for Pages {
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        peer: SocketAddr,
+        caller: Peer,
         stop: watch::Receiver<bool>,
     ) -> Answer {
-        self.respond(request, peer, stop).await
+        self.respond(request, caller.address, stop).await
     }
 }

@@ -189,7 +189,8 @@ impl HttpServer {
             None => {
                 let stream = head::Reread::new(head, stream);
                 let answer = |request: Request<Incoming>| async move {
-                    match session::answer(&self.gate, &request, peer) {
+                    let caller = session::caller(&self.gate, &request, peer);
+                    match session::answer(&self.gate, &request, &caller) {
                         Some(refused) => refused,
                         None => self.answer(&request).await,
                     }

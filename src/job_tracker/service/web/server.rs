@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use corona_access::Peer;
 use corona_web::events::Stream;
 use corona_web::server::{Admission, Site};
 use hyper::Request;
@@ -33,9 +34,9 @@ impl Site for Pages {
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        peer: SocketAddr,
+        caller: Peer,
         stop: watch::Receiver<bool>,
     ) -> Answer {
-        self.respond(request, peer, stop).await
+        self.respond(request, caller.address, stop).await
     }
 }
