@@ -14,6 +14,7 @@ mod commits;
 mod core;
 mod door;
 mod dry_run;
+mod given_sessions;
 mod ha;
 mod journal;
 mod large_calls;
@@ -60,6 +61,7 @@ pub use self::core::EngineBroken;
 pub use self::dry_run::{
     Called, Decision, DecisionSettings, DryRun, Found, HostRacks, Lookup, Lookups,
 };
+use self::given_sessions::GivenSessions;
 use self::ha::Takeover;
 use self::ha::instance_role::InstanceRole;
 use self::ha::role_events::RoleEvents;
@@ -390,6 +392,7 @@ impl ClusterManager {
             safe_mode: safe_mode.clone(),
             persist: persist.clone(),
             operations: operations.clone(),
+            given_sessions: core.look(|engine, _| GivenSessions::new(engine)),
         };
         let address = |listener: &TcpListener, key| {
             listener.local_addr().map_err(|error| StartError::Listen {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::calls::{Calls, Due};
+use super::given_sessions::GivenSessions;
 use super::metrics::{Metrics, place_of_call};
 use super::notifier::Notifier;
 use super::operations::{Operation, Operations};
@@ -27,6 +28,7 @@ pub(super) struct Rpc {
     pub(super) safe_mode: Arc<SafeModeSwitch>,
     pub(super) persist: Arc<Persist>,
     pub(super) operations: Arc<Operations>,
+    pub(super) given_sessions: GivenSessions,
 }
 
 impl Handler<ClusterManager> for Rpc {
@@ -39,6 +41,11 @@ impl Handler<ClusterManager> for Rpc {
             }
             None => self.answer(peer.address, call).await,
         };
+        if let (Some(user), Answer::Reply(Answered::GetNextSessionId(handle))) =
+            (peer.user(), &answer)
+        {
+            self.given_sessions.note(user, handle);
+        }
         match record {
             Some(0) => {}
             Some(record) => {
@@ -69,13 +76,15 @@ impl Handler<ClusterManager> for Rpc {
 }
 
 impl Rpc {
-    /// Has a member that submits jobs start sessions as the user that its certificate names, and change
-    /// that user's sessions only. Returns why it may not make the call.
+    /// Has a member that submits jobs start sessions as the user that its certificate names, under ids that
+    /// it was given, and change that user's sessions only. Returns why it may not make the call.
     fn hold_to_user(&self, user: &str, call: &mut Call) -> Option<String> {
         let handle = match call {
-            Call::SessionStart { info: Some(info), .. } => {
+            Call::SessionStart { handle, info: Some(info) } => {
                 info.user_id = user.to_owned();
-                return None;
+                let handle = handle.as_deref()?;
+                let may_start = self.given_sessions.may_start(user, handle);
+                return (!may_start).then(|| format!("the id {handle} was not given to {user}"));
             }
             Call::SessionUpdateInfo { handle, info } => {
                 if let Some(info) = info {

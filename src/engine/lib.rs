@@ -188,6 +188,11 @@ impl Engine {
         .min()
     }
 
+    /// The prefix of session ids, and the number of the last one that was given.
+    pub fn session_ids(&self) -> (&Arc<str>, i64) {
+        (&self.id_prefix, self.sessions_numbered)
+    }
+
     /// The settings in force.
     pub fn settings(&self) -> &Arc<Settings> {
         &self.settings
