@@ -8,6 +8,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use compat_tests::serving::fetch;
+use corona::access::{Identity, Role};
+use corona::wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
+use corona::wire::client::{Client, ClientOptions};
+use corona::wire::generated::{InetAddress, PoolInfoStrings, SessionInfo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::mini_cluster::{MiniCluster, corona, stderr};
 
@@ -56,21 +61,169 @@ fn ports(cluster: &MiniCluster) -> std::collections::BTreeMap<String, u16> {
     serde_json::from_slice(&fs::read(cluster.path("cluster/ports.json")).unwrap()).unwrap()
 }
 
-#[test]
-fn a_closed_cluster_runs_jobs_of_members_only() {
+/// A cluster whose daemons speak TLS only, with an authority in `ca`.
+fn closed_cluster(settings: &[&str]) -> MiniCluster {
     let root = tempfile::tempdir().unwrap();
     let address = "127.0.0.1:1";
     let init = ["init", "--authority", "ca", "--directory", "own", "--address", address];
     let (done, text) = access(root.path(), &init, "");
     assert!(done && text.contains("CA"), "{text}");
     let at = |name: &str| root.path().join(name).display().to_string();
-    let settings = [
+    let closed = [
         "corona.tls=require".to_owned(),
         format!("corona.tls.directory={}", at("own")),
         format!("corona.tls.authority.directory={}", at("ca")),
     ];
-    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let cluster = MiniCluster::start_by(corona(), root, &settings);
+    let all = [closed.iter().map(String::as_str).collect(), settings.to_vec()].concat();
+    MiniCluster::start_by(corona(), root, &all)
+}
+
+/// A request of HTTP to a daemon as the member of a directory; the status and the rest of the reply.
+async fn ask(member: &Identity, port: u16, request: &str, form: Option<&str>) -> (u16, String) {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let mut stream = member.connect(stream, &[Role::Admin]).await.unwrap();
+    let form = form.unwrap_or_default();
+    let request = format!(
+        "{request} HTTP/1.0\r\nHost: localhost:{port}\r\nContent-Length: {}\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}",
+        form.len()
+    );
+    corona::access::send(&mut stream, request.as_bytes()).await.unwrap();
+    let mut reply = Vec::new();
+    // Servers of these pages close the connection without more ado.
+    let _ = stream.read_to_end(&mut reply).await;
+    let reply = String::from_utf8_lossy(&reply).into_owned();
+    let status = reply.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or_else(|| panic!("{request}: {reply}")), reply)
+}
+
+async fn call(
+    member: &Identity,
+    port: u16,
+    call: ClusterManagerCall,
+) -> Result<ClusterManagerReply, String> {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let stream = member.connect(stream, &[Role::Admin]).await.unwrap();
+    let mut client = Client::<ClusterManager>::over(stream, ClientOptions::default());
+    client.call(&call).await.map_err(|error| error.to_string())
+}
+
+async fn next_session(member: &Identity, port: u16) -> String {
+    match call(member, port, ClusterManagerCall::GetNextSessionId).await.unwrap() {
+        ClusterManagerReply::GetNextSessionId(handle) => handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Starts a session on the head's machine that announces these pages.
+async fn start(member: &Identity, port: u16, handle: &str, url: &str) -> Result<(), String> {
+    let info = SessionInfo {
+        address: InetAddress { host: "127.0.0.1".into(), port: 1 },
+        name: "job".into(),
+        user_id: "root".into(),
+        group_ids: None,
+        pool_info_strings: Some(PoolInfoStrings {
+            pool_group_name: "default".into(),
+            pool_name: "alice".into(),
+        }),
+        priority: None,
+        no_preempt: None,
+        url: Some(url.into()),
+        deadline: None,
+    };
+    let start = ClusterManagerCall::SessionStart { handle: Some(handle.into()), info: Some(info) };
+    call(member, port, start).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_head_lends_its_rights_to_no_member() {
+    let cluster = closed_cluster(&[]);
+    let root = cluster.root.path();
+    let ports = ports(&cluster);
+    let manager = format!("127.0.0.1:{}", ports["thrift"]);
+    let member = |create: &[&str], directory: &str| {
+        member(root, create, &manager, directory);
+        Identity::open(&root.join(directory)).unwrap()
+    };
+    let alice = member(&["submit", "--user", "alice"], "alice");
+    let bob = member(&["submit", "--user", "bob"], "bob");
+    let reader = member(&["read"], "reader");
+    let admin = member(&["admin"], "admin");
+
+    // Nobody starts a session under the id of another one, or under one that others will get.
+    let handle = next_session(&bob, ports["thrift"]).await;
+    let (prefix, number) = handle.rsplit_once('.').unwrap();
+    let next = format!("{prefix}.{}", number.parse::<u32>().unwrap() + 1);
+    let pages = format!("http://127.0.0.1:{}/", ports["pages"]);
+    for taken in [&handle, &next] {
+        let error = start(&alice, ports["thrift"], taken, &pages).await.unwrap_err();
+        assert!(error.contains("was not given to alice"), "{error}");
+    }
+    start(&bob, ports["thrift"], &handle, &pages).await.unwrap();
+    let own = next_session(&alice, ports["thrift"]).await;
+    assert_eq!(own, next);
+    // She announces pages of the cluster manager and of a node.
+    start(&alice, ports["thrift"], &own, &pages).await.unwrap();
+    let (_, nodes) = ask(&alice, ports["pages"], "GET /api/v1/nodes", None).await;
+    let (_, nodes) = nodes.split_once("\r\n\r\n").unwrap();
+    let nodes: serde_json::Value = serde_json::from_str(nodes).unwrap();
+    let node = nodes["nodes"][0]["name"].as_str().unwrap().to_owned();
+    let drain = format!("api/v1/nodes/{}/drain", node.replace('/', "%2F"));
+    let named = drain.replace('%', "%25");
+    let to = format!("host=127.0.0.1&port={}", ports["pages"]);
+    let below = format!("127.0.0.1:{}", ports["pages"]);
+    let proxy = ports["proxy_pages"];
+    let (status, reply) =
+        ask(&alice, proxy, &format!("GET /proxy?{to}&path=api/v1/nodes"), None).await;
+    assert!(status == 200 && reply.contains(&node), "pages are relayed: {reply}");
+    let drains = async || {
+        let request = "GET /api/v1/nodes?problem=draining";
+        ask(&reader, ports["pages"], request, None).await.1.contains(&node)
+    };
+    for request in
+        [format!("POST /proxy?{to}&path={named}"), format!("POST /proxy/{below}/{drain}")]
+    {
+        for member in [&alice, &reader] {
+            let (status, reply) = ask(member, proxy, &request, Some("on=1")).await;
+            assert_eq!(status, 403, "{reply}");
+        }
+    }
+    assert!(!drains().await);
+    let (status, reply) = ask(
+        &reader,
+        proxy,
+        &format!("GET /proxy?{to}&path=mapOutput&job=job_{own}_0001&map=attempt_{own}_0001_m_000000_0&reduce=0"),
+        None,
+    )
+    .await;
+    assert!(status == 403 && reply.contains("the role read may not do this"), "{reply}");
+    // An administrator may.
+    let request = format!("POST /proxy?{to}&path={named}");
+    let (status, reply) = ask(&admin, proxy, &request, Some("on=1")).await;
+    assert!(status == 200 && drains().await, "{reply}");
+
+    // The notice of the end of a job goes to an address that a user names.
+    let receiver = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let notice =
+        format!("job.end.notification.url=http://{}/?$jobId", receiver.local_addr().unwrap());
+    cluster.write("input", "one\n");
+    let job = ["--input", "input", "--output", "noticed", "--mapper", "cat", "--reduces", "0"];
+    let settings = ["-D", "corona.tls.directory=alice", "-D", &notice];
+    let mut job = cluster.job(&[&job[..], &settings].concat());
+    let job = tokio::task::spawn_blocking(move || job.output().unwrap());
+    let (mut stream, _) = receiver.accept().await.unwrap();
+    let mut request = [0; 5];
+    stream.read_exact(&mut request).await.unwrap();
+    assert_eq!(&request, b"GET /", "no certificate, no TLS");
+    stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n").await.unwrap();
+    drop(stream);
+    let done = job.await.unwrap();
+    assert!(done.status.success(), "{}", stderr(&done));
+}
+
+#[test]
+fn a_closed_cluster_runs_jobs_of_members_only() {
+    let cluster = closed_cluster(&[]);
     let root = cluster.root.path();
     let ports = ports(&cluster);
     let manager = format!("127.0.0.1:{}", ports["thrift"]);

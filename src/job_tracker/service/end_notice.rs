@@ -25,9 +25,9 @@ pub(super) async fn notify(notice: &EndNotice, job: &JobId, state: JobState) {
         if tried > 0 {
             sleep(Duration::from_millis(notice.pause_ms)).await;
         }
-        let failure = match http::get(&target, 0).await {
-            Ok((200, _)) => return,
-            Ok((code, _)) => format!("the reply was {code}"),
+        let failure = match http::get_outside(&target).await {
+            Ok(200) => return,
+            Ok(code) => format!("the reply was {code}"),
             Err(error) => error.to_string(),
         };
         tracing::info!(%job, url, failure, tried, "the notice of the end of a job failed");

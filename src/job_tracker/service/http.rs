@@ -1,9 +1,9 @@
-//! One HTTP request at a time, with bounds: for notices of the ends of jobs and for the cluster
-//! manager's pages.
+//! One HTTP request at a time, with bounds: for notices of the ends of jobs and for pages of the cluster.
 
 use std::io;
 use std::time::Duration;
 
+use corona_access::Stream;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -52,16 +52,39 @@ impl Target {
     }
 }
 
-/// Fetches; the status of the reply and its body. With `most_bytes` 0 the body is not read.
+/// Fetches from a daemon of the cluster; the status of the reply and its body.
 pub(super) async fn get(target: &Target, most_bytes: usize) -> io::Result<(u16, Vec<u8>)> {
-    let due = timeout(TIMEOUT, exchange(target, most_bytes)).await;
+    let fetching = async {
+        let stream =
+            corona_access::dial(corona_access::rights::HTTP, connect(target).await?).await?;
+        exchange(stream, target, most_bytes).await
+    };
+    in_time(fetching).await
+}
+
+/// Fetches from an address that a user names, which gets nothing of the cluster's access; the status of the
+/// reply.
+pub(super) async fn get_outside(target: &Target) -> io::Result<u16> {
+    let fetching = async { exchange(connect(target).await?.into(), target, 0).await };
+    Ok(in_time(fetching).await?.0)
+}
+
+async fn in_time<T>(fetching: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let due = timeout(TIMEOUT, fetching).await;
     due.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no reply in time")))
 }
 
-async fn exchange(target: &Target, most_bytes: usize) -> io::Result<(u16, Vec<u8>)> {
-    let Target { authority, host, port, path } = target;
-    let stream = TcpStream::connect((host.as_str(), *port)).await?;
-    let mut stream = corona_access::dial(corona_access::rights::HTTP, stream).await?;
+async fn connect(target: &Target) -> io::Result<TcpStream> {
+    TcpStream::connect((target.host.as_str(), target.port)).await
+}
+
+/// With `most_bytes` 0 the body is not read.
+async fn exchange(
+    mut stream: Stream,
+    target: &Target,
+    most_bytes: usize,
+) -> io::Result<(u16, Vec<u8>)> {
+    let Target { authority, path, .. } = target;
     // Version 1.0, so that the body ends with the connection.
     let request = format!(
         "GET {path} HTTP/1.0\r\nHost: {authority}\r\nUser-Agent: corona\r\nConnection: close\r\n\r\n"

@@ -94,7 +94,7 @@ impl HttpServer {
         stream.shutdown().await
     }
 
-    /// The part; if there is none, that is reported to the owner of the map.
+    /// The part; if the output is not there or damaged, that is reported to the owner of the map.
     async fn part(&self, job: &JobId, map: &AttemptId, reduce: i32) -> Option<Part> {
         let (outputs, wanted) = (self.outputs.clone(), map.clone());
         if map.job() != job {
@@ -105,6 +105,10 @@ impl HttpServer {
             Ok(part) => return Some(part),
             Err(error) => error,
         };
+        if let MapOutputError::NoPart { .. } = error {
+            tracing::warn!(%map, %error, "a part of a map output was asked for that its job has not");
+            return None;
+        }
         tracing::warn!(%map, reduce, %error, "map output is missing; reporting it to the job tracker");
         let diagnostics = format!("Couldn't get mapId = {map}, reduce {reduce}: {error}");
         let lost = LostOutput { attempt: map.clone(), diagnostics };

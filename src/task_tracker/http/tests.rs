@@ -183,6 +183,20 @@ async fn a_missing_map_output_is_reported_to_both_sides() {
 }
 
 #[tokio::test]
+async fn an_output_is_not_lost_because_somebody_asks_for_a_part_that_its_job_has_not() {
+    let mut world = World::plain().await;
+    put(&world.dirs, &attempt(0), &[b"zero-0"]);
+    for reduce in [1, 999_999, -1] {
+        let request = format!("GET {} HTTP/1.1\r\n\r\n", query(&[0], reduce));
+        let parts = parts(&world.ask(request.as_bytes()).await);
+        assert!(!parts[0].0.found && parts[0].0.reduce == reduce);
+    }
+    // Reports come in the order of requests.
+    world.ask(format!("GET {} HTTP/1.1\r\n\r\n", query(&[1], 0)).as_bytes()).await;
+    assert_eq!(world.lost.recv().await.unwrap().attempt, attempt(1));
+}
+
+#[tokio::test]
 async fn recorded_requests_are_answered_as_they_were() {
     let capture = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .join("fixtures/recordings/jobs/inproc-sleep/traffic.pcap");
