@@ -225,9 +225,13 @@ mod tests {
     }
 
     async fn ask(address: SocketAddr, path: &str, host: &str) -> String {
+        ask_by("GET", address, path, host).await
+    }
+
+    async fn ask_by(method: &str, address: SocketAddr, path: &str, host: &str) -> String {
         let asked = async {
             let mut stream = TcpStream::connect(address).await.unwrap();
-            let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
+            let request = format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut reply = String::new();
             // A connection that is refused may be reset.
@@ -255,10 +259,14 @@ mod tests {
         tokio::spawn(serve(site.clone(), listener, stopped));
         let paths = rights::PAGES.iter().map(|row| row.name.replace('*', "/any"));
         for path in paths.chain(["/access?code=1".to_owned(), "/".to_owned()]) {
-            let reply = ask(address, &path, "localhost").await;
-            match &*path {
-                "/healthz" => assert!(reply.ends_with("/healthz"), "{reply}"),
-                _ => assert!(reply.starts_with("HTTP/1.0 401"), "{path}: {reply}"),
+            for method in ["GET", "HEAD", "POST"] {
+                let reply = ask_by(method, address, &path, "localhost").await;
+                match (method, &*path) {
+                    ("GET" | "HEAD", "/healthz") => {
+                        assert!(reply.starts_with("HTTP/1.0 200"), "{reply}");
+                    }
+                    _ => assert!(reply.starts_with("HTTP/1.0 401"), "{method} {path}: {reply}"),
+                }
             }
         }
     }

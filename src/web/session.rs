@@ -31,12 +31,12 @@ pub fn answer<S, B>(gate: &Gate, request: &Request<B>, caller: &Peer) -> Option<
         return None;
     }
     let (path, method) = (request.uri().path(), request.method());
-    if path == rights::SESSION_PATH && method == Method::GET {
-        let query = request.uri().query().unwrap_or_default();
+    if path == rights::SESSION_PATH && matches!(*method, Method::GET | Method::HEAD) {
         // No site sees this path: it is open to everybody.
-        return Some(match caller.is_tls() {
-            true => begin(gate, query, caller),
-            false => unknown(request, caller, "sessions begin within TLS"),
+        let query = request.uri().query().unwrap_or_default();
+        return Some(match (method, caller.is_tls()) {
+            (&Method::GET, true) => begin(gate, query, caller),
+            _ => unknown(request, caller, "a session begins with its link, within TLS"),
         });
     }
     let Some(objection) = caller.objection(|| rights::page(method.as_str(), path)) else {
