@@ -506,7 +506,7 @@ mod tests {
             (
                 "<group name='a' order='FIFO'/>",
                 "f:1: group a: order: value \"FIFO\" orders sessions, and a group holds queues; \
-                 expected PRIORITY or FAIR",
+                 expected PRIORITY, FAIR or CAPACITY",
             ),
             (
                 "<group name='a'><pool name='p' preemption='fence'/></group>",

@@ -199,11 +199,12 @@ fn order_of_queues(field: &Field<'_>) -> Result<SiblingOrder, Problem> {
     match field.text {
         "PRIORITY" => Ok(SiblingOrder::Priority),
         "FAIR" => Ok(SiblingOrder::Fair),
+        "CAPACITY" => Ok(SiblingOrder::Capacity),
         "FIFO" | "DEADLINE" => {
             let wrong = "orders sessions, and a group holds queues";
-            Err(field.refused(Wrong::new(wrong, "PRIORITY or FAIR")))
+            Err(field.refused(Wrong::new(wrong, "PRIORITY, FAIR or CAPACITY")))
         }
-        _ => Err(choice(field, "is not an order of queues", &["PRIORITY", "FAIR"])),
+        _ => Err(choice(field, "is not an order of queues", &["PRIORITY", "FAIR", "CAPACITY"])),
     }
 }
 

@@ -76,6 +76,9 @@ pub enum SiblingOrder {
     Priority,
     /// The same without priorities.
     Fair,
+    /// Strictly by what is guaranteed: the smallest part of the minimum in use, then those without a
+    /// minimum.
+    Capacity,
 }
 
 /// Which grants may be taken back for or from a queue.
@@ -256,6 +259,7 @@ impl SiblingOrder {
         match self {
             Self::Priority => "PRIORITY",
             Self::Fair => "FAIR",
+            Self::Capacity => "CAPACITY",
         }
     }
 }

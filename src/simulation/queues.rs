@@ -375,8 +375,13 @@ impl Model {
         let inside = self.inside(Some(queue));
         let claim = |queue: &Queue| {
             let claim = self.claim(queue, kind);
-            let priority = if order == SiblingOrder::Fair { 0 } else { claim.priority };
-            ModelClaim { priority, ..claim }
+            match order {
+                SiblingOrder::Priority => claim,
+                SiblingOrder::Capacity if claim.minimum > 0.0 => {
+                    ModelClaim { priority: 1, weight: claim.minimum, ..claim }
+                }
+                SiblingOrder::Fair | SiblingOrder::Capacity => ModelClaim { priority: 0, ..claim },
+            }
         };
         let claims: Vec<ModelClaim> = inside.iter().map(claim).collect();
         for (queue, share) in inside.iter().zip(shares::by_priority(share, &claims)) {

@@ -198,7 +198,7 @@ fn rules(random: &mut Random, outermost: bool) -> QueueRules {
         weight: *random.pick(&[0.5, 1.0, 1.0, 4.0]),
         minimum: part(random, if outermost { 25 } else { 12 }),
         maximum: part(random, 15),
-        order: *random.pick(&[SiblingOrder::Priority, SiblingOrder::Fair]),
+        order: *random.pick(&[SiblingOrder::Priority, SiblingOrder::Fair, SiblingOrder::Capacity]),
         lend: !random.percent(20),
         preemption: *random.pick(&[
             PreemptionRule::Default,

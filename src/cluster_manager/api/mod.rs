@@ -843,7 +843,7 @@ pub struct First {
     /// The session's handle, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Why it is first: `below_minimum`, `further_below_minimum`, `higher_priority`,
+    /// Why it is first: `below_minimum`, `further_below_minimum`, `guaranteed`, `higher_priority`,
     /// `fewer_grants`, `earlier_deadline`, `earlier_start` or `name`.
     pub because: String,
 }

@@ -22,6 +22,7 @@ use crate::requests::{Request, RequestState};
 use crate::sessions::Session;
 use crate::settings::Settings;
 use crate::types::{Millis, PoolName, ResourceType};
+use corona_model::queues::SiblingOrder;
 
 /// Hosts that [`WaitReason::NearNode`] names at most.
 const HOSTS_NAMED: usize = 8;
@@ -376,7 +377,9 @@ impl<'a> Question<'a> {
         let kind = self.kind;
         let claim = if other.group == self.pool.group {
             let minimum = other.kinds[kind].minimum;
-            let before = other.settings.priority > self.pool.settings.priority;
+            let order = self.engine.scheduler.tree.order_in(Some(other.group));
+            let before = order == SiblingOrder::Priority
+                && other.settings.priority > self.pool.settings.priority;
             let minimum = (minimum > 0).then_some(HolderClaim::Minimum(minimum));
             minimum.or(before.then_some(HolderClaim::HigherPriority))
         } else {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::shares::Claim;
+use super::shares::{Claim, GUARANTEED};
 use crate::index::{GroupIdx, PoolIdx, SessionIdx};
 use crate::settings::SchedulingMode;
 use crate::types::{Millis, SessionPriority};
@@ -65,7 +65,10 @@ impl QueueKey {
         if first.satisfied != second.satisfied {
             Precedence::BelowMinimum
         } else if first.rank != second.rank {
-            Precedence::HigherPriority
+            match first.rank {
+                Reverse(GUARANTEED) => Precedence::Guaranteed,
+                _ => Precedence::HigherPriority,
+            }
         } else if first.ratio != second.ratio {
             match first.satisfied {
                 true => Precedence::FewerGrants,
@@ -87,6 +90,8 @@ pub enum Precedence {
     BelowMinimum,
     /// Both are below their minima, and it has the smaller part of its own.
     FurtherBelowMinimum,
+    /// It has a minimum, the other one has none, and their group is in strict capacity order.
+    Guaranteed,
     /// Its priority is higher.
     HigherPriority,
     /// It has fewer grants; a pool for its weight.

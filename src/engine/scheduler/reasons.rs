@@ -639,6 +639,7 @@ impl Precedence {
         match self {
             Precedence::BelowMinimum => "below_minimum",
             Precedence::FurtherBelowMinimum => "further_below_minimum",
+            Precedence::Guaranteed => "guaranteed",
             Precedence::HigherPriority => "higher_priority",
             Precedence::FewerGrants => "fewer_grants",
             Precedence::EarlierDeadline => "earlier_deadline",
@@ -651,6 +652,7 @@ impl Precedence {
         match self {
             Precedence::BelowMinimum => "below its minimum",
             Precedence::FurtherBelowMinimum => "further below its minimum",
+            Precedence::Guaranteed => "has a minimum",
             Precedence::HigherPriority => "higher priority",
             Precedence::FewerGrants => fewer,
             Precedence::EarlierDeadline => "earlier deadline",

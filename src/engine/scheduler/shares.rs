@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 
 use corona_model::queues::SiblingOrder;
 
+/// The priority of queues with a minimum in a group in strict capacity order. Settings have none so high.
+pub(super) const GUARANTEED: i64 = i64::MAX;
+
 /// One of those among which slots are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Claim {
@@ -34,6 +37,10 @@ impl Claim {
         match order {
             SiblingOrder::Priority => self,
             SiblingOrder::Fair => Claim { priority: 0, ..self },
+            SiblingOrder::Capacity if self.minimum > 0 => {
+                Claim { weight: self.minimum as f64, priority: GUARANTEED, ..self }
+            }
+            SiblingOrder::Capacity => Claim { priority: 0, ..self },
         }
     }
 

@@ -130,6 +130,30 @@ fn a_group_without_priorities_goes_by_weights_alone() {
 }
 
 #[test]
+fn a_group_in_strict_capacity_order_goes_by_guarantees_alone() {
+    let pools = ["g.small", "g.large", "g.none"];
+    let order = |minima: [i32; 3]| {
+        move |settings: &mut Settings| {
+            inside(settings, "g", None, |rules| rules.order = SiblingOrder::Capacity);
+            for (name, minimum) in pools.into_iter().zip(minima) {
+                pool(settings, name, |pool| pool.minimum = PerType::all(minimum));
+            }
+            pool(settings, "g.none", |pool| (pool.weight, pool.priority) = (100.0, 9));
+        }
+    };
+    // Beyond the guarantees in proportion to them, and neither weight nor priority helps.
+    assert_eq!(held(&crowded(12, &pools, order([1, 2, 0])), 3), [4, 8, 0]);
+    assert_eq!(held(&crowded(12, &pools, order([2, 2, 0])), 3), [6, 6, 0]);
+    let mut world = crowded(12, &pools, order([1, 2, 0]));
+    for handle in ["2026.1", "2026.2"] {
+        world.end(handle);
+    }
+    world.run(Input::Pass).unwrap();
+    assert_eq!(world.holds("2026.3", Map), 12, "the rest is for those without a guarantee");
+    restored(&world);
+}
+
+#[test]
 fn a_path_names_the_pool_of_its_innermost_group() {
     let mut world = World::new(company);
     let start = |world: &mut World, handle: &str, group: &str| {
