@@ -375,6 +375,35 @@ async fn hostile_names_are_text_everywhere() {
 }
 
 #[tokio::test]
+async fn groups_of_a_tree_fold() {
+    let world = World::new(&[]);
+    let flat = world.body("/pools").await;
+    assert!(!flat.contains("class=\"fold\""), "two levels look as they did");
+    let mut settings = world.pages.core.look(|engine, _| (**engine.settings()).clone());
+    let pools = &mut settings.pools;
+    for (group, parent) in [("revenue", None), ("ads", Some("revenue")), ("revenue-2", None)] {
+        pools.queues.groups.entry(group.into()).or_default().parent = parent.map(Into::into);
+        pools.pools.entry(PoolName::new(group, "etl")).or_default();
+    }
+    world.apply(Input::SettingsChanged { settings: settings.into() });
+    let rows = |page: &str| -> Vec<String> {
+        let keys = page.split("<tr data-key=\"").skip(1);
+        keys.map(|key| key.split('"').next().unwrap().to_owned()).collect()
+    };
+    let open = world.body("/pools").await;
+    assert!(open.contains("href=\"/pools?folded=revenue.ads\""), "{open}");
+    let all = rows(&open);
+    for key in ["revenue.", "ads.", "ads.etl", "revenue.etl", "revenue-2.etl"] {
+        assert!(all.iter().any(|row| row == key), "{key} is not in {all:?}");
+    }
+    let folded = world.body("/pools?folded=revenue").await;
+    let left: Vec<String> =
+        all.into_iter().filter(|row| !["ads.", "ads.etl", "revenue.etl"].contains(&&**row)).collect();
+    assert_eq!(rows(&folded), left);
+    assert!(folded.contains("href=\"/pools\"") && folded.contains("aria-expanded=\"false\""));
+}
+
+#[tokio::test]
 async fn sessions_are_sorted_and_filtered_by_the_address() {
     let world = World::new(&[]);
     world.node("n1", 3);

@@ -17,6 +17,8 @@ use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Span, class_of};
 
 const PATH: &str = "/pools";
+/// The parameter that lists the groups whose queues are not shown.
+const FOLDED: &str = "folded";
 
 /// The content of the page.
 pub(in crate::web) fn content(
@@ -44,7 +46,7 @@ fn search(parameters: &Parameters) -> Markup {
                 input #busy type="checkbox" name="busy" value="1" checked[parameters.text("busy").is_some()];
                 label for="busy" { "Only with sessions" }
             }
-            @for name in ["poolGroups", "poolInfos", "sort"] {
+            @for name in ["poolGroups", "poolInfos", "sort", FOLDED] {
                 @if let Some(value) = parameters.text(name) {
                     input type="hidden" name=(name) value=(value);
                 }
@@ -68,6 +70,7 @@ fn table(pools: &Pools, overview: &Overview, parameters: &Parameters) -> Markup 
         .iter()
         .filter(|view| filter.wants_pool(&view.group, view.pool.as_deref()))
         .filter(|view| (text.is_empty() || named(view)) && (!busy || view.sessions > 0))
+        .filter(|view| !folded(parameters).any(|group| is_inside(&view.path, group)))
         .collect();
     let table = Table {
         id: "pool-table",
@@ -80,15 +83,36 @@ fn table(pools: &Pools, overview: &Overview, parameters: &Parameters) -> Markup 
         key: |view: &PoolView| {
             format!("{}.{}", view.group, view.pool.as_deref().unwrap_or_default())
         },
-        columns: columns(pools, overview),
+        columns: columns(pools, overview, parameters),
         empty: "No pool matches.",
     };
     table.render(chosen, pools.views.len())
 }
 
-fn columns<'a>(pools: &'a Pools, overview: &'a Overview) -> Vec<Column<'a, PoolView>> {
+/// The groups whose queues are not shown, by their paths.
+fn folded(parameters: &Parameters) -> impl Iterator<Item = &str> {
+    parameters.text(FOLDED).unwrap_or_default().split(',').filter(|group| !group.is_empty())
+}
+
+/// Whether a queue of this path is in the group of that path.
+fn is_inside(path: &str, group: &str) -> bool {
+    path.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'))
+}
+
+fn columns<'a>(
+    pools: &'a Pools,
+    overview: &'a Overview,
+    parameters: &'a Parameters,
+) -> Vec<Column<'a, PoolView>> {
+    let is_tree = pools.views.iter().any(PoolView::is_of_tree);
+    let name = move |view: &PoolView| {
+        html! {
+            @if is_tree && view.pool.is_none() { (fold(view, parameters)) " " }
+            (name_cell(view, overview))
+        }
+    };
     let mut columns = vec![
-        Column::text("name", "Pool", move |view| name_cell(view, overview)).sorted_by(by_name),
+        Column::text("name", "Pool", name).sorted_by(by_name),
         Column::number("sessions", "Sessions", |view: &PoolView| view.sessions as i64),
     ];
     for kind in overview.kinds.iter().copied() {
@@ -139,6 +163,20 @@ fn name_cell(view: &PoolView, overview: &Overview) -> Markup {
         a href=(sessions_address("poolInfos", &name.to_string())) { span.word { (Name(&name)) } }
         @if let Some(to) = redirect { span.note { "redirected to " (Name(to)) } }
         @if view.is_of_tree() { span.note { (Name(&view.path)) } }
+    }
+}
+
+/// A link that hides the queues of a group, or shows them again.
+fn fold(view: &PoolView, parameters: &Parameters) -> Markup {
+    let path = &*view.path;
+    let others: Vec<&str> = folded(parameters).filter(|group| *group != path).collect();
+    let is_folded = folded(parameters).any(|group| group == path);
+    let after = if is_folded { others } else { others.into_iter().chain([path]).collect() };
+    let address = parameters.with(&[(FOLDED, &after.join(",")), ("page", "")]).address(PATH);
+    let (sign, verb) = if is_folded { ("\u{25b8}", "Show") } else { ("\u{25be}", "Hide") };
+    html! {
+        a.fold href=(address) data-swap aria-expanded=(if is_folded { "false" } else { "true" })
+            aria-label=(format!("{verb} the queues of {path}")) { (sign) }
     }
 }
 
