@@ -127,6 +127,8 @@ fn wrong_expressions_are_found() {
         ("increase(corona_b_total[5m]) > corona_a", "instance", 0),
         ("rate(corona_c_bucket[5m])", "le", 0),
         ("rate(corona_c[5m])", "job", 1),
+        ("label_join(corona_a{type=\"MAP\"}, \"made\", \".\", \"type\")", "made", 0),
+        ("label_join(corona_a{type=\"MAP\"}, \"made\", \".\", \"type\")", "type2", 1),
     ] {
         assert_eq!(check(expression, shown), expected, "{expression} {shown}");
     }
@@ -326,11 +328,24 @@ fn grouping_labels(text: &str) -> BTreeSet<String> {
     labels
 }
 
+/// The labels that `label_join` and `label_replace` make: the first text outside of braces behind each.
+fn made_labels(text: &str) -> Vec<&str> {
+    let calls = ["label_join(", "label_replace("].into_iter();
+    calls
+        .flat_map(|call| text.match_indices(call).map(move |(at, _)| &text[at + call.len()..]))
+        .filter_map(|arguments| {
+            let behind = arguments.find('}').map_or(arguments, |end| &arguments[end..]);
+            behind.split('"').nth(1)
+        })
+        .collect()
+}
+
 /// All that is wrong with an expression.
 fn faults(expression: &Expression, metrics: &Metrics) -> Vec<String> {
     let Expression { place, text, shown } = expression;
     let mut faults = Vec::new();
     let mut labels: BTreeSet<&str> = ADDED.iter().copied().collect();
+    labels.extend(made_labels(text));
     let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words: Vec<&str> = text
         .split(|c| !is_of_a_name(c))
