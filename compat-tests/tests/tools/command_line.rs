@@ -44,6 +44,10 @@ impl Cluster {
     /// A cluster manager with the pools `g.limited`, of at most two maps, `g.plain`, and `g.old`,
     /// which is redirected to `g.limited`.
     fn start(proxy_job_tracker: Option<SocketAddr>) -> Cluster {
+        Cluster::start_with(proxy_job_tracker, &[])
+    }
+
+    fn start_with(proxy_job_tracker: Option<SocketAddr>, more: &[(&str, &str)]) -> Cluster {
         let conf_dir = tempfile::tempdir().unwrap();
         let path = |name: &str| conf_dir.path().join(name).display().to_string();
         let proxy_job_tracker = proxy_job_tracker.map_or("localhost:1".into(), |at| at.to_string());
@@ -60,10 +64,14 @@ impl Cluster {
             ("corona.cm.node.late.heartbeats", "0"),
             ("corona.cm.web.kill.token", TOKEN),
         ];
-        let properties = properties.map(|(name, value)| {
-            format!("<property><name>{name}</name><value>{value}</value></property>\n")
-        });
-        let site = format!("<configuration>\n{}</configuration>\n", properties.concat());
+        let properties: String = properties
+            .iter()
+            .chain(more)
+            .map(|(name, value)| {
+                format!("<property><name>{name}</name><value>{value}</value></property>\n")
+            })
+            .collect();
+        let site = format!("<configuration>\n{properties}</configuration>\n");
         let pools = "<configuration><group name=\"g\"><pool name=\"limited\"><maxMAP>2</maxMAP>\
             </pool><pool name=\"plain\"/><pool name=\"old\"/></group></configuration>";
         let scheduling = "<configuration><redirect source=\"g.old\" destination=\"g.limited\"/>\
@@ -425,6 +433,59 @@ fn sessions_are_listed_explained_and_killed() {
         &format!("corona: no session {plain} is running\n"),
     );
     cluster.corona("sessions list").is(0, "No sessions.\n", "");
+}
+
+#[test]
+fn imported_queue_files_are_loaded_by_a_running_cluster() {
+    let cluster = Cluster::start_with(None, &[("cm.config.reload.period.ms", "100")]);
+    cluster.heartbeat("n1", "n1.example.com");
+    let of = |name: &str| cluster.conf_dir.path().join(name);
+    let property = |(name, value): (&str, &str)| {
+        let name = format!("yarn.scheduler.capacity.root.{name}");
+        format!("<property><name>{name}</name><value>{value}</value></property>")
+    };
+    let capacity: String = [
+        ("queues", "g,dev"),
+        ("g.queues", "plain,bulk"),
+        ("g.capacity", "75"),
+        ("g.plain.capacity", "40"),
+        ("g.bulk.capacity", "60"),
+        ("g.bulk.maximum-capacity", "80"),
+        ("dev.capacity", "25"),
+    ]
+    .map(property)
+    .concat();
+    let fair = "<allocations><queue name='g'><weight>3.0</weight><queue name='plain'/>\
+        <queue name='bulk'><maxRunningApps>1</maxRunningApps></queue></queue></allocations>";
+    let handle = cluster.session("Stays", "plain", 1);
+    for (name, text, rule) in [
+        ("capacity", format!("<configuration>{capacity}</configuration>"), "minimum_parts"),
+        ("fair", fair.to_owned(), "max_sessions"),
+    ] {
+        fs::write(of("yarn.xml"), text).unwrap();
+        let made = of(name);
+        let import =
+            format!("pools import {} --output {}", of("yarn.xml").display(), made.display());
+        let output = ToolOutput::of(corona(&import.split(' ').collect::<Vec<_>>()).output().unwrap());
+        assert!(output.status.success(), "{}", output.err);
+        fs::rename(made, of("pools.xml")).unwrap();
+        let bulk = |pools: &Value| {
+            let pools = pools["pools"].as_array().unwrap();
+            pools.iter().any(|pool| {
+                let queue = &pool["queue"];
+                queue["path"] == "root.g.bulk" && !queue[rule].is_null()
+            })
+        };
+        cluster.json_until("pools", bulk);
+        let explained = cluster.corona("pools explain root.g.plain");
+        assert!(explained.status.success(), "{}", explained.err);
+        let (levels, holds) = (["root\n", "  root.g\n", "    root.g.plain\n"], "holds 1, 0 waiting");
+        for part in levels.into_iter().chain([holds]) {
+            assert!(explained.out.contains(part), "{part} is not in {}", explained.out);
+        }
+        let sessions = cluster.json_until("sessions list", |_| true);
+        assert_eq!(sessions["sessions"][0]["handle"], handle.as_str(), "{sessions}");
+    }
 }
 
 #[test]
