@@ -466,7 +466,8 @@ fn imported_queue_files_are_loaded_by_a_running_cluster() {
         let made = of(name);
         let import =
             format!("pools import {} --output {}", of("yarn.xml").display(), made.display());
-        let output = ToolOutput::of(corona(&import.split(' ').collect::<Vec<_>>()).output().unwrap());
+        let output =
+            ToolOutput::of(corona(&import.split(' ').collect::<Vec<_>>()).output().unwrap());
         assert!(output.status.success(), "{}", output.err);
         fs::rename(made, of("pools.xml")).unwrap();
         let bulk = |pools: &Value| {
@@ -479,7 +480,8 @@ fn imported_queue_files_are_loaded_by_a_running_cluster() {
         cluster.json_until("pools", bulk);
         let explained = cluster.corona("pools explain root.g.plain");
         assert!(explained.status.success(), "{}", explained.err);
-        let (levels, holds) = (["root\n", "  root.g\n", "    root.g.plain\n"], "holds 1, 0 waiting");
+        let (levels, holds) =
+            (["root\n", "  root.g\n", "    root.g.plain\n"], "holds 1, 0 waiting");
         for part in levels.into_iter().chain([holds]) {
             assert!(explained.out.contains(part), "{part} is not in {}", explained.out);
         }

@@ -397,8 +397,10 @@ async fn groups_of_a_tree_fold() {
         assert!(all.iter().any(|row| row == key), "{key} is not in {all:?}");
     }
     let folded = world.body("/pools?folded=revenue").await;
-    let left: Vec<String> =
-        all.into_iter().filter(|row| !["ads.", "ads.etl", "revenue.etl"].contains(&&**row)).collect();
+    let left: Vec<String> = all
+        .into_iter()
+        .filter(|row| !["ads.", "ads.etl", "revenue.etl"].contains(&&**row))
+        .collect();
     assert_eq!(rows(&folded), left);
     assert!(folded.contains("href=\"/pools\"") && folded.contains("aria-expanded=\"false\""));
 }
