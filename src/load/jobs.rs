@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use corona_access::Gate;
 use corona_hadoop::io::Writer;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::protocols::corona_task_tracker::{CoronaTaskTracker, Served};
@@ -310,7 +311,8 @@ fn start_node(
         listener,
         Services::new().offer(Served::new(Arc::new(node))),
         Limits::default(),
-    );
+    )
+    .with_gate(Gate::of_clients());
     let reporter = report(shared.clone(), name.clone(), host.clone(), waiting);
     if may_be_lost {
         tokio::spawn(until_lost(shared.nodes_lost.subscribe(), server.run(stop.clone())));

@@ -237,9 +237,43 @@ fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
         world.log("out2/part-00000").lines().count() + world.log("out2/part-00001").lines().count(),
         1000
     );
-    for service in [first, second, head] {
+    first.stop();
+    // A string that was taken back is not shown any more, and its node says why it does not start.
+    let listed = world.succeeds(&["access", "list", "--dir", "head", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let of_nodes = listed.as_array().unwrap().iter().find(|entry| entry["role"] == "node");
+    let of_nodes = of_nodes.unwrap()["id"].as_str().unwrap();
+    world.succeeds(&["access", "revoke", of_nodes, "--dir", "head"]);
+    let status = world.succeeds(&["head", "status", "--dir", "head"]);
+    assert!(status.contains("a node        the string was taken back"), "{status}");
+    let revoked = until("the end of the access", || {
+        let again = world.run(&["jobs", "list", "-D", "corona.tls.directory=node-1/identity"]);
+        (!again.status.success()).then(|| stderr(&again))
+    });
+    assert!(revoked.contains("has been revoked"), "{revoked}");
+    let again = world.run(&["join", "--dir", "node-1", "--host", "127.0.0.1"]);
+    assert!(stderr(&again).contains("has been revoked"), "{}", stderr(&again));
+    let before = head.line("join");
+    for service in [second, head] {
         service.stop();
     }
+    let head = world.head(&[]);
+    assert_ne!(head.line("join"), before);
+    head.stop();
+}
+
+#[test]
+fn a_closed_cluster_is_loaded_within_tls() {
+    let world = World::new();
+    let head = world.first_head();
+    let manager = format!("127.0.0.1:{}", world.base + 8);
+    let churn = ["load", "churn", "--address", &manager, "--nodes", "2", "--cpus", "4"];
+    let churn = [&churn[..], &["--sessions", "1", "--maps", "5", "--seconds", "1"]].concat();
+    let refused = world.run(&churn);
+    assert!(!refused.status.success(), "without a certificate");
+    let report = world.succeeds(&[&churn[..], &["--tls-directory", "head/identity"]].concat());
+    assert!(report.contains("All responses were correct."), "{report}");
+    head.stop();
 }
 
 #[test]

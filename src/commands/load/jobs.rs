@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use corona::access::use_in_clients;
 use corona::load::{JobTrackersPlan, JobsPlan, JobsReport, median, number, run_jobs};
 
 use super::Form;
 use crate::commands::EXIT_FAILED;
+use crate::commands::closed::required;
 use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
@@ -87,6 +89,11 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     seconds: u64,
 
+    /// Directory of a certificate of the cluster, with which all connections are
+    /// TLS: that of an administrator
+    #[arg(long, value_name = "DIR")]
+    tls_directory: Option<PathBuf>,
+
     /// Process id of the job tracker, to report its memory and CPU time
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
@@ -101,6 +108,9 @@ pub(super) struct Arguments {
 /// # Errors
 /// The run cannot begin.
 pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    if let Some(directory) = &arguments.tls_directory {
+        use_in_clients(&required(directory))?;
+    }
     let directory = arguments.remote_conf_dir.as_ref().map(|_| tempfile::tempdir());
     let directory = directory.transpose().context("cannot make a directory")?;
     let job_trackers = match (&arguments.remote_conf_dir, &directory) {
