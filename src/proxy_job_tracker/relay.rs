@@ -13,7 +13,7 @@ use corona_access::{Peer, dial};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{
-    CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, LOCATION,
+    CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION,
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
@@ -25,7 +25,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::http::{Page, PageBody, begun};
 use super::sessions::{Place, Sessions, Target};
-use corona_config::ProxyJobTrackerSettings;
+use corona_config::{ProxyJobTrackerSettings, TlsMode};
 use corona_mapreduce::JobId;
 use corona_web::exchange::{POLICY, encode_segment, text};
 use corona_web::prefix::HEADER as PATH_OF_PROXY;
@@ -97,6 +97,9 @@ pub(super) struct Relay {
     connect_timeout: Duration,
     timeout: Duration,
     most: usize,
+    /// Whether the forms of relayed pages are sent. Where members have sessions they are not: whoever announces a
+    /// page could have an administrator press a button.
+    with_forms: bool,
     running: Arc<Running>,
 }
 
@@ -128,6 +131,7 @@ impl Relay {
             connect_timeout: settings.relay_connect_timeout,
             timeout: settings.relay_timeout,
             most: settings.max_relays,
+            with_forms: settings.tls.mode == TlsMode::Off,
             running: Arc::default(),
         }
     }
@@ -214,6 +218,9 @@ impl Relay {
             Address::Query => as_the_original(header(CONTENT_TYPE), body),
             Address::Path => as_own(header(CONTENT_TYPE), body),
         };
+        if !self.with_forms {
+            take_forms(response.headers_mut());
+        }
         *response.status_mut() = head.status;
         response.headers_mut().extend(location.map(|location| (LOCATION, location)));
         response
@@ -241,6 +248,15 @@ fn as_own(kind: Option<&str>, body: PageBody) -> Page {
     let policy = policy.unwrap_or(HeaderValue::from_static(SANDBOX));
     response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
     response
+}
+
+/// Has browsers send no form of a page.
+fn take_forms(headers: &mut HeaderMap) {
+    let policy = headers.get(CONTENT_SECURITY_POLICY).and_then(|policy| policy.to_str().ok());
+    let policy = policy.unwrap_or(SANDBOX).replace(" allow-forms", "");
+    let policy = policy.replace("form-action 'self'", "form-action 'none'");
+    let policy = HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static("sandbox"));
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
 }
 
 /// The kind of a reply, if it is one that browsers show and do not run.
@@ -403,11 +419,25 @@ mod tests {
     }
 
     #[test]
+    fn relayed_pages_have_no_forms_where_members_have_sessions() {
+        let body = PageBody::default;
+        for mut page in [as_own(None, body()), as_the_original(None, body())] {
+            let before = page.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
+            assert!(before.contains(" allow-forms") && before.contains("form-action 'self'"));
+            take_forms(page.headers_mut());
+            let policy = page.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
+            assert!(!policy.contains("allow-forms") && policy.contains("form-action 'none'"));
+            assert!(policy.starts_with("sandbox allow-same-origin"), "{policy}");
+        }
+    }
+
+    #[test]
     fn one_job_tracker_gets_its_share_of_the_requests() {
         let relay = Relay {
             connect_timeout: Duration::ZERO,
             timeout: Duration::ZERO,
             most: 16,
+            with_forms: true,
             running: Arc::default(),
         };
         let target = |port| Target { host: "jt".into(), port };
