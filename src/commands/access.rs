@@ -364,6 +364,7 @@ fn state(entry: &Entry) -> &'static str {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     match entry {
         Entry { revoked: true, .. } => "revoked",
+        Entry { own: true, .. } => "head",
         Entry { uses_left: Some(0), .. } => "used",
         Entry { expires: Some(expires), .. } if Duration::from_secs(*expires) <= now => "expired",
         _ => "valid",

@@ -22,7 +22,7 @@ use super::closed;
 use super::cluster::block_on;
 use super::daemon::{tell_systemd, usable};
 use super::daemons::{Daemons, Home};
-use super::invitation::{ClusterFacts, HeadPorts, Marker, write_private};
+use super::invitation::{ClusterFacts, HeadPorts, Marker, read_private, write_private};
 use super::parts::{HEAD_FOLDERS, Site};
 use super::signals::shutdown_signal;
 use super::web::{Answer, Web};
@@ -348,10 +348,12 @@ impl Serves {
         let authority = closed::open(root, at, std::slice::from_ref(&self.host))?;
         let now = SystemTime::now();
         let path = root.join(STRINGS_FILE);
-        if let Some(kept) = Strings::read(root)
-            && kept.serves == *self
-        {
-            return Ok(kept);
+        if path.exists() {
+            let kept = Strings::read(root)?;
+            let accepted = [&kept.node, &kept.login].map(|string| is_accepted(&authority, string));
+            if kept.serves == *self && accepted == [true, true] {
+                return Ok(kept);
+            }
         }
         let user = usable(ClientSource::default().load_file_systems())?.user;
         let grant = |role, user| {
@@ -385,10 +387,19 @@ impl Serves {
 }
 
 impl Strings {
-    fn read(root: &Path) -> Option<Strings> {
-        let text = fs::read_to_string(root.join(STRINGS_FILE)).ok()?;
-        serde_json::from_str(&text).ok()
+    fn read(root: &Path) -> anyhow::Result<Strings> {
+        let path = root.join(STRINGS_FILE);
+        let text = read_private(&path)?;
+        serde_json::from_str(&text).with_context(|| {
+            format!("{} is damaged; without it, the head makes other strings", path.display())
+        })
     }
+}
+
+/// Whether a string of before still lets members in.
+fn is_accepted(authority: &Authority, string: &str) -> bool {
+    let string = string.parse().ok();
+    string.is_some_and(|string| authority.accepts(&string, SystemTime::now()).unwrap_or_default())
 }
 
 /// The certificate authority of the head in a directory, and where others reach it.
@@ -414,10 +425,15 @@ impl Status {
     fn show(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
         let directory = self.directory.find()?;
         let serves = Serves::started(&directory)?;
-        let strings = Strings::read(&directory).ok_or_else(|| {
-            anyhow!("the strings of the head in {} cannot be read", directory.display())
-        })?;
+        let strings = Strings::read(&directory)?;
+        let authority = closed::authority(&directory)?;
         closed::act_as_head(&directory)?;
+        let line = |command: &str, role: &str, string: &str| match is_accepted(&authority, string) {
+            true => format!("corona {command} {string}"),
+            false => {
+                format!("the string was taken back; 'corona access create {role}' makes another")
+            }
+        };
         let (nodes, jobs) = block_on(async { Ok(serves.ask().await) })?;
         let shown = Shown {
             runs: nodes.is_some() && jobs.is_some(),
@@ -426,8 +442,8 @@ impl Status {
             access: "closed",
             nodes,
             running_jobs: jobs,
-            node: format!("corona join {}", strings.node),
-            user: format!("corona login {}", strings.login),
+            node: line("join", "node", &strings.node),
+            user: line("login", "submit --user NAME", &strings.login),
             host: serves.host,
             directory,
         };

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -22,6 +23,8 @@ use super::closed::required;
 use super::daemon::usable;
 use super::parts::{HeadAddresses, Site};
 
+/// The file of a string that was given on the command line, until it is read.
+const GIVEN_FILE: &str = "string.given";
 /// The version of what a head gives to its members.
 const VERSION: u32 = 1;
 /// The longest line that is read from a file or from stdin, in bytes.
@@ -73,6 +76,34 @@ impl Invitation {
             command(wants_node)
         );
         Ok(invitation)
+    }
+
+    /// Starts this program again without the string among its arguments, where every user of the machine could read
+    /// it; a file in this directory keeps it. Returns only if that is not needed.
+    ///
+    /// # Errors
+    /// The string is wrong, or the file cannot be written.
+    pub(super) fn hide(given: &str, role: Role, directory: &Path) -> anyhow::Result<()> {
+        if given == "-" || given.starts_with('@') {
+            return Ok(());
+        }
+        // It is checked first, so that a mistake is about what was given.
+        Invitation::read(given, role)?;
+        let path = directory.join(GIVEN_FILE);
+        let path = std::path::absolute(&path).unwrap_or(path);
+        write_private(&path, given)?;
+        let instead = format!("@{}", path.display());
+        let arguments = std::env::args_os().skip(1);
+        let arguments = arguments.map(|it| if it == *given { instead.clone().into() } else { it });
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let error = std::process::Command::new(program).args(arguments).exec();
+        Invitation::forget_given(directory);
+        Err(error).context("cannot start this program again")
+    }
+
+    /// Removes the file of [`Invitation::hide`], once it was read.
+    pub(super) fn forget_given(directory: &Path) {
+        let _ = fs::remove_file(directory.join(GIVEN_FILE));
     }
 
     /// Where the parts of the head are.
@@ -328,8 +359,28 @@ pub(super) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     written.and_then(|()| fs::rename(&fresh, path)).with_context(failed)
 }
 
+/// Reads a file that nobody but this user may read.
+///
+/// # Errors
+/// It cannot be read, or others may read it.
+pub(super) fn read_private(path: &Path) -> anyhow::Result<String> {
+    let shown = path.display();
+    let failed = || format!("cannot read {shown}");
+    let mut file = fs::File::open(path).with_context(failed)?;
+    let mode = file.metadata().with_context(failed)?.mode();
+    ensure!(
+        mode & 0o077 == 0,
+        "others may read {shown}, which holds secrets: run chmod 600 {shown}"
+    );
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(failed)?;
+    Ok(text)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn string(role: &str, port: u16) -> String {
@@ -351,6 +402,17 @@ mod tests {
             let error = wrong.parse::<Invitation>().unwrap_err().to_string();
             assert!(error.contains(why), "{wrong}: {error}");
         }
+    }
+
+    #[test]
+    fn a_file_with_secrets_that_others_may_read_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("strings.json");
+        write_private(&path, "secret").unwrap();
+        assert_eq!(read_private(&path).unwrap(), "secret");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = read_private(&path).unwrap_err().to_string();
+        assert!(error.contains("chmod 600"), "{error}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::fs;
 use std::future::Future;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use corona::access::{EnrolError, Identity, IdentityError, Role};
+use corona::hadoop::rpc::CallError;
 use sd_notify::NotifyState;
 use tokio::time::sleep;
 
@@ -29,6 +29,9 @@ const EXAMPLES: &str = "\
 Examples:
   With the line that 'corona head' prints:
     corona join corona1:node:alpha:8889:...
+  The same from stdin, so that neither the history of the shell nor a list of
+  processes shows the line: enter the command, then paste the line
+    corona join -
   The same from a file, as the service corona-node does:
     corona join @/etc/corona/node
   Again after a stop, and with eight tasks at a time:
@@ -45,8 +48,6 @@ usage.";
 const STRING_FILE: &str = "string";
 /// The file that keeps what the head said last.
 const FACTS_FILE: &str = "cluster.json";
-/// The file of a string that was given on the command line, until it is read.
-const GIVEN_FILE: &str = "string.given";
 /// The certificate of the node, and one that is to replace it.
 const IDENTITY: &str = "identity";
 const NEW_IDENTITY: &str = "identity.new";
@@ -101,12 +102,20 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
 
 /// Whether the head, or another cluster's, has answered that it will not let this machine in.
 fn is_final(error: &anyhow::Error) -> bool {
+    let is_revoked = |cause: &(dyn std::error::Error + 'static)| {
+        let error = match cause.downcast_ref() {
+            Some(CallError::Connect { error, .. }) => Some(error),
+            _ => cause.downcast_ref::<io::Error>(),
+        };
+        error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
     match error.downcast_ref() {
         Some(IdentityError::Enrol(EnrolError::Refused { .. })) => true,
         Some(IdentityError::Enrol(EnrolError::Handshake { error, .. })) => {
             error.kind() == io::ErrorKind::InvalidData
         }
-        _ => false,
+        Some(IdentityError::File(_)) => false,
+        _ => error.chain().any(is_revoked),
     }
 }
 
@@ -122,10 +131,12 @@ impl Arguments {
         tokio::pin!(stop);
         let directory = self.dir.clone().map_or_else(|| usual_directory(NODE), Ok)?;
         let home = Home::open(&directory, NODE, &["local", "tmp"])?;
-        self.hide_string(&home)?;
+        if let Some(given) = &self.string {
+            Invitation::hide(given, Role::Node, &home.root)?;
+        }
         let invitation = self.invitation(&home)?;
         // Once it is read, nothing but the kept string is needed.
-        let _ = fs::remove_file(home.root.join(GIVEN_FILE));
+        Invitation::forget_given(&home.root);
         loop {
             let beginning = tokio::select! {
                 beginning = self.beginning(&home, &invitation, console) => beginning?,
@@ -150,25 +161,6 @@ impl Arguments {
             ),
             Err(error) => Err(error).context(format!("cannot read {}", path.display())),
         }
-    }
-
-    /// Starts this program again without the string among its arguments, where every user of the machine could
-    /// read it; a file keeps it. Returns only if that is not needed.
-    fn hide_string(&self, home: &Home) -> anyhow::Result<()> {
-        let Some(given) = self.string.as_deref().filter(|it| *it != "-" && !it.starts_with('@'))
-        else {
-            return Ok(());
-        };
-        // It is checked first, so that a mistake is about what was given.
-        Invitation::read(given, Role::Node)?;
-        let path = home.root.join(GIVEN_FILE);
-        write_private(&path, given)?;
-        let instead = format!("@{}", path.display());
-        let arguments = std::env::args_os().skip(1);
-        let arguments = arguments.map(|it| if it == *given { instead.clone().into() } else { it });
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let error = std::process::Command::new(program).args(arguments).exec();
-        Err(error).context("cannot start this program again")
     }
 
     /// Whether the given string is another one than that by which this machine is a node.
@@ -201,11 +193,11 @@ impl Arguments {
                         Err(error) => error,
                     }
                 }
+                (Err(error), _) if is_final(&error) => return Err(error),
                 (Err(_), Some(kept)) => match self.own_host(invitation).await {
                     Ok(host) => return Ok(Beginning { facts: kept.clone(), host }),
                     Err(error) => error,
                 },
-                (Err(error), None) if is_final(&error) => return Err(error),
                 (Err(error), None) => error,
             };
             if kept.is_none() && began.elapsed() >= FIRST_PATIENCE {

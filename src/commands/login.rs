@@ -17,6 +17,9 @@ const EXAMPLES: &str = "\
 Examples:
   With the line that 'corona head' prints:
     corona login corona1:submit:alpha:8889:...
+  The same from stdin, so that neither the history of the shell nor a list of
+  processes shows the line: enter the command, then paste the line
+    corona login -
   A second cluster, under a name of its own, and back to the first one:
     corona login corona1:submit:beta:8889:... --name tests
     corona login --name alpha
@@ -74,7 +77,10 @@ fn login(
     profile: &Profile,
     console: &mut Console<'_>,
 ) -> anyhow::Result<()> {
-    let invitation = Invitation::read(string, Role::Submit)?;
+    Invitation::hide(string, Role::Submit, profile.root()?)?;
+    let invitation = Invitation::read(string, Role::Submit);
+    Invitation::forget_given(profile.root()?);
+    let invitation = invitation?;
     let name = name.unwrap_or(&invitation.access.host);
     check_name(name).map_err(|wrong| anyhow!("--name {name:.100?}: {wrong}"))?;
     let (known, pages) = (profile.names()?.iter().any(|it| it == name), invitation.pages());

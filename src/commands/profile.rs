@@ -108,14 +108,23 @@ impl Profile {
         Ok(directory)
     }
 
+    /// The directory of everything that is known, for this user alone.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(super) fn root(&self) -> anyhow::Result<&Path> {
+        let made = make_private(&self.0);
+        made.with_context(|| format!("cannot make the directory {}", self.0.display()))?;
+        Ok(&self.0)
+    }
+
     /// A directory for a new certificate of the user, which is not in use yet.
     ///
     /// # Errors
     /// It cannot be made.
     pub(super) fn new_identity(&self) -> anyhow::Result<PathBuf> {
-        let fresh = self.0.join(NEW_IDENTITY);
-        let made = make_private(&self.0).and_then(|()| removed(&fresh));
-        made.with_context(|| format!("cannot make the directory {}", fresh.display()))?;
+        let fresh = self.root()?.join(NEW_IDENTITY);
+        removed(&fresh).with_context(|| format!("cannot remove {}", fresh.display()))?;
         Ok(fresh)
     }
 

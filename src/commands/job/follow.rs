@@ -14,7 +14,8 @@ use super::sight::see_output;
 use super::stop::Stop;
 use super::waiting::Waiting;
 use crate::commands::jobs::{
-    Caller, Counter, Failure, Reports, again, counters_table, is_over, listed, note, state, summary,
+    Caller, Counter, Failure, Reports, again, counters_table, for_browsers, is_over, listed, note,
+    state, summary,
 };
 use corona_terminal::console::{Console, printable};
 use corona_terminal::counted;
@@ -95,7 +96,7 @@ impl Follower {
         let client = &mut caller.client;
         let profile = again(async || client.get_job_profile(self.id.clone()).await);
         let profile = stop.or(profile).await.map(|profile| caller.checked(profile)).transpose()?;
-        let page = profile.flatten().map(|profile| profile.url).unwrap_or_default();
+        let page = profile.flatten().map(|profile| for_browsers(&profile.url)).unwrap_or_default();
         let maps = counted(self.maps as u64, "map");
         let reduces = counted(self.reduces.into(), "reduce");
         console.complain(&format!("{}: {maps}, {reduces}; page {}\n", self.id, printable(&page)));

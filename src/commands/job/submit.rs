@@ -31,7 +31,7 @@ use super::stop::Stop;
 use super::waiting::Waiting;
 use super::{conf, split_file};
 use crate::commands::EXIT_FAILED;
-use crate::commands::jobs::{Caller, Which, again};
+use crate::commands::jobs::{Caller, Which, again, for_browsers};
 use corona_terminal::console::{Console, printable};
 
 pub(super) const HELP: &str = "\
@@ -158,7 +158,8 @@ impl Submit {
         if self.no_wait && !stop.is_wanted() {
             let client = &mut caller.client;
             let profile = again(async || client.get_job_profile(id.clone()).await).await;
-            let page = caller.checked(profile)?.map(|profile| profile.url).unwrap_or_default();
+            let page = caller.checked(profile)?.map(|profile| for_browsers(&profile.url));
+            let page = page.unwrap_or_default();
             match self.json {
                 true => console.print_json(&Submitted { job: id.to_string(), page })?,
                 false => console.print(&format!("{id}\n"))?,

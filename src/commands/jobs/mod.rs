@@ -703,6 +703,14 @@ fn session_of(job: &JobId, web: &WebArguments) -> Option<String> {
     }
 }
 
+/// The address of a page for a browser: job trackers name it as in an open cluster.
+pub(super) fn for_browsers(url: &str) -> String {
+    match url.strip_prefix("http://").filter(|_| corona::access::is_required_of_clients()) {
+        Some(rest) => format!("https://{rest}"),
+        None => url.to_owned(),
+    }
+}
+
 /// The pages of the job tracker whose page of a job has this address.
 pub(super) fn pages_at(url: &str, timeout: Duration) -> Option<Web> {
     let authority = url.strip_prefix("http://")?.split('/').next()?;
@@ -857,7 +865,7 @@ impl Info {
             ("clean-up", Some(percent(job.cleanup_progress))),
             ("note", note.map(str::to_owned)),
             ("job file", profile(|profile| &profile.job_file)),
-            ("page", profile(|profile| &profile.url)),
+            ("page", job.profile.as_ref().map(|profile| for_browsers(&profile.url))),
         ];
         let mut table = Table::new(&[Column::whole("JOB"), Column::text(" ", 20)]);
         for (name, value) in lines {
