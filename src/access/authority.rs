@@ -284,6 +284,16 @@ impl Authority {
         Ok(self.string(role, host, port, secret))
     }
 
+    /// Whether this string would let a member in.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn accepts(&self, string: &AccessString, now: SystemTime) -> Result<bool, AuthorityError> {
+        // Of a copy: nothing is used up.
+        let mut table = self.table()?;
+        Ok(table.enrol(&string.secret, "nobody", now).is_ok())
+    }
+
     /// The strings whose certificates are not accepted.
     pub(crate) fn revoked(&self) -> Result<Vec<GrantId>, AuthorityError> {
         let table = self.table()?;
@@ -316,25 +326,34 @@ impl Authority {
     ) -> Result<Issued, AuthorityError> {
         let Identified { name, grant, .. } = identified;
         if *grant == GrantId::HEAD {
-            return self.issue(key, identified.clone(), hosts, now);
+            return self.issue_own(key, name, hosts, None, now);
         }
         let entry = self.change(|table| table.renew(*grant, name, now).map_err(denied))?;
         self.issue(key, of_entry(entry, name), hosts, now)
     }
 
-    /// Issues a certificate for a daemon of the head, which is reached under these hosts.
+    /// Issues a certificate for a daemon of the head, which is reached under these hosts. `former` is what its
+    /// certificate before names.
     pub(crate) fn issue_own(
         &self,
         key: &PublicKey,
         name: &str,
         hosts: &[String],
+        former: Option<GrantId>,
         now: SystemTime,
     ) -> Result<Issued, AuthorityError> {
         if !is_name(name) {
             return Err(AuthorityError::Name(name.to_owned()));
         }
-        let own = Identified { role: Role::Admin, name: name.to_owned(), grant: GrantId::HEAD };
-        self.issue(key, own, hosts, now)
+        let entry = self.change(|table| {
+            table.prune(now);
+            if table.is_full() {
+                return Err(AuthorityError::Full);
+            }
+            let entry = table.own(former, name, now);
+            entry.ok_or_else(|| failed("the system has no random numbers"))
+        })?;
+        self.issue(key, of_entry(entry, name), hosts, now)
     }
 
     fn issue(

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use corona_config::{TlsMode, TlsSettings};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustls::{ClientConnection, StreamOwned};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -21,6 +21,7 @@ use crate::identity::{HANDSHAKE_TIMEOUT, Identity};
 use crate::rights;
 use crate::role::Role;
 use crate::stream::Stream;
+use crate::verify;
 
 /// How the clients of a process connect.
 #[derive(Debug)]
@@ -102,7 +103,7 @@ pub(crate) fn install(settings: &TlsSettings) -> Result<Arc<Identity>, GateError
     let directory = settings.directory.as_deref();
     let directory = directory.ok_or(GateError::NoIdentity(settings.mode))?;
     let known = of_process().map(|dialer| dialer.identity.clone());
-    keep_from_core_dumps();
+    hide_memory();
     let identity = match known.filter(|identity| identity.directory() == directory) {
         Some(identity) => {
             identity.reload()?;
@@ -115,11 +116,11 @@ pub(crate) fn install(settings: &TlsSettings) -> Result<Arc<Identity>, GateError
     Ok(identity)
 }
 
-/// A core dump would have the key. Tasks may raise the limit again.
-fn keep_from_core_dumps() {
-    let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
-    if let Err(error) = setrlimit(Resource::Core, limit) {
-        tracing::warn!(%error, "Core dumps of this process would have its key");
+/// Nobody but root sees the memory of this process from now on, and no core dump is made of it. The programs that it
+/// starts are not concerned.
+fn hide_memory() {
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "Other processes of this user can read the key in the memory of this one");
     }
 }
 
@@ -137,6 +138,11 @@ pub fn use_in_clients(settings: &TlsSettings) -> Result<(), GateError> {
 /// The settings and the certificate of the clients of this process, if they have one.
 pub(crate) fn of_clients() -> Option<(TlsSettings, Arc<Identity>)> {
     of_process().map(|dialer| (dialer.settings.clone(), dialer.identity.clone()))
+}
+
+/// Whether the clients of this process speak nothing but TLS with members.
+pub fn is_required_of_clients() -> bool {
+    of_process().is_some_and(|dialer| dialer.settings.mode == TlsMode::Require)
 }
 
 /// The variables with which a process that this one starts connects as this one does.
@@ -282,7 +288,7 @@ impl io::Read for BlockingStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             BlockingStream::Plain(stream) => stream.read(buffer),
-            BlockingStream::Tls(stream) => stream.read(buffer),
+            BlockingStream::Tls(stream) => stream.read(buffer).map_err(verify::explained_later),
         }
     }
 }

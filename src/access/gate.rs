@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::Acceptor;
 use serde::Serialize;
 use thiserror::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -23,8 +24,9 @@ use crate::dialer;
 use crate::enrol::{self, Enrolled, Granted, MAX_REQUEST, Reply, Request, Ticket};
 use crate::identity::{HANDSHAKE_TIMEOUT, Identity, IdentityError};
 use crate::plain::PlainPeers;
+use crate::rights::Change;
 use crate::role::Role;
-use crate::sessions::{CODE_VALID, Codes, TOKEN_VALID};
+use crate::sessions::{CODE_VALID, Codes, Kind, TOKEN_VALID};
 use crate::stream::{Peer, Stream, Tls};
 use crate::string::Secret;
 use crate::verify::{self, ACCESS_PROTOCOL};
@@ -42,6 +44,8 @@ pub(crate) const TLS_FIRST_BYTE: u8 = 0x16;
 /// How often a daemon reads which access has been revoked, and whether its certificate is to be
 /// renewed.
 const MAINTENANCE: Duration = Duration::from_secs(15);
+/// How long a refused peer may take to read why.
+const LEAVING: Duration = Duration::from_secs(1);
 /// Names of a member's pages.
 const MAX_HOSTS: usize = 16;
 
@@ -74,9 +78,6 @@ pub enum Refused {
     /// The handshake failed.
     #[error("{0}")]
     Handshake(String),
-    /// The certificate was revoked.
-    #[error("access {0} has been revoked")]
-    Revoked(Identified),
     /// The connection got a certificate, a code or a list, and has ended.
     #[error("served")]
     Served,
@@ -273,7 +274,13 @@ impl Gate {
             let stream = hello.into_stream(identity.access_server()).await.map_err(failed)?;
             return Ok(Admitted::Asking(Box::new(stream)));
         }
-        let stream = hello.into_stream(identity.server()).await.map_err(failed)?;
+        let stream = match hello.into_stream(identity.server()).into_fallible().await {
+            Ok(stream) => stream,
+            Err((error, stream)) => {
+                leave(stream).await;
+                return Err(failed(error));
+            }
+        };
         let peer = match shown(&stream) {
             // A browser.
             None if pages => Peer::nobody(address, true),
@@ -282,9 +289,6 @@ impl Gate {
                 let identified = certificate::identified(&certificate);
                 let identified =
                     identified.map_err(|error| Refused::Handshake(error.to_string()))?;
-                if identity.revoked().contains(identified.grant) {
-                    return Err(Refused::Revoked((*identified).clone()));
-                }
                 Peer::member(address, identified, identity.revoked().clone())
             }
         };
@@ -312,7 +316,7 @@ impl Gate {
                 }
             };
             enrol::write_line(&mut stream, &reply).await?;
-            tokio::io::AsyncWriteExt::shutdown(&mut stream).await
+            stream.shutdown().await
         };
         match timeout(enrol::PATIENCE, conversing).await {
             Ok(Ok(())) => {}
@@ -351,7 +355,7 @@ impl Gate {
         let answer = self.answer_member(identity, member.clone(), key, address, request).await;
         if let Some(action) = audited {
             let outcome = answer.as_ref().err().map_or("done", String::as_str);
-            audit::note(&member, address, &action, outcome);
+            audit::note(Change::Cluster, &member, address, &action, outcome);
         }
         answer
     }
@@ -371,7 +375,10 @@ impl Gate {
         };
         match request {
             Request::Code => ticket(self.codes.give(member, Instant::now()), CODE_VALID),
-            Request::Token => ticket(identity.token_for(&member, SystemTime::now()), TOKEN_VALID),
+            Request::Token => {
+                let token = identity.token_for(Kind::Script, &member, SystemTime::now());
+                ticket(token, TOKEN_VALID)
+            }
             Request::Renew { hosts } => {
                 let hosts = own_hosts(hosts, address.ip()).await;
                 let renew = move |authority: &Authority| {
@@ -418,11 +425,7 @@ impl Gate {
         let now = UnixTime::now();
         let checked = identity.members().verify_client_cert(certificate, &[], now);
         checked.map_err(|error| verify::explain(&io::Error::other(error)))?;
-        let member = certificate::identified(certificate).map_err(|error| error.to_string())?;
-        if identity.revoked().contains(member.grant) {
-            return Err(format!("access {} has been revoked", member.grant));
-        }
-        Ok(member)
+        certificate::identified(certificate).map_err(|error| error.to_string())
     }
 
     async fn with_authority<T: Send + 'static>(
@@ -434,21 +437,30 @@ impl Gate {
         blocking(move || ask(&authority).map_err(|error| error.to_string())).await
     }
 
-    /// The token of a browser's session for the code of a one-time link.
+    /// The session of a browser for the code of a one-time link.
     pub fn redeem(&self, code: &str) -> Option<String> {
         let member = self.codes.redeem(code, Instant::now())?;
-        self.identity.as_ref()?.token_for(&member, SystemTime::now())
+        self.identity.as_ref()?.token_for(Kind::Browser, &member, SystemTime::now())
     }
 
-    /// The name of the cookie with a browser's token: browsers send the cookies of a host to all its ports.
+    /// The name of the cookie with a browser's session: browsers send the cookies of a host to all its ports.
     pub fn cookie_name(&self) -> Option<String> {
         Some(format!("corona-{}", self.identity.as_ref()?.key_name()))
     }
 
-    /// The peer that has this token, at the other end of a connection within TLS.
+    /// The peer with this token of a script, at the other end of a connection within TLS.
     pub fn holder(&self, token: &str, address: SocketAddr) -> Option<Peer> {
+        self.with_token(Kind::Script, token, address)
+    }
+
+    /// The peer with this session of a browser, at the other end of a connection within TLS.
+    pub fn browser(&self, session: &str, address: SocketAddr) -> Option<Peer> {
+        self.with_token(Kind::Browser, session, address)
+    }
+
+    fn with_token(&self, kind: Kind, token: &str, address: SocketAddr) -> Option<Peer> {
         let identity = self.identity.as_ref()?;
-        let member = identity.holder(token, SystemTime::now())?;
+        let member = identity.holder(kind, token, SystemTime::now())?;
         Some(Peer::member(address, Arc::new(member), identity.revoked().clone()))
     }
 }
@@ -463,6 +475,16 @@ pub async fn speaks_tls(stream: &TcpStream) -> bool {
 enum Admitted {
     Member(Stream, Peer),
     Asking(Box<server::TlsStream<TcpStream>>),
+}
+
+/// Has a refused peer read why: what it has sent meanwhile would have the system discard that.
+async fn leave(mut stream: TcpStream) {
+    let reading = async {
+        stream.shutdown().await?;
+        while stream.read(&mut [0; 1024]).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = timeout(LEAVING, reading).await;
 }
 
 /// A request without what is secret in it.

@@ -15,6 +15,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, StreamOwned};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, client};
 
@@ -24,7 +25,7 @@ use crate::enrol::{self, EnrolError, Enrolled, Request};
 use crate::files::{self, FileError, damaged, file};
 use crate::role::Role;
 use crate::seconds;
-use crate::sessions;
+use crate::sessions::{self, Kind};
 use crate::stream::{Stream, Tls};
 use crate::string::AccessString;
 use crate::table::GrantId;
@@ -82,15 +83,21 @@ struct About {
 
 /// Access strings whose certificates are not accepted.
 #[derive(Debug, Default)]
-pub(crate) struct Revoked(RwLock<HashSet<GrantId>>);
+pub(crate) struct Revoked(watch::Sender<HashSet<GrantId>>);
 
 impl Revoked {
     pub(crate) fn contains(&self, id: GrantId) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&id)
+        self.0.borrow().contains(&id)
     }
 
     pub(crate) fn set(&self, ids: Vec<GrantId>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = ids.into_iter().collect();
+        self.0.send_replace(ids.into_iter().collect());
+    }
+
+    /// Waits until this access is revoked.
+    pub(crate) async fn wait_for(&self, id: GrantId) {
+        // It has no other end than this one: the sender is not dropped before.
+        let _ = self.0.subscribe().wait_for(|ids| ids.contains(&id)).await;
     }
 }
 
@@ -120,27 +127,16 @@ impl Identity {
     /// # Errors
     /// There is none, its files cannot be read, or others may read its key.
     pub fn open(directory: &Path) -> Result<Identity, IdentityError> {
-        let path = |name: &str| directory.join(name);
-        let about = files::read(&path(ABOUT)).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => IdentityError::Missing(directory.to_owned()),
-            _ => file(&path(ABOUT))(error).into(),
-        })?;
-        let about: About =
-            serde_json::from_slice(&about).map_err(|error| damaged(&path(ABOUT), error))?;
-        if about.version != VERSION {
-            let problem = format!("it has the unknown version {}", about.version);
-            return Err(damaged(&path(ABOUT), problem).into());
-        }
-        let certificate = |name| read_certificate(&path(name));
-        let (authority, own) = (certificate(AUTHORITY)?, certificate(CERTIFICATE)?);
-        let members = verify::members(&authority).map_err(failed)?;
+        let (about, authority, own) = read(directory)?;
+        let revoked = Arc::<Revoked>::default();
+        let members = verify::members(&authority, revoked.clone()).map_err(failed)?;
         let current = Current::new(directory, about, &authority, own, &members)?;
         Ok(Identity {
             directory: directory.to_owned(),
             authority,
             members,
             current: RwLock::new(Arc::new(current)),
-            revoked: Arc::default(),
+            revoked,
             attempted: AtomicU64::new(0),
         })
     }
@@ -194,7 +190,8 @@ impl Identity {
         let key = prepared(directory)?;
         let shown = certificate::self_signed(&key).map_err(failed)?;
         let key = PublicKey::of(&shown.into()).map_err(failed)?;
-        let issued = authority.issue_own(&key, name, hosts, now)?;
+        let former = Identity::open(directory).ok().map(|former| former.identified().grant);
+        let issued = authority.issue_own(&key, name, hosts, former, now)?;
         write(directory, head, hosts, authority.certificate(), &pem(&issued.certificate))?;
         Identity::open(directory)
     }
@@ -298,12 +295,12 @@ impl Identity {
 
     /// Reads the directory again, after a renewal by this process or another one.
     pub(crate) fn reload(&self) -> Result<(), IdentityError> {
-        let fresh = Identity::open(&self.directory)?;
-        let fresh = fresh.current();
+        let (about, authority, own) = read(&self.directory)?;
+        let fresh = Current::new(&self.directory, about, &authority, own, &self.members)?;
         if fresh.about.renew_at != self.current().about.renew_at {
             tracing::info!(identity = %fresh.identified, "The certificate of this member was renewed");
         }
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
         Ok(())
     }
 
@@ -355,13 +352,18 @@ impl Identity {
     }
 
     /// A token of this daemon for a member; `None` if it cannot be signed.
-    pub(crate) fn token_for(&self, member: &Identified, now: SystemTime) -> Option<String> {
-        sessions::token(&self.current().key, member, now)
+    pub(crate) fn token_for(
+        &self,
+        kind: Kind,
+        member: &Identified,
+        now: SystemTime,
+    ) -> Option<String> {
+        sessions::token(kind, &self.current().key, member, now)
     }
 
     /// The member whom a token of this daemon names, or of another one with the same certificate.
-    pub(crate) fn holder(&self, token: &str, now: SystemTime) -> Option<Identified> {
-        sessions::holder(&self.current().public, token, now)
+    pub(crate) fn holder(&self, kind: Kind, token: &str, now: SystemTime) -> Option<Identified> {
+        sessions::holder(kind, &self.current().public, token, now)
     }
 
     /// Tells daemons of one host apart that do not accept each other's tokens.
@@ -499,6 +501,25 @@ fn write(
         files::replace(&path, content).map_err(file(&path))?;
     }
     Ok(())
+}
+
+/// What the files of a directory say: about the identity, the authority's certificate, and its own.
+fn read(
+    directory: &Path,
+) -> Result<(About, CertificateDer<'static>, CertificateDer<'static>), IdentityError> {
+    let path = |name: &str| directory.join(name);
+    let about = files::read(&path(ABOUT)).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => IdentityError::Missing(directory.to_owned()),
+        _ => file(&path(ABOUT))(error).into(),
+    })?;
+    let about: About =
+        serde_json::from_slice(&about).map_err(|error| damaged(&path(ABOUT), error))?;
+    if about.version != VERSION {
+        let problem = format!("it has the unknown version {}", about.version);
+        return Err(damaged(&path(ABOUT), problem).into());
+    }
+    let certificate = |name| read_certificate(&path(name));
+    Ok((about, certificate(AUTHORITY)?, certificate(CERTIFICATE)?))
 }
 
 fn read_certificate(path: &Path) -> Result<CertificateDer<'static>, FileError> {

@@ -40,11 +40,14 @@ mod tests;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use audit::last_actions;
+pub use audit::{Noted, last_actions};
 pub use authority::{Authority, AuthorityError};
 pub use certificate::Identified;
 pub use corona_config::{TlsMode, TlsSettings};
-pub use dialer::{BlockingStream, dial, dial_blocking, environment, use_as_parent, use_in_clients};
+pub use dialer::{
+    BlockingStream, dial, dial_blocking, environment, is_required_of_clients, use_as_parent,
+    use_in_clients,
+};
 pub use enrol::{EnrolError, Ticket};
 pub use files::FileError;
 pub use gate::{Gate, GateError, NO_TLS, Refused, is_tls, speaks_tls};

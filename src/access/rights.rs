@@ -169,6 +169,7 @@ pub static PAGES: &[Row] = &[
     row("GET", "/healthz", Rights::EVERYBODY),
     // Gives what its code gives.
     row("GET", SESSION_PATH, Rights::EVERYBODY),
+    row("POST", SESSION_PATH, Rights::EVERYBODY),
     row("GET", PEERS_PATH, Rights::MEMBERS),
     row("GET", AUDIT_PATH, Rights::ADMIN),
     row("GET", "/mapOutput", Rights::NODE),
@@ -243,16 +244,31 @@ fn of_path(method: &str, path: &str) -> Rights {
     PAGES.iter().find(fits).map_or(Rights::ADMIN, |row| row.rights)
 }
 
-/// Whether the call changes the cluster or a job, and is not one that its daemons make among themselves.
-pub(crate) fn is_noted(service: &str, call: &str) -> bool {
+/// Whether this is the path of a form that asks for the operator's token.
+pub fn is_operators_form(path: &str) -> bool {
+    const FORMS: [&str; 3] = ["kill", "clear-blacklist", "end"];
+    let last = path.rsplit('/').next().unwrap_or_default();
+    FORMS.contains(&last) && !["/api/", "/proxy/"].iter().any(|start| path.starts_with(start))
+}
+
+/// What a call changes, if it is one that is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Cluster,
+    Jobs,
+}
+
+/// What the call changes, unless it is one that daemons make among themselves.
+pub(crate) fn change(service: &str, call: &str) -> Option<Change> {
     const OF_JOBS: [&str; 4] = ["submitJob", "killJob", "killTask", "setJobPriority"];
-    match service {
+    let is_administrative = match service {
         MANAGER | PROXY => thrift(service, call) == Rights::ADMIN,
         CLUSTER_MANAGER_SAFE_MODE => hadoop(service, call) == Rights::ADMIN,
-        JOB_SUBMISSION => OF_JOBS.contains(&call),
         "POST" => page(service, call) == Rights::ADMIN,
+        JOB_SUBMISSION => return OF_JOBS.contains(&call).then_some(Change::Jobs),
         _ => false,
-    }
+    };
+    is_administrative.then_some(Change::Cluster)
 }
 
 fn of_call(rows: &[Row], of: &str, name: &str) -> Rights {
@@ -278,6 +294,16 @@ mod tests {
                 let escaped = format!("{}%{:02x}", &path[..last], path.as_bytes()[last]);
                 assert_eq!(page(method, &escaped), rights, "{method} {escaped}");
             }
+        }
+        for (path, is_form) in [
+            ("/sessions/s/kill", true),
+            ("/jobs/j/end", true),
+            ("/api/v1/nodes/n/clear-blacklist", false),
+            ("/api/v1/step-down", false),
+            ("/proxy", false),
+            ("/proxy/h:1/jobs/j/end", false),
+        ] {
+            assert_eq!(is_operators_form(path), is_form, "{path}");
         }
         // A page that is not the one of everybody is none of theirs.
         assert_eq!(page("GET", "/%68ealthz"), Rights::MEMBERS);

@@ -1,7 +1,8 @@
 //! Sessions of browsers and tokens of scripts: a member asks for one over TLS with its certificate.
 //!
-//! A token is signed with the key of the daemon that gives it, so daemons with the same certificate, such as
-//! those of a head, accept each other's, and it outlives a restart. It ends with the access of its member.
+//! Both are tokens, signed with the key of the daemon that gives them, so daemons with the same certificate, such
+//! as those of a head, accept each other's, and they outlive a restart. They end with the access of their member.
+//! Neither is accepted as the other.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +22,24 @@ pub(crate) const TOKEN_VALID: Duration = Duration::from_secs(12 * 3600);
 const MAX_CODES: usize = 1024;
 /// Characters of a token at most.
 const MAX_TOKEN: usize = 1024;
-/// Prefix of the signed text, so that no other signature made with the key is a valid token.
-const SIGNED: &str = "corona token 1 ";
+/// What holds a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A script, in `Authorization`.
+    Script,
+    /// A browser, in a cookie.
+    Browser,
+}
+
+impl Kind {
+    /// Prefix of the signed text, so that no other signature made with the key is a valid token of this kind.
+    fn signed(self) -> &'static str {
+        match self {
+            Kind::Script => "corona token 1 ",
+            Kind::Browser => "corona session 1 ",
+        }
+    }
+}
 
 /// The codes of one-time links that one daemon has given out. They end with it.
 #[derive(Debug, Default)]
@@ -59,23 +76,35 @@ impl Codes {
 }
 
 /// A token for this member; `None` if it cannot be signed.
-pub(crate) fn token(key: &KeyPair, member: &Identified, now: SystemTime) -> Option<String> {
+pub(crate) fn token(
+    kind: Kind,
+    key: &KeyPair,
+    member: &Identified,
+    now: SystemTime,
+) -> Option<String> {
     let until = seconds(now) + TOKEN_VALID.as_secs();
     let text = format!("{until}/{}", member.path());
-    let signature = key.sign(format!("{SIGNED}{text}").as_bytes()).ok()?;
+    let signature = key.sign(format!("{}{text}", kind.signed()).as_bytes()).ok()?;
     Some(format!("{text}/{}", hex(&signature)))
 }
 
 /// The member whom a token of the daemon with this key names.
-pub(crate) fn holder(key: &PublicKey, token: &str, now: SystemTime) -> Option<Identified> {
+pub(crate) fn holder(
+    kind: Kind,
+    key: &PublicKey,
+    token: &str,
+    now: SystemTime,
+) -> Option<Identified> {
     if token.len() > MAX_TOKEN {
         return None;
     }
     let (text, signature) = token.rsplit_once('/')?;
-    key.has_signed(format!("{SIGNED}{text}").as_bytes(), &unhex_all(signature)?).then_some(())?;
     let (until, path) = text.split_once('/')?;
+    // First, since it costs less than the signature.
     let is_valid = until.parse::<u64>().is_ok_and(|until| seconds(now) < until);
-    is_valid.then(|| Identified::from_path(path)).flatten()
+    let signed = format!("{}{text}", kind.signed());
+    (is_valid && key.has_signed(signed.as_bytes(), &unhex_all(signature)?)).then_some(())?;
+    Identified::from_path(path)
 }
 
 #[cfg(test)]
@@ -116,10 +145,14 @@ mod tests {
             .each_ref()
             .map(|key| PublicKey::of(&certificate::self_signed(key).unwrap().into()).unwrap());
         let now = SystemTime::now();
-        let token = token(&keys[0], &alice(), now).unwrap();
+        let holder = |key, token: &str, now| holder(Kind::Script, key, token, now);
+        let session = token(Kind::Browser, &keys[0], &alice(), now).unwrap();
+        let token = token(Kind::Script, &keys[0], &alice(), now).unwrap();
         assert_eq!(holder(&public[0], &token, now + TOKEN_VALID / 2), Some(alice()));
         assert_eq!(holder(&public[0], &token, now + TOKEN_VALID), None, "it has ended");
         assert_eq!(holder(&public[1], &token, now), None, "another daemon's");
+        assert_eq!(holder(&public[0], &session, now), None, "a browser's");
+        assert_eq!(super::holder(Kind::Browser, &public[0], &token, now), None, "a script's");
         for (from, to) in [("submit", "admin"), ("alice", "root"), ("/", "//"), ("1", "9")] {
             let changed = token.replacen(from, to, 1);
             assert_eq!(holder(&public[0], &changed, now), None, "{changed}");

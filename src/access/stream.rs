@@ -11,10 +11,12 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use crate::audit;
+use crate::audit::Noted;
 use crate::certificate::Identified;
 use crate::identity::Revoked;
 use crate::rights::{self, Rights};
+use crate::role::Role;
+use crate::verify;
 
 /// A connection, plain or TLS.
 #[derive(Debug)]
@@ -138,7 +140,9 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Stream::Tls(stream) => Pin::new(&mut *stream.0).poll_read(context, buffer),
+            Stream::Tls(stream) => {
+                Pin::new(&mut *stream.0).poll_read(context, buffer).map_err(verify::explained_later)
+            }
         }
     }
 }
@@ -275,12 +279,37 @@ impl Peer {
 }
 
 impl Peer {
+    /// The same member as one that only looks.
+    #[must_use]
+    pub fn as_observer(&self) -> Peer {
+        let standing = match &self.standing {
+            Standing::Member(who, revoked) => {
+                let observer = Identified { role: Role::Read, ..(**who).clone() };
+                Standing::Member(Arc::new(observer), revoked.clone())
+            }
+            standing => standing.clone(),
+        };
+        Peer { address: self.address, standing }
+    }
+
+    /// Done when the access of this peer is revoked; never, if it has shown none.
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + use<> {
+        let standing = self.standing.clone();
+        async move {
+            match standing {
+                Standing::Member(identified, revoked) => revoked.wait_for(identified.grant).await,
+                Standing::Plain | Standing::Nobody { .. } => std::future::pending().await,
+            }
+        }
+    }
+
     /// Notes what a member does that changes the cluster or a job. It has been found that it may.
-    pub fn note(&self, service: &str, call: &str) {
-        if let Standing::Member(who, _) = &self.standing
-            && rights::is_noted(service, call)
-        {
-            audit::note(who, self.address, &format!("{service} {call}"), "allowed");
+    pub fn note(&self, service: &str, call: &str) -> Noted {
+        match (&self.standing, rights::change(service, call)) {
+            (Standing::Member(who, _), Some(change)) => {
+                Noted::begin(change, who.clone(), self.address, format!("{service} {call}"))
+            }
+            _ => Noted::default(),
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) const MAX_ENTRIES: usize = 10_000;
 pub struct GrantId(u32);
 
 impl GrantId {
-    /// The certificates of the head's own daemons. It is in no table and cannot be revoked.
+    /// The certificates of the head's own daemons before they had an entry each; they get one when they are renewed.
     pub const HEAD: GrantId = GrantId(0);
 
     fn random() -> Option<GrantId> {
@@ -110,6 +110,9 @@ pub struct Entry {
     /// Who got the last one.
     #[serde(default)]
     pub last_name: Option<String>,
+    /// Whether no string leads to it: its certificates are those of a daemon beside the authority.
+    #[serde(default)]
+    pub own: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,9 +202,34 @@ impl Table {
             issued: 0,
             last_issued: None,
             last_name: None,
+            own: false,
         };
         self.grants.push(Stored { entry, secret: secret.hash() });
         Some(id)
+    }
+
+    /// An entry for a daemon beside the authority: the one that its certificate names, if that is still good, or
+    /// another one. No secret leads to it. `None` if there are no random numbers.
+    pub(crate) fn own(
+        &mut self,
+        former: Option<GrantId>,
+        name: &str,
+        now: SystemTime,
+    ) -> Option<Entry> {
+        let is_good = |entry: &Entry| entry.own && !entry.revoked && former == Some(entry.id);
+        if !self.entries().any(is_good) {
+            let new = NewGrant { role: Role::Admin, user: None, valid_secs: None, uses: Some(0) };
+            let id = self.add(&new, &Secret::random().ok()?, now)?;
+            return self.issue_own(id, name, now);
+        }
+        self.issue_own(former?, name, now)
+    }
+
+    fn issue_own(&mut self, id: GrantId, name: &str, now: SystemTime) -> Option<Entry> {
+        let stored = self.find(|stored| stored.entry.id == id)?;
+        stored.entry.own = true;
+        stored.entry.issue(name, now);
+        Some(stored.entry.clone())
     }
 
     /// Whether there was such an entry.

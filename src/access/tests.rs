@@ -300,6 +300,8 @@ async fn revoked_members_lose_their_access_at_once() {
         head.enrol("a", &string).await.unwrap(),
         head.enrol("b", &head.grant(&new_grant(Role::Submit)).1).await.unwrap(),
     );
+    // After a renewal of the daemon's own certificate as before.
+    head.gate.identity().unwrap().reload().unwrap();
     // A connection that is open already.
     let mut open = submit.connect(head.connect().await, &[Role::Admin]).await.unwrap();
     tokio::io::AsyncWriteExt::flush(&mut open).await.unwrap();
@@ -308,7 +310,9 @@ async fn revoked_members_lose_their_access_at_once() {
     if let Ok(reply) = exchange(&mut open).await {
         assert!(reply.is_empty() || reply.contains("has been revoked"), "{reply}");
     }
-    assert_eq!(head.reply(&submit).await.ok().filter(|reply| !reply.is_empty()), None);
+    let error = head.reply(&submit).await.unwrap_err();
+    assert!(error.to_string().contains("our access to this cluster has been revoked"), "{error}");
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
     assert!(head.reply(&innocent).await.unwrap().ends_with("may submit"));
     let error = submit.one_time_code("127.0.0.1", head.address.port()).await.unwrap_err();
     assert!(error.to_string().contains("has been revoked"), "{error}");
@@ -324,7 +328,10 @@ async fn administrators_alone_give_access_over_the_network() {
     let submit = head.enrol("alice", &string).await.unwrap();
     let again = admin.rotate(id).await.unwrap();
     assert_ne!(again.secret, string.secret);
-    assert_eq!(admin.list().await.unwrap().len(), 2);
+    assert!(!head.authority.accepts(&string, now()).unwrap());
+    assert!(head.authority.accepts(&again, now()).unwrap());
+    let listed = admin.list().await.unwrap();
+    assert_eq!(listed.iter().filter(|entry| !entry.own).count(), 2);
     let refused = [
         submit.grant(new_grant(Role::Admin)).await.map(drop),
         submit.list().await.map(drop),
@@ -728,9 +735,10 @@ async fn browsers_get_a_session_for_a_code() {
     let head = Head::start(TlsMode::Require).await;
     let member = head.member("member", Role::Submit).await;
     let ticket = member.one_time_code("127.0.0.1", head.address.port()).await.unwrap();
-    let token = head.gate.redeem(&ticket.value).unwrap();
+    let session = head.gate.redeem(&ticket.value).unwrap();
     assert_eq!(head.gate.redeem(&ticket.value), None);
-    let peer = head.gate.holder(&token, head.address).unwrap();
+    let peer = head.gate.browser(&session, head.address).unwrap();
+    assert!(head.gate.holder(&session, head.address).is_none(), "it is no token of a script");
     assert_eq!(peer.user(), Some("alice"));
     assert!(!format!("{ticket:?}").contains(&ticket.value));
     let script = member.token("127.0.0.1", head.address.port()).await.unwrap();
@@ -779,4 +787,44 @@ fn entries_are_forgotten_once_their_certificates_have_expired() {
     assert_eq!(ids(), [revoked, expired, good, soon]);
     let late = grant(&new_grant(Role::Read), now() + days(32));
     assert_eq!(ids(), [good, soon, late]);
+}
+
+#[test]
+fn a_daemon_of_the_head_has_an_entry_that_can_be_revoked() {
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let authority = Authority::create(&path("ca"), now()).unwrap();
+    let own = |name: &str| Identity::own(&path(name), &authority, name, ("head", 1), &[], now());
+    let first = own("first").unwrap().identified();
+    assert_eq!((first.role, &*first.name), (Role::Admin, "first"));
+    // It keeps the entry over a restart, and another machine has its own.
+    assert_eq!(own("first").unwrap().identified(), first);
+    let second = own("second").unwrap().identified();
+    let listed = authority.list().unwrap();
+    let ids: Vec<_> = listed.iter().map(|entry| (entry.id, entry.own, entry.issued)).collect();
+    assert_eq!(ids, [(first.grant, true, 2), (second.grant, true, 1)]);
+    authority.revoke(first.grant).unwrap();
+    assert_eq!(authority.revoked().unwrap(), [first.grant]);
+    let key = certificate::new_key().unwrap();
+    let key = certificate::PublicKey::of(&certificate::self_signed(&key).unwrap().into()).unwrap();
+    let renewed = authority.renew(&first, &key, &[], now()).unwrap_err().to_string();
+    assert!(renewed.contains("revoked"), "{renewed}");
+    // One of before has none yet, and gets it when it is renewed.
+    let before = Identified { grant: GrantId::HEAD, ..(*second).clone() };
+    let renewed = authority.renew(&before, &key, &[], now()).unwrap().identified;
+    assert_ne!(renewed.grant, GrantId::HEAD);
+    assert!(authority.list().unwrap().iter().any(|entry| entry.own && entry.id == renewed.grant));
+}
+
+#[tokio::test]
+async fn a_daemon_with_a_key_shows_its_memory_to_nobody() {
+    let head = Head::start(TlsMode::Require).await;
+    let settings = TlsSettings {
+        mode: TlsMode::Require,
+        directory: Some(head.path("own")),
+        ..TlsSettings::default()
+    };
+    Gate::open(&settings).unwrap();
+    let behavior = rustix::process::dumpable_behavior().unwrap();
+    assert_eq!(behavior, rustix::process::DumpableBehavior::NotDumpable);
 }

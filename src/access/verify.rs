@@ -10,10 +10,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
-    ServerConfig, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName,
+    Error, RootCertStore, ServerConfig, SignatureScheme,
 };
 
+use crate::certificate;
+use crate::identity::Revoked;
 use crate::string::CaHash;
 
 /// The protocol on connections that get certificates, codes and lists.
@@ -129,15 +131,52 @@ fn roots(authority: &CertificateDer<'_>) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Checks certificates of clients.
+/// Checks certificates of clients. One of revoked access is refused in the handshake, so that its holder learns why.
 pub(crate) fn members(
     authority: &CertificateDer<'_>,
+    revoked: Arc<Revoked>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let roots = Arc::new(roots(authority)?);
     // Browsers have none.
     let builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
-    let verifier = builder.allow_unauthenticated().build();
-    verifier.map_err(|error| Error::General(error.to_string()))
+    let signed = builder.allow_unauthenticated().build();
+    let signed = signed.map_err(|error| Error::General(error.to_string()))?;
+    Ok(Arc::new(Members { signed, revoked }))
+}
+
+/// Accepts certificates that the authority has signed and whose access was not revoked.
+#[derive(Debug)]
+struct Members {
+    signed: Arc<dyn ClientCertVerifier>,
+    revoked: Arc<Revoked>,
+}
+
+impl ClientCertVerifier for Members {
+    fn client_auth_mandatory(&self) -> bool {
+        self.signed.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.signed.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.signed.verify_client_cert(certificate, intermediates, now)?;
+        let member = certificate::identified(certificate);
+        let member = member.map_err(|error| Error::General(error.to_string()))?;
+        if self.revoked.contains(member.grant) {
+            tracing::warn!(%member, "A member whose access has been revoked has called");
+            return Err(CertificateError::Revoked.into());
+        }
+        Ok(verified)
+    }
+
+    signatures_of_tls_1_3!();
 }
 
 /// The certificate chain and key of one end.
@@ -192,20 +231,33 @@ fn server_with(
 }
 
 /// A failed handshake, with the reason in one line. A peer that replies with something else than TLS is
-/// `Unsupported`; one that only closes the connection may be too busy.
+/// `Unsupported`; one that only closes the connection may be too busy. Access that was revoked is
+/// `PermissionDenied`.
 pub(crate) fn explained(error: &io::Error) -> io::Error {
-    let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
-    let is_plain = matches!(tls, Some(Error::InvalidMessage(_)));
-    let kind = if is_plain { io::ErrorKind::Unsupported } else { error.kind() };
+    let kind = match tls(error) {
+        Some(Error::InvalidMessage(_)) => io::ErrorKind::Unsupported,
+        Some(Error::AlertReceived(AlertDescription::CertificateRevoked)) => {
+            io::ErrorKind::PermissionDenied
+        }
+        _ => error.kind(),
+    };
     io::Error::new(kind, explain(error))
+}
+
+/// An error of a connection after its handshake: TLS 1.3 reports there that a certificate is not accepted.
+pub(crate) fn explained_later(error: io::Error) -> io::Error {
+    if tls(&error).is_some() { explained(&error) } else { error }
+}
+
+fn tls(error: &io::Error) -> Option<&Error> {
+    error.get_ref().and_then(|error| error.downcast_ref())
 }
 
 /// Why a handshake failed, in one line.
 pub(crate) fn explain(error: &io::Error) -> String {
-    use rustls::AlertDescription as Alert;
+    use AlertDescription as Alert;
 
-    let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
-    let text = match tls {
+    let text = match tls(error) {
         Some(Error::InvalidCertificate(problem)) => match problem {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 "the peer's certificate is of another cluster"
@@ -216,6 +268,7 @@ pub(crate) fn explain(error: &io::Error) -> String {
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 "the peer's certificate is not valid yet: one of the two clocks is wrong"
             }
+            CertificateError::Revoked => "the peer's access has been revoked",
             _ => return format!("the peer's certificate is not accepted: {problem:?}"),
         },
         Some(Error::AlertReceived(alert)) => match alert {
@@ -225,6 +278,7 @@ pub(crate) fn explain(error: &io::Error) -> String {
             Alert::CertificateExpired | Alert::BadCertificate => {
                 "the peer does not accept our certificate: it has expired, or one of the two clocks is wrong"
             }
+            Alert::CertificateRevoked => "our access to this cluster has been revoked",
             Alert::CertificateRequired => "the peer needs a certificate",
             _ => return format!("the peer ended the TLS handshake with the alert {alert:?}"),
         },

@@ -3,7 +3,6 @@
 //! The only place of this room that looks at the process and its environment.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
 
 /// Values for `${user.name}` and the like. They come before properties of the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,9 +12,9 @@ impl SystemProperties {
     /// Those of this process: `user.name`, `user.home`, `user.dir`, `java.io.tmpdir`, `os.name`.
     /// One that cannot be found is left out.
     pub(super) fn of_process() -> Self {
-        let account = std::fs::metadata("/proc/self").ok().and_then(|process| {
+        let account = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| {
             let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
-            account_of(&accounts, process.uid())
+            account_of(&accounts, effective_user(&status)?)
         });
         let (name, home) = account.unzip();
         let variable = |name| std::env::var(name).ok();
@@ -56,6 +55,13 @@ pub(super) fn groups_of_process() -> Vec<String> {
     names
 }
 
+/// The number of the user as whom a process acts. The owner of its directory is another one where its memory is
+/// hidden.
+fn effective_user(status: &str) -> Option<u32> {
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Name and home of a user, from the text of `/etc/passwd`.
 fn account_of(accounts: &str, uid: u32) -> Option<(String, String)> {
     accounts.lines().find_map(|line| {
@@ -72,6 +78,12 @@ fn account_of(accounts: &str, uid: u32) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_user_is_the_effective_one() {
+        assert_eq!(effective_user("Name:\tx\nUid:\t0\t1001\t0\t0\n"), Some(1001));
+        assert_eq!(effective_user("Name:\tx\n"), None);
+    }
 
     #[test]
     fn the_account_is_found_by_its_number() {

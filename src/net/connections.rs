@@ -179,8 +179,8 @@ impl Drop for ConnectionPermit {
 
 /// Accepts connections until `stop` becomes true or its sender is dropped, and runs `serve` as a
 /// task for each that `admit` gives a place and the gate lets in. The others are closed at once. A
-/// connection counts as idle from its start on, ends when its place is needed, and all end with the
-/// loop.
+/// connection counts as idle from its start on, ends when its place is needed or the access of its peer is
+/// revoked, and all end with the loop.
 pub async fn accept<A, F>(
     listener: TcpListener,
     mut stop: watch::Receiver<bool>,
@@ -209,7 +209,11 @@ pub async fn accept<A, F>(
             // Its state is large, and of no use once the peer is in.
             let entered = Box::pin(gate.admit(stream, peer, true)).await;
             if let Ok((stream, peer)) = entered {
-                serve(stream, peer, held, admitted).await;
+                let revoked = peer.revoked();
+                tokio::select! {
+                    () = serve(stream, peer, held, admitted) => {}
+                    () = revoked => {}
+                }
             }
         };
         let mut stop = stop.clone();

@@ -97,7 +97,7 @@ pub(super) struct Relay {
     connect_timeout: Duration,
     timeout: Duration,
     most: usize,
-    /// Whether the forms of relayed pages are sent. Where members have sessions they are not: whoever announces a
+    /// Whether the forms of relayed pages are sent. Where members have sessions they are not: a member that announces a
     /// page could have an administrator press a button.
     with_forms: bool,
     running: Arc<Running>,

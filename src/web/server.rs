@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use tokio::sync::watch;
 use crate::exchange::{Answer, text};
 use crate::hosts::Hosts;
 use crate::http::{self, Limits};
-use crate::session;
+use crate::session::{self, Admitted, Last, end};
 
 /// Paths that are served even when there are no places for pages.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
@@ -143,39 +144,48 @@ async fn serve_connection<S: Site>(
     permit: Arc<ConnectionPermit>,
     probes_only: bool,
 ) {
-    let answer = |request: Request<Incoming>| {
+    let answer = |last: Last, request: Request<Incoming>| {
         let (site, stopped, peer) = (site.clone(), stopped.clone(), peer.clone());
         async move {
             site.count_request();
-            let gate = &site.admission().gate;
-            let caller = session::caller(gate, &request, &peer);
-            if let Some(refused) = session::answer(gate, &request, &caller) {
-                site.count_refused();
-                return refused;
-            }
+            let admitted = session::admit(&site.admission().gate, &request, &peer);
+            let Admitted { who, noted } = match admitted {
+                Continue(admitted) => admitted,
+                Break(answer) => {
+                    site.count_refused();
+                    return answer;
+                }
+            };
+            last.is(who.clone());
             let is_probe = PROBES.contains(&request.uri().path());
             let mut answer = if probes_only && !is_probe {
                 site.count_refused();
                 text(StatusCode::SERVICE_UNAVAILABLE, "too many connections are open\n")
             } else {
-                site.answer(request, caller, stopped).await
+                site.answer(request, who, stopped).await
             };
             if probes_only {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
+            end(noted, answer.status());
             answer
         }
     };
-    http::serve(stream, &permit, Limits::default(), answer).await;
+    session::serve(&peer, |last| {
+        let answer = move |request| answer(last.clone(), request);
+        http::serve(stream, &permit, Limits::default(), answer)
+    })
+    .await;
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
-    use corona_access::{Authority, Identity, TlsMode, TlsSettings, rights};
-
+    use corona_access::{
+        Authority, GrantId, Identity, NewGrant, Role, TlsMode, TlsSettings, rights,
+    };
     use http_body_util::Full;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
@@ -295,5 +305,164 @@ mod tests {
         drop(waiting);
         stop.send(true).unwrap();
         timeout(Duration::from_secs(30), serving).await.unwrap().unwrap();
+    }
+
+    /// A service of a closed cluster, and members of it.
+    struct Closed {
+        directory: tempfile::TempDir,
+        authority: Arc<Authority>,
+        gate: Arc<Gate>,
+        own: Arc<Identity>,
+        site: Arc<Echo>,
+        address: SocketAddr,
+        _stop: watch::Sender<bool>,
+    }
+
+    impl Closed {
+        async fn start() -> Closed {
+            let directory = tempfile::tempdir().unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (now, at) = (SystemTime::now(), ("127.0.0.1", address.port()));
+            let authority = Authority::create(&directory.path().join("ca"), now).unwrap();
+            let authority = Arc::new(authority);
+            let own = directory.path().join("own");
+            let own = Arc::new(Identity::own(&own, &authority, "head", at, &[], now).unwrap());
+            let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
+            let gate = Gate::new(settings, Some(own.clone()), Some(authority.clone())).unwrap();
+            let room = Room { connections: 100, of_peer: 100, probes: 1 };
+            let admission = Admission::new(room, Hosts::default()).with_gate(gate.clone());
+            let site =
+                Arc::new(Echo { admission, refused: AtomicU64::new(0), arrived: Notify::new() });
+            let (stop, stopped) = watch::channel(false);
+            tokio::spawn(serve(site.clone(), listener, stopped));
+            Closed { directory, authority, gate, own, site, address, _stop: stop }
+        }
+
+        async fn member(&self, name: &str, role: Role) -> (GrantId, Identity) {
+            let user = (role == Role::Submit).then(|| name.to_owned());
+            let new = NewGrant { role, user, valid_secs: None, uses: None };
+            let at = ("127.0.0.1", self.address.port());
+            let (id, string) = self.authority.grant(&new, at, SystemTime::now()).unwrap();
+            let directory = self.directory.path().join(name);
+            (id, Identity::enrol(&directory, &string, name, &[]).await.unwrap())
+        }
+
+        async fn send(&self, who: &Identity, request: &str) -> Stream {
+            let stream = TcpStream::connect(self.address).await.unwrap();
+            let mut stream = who.connect(stream, &Role::ALL).await.unwrap();
+            corona_access::send(&mut stream, request.as_bytes()).await.unwrap();
+            stream
+        }
+
+        /// What is replied to `METHOD PATH` with these lines of a head.
+        async fn ask(&self, who: &Identity, what: &str, lines: &[&str]) -> String {
+            let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+            let request = format!("{what} HTTP/1.0\r\nHost: localhost\r\n{lines}\r\n");
+            let mut reply = String::new();
+            let reading = async {
+                self.send(who, &request).await.read_to_string(&mut reply).await.unwrap();
+            };
+            timeout(Duration::from_secs(60), reading).await.unwrap();
+            reply
+        }
+
+        async fn plainly(&self, what: &str, line: &str) -> String {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            let request = format!("{what} HTTP/1.0\r\nHost: localhost\r\n{line}\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).await.unwrap();
+            reply
+        }
+    }
+
+    #[tokio::test]
+    async fn a_one_time_link_is_used_up_by_its_button_and_gives_a_session_that_looks() {
+        let closed = Closed::start().await;
+        let (_, admin) = closed.member("ann", Role::Admin).await;
+        let (_, reader) = closed.member("bob", Role::Read).await;
+        let code = admin.one_time_code("127.0.0.1", closed.address.port()).await.unwrap().value;
+        let link = format!("/access?code={code}");
+        // Programs that look at links do not use it up, and no other site can press the button.
+        for _ in 0..2 {
+            let page = closed.ask(&reader, &format!("GET {link}"), &[]).await;
+            assert!(page.contains("<button") && !page.contains("set-cookie"), "{page}");
+        }
+        let press = format!("POST {link}");
+        let foreign = closed.ask(&reader, &press, &["Origin: https://evil.example"]).await;
+        assert!(foreign.starts_with("HTTP/1.0 403"), "{foreign}");
+        let pressed = closed.ask(&reader, &press, &["Origin: https://localhost"]).await;
+        assert!(pressed.starts_with("HTTP/1.0 303"), "{pressed}");
+        let cookie = pressed.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+        assert!(cookie.ends_with("; Secure; HttpOnly; SameSite=Strict"), "{cookie}");
+        let again = closed.ask(&reader, &press, &[]).await;
+        assert!(again.starts_with("HTTP/1.0 403") && again.contains("has been used"), "{again}");
+        let session = format!("Cookie: {}", cookie.split(';').next().unwrap());
+        for (what, status) in [
+            ("GET /page", "200"),
+            ("GET /access/peers", "200"),
+            ("GET /access/audit", "403"),
+            ("HEAD /api/v1/%73ees", "403"),
+            ("POST /api/v1/step-down", "403"),
+            ("POST /sessions/s/kill", "200"),
+        ] {
+            let reply = closed.ask(&reader, what, &[&session]).await;
+            assert!(reply.starts_with(&format!("HTTP/1.0 {status}")), "{what}: {reply}");
+        }
+        // A session is no token, and a token is no session.
+        let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
+        let as_token = format!("Authorization: Bearer {value}");
+        let audit = closed.ask(&reader, "GET /access/audit", &[&as_token]).await;
+        assert!(audit.starts_with("HTTP/1.0 403"), "{audit}");
+        let token = admin.token("127.0.0.1", closed.address.port()).await.unwrap().value;
+        let as_session = format!("Cookie: {name}={token}");
+        let audit = closed.ask(&reader, "GET /access/audit", &[&as_session]).await;
+        assert!(audit.starts_with("HTTP/1.0 403"), "{audit}");
+        let bearer = format!("Authorization: Bearer {token}");
+        let audit = closed.ask(&reader, "GET /access/audit", &[&bearer]).await;
+        assert!(audit.starts_with("HTTP/1.0 200"), "{audit}");
+        assert!(audit.contains("admin ann") && audit.contains("/sessions/s/kill: done"), "{audit}");
+        assert!(!audit.contains("step-down"), "{audit}");
+    }
+
+    #[tokio::test]
+    async fn a_plain_peer_sees_no_page_of_a_closed_service() {
+        let closed = Closed::start().await;
+        for what in ["GET /", "GET /access", "GET /access?code=x", "POST /access", "HEAD /access"] {
+            let reply = closed.plainly(what, "X: x").await;
+            assert!(reply.starts_with("HTTP/1.0 401"), "{what}: {reply}");
+        }
+        // A browser that has followed an old link is sent on, but not for good.
+        let reply = closed.plainly("GET /page?a=b", "Accept: text/html").await;
+        assert!(reply.starts_with("HTTP/1.0 307"), "{reply}");
+        assert!(reply.contains("location: https://localhost/page?a=b\r\n"), "{reply}");
+        assert!(closed.plainly("GET /healthz", "X: x").await.starts_with("HTTP/1.0 200"));
+    }
+
+    #[tokio::test]
+    async fn requests_that_go_on_end_when_access_is_revoked() {
+        let closed = Closed::start().await;
+        let (id, alice) = closed.member("alice", Role::Submit).await;
+        let token = alice.token("127.0.0.1", closed.address.port()).await.unwrap().value;
+        let wait = |lines: &str| format!("GET /wait HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n");
+        let with_token = wait(&format!("Authorization: Bearer {token}\r\n"));
+        let asked = [(&alice, wait("")), (&*closed.own, with_token), (&*closed.own, wait(""))];
+        let mut served = Vec::new();
+        for (who, request) in asked {
+            served.push(closed.send(who, &request).await);
+            let arrived = closed.site.arrived.notified();
+            timeout(Duration::from_secs(60), arrived).await.unwrap();
+        }
+        closed.authority.revoke(id).unwrap();
+        let (_going, stop) = watch::channel(false);
+        tokio::spawn(closed.gate.clone().maintain(stop));
+        let mut innocent = served.pop().unwrap();
+        for ended in &mut served {
+            let mut reply = Vec::new();
+            let _ = timeout(Duration::from_secs(60), ended.read_to_end(&mut reply)).await.unwrap();
+            assert_eq!(reply, b"");
+        }
+        assert!(innocent.is_quiet());
     }
 }

@@ -1,10 +1,15 @@
 //! Whether a request may be answered: by the certificate of its connection, the session of a browser or
 //! the token of a script.
 //!
-//! A browser opens a one-time link, `/access?code=`, gets a session and its cookie, and is sent to the
-//! first page. Scripts send their token in `Authorization: Bearer`. Both only within TLS.
+//! A browser opens a one-time link, `/access?code=`, and presses its button; programs that look at the links of a
+//! message press none. It gets a session and its cookie, and is sent to the first page. A browser sends a cookie
+//! to every port of the host, so a session sees what the role read sees, and changes something only by the forms
+//! that ask for the operator's token. Scripts send their token in `Authorization: Bearer`. Both only within TLS.
 
-use corona_access::{Gate, Peer, PlainPeer, PlainPeers, last_actions, rights};
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::sync::Arc;
+
+use corona_access::{Gate, Noted, Peer, PlainPeer, PlainPeers, last_actions, rights};
 use hyper::header::{
     ACCEPT, AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderValue, LOCATION, SET_COOKIE,
     WWW_AUTHENTICATE,
@@ -12,60 +17,144 @@ use hyper::header::{
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode};
 use maud::{DOCTYPE, html};
+use tokio::sync::watch;
 
-use crate::exchange::{self, Answer, Parameters, text};
+use crate::exchange::{self, Answer, Parameters, is_own_form, text};
 
-/// Who makes a request: the member whose session or token comes with it, otherwise the peer.
-pub fn caller<B>(gate: &Gate, request: &Request<B>, peer: &Peer) -> Peer {
-    let holder = gate
-        .cookie_name()
-        .filter(|_| peer.is_tls())
-        .and_then(|cookie| token(request.headers(), &cookie))
-        .and_then(|token| gate.holder(token, peer.address));
-    holder.unwrap_or_else(|| peer.clone())
+/// Who makes a request that may be answered.
+#[derive(Debug)]
+pub struct Admitted {
+    /// The peer, or the member whose session or token it has shown; of a session, with what that may do.
+    pub who: Peer,
+    /// What is noted of the request.
+    pub noted: Noted,
 }
 
-/// The answer to a one-time link, and to a request that its [`caller`] may not make; `None` if it may.
-pub fn answer<S, B>(gate: &Gate, request: &Request<B>, caller: &Peer) -> Option<Answer<S>> {
-    if gate.is_off() {
-        return None;
-    }
+/// Who makes a request, or the answer to one that is answered here: a one-time link, and what its peer may not do.
+pub fn admit<S, B>(
+    gate: &Gate,
+    request: &Request<B>,
+    peer: &Peer,
+) -> ControlFlow<Answer<S>, Admitted> {
     let (path, method) = (request.uri().path(), request.method());
-    if path == rights::SESSION_PATH && matches!(*method, Method::GET | Method::HEAD) {
-        // No site sees this path: it is open to everybody.
-        let query = request.uri().query().unwrap_or_default();
-        return Some(match (method, caller.is_tls()) {
-            (&Method::GET, true) => begin(gate, query, caller),
-            _ => unknown(request, caller, "a session begins with its link, within TLS"),
+    if gate.is_off() {
+        return Continue(Admitted { who: peer.clone(), noted: Noted::default() });
+    }
+    // It is everybody's, so no page of a service may be at this path.
+    if path == rights::SESSION_PATH {
+        return Break(match peer.is_tls() {
+            true => begin(gate, request, peer),
+            false => unknown(request, peer, "access to this cluster is needed"),
         });
     }
-    let Some(objection) = caller.objection(|| rights::page(method.as_str(), path)) else {
-        caller.note(method.as_str(), path);
-        return match (method, path) {
+    let shown = shown(gate, request.headers(), peer);
+    let is_form = method == Method::POST && rights::is_operators_form(path);
+    let who = match &shown {
+        Shown::Nothing => peer.clone(),
+        Shown::Session(holder) if !is_form => holder.as_observer(),
+        Shown::Session(holder) | Shown::Token(holder) => holder.clone(),
+    };
+    let needed = || rights::page(method.as_str(), path);
+    let objection = who.objection(needed).map(|objection| match &shown {
+        Shown::Session(holder) if holder.objection(needed).is_none() => {
+            "the session of a browser may not do this; send a token".to_owned()
+        }
+        _ => objection,
+    });
+    let Some(objection) = objection else {
+        let noted = who.note(method.as_str(), path);
+        let answer = match (method, path) {
             (&Method::GET, rights::PEERS_PATH) => Some(text(StatusCode::OK, plain_peers())),
             (&Method::GET, rights::AUDIT_PATH) => Some(text(StatusCode::OK, last_actions())),
             _ => None,
         };
+        return match answer {
+            Some(answer) => Break(answer),
+            None => Continue(Admitted { who, noted }),
+        };
     };
-    tracing::debug!(peer = %caller, path, objection, "Refused a request");
-    if caller.identified().is_some() {
-        return Some(text(StatusCode::FORBIDDEN, format!("{objection}\n")));
-    }
-    Some(unknown(request, caller, &objection))
+    tracing::debug!(peer = %who, path, objection, "Refused a request");
+    Break(match who.identified() {
+        Some(_) => text(StatusCode::FORBIDDEN, format!("{objection}\n")),
+        None => unknown(request, peer, &objection),
+    })
 }
 
-/// The answer to a peer that has to show who it is.
+/// Serves a connection until the access of a member is revoked that has made the last request with a session or a
+/// token. One that has shown its certificate loses the connection in any case.
+pub async fn serve<F: Future<Output = ()>>(peer: &Peer, serving: impl FnOnce(Last) -> F) {
+    let (last, mut shown) = watch::channel(peer.clone());
+    let revoked = async {
+        loop {
+            let who = shown.borrow_and_update().clone();
+            tokio::select! {
+                () = who.revoked() => return,
+                changed = shown.changed() => {
+                    if changed.is_err() {
+                        return std::future::pending().await;
+                    }
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = serving(Last(Arc::new(last))) => {}
+        () = revoked => {}
+    }
+}
+
+/// Notes what became of a request.
+pub fn end(noted: Noted, status: StatusCode) {
+    let is_done = status.is_success() || status.is_redirection();
+    noted.end(if is_done { Ok(()) } else { Err(&status) });
+}
+
+/// Who has made the last request of a connection.
+#[derive(Clone, Debug)]
+pub struct Last(Arc<watch::Sender<Peer>>);
+
+impl Last {
+    /// This is who makes the next one.
+    pub fn is(&self, who: Peer) {
+        self.0.send_replace(who);
+    }
+}
+
+/// What a request shows of its maker beside the certificate of its connection.
+enum Shown {
+    Nothing,
+    /// The session of a browser.
+    Session(Peer),
+    /// The token of a script.
+    Token(Peer),
+}
+
+fn shown(gate: &Gate, headers: &HeaderMap, peer: &Peer) -> Shown {
+    if !peer.is_tls() {
+        return Shown::Nothing;
+    }
+    let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if let Some(token) = authorization.and_then(|value| value.strip_prefix("Bearer ")) {
+        return gate.holder(token.trim(), peer.address).map_or(Shown::Nothing, Shown::Token);
+    }
+    let session = gate.cookie_name().and_then(|name| cookie(headers, &name));
+    let holder = session.and_then(|session| gate.browser(session, peer.address));
+    holder.map_or(Shown::Nothing, Shown::Session)
+}
+
+/// The answer to a peer that has shown nothing.
 fn unknown<S, B>(request: &Request<B>, peer: &Peer, objection: &str) -> Answer<S> {
     if !peer.is_tls()
         && let Some(address) = within_tls(request)
-        && let Ok(to) = HeaderValue::try_from(&address)
+        && let Ok(location) = HeaderValue::try_from(&address)
     {
-        let mut answer = text(StatusCode::PERMANENT_REDIRECT, format!("see {address}\n"));
-        answer.headers_mut().insert(LOCATION, to);
+        // For now: the cluster may be opened again.
+        let mut answer = text(StatusCode::TEMPORARY_REDIRECT, format!("see {address}\n"));
+        answer.headers_mut().insert(LOCATION, location);
         return answer;
     }
     let advice = match peer.is_tls() {
-        true => "open a one-time link of this daemon, or send a token in Authorization",
+        true => "open a link of 'corona open' for this address, or send a token in Authorization",
         false => "this port needs TLS: use https://",
     };
     let mut refused = text(StatusCode::UNAUTHORIZED, format!("{objection}: {advice}\n"));
@@ -83,24 +172,47 @@ fn within_tls<B>(request: &Request<B>) -> Option<String> {
     (is_browser && is_look).then(|| format!("https://{host}{path}"))
 }
 
-/// Begins the session of a browser.
-fn begin<S>(gate: &Gate, query: &str, peer: &Peer) -> Answer<S> {
-    let query = Parameters::parse(query.as_bytes());
-    let token = query.text("code").and_then(|code| gate.redeem(code));
-    let (Some(token), Some(name)) = (token, gate.cookie_name()) else {
+/// Shows the button of a one-time link, or begins the session of the browser that has pressed it.
+fn begin<S, B>(gate: &Gate, request: &Request<B>, peer: &Peer) -> Answer<S> {
+    let query = Parameters::parse(request.uri().query().unwrap_or_default().as_bytes());
+    let code = query.text("code").unwrap_or_default();
+    match *request.method() {
+        Method::GET => exchange::html(StatusCode::OK, button(code)),
+        Method::POST if is_own_form(request.headers()) => begun(gate, code, peer),
+        Method::POST => text(StatusCode::FORBIDDEN, "The form of another site was sent.\n"),
+        _ => text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and POST are supported\n"),
+    }
+}
+
+fn button(code: &str) -> maud::Markup {
+    let address = Parameters::default().with(&[("code", code)]).address(rights::SESSION_PATH);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                title { "Corona" }
+            }
+            body {
+                p { "This link lets this browser see the pages of a cluster for twelve hours." }
+                form method="post" action=(address) {
+                    button type="submit" autofocus { "Open the pages" }
+                }
+            }
+        }
+    }
+}
+
+fn begun<S>(gate: &Gate, code: &str, peer: &Peer) -> Answer<S> {
+    let (Some(session), Some(name)) = (gate.redeem(code), gate.cookie_name()) else {
         tracing::warn!(%peer, "A one-time link was used that is unknown, used or too old");
         let refused = "The link has been used or is too old. Get another one.\n";
         return text(StatusCode::FORBIDDEN, refused);
     };
-    let cookie = format!("{name}={token}; Path=/; Secure; HttpOnly; SameSite=Strict");
-    // The link comes from another place, so the browser would not send the cookie with a redirection.
-    let page = html! {
-        (DOCTYPE)
-        meta http-equiv="refresh" content="0;url=/";
-        a href="/" { "Continue" }
-    };
-    let mut answer = exchange::html(StatusCode::OK, page);
-    // A token has printable characters only.
+    let cookie = format!("{name}={session}; Path=/; Secure; HttpOnly; SameSite=Strict");
+    let mut answer = text(StatusCode::SEE_OTHER, "see /\n");
+    answer.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
+    // A session has printable characters only.
     if let Ok(cookie) = HeaderValue::try_from(cookie) {
         answer.headers_mut().insert(SET_COOKIE, cookie);
     }
@@ -116,14 +228,10 @@ fn plain_peers() -> String {
     std::iter::once("address served refused\n".to_owned()).chain(known).chain(others).collect()
 }
 
-/// The token of a request.
-fn token<'a>(headers: &'a HeaderMap, cookie: &str) -> Option<&'a str> {
-    let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    if let Some(token) = authorization.and_then(|value| value.strip_prefix("Bearer ")) {
-        return Some(token.trim());
-    }
+/// The value of a cookie.
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs =
         cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.split_once('='));
-    pairs.find(|(own, _)| own.trim() == cookie).map(|(_, token)| token.trim())
+    pairs.find(|(own, _)| own.trim() == name).map(|(_, value)| value.trim())
 }

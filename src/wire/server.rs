@@ -362,17 +362,24 @@ impl<H> Connection<H> {
             let message = format!("{method}: {objection}");
             Answer::Fault(ApplicationFault { kind: FaultKind::InternalError, message })
         } else {
-            self.peer.note(S::NAME, method);
+            let noted = self.peer.note(S::NAME, method);
             let may_be_dropped = shared.handler.may_be_dropped(&call);
             let mut handled = pin!(shared.handler.call(self.peer.clone(), call));
-            match may_be_dropped {
+            let answer = match may_be_dropped {
                 false => handled.await,
                 true => tokio::select! {
                     biased;
                     answer = handled.as_mut() => answer,
                     ending = left(&mut self.stream, &mut self.inbox, held) => return Err(ending),
                 },
-            }
+            };
+            noted.end(match &answer {
+                Answer::Reply(_) => Ok(()),
+                Answer::Exception(exception) => Err(exception),
+                Answer::Fault(fault) => Err(&fault.message),
+                Answer::Close => Err(&"the connection was closed"),
+            });
+            answer
         };
         match answer {
             Answer::Reply(reply) => self.send(|out, framing| {

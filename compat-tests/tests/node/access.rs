@@ -5,9 +5,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use compat_tests::serving::fetch;
+use compat_tests::task_tracker::PATIENCE;
 use corona::access::{Identity, Role};
 use corona::wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
 use corona::wire::client::{Client, ClientOptions};
@@ -49,12 +50,26 @@ fn tool(cluster: &MiniCluster, arguments: &[&str], directory: &str) -> Result<St
 
 /// What a port gives to a peer that speaks no TLS.
 fn plainly(port: u16, bytes: &[u8]) -> String {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return String::new() };
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let _ = stream.write_all(bytes);
     let mut reply = Vec::new();
     let _ = stream.read_to_end(&mut reply);
     String::from_utf8_lossy(&reply).into_owned()
+}
+
+/// The id of a job, once one runs.
+fn until_running(cluster: &MiniCluster) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let listed = tool(cluster, &["jobs", "list"], "reader").unwrap();
+        let row = listed.lines().find(|line| line.contains("RUNNING"));
+        if let Some(id) = row.and_then(|row| row.split_whitespace().next()) {
+            return id.to_owned();
+        }
+        assert!(Instant::now() < deadline, "no job runs: {listed}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn ports(cluster: &MiniCluster) -> std::collections::BTreeMap<String, u16> {
@@ -228,6 +243,7 @@ fn a_closed_cluster_runs_jobs_of_members_only() {
     let ports = ports(&cluster);
     let manager = format!("127.0.0.1:{}", ports["thrift"]);
     member(root, &["submit", "--user", "alice"], &manager, "alice");
+    member(root, &["submit", "--user", "bob"], &manager, "bob");
     member(root, &["read"], &manager, "reader");
     member(root, &["admin"], &manager, "admin");
 
@@ -245,6 +261,24 @@ fn a_closed_cluster_runs_jobs_of_members_only() {
     assert!(stderr(&refused).contains("the role read may not do this"), "{}", stderr(&refused));
     let jobs = tool(&cluster, &["jobs", "list", "--all", "--json"], "reader").unwrap();
     assert!(jobs.contains("alice"), "the user is the certificate's: {jobs}");
+
+    // A user changes no job of another one, also if it claims to be that.
+    let waiting = "while [ ! -e go ]; do sleep 0.05; done; cat";
+    let waiting = format!("cd {} && {waiting}", root.display());
+    let own = ["-D", "corona.tls.directory=alice"];
+    let job = ["--input", "input", "--output", "waited", "--mapper", &waiting];
+    let mut running = cluster.job(&[&job[..], &own].concat());
+    let running = running.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let id = until_running(&cluster);
+    let mut kill = corona();
+    kill.args(["jobs", "kill", &id, "--conf-dir", "cluster/conf"]);
+    kill.args(["-D", "corona.tls.directory=bob", "-D", "hadoop.job.ugi=alice,users"]);
+    let refused = kill.current_dir(root).output().unwrap();
+    let told = stderr(&refused);
+    assert!(!refused.status.success() && told.contains("user bob may not change"), "{told}");
+    fs::write(root.join("go"), "").unwrap();
+    let ended = running.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", stderr(&ended));
 
     // Administrators alone change the cluster.
     let refused = tool(&cluster, &["admin", "refresh-nodes"], "alice").unwrap_err();
@@ -274,11 +308,15 @@ fn a_closed_cluster_runs_jobs_of_members_only() {
     let (done, text) =
         access(root, &["revoke", alice["id"].as_str().unwrap(), "--directory", "admin"], "");
     assert!(done, "{text}");
-    let mut late = tool(&cluster, &["sessions", "list"], "alice");
-    while late.is_ok() {
+    let deadline = Instant::now() + PATIENCE;
+    let refused = loop {
+        match tool(&cluster, &["sessions", "list"], "alice") {
+            Err(refused) => break refused,
+            Ok(_) => assert!(Instant::now() < deadline, "the access does not end"),
+        }
         std::thread::sleep(Duration::from_millis(100));
-        late = tool(&cluster, &["sessions", "list"], "alice");
-    }
+    };
+    assert!(refused.contains("revoked"), "{refused}");
     tool(&cluster, &["sessions", "list"], "reader").unwrap();
 }
 
@@ -294,6 +332,19 @@ fn a_mini_cluster_is_closed_on_demand() {
     assert!(fetch(&pages, "/").unwrap().0.contains(" 401 "));
     let link = cluster.tool(&["open"]);
     assert!(link.starts_with(&format!("https://{pages}/access?code=")), "{link}");
+    // Whole jobs of a load run within TLS as well, on its own task trackers.
+    let nodes = cluster.tool(&["nodes", "list", "--json"]);
+    let nodes: serde_json::Value = serde_json::from_str(&nodes).unwrap();
+    for node in nodes.as_array().or(nodes["nodes"].as_array()).unwrap() {
+        cluster.tool(&["nodes", "drain", node["name"].as_str().unwrap(), "--wait"]);
+    }
+    let at = |name: &str| format!("127.0.0.1:{}", ports(&cluster)[name]);
+    let mut load = corona();
+    load.args(["load", "jobs", "--address", &at("thrift"), "--job-tracker", &at("job_tracker")]);
+    load.args(["--nodes", "2", "--maps", "4", "--tls-directory"]);
+    let loaded = load.arg(cluster.path("cluster/identity")).output().unwrap();
+    let report = String::from_utf8_lossy(&loaded.stdout);
+    assert!(loaded.status.success() && report.starts_with("1 of 1 jobs succeeded"), "{report}");
     // The secrets of the cluster are its user's, and in its directory only.
     for name in ["access/ca.key", "access/access.json", "identity/key.pem"] {
         use std::os::unix::fs::PermissionsExt;

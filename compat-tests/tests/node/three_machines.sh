@@ -175,6 +175,7 @@ access=$(on alpha "$corona" access list --authority "$own/head/access" | awk '$2
 on alpha "$corona" access revoke "$access" --authority "$own/head/access"
 is_refused() { ! on laptop "$corona" sessions list >"$root/refused" 2>&1; }
 await "the end of the access" is_refused
+grep -q "revoked" "$root/refused" || fail "after the end of the access: $(cat "$root/refused")"
 seen "access was taken back"
 
 # Everything that listens for other machines is in the block of documented ports.

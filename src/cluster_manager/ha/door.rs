@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::copy_out::Source;
-use corona_access::{Gate, Rights, Stream, speaks_tls};
+use corona_access::{Gate, Peer, Rights, Stream, speaks_tls};
 use corona_config::Networks;
 use corona_net::accept::{Acceptor, Failure};
 use corona_net::proxy_protocol::{self, SIGNATURE};
@@ -68,13 +68,19 @@ impl Door {
                 let leads = timeout(OPENING_TIME, leading.wait_for(Option::is_some)).await;
                 let leads = leads.ok().and_then(|leads| leads.ok()?.clone());
                 let Some(leading) = leads else { return };
-                if let Ok(Some(Opened::Copy(stream))) = opened {
+                if let Ok(Some(Opened::Copy(stream, peer))) = opened {
                     // It has the place until it has said its name.
-                    return leading.source.serve(stream, place).await;
+                    tokio::select! {
+                        () = leading.source.serve(stream, place) => {}
+                        () = peer.revoked() => {
+                            tracing::warn!(%peer, "Ended a copy of the journal: its access was revoked");
+                        }
+                    }
+                    return;
                 }
                 drop(place);
                 match opened {
-                    Ok(Some(Opened::Copy(_))) => {}
+                    Ok(Some(Opened::Copy(..))) => {}
                     // Its instance has given it up while it waited: the peer repeats its calls.
                     Ok(Some(Opened::Peer(stream, _))) if has_closed(&stream) => {}
                     Ok(Some(Opened::Peer(stream, address))) => {
@@ -95,7 +101,7 @@ impl Door {
 
 /// What a connection wants.
 enum Opened {
-    Copy(Stream),
+    Copy(Stream, Peer),
     Peer(TcpStream, Option<SocketAddr>),
 }
 
@@ -110,10 +116,10 @@ impl Door {
             }
             let mut bytes = [0; OPENING.len()];
             stream.read_exact(&mut bytes).await.ok()?;
-            return (bytes == *OPENING).then_some(Opened::Copy(stream));
+            return (bytes == *OPENING).then_some(Opened::Copy(stream, peer));
         }
-        let opened = open(stream).await?;
-        if matches!(opened, Opened::Copy(_)) && self.gate.plain(address).is_none() {
+        let opened = open(stream, address).await?;
+        if matches!(opened, Opened::Copy(..)) && self.gate.plain(address).is_none() {
             tracing::warn!(peer = %address, "Refused to copy the journal without TLS, which is required");
             return None;
         }
@@ -121,11 +127,11 @@ impl Door {
     }
 }
 
-async fn open(mut stream: TcpStream) -> Option<Opened> {
+async fn open(mut stream: TcpStream, address: SocketAddr) -> Option<Opened> {
     let mut bytes = vec![0; OPENING.len()];
     stream.read_exact(&mut bytes).await.ok()?;
     if bytes == OPENING {
-        return Some(Opened::Copy(stream.into()));
+        return Some(Opened::Copy(stream.into(), Peer::plain(address)));
     }
     if bytes != SIGNATURE {
         return None;

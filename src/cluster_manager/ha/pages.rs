@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -95,10 +96,15 @@ impl StandbyPages {
             let pages = pages.clone();
             async move {
                 let answer = |request: Request<Incoming>| {
-                    let caller = session::caller(&pages.gate, &request, &peer);
-                    let refused = session::answer::<Full<Bytes>, _>(&pages.gate, &request, &caller);
-                    let answer = refused
-                        .unwrap_or_else(|| pages.answer(request.uri().path()).map(Either::Left));
+                    let admitted = session::admit::<Full<Bytes>, _>(&pages.gate, &request, &peer);
+                    let answer = match admitted {
+                        Continue(admitted) => {
+                            let answer = pages.answer(request.uri().path());
+                            session::end(admitted.noted, answer.status());
+                            answer.map(Either::Left)
+                        }
+                        Break(answer) => answer,
+                    };
                     async move { answer }
                 };
                 http::serve(stream, &place, http::Limits::default(), answer).await;

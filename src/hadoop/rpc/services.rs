@@ -1,5 +1,6 @@
 //! A server's protocols, and how a call finds its method. Spec: mapreduce/01 §1.3, §1.4, §1.6.
 
+use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -106,8 +107,16 @@ impl Services {
                     tracing::warn!(peer = %caller.peer, method, objection, "Refused a call");
                     return ready(Err(Fault::of(ACCESS_CONTROL, format!("{method}: {objection}"))));
                 }
-                caller.peer.note(protocol.name, method.name);
-                service.call(caller, method, call.parameters)
+                let noted = caller.peer.note(protocol.name, method.name);
+                let answer = service.call(caller, method, call.parameters);
+                if noted.is_nothing() {
+                    return answer;
+                }
+                Box::pin(async move {
+                    let outcome = answer.await;
+                    noted.end(outcome.as_ref().map(drop).map_err(|fault| fault as &dyn Display));
+                    outcome
+                })
             }
             None => ready(Err(no_such_method(protocol.name, &call.method, &classes))),
         }

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,7 +28,7 @@ use corona_process::threads::Threads;
 use corona_web::compression;
 use corona_web::hosts::Hosts;
 use corona_web::http;
-use corona_web::session;
+use corona_web::session::{self, Last};
 
 mod head;
 mod pages;
@@ -188,14 +189,22 @@ impl HttpServer {
             Some(query) => self.shuffle(stream, query).await,
             None => {
                 let stream = head::Reread::new(head, stream);
-                let answer = |request: Request<Incoming>| async move {
-                    let caller = session::caller(&self.gate, &request, peer);
-                    match session::answer(&self.gate, &request, &caller) {
-                        Some(refused) => refused,
-                        None => self.answer(&request).await,
+                let answer = |last: Last, request: Request<Incoming>| async move {
+                    match session::admit(&self.gate, &request, peer) {
+                        Continue(admitted) => {
+                            last.is(admitted.who);
+                            let answer = self.answer(&request).await;
+                            session::end(admitted.noted, answer.status());
+                            answer
+                        }
+                        Break(answer) => answer,
                     }
                 };
-                http::serve(stream, permit, self.limits, answer).await;
+                session::serve(peer, |last| {
+                    let answer = move |request| answer(last.clone(), request);
+                    http::serve(stream, permit, self.limits, answer)
+                })
+                .await;
             }
         }
     }

@@ -91,7 +91,7 @@ impl HttpServer {
             }
         }
         write(&mut stream, &waiting, self.limits.write_timeout).await?;
-        stream.shutdown().await
+        end(stream, self.limits.write_timeout).await
     }
 
     /// The part; if the output is not there or damaged, that is reported to the owner of the map.
@@ -196,12 +196,21 @@ async fn refuse(mut stream: Stream, told: &str, patience: Duration) -> io::Resul
         told.len()
     );
     write(&mut stream, answer.as_bytes(), patience).await?;
-    stream.shutdown().await
+    end(stream, patience).await
+}
+
+/// Ends a connection. Within TLS, the last bytes may still wait for the peer to read.
+async fn end(mut stream: Stream, patience: Duration) -> io::Result<()> {
+    timeout(patience, stream.shutdown()).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use corona_access::{Authority, Gate, Identity, Role, TlsMode, TlsSettings};
     use proptest::prelude::*;
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -222,6 +231,40 @@ mod tests {
         for (query, told) in cases {
             assert_eq!(Wanted::parse(&query), Err(told), "{query}");
         }
+    }
+
+    /// Both ends of a connection within TLS.
+    async fn within_tls() -> (Stream, Stream) {
+        let directory = tempfile::tempdir().unwrap();
+        let (now, at) = (SystemTime::now(), ("127.0.0.1", 1));
+        let authority = Authority::create(&directory.path().join("ca"), now).unwrap();
+        let own = directory.path().join("own");
+        let own = Arc::new(Identity::own(&own, &authority, "n", at, &[], now).unwrap());
+        let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
+        let gate = Gate::new(settings, Some(own.clone()), None).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = async {
+            let (stream, peer) = listener.accept().await.unwrap();
+            gate.admit(stream, peer, true).await.unwrap().0
+        };
+        let calling = async {
+            let stream = TcpStream::connect(address).await.unwrap();
+            own.connect(stream, &[Role::Admin]).await.unwrap()
+        };
+        tokio::join!(serving, calling)
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_stops_at_the_end_within_tls_loses_its_place() {
+        let (mut server, _client) = within_tls().await;
+        // Until neither the sockets nor TLS take more.
+        while server.write_now(&[0; 64 << 10]).unwrap() > 0 {
+            while server.write_now(&[0; 64 << 10]).unwrap() > 0 {}
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let ended = timeout(Duration::from_secs(60), end(server, Duration::from_millis(100))).await;
+        assert_eq!(ended.expect("it ends").unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     proptest! {
