@@ -6,6 +6,7 @@
 
 #![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
 
+pub mod commands;
 pub mod counters;
 pub mod events;
 pub mod exact;

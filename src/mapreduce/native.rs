@@ -9,6 +9,7 @@ use std::fmt;
 use corona_config::{JobConf, keys};
 use thiserror::Error;
 
+use crate::commands::CommandList;
 use crate::streaming_keys::{Fate, STREAMING_KEYS, StreamingKey};
 
 /// Why native tasks cannot run a job.
@@ -40,7 +41,7 @@ pub enum NotNative {
     NoProgram(&'static str),
     /// A built-in step that does not exist.
     #[error(
-        "{key}: there is no built-in step {value:?}; there are cat, wc, sort, grep TEXT and sh COMMAND"
+        "{key}: there is no built-in step {value:?}; there are cat, wc, sort, aggregate, grep TEXT, sh COMMAND, and commands of `corona run`"
     )]
     BuiltIn {
         /// The key.
@@ -51,6 +52,14 @@ pub enum NotNative {
     /// A built-in step that has no effect there.
     #[error("{key}: the built-in step {value:?} is for mappers alone")]
     MapperAlone {
+        /// The key.
+        key: &'static str,
+        /// The key's value.
+        value: String,
+    },
+    /// A built-in step that maps nothing.
+    #[error("{key}: the built-in step {value:?} is for combiners and reducers alone")]
+    ReducerAlone {
         /// The key.
         key: &'static str,
         /// The key's value.
@@ -213,6 +222,10 @@ pub enum Step {
     Sort,
     /// Passes on lines that contain this text.
     Grep(String),
+    /// As a combiner or reducer, sums up the values of a key as the key says, such as `LongValueSum:word`.
+    Aggregate,
+    /// Runs the commands of a list, in a job without reduces.
+    Commands(CommandList),
 }
 
 impl Step {
@@ -223,7 +236,9 @@ impl Step {
             ("cat", "") => Step::Cat,
             ("wc", "") => Step::Words,
             ("sort", "") => Step::Sort,
+            ("aggregate", "") => Step::Aggregate,
             ("grep", text) if !text.is_empty() => Step::Grep(text.to_owned()),
+            ("commands", list) => Step::Commands(serde_json::from_str(&decoded(list)).ok()?),
             ("sh", command) if !command.is_empty() => {
                 Step::Program(["sh", "-c", command].map(str::to_owned).into())
             }
@@ -233,7 +248,7 @@ impl Step {
 
     /// Whether it can combine the output of maps.
     pub fn combines(&self) -> bool {
-        matches!(self, Step::Words | Step::Program(_))
+        matches!(self, Step::Words | Step::Aggregate | Step::Program(_))
     }
 }
 
@@ -244,7 +259,9 @@ impl fmt::Display for Step {
             Step::Cat => f.write_str("cat"),
             Step::Words => f.write_str("wc"),
             Step::Sort => f.write_str("sort"),
+            Step::Aggregate => f.write_str("aggregate"),
             Step::Grep(text) => write!(f, "grep {text}"),
+            Step::Commands(list) => write!(f, "commands {}", list.words.join(" ")),
         }
     }
 }
@@ -303,6 +320,18 @@ pub enum KeyOrder {
     },
 }
 
+/// What a map reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputFormat {
+    /// Lines, which have no keys: `TextInputFormat`.
+    Lines,
+    /// Lines of a key and a value: `KeyValueTextInputFormat`.
+    KeyValue {
+        /// The byte between them.
+        separator: Vec<u8>,
+    },
+}
+
 /// How lines of a program become records, and records its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineFormat {
@@ -327,6 +356,8 @@ pub struct NativeJob {
     pub reducer: Step,
     /// How many reduces there are.
     pub reduces: u32,
+    /// What maps read.
+    pub input_format: InputFormat,
     /// Lines of the mapper.
     pub map_lines: LineFormat,
     /// Lines of the combiner: those of the reducer, if the job does not name the fields of their keys.
@@ -353,6 +384,7 @@ pub struct NativeJob {
     pub line_bytes: Option<usize>,
 }
 
+const KEY_VALUE_FORMAT: &str = "org.apache.hadoop.mapred.KeyValueTextInputFormat";
 const KEY_FIELD_COMPARATOR: &str = "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator";
 const IDENTITY: &str = "org.apache.hadoop.mapred.lib.IdentityReducer";
 const DEFAULT_CODEC: &str = "org.apache.hadoop.io.compress.DefaultCodec";
@@ -373,14 +405,25 @@ impl NativeJob {
         let reduces = conf.get("mapred.reduce.tasks").and_then(|text| text.trim().parse().ok());
         let reduces = reduces.unwrap_or(1);
         let mapper = reader.mapper()?;
+        if reduces > 0 && matches!(mapper, Step::Commands(_)) {
+            let (key, value) = ("mapred.reduce.tasks", reduces.to_string());
+            let expected = "commands have no reduces; expected 0".to_owned();
+            return Err(NotNative::Value { key, value, expected });
+        }
         let reducer = if reduces == 0 { Step::Cat } else { reader.reducer()? };
-        let reduce_lines = reader.lines("reduce");
+        let (map_lines, reduce_lines) = (reader.lines("map"), reader.lines("reduce"));
+        let input_format = reader.input_format();
+        let has_no_keys = input_format == InputFormat::Lines;
         Ok(NativeJob {
             combiner: if reduces == 0 { None } else { reader.combiner()? },
             mapper,
             reducer,
             reduces,
-            map_lines: LineFormat { ignores_key: true, ..reader.lines("map") },
+            input_format,
+            map_lines: LineFormat {
+                ignores_key: has_no_keys || map_lines.ignores_key,
+                ..map_lines
+            },
             combine_lines: LineFormat {
                 key_fields: reader.combiner_fields().unwrap_or(reduce_lines.key_fields),
                 ..reduce_lines.clone()
@@ -446,9 +489,26 @@ impl ConfReader<'_> {
         }
     }
 
+    fn input_format(&self) -> InputFormat {
+        let separator = self.text("key.value.separator.in.input.line", "\t");
+        match self.text("mapred.input.format.class", "").trim() {
+            // As in the original, its first byte counts.
+            KEY_VALUE_FORMAT => {
+                InputFormat::KeyValue { separator: separator.bytes().take(1).collect() }
+            }
+            _ => InputFormat::Lines,
+        }
+    }
+
     fn mapper(&self) -> Result<Step, NotNative> {
         if let Some(step) = self.built_in(&keys::JOB_MAPPER)? {
-            return Ok(step);
+            return match step {
+                Step::Aggregate => {
+                    let value = step.to_string();
+                    Err(NotNative::ReducerAlone { key: keys::JOB_MAPPER.name, value })
+                }
+                step => Ok(step),
+            };
         }
         self.only("mapred.map.runner.class", &["org.apache.hadoop.streaming.PipeMapRunner"])?;
         let class = self.text("mapred.mapper.class", "");
@@ -483,7 +543,7 @@ impl ConfReader<'_> {
 
     fn reducer(&self) -> Result<Step, NotNative> {
         if let Some(step) = self.built_in(&keys::JOB_REDUCER)? {
-            if matches!(step, Step::Grep(_)) {
+            if matches!(step, Step::Grep(_) | Step::Commands(_)) {
                 let value = step.to_string();
                 return Err(NotNative::MapperAlone { key: keys::JOB_REDUCER.name, value });
             }
@@ -648,6 +708,20 @@ impl SortField {
     }
 }
 
+/// A text as Java's `URLEncoder` writes it.
+pub fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' ' => encoded.push('+'),
+            b'-' | b'_' | b'.' | b'*' => encoded.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => encoded.push(char::from(byte)),
+            byte => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
 /// The result of Java's `URLDecoder` for a text. An invalid escape stays as it is.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
@@ -758,6 +832,7 @@ pub(crate) mod tests {
             ("mapred.mapper.new-api", "true"),
             ("mapred.text.key.partitioner.options", "-kx"),
             ("corona.task.mapper", "awk"),
+            ("corona.task.mapper", "aggregate"),
             ("corona.task.combiner", "grep x"),
             ("corona.task.reducer", "grep x"),
         ] {
@@ -790,6 +865,30 @@ pub(crate) mod tests {
         assert_eq!((job.combiner, job.reducer), (Some(Step::Words), Step::Sort));
         assert_eq!(job.map_output_codec, Some(Codec::Deflate));
         assert_eq!(job.output_codec, Some(Codec::Gzip));
+    }
+
+    #[test]
+    fn commands_of_a_list_have_no_reduces() {
+        let list = CommandList { words: vec!["echo".into(), "${x}".into()], ..Default::default() };
+        let text = format!("commands {}", encoded(&serde_json::to_string(&list).unwrap()));
+        let mapper = ("corona.task.mapper", text.as_str());
+        let job = with(&[mapper, ("mapred.reduce.tasks", "0")]).unwrap();
+        assert_eq!(job.mapper, Step::Commands(list));
+        let refused = with(&[mapper]).unwrap_err().to_string();
+        assert!(refused.contains("commands have no reduces"), "{refused}");
+        assert!(with(&[("corona.task.mapper", "commands x")]).is_err());
+    }
+
+    #[test]
+    fn the_input_has_keys_where_its_format_has_them() {
+        let format = ("mapred.input.format.class", KEY_VALUE_FORMAT);
+        let job = with(&[]).unwrap();
+        assert_eq!((job.input_format, job.map_lines.ignores_key), (InputFormat::Lines, true));
+        let job = with(&[format, ("key.value.separator.in.input.line", ",;")]).unwrap();
+        let expected = InputFormat::KeyValue { separator: b",".to_vec() };
+        assert_eq!((job.input_format, job.map_lines.ignores_key), (expected, false));
+        let job = with(&[format, ("stream.map.input.ignoreKey", "true")]).unwrap();
+        assert!(job.map_lines.ignores_key);
     }
 
     #[test]
@@ -910,5 +1009,8 @@ pub(crate) mod tests {
             assert_eq!(words(command), expected, "{command}");
         }
         assert_eq!(decoded("a+b%2Bc%zz%"), "a b+c%zz%");
+        let text = "${x} {\"words\":[\"ä\"]} a+b%*-_.";
+        assert_eq!(decoded(&encoded(text)), text);
+        assert!(!encoded(text).contains(['$', '{', ' ']));
     }
 }

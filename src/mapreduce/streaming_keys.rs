@@ -176,7 +176,11 @@ pub const STREAMING_KEYS: &[StreamingKey] = &[
     none("jobclient.output.filter", "what Java's client prints"),
     by(TaskTracker, "keep.failed.task.files", "keeps the files of failed attempts"),
     by(TaskTracker, "keep.task.files.pattern", "keeps the files of some attempts"),
-    none("key.value.separator.in.input.line", "`KeyValueTextInputFormat` is refused"),
+    heeded(
+        "key.value.separator.in.input.line",
+        Text,
+        "the first byte of it, between key and value of lines that have both",
+    ),
     none("local.cache.numbersubdir", "how Java's task tracker lays out its cache"),
     by(TaskTracker, "local.cache.size", "the size of the cache of files"),
     heeded("map.input.file", Text, "set for the programs"),
@@ -245,7 +249,10 @@ pub const STREAMING_KEYS: &[StreamingKey] = &[
     by(Client, "mapred.input.dir.recursive", "whether directories inside it are read"),
     only(
         "mapred.input.format.class",
-        &["org.apache.hadoop.mapred.TextInputFormat"],
+        &[
+            "org.apache.hadoop.mapred.TextInputFormat",
+            "org.apache.hadoop.mapred.KeyValueTextInputFormat",
+        ],
         "the input format",
     ),
     by(
@@ -456,7 +463,11 @@ pub const STREAMING_KEYS: &[StreamingKey] = &[
         Text,
         "between key and value of a mapper's input, which has no keys",
     ),
-    heeded("stream.map.input.ignoreKey", Boolean, "a mapper's input has no keys in any case"),
+    heeded(
+        "stream.map.input.ignoreKey",
+        Boolean,
+        "whether a mapper gets values alone; lines of text have no keys in any case",
+    ),
     only("stream.map.input.ignoreNewLine", &["false"], "lines without ends"),
     only("stream.map.input.serializer.class", &[], "how the mapper's input is written"),
     heeded("stream.map.output.field.separator", Text, "between the fields of the mapper's lines"),

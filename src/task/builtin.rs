@@ -11,7 +11,7 @@ use crate::vint;
 /// The most bytes of a key or a value that an error shows.
 const MOST_SHOWN_BYTES: usize = 200;
 
-/// A built-in mapper. A program is none: it gives nothing.
+/// A built-in mapper. A program or a reducer is none: it gives nothing.
 #[derive(Debug)]
 pub struct Mapper<'a> {
     step: &'a Step,
@@ -46,7 +46,7 @@ impl<'a> Mapper<'a> {
                 let (key, value) = split(line, &self.lines.output_separator, self.lines.key_fields);
                 to.collect(key, value)
             }
-            Step::Program(_) => Ok(()),
+            Step::Program(_) | Step::Aggregate | Step::Commands(_) => Ok(()),
         }
     }
 }

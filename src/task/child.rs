@@ -551,6 +551,17 @@ impl Work<'_> {
         self.counters.add_own(group, name, i64::try_from(records).unwrap_or(i64::MAX));
     }
 
+    /// The directory of the attempt's output, of a job that runs.
+    pub(crate) fn output_dir(&self) -> Result<&str, TaskError> {
+        let Some(dir) = &self.output_dir else {
+            return Err(TaskError::Task(
+                "the job has no output directory (mapred.output.dir)".to_owned(),
+            ));
+        };
+        self.refuse_after_the_end(dir)?;
+        Ok(dir)
+    }
+
     /// The file that the task writes for its job.
     pub(crate) fn text_output(
         &self,
@@ -558,17 +569,12 @@ impl Work<'_> {
         bare_keys: bool,
         counted: Count,
     ) -> Result<TextOutput<'_>, TaskError> {
-        let Some(dir) = &self.output_dir else {
-            return Err(TaskError::Task(
-                "the job has no output directory (mapred.output.dir)".to_owned(),
-            ));
-        };
         let format = TextFormat {
             separator: &self.job.text_separator,
             bare_keys,
             codec: self.job.output_codec,
         };
-        self.refuse_after_the_end(dir)?;
+        let dir = self.output_dir()?;
         TextOutput::create(self.files, dir, partition, format, counted, &self.counters)
     }
 

@@ -7,9 +7,11 @@
 //! and [`fetch`] carries out what a reduce fetches; [`output`] commits; [`child`] ties all of it to the task
 //! tracker's umbilical.
 
+pub mod aggregate;
 pub mod builtin;
 pub mod child;
 pub mod codec;
+mod commands;
 pub mod counters;
 pub mod error;
 pub mod fetch;

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::{FileSplit, Split};
-use corona_mapreduce::native::{LineFormat, Step};
+use corona_mapreduce::native::{InputFormat, LineFormat, Step};
 
-use crate::builtin::Mapper;
+use crate::aggregate::Aggregate;
+use crate::builtin::{Mapper, split};
 use crate::child::Work;
 use crate::codec;
+use crate::commands;
 use crate::counters::{Count, TaskCounters};
 use crate::error::TaskError;
 use crate::lines::{LineError, SplitLines, first_byte};
@@ -95,7 +97,7 @@ impl<'a> Input<'a> {
     }
 
     /// Hands each line to `to`.
-    fn each(
+    pub(crate) fn each(
         &mut self,
         mut to: impl FnMut(&[u8]) -> Result<(), TaskError>,
     ) -> Result<(), TaskError> {
@@ -157,6 +159,9 @@ impl<'a> Input<'a> {
 pub(crate) fn run(work: &Work<'_>, partition: i32, split: Option<&Split>) -> Result<(), TaskError> {
     let split = file_split(split)?;
     let mut input = Input::open(work, &split)?;
+    if let Step::Commands(list) = &work.job.mapper {
+        return commands::run(work, partition, list, &mut input);
+    }
     if work.job.reduces == 0 {
         let mut output = map_only_output(work, partition)?;
         through(work, &mut input, &mut output)?;
@@ -196,7 +201,7 @@ fn through(
             let words = programs.profiled(words);
             programs.run(&words, format, &work.counters, &work.status, to, |pipe| {
                 input.each(|line| {
-                    pipe.write_all(line)
+                    write_input(pipe, line, &work.job.input_format, format)
                         .and_then(|()| pipe.write_all(b"\n"))
                         // Records that are held back are suspect if the program fails.
                         .and_then(|()| if skips { pipe.flush() } else { Ok(()) })
@@ -206,7 +211,13 @@ fn through(
         }
         step => {
             let mapper = Mapper::new(step, &work.job.map_lines);
-            input.each(|line| mapper.map(line, to))?;
+            input.each(|line| match (&work.job.input_format, step) {
+                (InputFormat::KeyValue { separator }, Step::Cat) => {
+                    let (key, value) = split(line, separator, 1);
+                    to.collect(key, value)
+                }
+                _ => mapper.map(line, to),
+            })?;
             if work.settings.counts_records {
                 let records = work.counters.get(Count::MapInputRecords);
                 work.count_processed(GROUP, PROCESSED_RECORDS, records);
@@ -214,6 +225,22 @@ fn through(
             Ok(())
         }
     }
+}
+
+/// Writes a line of the input for the mapper, as its format has it.
+fn write_input(
+    pipe: &mut dyn Write,
+    line: &[u8],
+    input: &InputFormat,
+    format: &LineFormat,
+) -> std::io::Result<()> {
+    let InputFormat::KeyValue { separator } = input else { return pipe.write_all(line) };
+    let (key, value) = split(line, separator, 1);
+    if !format.ignores_key {
+        pipe.write_all(key)?;
+        pipe.write_all(&format.input_separator)?;
+    }
+    pipe.write_all(value)
 }
 
 fn combining(work: &Work<'_>) -> Combining {
@@ -226,6 +253,7 @@ fn combining(work: &Work<'_>) -> Combining {
             counters: work.counters.clone(),
             status: work.status.clone(),
         })),
+        Some(Step::Aggregate) => Combining::By(Box::new(Aggregate)),
         Some(_) => Combining::Sums,
     }
 }

@@ -18,7 +18,7 @@ use corona_mapreduce::native::LineFormat;
 use corona_process::memory::SMALL_PAGES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{ioctl_fionbio, retry_on_intr};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::builtin::split;
 use crate::counters::TaskCounters;
@@ -66,6 +66,8 @@ pub struct Programs {
 struct Running {
     is_stopped: bool,
     programs: Vec<Pid>,
+    /// Those that have processes of their own.
+    groups: Vec<Pid>,
 }
 
 impl Programs {
@@ -92,6 +94,9 @@ impl Programs {
         for program in &running.programs {
             // It may have ended.
             let _ = kill_process(*program, Signal::KILL);
+        }
+        for group in &running.groups {
+            let _ = kill_process_group(*group, Signal::KILL);
         }
     }
 
@@ -227,6 +232,26 @@ impl Programs {
         Ok(child)
     }
 
+    /// Starts a command of a list, which [`Self::stop`] ends with all of its group. The inner error is that of
+    /// the start.
+    pub(crate) fn started(&self, command: &mut Command) -> Result<io::Result<Child>, TaskError> {
+        let mut running = self.running();
+        if running.is_stopped {
+            return Err(TaskError::Stopped);
+        }
+        let child = command.spawn();
+        if let Ok(child) = &child {
+            running.groups.push(Pid::from_child(child));
+        }
+        Ok(child)
+    }
+
+    /// Notes the end of a command of a list.
+    pub(crate) fn ended(&self, child: &Child) {
+        let pid = Pid::from_child(child);
+        self.running().groups.retain(|other| *other != pid);
+    }
+
     /// A command in the environment of the task.
     fn with_pipes<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
@@ -240,7 +265,7 @@ impl Programs {
     }
 
     /// A file of the job, which is made executable, or a program of the machine.
-    fn executable(&self, program: &str) -> PathBuf {
+    pub(crate) fn executable(&self, program: &str) -> PathBuf {
         let own = self.work.join(program);
         if Path::new(program).is_absolute() || !own.is_file() {
             return program.into();

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use corona_hadoop::writables::Phase;
 use corona_mapreduce::native::{KeyOrder, Step};
 
+use crate::aggregate;
 use crate::builtin;
 use crate::child::Work;
 use crate::counters::{Count, TaskCounters};
@@ -98,6 +99,7 @@ fn through(
             Ok(())
         }
         Step::Words => builtin::sum(input, to),
+        Step::Aggregate => aggregate::reduce(input, to),
         _ => {
             while input.advance()? {
                 to.collect(vint::text(input.key()), vint::text(input.value()))?;
