@@ -20,6 +20,7 @@ mod events;
 mod finished_jobs;
 mod fs;
 mod gateway;
+mod hadoop;
 mod head;
 mod import;
 mod inspect;
@@ -91,6 +92,11 @@ fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console<'_>)
     if matches!(&arguments[..], [_, command] if command == task_child::NAME) {
         return conclude(task_child::run(&task_child::Arguments {}), console);
     }
+    if let Some((program, words)) = arguments.split_first()
+        && hadoop::is_name(program)
+    {
+        return hadoop::run_words(words.to_vec(), console);
+    }
     let arguments = match accept_java_spellings(arguments) {
         Ok(arguments) => arguments,
         Err(JavaUsage { text, asked_for }) => {
@@ -143,6 +149,7 @@ enum Command {
     Journal(journal::Arguments),
     Client(client::Arguments),
     Fs(fs::Arguments),
+    Hadoop(hadoop::Arguments),
     Record(record::Arguments),
     Inspect(inspect::Arguments),
     Import(import::Arguments),
@@ -191,6 +198,7 @@ impl Command {
             Command::Journal(arguments) => journal::run(arguments, console),
             Command::Client(arguments) => client::run(arguments, console),
             Command::Fs(arguments) => fs::run(arguments, console),
+            Command::Hadoop(arguments) => Ok(hadoop::run(arguments, console)),
             Command::Record(arguments) => record::run(arguments, console),
             Command::Inspect(arguments) => inspect::run(arguments, console),
             Command::Import(arguments) => import::run(arguments, console),

@@ -2,6 +2,7 @@
 
 mod access;
 mod frameworks;
+mod hadoop;
 mod job_tracker;
 mod jobs;
 mod mini_cluster;

@@ -3,6 +3,7 @@
 //! Messages are those of the original's `hadoop fs` where it has one.
 
 mod copy;
+pub(super) mod hadoop;
 pub(super) mod protect;
 mod remove;
 
@@ -257,14 +258,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         .enable_all()
         .build()
         .context("cannot start")?;
-    let mut output = Output {
-        console,
-        command: arguments.action.name(),
-        json,
-        entries: Vec::new(),
-        done: Vec::new(),
-        has_failed: false,
-    };
+    let mut output = Output { json, ..Output::of_command(console, arguments.action.name()) };
     let is_contents = arguments.action.prints_contents();
     let done = runtime.block_on(shell.act(arguments.action, &mut output));
     let (has_failed, entries, finished) = (output.has_failed, output.entries, output.done);
@@ -297,7 +291,19 @@ impl Done {
     }
 }
 
-impl Output<'_, '_> {
+impl<'a, 'b> Output<'a, 'b> {
+    /// The text of a command.
+    fn of_command(console: &'a mut Console<'b>, command: &'static str) -> Output<'a, 'b> {
+        Output {
+            console,
+            command,
+            json: false,
+            entries: Vec::new(),
+            done: Vec::new(),
+            has_failed: false,
+        }
+    }
+
     fn fail(&mut self, message: &str) {
         self.has_failed = true;
         let line = format!("{}: {message}", self.command);
@@ -470,15 +476,13 @@ impl Shell {
             if output.json {
                 output.entries.extend(items.iter().map(Entry::from));
             } else {
-                output.console.print(&printed(&items))?;
+                for line in printed(&items, false) {
+                    output.console.print(&format!("{line}\n"))?;
+                }
             }
             if recursive {
-                // Links of this machine may lead round and round.
-                let is_link = |item: &FileStatus| {
-                    is_local(&*files) && Path::new(item.path.path()).is_symlink()
-                };
                 let below = items.into_iter().rev();
-                waiting.extend(below.filter(|item| item.is_directory && !is_link(item)));
+                waiting.extend(below.filter(|item| item.is_directory && !is_link(&*files, item)));
             }
         }
         Ok(())
@@ -600,8 +604,13 @@ fn date(ms: i64, form: &str) -> String {
     }
 }
 
+/// Whether what is listed is a link of this machine, which may lead round and round.
+fn is_link(files: &dyn FileSystem, item: &FileStatus) -> bool {
+    is_local(files) && Path::new(item.path.path()).is_symlink()
+}
+
 /// Lines as the original prints them: columns as wide as their widest value.
-fn printed(items: &[FileStatus]) -> String {
+fn printed(items: &[FileStatus], has_blocks: bool) -> Vec<String> {
     let widest = |least: usize, width: fn(&FileStatus) -> usize| {
         items.iter().map(width).fold(least, usize::max)
     };
@@ -609,14 +618,17 @@ fn printed(items: &[FileStatus]) -> String {
     let length = widest(10, |item| item.bytes.to_string().len());
     let owner = widest(0, |item| item.owner.chars().count());
     let group = widest(0, |item| item.group.chars().count());
-    let mut text = String::new();
-    for item in items {
+    let line = |item: &FileStatus| {
         let replicas = match item.is_directory {
             true => "-".to_owned(),
             false => item.replication.to_string(),
         };
+        let block = match has_blocks {
+            true => format!("{:>length$} ", item.block_bytes),
+            false => String::new(),
+        };
         let line = format!(
-            "{} {replicas:>replication$} {:<owner$} {:<group$} {:>length$} {} {}",
+            "{} {replicas:>replication$} {:<owner$} {:<group$} {:>length$} {block}{} {}",
             item.mode(),
             item.owner,
             item.group,
@@ -624,8 +636,7 @@ fn printed(items: &[FileStatus]) -> String {
             date(item.modified_ms, "%Y-%m-%d %H:%M"),
             item.path.path(),
         );
-        text.push_str(&printable(&line));
-        text.push('\n');
-    }
-    text
+        printable(&line).into_owned()
+    };
+    items.iter().map(line).collect()
 }

@@ -16,22 +16,22 @@ pub(super) struct Removal {
     /// Delete directories with all that they have; on a terminal it asks first,
     /// unless they go to the trash
     #[arg(short, long)]
-    recursive: bool,
+    pub(super) recursive: bool,
     /// Do not ask, and do not fail for paths that do not exist
     #[arg(short, long)]
-    force: bool,
+    pub(super) force: bool,
     /// Delete at once
     #[arg(long)]
-    skip_trash: bool,
+    pub(super) skip_trash: bool,
     /// Delete also a root directory, a mount point, the home directory, the
     /// working directory and directories above them
     #[arg(long)]
-    force_root: bool,
+    pub(super) force_root: bool,
 }
 
 /// What happens to a path that is to be deleted.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+pub(super) enum Fate {
     Trash,
     Deletion {
         /// Whether somebody is asked before.
@@ -89,7 +89,7 @@ impl Shell {
     }
 
     /// What happens to a path, or why nothing does. Nothing is sent for it before.
-    fn fate(
+    pub(super) fn fate(
         &self,
         files: &dyn FileSystem,
         status: &FileStatus,
@@ -226,7 +226,7 @@ fn is_for_trash(files: &dyn FileSystem, path: &FsPath) -> bool {
     files.root().scheme() == "hdfs" && !is_temporary && !path.is_within(&trash)
 }
 
-async fn move_to_trash(files: &dyn FileSystem, path: &FsPath) -> Result<(), FsError> {
+pub(super) async fn move_to_trash(files: &dyn FileSystem, path: &FsPath) -> Result<(), FsError> {
     let below = path.path().trim_start_matches('/');
     let target = files.home().join(".Trash/Current").join(below);
     let directory = target.parent().unwrap_or_else(|| files.home());

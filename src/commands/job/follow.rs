@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use corona::hadoop::writables::JobId;
 use corona::net::Backoff;
+use jiff::Zoned;
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -36,7 +37,36 @@ pub(super) struct Follower {
     pub(super) output: String,
     /// Parts that the output must have.
     pub(super) parts: usize,
-    pub(super) json: bool,
+    pub(super) voice: Voice,
+}
+
+/// In whose words a job is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Voice {
+    /// This program's, with the result as text.
+    Text,
+    /// The same with the result as JSON.
+    Json,
+    /// Those of the original's streaming client, which logs to stderr.
+    Streaming,
+}
+
+impl Voice {
+    /// This program's words.
+    pub(super) fn of(json: bool) -> Voice {
+        if json { Voice::Json } else { Voice::Text }
+    }
+}
+
+/// A line of the log of the original's streaming client.
+pub(super) fn logged(level: &str, text: &str) -> String {
+    logged_by(level, "streaming.StreamJob", text)
+}
+
+/// A line of the log of a class of the original.
+pub(super) fn logged_by(level: &str, class: &str, text: &str) -> String {
+    let now = Zoned::now().strftime("%y/%m/%d %H:%M:%S");
+    format!("{now} {level} {class}: {}\n", printable(text))
 }
 
 /// The end of a job, as JSON.
@@ -99,7 +129,10 @@ impl Follower {
         let page = profile.flatten().map(|profile| for_browsers(&profile.url)).unwrap_or_default();
         let maps = counted(self.maps as u64, "map");
         let reduces = counted(self.reduces.into(), "reduce");
-        console.complain(&format!("{}: {maps}, {reduces}; page {}\n", self.id, printable(&page)));
+        console.complain(&match self.voice {
+            Voice::Streaming => logged("INFO", &format!("Tracking URL: {page}")),
+            _ => format!("{}: {maps}, {reduces}; page {}\n", self.id, printable(&page)),
+        });
         let mut watch = Watch { output, page: &page, waiting: &mut waiting, stop: &mut stop };
         let (state, note) = self.until_over(caller, &mut watch, console).await?;
         let seconds = began.elapsed().as_secs_f64();
@@ -121,9 +154,13 @@ impl Follower {
         if let Some(note) = &note {
             console.complain(&format!("{}: {}\n", self.id, printable(note)));
         }
+        if self.voice == Voice::Streaming {
+            self.end_of_streaming(has_succeeded, &page, &counters, console);
+            return Ok(has_succeeded);
+        }
         let word = state.to_lowercase();
         console.complain(&format!("{} {word} after {seconds:.1} s\n", self.id));
-        if self.json {
+        if self.voice == Voice::Json {
             let Follower { id, maps, reduces, bytes, output, .. } = self;
             console.print_json(&End {
                 job: id.to_string(),
@@ -146,6 +183,36 @@ impl Follower {
         Ok(has_succeeded)
     }
 
+    /// The last lines of the original's streaming client.
+    fn end_of_streaming(
+        &self,
+        has_succeeded: bool,
+        page: &str,
+        counters: &[Counter],
+        console: &mut Console<'_>,
+    ) {
+        if !has_succeeded {
+            console.complain(&logged("INFO", &format!("Tracking URL: {page}")));
+            console.complain(&logged("ERROR", "Job not Successful!"));
+            console.complain(&logged("INFO", "killJob..."));
+            return;
+        }
+        console.complain(&logged("INFO", &format!("Job complete: {}", self.id)));
+        let mut lines = vec![format!("Counters: {}", counters.len())];
+        let mut group = "";
+        for counter in counters {
+            if counter.group != group {
+                group = &counter.group;
+                lines.push(format!("  {}", counter.group_name));
+            }
+            lines.push(format!("    {}={}", counter.display_name, counter.value));
+        }
+        for line in lines {
+            console.complain(&logged_by("INFO", "mapred.JobClient", &line));
+        }
+        console.complain(&logged("INFO", &format!("Output: {}", self.output)));
+    }
+
     /// Waits for the end; returns the state of the job then.
     async fn until_over(
         &self,
@@ -154,13 +221,16 @@ impl Follower {
         console: &mut Console<'_>,
     ) -> anyhow::Result<(&'static str, Option<String>)> {
         let Watch { output, page, waiting, stop } = watch;
-        let mut shown = Progress::new();
+        let mut shown = Progress::new(self.voice);
         let mut pauses = PAUSES;
         let mut is_killed = false;
         loop {
             if stop.is_wanted() && !is_killed {
                 shown.clear(console);
-                console.complain(&format!("killing {}; again to stop at once\n", self.id));
+                console.complain(&match self.voice {
+                    Voice::Streaming => logged("WARN", &format!("killing {page}")),
+                    _ => format!("killing {}; again to stop at once\n", self.id),
+                });
                 is_killed = true;
                 let client = &mut caller.client;
                 let kill = again(async || client.kill_job(self.id.clone()).await);
@@ -250,6 +320,7 @@ impl Follower {
 
 /// The progress of a job: a bar on a terminal, else a line for each change of a few percent.
 struct Progress {
+    voice: Voice,
     on_terminal: bool,
     shown: Option<(u32, u32)>,
 }
@@ -258,14 +329,15 @@ impl Progress {
     /// Percent after which a further line is written where there is no terminal.
     const STEP: u32 = 10;
 
-    fn new() -> Progress {
-        Progress { on_terminal: std::io::stderr().is_terminal(), shown: None }
+    fn new(voice: Voice) -> Progress {
+        let on_terminal = voice != Voice::Streaming && std::io::stderr().is_terminal();
+        Progress { voice, on_terminal, shown: None }
     }
 
     fn show(&mut self, maps: f32, reduces: f32, of_reduces: u32, console: &mut Console<'_>) {
         let percent = |part: f32| (part.clamp(0.0, 1.0) * 100.0) as u32;
         let (maps, reduces) = (percent(maps), percent(reduces));
-        let now = match self.on_terminal {
+        let now = match self.on_terminal || self.voice == Voice::Streaming {
             true => (maps, reduces),
             false => (maps / Progress::STEP, reduces / Progress::STEP),
         };
@@ -273,6 +345,10 @@ impl Progress {
             return;
         }
         self.shown = Some(now);
+        if self.voice == Voice::Streaming {
+            console.complain(&logged("INFO", &format!(" map {maps}%  reduce {reduces}%")));
+            return;
+        }
         let text = match of_reduces {
             0 => format!("map {maps} %"),
             _ => format!("map {maps} % reduce {reduces} %"),

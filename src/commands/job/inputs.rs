@@ -2,6 +2,7 @@
 //! Spec: mapreduce/05 §5.2.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -125,7 +126,10 @@ impl Inputs {
         for input in inputs {
             let (files, path) = systems.resolve(input)?;
             let matches = matching(&*files, &path).await?;
-            ensure!(!matches.is_empty(), nothing_matches(input, &path));
+            if matches.is_empty() {
+                let is_pattern = Glob::is_pattern(path.path());
+                bail!(NoSuchInput { input: input.clone(), path, is_pattern });
+            }
             for status in matches {
                 if !status.is_directory {
                     named.push((files.clone(), status));
@@ -203,18 +207,31 @@ impl Inputs {
     }
 }
 
-/// The error for an input that names nothing.
-fn nothing_matches(input: &str, path: &FsPath) -> String {
-    let what = match Glob::is_pattern(path.path()) {
-        true => "no file or directory matches this pattern",
-        false => "there is no such file or directory",
-    };
-    let home = match input.starts_with('~') {
-        true => "; a shell replaces ~ by the home directory only where it is not quoted",
-        false => "",
-    };
-    format!("input {input}: {what} ({path}){home}")
+/// An input that names nothing.
+#[derive(Debug)]
+pub(super) struct NoSuchInput {
+    /// As the user has written it.
+    input: String,
+    pub(super) path: FsPath,
+    pub(super) is_pattern: bool,
 }
+
+impl fmt::Display for NoSuchInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoSuchInput { input, path, is_pattern } = self;
+        let what = match is_pattern {
+            true => "no file or directory matches this pattern",
+            false => "there is no such file or directory",
+        };
+        let home = match input.starts_with('~') {
+            true => "; a shell replaces ~ by the home directory only where it is not quoted",
+            false => "",
+        };
+        write!(f, "input {input}: {what} ({path}){home}")
+    }
+}
+
+impl std::error::Error for NoSuchInput {}
 
 /// What an input names: what its pattern matches, else what has its name.
 async fn matching(files: &dyn FileSystem, path: &FsPath) -> Result<Vec<FileStatus>, FsError> {

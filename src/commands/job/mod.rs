@@ -14,6 +14,7 @@ mod notes;
 mod output;
 mod sight;
 mod stop;
+pub(super) mod streaming;
 mod submit;
 mod waiting;
 
@@ -38,7 +39,7 @@ use corona_terminal::console::{Console, printable};
 use corona_terminal::counted;
 use corona_terminal::table::{Column, Table};
 use deliver::{MAX_SPLIT_BYTES, Place, deliver};
-use follow::Follower;
+use follow::{Follower, Voice};
 use inputs::{InputSplit, Inputs, Selection, list_of};
 use output::Output;
 use sight::Sight;
@@ -229,6 +230,19 @@ enum OutputCodec {
 /// # Errors
 /// When it cannot be submitted, or followed to its end.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    act(arguments.action, console)
+}
+
+/// Submits a job whose configuration is ready, and prints its id.
+///
+/// # Errors
+/// When it cannot be submitted.
+pub(super) fn submit(conf: &str, which: Which, console: &mut Console<'_>) -> anyhow::Result<()> {
+    let submit = submit::Submit::of_file(conf.into(), which);
+    act(Action::Submit(Box::new(submit)), console).map(drop)
+}
+
+fn act(action: Action, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     // A second thread reads and checks what the first one sends.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -236,7 +250,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         .build()
         .context("cannot start")?;
     let ended = runtime.block_on(async {
-        match arguments.action {
+        match action {
             Action::Run(run) => run.run(console).await,
             Action::Submit(submit) => submit.run(console).await,
         }
@@ -342,7 +356,7 @@ impl Run {
             bytes: inputs.bytes,
             output: output.path.to_string(),
             parts: self.parts(inputs.splits.len(), &conf),
-            json: self.json,
+            voice: Voice::of(self.json),
         };
         match follower.follow(&mut caller, &output, waiting, stop, console).await? {
             true => Ok(ExitCode::SUCCESS),
@@ -434,13 +448,25 @@ impl Run {
     ) -> anyhow::Result<JobId> {
         let splits = split_file(&inputs.splits)?;
         let local = LocalFiles::new(&self.which.file_systems()?);
+        let Steps { file, archive, .. } = &self.steps;
+        let shipment = Shipment { files: file, archives: archive, words: ("--file", "--archive") };
         let ship = async |files: &dyn FileSystem, directory: &FsPath, conf: &mut JobConf| {
-            self.ship(files, directory, &local, conf).await
+            shipment.ship(files, directory, &local, conf).await
         };
         deliver(caller, place, &splits, conf, ship, stop, console).await
     }
+}
 
-    /// Copies what `--file` and `--archive` name, and lists it in the configuration.
+/// Files of this machine that a job takes with it.
+struct Shipment<'a> {
+    files: &'a [ShippedFile],
+    archives: &'a [ShippedFile],
+    /// The options that name them, for errors.
+    words: (&'static str, &'static str),
+}
+
+impl Shipment<'_> {
+    /// Copies them, and lists them in the configuration.
     async fn ship(
         &self,
         files: &dyn FileSystem,
@@ -457,8 +483,8 @@ impl Run {
         let place_of = |number: usize, name: String| {
             directory.join("archives").join(&number.to_string()).join(&name)
         };
-        for (number, file) in self.steps.file.iter().enumerate() {
-            let what = || format!("--file {}", file.path.display());
+        for (number, file) in self.files.iter().enumerate() {
+            let what = || format!("{} {}", self.words.0, file.path.display());
             if file.path.is_dir() {
                 let packed = archive::pack(&file.path).with_context(what)?;
                 let target = place_of(number, format!("{}.tar", file.name));
@@ -470,12 +496,13 @@ impl Run {
                 shipped.add(&target, &file.name, time);
             }
         }
-        for (number, archive) in self.steps.archive.iter().enumerate() {
+        for (number, archive) in self.archives.iter().enumerate() {
             let ending = archive::ending(&archive.path).unwrap_or_default();
             let name = archive.name.strip_suffix(ending).unwrap_or(&archive.name);
-            let target = place_of(self.steps.file.len() + number, format!("{name}{ending}"));
+            let target = place_of(self.files.len() + number, format!("{name}{ending}"));
             let time = copy(&archive.path, &target).await;
-            let time = time.with_context(|| format!("--archive {}", archive.path.display()))?;
+            let time =
+                time.with_context(|| format!("{} {}", self.words.1, archive.path.display()))?;
             archives.add(&target, &archive.name, time);
         }
         for (of, key) in [(shipped, "mapred.cache.files"), (archives, "mapred.cache.archives")] {

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::deliver::{MAX_SPLIT_BYTES, Place, SPLITS, deliver};
-use super::follow::Follower;
+use super::follow::{Follower, Voice};
 use super::inputs::{Inputs, Selection, paths_of};
 use super::output::Output;
 use super::sight::Sight;
@@ -108,6 +108,20 @@ struct Own {
 }
 
 impl Submit {
+    /// The submission of a job whose end is not waited for.
+    pub(super) fn of_file(conf: PathBuf, which: Which) -> Submit {
+        Submit {
+            conf,
+            jar: None,
+            splits: None,
+            overwrite: false,
+            no_wait: true,
+            in_process: false,
+            json: false,
+            which,
+        }
+    }
+
     pub(super) async fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
         // Before there are other threads: no signal is lost from here on.
         let mut stop = Stop::listen()?;
@@ -169,7 +183,8 @@ impl Submit {
         let shown = if shown.is_empty() { "none".to_owned() } else { output.path.to_string() };
         // Whether a job of any class writes files to it is not known.
         let parts = 0;
-        let follower = Follower { id, maps, reduces, bytes, output: shown, parts, json: self.json };
+        let voice = Voice::of(self.json);
+        let follower = Follower { id, maps, reduces, bytes, output: shown, parts, voice };
         follower.follow(caller, output, waiting, stop, console).await
     }
 
@@ -243,7 +258,10 @@ fn splits_of(file: &[u8]) -> anyhow::Result<Vec<(String, u64)>> {
 ///
 /// # Errors
 /// One of them does not exist, or one that is to be shipped is not among them.
-async fn describe_cache(systems: &FileSystems, conf: &mut JobConf) -> anyhow::Result<()> {
+pub(super) async fn describe_cache(
+    systems: &FileSystems,
+    conf: &mut JobConf,
+) -> anyhow::Result<()> {
     for (list, described, is_shared) in [
         ("mapred.cache.files", "mapred.cache.files.timestamps", false),
         ("mapred.cache.archives", "mapred.cache.archives.timestamps", false),

@@ -3,12 +3,13 @@
 //! Uses the calls of the original's clients only.
 
 mod failures;
+pub(super) mod hadoop;
 mod logs;
 mod summary;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,7 @@ use super::arguments::{FoundSource, Override, conf_dir_of_client, pairs, parse_o
 use super::cluster::{WebArguments, block_on};
 use super::daemon::usable;
 use super::finished_jobs::{self, Finished, Wanted};
+use super::hadoop::generic::Generic;
 use super::sessions::explain;
 use super::times::{Ago, Date};
 use super::web::{Answer, Web};
@@ -47,6 +49,8 @@ pub(super) use summary::summary;
 
 /// How long services other than the cluster manager may take when a job is explained.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a job tracker may take if no option says so.
+const PATIENCE_SECONDS: u16 = 60;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -114,14 +118,18 @@ pub(super) struct Which {
     /// Directory of the configuration files [default: $HADOOP_CONF_DIR,
     /// else the cluster of 'corona login']
     #[arg(long, value_name = "DIR")]
-    conf_dir: Option<std::path::PathBuf>,
+    conf_dir: Option<PathBuf>,
+
+    /// Property files that are read after those of the directory.
+    #[arg(skip)]
+    conf_files: Vec<PathBuf>,
 
     /// Set a configuration key, overriding the files; may be repeated
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<Override>,
 
     /// Seconds to wait for the job tracker
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE_SECONDS, value_parser = clap::value_parser!(u16).range(1..))]
     timeout: u16,
 }
 
@@ -288,10 +296,13 @@ struct Task {
 /// A counter as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct Counter {
-    group: String,
+    pub(super) group: String,
+    /// The displayed name of the group.
+    #[serde(skip)]
+    pub(super) group_name: String,
     name: String,
-    display_name: String,
-    value: i64,
+    pub(super) display_name: String,
+    pub(super) value: i64,
 }
 
 /// Asks and prints.
@@ -330,6 +341,19 @@ pub(super) struct Caller {
 }
 
 impl Which {
+    /// The job tracker and the configuration that options of the original's tools name.
+    pub(super) fn of_generic(generic: &Generic) -> Which {
+        let setting =
+            |(key, value): &(String, String)| Override { key: key.clone(), value: value.clone() };
+        Which {
+            job_tracker: generic.job_tracker.clone(),
+            conf_dir: generic.conf_dir.clone(),
+            conf_files: generic.conf_files.clone(),
+            overrides: generic.settings.iter().map(setting).collect(),
+            timeout: PATIENCE_SECONDS,
+        }
+    }
+
     /// What the configuration says of jobs, with the settings of `-D`.
     pub(super) fn job_conf(&self) -> anyhow::Result<JobConf> {
         self.with_source(|source| source.job_conf())
@@ -337,7 +361,7 @@ impl Which {
 
     /// The configuration of a job in a file, over what the configuration says of jobs, below `-D`.
     pub(super) fn job_conf_of(&self, job_xml: &Path) -> anyhow::Result<JobConf> {
-        let further = [job_xml.to_owned()];
+        let further = [&self.conf_files[..], &[job_xml.to_owned()]].concat();
         self.with_source(|source| ClientSource { further: &further, ..source }.job_conf())
     }
 
@@ -370,8 +394,11 @@ impl Which {
     ) -> anyhow::Result<T> {
         let conf_dir = conf_dir_of_client(self.conf_dir.clone(), |name| std::env::var_os(name))?;
         let overrides = self.settings();
-        let source =
-            ClientSource { conf_dir: conf_dir.as_deref(), further: &[], overrides: &overrides };
+        let source = ClientSource {
+            conf_dir: conf_dir.as_deref(),
+            further: &self.conf_files,
+            overrides: &overrides,
+        };
         // Whatever is read, and whatever else is wrong: nothing is called in another way than this says.
         corona::access::use_in_clients(&usable(source.tls())?)?;
         usable(read(source))
@@ -440,6 +467,11 @@ impl Caller {
     fn of(web: &WebArguments) -> anyhow::Result<(Caller, Option<HostPort>)> {
         let (settings, files) = web.client_settings()?;
         Ok((Caller::new(settings.job_tracker, files, PATIENCE), settings.finished_jobs))
+    }
+
+    /// Where the job tracker is.
+    pub(super) fn address(&self) -> &InetAddress {
+        &self.address
     }
 
     /// A client of the same job tracker as a keeper of files.
@@ -1116,9 +1148,10 @@ pub(super) fn listed(counters: Counters) -> Vec<Counter> {
         .groups
         .into_iter()
         .flat_map(|group| {
-            let name = group.name;
+            let (name, group_name) = (group.name, group.display_name);
             group.counters.into_iter().map(move |counter| Counter {
                 group: name.clone(),
+                group_name: group_name.clone(),
                 display_name: counter.display_name.unwrap_or_else(|| counter.name.clone()),
                 name: counter.name,
                 value: counter.value,

@@ -72,7 +72,14 @@ mod tests {
     use super::*;
 
     fn counter(group: &str, name: &str, value: i64) -> Counter {
-        Counter { group: group.into(), name: name.into(), display_name: name.into(), value }
+        let text = String::from;
+        Counter {
+            group: text(group),
+            group_name: text(group),
+            name: text(name),
+            display_name: text(name),
+            value,
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod check_config;
 mod daemons;
 mod fs;
+mod hadoop;
 mod journal;
 mod line;
 mod peers;

@@ -1,0 +1,527 @@
+//! Commands that show files and what they have.
+
+use std::io::Read;
+
+use std::time::Duration;
+
+use corona::filesystem::{FileReader, FileStatus, FileSystem, FsError};
+use corona::mapreduce::native::InputCodecs;
+use corona::task::codec::{InputCodec, input_reader};
+use jiff::Timestamp;
+use tokio::runtime::Handle;
+
+use super::super::{MAX_FILES, Output, Shell, print_all, printed, worded};
+use super::Line;
+
+/// Bytes that `-head` and `-tail` show.
+const END_BYTES: u64 = 1024;
+/// The pause between two looks of `-tail -f`.
+const TAIL_PAUSE: Duration = Duration::from_secs(5);
+/// Decompressed bytes that are printed at a time.
+const PIECE_BYTES: usize = 64 << 10;
+/// What a gzip and a sequence file begin with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const SEQUENCE: &[u8] = b"SEQ";
+
+/// The paths of a command, which are the home directory if there are none.
+fn or_home(words: &[String]) -> Vec<String> {
+    match words.is_empty() {
+        true => vec![".".to_owned()],
+        false => words.to_vec(),
+    }
+}
+
+impl Shell {
+    pub(super) async fn ls(
+        &self,
+        name: &str,
+        line: &Line,
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        let is_recursive = name != "-ls" || line.has("-R");
+        for text in or_home(&line.words) {
+            let (files, found) = match self.found(&text).await {
+                Ok((_, _, found)) if found.is_empty() => {
+                    output.fail(&format!("Cannot access {text}: No such file or directory."));
+                    continue;
+                }
+                Ok((files, _, found)) => (files, found),
+                Err(error) => {
+                    output.fail(&worded(&error));
+                    continue;
+                }
+            };
+            let has_header = found.len() == 1 && !is_recursive;
+            for status in found {
+                let is_listed = status.is_directory && !line.has("-d");
+                let items = match is_listed {
+                    true => self.entries(&*files, &status, output).await,
+                    false => vec![status],
+                };
+                if has_header && !items.is_empty() {
+                    output.say(&format!("Found {} items", items.len()))?;
+                }
+                self.print_items(&*files, items, name == "-lsrx", is_recursive, output).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the lines of items, each followed by those of what it has if the command is recursive.
+    async fn print_items(
+        &self,
+        files: &dyn FileSystem,
+        items: Vec<FileStatus>,
+        has_blocks: bool,
+        is_recursive: bool,
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        let lines = |items: Vec<FileStatus>| {
+            let lines = printed(&items, has_blocks);
+            items.into_iter().zip(lines).rev().collect::<Vec<_>>()
+        };
+        let mut waiting = lines(items);
+        while let Some((item, line)) = waiting.pop() {
+            output.console.print(&format!("{line}\n"))?;
+            if is_recursive && item.is_directory && !super::super::is_link(files, &item) {
+                waiting.extend(lines(self.entries(files, &item, output).await));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a directory has. What cannot be listed is reported.
+    async fn entries(
+        &self,
+        files: &dyn FileSystem,
+        directory: &FileStatus,
+        output: &mut Output<'_, '_>,
+    ) -> Vec<FileStatus> {
+        match files.list_all(&directory.path, MAX_FILES).await {
+            Ok(listing) => {
+                for odd in &listing.odd {
+                    output.fail(&worded(&odd.error("list", &directory.path)));
+                }
+                listing.entries
+            }
+            Err(error) => {
+                let (path, reason) = (&directory.path, error.first_line());
+                output.fail(&format!("could not get get listing for '{path}' : {reason}"));
+                Vec::new()
+            }
+        }
+    }
+
+    pub(super) async fn du(
+        &self,
+        words: &[String],
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        for text in or_home(words) {
+            let (files, found) = match self.found(&text).await {
+                Ok((_, _, found)) if found.is_empty() => {
+                    output.fail(&format!("Cannot access {text}: No such file or directory."));
+                    continue;
+                }
+                Ok((files, _, found)) => (files, found),
+                Err(error) => {
+                    output.fail(&worded(&error));
+                    continue;
+                }
+            };
+            let mut items = Vec::new();
+            for status in found {
+                match status.is_directory {
+                    true => items.extend(self.entries(&*files, &status, output).await),
+                    false => items.push(status),
+                }
+            }
+            let mut sizes = Vec::with_capacity(items.len());
+            for item in &items {
+                sizes.push(size(&*files, item, output).await);
+            }
+            output.say(&format!("Found {} items", items.len()))?;
+            let widest = sizes.iter().map(|size| size.to_string().len()).fold(10, usize::max) + 2;
+            for (item, size) in items.iter().zip(sizes) {
+                output.say(&format!("{size:<widest$}{}", item.path))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn dus(
+        &self,
+        words: &[String],
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        for text in or_home(words) {
+            match self.found(&text).await {
+                Ok((_, _, found)) if found.is_empty() => {
+                    output.fail(&format!("Cannot access {text}: No such file or directory."));
+                }
+                Ok((files, _, found)) => {
+                    for status in found {
+                        let size = size(&*files, &status, output).await;
+                        output.console.print(&format!("{}\t{size}\n", status.path))?;
+                    }
+                }
+                Err(error) => output.fail(&worded(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn count(
+        &self,
+        words: &[String],
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        for text in or_home(words) {
+            match self.found(&text).await {
+                Ok((_, _, found)) if found.is_empty() => {
+                    output.has_failed = true;
+                    output.console.complain(&format!("Can not find listing for {text}\n"));
+                }
+                Ok((files, _, found)) => {
+                    for status in found {
+                        match files.summary(&status.path).await {
+                            Ok(sum) => output.say(&format!(
+                                "{:>12} {:>12} {:>18} {}",
+                                sum.directories, sum.files, sum.bytes, status.path
+                            ))?,
+                            Err(error) => output.fail(&worded(&error)),
+                        }
+                    }
+                }
+                Err(error) => output.fail(&worded(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn cat_all(
+        &self,
+        words: &[String],
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        for text in words {
+            let Some((files, found)) = self.named(text, output).await else { continue };
+            for status in found {
+                let Some(mut reader) = opened(&*files, &status, output).await else { continue };
+                match print_all(&mut *reader, output).await? {
+                    Ok(true) => {}
+                    // Nobody reads what would follow.
+                    Ok(false) => return Ok(()),
+                    Err(error) => output.fail(&worded(&error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints files as text: `-text` knows gzip by its first bytes, `-decompress` codecs by their endings.
+    pub(super) async fn text(
+        &self,
+        command: &str,
+        words: &[String],
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        for text in words {
+            let Some((files, found)) = self.named(text, output).await else { continue };
+            for status in found {
+                let Some(mut reader) = opened(&*files, &status, output).await else { continue };
+                let codec = match command {
+                    "-text" => of_first_bytes(&mut *reader).await,
+                    _ => of_ending(&status),
+                };
+                let printed = match codec {
+                    Ok(codec) => print_decompressed(reader, codec, output).await?,
+                    Err(wrong) => Err(wrong),
+                };
+                if let Err(wrong) = printed {
+                    output.fail(&wrong);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn head(
+        &self,
+        words: &[String],
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        for text in words {
+            let Some((files, found)) = self.named(text, output).await else { continue };
+            for status in found.iter().take(1) {
+                let Some(mut reader) = opened(&*files, status, output).await else { continue };
+                let length = reader.length().min(END_BYTES);
+                let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+                match reader.read_exact_at(0, &mut bytes).await {
+                    Ok(()) => {
+                        bytes.push(b'\n');
+                        output.console.print_bytes(&bytes)?;
+                    }
+                    Err(error) => output.fail(&worded(&error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn tail(
+        &self,
+        words: &[String],
+        follows: bool,
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        let Some(text) = words.first() else { return Ok(()) };
+        let mut from = None;
+        loop {
+            let Some((files, found)) = self.named(text, output).await else { return Ok(()) };
+            let Some(status) = found.first() else { return Ok(()) };
+            let Some(mut reader) = opened(&*files, status, output).await else { return Ok(()) };
+            let length = reader.length();
+            reader
+                .seek(from.map_or(length.saturating_sub(END_BYTES), |from: u64| from.min(length)));
+            match print_all(&mut *reader, output).await? {
+                Ok(true) if follows => {}
+                Ok(_) => return Ok(()),
+                Err(error) => {
+                    output.fail(&worded(&error));
+                    return Ok(());
+                }
+            }
+            from = Some(length);
+            tokio::time::sleep(TAIL_PAUSE).await;
+        }
+    }
+
+    pub(super) async fn stat_form(
+        &self,
+        words: &[String],
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        let (form, text) = match words {
+            [form, text] => (&**form, text),
+            [text] => ("%y", text),
+            _ => return Ok(()),
+        };
+        match self.found(text).await {
+            Ok((_, _, found)) if found.is_empty() => {
+                output.fail(&format!("cannot stat `{text}': No such file or directory"));
+            }
+            Ok((_, _, found)) => {
+                for status in found {
+                    output.say(&formed(form, &status))?;
+                }
+            }
+            Err(error) => output.fail(&worded(&error)),
+        }
+        Ok(())
+    }
+
+    /// The status of `-test` is its answer.
+    pub(super) async fn test(
+        &self,
+        words: &[String],
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<u8> {
+        let [flag, text] = words else { return Ok(1) };
+        let found = async {
+            let (files, path) = self.systems.resolve(text)?;
+            let found = files.find(&path).await?;
+            Ok::<_, FsError>((path, found))
+        };
+        let (path, found) = match found.await {
+            Ok(found) => found,
+            Err(error) => {
+                output.fail(&worded(&error));
+                return Ok(0);
+            }
+        };
+        let holds = match (&**flag, found) {
+            ("-e", found) => found.is_some(),
+            ("-z", Some(found)) => found.bytes == 0,
+            ("-d", Some(found)) => found.is_directory,
+            ("-z" | "-d", None) => {
+                output.fail(&format!("File does not exist: {path}"));
+                false
+            }
+            (flag, _) => {
+                match flag.strip_prefix('-').filter(|letter| letter.chars().count() == 1) {
+                    Some(letter) => output.fail(&format!("Unknown flag: {letter}")),
+                    None => output.fail(&format!("Not a flag: {flag}")),
+                }
+                false
+            }
+        };
+        Ok(u8::from(!holds))
+    }
+}
+
+/// Bytes of a file, or of all below a directory. What cannot be summed up is reported.
+async fn size(files: &dyn FileSystem, item: &FileStatus, output: &mut Output<'_, '_>) -> u64 {
+    if !item.is_directory {
+        return item.bytes;
+    }
+    match files.summary(&item.path).await {
+        Ok(sum) => sum.bytes,
+        Err(error) => {
+            output.fail(&worded(&error));
+            0
+        }
+    }
+}
+
+/// Opens a file. What cannot be opened is reported.
+pub(super) async fn opened(
+    files: &dyn FileSystem,
+    status: &FileStatus,
+    output: &mut Output<'_, '_>,
+) -> Option<Box<dyn FileReader>> {
+    if status.is_directory {
+        output.fail("Source must be a file.");
+        return None;
+    }
+    match files.open(&status.path).await {
+        Ok(reader) => Some(reader),
+        Err(error) => {
+            output.fail(&worded(&error));
+            None
+        }
+    }
+}
+
+/// How a file is compressed, by its first bytes.
+async fn of_first_bytes(reader: &mut dyn FileReader) -> Result<Option<InputCodec>, String> {
+    let length = reader.length().min(SEQUENCE.len() as u64);
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    reader.read_exact_at(0, &mut bytes).await.map_err(|error| worded(&error))?;
+    reader.seek(0);
+    reader.read_until(u64::MAX);
+    match bytes.starts_with(SEQUENCE) {
+        true => {
+            Err("sequence files are not shown as text here; their classes are Java's".to_owned())
+        }
+        false => Ok(bytes.starts_with(&GZIP).then_some(InputCodec::Gzip)),
+    }
+}
+
+fn of_ending(status: &FileStatus) -> Result<Option<InputCodec>, String> {
+    let codec = InputCodecs::default().of_file(&status.path.to_string());
+    match codec.map_err(|why| format!("{}: {why}", status.path))? {
+        Some(codec) => Ok(Some(codec)),
+        None => Err(format!("Cannot find codec for {}", status.path)),
+    }
+}
+
+/// Prints the rest of a file. The outer error is that of the output.
+async fn print_decompressed(
+    reader: Box<dyn FileReader>,
+    codec: Option<InputCodec>,
+    output: &mut Output<'_, '_>,
+) -> anyhow::Result<Result<(), String>> {
+    let (pieces, mut printed) = tokio::sync::mpsc::channel(4);
+    let (handle, length) = (Handle::current(), reader.length());
+    tokio::task::spawn_blocking(move || {
+        let mut file = input_reader(codec, Blocking { reader, handle });
+        loop {
+            let mut piece = vec![0; PIECE_BYTES];
+            let read = file.read(&mut piece).map(|read| {
+                piece.truncate(read);
+                piece
+            });
+            let is_end = read.as_ref().map_or(true, Vec::is_empty);
+            // Without a receiver nobody reads what would follow.
+            if pieces.blocking_send(read).is_err() || is_end {
+                return;
+            }
+        }
+    });
+    while let Some(piece) = printed.recv().await {
+        match piece {
+            Ok(piece) => {
+                if !output.console.print_bytes(&piece)? {
+                    break;
+                }
+            }
+            Err(error) => return Ok(Err(format!("{error} (of a file of {length} bytes)"))),
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// A file for a thread that may wait.
+struct Blocking {
+    reader: Box<dyn FileReader>,
+    handle: Handle,
+}
+
+impl Read for Blocking {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.handle.block_on(self.reader.read(buffer)).map_err(std::io::Error::other)
+    }
+}
+
+/// A line of `-stat`.
+fn formed(form: &str, status: &FileStatus) -> String {
+    let mut text = String::new();
+    let mut letters = form.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            text.push(letter);
+            continue;
+        }
+        let Some(letter) = letters.next() else { break };
+        let part = match letter {
+            'b' => status.bytes.to_string(),
+            'F' if status.is_directory => "directory".to_owned(),
+            'F' => "regular file".to_owned(),
+            'n' => status.path.name().to_owned(),
+            'o' => status.block_bytes.to_string(),
+            'r' => status.replication.to_string(),
+            'y' => utc(status.modified_ms),
+            'Y' => status.modified_ms.to_string(),
+            other => other.to_string(),
+        };
+        text.push_str(&part);
+    }
+    text
+}
+
+fn utc(ms: i64) -> String {
+    match Timestamp::from_millisecond(ms) {
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Err(_) => format!("{ms} ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corona::filesystem::FsPath;
+
+    #[test]
+    fn forms_of_stat() {
+        let status = FileStatus {
+            path: FsPath::parse("hdfs://nn/a/b").unwrap(),
+            is_directory: false,
+            bytes: 7,
+            replication: 3,
+            block_bytes: 64,
+            modified_ms: 86_400_000,
+            accessed_ms: 0,
+            permission: 0o644,
+            owner: String::new(),
+            group: String::new(),
+        };
+        for (form, expected) in [
+            ("%b %n %o %r", "7 b 64 3"),
+            ("%y|%Y", "1970-01-02 00:00:00|86400000"),
+            ("%F%%%x%", "regular file%x"),
+        ] {
+            assert_eq!(formed(form, &status), expected, "{form}");
+        }
+    }
+}
