@@ -48,6 +48,7 @@ mod profile;
 mod proxy_job_tracker;
 mod record;
 mod replay;
+mod run;
 mod session_list;
 mod sessions;
 mod shadow;
@@ -146,6 +147,7 @@ enum Command {
     CheckConfig(check_config::Arguments),
     Job(job::Arguments),
     Jobs(jobs::Arguments),
+    Run(Box<run::Arguments>),
     Journal(journal::Arguments),
     Client(client::Arguments),
     Fs(fs::Arguments),
@@ -195,6 +197,7 @@ impl Command {
             Command::CheckConfig(arguments) => check_config::run(arguments, console),
             Command::Job(arguments) => job::run(arguments, console),
             Command::Jobs(arguments) => jobs::run(arguments, console),
+            Command::Run(arguments) => run::run(*arguments, console),
             Command::Journal(arguments) => journal::run(arguments, console),
             Command::Client(arguments) => client::run(arguments, console),
             Command::Fs(arguments) => fs::run(arguments, console),

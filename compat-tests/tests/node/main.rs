@@ -10,5 +10,6 @@ mod mistakes;
 mod native_jobs;
 mod proxy_job_tracker;
 mod rights;
+mod run;
 mod several_machines;
 mod task_tracker;

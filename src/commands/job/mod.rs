@@ -6,6 +6,7 @@
 //! and `submit.rs` a job whose configuration is ready.
 
 mod archive;
+pub(super) mod commands;
 mod conf;
 mod deliver;
 mod follow;
@@ -13,7 +14,7 @@ mod inputs;
 mod notes;
 mod output;
 mod sight;
-mod stop;
+pub(super) mod stop;
 pub(super) mod streaming;
 mod submit;
 mod waiting;

@@ -11,7 +11,7 @@ use crate::commands::signals::StopSignals;
 use corona_terminal::console::Console;
 
 /// The requests to stop since this was made, from before the job is submitted until it is over.
-pub(super) struct Stop {
+pub(in crate::commands) struct Stop {
     signals: StopSignals,
     is_wanted: bool,
 }
@@ -19,7 +19,7 @@ pub(super) struct Stop {
 impl Stop {
     /// # Errors
     /// When the system refuses a handler of signals.
-    pub(super) fn listen() -> anyhow::Result<Stop> {
+    pub(in crate::commands) fn listen() -> anyhow::Result<Stop> {
         let signals = StopSignals::listen().context("cannot listen for signals")?;
         Ok(Stop { signals, is_wanted: false })
     }
@@ -28,7 +28,7 @@ impl Stop {
     ///
     /// # Errors
     /// Those of `work`, or a signal came before it was done.
-    pub(super) async fn before_submission<T>(
+    pub(in crate::commands) async fn before_submission<T>(
         &mut self,
         work: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
@@ -37,7 +37,7 @@ impl Stop {
     }
 
     /// Whether a signal has been received.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(in crate::commands) fn is_wanted(&self) -> bool {
         self.is_wanted
     }
 
@@ -48,7 +48,7 @@ impl Stop {
     }
 
     /// The result of `work`; or None, and the end of `work`, if a signal comes before it.
-    pub(super) async fn or<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+    pub(in crate::commands) async fn or<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             () = self.next() => None,

@@ -1,0 +1,146 @@
+//! What is kept of a run beside its results, so that another process can go on with it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+/// The version of the form of the file.
+const VERSION: u32 = 1;
+/// The directory below that of the results.
+const NAME: &str = ".corona-run";
+
+/// A run, in the directory of its results.
+pub(super) struct Run {
+    directory: PathBuf,
+    state: State,
+    /// Held while the run is this process's.
+    _lock: File,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct State {
+    version: u32,
+    rounds: Vec<Round>,
+}
+
+/// A job for the commands that had no results.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Round {
+    /// Its id, when it has been submitted.
+    pub(super) job: Option<String>,
+    /// The directory of its output, below that of the run.
+    pub(super) output: String,
+}
+
+impl Run {
+    /// The run in a directory, or a new one.
+    ///
+    /// # Errors
+    /// There is one and it is not to be resumed, there is none to resume, or another process has it.
+    pub(super) fn open(results: &Path, resumes: bool) -> anyhow::Result<Run> {
+        let directory = results.join(NAME);
+        let shown = results.display();
+        if directory.exists() && !resumes {
+            bail!(
+                "{shown} has the results of an earlier run; add --resume to go on with it, or name another \
+                 directory"
+            );
+        }
+        ensure!(directory.exists() || !resumes, "{shown} has no run to resume");
+        fs::create_dir_all(&directory).with_context(|| shown.to_string())?;
+        let lock = File::create(directory.join("lock")).with_context(|| shown.to_string())?;
+        let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+        ensure!(locked.is_ok(), "another process writes the results in {shown}");
+        let path = directory.join("state.json");
+        let state = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .with_context(|| format!("{} cannot be read", path.display()))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                State { version: VERSION, rounds: Vec::new() }
+            }
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        };
+        ensure!(
+            state.version == VERSION,
+            "{} is of version {}, which this program does not know",
+            path.display(),
+            state.version
+        );
+        Ok(Run { directory, state, _lock: lock })
+    }
+
+    /// The path of a file of the run.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    pub(super) fn rounds(&self) -> &[Round] {
+        &self.state.rounds
+    }
+
+    /// Notes a new round, before its job is submitted.
+    pub(super) fn begin_round(&mut self) -> anyhow::Result<Round> {
+        let round = Round { job: None, output: format!("job-{}", self.state.rounds.len() + 1) };
+        self.state.rounds.push(round.clone());
+        self.save()?;
+        Ok(round)
+    }
+
+    /// Notes the job of the last round.
+    pub(super) fn submitted(&mut self, job: &str) -> anyhow::Result<()> {
+        if let Some(round) = self.state.rounds.last_mut() {
+            round.job = Some(job.to_owned());
+        }
+        self.save()
+    }
+
+    fn save(&self) -> anyhow::Result<()> {
+        let path = self.path("state.json");
+        let new = self.path("state.json.new");
+        let write = || -> anyhow::Result<()> {
+            let mut file = File::create(&new)?;
+            file.write_all(&serde_json::to_vec(&self.state)?)?;
+            file.sync_data()?;
+            Ok(fs::rename(&new, &path)?)
+        };
+        write().with_context(|| path.display().to_string())
+    }
+
+    /// Deletes what is only needed while commands have no results: lists and outputs of jobs.
+    pub(super) fn clean_up(&self) {
+        for round in &self.state.rounds {
+            // What stays is of no use, and does no harm.
+            let _ = fs::remove_dir_all(self.path(&round.output));
+            let _ = fs::remove_file(self.path(&format!("{}.list", round.output)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_resumed_by_one_process_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = |resumes| Run::open(dir.path(), resumes).err().unwrap().to_string();
+        assert!(error(true).ends_with("has no run to resume"));
+        let mut run = Run::open(dir.path(), false).unwrap();
+        assert_eq!(run.begin_round().unwrap().output, "job-1");
+        run.submitted("job_1").unwrap();
+        assert!(error(false).contains("add --resume to go on with it"));
+        assert!(error(true).starts_with("another process writes"));
+        drop(run);
+        let mut run = Run::open(dir.path(), true).unwrap();
+        assert_eq!(run.rounds()[0].job.as_deref(), Some("job_1"));
+        assert_eq!(run.begin_round().unwrap().output, "job-2");
+        drop(run);
+        fs::write(dir.path().join(".corona-run/state.json"), r#"{"version":2,"rounds":[]}"#)
+            .unwrap();
+        assert!(error(true).contains("is of version 2, which this program does not know"));
+    }
+}
