@@ -29,7 +29,7 @@ pub(super) struct Change {
     pub(super) theirs: Option<Duration>,
 }
 
-/// For ever.
+/// Forever.
 pub(super) const ON: Duration = Duration::MAX;
 
 /// The finished changes of one session and type.
