@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, ensure};
 use clap::Args;
-use corona::config::{ClientSource, Networks, Source};
+use corona::config::{ClientSource, HostPort, Networks, Source, keys};
 
 use super::profile::Profile;
 
@@ -69,6 +69,20 @@ pub(super) fn conf_dir_of_client(
 ) -> anyhow::Result<Option<PathBuf>> {
     let found = existing_conf_dir(named, &variable)?;
     Ok(found.or_else(|| Profile::of_user(variable)?.conf_dir()))
+}
+
+/// What to do if nothing answers at an address where a cluster would be by default, and nothing names one.
+pub(super) fn no_cluster_hint(
+    address: &HostPort,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> &'static str {
+    let is_default = [keys::SERVER_ADDRESS, keys::HTTP_ADDRESS]
+        .iter()
+        .any(|key| key.default.parse::<HostPort>().is_ok_and(|default| default == *address));
+    match is_default && matches!(conf_dir_of_client(None, variable), Ok(None)) {
+        true => "; no cluster is known here: 'corona login' makes one known, --conf-dir names one",
+        false => "",
+    }
 }
 
 /// The sources of a program's settings, as options.

@@ -15,7 +15,7 @@ use corona::wire::calls::{ClusterManager, ProxyJobTracker};
 use corona::wire::client::{CallError, Client, ClientOptions, ConnectError};
 use corona::wire::{Exception, Malformed, Service};
 
-use super::arguments::{Override, conf_dir_of_client, pairs, parse_override};
+use super::arguments::{Override, conf_dir_of_client, no_cluster_hint, pairs, parse_override};
 use super::web::Web;
 
 /// The configuration with the cluster's addresses, and the timeout.
@@ -269,7 +269,10 @@ impl<S: Service> Peer<S> {
             Err(ConnectError::Timeout(due)) => {
                 bail!("{who} did not accept a connection {}", Within(due))
             }
-            Err(ConnectError::Io(error)) => bail!("{who} cannot be reached: {error}"),
+            Err(ConnectError::Io(error)) => {
+                let hint = no_cluster_hint(address, |name| std::env::var_os(name));
+                bail!("{who} cannot be reached: {error}{hint}")
+            }
         }
     }
 

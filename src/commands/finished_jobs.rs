@@ -159,19 +159,21 @@ pub(super) fn history(from: &Web, job: &str) -> anyhow::Result<String> {
     text.with_context(|| format!("no history of {job}"))
 }
 
-/// The jobs for people.
-pub(super) fn table(jobs: &[Finished]) -> Table {
-    let mut table = Table::new(&[
+/// The jobs for people. The narrow form fits in 80 columns: it has no numbers of tasks, and shorter times.
+pub(super) fn table(jobs: &[Finished], narrow: bool) -> Table {
+    let mut columns = vec![
         Column::whole("JOB"),
         Column::whole("STATE"),
-        Column::text("USER", 8),
-        Column::text("POOL", 8),
+        Column::text("USER", 5),
+        Column::text("POOL", 5),
         Column::whole("SUBMITTED"),
         Column::number("SECONDS"),
-        Column::number("MAPS"),
-        Column::number("REDUCES"),
-        Column::text("NAME", 12),
-    ]);
+    ];
+    if !narrow {
+        columns.extend([Column::number("MAPS"), Column::number("REDUCES")]);
+    }
+    columns.push(Column::text("NAME", 5));
+    let mut table = Table::new(&columns);
     for job in jobs {
         let tone = match &*job.state {
             "failed" => Tone::Bad,
@@ -179,17 +181,24 @@ pub(super) fn table(jobs: &[Finished]) -> Table {
             _ => Tone::Notable,
         };
         let of = |shown: fn(&Facts) -> String| job.history.as_ref().map(shown).unwrap_or_default();
-        table.row([
+        let submitted = match narrow {
+            true => of(|facts| Date(facts.submit_ms).to_the_minute()),
+            false => of(|facts| Date(facts.submit_ms).to_string()),
+        };
+        let mut row: Vec<Cell> = vec![
             job.id.clone().into(),
             Cell::new(job.state.clone(), tone),
             job.user.clone().into(),
             of(|facts| facts.pool.clone()).into(),
-            of(|facts| Date(facts.submit_ms).to_string()).into(),
+            submitted.into(),
             of(seconds).into(),
-            of(|facts| facts.maps.to_string()).into(),
-            of(|facts| facts.reduces.to_string()).into(),
-            of(|facts| facts.name.clone()).into(),
-        ]);
+        ];
+        if !narrow {
+            row.push(of(|facts| facts.maps.to_string()).into());
+            row.push(of(|facts| facts.reduces.to_string()).into());
+        }
+        row.push(of(|facts| facts.name.clone()).into());
+        table.row(row);
     }
     table
 }
@@ -198,4 +207,39 @@ pub(super) fn table(jobs: &[Finished]) -> Table {
 fn seconds(facts: &Facts) -> String {
     let took_ms = facts.finish_ms - facts.submit_ms;
     if facts.finish_ms == 0 { String::new() } else { (took_ms / 1000).to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corona_terminal::console::Console;
+
+    #[test]
+    fn the_narrow_table_fits_in_80_columns() {
+        let facts = Facts {
+            name: "a long name of a job that counts words".to_owned(),
+            pool: "group.longpool".to_owned(),
+            submit_ms: 1_795_708_800_000,
+            finish_ms: 1_795_795_200_000,
+            maps: 100_000,
+            reduces: 1_000,
+            failed_maps: 0,
+            failed_reduces: 0,
+        };
+        let job = Finished {
+            id: "job_202611260930_0001".to_owned(),
+            state: "incomplete".to_owned(),
+            user: "annabella".to_owned(),
+            history: Some(facts),
+        };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console::of_test(&mut out, &mut err);
+        console.width = Some(80);
+        let jobs = [job];
+        assert!(!table(&jobs, false).fits(&console, false));
+        let text = table(&jobs, true).render(&console, false);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let row = text.lines().nth(1).unwrap();
+        assert!(row.starts_with("job_202611260930_0001") && row.contains("86400"), "{text}");
+    }
 }

@@ -21,6 +21,13 @@ impl fmt::Display for Date {
     }
 }
 
+impl Date {
+    /// Without the year and the seconds: `11-21 00:05`.
+    pub(super) fn to_the_minute(self) -> String {
+        self.to_string().get(5..16).unwrap_or_default().to_owned()
+    }
+}
+
 /// How long before `now_ms` something was: `5 min ago`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ago {

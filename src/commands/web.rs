@@ -17,6 +17,8 @@ use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::arguments::no_cluster_hint;
+
 /// The largest page that is read.
 const MAX_PAGE_BYTES: usize = 64 << 20;
 
@@ -298,7 +300,10 @@ impl Web {
         let connected = timeout(self.timeout, connecting).await;
         connected
             .map_err(|_| anyhow!("{} did not accept a connection within {seconds} s", self.who()))?
-            .map_err(|error| anyhow!("{} cannot be reached: {error}", self.who()))
+            .map_err(|error| {
+                let hint = no_cluster_hint(&self.address, |name| std::env::var_os(name));
+                anyhow!("{} cannot be reached: {error}{hint}", self.who())
+            })
     }
 
     /// A request without a response. A Thrift service reads the request as the

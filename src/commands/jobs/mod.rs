@@ -609,8 +609,12 @@ impl List {
             Form::Json => console.print_json(&jobs),
             Form::Table if jobs.is_empty() => Ok(console.print("No jobs.\n")?),
             Form::Table => {
-                let table = finished_jobs::table(&jobs).render(console, self.output.wide);
-                console.print(&table)?;
+                let whole = finished_jobs::table(&jobs, false);
+                let table = match whole.fits(console, self.output.wide) {
+                    true => whole,
+                    false => finished_jobs::table(&jobs, true),
+                };
+                console.print(&table.render(console, self.output.wide))?;
                 if total > jobs.len() as u64 {
                     console.print(&format!("{} of {total} jobs; see --limit\n", jobs.len()))?;
                 }
