@@ -54,9 +54,6 @@ pub(super) fn page(frame: &Frame<'_>, content: &Markup) -> Markup {
                 footer {
                     (as_of(frame.now))
                     ul {
-                        @if let Some(address) = frame.cluster_manager {
-                            li { a href=(address) { "Cluster manager" } }
-                        }
                         @if let Some(address) = frame.finished_jobs {
                             li { a href=(address) { "Finished jobs" } }
                         }
@@ -84,6 +81,9 @@ fn head(frame: &Frame<'_>) -> Markup {
                                 (name)
                             }
                         }
+                    }
+                    @if let Some(address) = frame.cluster_manager {
+                        li { a href=(address) { "Cluster" } }
                     }
                 }
             }
