@@ -29,4 +29,5 @@ pub use corona_session_driver as session_driver;
 pub use corona_simulation as simulation;
 pub use corona_task as task;
 pub use corona_task_tracker as task_tracker;
+pub use corona_what_if as what_if;
 pub use corona_wire as wire;

@@ -105,6 +105,7 @@ const FLOORS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
+    ("what_if", &["conformance", "engine", "model", "wire"]),
     ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
     ("load", &["access", "hadoop", "model", "net", "process", "session_driver", "wire"]),
     ("task", &["access", "config", "filesystem", "hadoop", "mapreduce", "net", "process"]),

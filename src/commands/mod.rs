@@ -63,6 +63,7 @@ mod traffic;
 mod version;
 mod watch;
 mod web;
+mod what_if;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -157,6 +158,7 @@ enum Command {
     Import(import::Arguments),
     Replay(replay::Arguments),
     Shadow(shadow::Arguments),
+    WhatIf(what_if::Arguments),
     Load(load::Arguments),
     Demo(demo::Arguments),
     MiniCluster(mini_cluster::Arguments),
@@ -207,6 +209,7 @@ impl Command {
             Command::Import(arguments) => import::run(arguments, console),
             Command::Replay(arguments) => replay::run(arguments, console),
             Command::Shadow(arguments) => shadow::run(arguments, console),
+            Command::WhatIf(arguments) => what_if::run(arguments, console),
             Command::Load(arguments) => load::run(arguments, console),
             Command::Demo(arguments) => demo::run(arguments, console),
             Command::MiniCluster(arguments) => mini_cluster::run(arguments, console),

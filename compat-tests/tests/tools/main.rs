@@ -12,3 +12,4 @@ mod record;
 mod recordings;
 mod replay;
 mod shadow;
+mod what_if;

@@ -250,7 +250,7 @@ impl Conversation {
 }
 
 /// The typed calls of whole messages, from their bytes. Messages that a server would refuse are left out.
-pub(crate) fn typed_calls<S: Service>(raw: &[u8]) -> Vec<S::Call> {
+pub fn typed_calls<S: Service>(raw: &[u8]) -> Vec<S::Call> {
     let mut reader = StreamReader::new(S::schema(), S::FRAMING, raw.len());
     reader.push(raw);
     let mut calls = Vec::new();

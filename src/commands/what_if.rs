@@ -1,0 +1,616 @@
+//! `corona what-if`: a cluster's past against other settings.
+//!
+//! Wiring only: inputs to a workload, changes to settings, runs to a report.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, ensure};
+use clap::Args;
+use corona::config::{ConfigErrors, Loaded, Lookup, Source, keys};
+use corona::conformance::Traffic;
+use corona::conformance::capture::{Ending, Limits};
+use corona::conformance::conversation::Ports;
+use corona::what_if::report::{Comparison, Report, html, words};
+use corona::what_if::{
+    GroupResult, Progress, Reading, Run, Setting, Workload, change, file, recorded, simulate, swf,
+};
+use flate2::read::MultiGzDecoder;
+
+use super::EXIT_FAILED;
+use super::arguments::{FoundSource, SourceArguments, create_file};
+use super::signals::shutdown_signal;
+use super::traffic::{ending_text, one_manager};
+use corona_terminal::console::{Console, printable};
+use corona_terminal::progress::{PAUSE, WatchedFile, bar, write_stderr};
+use corona_terminal::table::{Column, Table};
+use corona_terminal::wrap::wrapped;
+
+const EXAMPLES: &str = "\
+Examples:
+  How true the simulation is for a recording, with nothing changed:
+    corona what-if monday.corec --conf-dir /etc/corona
+  The same week with other pools, and a page with plots:
+    corona what-if monday.corec --conf-dir /etc/corona --pools new.xml \\
+        --report out/
+  Three pools files side by side:
+    corona what-if monday.corec --conf-dir /etc/corona --compare a.xml b.xml c.xml
+  A third more work, and two nodes that fail after an hour for ten minutes:
+    corona what-if monday.corec --load 1.33 --fail-nodes 2@1h+10m
+  A trace of the Parallel Workloads Archive:
+    corona what-if CTC-SP2-1996-3.1-cln.swf.gz --nodes 512
+
+Exit status: 0 done; 1 failed, with one line on stderr, or interrupted; 2 wrong
+usage.";
+
+/// Play a cluster's past against other settings, in virtual time
+///
+/// INPUT is a recording or packet capture, a trace in the Standard Workload
+/// Format (.swf), or a workload that --save has written; each may be compressed
+/// with gzip. With nothing changed the simulation must come out as recorded: the
+/// report begins with this check.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The recording, trace or workload
+    #[arg(value_name = "INPUT")]
+    input: PathBuf,
+
+    /// Use this pools file instead of the configured one
+    #[arg(long, value_name = "FILE", conflicts_with = "compare")]
+    pools: Option<PathBuf>,
+
+    /// Use these pools files, one after the other
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    compare: Vec<PathBuf>,
+
+    /// Use this general scheduling file instead of the configured one
+    #[arg(long, value_name = "FILE")]
+    general: Option<PathBuf>,
+
+    /// Number of nodes: the first ones, or more that are like them
+    #[arg(long, value_name = "N")]
+    nodes: Option<usize>,
+
+    /// Let sessions come so many times as often, such as 1.3
+    #[arg(long, value_name = "FACTOR", value_parser = parse_load)]
+    load: Option<f64>,
+
+    /// Let nodes fail at a time since the beginning, for good or for a while;
+    /// may be repeated
+    ///
+    /// NODES is a number, or names with commas: 3@2h, n1,n2@30m+10m
+    #[arg(long, value_name = "NODES@TIME[+SPAN]", value_parser = parse_failure)]
+    fail_nodes: Vec<Failing>,
+
+    /// Write report.html, report.json and report.txt to this directory
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Write the workload to this file and do nothing else; compressed if its
+    /// name ends in .gz
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["report", "json"])]
+    save: Option<PathBuf>,
+
+    /// Replace the names of users, pools, sessions and nodes by numbers
+    #[arg(long)]
+    anonymise: bool,
+
+    #[command(flatten)]
+    source: SourceArguments,
+}
+
+/// Nodes that fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Failing {
+    which: String,
+    at_ms: i64,
+    for_ms: Option<i64>,
+}
+
+fn parse_load(text: &str) -> Result<f64, String> {
+    let factor =
+        text.parse().ok().filter(|factor: &f64| *factor > 0.0 && *factor <= change::MOST_LOAD);
+    factor.ok_or_else(|| format!("expected a factor above 0, at most {}", change::MOST_LOAD))
+}
+
+fn parse_failure(text: &str) -> Result<Failing, String> {
+    const EXPECTED: &str = "expected NODES@TIME or NODES@TIME+SPAN, such as 3@2h or n1@30m+10m";
+    let (which, time) = text.rsplit_once('@').ok_or(EXPECTED)?;
+    let (at, span) = match time.split_once('+') {
+        Some((at, span)) => (at, Some(span)),
+        None => (time, None),
+    };
+    let for_ms = span.map(|span| parse_span(span).ok_or(EXPECTED)).transpose()?;
+    let at_ms = parse_span(at).ok_or(EXPECTED)?;
+    if which.is_empty() {
+        return Err(EXPECTED.to_owned());
+    }
+    Ok(Failing { which: which.to_owned(), at_ms, for_ms })
+}
+
+/// A span such as `90s`, `30m`, `2h` or `1d`, in milliseconds.
+fn parse_span(text: &str) -> Option<i64> {
+    let unit = text.chars().last()?;
+    let factor = match unit {
+        's' => 1_000,
+        'm' => 60_000,
+        'h' => 3_600_000,
+        'd' => 86_400_000,
+        _ => return None,
+    };
+    let number: i64 = text.strip_suffix(unit)?.parse().ok().filter(|number| *number >= 0)?;
+    number.checked_mul(factor)
+}
+
+/// Runs the simulations and reports.
+///
+/// # Errors
+/// When an input or a configuration cannot be read, or a report cannot be written.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let source = arguments.source.clone().found()?;
+    let base = settings(&source, &[]).map_err(one_line)?;
+    let mut reading = read(&arguments.input, &base)?;
+    if arguments.anonymise {
+        change::anonymise(&mut reading.workload);
+    }
+    if let Some(to) = &arguments.save {
+        save(&reading.workload, to)?;
+        notes(&reading, console);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (changed, changes) = changed(&reading.workload, &arguments)?;
+    let mut plans = vec![(&reading.workload, setting("as it was", base))];
+    for (name, overrides) in alternatives(&arguments)? {
+        let loaded = settings(&source, &overrides).map_err(one_line)?;
+        plans.push((&changed, setting(&name, loaded)));
+    }
+    let stop = stop_on_signals()?;
+    let runs = run_all(&plans, &stop);
+    let interrupted = runs.iter().any(|run| run.stopped_at_ms.is_some());
+    let mut runs = runs.into_iter();
+    let first = runs.next().context("no run")?;
+    let others = plans.iter().skip(1).map(|(workload, _)| *workload).zip(runs).collect();
+    let report = Report::new(&reading, first, others, changes);
+    publish(&report, &arguments, console)?;
+    if interrupted {
+        console.complain("corona: interrupted: the report has what was simulated by then\n");
+        return Ok(ExitCode::from(EXIT_FAILED));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn one_line(errors: ConfigErrors) -> anyhow::Error {
+    let each: Vec<String> = errors.errors().map(ToString::to_string).collect();
+    anyhow!(each.join("; "))
+}
+
+fn settings(source: &FoundSource, more: &[(String, String)]) -> Result<Loaded, ConfigErrors> {
+    let overrides = [source.overrides.clone(), more.to_vec()].concat();
+    let conf_dir = source.conf_dir.as_deref();
+    Source { conf_dir, overrides: &overrides, lookup: Lookup::AlsoByName }.load()
+}
+
+fn setting(name: &str, loaded: Loaded) -> Setting {
+    Setting { name: name.to_owned(), settings: loaded.settings.engine }
+}
+
+/// Keys and values that override the configuration.
+type Overrides = Vec<(String, String)>;
+
+/// The settings to compare: names, and what overrides the configuration.
+fn alternatives(arguments: &Arguments) -> anyhow::Result<Vec<(String, Overrides)>> {
+    let absolute = |path: &Path| {
+        let path =
+            fs::canonicalize(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok::<_, anyhow::Error>(path.display().to_string())
+    };
+    let general = match &arguments.general {
+        Some(path) => vec![(keys::GENERAL_FILE.name.to_owned(), absolute(path)?)],
+        None => Vec::new(),
+    };
+    let files: Vec<&PathBuf> = arguments.pools.iter().chain(&arguments.compare).collect();
+    let mut all = Vec::new();
+    for path in &files {
+        let mut overrides = general.clone();
+        overrides.push((keys::POOLS_FILE.name.to_owned(), absolute(path)?));
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        all.push((name, overrides));
+    }
+    let others =
+        [arguments.nodes.is_some(), arguments.load.is_some(), !arguments.fail_nodes.is_empty()];
+    if files.is_empty() && (!general.is_empty() || others.contains(&true)) {
+        all.push(("changed".to_owned(), general));
+    }
+    Ok(all)
+}
+
+/// The workload with its changes, and these as sentences.
+fn changed(workload: &Workload, arguments: &Arguments) -> anyhow::Result<(Workload, Vec<String>)> {
+    let (mut changed, mut changes) = (workload.clone(), Vec::new());
+    let files = arguments.pools.iter().chain(&arguments.compare);
+    changes.extend(files.map(|path| format!("Pools file {}.", path.display())));
+    changes
+        .extend(arguments.general.iter().map(|path| format!("General file {}.", path.display())));
+    if let Some(count) = arguments.nodes {
+        ensure!(
+            !changed.nodes.is_empty() || count == 0,
+            "the input has no nodes to take as models"
+        );
+        change::resize(&mut changed, count);
+        changes.push(format!("{count} nodes instead of {}.", workload.nodes.len()));
+    }
+    if let Some(factor) = arguments.load {
+        change::load(&mut changed, factor);
+        changes.push(format!("{factor} times the sessions."));
+    }
+    for Failing { which, at_ms, for_ms } in &arguments.fail_nodes {
+        change::fail(&mut changed, which, *at_ms, *for_ms).map_err(|node| {
+            anyhow!("--fail-nodes: no node {} is in the input", printable(&node))
+        })?;
+        let at = words::time(*at_ms as f64);
+        changes.push(match for_ms {
+            Some(span) => {
+                format!("Nodes {which} fail after {at} for {}.", words::time(*span as f64))
+            }
+            None => format!("Nodes {which} fail after {at}."),
+        });
+    }
+    Ok((changed, changes))
+}
+
+/// Reads the input, whatever its form.
+fn read(path: &Path, base: &Loaded) -> anyhow::Result<Reading> {
+    let shown = path.display().to_string();
+    let shown = printable(&shown).into_owned();
+    let open = || WatchedFile::open(path).with_context(|| format!("cannot open {shown}"));
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let start = start_of(open()?).with_context(|| shown.clone())?;
+    let text = start.trim_ascii_start();
+    if text.starts_with(b"{") {
+        let mut reading = file::read(open()?).map_err(|error| anyhow!("{shown}: {error}"))?;
+        if reading.workload.name.is_empty() {
+            reading.workload.name = name.into_owned();
+        }
+        return Ok(reading);
+    }
+    if swf::looks_like_one(&start) {
+        let source = BufReader::with_capacity(1 << 16, open()?);
+        return Ok(match is_gzip(path)? {
+            true => swf::read(&name, BufReader::new(MultiGzDecoder::new(source))),
+            false => swf::read(&name, source),
+        }?);
+    }
+    let port = base.settings.server_address.port;
+    let mut limits = Limits::default();
+    limits.server_ports.extend([port]);
+    let traffic = Traffic::read(open()?, &limits).with_context(|| shown.clone())?;
+    let ports = Ports { cluster_manager: port, ..Ports::default() };
+    let conversations = traffic.conversations(&ports);
+    one_manager(&conversations, port).with_context(|| shown.clone())?;
+    let began_ms = i64::try_from(traffic.capture.started_at_us / 1_000).unwrap_or(0);
+    let expiry_ms = base.settings.engine.node_expiry_ms;
+    let mut reading = recorded::read(&name, &conversations, began_ms, expiry_ms);
+    ensure!(
+        !reading.workload.sessions.is_empty() || !reading.workload.nodes.is_empty(),
+        "{shown} has no calls to a cluster manager at port {port}; name its configuration with --conf-dir"
+    );
+    if !matches!(traffic.capture.ending, Ending::Complete | Ending::Stopped) {
+        reading.left_out.extend(
+            ending_text(traffic.capture.ending).map(|text| format!("Of the input, {text}.")),
+        );
+    }
+    Ok(reading)
+}
+
+/// So much of a file shows what it is.
+const START: u64 = 4 << 10;
+
+fn start_of(mut source: impl Read) -> anyhow::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    source.by_ref().take(START).read_to_end(&mut start)?;
+    ensure!(!start.is_empty(), "the file is empty");
+    if !start.starts_with(&[0x1f, 0x8b]) {
+        return Ok(start);
+    }
+    let mut text = Vec::new();
+    // What is compressed goes on after this.
+    let _ = MultiGzDecoder::new(&start[..]).take(START).read_to_end(&mut text);
+    Ok(text)
+}
+
+fn is_gzip(path: &Path) -> anyhow::Result<bool> {
+    let mut start = [0; 2];
+    let read = File::open(path)?.read(&mut start)?;
+    Ok(read == 2 && start == [0x1f, 0x8b])
+}
+
+fn save(workload: &Workload, to: &Path) -> anyhow::Result<()> {
+    let context = || format!("cannot write {}", to.display());
+    let out = BufWriter::new(create_file(to, false).with_context(context)?);
+    if to.extension().is_some_and(|extension| extension == "gz") {
+        let mut packed = flate2::write::GzEncoder::new(out, flate2::Compression::default());
+        file::write(workload, &mut packed).with_context(context)?;
+        return packed.finish().and_then(|mut out| out.flush()).with_context(context);
+    }
+    file::write(workload, out).with_context(context)
+}
+
+fn notes(reading: &Reading, console: &mut Console<'_>) {
+    for one in &reading.left_out {
+        console.complain(&format!("left out: {one}\n"));
+    }
+}
+
+/// A flag that SIGINT and SIGTERM set.
+fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let signal = {
+        let _inside = runtime.enter();
+        shutdown_signal()?
+    };
+    let flag = stop.clone();
+    thread::spawn(move || {
+        runtime.block_on(signal);
+        flag.store(true, Ordering::Relaxed);
+    });
+    Ok(stop)
+}
+
+/// Runs all plans, on all processors.
+fn run_all(plans: &[(&Workload, Setting)], stop: &AtomicBool) -> Vec<Run> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(plans.len());
+    let (next, meter) = (AtomicUsize::new(0), Mutex::new(Meter::new(plans.len())));
+    let results: Vec<Mutex<Option<Run>>> = plans.iter().map(|_| Mutex::new(None)).collect();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((workload, setting)) = plans.get(place) else { return };
+                    let run = simulate(workload, setting, &mut |progress| {
+                        meter.lock().unwrap_or_else(PoisonError::into_inner).show(place, progress);
+                        !stop.load(Ordering::Relaxed)
+                    });
+                    *results[place].lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+                }
+            });
+        }
+    });
+    let results = results.into_iter();
+    results.filter_map(|run| run.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+}
+
+/// A line of progress on stderr, if that is a terminal. Dropping it removes the line.
+struct Meter {
+    runs: Vec<Progress>,
+    shown_at: Instant,
+    visible: bool,
+    shown: bool,
+}
+
+impl Meter {
+    fn new(runs: usize) -> Meter {
+        let runs = vec![Progress::default(); runs];
+        Meter {
+            runs,
+            shown_at: Instant::now(),
+            visible: std::io::stderr().is_terminal(),
+            shown: false,
+        }
+    }
+
+    fn show(&mut self, place: usize, progress: Progress) {
+        self.runs[place] = progress;
+        if !self.visible || self.shown_at.elapsed() < PAUSE.max(Duration::from_millis(100)) {
+            return;
+        }
+        (self.shown_at, self.shown) = (Instant::now(), true);
+        let sum = |of: fn(&Progress) -> usize| self.runs.iter().map(of).sum::<usize>() as u64;
+        let (ended, all) = (sum(|one| one.ended), sum(|one| one.tasks));
+        let count = format!("{} of {} tasks", words::number(ended), words::number(all));
+        write_stderr(&format!("\r{}", bar(ended, all, &count)));
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        if self.shown {
+            write_stderr(&format!("\r{:79}\r", ""));
+        }
+    }
+}
+
+/// Prints the report, or writes its files.
+fn publish(
+    report: &Report,
+    arguments: &Arguments,
+    console: &mut Console<'_>,
+) -> anyhow::Result<()> {
+    if let Some(dir) = &arguments.report {
+        let write = |name: &str, contents: &str| {
+            let path = dir.join(name);
+            fs::write(&path, contents).with_context(|| format!("cannot write {}", path.display()))
+        };
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        write("report.html", &html(report))?;
+        write("report.json", &(serde_json::to_string_pretty(report)? + "\n"))?;
+        write("report.txt", &text(report, console))?;
+    }
+    if arguments.json {
+        return console.print_json(report);
+    }
+    Ok(console.print(&text(report, console))?)
+}
+
+fn text(report: &Report, console: &Console<'_>) -> String {
+    let line = |text: &str, indent: &str| wrapped(&printable(text), indent, console.width);
+    let mut all = line(&format!("What if: {}", report.name), "");
+    all += &line(&words::workload(report), "");
+    all += "\n";
+    all += &line(&words::verdict(&report.check), "");
+    for row in &report.check.rows {
+        let [recorded, simulated] =
+            [row.recorded, row.simulated].map(|value| words::figure(row.unit, value));
+        all += &line(
+            &format!(
+                "  {}: {simulated}, recorded {recorded} ({})",
+                row.name,
+                words::share(row.error)
+            ),
+            "    ",
+        );
+    }
+    for change in &report.changes {
+        all += &line(&format!("Changed: {change}"), "  ");
+    }
+    all += "\nCluster\n";
+    all += &cluster(&report.runs, console);
+    all += "\nPools\n";
+    all += &groups(&report.runs, |run| &run.pools, "POOL", console);
+    all += "\nUsers\n";
+    all += &groups(&report.runs, |run| &run.users, "USER", console);
+    for comparison in &report.comparisons {
+        all += "\n";
+        all += &line(&words::comparison(comparison), "  ");
+        all += &sessions(comparison, console);
+    }
+    all += "\nAssumed\n";
+    for one in &report.assumptions {
+        all += &line(&format!("* {one}"), "  ");
+    }
+    if !report.left_out.is_empty() {
+        all += "\nLeft out\n";
+    }
+    for one in &report.left_out {
+        all += &line(&format!("* {one}"), "  ");
+    }
+    all
+}
+
+fn cluster(runs: &[Run], console: &Console<'_>) -> String {
+    let mut table = Table::new(&[
+        Column::text("SETTINGS", 12),
+        Column::whole("SLOTS"),
+        Column::number("NUMBER"),
+        Column::number("IN USE"),
+        Column::number("IDLE*"),
+        Column::number("TAKEN BACK"),
+        Column::number("LOST"),
+        Column::number("UNSERVED"),
+    ]);
+    for run in runs {
+        for of in &run.cluster.types {
+            table.row([
+                run.name.as_str().into(),
+                of.kind.name().into(),
+                words::number(of.slots).into(),
+                words::share(of.used).into(),
+                words::share(of.free_while_waiting).into(),
+                words::number(run.cluster.revoked).into(),
+                words::time(run.cluster.lost_ms as f64).into(),
+                words::number(run.cluster.unserved).into(),
+            ]);
+        }
+    }
+    table.render(console, false) + "* free while requests of the type waited\n"
+}
+
+/// Rows of a table of users or pools at most, for each run.
+const ROWS: usize = 40;
+
+fn groups(
+    runs: &[Run],
+    of: impl Fn(&Run) -> &Vec<GroupResult>,
+    head: &'static str,
+    console: &Console<'_>,
+) -> String {
+    let mut table = Table::new(&[
+        Column::text(head, 12),
+        Column::text("SETTINGS", 9),
+        Column::number("REQUESTS"),
+        Column::number("MEDIAN"),
+        Column::number("95 %"),
+        Column::number("99 %"),
+        Column::number("LONGEST"),
+        Column::number("LOST"),
+    ]);
+    let mut names: Vec<&str> = runs.iter().flat_map(&of).map(|one| one.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let more = names.len().saturating_sub(ROWS);
+    for name in names.into_iter().take(ROWS) {
+        for run in runs {
+            let Some(one) = of(run).iter().find(|one| one.name == name) else { continue };
+            let time = |ms: u32| words::time(ms.into()).into();
+            table.row([
+                name.into(),
+                run.name.as_str().into(),
+                words::number(one.waits.count).into(),
+                time(one.waits.median_ms),
+                time(one.waits.p95_ms),
+                time(one.waits.p99_ms),
+                time(one.waits.longest_ms),
+                words::time(one.lost_ms as f64).into(),
+            ]);
+        }
+    }
+    let rest = if more > 0 { format!("{more} more are in the JSON\n") } else { String::new() };
+    table.render(console, false) + &rest
+}
+
+fn sessions(comparison: &Comparison, console: &Console<'_>) -> String {
+    let mut table = Table::new(&[
+        Column::whole(""),
+        Column::whole("SESSION"),
+        Column::text("NAME", 10),
+        Column::text("USER", 8),
+        Column::number("BEFORE"),
+        Column::number("AFTER"),
+    ]);
+    let all = [("slower", &comparison.most_slower), ("faster", &comparison.most_faster)];
+    for (way, session) in
+        all.into_iter().flat_map(|(way, all)| all.iter().map(move |one| (way, one)))
+    {
+        table.row([
+            way.into(),
+            session.id.as_str().into(),
+            session.name.as_str().into(),
+            session.user.as_str().into(),
+            words::time(session.before_ms as f64).into(),
+            words::time(session.after_ms as f64).into(),
+        ]);
+    }
+    let is_empty = comparison.most_slower.is_empty() && comparison.most_faster.is_empty();
+    if is_empty { String::new() } else { table.render(console, false) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_have_nodes_a_time_and_perhaps_a_span() {
+        let failing =
+            |which: &str, at_ms, for_ms| Ok(Failing { which: which.to_owned(), at_ms, for_ms });
+        assert_eq!(parse_failure("3@2h"), failing("3", 7_200_000, None));
+        assert_eq!(parse_failure("n1,n2@30m+10s"), failing("n1,n2", 1_800_000, Some(10_000)));
+        for wrong in ["", "3", "@2h", "3@", "3@2", "3@2h+", "3@-2h", "3@2x", "3@99999999999999999d"]
+        {
+            assert!(parse_failure(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_load("1.3"), Ok(1.3));
+        assert!(["0", "-1", "NaN", "101", "x"].iter().all(|wrong| parse_load(wrong).is_err()));
+    }
+}

@@ -1,0 +1,339 @@
+//! Workloads as files: JSON, a line for each node and each session, optionally compressed with gzip.
+//!
+//! The format is described in `docs/operate/what-if.md`.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+
+use corona_model::types::{ResourceType, SessionPriority};
+use flate2::read::MultiGzDecoder;
+use serde::{Deserialize, Serialize};
+
+use crate::workload::{Node, Reading, Session, Task, Workload, is_zero, pool_of};
+
+/// The newest version of the format.
+pub const VERSION: u32 = 1;
+/// A line is at most so long.
+const MOST_BYTES: u64 = 256 << 20;
+/// Tasks of a workload at most.
+pub const MOST_TASKS: usize = 20_000_000;
+
+/// Why a file is no workload.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("cannot be read: {0}")]
+    Read(#[from] io::Error),
+    #[error("is no workload: its first line is no object with \"corona_workload\"")]
+    NotAWorkload,
+    #[error(
+        "has version {0} of the format of workloads; this program knows versions up to {VERSION}"
+    )]
+    Newer(u32),
+    #[error("line {line}: {what}")]
+    Line { line: usize, what: String },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    corona_workload: u32,
+    #[serde(default)]
+    name: String,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    began_ms: i64,
+    #[serde(default)]
+    until_ms: i64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    assumptions: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+enum Line {
+    Node(Node),
+    Session(SessionLine),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SessionLine {
+    id: Arc<str>,
+    #[serde(default)]
+    name: Arc<str>,
+    #[serde(default)]
+    user: Arc<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pool: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    priority: Option<SessionPriority>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    no_preempt: bool,
+    #[serde(default)]
+    at_ms: i64,
+    /// The id of a session that stands before it, and a time after its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    follows: Option<(Arc<str>, i64)>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    lingers_ms: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    recorded_ms: Option<i64>,
+    #[serde(default)]
+    tasks: Vec<TaskLine>,
+}
+
+/// Tasks that are alike.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskLine {
+    #[serde(rename = "type")]
+    kind: ResourceType,
+    ms: i64,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    count: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    away_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "is_none")]
+    after: u32,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    delay_ms: i64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    shuffles: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    exclude: Vec<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waited_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    held_ms: Option<i64>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(count: &u32) -> bool {
+    *count == 1
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
+}
+
+/// Writes a workload.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(workload: &Workload, mut to: impl Write) -> io::Result<()> {
+    let Workload { name, began_ms, until_ms, assumptions, .. } = workload;
+    let head = Head {
+        corona_workload: VERSION,
+        name: name.clone(),
+        began_ms: *began_ms,
+        until_ms: *until_ms,
+        assumptions: assumptions.iter().cloned().collect(),
+    };
+    line(&mut to, &head)?;
+    for node in &workload.nodes {
+        line(&mut to, &Line::Node(node.clone()))?;
+    }
+    for session in &workload.sessions {
+        line(&mut to, &Line::Session(SessionLine::of(session, workload)))?;
+    }
+    to.flush()
+}
+
+fn line(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *to, value)?;
+    to.write_all(b"\n")
+}
+
+impl SessionLine {
+    fn of(session: &Session, workload: &Workload) -> SessionLine {
+        let follows = session.follows.and_then(|(place, delay)| {
+            Some((workload.sessions.get(place as usize)?.id.clone(), delay))
+        });
+        let mut tasks: Vec<TaskLine> = Vec::new();
+        let mut last: Option<&Task> = None;
+        for task in &session.tasks {
+            match tasks.last_mut() {
+                Some(line) if last == Some(task) => line.count += 1,
+                _ => tasks.push(TaskLine::of(task)),
+            }
+            last = Some(task);
+        }
+        SessionLine {
+            id: session.id.clone(),
+            name: session.name.clone(),
+            user: session.user.clone(),
+            pool: session.pool.as_ref().map(ToString::to_string),
+            priority: session.priority,
+            no_preempt: session.no_preempt,
+            at_ms: session.at_ms,
+            follows,
+            lingers_ms: session.lingers_ms,
+            recorded_ms: session.recorded_ms,
+            tasks,
+        }
+    }
+}
+
+impl TaskLine {
+    fn of(task: &Task) -> TaskLine {
+        TaskLine {
+            kind: task.kind,
+            ms: task.ms,
+            count: 1,
+            away_ms: task.away_ms,
+            after: task.after,
+            delay_ms: task.delay_ms,
+            shuffles: task.shuffles,
+            hosts: task.hosts.to_vec(),
+            exclude: task.exclude.to_vec(),
+            waited_ms: task.waited_ms,
+            held_ms: task.held_ms,
+        }
+    }
+}
+
+/// Reads a workload. A file that ends early or is damaged is used up to the last whole line.
+///
+/// # Errors
+/// The file is none, is of a newer version, or a line before the last one is wrong.
+pub fn read(from: impl Read) -> Result<Reading, FileError> {
+    let mut source = BufReader::with_capacity(1 << 16, from);
+    if source.fill_buf()?.starts_with(&[0x1f, 0x8b]) {
+        return read_lines(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(source)));
+    }
+    read_lines(source)
+}
+
+fn read_lines(mut source: impl BufRead) -> Result<Reading, FileError> {
+    let mut text = Vec::new();
+    next_line(&mut source, &mut text)?;
+    let head: Head = serde_json::from_slice(&text).map_err(|_| FileError::NotAWorkload)?;
+    if head.corona_workload > VERSION {
+        return Err(FileError::Newer(head.corona_workload));
+    }
+    let mut reading = Reading::default();
+    let workload = &mut reading.workload;
+    (workload.name, workload.began_ms, workload.until_ms) =
+        (head.name, head.began_ms, head.until_ms);
+    workload.assumptions = head.assumptions.into_iter().collect();
+    let mut places = std::collections::BTreeMap::new();
+    let mut tasks = 0;
+    for number in 2.. {
+        let whole = match next_line(&mut source, &mut text) {
+            Ok(whole) => whole,
+            Err(error) => {
+                reading
+                    .left_out
+                    .push(format!("The file cannot be read after line {}: {error}.", number - 1));
+                break;
+            }
+        };
+        if text.is_empty() {
+            break;
+        }
+        let read = serde_json::from_slice(&text).map_err(|error| error.to_string());
+        let read = read.and_then(|line| add(workload, &mut places, &mut tasks, line));
+        match read {
+            Ok(()) => {}
+            Err(_) if !whole => {
+                reading.left_out.push(format!("The file ends within line {number}."));
+                break;
+            }
+            Err(what) => return Err(FileError::Line { line: number, what }),
+        }
+    }
+    sort(workload);
+    Ok(reading)
+}
+
+/// Reads a line without its end; whether it has one.
+fn next_line(source: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<bool> {
+    loop {
+        text.clear();
+        let read = source.by_ref().take(MOST_BYTES).read_until(b'\n', text)?;
+        let whole = text.last() == Some(&b'\n');
+        if read == 0 || text.iter().any(|byte| !byte.is_ascii_whitespace()) {
+            return Ok(whole);
+        }
+    }
+}
+
+fn add(
+    workload: &mut Workload,
+    places: &mut std::collections::BTreeMap<Arc<str>, u32>,
+    tasks: &mut usize,
+    line: Line,
+) -> Result<(), String> {
+    let line = match line {
+        Line::Node(node) => {
+            if node.cpus < 1 || node.name.is_empty() || node.host.is_empty() {
+                return Err("a node needs a name, a host and at least 1 CPU".to_owned());
+            }
+            workload.nodes.push(node);
+            return Ok(());
+        }
+        Line::Session(line) => line,
+    };
+    *tasks += line.tasks.iter().map(|task| task.count as usize).sum::<usize>();
+    if *tasks > MOST_TASKS {
+        return Err(format!("more than {MOST_TASKS} tasks"));
+    }
+    let follows = match &line.follows {
+        Some((id, delay)) => Some((
+            *places.get(id).ok_or_else(|| format!("no session {id} stands before this one"))?,
+            *delay,
+        )),
+        None => None,
+    };
+    let mut session = Session {
+        id: line.id.clone(),
+        name: line.name,
+        user: line.user,
+        pool: line.pool.as_deref().map(pool_of),
+        priority: line.priority,
+        no_preempt: line.no_preempt,
+        at_ms: line.at_ms,
+        follows,
+        lingers_ms: line.lingers_ms,
+        recorded_ms: line.recorded_ms,
+        tasks: Vec::new(),
+    };
+    for task in line.tasks {
+        if task.ms < 0 || task.delay_ms < 0 || line.at_ms < 0 {
+            return Err("times must not be negative".to_owned());
+        }
+        let count = task.count as usize;
+        session.tasks.extend(std::iter::repeat_n(Task::from(task), count));
+    }
+    if places.insert(line.id.clone(), workload.sessions.len() as u32).is_some() {
+        return Err(format!("session {} stands twice", line.id));
+    }
+    workload.sessions.push(session);
+    Ok(())
+}
+
+impl From<TaskLine> for Task {
+    fn from(line: TaskLine) -> Task {
+        Task {
+            kind: line.kind,
+            ms: line.ms,
+            away_ms: line.away_ms,
+            after: line.after,
+            delay_ms: line.delay_ms,
+            shuffles: line.shuffles,
+            hosts: line.hosts.into(),
+            exclude: line.exclude.into(),
+            waited_ms: line.waited_ms,
+            held_ms: line.held_ms,
+        }
+    }
+}
+
+/// The end of what is known is no earlier than the last start.
+fn sort(workload: &mut Workload) {
+    let last = workload.sessions.iter().map(|session| session.at_ms).max().unwrap_or(0);
+    workload.until_ms = workload.until_ms.max(last);
+}

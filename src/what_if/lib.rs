@@ -1,0 +1,25 @@
+//! What if: a cluster's past against other settings.
+//!
+//! A [`Workload`] is what a cluster was asked for: its nodes, and sessions with their tasks. It comes from a
+//! recording ([`recorded`]), a trace in the Standard Workload Format ([`swf`]) or a file of its own format
+//! ([`file`]). [`simulate`] plays it in virtual time against the cluster engine with any settings, and
+//! [`report`] compares the runs with the recording and with one another.
+//!
+//! It has no clock, threads, sockets or files; readers and writers are arguments.
+
+#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
+
+pub mod change;
+pub mod file;
+mod measure;
+pub mod recorded;
+pub mod report;
+mod simulate;
+pub mod swf;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+pub use measure::{Bin, ClusterResult, GroupResult, Run, SessionResult, Spread, TypeResult};
+pub use simulate::{Progress, Setting, simulate};
+pub use workload::{Failure, Node, Reading, Session, Task, Workload};

@@ -1,0 +1,402 @@
+//! What a simulated run is measured by: waits, slots in use over time, work that was lost, and how long
+//! sessions took.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use corona_engine::{Engine, PoolView};
+use corona_model::types::{PerType, ResourceType};
+use serde::Serialize;
+
+/// Points of a line over time at most.
+const MOST_BINS: usize = 600;
+
+/// The result of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Run {
+    /// The name of its settings.
+    pub name: String,
+    /// When the last session ended.
+    pub ended_ms: i64,
+    /// When it was ended from outside, before its end.
+    pub stopped_at_ms: Option<i64>,
+    pub cluster: ClusterResult,
+    pub pools: Vec<GroupResult>,
+    pub users: Vec<GroupResult>,
+    /// In the order of the workload.
+    #[serde(skip)]
+    pub sessions: Vec<SessionResult>,
+    /// Waits of the tasks whose recorded waits are known, and these.
+    #[serde(skip)]
+    pub(crate) compared: Compared,
+}
+
+/// The waits of tasks of which both are known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Compared {
+    pub(crate) recorded: Vec<u32>,
+    pub(crate) simulated: Vec<u32>,
+}
+
+/// The cluster as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ClusterResult {
+    pub nodes: usize,
+    pub waits: Spread,
+    pub types: Vec<TypeResult>,
+    /// Grants that were taken back for other pools.
+    pub revoked: u64,
+    /// Grants that were lost with their nodes.
+    pub lost_with_nodes: u64,
+    /// Work of grants that were taken back or lost.
+    pub lost_ms: u64,
+    /// Requests that were never served.
+    pub unserved: u64,
+    /// Sessions that did not end.
+    pub unfinished: u64,
+    /// The width of a point of time.
+    pub bin_ms: i64,
+    pub over_time: Vec<Bin>,
+}
+
+/// Slots of a type.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TypeResult {
+    #[serde(rename = "type")]
+    pub kind: ResourceType,
+    /// The most at a time.
+    pub slots: u64,
+    /// Slots, multiplied by the time for which they were there while the workload came.
+    pub slot_ms: f64,
+    /// The share of them that was in use while the workload came, 0 to 1.
+    pub used: f64,
+    /// The share that was free while requests of the type waited.
+    pub free_while_waiting: f64,
+}
+
+/// A pool or a user.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct GroupResult {
+    pub name: String,
+    pub sessions: u64,
+    pub waits: Spread,
+    /// Slots in use, multiplied by time.
+    pub used_ms: u64,
+    /// Grants that were taken back from it.
+    pub revoked: u64,
+    pub lost_ms: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub over_time: Vec<Bin>,
+}
+
+/// A stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Bin {
+    /// Slots in use on average.
+    pub used: f64,
+    /// Slots that it was due, as last computed.
+    pub share: f64,
+    /// Slots that it is guaranteed, as far as it requested them.
+    pub guaranteed: f64,
+    /// Requests that waited.
+    pub pending: f64,
+}
+
+/// How long things took, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    pub count: u64,
+    pub mean_ms: f64,
+    pub median_ms: u32,
+    pub p95_ms: u32,
+    pub p99_ms: u32,
+    pub longest_ms: u32,
+}
+
+impl Spread {
+    /// Of these times, which are sorted then.
+    pub fn of(times: &mut [u32]) -> Spread {
+        times.sort_unstable();
+        let at = |share: f64| {
+            let place = (share * times.len() as f64).ceil() as usize;
+            times.get(place.saturating_sub(1)).copied().unwrap_or(0)
+        };
+        let sum: u64 = times.iter().map(|time| u64::from(*time)).sum();
+        Spread {
+            count: times.len() as u64,
+            mean_ms: if times.is_empty() { 0.0 } else { sum as f64 / times.len() as f64 },
+            median_ms: at(0.5),
+            p95_ms: at(0.95),
+            p99_ms: at(0.99),
+            longest_ms: times.last().copied().unwrap_or(0),
+        }
+    }
+}
+
+/// How a session fared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SessionResult {
+    pub started_ms: Option<i64>,
+    pub ended_ms: Option<i64>,
+    /// The waits of all its tasks together.
+    pub waited_ms: u64,
+}
+
+impl SessionResult {
+    pub fn took_ms(&self) -> Option<i64> {
+        Some(self.ended_ms? - self.started_ms?)
+    }
+}
+
+/// Slots in use, waits and lost work of a pool, a user or the cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) name: String,
+    pub(crate) sessions: u64,
+    pub(crate) waits: Vec<u32>,
+    pub(crate) used: i64,
+    changed_ms: i64,
+    used_ms: u64,
+    /// Slots in use, multiplied by time, in the current stretch.
+    area: u64,
+    pub(crate) revoked: u64,
+    pub(crate) lost_ms: u64,
+    bins: Vec<Bin>,
+}
+
+impl Account {
+    fn pass(&mut self, now_ms: i64) {
+        let passed = now_ms.saturating_sub(self.changed_ms).max(0) as u64;
+        let area = passed.saturating_mul(self.used.max(0) as u64);
+        self.area = self.area.saturating_add(area);
+        self.used_ms = self.used_ms.saturating_add(area);
+        self.changed_ms = now_ms;
+    }
+
+    fn change(&mut self, now_ms: i64, by: i64) {
+        self.pass(now_ms);
+        self.used += by;
+    }
+
+    fn close_bin(&mut self, now_ms: i64, width_ms: i64, bin: Bin) {
+        self.pass(now_ms);
+        let used = std::mem::take(&mut self.area) as f64 / width_ms.max(1) as f64;
+        self.bins.push(Bin { used, ..bin });
+    }
+
+    /// Makes one stretch of every two.
+    fn merge_bins(&mut self) {
+        let merged = self.bins.chunks(2).map(|pair| {
+            let mean = |of: fn(&Bin) -> f64| pair.iter().map(of).sum::<f64>() / pair.len() as f64;
+            Bin {
+                used: mean(|bin| bin.used),
+                share: mean(|bin| bin.share),
+                guaranteed: mean(|bin| bin.guaranteed),
+                pending: mean(|bin| bin.pending),
+            }
+        });
+        self.bins = merged.collect();
+    }
+
+    fn result(mut self, with_time: bool) -> GroupResult {
+        GroupResult {
+            waits: Spread::of(&mut self.waits),
+            name: self.name,
+            sessions: self.sessions,
+            used_ms: self.used_ms,
+            revoked: self.revoked,
+            lost_ms: self.lost_ms,
+            over_time: if with_time { self.bins } else { Vec::new() },
+        }
+    }
+}
+
+/// The measurement of a run.
+#[derive(Debug)]
+pub(crate) struct Measure {
+    /// Until when utilisation counts.
+    until_ms: i64,
+    pub(crate) width_ms: i64,
+    pub(crate) pools: Vec<Account>,
+    pub(crate) users: Vec<Account>,
+    places: [BTreeMap<Arc<str>, usize>; 2],
+    cluster: Account,
+    kinds: PerType<OfType>,
+    pub(crate) lost_with_nodes: u64,
+    pub(crate) compared: Compared,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct OfType {
+    most: u64,
+    total: u64,
+    used: u64,
+    waits: bool,
+    changed_ms: i64,
+    /// Slot-milliseconds: of all slots, of those in use, of those that were free while requests waited, and of
+    /// all while requests waited.
+    area: [f64; 4],
+}
+
+impl OfType {
+    fn pass(&mut self, now_ms: i64, until_ms: i64) {
+        let passed = (now_ms.min(until_ms) - self.changed_ms).max(0) as f64;
+        self.area[0] += passed * self.total as f64;
+        self.area[1] += passed * self.used as f64;
+        if self.waits {
+            self.area[2] += passed * self.total.saturating_sub(self.used) as f64;
+            self.area[3] += passed * self.total as f64;
+        }
+        self.changed_ms = now_ms;
+    }
+}
+
+impl Measure {
+    pub(crate) fn new(until_ms: i64) -> Measure {
+        Measure {
+            until_ms,
+            width_ms: (until_ms / 200).max(1_000),
+            pools: Vec::new(),
+            users: Vec::new(),
+            places: Default::default(),
+            cluster: Account::default(),
+            kinds: PerType::default(),
+            lost_with_nodes: 0,
+            compared: Compared::default(),
+        }
+    }
+
+    pub(crate) fn pool(&mut self, name: &str, now_ms: i64) -> usize {
+        account(&mut self.pools, &mut self.places[0], name, now_ms)
+    }
+
+    pub(crate) fn user(&mut self, name: &str, now_ms: i64) -> usize {
+        account(&mut self.users, &mut self.places[1], name, now_ms)
+    }
+
+    /// A slot of a pool and a user is granted, or is free again.
+    pub(crate) fn slot(&mut self, now_ms: i64, [pool, user]: [usize; 2], by: i64) {
+        for one in [&mut self.pools[pool], &mut self.users[user], &mut self.cluster] {
+            one.change(now_ms, by);
+        }
+    }
+
+    pub(crate) fn waited(&mut self, [pool, user]: [usize; 2], ms: u32) {
+        self.pools[pool].waits.push(ms);
+        self.users[user].waits.push(ms);
+    }
+
+    /// A grant is lost, after so much work.
+    pub(crate) fn lost(&mut self, [pool, user]: [usize; 2], revoked: bool, ms: i64) {
+        for one in [&mut self.pools[pool], &mut self.users[user], &mut self.cluster] {
+            one.lost_ms = one.lost_ms.saturating_add(ms.max(0) as u64);
+            one.revoked += u64::from(revoked);
+        }
+        self.lost_with_nodes += u64::from(!revoked);
+    }
+
+    /// The slots of the engine after something has changed.
+    pub(crate) fn slots(&mut self, now_ms: i64, engine: &Engine, pending: PerType<i64>) {
+        for kind in ResourceType::ALL {
+            let counts = engine.slots(kind);
+            let known = &mut self.kinds[kind];
+            known.pass(now_ms, self.until_ms);
+            (known.total, known.used) = (counts.total, counts.used);
+            known.waits = pending[kind] > 0;
+            known.most = known.most.max(counts.total);
+        }
+    }
+
+    /// A stretch of time ends. Returns the width of the next one.
+    pub(crate) fn close_bin(&mut self, now_ms: i64, engine: &Engine) -> i64 {
+        let views: BTreeMap<String, PoolView> = engine
+            .pools()
+            .into_iter()
+            .filter_map(|view| Some((format!("{}.{}", view.group, view.pool.as_ref()?), view)))
+            .collect();
+        let width = self.width_ms;
+        let mut all = Bin::default();
+        for account in &mut self.pools {
+            let bin = views.get(&account.name).map(bin_of).unwrap_or_default();
+            all.pending += bin.pending;
+            account.close_bin(now_ms, width, bin);
+        }
+        self.cluster.close_bin(now_ms, width, all);
+        if self.cluster.bins.len() >= MOST_BINS {
+            self.pools.iter_mut().for_each(Account::merge_bins);
+            self.cluster.merge_bins();
+            self.width_ms *= 2;
+        }
+        self.width_ms
+    }
+
+    pub(crate) fn finish(mut self, name: &str, now_ms: i64, engine: &Engine, nodes: usize) -> Run {
+        self.slots(now_ms, engine, PerType::default());
+        for one in self.pools.iter_mut().chain(&mut self.users) {
+            one.pass(now_ms);
+        }
+        let mut waits: Vec<u32> = self.pools.iter().flat_map(|pool| pool.waits.clone()).collect();
+        let part = |some: f64, of: f64| if of > 0.0 { some / of } else { 0.0 };
+        let types = ResourceType::ALL.into_iter().filter(|kind| self.kinds[*kind].most > 0);
+        let types = types.map(|kind| {
+            let known = &self.kinds[kind];
+            TypeResult {
+                kind,
+                slots: known.most,
+                slot_ms: known.area[0],
+                used: part(known.area[1], known.area[0]),
+                free_while_waiting: part(known.area[2], known.area[3]),
+            }
+        });
+        let cluster = ClusterResult {
+            nodes,
+            waits: Spread::of(&mut waits),
+            types: types.collect(),
+            revoked: self.cluster.revoked,
+            lost_with_nodes: self.lost_with_nodes,
+            lost_ms: self.cluster.lost_ms,
+            bin_ms: self.width_ms,
+            over_time: self.cluster.bins,
+            ..ClusterResult::default()
+        };
+        let by_name = |mut all: Vec<GroupResult>| {
+            all.sort_by(|one, other| one.name.cmp(&other.name));
+            all
+        };
+        Run {
+            name: name.to_owned(),
+            cluster,
+            pools: by_name(self.pools.into_iter().map(|pool| pool.result(true)).collect()),
+            users: by_name(self.users.into_iter().map(|user| user.result(false)).collect()),
+            compared: self.compared,
+            ..Run::default()
+        }
+    }
+}
+
+fn account(
+    all: &mut Vec<Account>,
+    places: &mut BTreeMap<Arc<str>, usize>,
+    name: &str,
+    now_ms: i64,
+) -> usize {
+    if let Some(place) = places.get(name) {
+        return *place;
+    }
+    let new = Account { name: name.to_owned(), changed_ms: now_ms, ..Account::default() };
+    all.push(new);
+    places.insert(name.into(), all.len() - 1);
+    all.len() - 1
+}
+
+/// The sum over the types of slots.
+fn bin_of(view: &PoolView) -> Bin {
+    let mut bin = Bin::default();
+    for kind in ResourceType::ALL {
+        let counts = &view.counts[kind];
+        bin.share += view.share[kind];
+        bin.pending += counts.pending as f64;
+        bin.guaranteed += i64::from(view.minimum[kind]).min(counts.requested).max(0) as f64;
+    }
+    bin
+}

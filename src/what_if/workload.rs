@@ -1,0 +1,140 @@
+//! What a cluster was asked for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use corona_model::types::{PoolName, ResourceType, SessionPriority};
+use serde::{Deserialize, Serialize};
+
+/// Nodes and sessions, with times in milliseconds since the beginning.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Workload {
+    pub name: String,
+    /// The beginning, in milliseconds since the Unix epoch.
+    pub began_ms: i64,
+    /// The end of what is known.
+    pub until_ms: i64,
+    pub nodes: Vec<Node>,
+    /// In the order of their start.
+    pub sessions: Vec<Session>,
+    /// Nodes that fail, beyond those that the workload has leave.
+    pub failures: Vec<Failure>,
+    /// What is assumed where the source does not say it, as sentences.
+    pub assumptions: BTreeSet<String>,
+}
+
+/// A node, while it is in the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    pub name: Arc<str>,
+    pub host: Arc<str>,
+    /// Absent for the default rack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<Arc<str>>,
+    /// Its slots follow from this number and `cm.cpu.to.resource.partitioning`.
+    pub cpus: i16,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub from_ms: i64,
+    /// Absent if it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<i64>,
+}
+
+/// A node that fails at a time, and returns at another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub node: Arc<str>,
+    pub at_ms: i64,
+    pub until_ms: Option<i64>,
+}
+
+/// One job tracker's session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Session {
+    pub id: Arc<str>,
+    pub name: Arc<str>,
+    pub user: Arc<str>,
+    pub pool: Option<PoolName>,
+    pub priority: Option<SessionPriority>,
+    pub no_preempt: bool,
+    /// When it starts, unless it follows another session.
+    pub at_ms: i64,
+    /// The place of the session after whose end it starts, and so many milliseconds later.
+    pub follows: Option<(u32, i64)>,
+    /// The time from the end of its last task to its own end.
+    pub lingers_ms: i64,
+    /// How long it took, if that was seen.
+    pub recorded_ms: Option<i64>,
+    pub tasks: Vec<Task>,
+}
+
+/// A request for one slot, and the work that is done there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    pub kind: ResourceType,
+    /// How long the work takes. Of a reduce that shuffles, from the end of the session's maps.
+    pub ms: i64,
+    /// How long it takes where none of the preferred hosts is, if that is known to differ.
+    pub away_ms: Option<i64>,
+    /// It is requested when so many tasks of the session have ended.
+    pub after: u32,
+    /// And so many milliseconds later.
+    pub delay_ms: i64,
+    /// Its work counts from the end of the session's maps, if these end later than it begins.
+    pub shuffles: bool,
+    pub hosts: Arc<[Arc<str>]>,
+    pub exclude: Arc<[Arc<str>]>,
+    /// How long it waited for its slot, if that was seen.
+    pub waited_ms: Option<i64>,
+    /// How long it held its slot, if that was seen.
+    pub held_ms: Option<i64>,
+}
+
+impl Task {
+    /// A task that is requested at the start of its session.
+    pub fn new(kind: ResourceType, ms: i64) -> Task {
+        Task {
+            kind,
+            ms,
+            away_ms: None,
+            after: 0,
+            delay_ms: 0,
+            shuffles: false,
+            hosts: Arc::default(),
+            exclude: Arc::default(),
+            waited_ms: None,
+            held_ms: None,
+        }
+    }
+}
+
+/// A workload that was read, and what could not be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    pub workload: Workload,
+    /// What was left out and why, as sentences.
+    pub left_out: Vec<String>,
+}
+
+impl Workload {
+    pub fn tasks(&self) -> usize {
+        self.sessions.iter().map(|session| session.tasks.len()).sum()
+    }
+
+    pub(crate) fn assume(&mut self, what: &str) {
+        if !self.assumptions.contains(what) {
+            self.assumptions.insert(what.to_owned());
+        }
+    }
+}
+
+pub(crate) fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// A pool as `group.pool`; a name without a dot is a pool of the group `default`.
+pub(crate) fn pool_of(text: &str) -> PoolName {
+    let (group, pool) = text.split_once('.').unwrap_or(("default", text));
+    PoolName::new(group, pool)
+}
