@@ -1,5 +1,6 @@
 //! The inputs and outcomes of the job engine: plain data.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use corona_mapreduce::{
@@ -142,6 +143,14 @@ pub enum JobInput {
     /// The process of the job tracker did not run for so long: it was stopped, or its machine was. What
     /// was not heard meanwhile may wait to be read, so that time counts as nobody's silence.
     Stalled {
+        /// In milliseconds.
+        ms: i64,
+    },
+    /// The machine of the job tracker was cut off from these nodes for so long: that time does not count as
+    /// their silence.
+    CutOff {
+        /// The nodes' names.
+        nodes: BTreeSet<Arc<str>>,
         /// In milliseconds.
         ms: i64,
     },

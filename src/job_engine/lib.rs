@@ -269,7 +269,10 @@ impl JobEngine {
             (JobStage::Over(_), JobInput::KillJob | JobInput::SessionLost { .. }) => {}
             (JobStage::Over(_), JobInput::Granted { .. } | JobInput::Revoked { .. }) => {}
             (JobStage::Over(_), JobInput::NodeLost { .. } | JobInput::Tick) => {}
-            (JobStage::Over(_), JobInput::Resumed | JobInput::Stalled { .. }) => {}
+            (
+                JobStage::Over(_),
+                JobInput::Resumed | JobInput::Stalled { .. } | JobInput::CutOff { .. },
+            ) => {}
             (JobStage::Over(_), JobInput::HostsKnown { .. } | JobInput::CallFailed { .. }) => {}
             (JobStage::Over(_), _) => return Err(JobRefusal::Ended),
             _ => return self.dispatch_active(input, turn),
@@ -319,7 +322,12 @@ impl JobEngine {
                 self.speculate(TaskKey { kind, number }, turn)?
             }
             JobInput::Resumed => self.resume(turn),
-            JobInput::Stalled { ms } => self.excuse(ms.max(0)),
+            JobInput::Stalled { ms } => self.excuse(ms.max(0), |_| true),
+            JobInput::CutOff { nodes, ms } => {
+                let nodes: BTreeSet<NodeIdx> =
+                    nodes.iter().filter_map(|node| self.nodes.find(node)).collect();
+                self.excuse(ms.max(0), |node| nodes.contains(&node));
+            }
             JobInput::Tick => self.tick(turn),
         }
         Ok(JobReply::Done)

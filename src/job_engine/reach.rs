@@ -5,6 +5,7 @@
 //! silence. Lost nodes are left to the cluster manager meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use corona_model::types::Millis;
 
@@ -30,6 +31,8 @@ pub struct Judgement {
     pub lost: Vec<Tracker>,
     /// For how long this machine was cut off, since the round before.
     pub cut_off_ms: i64,
+    /// The nodes that it could not reach meanwhile. Those that it could are as silent as they seem.
+    pub out_of_reach: BTreeSet<Arc<str>>,
 }
 
 /// The task trackers that do not answer.
@@ -62,7 +65,10 @@ impl Reach {
             // The first one that answers afterwards shows nothing about the others.
             self.missed.clear();
             let cut_off_ms = before.map_or(0, |before| now.since(before));
-            return Judgement { lost: Vec::new(), cut_off_ms };
+            let is_out = |answer: Answer| matches!(answer, Answer::Nothing | Answer::NotTried);
+            let out_of_reach = attempts.iter().filter(|it| is_out(it.1));
+            let out_of_reach = out_of_reach.map(|(at, _)| at.node.clone()).collect();
+            return Judgement { lost: Vec::new(), cut_off_ms, out_of_reach };
         }
         let mut lost = Vec::new();
         for (at, answer) in attempts {
@@ -76,7 +82,7 @@ impl Reach {
                 lost.push(at.clone());
             }
         }
-        Judgement { lost, cut_off_ms: 0 }
+        Judgement { lost, ..Judgement::default() }
     }
 }
 

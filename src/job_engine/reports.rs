@@ -464,12 +464,14 @@ impl JobEngine {
 
     /// So much time counts as nobody's silence. The times of attempts are looked up when the earlier ones
     /// have come.
-    pub(super) fn excuse(&mut self, ms: i64) {
+    pub(super) fn excuse(&mut self, ms: i64, is_excused: impl Fn(NodeIdx) -> bool) {
         let never = Millis(i64::MAX);
         let later = |due: Millis| if due < never { due.plus_ms(ms) } else { due };
         for key in self.keys().collect::<Vec<_>>() {
             for attempt in &mut self.task_mut(key).attempts {
-                attempt.due = later(attempt.due);
+                if is_excused(attempt.node) {
+                    attempt.due = later(attempt.due);
+                }
             }
         }
         self.killed_due = later(self.killed_due);

@@ -283,6 +283,13 @@ impl Ledger {
             JobInput::Stalled { ms } => {
                 self.signs.values_mut().for_each(|(sign, _)| *sign = sign.plus_ms(*ms));
             }
+            JobInput::CutOff { nodes, ms } => {
+                for (attempt, (sign, _)) in &mut self.signs {
+                    if self.launched.get(attempt).is_some_and(|node| nodes.contains(node)) {
+                        *sign = sign.plus_ms(*ms);
+                    }
+                }
+            }
             _ => {}
         }
     }

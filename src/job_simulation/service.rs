@@ -339,7 +339,7 @@ impl<S: Subject> World<S> {
         if !self.habits.notices_cut_offs {
             in_contact.extend(everybody.iter().map(String::as_str));
         }
-        let Judgement { lost, cut_off_ms } =
+        let Judgement { lost, cut_off_ms, out_of_reach } =
             self.jobs[number].reach.judge(now, &in_contact, &attempts);
         for at in lost {
             if self.is_alive(&at.node) {
@@ -350,7 +350,7 @@ impl<S: Subject> World<S> {
         }
         match cut_off_ms {
             0 => Ok(()),
-            ms => self.apply_to_job(number, JobInput::Stalled { ms }),
+            ms => self.apply_to_job(number, JobInput::CutOff { nodes: out_of_reach, ms }),
         }
     }
 

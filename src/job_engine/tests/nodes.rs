@@ -168,6 +168,24 @@ fn an_attempt_that_is_not_heard_of_is_given_up() {
 }
 
 #[test]
+fn a_cut_excuses_the_nodes_behind_it_and_no_other() {
+    let mut world = world_with(2, 0, |settings| {
+        settings.task_timeout_ms = 60_000;
+        settings.speculation.map.enabled = false;
+    });
+    world.set_up("m3.0");
+    world.grant(2, "b");
+    for (node, attempt) in [("a", "m0.0"), ("b", "m1.0")] {
+        world.report(node, attempt, Running);
+    }
+    let nodes = ["tracker_b:1".into(), "unknown".into()].into();
+    assert_eq!(world.after(30_000).apply(JobInput::CutOff { nodes, ms: 20_000 }), NOTHING);
+    assert_eq!(world.after(30_000).tick()[0], "kill m0.0 on a");
+    assert_eq!(world.after(19_999).tick(), NOTHING);
+    assert_eq!(world.after(1).tick()[0], "kill m1.0 on b");
+}
+
+#[test]
 fn a_timeout_of_0_is_none() {
     let mut world = world_with(1, 0, |settings| {
         settings.launch_timeout_ms = 0;

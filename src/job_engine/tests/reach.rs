@@ -24,9 +24,10 @@ fn rounds(
     let attempts: Vec<_> = answers.iter().map(|(name, answer)| (at(name), *answer)).collect();
     let mut all = Judgement::default();
     while from_ms <= until_ms {
-        let Judgement { lost, cut_off_ms } = reach.judge(Millis(from_ms), &heard, &attempts);
-        all.lost.extend(lost);
-        all.cut_off_ms += cut_off_ms;
+        let judged = reach.judge(Millis(from_ms), &heard, &attempts);
+        all.lost.extend(judged.lost);
+        all.cut_off_ms += judged.cut_off_ms;
+        all.out_of_reach.extend(judged.out_of_reach);
         from_ms += 1_000;
     }
     all
@@ -62,6 +63,17 @@ fn those_that_answer_nothing_are_lost_unless_most_do() {
 }
 
 #[test]
+fn only_nodes_out_of_reach_are_excused_while_this_machine_is_cut_off() {
+    let mut reach = Reach::new(60_000);
+    let answers =
+        [("a", Nothing), ("b", Nothing), ("c", Nothing), ("d", Connected), ("e", NotTried)];
+    let judged = rounds(&mut reach, 0, 1_000, &["f"], &answers);
+    let out: Vec<&str> = judged.out_of_reach.iter().map(|node| &**node).collect();
+    assert_eq!(out, ["tracker_a", "tracker_b", "tracker_c", "tracker_e"]);
+    assert_eq!(judged.cut_off_ms, 1_000);
+}
+
+#[test]
 fn several_task_trackers_of_a_machine_are_one_witness() {
     let of = |number: u32| Tracker {
         node: format!("tracker_a:{number}").into(),
@@ -79,7 +91,8 @@ fn the_end_of_a_cut_gives_nobody_up() {
     let mut reach = Reach::new(10_000);
     let all = [("a", Nothing), ("b", Nothing), ("c", Nothing)];
     let cut = rounds(&mut reach, 0, 70_000, &[], &all);
-    assert_eq!(cut, Judgement { lost: Vec::new(), cut_off_ms: 70_000 });
+    assert!(cut.lost.is_empty());
+    assert_eq!(cut.cut_off_ms, 70_000);
     // The first ones answer again while the attempts at the last one still run.
     let half = rounds(&mut reach, 71_000, 80_000, &["a", "b"], &[("c", Nothing)]);
     assert_eq!(half, Judgement::default());

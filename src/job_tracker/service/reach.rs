@@ -51,14 +51,15 @@ pub(super) async fn watch(
         if doubts && is_elsewhere_and_answers(&cluster_manager).await {
             in_contact.insert(&cluster_manager.host);
         }
-        let Judgement { lost, cut_off_ms } = reach.judge(now(), &in_contact, &attempts);
+        let Judgement { lost, cut_off_ms, out_of_reach } =
+            reach.judge(now(), &in_contact, &attempts);
         for at in lost {
             give_up(&jobs(), &at).await;
         }
         report(was_cut_off, cut_off_ms > 0);
         was_cut_off = cut_off_ms > 0;
         if was_cut_off {
-            excuse(&jobs(), cut_off_ms).await;
+            excuse(&jobs(), out_of_reach, cut_off_ms).await;
         }
     }
 }
@@ -130,7 +131,7 @@ async fn is_elsewhere_and_answers(cluster_manager: &HostPort) -> bool {
 fn report(was_cut_off: bool, is_cut_off: bool) {
     match (was_cut_off, is_cut_off) {
         (false, true) => tracing::warn!(
-            "most task trackers neither report nor answer; taking it for a fault of the network here: no node counts as lost, and the time is not counted as their silence"
+            "most task trackers neither report nor answer; taking it for a fault of the network here: no node counts as lost, and the time is not counted as the silence of those that cannot be reached"
         ),
         (true, false) => tracing::info!("task trackers answer again"),
         _ => {}
@@ -150,11 +151,11 @@ async fn give_up(jobs: &[Job], at: &Tracker) {
     }
 }
 
-/// Nobody could report for so long.
-async fn excuse(jobs: &[Job], ms: i64) {
+/// These nodes could not report for so long.
+async fn excuse(jobs: &[Job], nodes: BTreeSet<Arc<str>>, ms: i64) {
     for job in jobs.iter().filter(|job| runs(job)) {
         // As above.
-        let _ = job.apply(JobInput::Stalled { ms }).await;
+        let _ = job.apply(JobInput::CutOff { nodes: nodes.clone(), ms }).await;
     }
 }
 
