@@ -97,12 +97,15 @@ pub struct DiskStorage {
 pub struct Unsynced {
     open: Arc<AtomicUsize>,
     most: usize,
+    /// The file whose lock marks all these journals as in use.
+    lock: Arc<Path>,
 }
 
 impl Unsynced {
-    /// At most so many are open. With more, what is written is made durable at once.
-    pub fn at_most(most: usize) -> Unsynced {
-        Unsynced { open: Arc::default(), most }
+    /// At most so many are open. With more, what is written is made durable at once. The caller holds the lock
+    /// of the file `lock`, in a directory above all these journals.
+    pub fn at_most(most: usize, lock: &Path) -> Unsynced {
+        Unsynced { open: Arc::default(), most, lock: lock.into() }
     }
 
     /// How many are open.
@@ -135,13 +138,17 @@ impl DiskStorage {
         Ok(DiskStorage { directory: directory.to_owned(), lock, unsynced: None })
     }
 
-    /// Opens one of many directories, creating it if needed. It is not locked: the caller has locked
-    /// a directory above it.
+    /// Opens one of many directories, creating it if needed. It costs no descriptor: its lock is the
+    /// one that the caller holds for all of them, by another name. So other programs find that it is in use.
     ///
     /// # Errors
     /// It cannot be made.
     pub fn open_among(directory: &Path, unsynced: &Unsynced) -> Result<DiskStorage, StorageError> {
         make(directory)?;
+        let name = directory.join(LOCK);
+        // An earlier one may be that of another service. A file system that has no links has no lock here.
+        let _ = fs::remove_file(&name);
+        let _ = fs::hard_link(&unsynced.lock, &name);
         let (directory, lock) = (directory.to_owned(), Mutex::new(None));
         Ok(DiskStorage { directory, lock, unsynced: Some(unsynced.clone()) })
     }
@@ -521,10 +528,30 @@ mod tests {
     }
 
     #[test]
+    fn a_journal_among_others_is_in_use_while_the_lock_above_them_is_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, journal) = (dir.path().join("lock"), dir.path().join("jobs/1/journal"));
+        for _ in 0..2 {
+            let held = File::options().create(true).append(true).open(&path).unwrap();
+            flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+            let unsynced = Unsynced::at_most(4, &path);
+            drop(DiskStorage::open_among(&journal, &unsynced).unwrap());
+            let refused = DiskStorage::open(&journal).unwrap_err();
+            assert!(matches!(refused, StorageError::InUse { .. }), "{refused}");
+            assert!(DiskStorage::look(&journal).unwrap().list().unwrap().is_empty());
+            drop(held);
+            // The service has ended: the journal may be repaired, and no service starts meanwhile.
+            let _repair = DiskStorage::open(&journal).unwrap();
+            let again = File::options().append(true).open(&path).unwrap();
+            flock(&again, FlockOperation::NonBlockingLockExclusive).unwrap_err();
+        }
+    }
+
+    #[test]
     fn journals_of_which_nothing_is_to_be_written_hold_no_open_file() {
         for sync in [Sync::Write, Sync::Always] {
             let dir = tempfile::tempdir().unwrap();
-            let unsynced = Unsynced::at_most(4);
+            let unsynced = Unsynced::at_most(4, Path::new("/no/lock"));
             let writers = Writers::start(2, 2).unwrap();
             let options = Options { sync, segment_bytes: 200, ..Options::default() };
             let open = |number: usize, seen: &mut Vec<Vec<u8>>| {

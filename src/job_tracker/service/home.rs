@@ -105,6 +105,11 @@ impl Home {
         fs::write(&path, text.map_err(failed)?).map_err(failed)
     }
 
+    /// The file whose lock this process holds.
+    pub(super) fn lock(&self) -> PathBuf {
+        self.directory.join(LOCK)
+    }
+
     /// The directory with an entry for each job.
     pub(super) fn jobs(&self) -> PathBuf {
         self.directory.join(JOBS)

@@ -204,11 +204,15 @@ pub(super) struct Journals {
 }
 
 impl Journals {
-    /// Starts the threads that write.
-    pub(super) fn start(sync: JournalSync, image_bytes: u64) -> Result<Journals, StorageError> {
+    /// Starts the threads that write. `lock` is the file whose lock the service holds, above all journals.
+    pub(super) fn start(
+        sync: JournalSync,
+        image_bytes: u64,
+        lock: &Path,
+    ) -> Result<Journals, StorageError> {
         let writers = Writers::start(WRITERS, WRITERS)?;
         let imaging = Arc::new(Semaphore::new(IMAGES));
-        let unsynced = Unsynced::at_most(MOST_UNSYNCED);
+        let unsynced = Unsynced::at_most(MOST_UNSYNCED, lock);
         Ok(Journals { writers, sync, image_bytes, imaging, unsynced })
     }
 
@@ -494,7 +498,8 @@ pub(super) mod tests {
 
     /// Journals with images after so many bytes.
     pub(crate) fn journals(image_bytes: u64) -> Journals {
-        Journals::start(JournalSync::Write, image_bytes).unwrap()
+        let no_lock = Path::new("/no/lock");
+        Journals::start(JournalSync::Write, image_bytes, no_lock).unwrap()
     }
 
     pub(crate) fn base(maps: usize, reduces: &str) -> Base {
