@@ -110,6 +110,8 @@ struct Load {
     grants: BTreeMap<ResourceType, usize>,
     /// The sessions that need it apart from their grants.
     needed_by: Vec<Need>,
+    /// Sessions with grants there, now or before, that the cluster manager has not listed: there are too many.
+    not_listed: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -150,7 +152,7 @@ enum End {
 
 impl Load {
     fn is_nothing(&self) -> bool {
-        self.grants.is_empty() && self.needed_by.is_empty()
+        self.grants.is_empty() && self.needed_by.is_empty() && self.not_listed == 0
     }
 }
 
@@ -301,7 +303,8 @@ async fn look(web: &Web, name: &str) -> Standing {
     for grant in &detail.grants {
         *grants.entry(grant.kind).or_default() += 1;
     }
-    Standing::Draining(Load { grants, needed_by: needs(name, detail.visitors).await })
+    let not_listed = detail.visitors_total.saturating_sub(detail.visitors.len());
+    Standing::Draining(Load { grants, needed_by: needs(name, detail.visitors).await, not_listed })
 }
 
 /// The sessions that need the node, as far as their job trackers know.
@@ -406,6 +409,12 @@ fn text_of(name: &str, standing: &Standing) -> String {
     if more > 0 {
         add(format!("and {}", counted(more, "more session", "more sessions")));
     }
+    if load.not_listed > 0 {
+        add(format!(
+            "{} that cannot be asked yet",
+            counted(load.not_listed, "session", "sessions")
+        ));
+    }
     text
 }
 
@@ -467,6 +476,15 @@ mod tests {
             let expected = expected.map(|(at, path)| (at.to_owned(), path.to_owned()));
             assert_eq!(found, expected, "{url}");
         }
+    }
+
+    #[test]
+    fn a_node_with_sessions_that_are_not_listed_is_not_drained() {
+        let mut load = Load { not_listed: 1, ..Load::default() };
+        let text = text_of("n", &Standing::Draining(load.clone()));
+        assert_eq!(text, "n is not drained yet:\n  1 session that cannot be asked yet\n");
+        load.not_listed = 0;
+        assert!(Standing::Draining(load).is_drained());
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub(crate) fn node_detail(
         }),
         complaints: complaints.iter().map(complaint).collect(),
         visitors: visitors.iter().take(NodeDetail::MOST_VISITORS).map(visitor).collect(),
+        visitors_total: visitors.len(),
         grants_total: grants.len(),
         grants: grants.iter().take(NodeDetail::MOST_GRANTS).map(node_grant).collect(),
     }

@@ -253,6 +253,9 @@ pub struct NodeDetail {
     /// jobs may still need the output of maps that ran there.
     #[serde(default)]
     pub visitors: Vec<Visitor>,
+    /// How many there are.
+    #[serde(default)]
+    pub visitors_total: usize,
     /// All grants on it.
     pub grants_total: usize,
     /// The grants on it, the oldest first, at most [`NodeDetail::MOST_GRANTS`].

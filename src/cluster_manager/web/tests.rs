@@ -734,7 +734,7 @@ async fn only_a_post_of_an_administrator_drains_a_node() {
     let detail: shapes::NodeDetail =
         serde_json::from_str(&world.body("/api/v1/nodes/n%201").await).unwrap();
     assert!(detail.node.problems.contains(&shapes::NodeProblem::Draining));
-    assert_eq!(detail.visitors[0].session, "2026.1");
+    assert_eq!((&*detail.visitors[0].session, detail.visitors_total), ("2026.1", 1));
     for (page, part) in [
         ("/nodes?state=draining", ">draining</span>"),
         ("/nodes/n%201", "Let it serve again: <code>corona nodes drain 'n 1' --undo</code>"),
