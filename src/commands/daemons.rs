@@ -34,6 +34,9 @@ const LONG_RUN: Duration = Duration::from_secs(10);
 const MOST_LOG_BYTES: u64 = 64 << 20;
 /// The pause between two looks how large the logs are.
 const LOG_LOOK: Duration = Duration::from_secs(60);
+/// How the names of the files in `run` end: the number of the process of a daemon, and what is wrong with it.
+pub(super) const PID: &str = "pid";
+pub(super) const PROBLEM: &str = "problem";
 /// Directories that every keeper of daemons needs.
 const FOLDERS: [&str; 3] = ["conf", "logs", "run"];
 
@@ -111,7 +114,7 @@ pub(super) enum News {
     Ready { name: String },
     /// It ended, and is started again after a pause.
     Ended { name: String, how: String, last: String },
-    /// It cannot be started.
+    /// It cannot be started, which is tried again after a pause.
     Failed { name: String, why: String },
 }
 
@@ -125,7 +128,9 @@ impl fmt::Display for News {
             News::Ended { name, how, last } => {
                 write!(f, "{name}: ended ({how}: {last}); starting it again")
             }
-            News::Failed { name, why } => write!(f, "{name}: cannot be started: {why}"),
+            News::Failed { name, why } => {
+                write!(f, "{name}: cannot be started: {why}; trying again")
+            }
         }
     }
 }
@@ -181,7 +186,8 @@ impl Daemons {
             program: self.program.clone(),
             arguments,
             log,
-            pid: home.root.join("run").join(format!("{name}.pid")),
+            pid: home.root.join("run").join(format!("{name}.{PID}")),
+            problem: home.root.join("run").join(format!("{name}.{PROBLEM}")),
             directory: home.root.clone(),
             tell: self.tell.clone(),
             stopped,
@@ -262,6 +268,8 @@ struct Keeper {
     arguments: Vec<String>,
     log: PathBuf,
     pid: PathBuf,
+    /// What is wrong with it, while something is.
+    problem: PathBuf,
     directory: PathBuf,
     tell: mpsc::Sender<News>,
     stopped: watch::Receiver<bool>,
@@ -273,31 +281,11 @@ impl Keeper {
         let mut pauses = PAUSES;
         loop {
             let began = Instant::now();
-            let from = fs::metadata(&self.log).map_or(0, |log| log.len());
-            let mut child = match self.spawn() {
-                Ok(child) => child,
-                Err(error) => {
-                    let (name, why) = (self.name.clone(), format!("{error:#}"));
-                    // Nobody listens only when all is over.
-                    let _ = self.tell.send(News::Failed { name, why }).await;
-                    return;
-                }
-            };
-            let status = tokio::select! {
-                status = self.follow(&mut child) => status,
-                _ = wait_for(&mut stopped) => {
-                    end(&mut child).await;
-                    let _ = fs::remove_file(&self.pid);
-                    return;
-                }
-            };
-            let _ = fs::remove_file(&self.pid);
-            let how = match status {
-                Ok(status) => shown(status),
-                Err(error) => error.to_string(),
-            };
-            let (name, last) = (self.name.clone(), last_line(&self.log, from));
-            let _ = self.tell.send(News::Ended { name, how, last }).await;
+            let Some(news) = self.run(&mut stopped).await else { return };
+            // People miss the file if it cannot be written, and nothing else.
+            let _ = fs::write(&self.problem, format!("{news}\n"));
+            // Nobody listens only when all is over.
+            let _ = self.tell.send(news).await;
             if began.elapsed() >= LONG_RUN {
                 pauses.reset();
             }
@@ -306,6 +294,29 @@ impl Keeper {
                 _ = wait_for(&mut stopped) => return,
             }
         }
+    }
+
+    /// Runs it once. None if it was to stop.
+    async fn run(&self, stopped: &mut watch::Receiver<bool>) -> Option<News> {
+        let name = self.name.clone();
+        let from = fs::metadata(&self.log).map_or(0, |log| log.len());
+        let mut child = match self.spawn() {
+            Ok(child) => child,
+            Err(error) => return Some(News::Failed { name, why: format!("{error:#}") }),
+        };
+        let status = tokio::select! {
+            status = self.follow(&mut child) => Some(status),
+            _ = wait_for(stopped) => {
+                end(&mut child).await;
+                None
+            }
+        };
+        let _ = fs::remove_file(&self.pid);
+        let how = match status? {
+            Ok(status) => shown(status),
+            Err(error) => error.to_string(),
+        };
+        Some(News::Ended { name, how, last: last_line(&self.log, from) })
     }
 
     fn spawn(&self) -> anyhow::Result<Child> {
@@ -338,6 +349,7 @@ impl Keeper {
             let mut lines = BufReader::new(stdout).lines();
             // Its first line says that it is ready; the end of the lines is its end, or near.
             if let Ok(Some(_)) = lines.next_line().await {
+                let _ = fs::remove_file(&self.problem);
                 let _ = self.tell.send(News::Ready { name: self.name.clone() }).await;
                 while let Ok(Some(_)) = lines.next_line().await {}
             }
@@ -388,4 +400,45 @@ fn last_line(log: &Path, from: u64) -> String {
     let tail = read().unwrap_or_default();
     let last = tail.lines().last().unwrap_or_default().trim();
     if last.starts_with("corona: ") { last.to_owned() } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that prints a line and ends.
+    fn program(path: &Path) {
+        use std::os::unix::fs::PermissionsExt;
+
+        fs::write(path, "#!/bin/sh\necho ready\nexit 3\n").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_cannot_be_started_for_a_while_is_tried_until_it_can() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path(), "test", &[]).unwrap();
+        let mut daemons = Daemons::new(&home).unwrap();
+        daemons.program = home.root.join("program");
+        daemons.launch("part", &[], &home, &[]);
+        let problem = home.root.join("run/part.problem");
+        for _ in 0..2 {
+            let news = daemons.news.recv().await.unwrap();
+            assert!(matches!(&news, News::Failed { name, .. } if name == "part"), "{news:?}");
+            let shown = fs::read_to_string(&problem).unwrap();
+            assert!(shown.contains("part: cannot be started"), "{shown}");
+        }
+        program(&daemons.program);
+        let news = loop {
+            match daemons.news.recv().await.unwrap() {
+                News::Failed { .. } => {}
+                news => break news,
+            }
+        };
+        assert!(matches!(news, News::Ready { .. }), "{news:?}");
+        let News::Ended { how, .. } = daemons.news.recv().await.unwrap() else { panic!() };
+        assert_eq!(how, "status 3");
+        assert!(fs::read_to_string(&problem).unwrap().contains("ended (status 3)"));
+        daemons.stop().await;
+    }
 }

@@ -21,13 +21,13 @@ use super::arguments::{Override, parse_override};
 use super::closed;
 use super::cluster::block_on;
 use super::daemon::{tell_systemd, usable};
-use super::daemons::{Daemons, Home};
+use super::daemons::{Daemons, Home, PID, PROBLEM};
 use super::invitation::{ClusterFacts, HeadPorts, Marker, read_private, write_private};
 use super::parts::{HEAD_FOLDERS, Site};
 use super::signals::shutdown_signal;
 use super::web::{Answer, Web};
 use corona::process::machine_name;
-use corona_terminal::console::{Console, FormArguments, TextForm};
+use corona_terminal::console::{Console, FormArguments, TextForm, printable};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -157,6 +157,8 @@ struct Shown {
     access: &'static str,
     /// The numbers of the processes of its parts.
     processes: BTreeMap<String, u32>,
+    /// What is wrong with parts that do not serve, and are started again.
+    problems: Vec<String>,
     nodes: Option<u64>,
     running_jobs: Option<u64>,
     /// The lines for others.
@@ -439,6 +441,7 @@ impl Status {
             runs: nodes.is_some() && jobs.is_some(),
             pages: serves.pages(),
             processes: processes(&directory),
+            problems: problems(&directory),
             access: "closed",
             nodes,
             running_jobs: jobs,
@@ -461,7 +464,7 @@ impl Shown {
         let count = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
         let processes: Vec<String> =
             self.processes.iter().map(|(name, pid)| format!("{name} {pid}")).collect();
-        format!(
+        let mut text = format!(
             "head          {state}\npages         {}\ndirectory     {}\naccess        {}\n\
              processes     {}\nnodes         {}\nrunning jobs  {}\na node        {}\na user        {}\n",
             self.pages,
@@ -472,7 +475,11 @@ impl Shown {
             count(self.running_jobs),
             self.node,
             self.user,
-        )
+        );
+        for problem in &self.problems {
+            text.push_str(&format!("problem       {}\n", printable(problem)));
+        }
+        text
     }
 }
 
@@ -497,12 +504,25 @@ impl Serves {
 
 /// The numbers of the processes of a head, by their names.
 fn processes(directory: &Path) -> BTreeMap<String, u32> {
+    let number = |(name, text): (String, String)| Some((name, text.trim().parse().ok()?));
+    notes(directory, PID).filter_map(number).collect()
+}
+
+/// What is wrong with parts of a head.
+fn problems(directory: &Path) -> Vec<String> {
+    let mut problems: Vec<(String, String)> = notes(directory, PROBLEM).collect();
+    problems.sort();
+    problems.into_iter().map(|(_, text)| text.trim().to_owned()).collect()
+}
+
+/// The files of daemons whose names end so: the names of the daemons, and the texts.
+fn notes(directory: &Path, ending: &str) -> impl Iterator<Item = (String, String)> {
     let entries = fs::read_dir(directory.join("run")).into_iter().flatten().flatten();
-    let number = |entry: fs::DirEntry| {
-        let name = entry.path().file_stem()?.to_str()?.to_owned();
-        Some((name, fs::read_to_string(entry.path()).ok()?.trim().parse().ok()?))
-    };
-    entries.filter_map(number).collect()
+    let is_one = move |path: &PathBuf| path.extension().is_some_and(|found| found == ending);
+    entries.map(|entry| entry.path()).filter(is_one).filter_map(|path| {
+        let name = path.file_stem()?.to_str()?.to_owned();
+        Some((name, fs::read_to_string(path).ok()?))
+    })
 }
 
 #[cfg(test)]

@@ -170,17 +170,17 @@ impl NodePart<'_> {
 }
 
 impl Daemons {
-    /// Starts the cluster manager, and waits until it is ready.
+    /// Starts the cluster manager, and the proxy job tracker before it: that is notified when safe mode ends at
+    /// the start. Waits until both are ready.
     ///
     /// # Errors
-    /// It cannot start.
+    /// One of them cannot start.
     pub(super) async fn start_cluster_manager(&mut self, home: &Home) -> anyhow::Result<()> {
+        self.launch("proxy-job-tracker", &["proxy-job-tracker"], home, &[]);
+        self.until_ready(&["proxy-job-tracker".to_owned()]).await?;
         // A state file, of 'corona admin persist-state', must not keep it from going on.
         self.launch("cluster-manager", &["cluster-manager", "--prefer-journal"], home, &[]);
-        self.until_ready(&["cluster-manager".to_owned()]).await?;
-        // The nodes and job trackers ask it whether the cluster manager is in safe mode.
-        self.launch("proxy-job-tracker", &["proxy-job-tracker"], home, &[]);
-        Ok(())
+        self.until_ready(&["cluster-manager".to_owned()]).await
     }
 
     /// Starts a node.
@@ -188,7 +188,7 @@ impl Daemons {
         self.launch(node.name, &["task-tracker"], home, &node.settings());
     }
 
-    /// Starts the job tracker, and waits until it, the proxy job tracker and these nodes are ready.
+    /// Starts the job tracker, and waits until it and these nodes are ready.
     ///
     /// # Errors
     /// One of them cannot start.
@@ -199,7 +199,7 @@ impl Daemons {
     ) -> anyhow::Result<()> {
         self.launch("job-tracker", &["job-tracker"], home, &[]);
         let mut awaited = nodes;
-        awaited.extend(["proxy-job-tracker", "job-tracker"].map(str::to_owned));
+        awaited.push("job-tracker".to_owned());
         self.until_ready(&awaited).await
     }
 }
