@@ -200,6 +200,7 @@ async fn serve(
     again: &mut Option<Kept>,
 ) -> anyhow::Result<()> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    handover::hear_hangups().context("cannot listen for SIGHUP")?;
     let mut loaded = usable(source.of_service().load_job_tracker())?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");

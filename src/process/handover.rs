@@ -4,15 +4,18 @@
 //! program ends, as at the end of a process. What is handed over arrives through standard input, which a service
 //! does not read: a socket with messages that carry the descriptors, the first of which is a file with the text.
 
-use std::ffi::OsString;
+use std::convert::Infallible;
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Command, id};
+use std::process::id;
 
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::execve;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -34,17 +37,45 @@ pub struct Handed {
 }
 
 /// Puts this program with these arguments (the first is its name) in the place of the running one. It finds what
-/// is handed over with [`received`]. Returns only if the system refuses.
+/// is handed over with [`received`]. A SIGHUP from now on waits until it [hears](hear_hangups) them. Returns only
+/// if the system refuses.
 pub fn replace_program(program: &Path, arguments: &[OsString], handed: Handed) -> io::Error {
-    let prepared = prepare(handed).and_then(|socket| Ok(rustix::stdio::dup2_stdin(&socket)?));
-    if let Err(error) = prepared {
-        return error;
+    let replace = || -> io::Result<Infallible> {
+        rustix::stdio::dup2_stdin(prepare(handed)?)?;
+        // Until the next program has a handler, the signal would end the process.
+        hangups().thread_block()?;
+        let text = |text: &OsStr| CString::new(text.as_bytes()).map_err(io::Error::from);
+        let program = text(program.as_os_str())?;
+        let arguments = arguments.iter().map(|argument| text(argument));
+        let arguments = arguments.collect::<io::Result<Vec<CString>>>()?;
+        let others = std::env::vars_os().filter(|(name, _)| name != VARIABLE);
+        let own = (VARIABLE.into(), id().to_string().into());
+        let variables = others.chain([own]).map(|(mut name, value)| {
+            name.push("=");
+            name.push(value);
+            text(&name)
+        });
+        let variables = variables.collect::<io::Result<Vec<CString>>>()?;
+        // Unlike that of the standard library it keeps what is blocked.
+        Ok(execve(&program, &arguments, &variables)?)
+    };
+    match replace() {
+        Err(error) => error,
+        Ok(never) => match never {},
     }
-    let mut command = Command::new(program);
-    if let Some((name, others)) = arguments.split_first() {
-        command.arg0(name).args(others);
-    }
-    command.env(VARIABLE, id().to_string()).exec()
+}
+
+/// Lets this thread receive SIGHUP, for which there is a handler now: also one that was sent while the program was
+/// replaced.
+///
+/// # Errors
+/// The system refuses.
+pub fn hear_hangups() -> io::Result<()> {
+    Ok(hangups().thread_unblock()?)
+}
+
+fn hangups() -> SigSet {
+    Signal::SIGHUP.into()
 }
 
 /// What the former program of this process has handed over; none if there was none. Standard input is empty

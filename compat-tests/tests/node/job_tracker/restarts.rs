@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use compat_tests::task_tracker::notes::Notes;
 use compat_tests::task_tracker::steps::TaskRole;
 use corona::hadoop::io::Reader;
 use corona::hadoop::protocols::job_submission;
@@ -26,16 +27,7 @@ fn goes_on(settings: &[(&str, &str)]) {
     block_on(async {
         let mut world = World::new(settings).await;
         let mut client = world.client("alice");
-        let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,output,update=1.0,done");
-        let job = world.prepare(&mut client, 2, 1, waits).await;
-        client.submit_job(job.id.clone()).await.unwrap();
-        let notes = world.notes(&job);
-        for map in 0..2 {
-            let waiting = job.map(map).to_string();
-            until("a map that waits", || notes.of(&waiting, "waits").into_iter().next()).await;
-        }
-        // Both maps were heard of: their progress is known.
-        until_progress(&mut client, &job, 0.5).await;
+        let (job, notes) = half_done(&world, &mut client, 2, 1).await;
         let data = world.root.path().join("jt/jobs").join(job.id.to_string());
         let has_image = || {
             let mut names = fs::read_dir(data.join("journal")).ok()?.flatten();
@@ -167,12 +159,7 @@ fn a_node_ends_what_it_runs_for_a_job_that_the_service_has_forgotten() {
     block_on(async {
         let mut world = World::new(&[]).await;
         let mut client = world.client("alice");
-        let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,output,update=1.0,done");
-        let job = world.prepare(&mut client, 1, 0, waits).await;
-        client.submit_job(job.id.clone()).await.unwrap();
-        let (notes, map) = (world.notes(&job), job.map(0).to_string());
-        until("a map that waits", || notes.of(&map, "waits").into_iter().next()).await;
-        until_progress(&mut client, &job, 0.5).await;
+        let (job, _notes) = half_done(&world, &mut client, 1, 0).await;
         // As if the job's end had never reached the node.
         world.job_tracker.crash();
         fs::remove_dir_all(world.root.path().join("jt/jobs").join(job.id.to_string())).unwrap();
@@ -189,14 +176,7 @@ fn clients_keep_their_connections_over_a_restart_in_place() {
     block_on(async {
         let mut world = World::new(&[]).await;
         let mut client = world.client("alice");
-        let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,output,update=1.0,done");
-        let job = world.prepare(&mut client, 1, 0, waits).await;
-        client.submit_job(job.id.clone()).await.unwrap();
-        let (notes, map) = (world.notes(&job), job.map(0).to_string());
-        until("a map that waits", || notes.of(&map, "waits").into_iter().next()).await;
-
-        // Launches that nobody has reported would be repeated.
-        until_progress(&mut client, &job, 0.5).await;
+        let (job, notes) = half_done(&world, &mut client, 1, 0).await;
         let mut raw = Connection::open(&world.job_tracker.address);
         assert_eq!(raw.ask(1), 1);
         for round in 1..=3 {
@@ -216,11 +196,47 @@ fn clients_keep_their_connections_over_a_restart_in_place() {
         let log = world.job_tracker.log();
         assert!(log.contains("connections of clients and task trackers have been kept"), "{log}");
 
-        notes.let_go(&map).unwrap();
+        // Signals that come at any moment of a restart lead to another one, and end nothing.
+        let started = || world.job_tracker.log().matches("STARTUP_MSG").count();
+        let before = started();
+        let end = Instant::now() + PATIENCE;
+        while started() < before + 5 {
+            assert!(Instant::now() < end, "{}", world.job_tracker.log());
+            signal("HUP", world.job_tracker.child.id());
+            assert_eq!(
+                world.job_tracker.child.try_wait().unwrap(),
+                None,
+                "{}",
+                world.job_tracker.log()
+            );
+        }
+        assert_eq!(raw.ask(7), 7);
+
+        notes.let_go(&job.map(0).to_string()).unwrap();
         let status = world.ended(&mut client, &job).await;
         assert_eq!(status.run_state, SUCCEEDED, "{status:?}\n{}", world.job_tracker.log());
         world.job_tracker.stop().await;
     });
+}
+
+/// Submits a job whose maps wait when they are half done, and returns when their progress is known: launches that
+/// nobody has reported would be repeated after a restart.
+async fn half_done(
+    world: &World,
+    client: &mut JobSubmissionClient,
+    maps: i32,
+    reduces: i32,
+) -> (Job, Notes) {
+    let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,output,update=1.0,done");
+    let job = world.prepare(client, maps, reduces, waits).await;
+    client.submit_job(job.id.clone()).await.unwrap();
+    let notes = world.notes(&job);
+    for map in 0..maps {
+        let map = job.map(map).to_string();
+        until("a map that waits", || notes.of(&map, "waits").into_iter().next()).await;
+    }
+    until_progress(client, &job, 0.5).await;
+    (job, notes)
 }
 
 /// A client that never connects again.
