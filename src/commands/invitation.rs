@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, anyhow, ensure};
 use corona::access::{AccessString, Identity, IdentityError, Role, use_in_clients};
 use corona::config::ClientSource;
+use corona::filesystem::sees_token;
 use corona::hadoop::protocols::job_files::JobFilesClient;
 use corona::hadoop::rpc::{ClientOptions, User};
 use corona::hadoop::writables::InetAddress;
@@ -278,7 +279,7 @@ impl Marker {
 
     /// Whether this machine sees it.
     pub(super) fn is_seen(&self) -> bool {
-        fs::read_to_string(&self.path).is_ok_and(|token| token == self.token)
+        sees_token(Path::new(&self.path), &self.token)
     }
 }
 

@@ -53,6 +53,8 @@ pub struct JobTrackerServiceSettings {
     pub deliver_files: bool,
     /// Bytes of the files that a job may then have.
     pub job_files_max_bytes: u64,
+    /// Bytes of those of all jobs.
+    pub job_files_max_total_bytes: u64,
     /// What nodes and clients get that join the cluster; `None` if there is nothing.
     pub cluster_file: Option<PathBuf>,
     /// The build that task trackers compare with their own.
@@ -223,6 +225,7 @@ impl SettingsReader<'_> {
             system_dir_is_set: self.is_set(&keys::JT_SYSTEM_DIR),
             deliver_files: self.value(&keys::JT_DELIVER_FILES, typed::boolean),
             job_files_max_bytes: self.number(&keys::JT_JOB_FILES_MAX),
+            job_files_max_total_bytes: self.number(&keys::JT_JOB_FILES_TOTAL),
             cluster_file: self.path(&keys::JT_CLUSTER_FILE),
             build_version: self.text(&keys::JT_BUILD_VERSION),
             heartbeat_interval: self.span(&keys::JT_HEARTBEAT),
@@ -309,6 +312,7 @@ mod tests {
             ("corona.system.dir", "/seven", "system_dir: \"/seven\""),
             ("corona.jt.deliver.files", "true", "deliver_files: true"),
             ("corona.jt.job.files.max.bytes", "7", "job_files_max_bytes: 7"),
+            ("corona.jt.job.files.max.total.bytes", "7", "job_files_max_total_bytes: 7"),
             ("corona.jt.cluster.file", "/seven", "cluster_file: Some(\"/seven\")"),
             ("corona.jt.build.version", "seven", "build_version: \"seven\""),
             ("corona.proxy.job.tracker.rpcaddr", "proxy:4444", "port: 4444"),

@@ -851,6 +851,8 @@ keys! {
         "Whether clients and task trackers of this program send and fetch the files of jobs through the job tracker: corona.system.dir is then a directory of its machine that no other needs to see. Java programs cannot.";
     JT_JOB_FILES_MAX = "corona.jt.job.files.max.bytes", long(1), "10737418240", "bytes", JobServiceOwn,
         "With corona.jt.deliver.files, maximum size of the files of one job: configuration, splits, jar, and what it ships.";
+    JT_JOB_FILES_TOTAL = "corona.jt.job.files.max.total.bytes", long(1), "107374182400", "bytes", JobServiceOwn,
+        "With corona.jt.deliver.files, maximum size of the files of all jobs together. Each file counts 4096 bytes more.";
     JT_CLUSTER_FILE = "corona.jt.cluster.file", Path, "", "", JobServiceOwn,
         "A file that nodes and clients get when they join; `corona head` writes it. Unset: there is nothing to join.";
     JT_BUILD_VERSION = "corona.jt.build.version", Text, "", "", JobServiceOwn,

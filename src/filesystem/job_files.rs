@@ -2,8 +2,13 @@
 //! share no directory. It has what clients need to leave a job there and task trackers to fetch it, and
 //! nothing else.
 
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
@@ -30,6 +35,25 @@ const ATTEMPTS: u32 = 3;
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::MAX);
 /// The permissions that are shown.
 const MODE: u16 = 0o700;
+
+/// Bytes of a token.
+const MAX_TOKEN_BYTES: u64 = 256;
+
+/// Whether this machine sees a file that another one has left, with this token in it. Somebody else has named
+/// the file: a pipe or a device, which may wait or never end, is none. May block.
+pub fn sees_token(path: &Path, token: &str) -> bool {
+    let read = || -> io::Result<Vec<u8>> {
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(nonblocking).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut found = Vec::new();
+        file.take(MAX_TOKEN_BYTES).read_to_end(&mut found)?;
+        Ok(found)
+    };
+    read().is_ok_and(|found| found == token.as_bytes())
+}
 
 /// The files of jobs at one job tracker.
 #[derive(Debug)]
@@ -68,6 +92,11 @@ macro_rules! call {
             }
         }
     }};
+}
+
+/// A number that no other call has.
+fn new_id() -> i64 {
+    RandomState::new().hash_one(SystemTime::now()).cast_signed()
 }
 
 fn is_lost(error: &CallError) -> bool {
@@ -188,8 +217,8 @@ impl FileSystem for JobTrackerFiles {
     ) -> Answer<'a, Box<dyn FileWriter>> {
         Box::pin(async move {
             (self as &dyn FileSystem).check("create", path)?;
-            let (text, overwrite) = (path.path(), options.overwrite);
-            call!(self, "create", path, client => client.create(text.to_owned(), overwrite))?;
+            let (text, overwrite, id) = (path.path(), options.overwrite, new_id());
+            call!(self, "create", path, client => client.create(text.to_owned(), overwrite, id))?;
             let pending = Vec::with_capacity(PIECE_BYTES);
             let writer = Writer { files: self.again(), path: path.clone(), sent: 0, pending };
             Ok(Box::new(writer) as Box<dyn FileWriter>)
@@ -363,4 +392,37 @@ impl FileWriter for Writer {
 
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn only_a_file_with_the_token_counts_and_a_pipe_makes_nobody_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("mark"), "token").unwrap();
+        fs::write(path("long"), "t".repeat(10_000)).unwrap();
+        let pipe = rustix::fs::FileType::Fifo;
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), pipe, mode, 0).unwrap();
+        std::os::unix::fs::symlink(path("pipe"), path("link")).unwrap();
+        assert!(sees_token(&path("mark"), "token"));
+        for (name, token) in
+            [("mark", "other"), ("none", "token"), ("pipe", ""), ("link", ""), ("", "")]
+        {
+            assert!(!sees_token(&path(name), token), "{name}");
+        }
+        assert!(!sees_token(Path::new("/dev/zero"), &"\0".repeat(256)));
+        assert!(!sees_token(&path("long"), &"t".repeat(10_000)), "no more than a token is read");
+    }
+
+    #[test]
+    fn ids_of_calls_differ() {
+        let ids: std::collections::BTreeSet<i64> = (0..1000).map(|_| new_id()).collect();
+        assert_eq!(ids.len(), 1000);
+    }
 }

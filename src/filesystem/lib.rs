@@ -54,7 +54,7 @@ pub use corona_model::files::FileSystemSettings;
 pub use error::{ErrorKind, FsError};
 pub use glob::{Glob, expand};
 pub use hdfs::Hdfs;
-pub use job_files::JobTrackerFiles;
+pub use job_files::{JobTrackerFiles, sees_token};
 pub use local::{LocalFiles, write_checksums};
 pub use path::{DEFAULT_PORT, FsPath, NotAPath, Root};
 pub use systems::FileSystems;

@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::{JoinHandle, JoinSet, spawn, spawn_blocking};
 
 /// The pause between a panic of a loop and its restart.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -59,6 +59,33 @@ pub async fn restart_on_panic<F: Future<Output = ()>>(task: &str, start: impl Fn
     while let Err(panic) = caught(async { start().await }).await {
         tracing::error!(%panic, "{task} panicked; restarting in 1 s");
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Starts work that nothing waits for. A panic in it is logged, and costs nothing else.
+pub fn spawn_detached(
+    task: &'static str,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    spawn(async move {
+        if let Err(panic) = caught(work).await {
+            tracing::error!(%panic, "{task} panicked");
+        }
+    })
+}
+
+/// Loops that a service needs as long as it runs. Each is restarted after a panic. Dropping this ends all.
+#[derive(Debug, Default)]
+pub struct Loops(JoinSet<()>);
+
+impl Loops {
+    /// Starts a loop, and starts it anew after each panic.
+    pub fn spawn<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        task: &'static str,
+        start: impl Fn() -> F + Send + Sync + 'static,
+    ) {
+        self.0.spawn(async move { restart_on_panic(task, start).await });
     }
 }
 
@@ -151,6 +178,29 @@ mod tests {
         let started = tokio::time::Instant::now();
         restart_on_panic("a loop", once).await;
         assert_eq!((starts.load(Ordering::Relaxed), started.elapsed()), (4, 3 * PAUSE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_of_a_service_outlives_its_panics_and_ends_with_its_owner() {
+        let starts = Arc::new(AtomicU32::new(0));
+        let (counted, held) = (starts.clone(), Arc::new(()));
+        let theirs = held.clone();
+        let mut loops = Loops::default();
+        loops.spawn("a loop", move || {
+            let (number, _theirs) = (counted.fetch_add(1, Ordering::Relaxed), theirs.clone());
+            async move {
+                if number == 0 {
+                    fail(0);
+                }
+                pending::<()>().await;
+            }
+        });
+        tokio::time::sleep(2 * PAUSE).await;
+        assert_eq!(starts.load(Ordering::Relaxed), 2);
+        drop(loops);
+        tokio::time::sleep(PAUSE).await;
+        assert_eq!(Arc::strong_count(&held), 1);
+        assert!(spawn_detached("a task", async { fail(1) }).await.is_ok());
     }
 
     #[tokio::test]

@@ -157,6 +157,7 @@ impl Conversation {
             }
         };
         drop(host);
+        let _logged = LoggedPanic(self.handle.clone());
         self.pace.went_through();
         let verb = if self.in_doubt { "Resumed" } else { "Started" };
         tracing::info!("{verb} session {}", self.handle);
@@ -520,6 +521,17 @@ async fn id_from(link: &mut Link, proxy: &Proxy, mut pace: Pace) -> Result<Arc<s
 async fn wait_between(proxy: &Proxy, pace: &Pace) {
     if !proxy.wait_while_in_safe_mode().await {
         pace.turn().await;
+    }
+}
+
+/// Logs if the task of this session panics. Its owner learns that the session was abandoned.
+struct LoggedPanic(Arc<str>);
+
+impl Drop for LoggedPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("Session {}: the driver panicked; the session is abandoned", self.0);
+        }
     }
 }
 

@@ -57,9 +57,9 @@ pub enum Ending {
     /// The cluster manager refused something for good, such as more requests than a pool may make.
     #[error("the cluster manager replied: {0}")]
     Refused(String),
-    /// The runtime on which the session was started has been shut down: it expires at the cluster
-    /// manager.
-    #[error("the runtime of the session was shut down")]
+    /// The task of the session has ended, because its runtime was shut down, or because a part of the
+    /// driver panicked: it expires at the cluster manager.
+    #[error("the task of the session has ended: its runtime was shut down, or the driver panicked")]
     Abandoned,
 }
 

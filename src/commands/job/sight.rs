@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use corona::filesystem::{FileSystem, FsPath};
+use corona::hadoop::protocols::job_files::BUSY;
 use corona::hadoop::rpc::CallError;
 use tokio::time::sleep;
 
@@ -109,6 +110,9 @@ impl Sight {
                  all of them mount at the same path, or one on HDFS",
                 printable(&unseen)
             ),
+            Err(CallError::Remote(error)) if error.class.as_deref() == Some(BUSY) => {
+                bail!("{}: {}", caller.who, printable(error.message()))
+            }
             // One that does not know the question: an earlier version, or the original.
             Err(CallError::Closed | CallError::Remote(_)) => Ok(()),
             Err(error) => Err(anyhow!(error).context(format!("{} does not answer", caller.who))),

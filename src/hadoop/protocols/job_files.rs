@@ -6,6 +6,9 @@
 use super::macros::protocol;
 use crate::writables::{FilePiece, JobFileStatus};
 
+/// The class of the error of a job tracker that cannot answer for the moment.
+pub const BUSY: &str = "java.util.concurrent.TimeoutException";
+
 protocol! {
     /// The job tracker as a keeper of the files of jobs.
     pub trait JobFiles as "corona.JobFiles", version 1, client JobFilesClient {
@@ -15,8 +18,9 @@ protocol! {
         /// Bytes of a file from a place on, at most so many; fewer only at the end of the file.
         "read" fn read(path: String, position: i64, most: i32) -> FilePiece;
 
-        /// Makes an empty file, and directories above it. With `overwrite` there may be one already.
-        "create" fn create(path: String, overwrite: bool) -> ();
+        /// Makes an empty file, and directories above it. With `overwrite` there may be one already. A call
+        /// with the `id` of an earlier one is the same call, which arrives late, and changes nothing.
+        "create" fn create(path: String, overwrite: bool, id: i64) -> ();
 
         /// Writes at a place of a file that is not behind its end.
         "write" fn write(path: String, position: i64, piece: FilePiece) -> ();

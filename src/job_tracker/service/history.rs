@@ -20,6 +20,7 @@ use corona_filesystem::{
 use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{HistoryRecord, JobId};
 use corona_process::descriptors;
+use corona_process::panics::caught;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -31,6 +32,7 @@ const MAX_WAITING: usize = 64 << 20;
 /// The pause between two writes, unless a caller waits for one. The lines of a busy job share them.
 /// Why a history has lost records.
 const TOO_SLOW: &str = "it cannot be written fast enough";
+const FAILED: &str = "the part that writes it has failed";
 const PAUSE: Duration = Duration::from_millis(50);
 /// The pause before a history that could not be written is begun again while its job runs; how often that is
 /// tried at the end of the job, and the pause between.
@@ -70,6 +72,8 @@ pub(super) struct History {
 pub(super) struct HistoryStanding {
     /// Why it cannot be written, or could not.
     pub(super) trouble: Option<Arc<str>>,
+    /// It has lost records: it is not tried again.
+    pub(super) is_lost: bool,
     /// Nothing is written any more.
     pub(super) is_settled: bool,
 }
@@ -227,7 +231,15 @@ impl History {
     ) -> History {
         let queue = Arc::<Queue>::default();
         let bytes = kept.as_ref().map_or(0, |kept| kept.bytes) + first.len() as u64;
-        tokio::spawn(write(job.clone(), place, kept, first, Incoming(queue.clone())));
+        let (writing, standing) =
+            (write(job.clone(), place, kept, first, Incoming(queue.clone())), queue.clone());
+        let id = job.clone();
+        tokio::spawn(async move {
+            if let Err(panic) = caught(writing).await {
+                tracing::error!(job = %id, %panic, "what writes the history of a job panicked; it ends here");
+                standing.lose(FAILED);
+            }
+        });
         History { job, queue, full: false, bytes }
     }
 
@@ -267,7 +279,7 @@ impl History {
         if self.full {
             let job = &self.job;
             tracing::error!(%job, "the history of a job cannot be written fast enough; it ends here");
-            self.queue.trouble(Some(TOO_SLOW.into()));
+            self.queue.lose(TOO_SLOW);
         }
     }
 
@@ -279,7 +291,7 @@ impl History {
         let is_written = told.await.is_ok();
         self.queue.standing.send_modify(|standing| {
             if !is_written && standing.trouble.is_none() {
-                standing.trouble = Some("the part that writes it has failed".into());
+                standing.trouble = Some(FAILED.into());
             }
             standing.is_settled = true;
         });
@@ -303,9 +315,17 @@ impl Queue {
     /// There is this trouble, or none any more. A history that has lost records stays incomplete.
     fn trouble(&self, trouble: Option<Arc<str>>) {
         self.standing.send_modify(|standing| {
-            if standing.trouble.as_deref() != Some(TOO_SLOW) {
+            if !standing.is_lost {
                 standing.trouble = trouble;
             }
+        });
+    }
+
+    /// It has lost records, for this reason.
+    fn lose(&self, why: &str) {
+        self.standing.send_modify(|standing| {
+            standing.is_lost = true;
+            standing.trouble = Some(why.into());
         });
     }
 
@@ -924,7 +944,7 @@ mod tests {
         standing.wait_for(|it| it.trouble.is_some()).await.unwrap();
         let reason = history.close().await.unwrap();
         assert!(reason.contains("202611210043.0"), "{reason}");
-        let HistoryStanding { trouble, is_settled } = standing.borrow().clone();
+        let HistoryStanding { trouble, is_settled, .. } = standing.borrow().clone();
         assert_eq!((trouble, is_settled), (Some(reason), true));
         let (mut standing, history) = begin();
         standing.wait_for(|it| it.trouble.is_some()).await.unwrap();

@@ -14,6 +14,7 @@ use corona_hadoop::writables::{
 };
 use corona_mapreduce::{AttemptKey, JobId};
 use corona_model::types::Millis;
+use corona_process::panics::spawn_detached;
 
 use super::builds::begin_again;
 use super::clock::now;
@@ -81,9 +82,10 @@ impl Shared {
     }
 
     fn place_of(&self, id: &wire::JobId, at: Millis) -> Place {
-        let ended = |progress: &JobProgress| {
-            // One that ends later than now has ended by another clock, before this process began.
-            let is_recent = |end| (0..END_GRACE_MS).contains(&at.since(end));
+        let ended = |progress: &JobProgress, ahead_ms: i64| {
+            // What is kept of a job may say that it ends later than now: an earlier process has seen its end, by
+            // a clock that was set back since.
+            let is_recent = |end| (0..END_GRACE_MS).contains(&at.plus_ms(ahead_ms).since(end));
             progress.finished_at.is_some_and(|end| !is_recent(end))
         };
         let Some(id) = known_id(id) else { return Place::Over(None) };
@@ -91,9 +93,11 @@ impl Shared {
             return Place::Elsewhere;
         }
         match self.store.get(&id) {
-            Some(Known::Job(job)) if ended(&job.progress()) => Place::Over(Some(job)),
+            Some(Known::Job(job)) if ended(&job.progress(), job.ahead_ms()) => {
+                Place::Over(Some(job))
+            }
             Some(Known::Job(job)) => Place::Here(job),
-            Some(Known::Retired(retired)) if ended(&retired.progress) => Place::Over(None),
+            Some(Known::Retired(retired)) if ended(&retired.progress, 0) => Place::Over(None),
             Some(
                 Known::Arriving(..) | Known::Waiting(..) | Known::Remote(_) | Known::Retired(_),
             ) => Place::Elsewhere,
@@ -245,7 +249,10 @@ impl InterTracker for Shared {
         {
             let handle = job.description().id.session().map(str::to_owned);
             let session = SessionInfo { handle, trackers: self.session_trackers() };
-            tokio::spawn(begin_again(job, node.into(), self.launcher.clone(), session));
+            spawn_detached(
+                "the orders for a node that has refused the build",
+                begin_again(job, node.into(), self.launcher.clone(), session),
+            );
         }
         log_error(tracker, error_class, message);
         Ok(())
@@ -393,7 +400,7 @@ mod tests {
     use corona_mapreduce::TaskState;
     use tokio::sync::watch;
 
-    use super::super::job::tests::{Notes, grant_at, report, start};
+    use super::super::job::tests::{Notes, grant_at, report, start, start_ahead};
     use super::super::launcher::tests::tracker;
     use super::super::store::Retired;
     use super::super::submission::tests::submission;
@@ -509,6 +516,27 @@ mod tests {
         assert_eq!(handle, job.description().id.session());
         shared.launcher.drained(Duration::from_secs(10)).await;
         assert!(hears.try_recv().is_err(), "once in a while");
+    }
+
+    /// The clock was set back, and the time of a job does not run backwards.
+    #[tokio::test]
+    async fn a_job_whose_time_is_ahead_of_the_clock_has_its_grace_when_it_ends() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await.shared;
+        let (_stop, stopped) = watch::channel(false);
+        let (at, _hears) = tracker(false, &stopped);
+        let (job, _running) = start_ahead(&Notes::default(), 3_600_000);
+        job.apply(grant_at(1, &at.address)).await.unwrap();
+        shared.store.begin(job.clone());
+        for number in [2, 0, 1] {
+            job.apply(report(number, TaskState::Succeeded)).await.unwrap();
+        }
+        job.look(|_| ()).await.unwrap();
+        let id = answers::job_id(&job.description().id).unwrap();
+        assert!(job.progress().finished_at.unwrap().since(now()) > 3_000_000);
+        assert!(matches!(shared.place_of(&id, now()), Place::Here(_)), "it has just ended");
+        let much_later = Millis(now().0 + END_GRACE_MS);
+        assert!(matches!(shared.place_of(&id, much_later), Place::Over(_)));
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{HistoryRecord, JobState, PerKind};
 use corona_model::types::Millis;
-use corona_process::panics::{Panic, caught};
+use corona_process::panics::{Panic, caught, spawn_detached};
 use corona_session_driver::{Contact, Event, SessionEvents, Silence};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -57,8 +57,11 @@ pub struct Job {
     progress: watch::Receiver<Arc<JobProgress>>,
     contact: Option<Contact>,
     history: Option<watch::Receiver<HistoryStanding>>,
+    ahead_ms: i64,
 }
 
+/// Begins the note of a job that has ended and has no history.
+pub(super) const WITHOUT_HISTORY: &str = "without a history: ";
 /// How long a look at a job that has ended waits for the end of its history.
 const HISTORY_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -102,7 +105,7 @@ impl Job {
         let Parts { inbox, first_at, stop, .. } = parts;
         let (sender, inbox) = inbox;
         let (publish, progress) = watch::channel(Arc::new(engine.progress()));
-        let engine_last = engine.last();
+        let ahead_ms = ahead_ms(engine.last());
         let id = description.id.clone();
         let mut task = Task {
             engine,
@@ -116,7 +119,7 @@ impl Job {
             next: vec![first],
             first_at,
             retired: false,
-            ahead_ms: ahead_ms(engine_last),
+            ahead_ms,
             stalled_ms: clock::stalled_ms(),
             stop,
         };
@@ -126,7 +129,12 @@ impl Job {
                 task.lost(&panic).await;
             }
         });
-        Job { description, inbox: sender, progress, contact, history }
+        Job { description, inbox: sender, progress, contact, history, ahead_ms }
+    }
+
+    /// How far its time is before that of this process: see [`ahead_ms`].
+    pub(super) fn ahead_ms(&self) -> i64 {
+        self.ahead_ms
     }
 
     /// What does not change of it.
@@ -152,10 +160,14 @@ impl Job {
 
     /// What is wrong with its history, if anything is.
     pub(super) fn history_note(&self) -> Option<String> {
-        let trouble = self.history.as_ref()?.borrow().trouble.clone()?;
-        Some(match self.progress.borrow().finished_at {
-            Some(_) => format!("without a history: {trouble}"),
-            None => format!("its history cannot be written: {trouble}; it is tried again"),
+        let HistoryStanding { trouble, is_lost, .. } = self.history.as_ref()?.borrow().clone();
+        let trouble = trouble?;
+        Some(match (self.progress.borrow().finished_at, is_lost) {
+            (Some(_), _) => format!("{WITHOUT_HISTORY}{trouble}"),
+            (None, true) => format!("it will have no history: {trouble}"),
+            (None, false) => {
+                format!("its history cannot be written: {trouble}; it is tried again")
+            }
         })
     }
 
@@ -482,7 +494,7 @@ impl Task {
     fn store_image(&mut self) {
         let Some(log) = &self.log else { return };
         if let Some(image) = log.image(&self.engine, || self.outlet.history_mark()) {
-            tokio::spawn(image.store());
+            spawn_detached("the image of a job", image.store());
         }
     }
 
@@ -597,10 +609,29 @@ pub(super) mod tests {
     /// A job of one map, with the sender that stops it.
     pub(in super::super) fn start(notes: &Notes, log: Option<Log>) -> (Job, watch::Sender<bool>) {
         let submission = submission(&[("mapred.reduce.tasks", "0")], 1);
+        let engine = JobEngine::new(submission.spec);
+        start_engine(notes, log, submission.description, engine, JobInput::Submitted)
+    }
+
+    /// A job that was submitted by a clock that has been set back since.
+    pub(in super::super) fn start_ahead(notes: &Notes, ms: i64) -> (Job, watch::Sender<bool>) {
+        let submission = submission(&[("mapred.reduce.tasks", "0")], 1);
+        let mut engine = JobEngine::new(submission.spec);
+        let _ = engine.apply(now().plus_ms(ms), JobInput::Submitted);
+        start_engine(notes, None, submission.description, engine, JobInput::Tick)
+    }
+
+    fn start_engine(
+        notes: &Notes,
+        log: Option<Log>,
+        description: Description,
+        engine: JobEngine,
+        first: JobInput,
+    ) -> (Job, watch::Sender<bool>) {
         let (stop, stopped) = watch::channel(false);
         let parts = Parts {
-            description: Arc::new(submission.description),
-            engine: JobEngine::new(submission.spec),
+            description: Arc::new(description),
+            engine,
             log,
             outlet: Box::new(notes.clone()),
             events: None,
@@ -610,7 +641,7 @@ pub(super) mod tests {
             first_at: None,
             stop: stopped,
         };
-        (Job::start(parts, JobInput::Submitted), stop)
+        (Job::start(parts, first), stop)
     }
 
     fn grant(id: i32) -> JobInput {

@@ -4,18 +4,20 @@
 //! A client may write only below the id that it was given for its job, and only until it has submitted the
 //! job. The directory is the service's own, so no path leads through a link of somebody else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::UNIX_EPOCH;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use corona_hadoop::protocols::job_files::JobFiles;
 use corona_hadoop::rpc::{Caller, Fault};
 use corona_hadoop::writables::{FilePiece, JobFileStatus};
 use corona_mapreduce::JobId;
+use corona_net::permits::Permits;
 
 use super::Shared;
 use super::access::{ACCESS, Access};
@@ -33,20 +35,58 @@ const MOST_PATH_BYTES: usize = 4096;
 const MOST_CLUSTER_BYTES: u64 = 256 << 10;
 /// Jobs whose sizes are known without a look.
 const MOST_SIZES: usize = 10_000;
+/// Files of a job that are being made at a time, at most: a late duplicate of a call is one of so many.
+const MOST_IDS: usize = 64;
+/// Calls that work with files at a time, and how many of them may be of one user on one machine.
+const MOST_CALLS: usize = 32;
+const MOST_CALLS_OF_ONE: usize = 4;
+/// What a file or directory takes beside its bytes.
+const ENTRY_BYTES: u64 = 4096;
+/// All files are counted again, when there seems to be no room, after this pause: jobs end meanwhile.
+const COUNT_PAUSE: Duration = Duration::from_secs(10);
 
-/// The directory of the files, and the sizes of those that are being written.
+/// The directory of the files, and what is known of those that are being written.
 #[derive(Debug)]
 pub(super) struct Kept {
     directory: PathBuf,
-    most_bytes: u64,
-    sizes: Mutex<HashMap<JobId, Size>>,
+    most: Bounds,
+    jobs: Mutex<HashMap<JobId, Arc<Mutex<Left>>>>,
+    all: Mutex<All>,
+    /// Held while all files are counted.
+    counting: Mutex<()>,
+    calls: Arc<Permits<(String, IpAddr)>>,
 }
 
-/// How much a job has left here.
+/// How many bytes the files may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Those of one job.
+    pub(super) of_job: u64,
+    /// Those of all jobs.
+    pub(super) of_all: u64,
+}
+
+/// What a job has left here.
+#[derive(Debug, Default)]
+struct Left {
+    /// None until it is counted.
+    size: Option<Size>,
+    /// The ids of the last calls that made files.
+    made: VecDeque<i64>,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Size {
     bytes: u64,
     entries: u64,
+}
+
+/// The files of all jobs.
+#[derive(Debug, Default)]
+struct All {
+    /// Bytes of all that was there when they were counted, and of what came since.
+    bytes: u64,
+    counted: Option<Instant>,
 }
 
 /// A place in the directory of a job.
@@ -57,9 +97,11 @@ struct Place {
 }
 
 impl Kept {
-    /// The files below a directory, of which a job may have so many bytes.
-    pub(super) fn new(directory: PathBuf, most_bytes: u64) -> Kept {
-        Kept { directory, most_bytes, sizes: Mutex::default() }
+    /// The files below a directory, within these bounds.
+    pub(super) fn new(directory: PathBuf, most: Bounds) -> Kept {
+        let calls = Permits::new(MOST_CALLS, MOST_CALLS_OF_ONE);
+        let (jobs, all, counting) = Default::default();
+        Kept { directory, most, jobs, all, counting, calls }
     }
 
     /// The place that a path of a client means.
@@ -77,18 +119,23 @@ impl Kept {
         Ok(Place { job, path })
     }
 
-    /// Adds to the size of a job, or refuses.
-    fn grow(&self, job: &JobId, more: Size) -> Result<(), Fault> {
-        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        if sizes.len() >= MOST_SIZES && !sizes.contains_key(job) {
-            sizes.clear();
+    /// What is known of a job. A look at its files delays no other job.
+    fn left(&self, job: &JobId) -> Arc<Mutex<Left>> {
+        let mut jobs = locked(&self.jobs);
+        if jobs.len() >= MOST_SIZES && !jobs.contains_key(job) {
+            // Those of jobs that are being written to stay.
+            jobs.retain(|_, left| Arc::strong_count(left) > 1);
         }
-        let size =
-            sizes.entry(job.clone()).or_insert_with(|| size_of(self.directory.join(job.as_str())));
+        jobs.entry(job.clone()).or_default().clone()
+    }
+
+    /// Adds to the size of a job, or refuses.
+    fn grow(&self, job: &JobId, left: &mut Left, more: Size) -> Result<(), Fault> {
+        let size = *left.size.get_or_insert_with(|| size_of(&self.directory.join(job.as_str())));
         let bytes = size.bytes.saturating_add(more.bytes);
         let entries = size.entries.saturating_add(more.entries);
-        if bytes > self.most_bytes {
-            let most = self.most_bytes;
+        if bytes > self.most.of_job {
+            let most = self.most.of_job;
             return Err(Fault::io(format!(
                 "the files of {job} have more than {most} bytes (corona.jt.job.files.max.bytes)"
             )));
@@ -96,12 +143,41 @@ impl Kept {
         if entries > MOST_ENTRIES {
             return Err(Fault::io(format!("{job} has more than {MOST_ENTRIES} files")));
         }
-        *size = Size { bytes, entries };
+        self.grow_all(more.taken())?;
+        left.size = Some(Size { bytes, entries });
         Ok(())
     }
 
-    fn forget_size(&self, job: &JobId) {
-        self.sizes.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
+    /// Adds to the size of all files, or refuses.
+    fn grow_all(&self, more: u64) -> Result<(), Fault> {
+        let most = self.most.of_all;
+        let is_due = {
+            let mut all = locked(&self.all);
+            all.bytes = all.bytes.saturating_add(more);
+            let is_old = |at: Instant| at.elapsed() >= COUNT_PAUSE;
+            if all.counted.is_some() && all.bytes <= most {
+                return Ok(());
+            }
+            all.counted.is_none_or(is_old)
+        };
+        // One call counts, and delays nobody else.
+        if is_due && let Ok(_counting) = self.counting.try_lock() {
+            let before = locked(&self.all).bytes;
+            let found = size_of(&self.directory).taken();
+            let mut all = locked(&self.all);
+            // What came meanwhile may be counted twice, until the next time.
+            let meanwhile = all.bytes.saturating_sub(before).saturating_add(more);
+            *all = All { bytes: found.saturating_add(meanwhile), counted: Some(Instant::now()) };
+        }
+        let mut all = locked(&self.all);
+        if all.bytes <= most || all.counted.is_none() {
+            return Ok(());
+        }
+        all.bytes = all.bytes.saturating_sub(more);
+        Err(Fault::io(format!(
+            "the files of all jobs have more than {most} bytes \
+             (corona.jt.job.files.max.total.bytes); try again when jobs have ended"
+        )))
     }
 
     fn status(&self, place: &Place) -> Result<Option<JobFileStatus>, Fault> {
@@ -137,8 +213,15 @@ impl Kept {
         read().map_err(|error| failed(place, &error))
     }
 
-    fn create(&self, place: &Place, overwrite: bool) -> Result<(), Fault> {
-        self.grow(&place.job, Size { bytes: 0, entries: 1 })?;
+    fn create(&self, place: &Place, overwrite: bool, id: i64) -> Result<(), Fault> {
+        let left = self.left(&place.job);
+        let mut left = locked(&left);
+        if left.made.contains(&id) {
+            return Ok(());
+        }
+        self.grow(&place.job, &mut left, Size { bytes: 0, entries: 1 })?;
+        left.made.truncate(MOST_IDS - 1);
+        left.made.push_front(id);
         let create = || {
             if let Some(parent) = place.path.parent() {
                 fs::create_dir_all(parent)?;
@@ -158,6 +241,8 @@ impl Kept {
             let file = File::options().write(true).open(&place.path)?;
             Ok((file.metadata()?.len(), file))
         };
+        let left = self.left(&place.job);
+        let mut left = locked(&left);
         let (length, file) = open().map_err(|error| failed(place, &error))?;
         if position > length {
             return Err(Fault::io(format!(
@@ -165,7 +250,7 @@ impl Kept {
             )));
         }
         let more = position.saturating_add(bytes.len() as u64).saturating_sub(length);
-        self.grow(&place.job, Size { bytes: more, entries: 0 })?;
+        self.grow(&place.job, &mut left, Size { bytes: more, entries: 0 })?;
         file.write_all_at(bytes, position).map_err(|error| failed(place, &error))
     }
 
@@ -188,7 +273,8 @@ impl Kept {
     }
 
     fn mkdirs(&self, place: &Place) -> Result<(), Fault> {
-        self.grow(&place.job, Size { bytes: 0, entries: 1 })?;
+        let left = self.left(&place.job);
+        self.grow(&place.job, &mut locked(&left), Size { bytes: 0, entries: 1 })?;
         fs::create_dir_all(&place.path).map_err(|error| failed(place, &error))
     }
 
@@ -200,7 +286,7 @@ impl Kept {
         };
         match deleted {
             Ok(()) => {
-                self.forget_size(&place.job);
+                locked(&self.left(&place.job)).size = None;
                 Ok(true)
             }
             Err(error) if is_missing(&error) => Ok(false),
@@ -209,9 +295,21 @@ impl Kept {
     }
 }
 
+impl Size {
+    /// The room that it takes, in bytes.
+    fn taken(self) -> u64 {
+        self.bytes.saturating_add(self.entries.saturating_mul(ENTRY_BYTES))
+    }
+}
+
+/// What a panic leaves is bytes that are counted twice.
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The size of what lies below a directory, however deep.
-fn size_of(directory: PathBuf) -> Size {
-    let (mut size, mut directories) = (Size::default(), vec![directory]);
+fn size_of(directory: &Path) -> Size {
+    let (mut size, mut directories) = (Size::default(), vec![directory.to_owned()]);
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             size.entries += 1;
@@ -265,7 +363,7 @@ impl Shared {
             let text = format!("user {} may not write files of {} now", user.name, place.job);
             return Err(Fault::of(ACCESS, text));
         }
-        blocking(move || change(&kept, place)).await
+        kept.in_turn(caller, &user.name, move |kept| change(kept, place)).await
     }
 
     async fn look_at_file<T: Send + 'static>(
@@ -274,7 +372,7 @@ impl Shared {
         path: &str,
         look: impl FnOnce(&Kept, Place) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
-        Access::user(caller)?;
+        let user = Access::user(caller)?;
         let kept = self.kept()?.clone();
         let place = kept.place(path)?;
         // Nodes, and the daemons of the head, see all. Without certificates, users are what they claim.
@@ -284,7 +382,24 @@ impl Shared {
             let text = format!("user {user} may not read files of {}", place.job);
             return Err(Fault::of(ACCESS, text));
         }
-        blocking(move || look(&kept, place)).await
+        kept.in_turn(caller, &user.name, move |kept| look(kept, place)).await
+    }
+}
+
+impl Kept {
+    /// Works with files when it is the user's turn: one who asks much delays no other.
+    async fn in_turn<T: Send + 'static>(
+        self: Arc<Self>,
+        caller: &Caller,
+        user: &str,
+        work: impl FnOnce(&Kept) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let turn = self.calls.take((user.to_owned(), caller.peer.ip())).await;
+        blocking(move || {
+            let _turn = turn;
+            work(&self)
+        })
+        .await
     }
 }
 
@@ -312,8 +427,15 @@ impl JobFiles for Shared {
         self.look_at_file(caller, &path, move |kept, place| kept.read(&place, position, most)).await
     }
 
-    async fn create(&self, caller: &Caller, path: String, overwrite: bool) -> Result<(), Fault> {
-        self.change_files(caller, &path, move |kept, place| kept.create(&place, overwrite)).await
+    async fn create(
+        &self,
+        caller: &Caller,
+        path: String,
+        overwrite: bool,
+        id: i64,
+    ) -> Result<(), Fault> {
+        let create = move |kept: &Kept, place| kept.create(&place, overwrite, id);
+        self.change_files(caller, &path, create).await
     }
 
     async fn write(
@@ -350,7 +472,7 @@ impl JobFiles for Shared {
         lengths: Vec<i64>,
     ) -> Result<Option<String>, Fault> {
         self.access.submitter(caller)?;
-        Ok(Shared::unseen(self, Wanted::new(marker, token, files, lengths)?).await)
+        Shared::unseen(self, Wanted::new(marker, token, files, lengths)?).await
     }
 
     async fn cluster(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
@@ -373,8 +495,12 @@ mod tests {
 
     fn kept(most_bytes: u64) -> (tempfile::TempDir, Kept) {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept::new(dir.path().to_owned(), most_bytes);
+        let kept = Kept::new(dir.path().to_owned(), of_each(most_bytes));
         (dir, kept)
+    }
+
+    fn of_each(of_job: u64) -> Bounds {
+        Bounds { of_job, of_all: u64::MAX }
     }
 
     const JOB: &str = "/job_202611210044.1_0001";
@@ -407,10 +533,13 @@ mod tests {
         let place = |name: &str| kept.place(&format!("{JOB}/{name}")).unwrap();
         let file = place("a/b");
         assert_eq!(kept.status(&file).unwrap(), None);
-        kept.create(&file, false).unwrap();
-        let refused = kept.create(&file, false).unwrap_err().to_string();
+        kept.create(&file, false, 1).unwrap();
+        let refused = kept.create(&file, false, 2).unwrap_err().to_string();
         assert!(refused.contains("FileAlreadyExistsException"), "{refused}");
+        kept.create(&file, true, 3).unwrap();
         kept.write(&file, 0, b"hello ").unwrap();
+        // The call was made twice, and one of them arrives now.
+        kept.create(&file, true, 3).unwrap();
         kept.write(&file, 6, b"world").unwrap();
         // A call whose reply was lost is made again.
         kept.write(&file, 6, b"world").unwrap();
@@ -429,23 +558,66 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_emptied_by_a_new_call_and_by_no_late_duplicate() {
+        let (_dir, kept) = kept(1 << 20);
+        let place = |name: &str| kept.place(&format!("{JOB}/{name}")).unwrap();
+        let file = place("a");
+        kept.create(&file, true, 7).unwrap();
+        kept.write(&file, 0, b"whole").unwrap();
+        // Other files of the job are made meanwhile.
+        for other in 0..i64::try_from(MOST_IDS).unwrap() - 1 {
+            kept.create(&place(&other.to_string()), true, 100 + other).unwrap();
+        }
+        kept.create(&file, true, 7).unwrap();
+        assert_eq!(kept.read(&file, 0, 9).unwrap().bytes, b"whole");
+        kept.create(&file, true, 8).unwrap();
+        assert_eq!(kept.read(&file, 0, 9).unwrap().bytes, b"");
+        assert_eq!(locked(&kept.left(&file.job)).made.len(), MOST_IDS);
+    }
+
+    #[test]
+    fn all_jobs_together_have_a_bound_and_those_that_have_ended_make_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let of_all = 3 * ENTRY_BYTES;
+        let most = Bounds { of_job: 1 << 20, of_all };
+        let open = || Kept::new(dir.path().to_owned(), most);
+        let kept = open();
+        let (one, two) =
+            (kept.place(JOB).unwrap(), kept.place("/job_202611210044.2_0001").unwrap());
+        kept.mkdirs(&one).unwrap();
+        let file = kept.place(&format!("{JOB}/a")).unwrap();
+        kept.create(&file, false, 1).unwrap();
+        kept.write(&file, 0, b"x").unwrap();
+        for kept in [kept, open()] {
+            let refused = kept.mkdirs(&two).unwrap_err().to_string();
+            assert!(refused.contains("corona.jt.job.files.max.total.bytes"), "{refused}");
+            assert_eq!(kept.read(&file, 0, 1).unwrap().bytes, b"x", "others go on");
+        }
+        // Its job ends, and the service removes it.
+        fs::remove_dir_all(&one.path).unwrap();
+        open().mkdirs(&two).unwrap();
+    }
+
+    #[test]
     fn a_job_has_a_bounded_number_of_bytes_and_files() {
         let (dir, kept) = kept(10);
         let file = kept.place(&format!("{JOB}/a")).unwrap();
-        kept.create(&file, false).unwrap();
+        kept.create(&file, false, 1).unwrap();
         kept.write(&file, 0, b"12345678").unwrap();
         let refused = kept.write(&file, 8, b"123").unwrap_err().to_string();
         assert!(refused.contains("corona.jt.job.files.max.bytes"), "{refused}");
         // Another one of the same job counts too, also after a restart.
-        let restarted = Kept::new(dir.path().to_owned(), 10);
+        let restarted = Kept::new(dir.path().to_owned(), of_each(10));
         let other = restarted.place(&format!("{JOB}/b")).unwrap();
-        restarted.create(&other, false).unwrap();
+        restarted.create(&other, false, 2).unwrap();
         assert!(restarted.write(&other, 0, b"123").is_err());
         // Another job has room of its own.
         let peer = restarted.place("/job_202611210044.2_0001/a").unwrap();
-        restarted.create(&peer, false).unwrap();
+        restarted.create(&peer, false, 3).unwrap();
         restarted.write(&peer, 0, b"1234567890").unwrap();
-        restarted.grow(&peer.job, Size { bytes: 0, entries: MOST_ENTRIES - 1 }).unwrap();
+        let left = restarted.left(&peer.job);
+        let most = Size { bytes: 0, entries: MOST_ENTRIES - 2 };
+        restarted.grow(&peer.job, &mut locked(&left), most).unwrap();
         assert!(restarted.mkdirs(&peer).unwrap_err().to_string().contains("files"));
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, User};
 use corona_hadoop::writables::{Action, InetAddress, JobId, SessionInfo, TaskTrackerAction};
+use corona_process::panics::{caught, spawn_detached};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -57,7 +58,7 @@ struct Shared {
     options: ClientOptions,
     trackers: Mutex<HashMap<Arc<str>, Arc<Queue>>>,
     /// Batches that wait or are being delivered.
-    pending: watch::Sender<usize>,
+    pending: Arc<watch::Sender<usize>>,
     /// Task trackers that could not be connected to lately.
     unreachable: Mutex<HashMap<Arc<str>, Missed>>,
     /// Ends of jobs that were not delivered, by the name of the node.
@@ -92,10 +93,31 @@ struct Missed {
 /// Tells the senders of jobs apart.
 type JobKey = usize;
 
+/// A batch that is counted as pending until this is dropped.
+struct Pending {
+    batch: Batch,
+    _counted: Counted,
+}
+
+struct Counted(Arc<watch::Sender<usize>>);
+
+impl Counted {
+    fn new(pending: &Arc<watch::Sender<usize>>) -> Counted {
+        pending.send_modify(|pending| *pending += 1);
+        Counted(pending.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|pending| *pending -= 1);
+    }
+}
+
 /// What waits for one task tracker.
 #[derive(Default)]
 struct Queue {
-    waiting: Mutex<VecDeque<Batch>>,
+    waiting: Mutex<VecDeque<Pending>>,
     wake: Notify,
 }
 
@@ -115,7 +137,7 @@ impl Launcher {
             call_timeout: Some(call),
             ..ClientOptions::new(user)
         };
-        let pending = watch::Sender::new(0);
+        let pending = Arc::new(watch::Sender::new(0));
         let shared = Shared {
             options,
             trackers: Mutex::default(),
@@ -179,12 +201,11 @@ impl Launcher {
         let queue = known.unwrap_or_else(|| {
             let queue = Arc::<Queue>::default();
             trackers.insert(address.clone(), queue.clone());
-            tokio::spawn(self.clone().deliver(address, queue.clone()));
+            spawn_detached("the delivery of orders", self.clone().deliver(address, queue.clone()));
             queue
         });
         // Under the lock of the map, so that a queue that ends has nothing in it.
-        queue.lock().push_back(batch);
-        self.shared.pending.send_modify(|pending| *pending += 1);
+        queue.lock().push_back(self.shared.counted(batch));
         queue.wake.notify_one();
     }
 
@@ -216,23 +237,40 @@ impl Launcher {
                 }
                 continue;
             };
-            if let Some(until) = self.shared.next_try(&address) {
-                if let Some(why) = self.shared.just_missed(&address, &batch) {
-                    batch.fail(&why);
-                    self.shared.pending.send_modify(|pending| *pending -= 1);
-                    continue;
-                }
-                sleep_until(until).await;
+            let Pending { batch, _counted } = batch;
+            let (node, sender, orders) = (batch.node.clone(), batch.sender.clone(), batch.orders());
+            let delivered = self.deliver_next(&address, &queue, &mut client, batch);
+            if let Err(panic) = caught(delivered).await {
+                // Those behind it are delivered, and its job must not wait for reports.
+                tracing::error!(%address, %node, %panic, "the delivery of orders panicked; they count as not delivered");
+                client = None;
+                let why = CallError::Io(Error::other(panic));
+                spawn_detached("a job that learns of lost orders", async move {
+                    sender.not_delivered(node, orders, &why);
+                });
             }
-            let reached = self.deliver_batch(&address, &queue, &mut client, batch).await;
-            if let Err(Unreachable(why)) = reached {
+        }
+    }
+
+    async fn deliver_next(
+        &self,
+        address: &Arc<str>,
+        queue: &Queue,
+        client: &mut Option<CoronaTaskTrackerClient>,
+        batch: Batch,
+    ) {
+        if let Some(until) = self.shared.next_try(address) {
+            if let Some(why) = self.shared.just_missed(address, &batch) {
+                return batch.fail(&why);
+            }
+            sleep_until(until).await;
+        }
+        match self.deliver_batch(address, queue, client, batch).await {
+            Err(Unreachable(why)) => {
                 self.shared.note_unreachable(address.clone(), &why);
-                let failed = queue.fail_all(&why);
-                self.shared.pending.send_modify(|pending| *pending -= failed);
-            } else {
-                self.shared.reached(&address);
+                queue.fail_all(&why);
             }
-            self.shared.pending.send_modify(|pending| *pending -= 1);
+            Ok(()) => self.shared.reached(address),
         }
     }
 
@@ -247,11 +285,11 @@ impl Launcher {
             let rest = batch.orders.split_off(MAX_ORDERS);
             let Batch { node, sender, tries, .. } = &batch;
             let (node, sender, tries) = (node.clone(), sender.clone(), *tries);
-            queue.lock().push_front(Batch { node, sender, orders: rest, tries });
-            self.shared.pending.send_modify(|pending| *pending += 1);
+            let rest = Batch { node, sender, orders: rest, tries };
+            queue.lock().push_front(self.shared.counted(rest));
         }
         let is_only_to_forget = batch.is_only_to_forget();
-        let orders: Vec<Order> = batch.orders.iter().map(|dispatch| dispatch.order).collect();
+        let orders = batch.orders();
         let actions: Vec<TaskTrackerAction> =
             batch.orders.into_iter().map(|dispatch| dispatch.action).collect();
         let to_forget = is_only_to_forget.then(|| actions.clone());
@@ -277,7 +315,7 @@ impl Launcher {
                     ..batch_of(&batch.node, &batch.sender)
                 };
                 let (launcher, address) = (self.clone(), address.clone());
-                tokio::spawn(async move {
+                spawn_detached("the end of a job that is sent again", async move {
                     sleep(FORGET_PAUSE * (tries - 1)).await;
                     launcher.queue(address, again);
                 });
@@ -427,8 +465,12 @@ impl Batch {
         Arc::as_ptr(&self.sender).cast::<()>().addr()
     }
 
+    fn orders(&self) -> Vec<Order> {
+        self.orders.iter().map(|dispatch| dispatch.order).collect()
+    }
+
     fn fail(self, why: &CallError) {
-        let orders = self.orders.iter().map(|dispatch| dispatch.order).collect();
+        let orders = self.orders();
         self.sender.not_delivered(self.node, orders, why);
     }
 
@@ -446,6 +488,10 @@ pub(super) fn parse(address: &str) -> Option<InetAddress> {
 }
 
 impl Shared {
+    fn counted(&self, batch: Batch) -> Pending {
+        Pending { batch, _counted: Counted::new(&self.pending) }
+    }
+
     /// No panic happens while it is held.
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Queue>>> {
         self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -454,18 +500,16 @@ impl Shared {
 
 impl Queue {
     /// What waited while a connection was tried waits no longer. Where jobs are only to be forgotten that is
-    /// tried again. Returns how many batches have failed.
-    fn fail_all(&self, why: &CallError) -> usize {
+    /// tried again.
+    fn fail_all(&self, why: &CallError) {
         let waiting = std::mem::take(&mut *self.lock());
-        let (forget, failed): (VecDeque<Batch>, VecDeque<Batch>) =
-            waiting.into_iter().partition(Batch::is_only_to_forget);
+        let (forget, failed): (VecDeque<Pending>, VecDeque<Pending>) =
+            waiting.into_iter().partition(|pending| pending.batch.is_only_to_forget());
         self.lock().extend(forget);
-        let count = failed.len();
-        failed.into_iter().for_each(|batch| batch.fail(why));
-        count
+        failed.into_iter().for_each(|pending| pending.batch.fail(why));
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Batch>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Pending>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -591,6 +635,39 @@ pub(super) mod tests {
         launcher.send(&none, sender, orders(0..2));
         assert_eq!(failures.recv().await.unwrap().len(), 2);
         assert_eq!(launcher.connected(), 4);
+    }
+
+    /// Panics the first time.
+    struct Breaks(std::sync::atomic::AtomicBool, mpsc::Sender<Vec<Order>>);
+
+    impl Sender for Breaks {
+        fn not_delivered(&self, _node: Arc<str>, orders: Vec<Order>, _why: &CallError) {
+            if !self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
+                panic!("a test");
+            }
+            let _ = self.1.try_send(orders);
+        }
+    }
+
+    #[tokio::test]
+    async fn orders_behind_one_whose_delivery_panics_are_delivered_and_nothing_stays_pending() {
+        let (_stop, stopped) = watch::channel(false);
+        let user = User { name: "me".into(), groups: vec!["me".into()] };
+        let launcher = Launcher::new(user, Duration::from_secs(60), Duration::from_secs(60));
+        let (failed, mut failures) = mpsc::channel(10);
+        let breaks: Arc<dyn Sender> = Arc::new(Breaks(Default::default(), failed));
+        // Its sender panics when it learns that the address is none.
+        let none = Tracker { node: "node".into(), address: "nonsense".into() };
+        launcher.send(&none, breaks.clone(), orders(0..2));
+        launcher.send(&none, breaks.clone(), orders(2..5));
+        let mut lost = [failures.recv().await.unwrap().len(), failures.recv().await.unwrap().len()];
+        lost.sort_unstable();
+        assert_eq!(lost, [2, 3], "each job learns what was not delivered");
+        let (good, mut heard) = tracker(false, &stopped);
+        launcher.send(&good, breaks, orders(0..1));
+        assert_eq!(numbers(&heard.recv().await.unwrap()), [0]);
+        launcher.drained(Duration::from_secs(60)).await;
+        assert_eq!(*launcher.shared.pending.borrow(), 0);
     }
 
     #[tokio::test]

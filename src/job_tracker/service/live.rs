@@ -11,6 +11,7 @@ use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{Action, SessionInfo, TaskTrackerAction};
 use corona_mapreduce::{Counters, HistoryRecord, JobId, JobState};
 use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
+use corona_process::panics::caught;
 use corona_session_driver::{InfoUpdate, SessionDriver};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -80,8 +81,8 @@ pub(super) struct Ending {
     pub(super) files: Arc<FileSystems>,
     /// The job, if its handling panicked.
     pub(super) lost: Option<Retired>,
-    /// Called when its details may go.
-    pub(super) done: Box<dyn FnOnce() + Send>,
+    /// Called when its details may go, possibly twice.
+    pub(super) done: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// Tells a job of orders that could not be delivered.
@@ -212,7 +213,13 @@ impl Outlet for Live {
         }
         log_end(&self.spec.id, &self.spec.name, &ending.user, self.driver.handle(), state(status));
         let driver = self.driver.clone();
-        tokio::spawn(ending.carry_out(driver, status, feedback));
+        let (job, done) = (ending.id.clone(), ending.done.clone());
+        tokio::spawn(async move {
+            if let Err(panic) = caught(ending.carry_out(driver, status, feedback)).await {
+                tracing::error!(%job, %panic, "what follows the end of a job panicked; the next start does it again");
+                done();
+            }
+        });
     }
 
     fn lost(&mut self, progress: Arc<JobProgress>, reason: &str) {

@@ -58,6 +58,7 @@ mod sweeps;
 mod waiting;
 mod web;
 
+use std::future::pending;
 use std::io;
 use std::net::{self, SocketAddr};
 use std::os::fd::AsFd;
@@ -75,7 +76,7 @@ use corona_hadoop::protocols::{
 use corona_hadoop::rpc::{self, User};
 use corona_hadoop::writables::InetAddress;
 use corona_process::Boxed;
-use corona_process::panics::{TaskPanicked, run_essential};
+use corona_process::panics::{Loops, TaskPanicked, run_essential};
 use corona_session_driver::{DriverHost, Endpoint, Listen, Options, Timers};
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
@@ -354,8 +355,12 @@ impl JobTracker {
             sweeps: Sweeps::new(shown.files.clone(), sweeps::QUIET),
             ids: Arc::new(ids),
             owed: Arc::new(owed),
-            journals: Journals::start(settings.journal_sync, settings.journal_image_bytes)
-                .map_err(StartError::Journals)?,
+            journals: Journals::start(
+                settings.journal_sync,
+                settings.journal_image_bytes,
+                &home.lock(),
+            )
+            .map_err(StartError::Journals)?,
             host,
             home,
             address,
@@ -413,25 +418,37 @@ impl JobTracker {
     /// the service is started again; their sessions are not ended.
     pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
         Box::pin(async move {
-            let following = tokio::spawn(self.shared.clone().follow_hosts());
-            let watching = tokio::spawn(self.shared.clone().watch_trackers());
-            let noticing = tokio::spawn(clock::watch());
-            let beginning = tokio::spawn(self.shared.clone().serve_waiting());
-            let renewing = tokio::spawn(self.gate.clone().maintain(stop.clone()));
+            let mut loops = Loops::default();
+            let shared = || self.shared.clone();
+            let of = shared();
+            loops.spawn("the list of hosts", move || of.clone().follow_hosts());
+            let of = shared();
+            loops.spawn("the watch of task trackers", move || of.clone().watch_trackers());
+            loops.spawn("the watch for stalls", clock::watch);
+            let of = shared();
+            loops.spawn("the begin of jobs that wait", move || of.clone().serve_waiting());
+            let (gate, stopped) = (self.gate.clone(), stop.clone());
+            loops.spawn("the renewal of certificates", move || {
+                gate.clone().maintain(stopped.clone())
+            });
             let pages = Arc::new(Pages::new(self.shared.shown.clone(), self.gate));
-            let pages = tokio::spawn(corona_web::server::serve(pages, self.listener, stop.clone()));
+            let pages = corona_web::server::serve(pages, self.listener, stop.clone());
+            let pages = run_essential("the server for pages", pages);
             let served =
                 run_essential("the server for clients and task trackers", self.server.run(stop));
-            let ending = match served.await {
-                Ok(()) => Ending::Stopped,
-                Err(panic) => Ending::Panicked(panic),
+            // The pages may take longer than the others to end.
+            let only_panics = async {
+                match pages.await {
+                    Ok(()) => pending().await,
+                    Err(panic) => panic,
+                }
             };
-            following.abort();
-            watching.abort();
-            noticing.abort();
-            beginning.abort();
-            renewing.abort();
-            pages.abort();
+            let ending = tokio::select! {
+                biased;
+                served = served => served.map_or_else(Ending::Panicked, |()| Ending::Stopped),
+                panic = only_panics => Ending::Panicked(panic),
+            };
+            drop(loops);
             self.shared.leave_jobs().await;
             ending
         })
@@ -564,7 +581,11 @@ fn kept_files(
     let Some(directory) = system_dir.strip_prefix("file:") else {
         return Err(StartError::NotOwn { directory: system_dir.to_owned() });
     };
-    Ok(Some(job_files::Kept::new(directory.into(), settings.job_files_max_bytes)))
+    let most = job_files::Bounds {
+        of_job: settings.job_files_max_bytes,
+        of_all: settings.job_files_max_total_bytes,
+    };
+    Ok(Some(job_files::Kept::new(directory.into(), most)))
 }
 
 impl Shared {

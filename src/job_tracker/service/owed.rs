@@ -13,6 +13,7 @@ use std::time::Duration;
 use corona_config::JournalSync;
 use corona_job_engine::NodeUsage;
 use corona_model::types::SessionStatus;
+use corona_process::panics::restart_on_panic;
 use corona_session_driver::{DriverHost, Ending, Options, SessionDriver, StartError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -175,24 +176,28 @@ impl Owed {
     pub(super) fn pay(self: &Arc<Self>, debt: Debt) {
         let owed = self.clone();
         tokio::spawn(async move {
-            let Debt { handle, user, status, feedback } = debt;
-            let feedback: Vec<_> = feedback.into_iter().map(usage).collect();
-            loop {
-                let mut options = owed.options.clone();
-                options.user = user.to_string();
-                let status = session_types::status(status);
-                let end = owed.host.end_left(handle.clone(), options, status, feedback.clone());
-                match end.await {
-                    Ok(ended) if ended.is_settled() => {
-                        tracing::info!(session = %handle, %ended, "ended a session that was left");
-                        return owed.settle(&handle).await;
-                    }
-                    // The driver of a failed start still ends it.
-                    Err(StartError::HandleTaken(_)) => sleep(BUSY_PAUSE).await,
-                    Ok(_) | Err(_) => return,
-                }
-            }
+            restart_on_panic("the end of a session", || owed.pay_now(debt.clone())).await;
         });
+    }
+
+    async fn pay_now(self: &Arc<Self>, debt: Debt) {
+        let Debt { handle, user, status, feedback } = debt;
+        let feedback: Vec<_> = feedback.into_iter().map(usage).collect();
+        loop {
+            let mut options = self.options.clone();
+            options.user = user.to_string();
+            let status = session_types::status(status);
+            let end = self.host.end_left(handle.clone(), options, status, feedback.clone());
+            match end.await {
+                Ok(ended) if ended.is_settled() => {
+                    tracing::info!(session = %handle, %ended, "ended a session that was left");
+                    return self.settle(&handle).await;
+                }
+                // The driver of a failed start still ends it.
+                Err(StartError::HandleTaken(_)) => sleep(BUSY_PAUSE).await,
+                Ok(_) | Err(_) => return,
+            }
+        }
     }
 
     /// No panic happens while it is held.

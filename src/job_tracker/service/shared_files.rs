@@ -5,27 +5,29 @@
 //! The client leaves a file with a token where the output will be. This machine and each node look for it,
 //! and each node for some of the inputs. A node that does not answer, or is of another program, says nothing.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
+use corona_filesystem::sees_token;
 use corona_hadoop::rpc::Fault;
 use corona_web::exchange::encode_segment;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
 use super::http::{self, Target};
+use corona_hadoop::protocols::job_files::BUSY;
 
 /// Nodes that are asked for one job.
 const MOST_NODES: usize = 1_000;
 /// What all questions may do at a time: ask nodes, and be worked on. Others wait.
 static ASKED: Semaphore = Semaphore::const_new(32);
 static QUESTIONS: Semaphore = Semaphore::const_new(8);
-/// Bytes of a token.
-const MOST_TOKEN_BYTES: u64 = 256;
+/// How long a question may take. What is not known by then is not missing; without a turn by then the client
+/// asks again.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of the list of nodes, and of the answer of one.
 const MAX_LIST_BYTES: usize = 8 << 20;
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -83,43 +85,41 @@ impl Wanted {
 
     /// Whether this machine sees the file with the token.
     fn is_marker_seen(&self) -> bool {
-        self.marker.is_empty()
-            || token_in(Path::new(&self.marker)).is_ok_and(|found| found == self.token.as_bytes())
+        self.marker.is_empty() || sees_token(Path::new(&self.marker), &self.token)
     }
-}
-
-/// What is in a file that somebody has named: never more than a token, and no pipe or device, which may wait or
-/// never end.
-fn token_in(path: &Path) -> io::Result<Vec<u8>> {
-    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options().read(true).custom_flags(nonblocking).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut token = Vec::new();
-    file.take(MOST_TOKEN_BYTES).read_to_end(&mut token)?;
-    Ok(token)
 }
 
 impl Shared {
     /// What machines do not see, as a sentence; none if all that answer see everything.
-    pub(super) async fn unseen(&self, wanted: Wanted) -> Option<String> {
-        let _turn = QUESTIONS.acquire().await;
+    ///
+    /// # Errors
+    /// Too many others ask.
+    pub(super) async fn unseen(&self, wanted: Wanted) -> Result<Option<String>, Fault> {
+        let until = Instant::now() + PATIENCE;
+        let turn = timeout_at(until, QUESTIONS.acquire()).await;
+        let Ok(Ok(turn)) = turn else {
+            return Err(Fault::of(BUSY, "many clients ask which files machines see; try again"));
+        };
         let own = wanted.clone();
-        let is_seen = tokio::task::spawn_blocking(move || own.is_marker_seen()).await;
+        // A file system that does not answer keeps the turn.
+        let is_seen = tokio::task::spawn_blocking(move || (own.is_marker_seen(), turn));
+        let (is_seen, _turn) = match timeout_at(until, is_seen).await {
+            Ok(Ok((is_seen, turn))) => (is_seen, Some(turn)),
+            Ok(Err(_)) | Err(_) => (true, None),
+        };
         let mut unseen = Vec::new();
-        if !is_seen.unwrap_or(true) {
+        if !is_seen {
             let directory = parent(&wanted.marker);
             unseen
                 .push(format!("the job tracker at {} does not see {directory}", self.address.host));
         }
         let pages = &self.settings.cluster_manager_pages;
         let list = format!("/api/v1/nodes?limit={MOST_NODES}");
-        let nodes =
-            match http::get(&Target::new(&pages.host, pages.port, &list), MAX_LIST_BYTES).await {
-                Ok((200, body)) => serde_json::from_slice(&body).map(|list| hosts(&list)),
-                _ => Ok(Vec::new()),
-            };
+        let target = Target::new(&pages.host, pages.port, &list);
+        let nodes = match timeout_at(until, http::get(&target, MAX_LIST_BYTES)).await {
+            Ok(Ok((200, body))) => serde_json::from_slice(&body).map(|list| hosts(&list)),
+            _ => Ok(Vec::new()),
+        };
         let query = wanted.query();
         let mut asked = JoinSet::new();
         for host in nodes.unwrap_or_default() {
@@ -130,10 +130,10 @@ impl Shared {
                 missing(answer.ok()?).map(|path| format!("the node {host} does not see {path}"))
             });
         }
-        while let Some(found) = asked.join_next().await {
+        while let Ok(Some(found)) = timeout_at(until, asked.join_next()).await {
             unseen.extend(found.ok().flatten());
         }
-        sentence(unseen)
+        Ok(sentence(unseen))
     }
 }
 
@@ -176,6 +176,7 @@ fn sentence(mut unseen: Vec<String>) -> Option<String> {
 mod tests {
     use serde_json::json;
 
+    use super::super::tests::service_with;
     use super::*;
 
     #[test]
@@ -199,6 +200,24 @@ mod tests {
         ] {
             assert!(wanted(marker, files, lengths).is_err(), "{marker:.20}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_ends_though_others_ask_and_nothing_answers() {
+        // It takes connections and never answers.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let pages = silent.local_addr().unwrap().to_string();
+        let root = tempfile::tempdir().unwrap();
+        let manager = [("cm.server.http.address", pages.as_str())];
+        let shared = service_with(root.path(), &manager).await.shared;
+        let begun = Instant::now();
+        assert_eq!(shared.unseen(Wanted::default()).await.unwrap(), None);
+        let turns = QUESTIONS.acquire_many(8).await.unwrap();
+        let refused = shared.unseen(Wanted::default()).await.unwrap_err().to_string();
+        assert!(refused.contains("try again"), "{refused}");
+        assert!(begun.elapsed() <= 2 * PATIENCE + Duration::from_secs(1), "{:?}", begun.elapsed());
+        drop(turns);
+        assert_eq!(shared.unseen(Wanted::default()).await.unwrap(), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use corona_hadoop::protocols::job_aggregator::CoronaJobAggregatorClient;
 use corona_hadoop::rpc::{ClientOptions, User};
 use corona_hadoop::writables::{InetAddress, JobStats};
 use corona_mapreduce::{JobId, PerKind};
+use corona_process::panics::spawn_detached;
 
 use super::job::Job;
 use corona_job_engine::{Efforts, JobEngine, JobTotals};
@@ -35,7 +36,7 @@ impl Report {
             )
         };
         let Ok((figures, counters)) = job.look(look).await else { return };
-        tokio::spawn(async move {
+        spawn_detached("the report about a job that has ended", async move {
             let options = ClientOptions {
                 attempt_timeout: CONNECT_TIMEOUT,
                 connect_patience: Duration::ZERO,

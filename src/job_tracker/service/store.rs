@@ -7,8 +7,7 @@
 //! they are forgotten. Spec: mapreduce/07 §7.5.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,8 +46,8 @@ pub(super) struct Places {
     /// How many there are, and what the number comes from: a key, or a limit of the machine.
     most: usize,
     from: Arc<str>,
-    /// Changed under the lock of the store.
-    used: AtomicUsize,
+    /// The jobs that hold one. Changed under the lock of the store.
+    holders: Mutex<HashSet<JobId>>,
 }
 
 /// How many jobs run and wait, and how many may.
@@ -227,16 +226,29 @@ impl Known {
 
 impl Places {
     pub(super) fn new(most: usize, from: impl Into<Arc<str>>) -> Places {
-        Places { most, from: from.into(), used: AtomicUsize::new(0) }
+        Places { most, from: from.into(), holders: Mutex::default() }
     }
 
     /// How many are taken.
     pub(super) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.holders().len()
     }
 
-    fn take(&self) {
-        self.used.fetch_add(1, Ordering::Relaxed);
+    fn has_free(&self) -> bool {
+        self.used() < self.most
+    }
+
+    fn take(&self, job: &JobId) {
+        self.holders().insert(job.clone());
+    }
+
+    fn release(&self, job: &JobId) {
+        self.holders().remove(job);
+    }
+
+    /// No panic happens while it is held.
+    fn holders(&self) -> MutexGuard<'_, HashSet<JobId>> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why a job without a place waits.
@@ -258,13 +270,9 @@ impl Store {
         &self.places
     }
 
-    /// A job does not run any more. Called under the lock.
-    fn free(&self) {
-        let used = &self.places.used;
-        let less = |used: usize| used.checked_sub(1);
-        if used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err() {
-            tracing::error!("a place of a job was freed twice");
-        }
+    /// A job does not run any more: it holds no place. Called under the lock.
+    fn release(&self, job: &JobId) {
+        self.places.release(job);
         self.changed.notify_one();
     }
 
@@ -305,10 +313,10 @@ impl Store {
             return Err(NoPlace::FullForUser { user: user.to_owned(), running });
         }
         // Nobody overtakes those that wait.
-        let has_place = state.waiting.is_empty() && self.places.used() < self.places.most;
+        let has_place = state.waiting.is_empty() && self.places.has_free();
         let waiting = state.waiting.len() + state.arriving;
         if has_place {
-            self.places.take();
+            self.places.take(id);
         } else if waiting < self.most.waiting {
             state.arriving += 1;
         } else {
@@ -351,13 +359,14 @@ impl Store {
     pub(super) fn give_up(&self, id: &JobId) {
         let mut state = self.lock();
         match state.jobs.get(id) {
-            Some(Known::Arriving(_, true)) => self.free(),
+            Some(Known::Arriving(_, true)) => {}
             Some(Known::Arriving(_, false)) => state.arriving -= 1,
             // Its handling panicked before it was here.
-            Some(Known::Job(job)) if job.is_gone() && !state.finished.contains(id) => self.free(),
+            Some(Known::Job(job)) if job.is_gone() && !state.finished.contains(id) => {}
             _ => return,
         }
         state.jobs.remove(id);
+        self.release(id);
     }
 
     /// The job waits for a place.
@@ -376,7 +385,7 @@ impl Store {
     /// Gives the next job that waits a place: it is to begin now.
     pub(super) fn next_to_begin(&self) -> Option<Arc<Waiting>> {
         let mut state = self.lock();
-        if self.places.used() >= self.places.most {
+        if !self.places.has_free() {
             return None;
         }
         let now = Instant::now();
@@ -388,9 +397,8 @@ impl Store {
         state.waiting.remove(&next);
         let Some(Known::Waiting(job, _)) = state.jobs.get_mut(&next.2) else { return None };
         *job = Arc::new(Waiting { begins: true, ..Waiting::clone(job) });
-        let job = job.clone();
-        self.places.take();
-        Some(job)
+        self.places.take(&next.2);
+        Some(job.clone())
     }
 
     /// Returns when a job may wait, or a place may be free.
@@ -415,7 +423,7 @@ impl Store {
             true => state.to_end.push(job),
             false => drop(state.waiting.insert(turn(&job))),
         }
-        self.free();
+        self.release(id);
     }
 
     /// Gives a job that waits another priority, and returns it; none if it does not wait, or begins.
@@ -471,25 +479,25 @@ impl Store {
     fn begin_known(&self, id: JobId, known: Known) {
         let mut state = self.lock();
         state.ids.remove(&id);
-        if state.jobs.insert(id, known).is_none() {
-            self.places.take();
-        }
+        self.places.take(&id);
+        state.jobs.insert(id, known);
     }
 
     /// The job that a remote job tracker ran has ended. It is asked until the job is retired.
     pub(super) fn remote_ended(&self, id: &JobId) {
-        let state = self.lock();
-        if matches!(state.jobs.get(id), Some(Known::Remote(_))) {
-            self.free();
-        }
+        let _state = self.lock();
+        self.release(id);
     }
 
     /// The job has ended. Gives the jobs whose details are to be let go.
     pub(super) fn ended(&self, id: &JobId) -> Vec<Job> {
         let mut state = self.lock();
+        self.release(id);
         let Some(Known::Job(job)) = state.jobs.get(id) else { return Vec::new() };
+        if state.finished.contains(id) {
+            return Vec::new();
+        }
         let tasks = tasks(&job.progress());
-        self.free();
         state.finished_tasks += tasks;
         state.finished.push_back(id.clone());
         let mut old = Vec::new();
@@ -509,11 +517,8 @@ impl Store {
     /// The job has failed, and only this remains of it.
     pub(super) fn lost(&self, retired: Retired) {
         {
-            let state = self.lock();
-            let known = state.jobs.get(&retired.description.id);
-            if known.is_some_and(|known| !matches!(known, Known::Retired(_))) {
-                self.free();
-            }
+            let _state = self.lock();
+            self.release(&retired.description.id);
         }
         self.retire(retired);
     }
@@ -657,10 +662,18 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_not_freed_twice() {
-        let store = store(1, 10, 100);
-        store.free();
-        assert_eq!(store.running(), 0);
+    fn a_second_release_of_a_place_takes_none_from_another_job() {
+        let store = store(2, 10, 100);
+        for number in 1..=4 {
+            store.wait(waiting(number, number.into(), SessionPriority::Normal));
+        }
+        assert_eq!((next(&store), next(&store), next(&store)), (Some(1), Some(2), None));
+        for _ in 0..2 {
+            store.remote_ended(&id(1));
+            store.lost(retired(1));
+        }
+        assert_eq!(store.running(), 1, "the other job holds its place");
+        assert_eq!((next(&store), next(&store)), (Some(3), None));
     }
 
     fn retired(number: u32) -> Retired {

@@ -14,6 +14,7 @@ use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo};
 use corona_journal::DiskStorage;
 use corona_mapreduce::{Counters, JobId};
 use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
+use corona_process::panics::spawn_detached;
 use corona_session_driver::{Options, SavedSession, SessionDriver, SessionEvents, StartError};
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
@@ -219,7 +220,7 @@ impl Shared {
         let submission = self.fetch(id, user).await.map_err(without)?;
         if let Some(settings) = self.to_node(&submission) {
             self.must_offer_job_trackers().await.map_err(without)?;
-            return Ok(Known::Remote(self.hand_over(submission, settings).await?));
+            return Ok(Known::Remote(self.hand_over(submission, settings, None).await?));
         }
         Ok(Known::Job(self.run_here(submission, None).await?))
     }
@@ -272,11 +273,13 @@ impl Shared {
         }
     }
 
-    /// Starts the parent of a job that a remote job tracker is to run.
+    /// Starts the parent of a job that a remote job tracker is to run, which may have been submitted some time
+    /// ago.
     pub(super) async fn hand_over(
         &self,
         submission: Submission,
         settings: ParentSettings,
+        submitted: Option<Millis>,
     ) -> Result<RemoteJob, SubmitError> {
         let Submission { description, mut spec, conf, .. } = submission;
         // Only the remote job tracker uses them.
@@ -293,7 +296,8 @@ impl Shared {
         let log = log.await??;
         let parent = Parent::new(settings);
         let temporary = temporary_output(&conf);
-        let parts = self.remote_parts(description, parent, log, driver, events, temporary);
+        let mut parts = self.remote_parts(description, parent, log, driver, events, temporary);
+        parts.submitted = submitted.unwrap_or(parts.submitted);
         let job = RemoteJob::start(parts, ParentInput::Submitted);
         self.store.begin_remote(job.clone());
         // Its first input is safe when it answers.
@@ -587,9 +591,9 @@ impl Shared {
                 data_dir: self.data_dir(id.as_str()),
                 files: self.files.clone(),
                 lost: None,
-                done: Box::new(move || {
+                done: Arc::new(move || {
                     for job in store.ended(&retiring) {
-                        tokio::spawn(retire(store.clone(), job));
+                        spawn_detached("the retirement of a job", retire(store.clone(), job));
                     }
                 }),
             }),

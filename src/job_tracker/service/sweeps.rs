@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use corona_filesystem::FileSystems;
 use corona_mapreduce::JobId;
+use corona_process::panics::spawn_detached;
 use tokio::time::{Instant, sleep_until};
 
 use super::left_output;
@@ -45,7 +46,9 @@ impl Sweeps {
         if !is_known {
             let (sweeps, id) = (self.clone(), job.id.clone());
             let (user, temporary) = (job.user.clone(), left_output::below(output));
-            tokio::spawn(async move { sweeps.sweep(id, &user, &temporary).await });
+            spawn_detached("the removal of late output", async move {
+                sweeps.sweep(id, &user, &temporary).await;
+            });
         }
     }
 

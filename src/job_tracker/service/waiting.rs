@@ -11,8 +11,10 @@ use corona_config::JournalSync;
 use corona_journal::DiskStorage;
 use corona_mapreduce::{Counters, HistoryRecord, JobId, JobState, PerKind};
 use corona_model::types::{Millis, SessionPriority, SessionStatus};
+use corona_process::panics::caught;
 use corona_session_driver::StartError;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::job::end_record;
@@ -228,26 +230,38 @@ impl Shared {
         Ok(false)
     }
 
-    /// Lets jobs that wait begin when there are places, and ends those that are killed meanwhile.
+    /// Lets jobs that wait begin when there are places, and ends those that are killed meanwhile. When it stops,
+    /// so do they: the next start goes on with them.
     pub(super) async fn serve_waiting(self: Arc<Self>) {
+        let mut working = JoinSet::new();
         loop {
             while let Some(job) = self.store.next_to_end() {
                 let shared = self.clone();
-                tokio::spawn(async move {
+                working.spawn(async move {
                     shared.end_waiting(&job, JobState::Killed, "killed before it began").await;
                 });
             }
             while let Some(job) = self.store.next_to_begin() {
-                tokio::spawn(self.clone().begin_waiting(job));
+                working.spawn(self.clone().begin_waiting(job));
             }
-            self.store.changed().await;
+            tokio::select! {
+                () = self.store.changed() => {}
+                Some(_) = working.join_next() => {}
+            }
         }
     }
 
     async fn begin_waiting(self: Arc<Self>, job: Arc<Waiting>) {
+        self.conclude(&job, self.try_to_begin(&job)).await;
+    }
+
+    /// Lets a job begin, and decides what becomes of it if it could not.
+    async fn conclude(&self, job: &Waiting, begin: impl Future<Output = Result<(), SubmitError>>) {
         let id = &job.description.id;
-        let begun = match self.try_to_begin(&job).await {
+        let begun = match without_panic(id, begin).await {
             Ok(()) => Begun::Yes,
+            // It has begun, and its own handling counts.
+            Err(SubmitError::Broken) if !self.waits(id) => Begun::Yes,
             Err(error) => Begun::not(error),
         };
         match begun {
@@ -263,9 +277,13 @@ impl Shared {
             }
             Begun::Never(error) => {
                 tracing::error!(job = %id, %error, "a job that has waited cannot begin; it fails");
-                self.end_waiting(&job, JobState::Failed, &error.to_string()).await;
+                self.end_waiting(job, JobState::Failed, &error.to_string()).await;
             }
         }
+    }
+
+    fn waits(&self, id: &JobId) -> bool {
+        matches!(self.store.get(id), Some(Known::Waiting(..)))
     }
 
     /// As for a job that begins when it is submitted, its session is noted until its journal is safe.
@@ -282,7 +300,7 @@ impl Shared {
         let debt = Debt { handle: handle.clone(), user, status, feedback };
         self.owed.note(debt.clone()).await?;
         let directory = self.data_dir(id.as_str());
-        match self.begin_kept(job).await {
+        match without_panic(id, self.begin_kept(job)).await {
             Ok(()) => {
                 self.forget_waiting(&directory).await;
                 self.owed.settle(&handle).await;
@@ -290,7 +308,7 @@ impl Shared {
                 Ok(())
             }
             // It has begun, and its own handling counts.
-            Err(_) if !matches!(self.store.get(id), Some(Known::Waiting(..))) => {
+            Err(_) if !self.waits(id) => {
                 self.forget_waiting(&directory).await;
                 Ok(())
             }
@@ -319,9 +337,10 @@ impl Shared {
 
     async fn begin_kept(&self, job: &Waiting) -> Result<(), SubmitError> {
         let submission = self.read_submission(&job.description).await?;
+        let submitted = Some(job.progress.submitted);
         match self.to_node(&submission) {
-            Some(settings) => self.hand_over(submission, settings).await.map(drop),
-            None => self.run_here(submission, Some(job.progress.submitted)).await.map(drop),
+            Some(settings) => self.hand_over(submission, settings, submitted).await.map(drop),
+            None => self.run_here(submission, submitted).await.map(drop),
         }
     }
 
@@ -348,7 +367,6 @@ impl Shared {
     /// Ends a job that has not begun. After a restart it is ended again, until nothing is left of it.
     pub(super) async fn end_waiting(&self, job: &Waiting, state: JobState, why: &str) {
         let description = job.description.clone();
-        let id = description.id.clone();
         let progress = Arc::new(JobProgress {
             state,
             // Spec: mapreduce/09 §H.
@@ -363,22 +381,30 @@ impl Shared {
             counters: Counters::default(),
             reason: Some(format!("{why}; it has no history").into()),
         };
-        keep(self.finished.clone(), retired(), "").await;
+        let ended = caught(keep(self.finished.clone(), retired(), "")).await;
         match state {
-            JobState::Failed => {
-                self.meter.jobs_failed.add(1);
-                self.store.lost(retired());
-            }
-            _ => {
-                self.meter.jobs_killed.add(1);
-                self.store.retire(retired());
-            }
+            JobState::Failed => self.meter.jobs_failed.add(1),
+            _ => self.meter.jobs_killed.add(1),
         }
-        let record: HistoryRecord = end_record(&progress);
+        // Whatever happens, the job ends for those who ask, and its place is free.
+        self.store.lost(retired());
+        let ended = match ended {
+            Ok(()) => caught(self.clean_up(&description, &progress)).await,
+            panicked => panicked,
+        };
+        if let Err(panic) = ended {
+            let job = &description.id;
+            tracing::error!(%job, %panic, "the end of a job that has waited panicked; the next start ends it again");
+        }
+    }
+
+    async fn clean_up(&self, description: &Description, progress: &JobProgress) {
+        let id = description.id.clone();
+        let record: HistoryRecord = end_record(progress);
         if let Some(happening) = Happening::of(&id, &record) {
             self.shown.events.add(clock::now(), happening, 0);
         }
-        self.remove_waiting(&description, state).await;
+        self.remove_waiting(description, progress.state).await;
     }
 
     /// The last of what follows the end of a job that has not begun.
@@ -394,6 +420,17 @@ impl Shared {
         closing.carry_out().await;
         remove_data(self.data_dir(description.id.as_str()), None).await;
     }
+}
+
+/// A panic of this program on the way to the begin of a job is an error as others are.
+async fn without_panic(
+    job: &JobId,
+    work: impl Future<Output = Result<(), SubmitError>>,
+) -> Result<(), SubmitError> {
+    caught(work).await.unwrap_or_else(|panic| {
+        tracing::error!(%job, %panic, "the begin of a job that has waited panicked");
+        Err(SubmitError::Broken)
+    })
 }
 
 /// Returns when a job is killed that waits, and is about to begin.
@@ -485,6 +522,28 @@ mod tests {
     fn state(shared: &Shared, number: u32) -> Option<(JobState, String)> {
         let status = shared.store.get(&id(number))?.status()?;
         Some((answers::state_of(status.run_state)?, status.scheduling_info))
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_begin_panics_fails_and_the_next_one_gets_its_place() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await;
+        take_the_place(&shared);
+        for number in [1, 2] {
+            submit(&shared, number, "NORMAL").await.unwrap();
+        }
+        shared.store.give_up(&id(99));
+        let job = shared.store.next_to_begin().unwrap();
+        shared.conclude(&job, async { panic!("a test") }).await;
+        let (failed, reason) = state(&shared, 1).unwrap();
+        assert_eq!(failed, JobState::Failed);
+        assert!(reason.contains("a part of the job tracker has failed"), "{reason}");
+        let directory = shared.data_dir(id(1).as_str());
+        until("the end of its directory", || !directory.exists()).await;
+        assert_eq!(shared.store.next_to_begin().unwrap().description.id, id(2));
+        // One that had begun before the panic goes on.
+        shared.conclude(&job, async { panic!("a test") }).await;
+        assert_eq!(shared.store.running(), 1);
     }
 
     #[tokio::test]

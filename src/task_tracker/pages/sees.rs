@@ -1,14 +1,13 @@
 //! Whether this node sees files as a client does, which leaves a file with a token where its job will write.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::path::Path;
 
+use corona_filesystem::sees_token;
 use serde::Serialize;
 
 /// Files that one question names.
 const MOST_FILES: usize = 32;
-/// Bytes of a token.
-const MOST_TOKEN_BYTES: u64 = 256;
 
 /// What is missing here; empty if nothing is.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -42,7 +41,7 @@ pub(super) fn look(query: &str) -> Result<Unseen, &'static str> {
     if files.len() > MOST_FILES || !files.iter().map(|(path, _)| path).chain(&marker).all(is_path) {
         return Err("expected at most 32 files, with absolute paths");
     }
-    let is_marked = |path: &String| token_in(path).is_ok_and(|found| found == token.as_bytes());
+    let is_marked = |path: &String| sees_token(Path::new(path), &token);
     let is_there = |(path, bytes): &(String, u64)| {
         fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() >= *bytes)
     };
@@ -50,16 +49,6 @@ pub(super) fn look(query: &str) -> Result<Unseen, &'static str> {
         marker: marker.filter(|path| !is_marked(path)),
         file: files.into_iter().find(|file| !is_there(file)).map(|(path, _)| path),
     })
-}
-
-fn token_in(path: &str) -> io::Result<Vec<u8>> {
-    // Opening a pipe could wait forever.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut token = Vec::new();
-    File::open(path)?.take(MOST_TOKEN_BYTES).read_to_end(&mut token)?;
-    Ok(token)
 }
 
 #[cfg(test)]

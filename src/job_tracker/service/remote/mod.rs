@@ -21,7 +21,7 @@ use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
 use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind};
 use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
-use corona_process::panics::{Panic, caught};
+use corona_process::panics::{Panic, caught, spawn_detached};
 use corona_session_driver::{Contact, Event, InfoUpdate, SessionDriver, SessionEvents};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -33,7 +33,8 @@ use super::answers;
 use super::clock::{self, now};
 use super::finished::Finished;
 use super::job::{
-    AskError, NO_DEADLINE, ROOM_TIMEOUT, ahead_ms, lost_reason, next_event, note_of_silence,
+    AskError, NO_DEADLINE, ROOM_TIMEOUT, WITHOUT_HISTORY, ahead_ms, lost_reason, next_event,
+    note_of_silence,
 };
 use super::launcher::parse;
 use super::live::{Closing, end_session, keep, log_end, remove_data};
@@ -64,6 +65,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 const LINGER: Duration = Duration::from_secs(30);
 /// The class by which a node knows the task that stands for a job tracker. Spec: mapreduce/05 §5.7.
 const SPLIT_CLASS: &str = "org.apache.hadoop.mapred.JobClient$RawSplit";
+/// Characters of a note of a remote job tracker.
+const MAX_NOTE: usize = 1000;
 /// The largest update of a state, in bytes.
 const MAX_UPDATE_BYTES: usize = 16 << 20;
 
@@ -215,6 +218,7 @@ impl RemoteJob {
             submitted: None,
             counters: Counters::default(),
             why: None,
+            without_history: None,
             pages: None,
             is_over: false,
             lingers: false,
@@ -227,7 +231,10 @@ impl RemoteJob {
         tokio::spawn(async move {
             if let Err(panic) = caught(task.run()).await {
                 tracing::error!(job = %id, %panic, "the handling of a job panicked; the job fails");
-                task.lost(&panic).await;
+                if let Err(panic) = caught(task.lost(&panic)).await {
+                    tracing::error!(job = %id, %panic, "the end of a job panicked; the next start ends it again");
+                    task.parts.ending.store.remote_ended(&id);
+                }
             }
             if task.is_over {
                 task.linger().await;
@@ -315,7 +322,8 @@ impl RemoteJob {
 
     /// Whether it waits for a job tracker.
     pub(super) fn awaits_job_tracker(&self) -> bool {
-        self.place.borrow().note.is_some()
+        let place = self.place.borrow();
+        place.note.is_some() && place.counters.is_none()
     }
 
     /// The address before the names of the pages of the remote job tracker, if it has any.
@@ -465,6 +473,8 @@ struct Task {
     counters: Counters,
     /// Why the job ends without a remote job tracker that has ended it.
     why: Option<String>,
+    /// What the remote job tracker says of a history that it could not write.
+    without_history: Option<String>,
     /// Where the pages of the remote job tracker of this attempt are.
     pages: Option<(u32, Arc<str>)>,
     is_over: bool,
@@ -624,7 +634,11 @@ impl Task {
         effects: &mut Vec<ParentEffect>,
         last: &mut Option<u64>,
     ) -> Result<ParentReply, ParentRefusal> {
-        let at = self.now();
+        let at = match input {
+            // It may have waited since.
+            ParentInput::Submitted => self.parts.submitted,
+            _ => self.now(),
+        };
         let kept = input.clone();
         let kept_all = self.parts.parent.has_whole_state();
         let ParentOutcome { reply, effects: more } = self.parts.parent.apply(at, input);
@@ -782,7 +796,8 @@ impl Task {
                 let called = tracker.start_corona_job_tracker(task, session).await;
                 called.map_err(|error| error.to_string())
             };
-            let started: Result<(), String> = started.await;
+            let started: Result<(), String> =
+                caught(started).await.unwrap_or_else(|panic| Err(panic.to_string()));
             match started {
                 Ok(()) => {
                     tracing::info!(%job, attempt, node = %slot.node, "started a remote job tracker");
@@ -824,7 +839,7 @@ impl Task {
     fn kill(&self, remote: Remote) {
         let Some(id) = answers::job_id(&self.parts.description.id) else { return };
         let mut client = client(&remote, self.options.clone());
-        tokio::spawn(async move {
+        spawn_detached("the kill of a job on a node", async move {
             for tries in 1..=TRIES {
                 match client.kill_job(id.clone()).await {
                     Ok(()) => return,
@@ -840,11 +855,14 @@ impl Task {
     }
 
     /// Publishes how the job stands.
-    fn show(&self, attempt: u32, status: &wire::JobStatus) {
+    fn show(&mut self, attempt: u32, status: &wire::JobStatus) {
         if attempt != self.parts.parent.attempt() {
             return;
         }
         let part = |part: f32| if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
+        self.without_history = Some(&*status.scheduling_info)
+            .filter(|note| note.starts_with(WITHOUT_HISTORY))
+            .map(|note| note.chars().take(MAX_NOTE).collect());
         self.publish.send_modify(|progress| {
             let progress = Arc::make_mut(progress);
             progress.state = match answers::state_of(status.run_state) {
@@ -895,7 +913,10 @@ impl Task {
         }
         progress.finished_at.get_or_insert_with(now);
         let progress = Arc::new(progress);
-        let reason: Option<Arc<str>> = self.why.as_deref().map(Into::into);
+        if self.without_history.is_some() {
+            self.parts.meter.without_history.add(1);
+        }
+        let reason = self.reason();
         let retired = || Retired {
             description: self.parts.description.clone(),
             progress: progress.clone(),
@@ -907,7 +928,9 @@ impl Task {
         // A client that sees the end of the job must not be sent to a job tracker that has ended.
         if self.lingers {
             let counters = Arc::new(self.counters.clone());
-            self.publish_place.send_modify(|place| place.counters = Some(counters));
+            self.publish_place.send_modify(|place| {
+                (place.counters, place.note) = (Some(counters), reason.clone());
+            });
         } else {
             ending.store.retire(retired());
         }
@@ -957,8 +980,13 @@ impl Task {
             description: self.parts.description.clone(),
             progress: self.publish.borrow().clone(),
             counters: self.counters.clone(),
-            reason: self.why.as_deref().map(Into::into),
+            reason: self.reason(),
         }
+    }
+
+    /// Why the service has ended the job, or that it has no history.
+    fn reason(&self) -> Option<Arc<str>> {
+        self.why.as_deref().or(self.without_history.as_deref()).map(Into::into)
     }
 
     /// Lets the remote job tracker answer a while longer, then forgets it.

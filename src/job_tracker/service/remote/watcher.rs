@@ -6,6 +6,7 @@ use std::time::Duration;
 use corona_hadoop::protocols::job_submission::JobSubmissionClient;
 use corona_hadoop::writables as wire;
 use corona_mapreduce::{Counters, JobState};
+use corona_process::panics::caught;
 use corona_web::exchange::Parameters;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -38,11 +39,12 @@ impl Watcher {
         let (remote, mut place, heard) =
             (self.remote.clone(), self.place.clone(), self.heard.clone());
         let replaced = place.wait_for(|place| place.remote.as_ref() != Some(&remote));
-        let message = tokio::select! {
-            message = self.follow() => message,
-            () = silent(&heard) => self.lost("it does not report any more"),
+        let followed = tokio::select! {
+            followed = caught(self.follow()) => followed,
+            () = silent(&heard) => Ok(self.lost("it does not report any more")),
             _ = replaced => return,
         };
+        let message = followed.unwrap_or_else(|panic| self.lost(&panic.to_string()));
         tell(&self.inbox, message).await;
     }
 

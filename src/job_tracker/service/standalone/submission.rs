@@ -280,7 +280,9 @@ impl JobSubmission for Submissions {
         if job.progress().finished_at.is_some() {
             self.0.until_closed().await;
         }
-        Ok(answers::status(job.description(), &job.progress(), None))
+        // Only what concerns the history: its parent has a session of its own.
+        let note = job.history_note();
+        Ok(answers::status(job.description(), &job.progress(), note.as_deref()))
     }
 
     async fn get_job_counters(
