@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::Args;
 use corona::cluster_manager::{Again, Beginning, ClusterManager, End, Instance, ReloadRequest};
 use corona::config::{self, ClusterManagerSettings};
-use corona::process::descriptors::Use;
+use corona::process::budget::Use;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -19,7 +19,8 @@ use tokio::task::JoinHandle;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    announce, budget, end_with_parent, executor, serve_until, tell_systemd, threads, usable,
+    CONNECTION_BYTES, announce, budget, calls_in_flight, end_with_parent, executor,
+    in_flight_bytes, serve_until, tell_systemd, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
@@ -172,20 +173,23 @@ async fn serve(
     Ok(None)
 }
 
-/// Fits the limits on connections to the descriptors of the process.
+/// Fits the limits on connections and calls to what the machine allows the process.
 fn fit(settings: &mut ClusterManagerSettings) {
     const CALLS: &str = "connections of task trackers and sessions";
     const NOTIFICATIONS: &str = "connections for notifications";
     const PAGES: &str = "connections for pages";
-    let of = |name, wanted, weight| Use { name, wanted, each: 1, weight };
+    let of = |name, wanted| Use::new(name, wanted).files(1).memory(CONNECTION_BYTES);
     let budget = budget(&[
-        of(CALLS, settings.wire.max_connections, 6),
+        of(CALLS, settings.wire.max_connections).weight(6),
         // There are no more than sessions, and they are closed when they are idle.
-        of(NOTIFICATIONS, settings.engine.bounds.sessions, 3),
-        of(PAGES, settings.web.max_connections, 1),
+        of(NOTIFICATIONS, settings.engine.bounds.sessions).weight(3),
+        of(PAGES, settings.web.max_connections),
+        calls_in_flight(settings.wire.max_total_inflight_bytes),
     ]);
     settings.wire.max_connections = budget.of(CALLS);
     settings.web.max_connections = budget.of(PAGES);
+    let in_flight = &mut settings.wire.max_total_inflight_bytes;
+    *in_flight = in_flight_bytes(&budget, *in_flight);
 }
 
 /// Runs one of several instances until `stop` is done, or it has led.

@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use anyhow::{Context, anyhow, ensure};
 use corona::config::ConfigErrors;
-use corona::process::descriptors::{self, Budget, Use};
+use corona::process::budget::{Budget, Limits, Resource, Use};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use sd_notify::NotifyState;
 use tokio::runtime::Runtime;
@@ -56,11 +56,19 @@ pub(super) fn executor(threads: usize) -> anyhow::Result<Runtime> {
 
 /// The default of tokio.
 const MAX_BLOCKING: usize = 512;
+/// The same, of which the machine may allow fewer. A thread takes some memory, too.
+const DISKS: &str = "threads that wait for disks";
+
+fn disk_threads(most: usize) -> Use {
+    Use::new(DISKS, most).threads(1).memory(128 << 10).least(4)
+}
 
 fn executor_with(threads: usize, blocking: usize) -> anyhow::Result<Runtime> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
-        .max_blocking_threads(blocking)
+        .max_blocking_threads(
+            Budget::new(Limits::of_process(), &[disk_threads(blocking)]).of(DISKS),
+        )
         .enable_all()
         .build()
         .context("cannot start the threads of the service")?;
@@ -104,19 +112,46 @@ where
     served
 }
 
-/// Distributes the descriptors of the process among these uses, and logs what each may have, which metrics and
-/// pages show as well. The soft limit is raised to the hard limit first.
+/// Distributes what the machine allows the process among these uses, and logs what each may have, which metrics,
+/// pages and the JSON of the status show as well.
 pub(super) fn budget(uses: &[Use]) -> Budget {
-    let budget = Budget::new(descriptors::raise_limit(), uses);
-    match budget.is_scarce() {
-        true => tracing::warn!(
-            "{}; raise the limit of open files (LimitNOFILE, ulimit -n) for more",
-            budget.text()
-        ),
-        false => tracing::info!("{}", budget.text()),
+    let budget = Budget::new(Limits::of_process(), &[uses, &[disk_threads(MAX_BLOCKING)]].concat());
+    let raise: Vec<&str> = budget.scarce().into_iter().map(key_of).collect();
+    match raise.is_empty() {
+        true => tracing::info!("{}", budget.text()),
+        false => tracing::warn!("{}; for more, raise {}", budget.text(), raise.join(" and ")),
     }
     budget.adopt();
     budget
+}
+
+/// What an operator raises for more of it.
+fn key_of(resource: Resource) -> &'static str {
+    match resource {
+        Resource::OpenFiles => "the limit of open files (LimitNOFILE, ulimit -n)",
+        Resource::Memory => "the memory of the control group (MemoryMax) or of the machine",
+        Resource::Threads => "the number of threads (TasksMax)",
+    }
+}
+
+/// Bytes in a MiB: pools of memory are counted so.
+pub(super) const MIB: usize = 1 << 20;
+/// Memory of a connection that does nothing, with its task and its buffers.
+pub(super) const CONNECTION_BYTES: u64 = 16 << 10;
+
+/// The memory of calls that arrive and replies that leave, as the configuration allows it in bytes.
+pub(super) fn calls_in_flight(most_bytes: usize) -> Use {
+    let least = LEAST_IN_FLIGHT.min(most_bytes.div_ceil(MIB));
+    Use::new(IN_FLIGHT, most_bytes.div_ceil(MIB)).memory(MIB as u64).weight(4).least(least)
+}
+
+const LEAST_IN_FLIGHT: usize = 16;
+/// Its name in a budget.
+const IN_FLIGHT: &str = "MiB of calls in flight";
+
+/// What is allowed of that, in bytes.
+pub(super) fn in_flight_bytes(budget: &Budget, most_bytes: usize) -> usize {
+    budget.of(IN_FLIGHT).saturating_mul(MIB).min(most_bytes)
 }
 
 /// Notifies systemd if it started the program.

@@ -7,12 +7,14 @@ use anyhow::{Context, bail};
 use clap::Args;
 use corona::cluster_manager::Gateway;
 use corona::config::{GatewaySettings, keys};
-use corona::process::descriptors::Use;
+use corona::process::budget::Use;
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 
 use super::arguments::SourceArguments;
-use super::daemon::{announce, budget, executor, serve_until, tell_systemd, threads, usable};
+use super::daemon::{
+    CONNECTION_BYTES, announce, budget, executor, serve_until, tell_systemd, threads, usable,
+};
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
 
@@ -53,7 +55,8 @@ const RELAYED: &str = "relayed connections";
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let mut settings = settings(arguments, |name| std::env::var_os(name))?;
-    let connections = Use { name: RELAYED, wanted: settings.max_connections, each: 2, weight: 1 };
+    let connections =
+        Use::new(RELAYED, settings.max_connections).files(2).memory(2 * CONNECTION_BYTES);
     settings.max_connections = budget(&[connections]).of(RELAYED);
     let runtime = executor(threads())?;
     let served = runtime.block_on(async {

@@ -16,7 +16,8 @@ use corona::config::JobTrackerServiceSettings;
 use corona::hadoop::rpc::KeptConnection;
 use corona::job_tracker::service::standalone::{self, RemoteJobTracker};
 use corona::job_tracker::service::{Ending, FILES_OF_JOBS, JobTracker, Kept};
-use corona::process::descriptors::{self, Use};
+use corona::process::budget::Use;
+use corona::process::descriptors;
 use corona::process::handover::{self, Handed};
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,8 @@ use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    announce, budget, end_with_parent, run_service, serve_until, tell_systemd, threads, usable,
+    CONNECTION_BYTES, MIB, announce, budget, calls_in_flight, end_with_parent, in_flight_bytes,
+    run_service, serve_until, tell_systemd, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::StopSignal;
@@ -254,27 +256,35 @@ async fn serve(
 
 /// Descriptors of a job that runs: a connection each from and to the cluster manager, and one for its history on
 /// a file system that does not let it be closed and opened again.
-const DESCRIPTORS_OF_JOB: u32 = 3;
+const DESCRIPTORS_OF_JOB: u64 = 3;
+/// MiB that running jobs have however little memory there is: a small job runs.
+const LEAST_MEMORY: usize = 16;
 
-/// Fits the limits on jobs and connections to the descriptors of the process.
+/// Fits the limits on jobs and connections to what the machine allows the process.
 fn fit(settings: &mut JobTrackerServiceSettings) {
     const JOBS: &str = "running jobs";
     const FILES: &str = "files of journals and histories";
     const CALLS: &str = "connections of clients and task trackers";
     const PAGES: &str = "connections for pages";
-    let of = |name, wanted, each, weight| Use { name, wanted, each, weight };
+    const MEMORY: &str = "MiB of running jobs";
+    let memory = usize::try_from(settings.max_jobs_memory >> 20).unwrap_or(usize::MAX);
     let budget = budget(&[
-        of(JOBS, settings.max_jobs, DESCRIPTORS_OF_JOB, 4),
-        of(FILES, FILES_OF_JOBS, 1, 2),
-        of(CALLS, settings.rpc_max_connections, 1, 4),
-        of(PAGES, settings.web.max_connections, 1, 1),
+        Use::new(JOBS, settings.max_jobs).files(DESCRIPTORS_OF_JOB).weight(4),
+        Use::new(MEMORY, memory).memory(MIB as u64).weight(8).least(LEAST_MEMORY),
+        Use::new(FILES, FILES_OF_JOBS).files(1).weight(2),
+        Use::new(CALLS, settings.rpc_max_connections).files(1).memory(CONNECTION_BYTES).weight(4),
+        Use::new(PAGES, settings.web.max_connections).files(1).memory(4 * CONNECTION_BYTES),
+        calls_in_flight(settings.rpc_max_total_inflight_bytes),
     ]);
-    let jobs = budget.of(JOBS);
-    if jobs < settings.max_jobs
-        && let Some(limit) = budget.limit_text()
-    {
-        (settings.max_jobs, settings.max_jobs_from) = (jobs, limit);
+    if let Some(limit) = budget.reason(JOBS) {
+        (settings.max_jobs, settings.max_jobs_from) = (budget.of(JOBS), limit);
+    }
+    if let Some(limit) = budget.reason(MEMORY) {
+        settings.max_jobs_memory = (budget.of(MEMORY) as u64) << 20;
+        settings.max_jobs_memory_from = limit;
     }
     settings.rpc_max_connections = budget.of(CALLS);
     settings.web.max_connections = budget.of(PAGES);
+    let in_flight = &mut settings.rpc_max_total_inflight_bytes;
+    *in_flight = in_flight_bytes(&budget, *in_flight);
 }

@@ -5,14 +5,15 @@
 use std::future::Future;
 
 use clap::Args;
-use corona::process::descriptors::Use;
+use corona::process::budget::Use;
 use corona::proxy_job_tracker::{Ending, ProxyJobTracker};
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    announce, budget, end_with_parent, run_service_with, serve_until, tell_systemd, threads, usable,
+    CONNECTION_BYTES, announce, budget, end_with_parent, run_service_with, serve_until,
+    tell_systemd, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::StopSignal;
@@ -64,6 +65,9 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
 /// What the proxy job tracker needs descriptors for, and how many job trackers it expects to report at a time.
 const PAGES: &str = "connections for pages";
 const REPORTERS: usize = 1024;
+/// Finished jobs that are found on pages, and the memory of each.
+const INDEXED: &str = "jobs in the index";
+const INDEXED_BYTES: u64 = 1 << 10;
 
 async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
     let mut loaded = usable(source.of_service().load_proxy_job_tracker())?;
@@ -72,13 +76,14 @@ async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> a
     }
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!("STARTUP_MSG: Starting ProxyJobTracker, corona {version}");
-    let of = |name, wanted, each, weight| Use { name, wanted, each, weight };
     let budget = budget(&[
         // Each may be relayed, or read a history.
-        of(PAGES, loaded.settings.max_connections, 2, 1),
-        of("connections of job trackers", REPORTERS, 1, 1),
+        Use::new(PAGES, loaded.settings.max_connections).files(2).memory(4 * CONNECTION_BYTES),
+        Use::new("connections of job trackers", REPORTERS).files(1).memory(CONNECTION_BYTES),
+        Use::new(INDEXED, loaded.settings.max_jobs).memory(INDEXED_BYTES).weight(2),
     ]);
     loaded.settings.max_connections = budget.of(PAGES);
+    loaded.settings.max_jobs = budget.of(INDEXED);
     let proxy = ProxyJobTracker::bind(loaded).await?;
     let at = proxy.addresses();
     announce(&format!(

@@ -7,7 +7,7 @@ use std::future::Future;
 use anyhow::bail;
 use clap::Args;
 use corona::config::{HostPort, TaskTrackerSettings};
-use corona::process::descriptors::Use;
+use corona::process::budget::Use;
 use corona::task_tracker::node::heartbeats::Ending;
 use corona::task_tracker::service::TaskTracker;
 use sd_notify::NotifyState;
@@ -15,7 +15,8 @@ use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    announce, budget, end_with_parent, run_service, serve_until, tell_systemd, threads, usable,
+    CONNECTION_BYTES, announce, budget, calls_in_flight, end_with_parent, in_flight_bytes,
+    run_service, serve_until, tell_systemd, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::StopSignal;
@@ -112,22 +113,29 @@ fn conclude(ending: Ending, cluster_manager: &HostPort) -> anyhow::Result<()> {
     }
 }
 
-/// Fits the limits on connections to the descriptors of the process.
+/// Fits the limits on connections and calls to what the machine allows the process.
 fn fit(settings: &mut TaskTrackerSettings) {
     const OUTPUT: &str = "connections for map output and pages";
     const CALLS: &str = "connections of job trackers, and of tasks";
-    let of = |name, wanted, each, weight| Use { name, wanted, each, weight };
     let budget = budget(&[
         // Each reads a file.
-        of(OUTPUT, settings.http.max_connections, 2, 3),
+        Use::new(OUTPUT, settings.http.max_connections).files(2).memory(OUTPUT_BYTES).weight(3),
         // There are two servers.
-        of(CALLS, settings.rpc_max_connections, 2, 3),
-        of("descriptors for processes of tasks", DESCRIPTORS_FOR_TASKS, 1, 2),
+        Use::new(CALLS, settings.rpc_max_connections)
+            .files(2)
+            .memory(2 * CONNECTION_BYTES)
+            .weight(3),
+        Use::new("descriptors for processes of tasks", DESCRIPTORS_FOR_TASKS).files(1).weight(2),
+        calls_in_flight(settings.rpc_max_total_inflight_bytes),
     ]);
     settings.http.max_connections = budget.of(OUTPUT);
     settings.rpc_max_connections = budget.of(CALLS);
+    let in_flight = &mut settings.rpc_max_total_inflight_bytes;
+    *in_flight = in_flight_bytes(&budget, *in_flight);
 }
 
+/// Memory of a reduce that fetches, with the piece that is on its way.
+const OUTPUT_BYTES: u64 = 128 << 10;
 /// Pipes, logs and control groups of the tasks of a large node, in descriptors.
 const DESCRIPTORS_FOR_TASKS: usize = 1024;
 

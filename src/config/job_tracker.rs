@@ -69,6 +69,9 @@ pub struct JobTrackerServiceSettings {
     pub max_jobs: usize,
     /// What that number comes from, for people: the key, or a limit of the machine.
     pub max_jobs_from: String,
+    /// Memory that running jobs may take, in bytes, and what the number comes from.
+    pub max_jobs_memory: u64,
+    pub max_jobs_memory_from: String,
     /// Further jobs that may wait.
     pub max_waiting_jobs: usize,
     /// Jobs of one user that may run or wait at a time.
@@ -233,6 +236,8 @@ impl SettingsReader<'_> {
             rpc_max_connections: self.number(&keys::JT_RPC_CONNECTIONS),
             max_jobs: self.number(&keys::JT_MAX_JOBS),
             max_jobs_from: keys::JT_MAX_JOBS.name.to_owned(),
+            max_jobs_memory: self.number(&keys::JT_JOBS_MEMORY),
+            max_jobs_memory_from: keys::JT_JOBS_MEMORY.name.to_owned(),
             max_waiting_jobs: self.number(&keys::JT_MAX_WAITING_JOBS),
             max_jobs_per_user: self.number(&keys::JT_MAX_JOBS_PER_USER),
             max_tasks: self.number(&keys::JT_MAX_TASKS),
@@ -320,6 +325,7 @@ mod tests {
             ("corona.jobtracker.tce.per.rpc", "7", "max_events: 7"),
             ("corona.jt.rpc.max.connections", "7", "rpc_max_connections: 7"),
             ("corona.jt.max.jobs", "7", "max_jobs: 7"),
+            ("corona.jt.max.jobs.memory.bytes", "7000000", "max_jobs_memory: 7000000"),
             ("corona.jt.max.waiting.jobs", "7", "max_waiting_jobs: 7"),
             ("corona.jt.max.jobs.per.user", "7", "max_jobs_per_user: 7"),
             ("corona.jt.max.tasks.per.job", "7", "max_tasks: 7"),

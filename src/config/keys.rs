@@ -863,6 +863,8 @@ keys! {
         "Completion events in one reply to a reduce.";
     JT_MAX_JOBS = "corona.jt.max.jobs", int(1), "5000", "jobs", JobServiceOwn,
         "Jobs that may run at a time, or fewer if the limit of open files allows no more. Further ones wait.";
+    JT_JOBS_MEMORY = "corona.jt.max.jobs.memory.bytes", long(1), "68719476736", "bytes", JobServiceOwn,
+        "Memory that running jobs may take, or less if the machine or the control group has no more. Jobs that need more than the others leave wait; a job counts 256 KiB and 1 KiB for each task.";
     JT_MAX_WAITING_JOBS = "corona.jt.max.waiting.jobs", int(0), "10000", "jobs", JobServiceOwn,
         "Jobs that may wait until others have ended. Further ones are refused.";
     JT_RPC_CONNECTIONS = "corona.jt.rpc.max.connections", int(1), "16384", "connections", JobServiceOwn,

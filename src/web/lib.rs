@@ -4,6 +4,7 @@
 //! It knows no service.
 
 pub mod attempts;
+pub mod budget;
 pub mod compression;
 pub mod events;
 pub mod exchange;

@@ -2,8 +2,12 @@
 //! `/proc`; missing values are left out.
 
 use super::prometheus::{Family, Shape, Text};
+<<<<<<< HEAD
 use corona_access::PlainPeers;
 use corona_process::descriptors::Budget;
+=======
+use corona_process::budget::{Budget, Resource};
+>>>>>>> d9c3e44 (process: one budget of descriptors, memory and threads)
 use corona_process::procfs::Usage;
 
 /// Resident memory.
@@ -24,11 +28,23 @@ pub const OPEN_FILES_LIMIT: Family = Family {
     shape: Shape::Gauge,
     help: "Maximum of open file descriptors of the process.",
 };
-/// What the limit on open file descriptors allows.
+/// What the machine allows.
 pub const ALLOWED: Family = Family {
     name: "process_allowed",
     shape: Shape::Gauge,
-    help: "Connections, jobs and files that the process allows itself at a time, by use: as many as are configured, or fewer where process_max_fds allows no more.",
+    help: "Connections, jobs, files, threads and MiB that the process allows itself at a time, by use: as many as are configured, or fewer where process_max_fds, process_memory_limit_bytes or process_max_threads allow no more.",
+};
+/// The part of the machine's or the control group's memory that the process allows itself.
+pub const MEMORY_LIMIT: Family = Family {
+    name: "process_memory_limit_bytes",
+    shape: Shape::Gauge,
+    help: "Memory that the process allows itself in bytes: half of the machine's, or 90 % of its control group's.",
+};
+/// Threads that its control group allows.
+pub const THREADS_LIMIT: Family = Family {
+    name: "process_max_threads",
+    shape: Shape::Gauge,
+    help: "Threads that the control group of the process allowed at its start.",
 };
 /// Peers without TLS.
 pub const PLAIN_CONNECTIONS: Family = Family {
@@ -52,27 +68,6 @@ pub const STARTED: Family = Family {
     help: "Start time of the process in seconds since the epoch.",
 };
 
-/// What the process allows itself, and what of its descriptors it uses, as JSON.
-pub fn open_files() -> serde_json::Value {
-    let own = Usage::own();
-    let uses = Budget::of_process().into_iter().flat_map(|budget| &budget.uses).map(|(of, allowed)| {
-        serde_json::json!({ "use": of.name, "allowed": allowed, "configured": of.wanted })
-    });
-    serde_json::json!({
-        "used": own.open_files,
-        "limit": own.open_files_limit,
-        "uses": uses.collect::<Vec<_>>(),
-    })
-}
-
-/// The same for a page: `120 of 1,024; running jobs 66 (configured: 5000)`.
-pub fn open_files_text() -> Option<String> {
-    let own = Usage::own();
-    let (used, limit) = (own.open_files?, own.open_files_limit?);
-    let uses = Budget::of_process().map(|budget| format!("; {}", budget.uses_text()));
-    Some(format!("{used} of {limit}{}", uses.unwrap_or_default()))
-}
-
 /// Writes the numbers of this process. It reads files of the kernel.
 pub fn process(text: &mut Text) {
     let own = Usage::own();
@@ -80,13 +75,20 @@ pub fn process(text: &mut Text) {
     text.family(OPEN_FILES).labelled_if_any(&[], own.open_files);
     text.family(OPEN_FILES_LIMIT).labelled_if_any(&[], own.open_files_limit);
     let mut allowed = text.family(ALLOWED);
-    for (of, count) in Budget::of_process().into_iter().flat_map(|budget| &budget.uses) {
-        allowed.labelled(&[("use", of.name)], count);
+    let budget = Budget::of_process();
+    for share in budget.into_iter().flat_map(|budget| &budget.shares) {
+        allowed.labelled(&[("use", share.of.name)], share.allowed);
     }
+<<<<<<< HEAD
     let plain = PlainPeers::of_process().total();
     let mut connections = text.family(PLAIN_CONNECTIONS);
     connections.labelled(&[("outcome", "served")], plain.served);
     connections.labelled(&[("outcome", "refused")], plain.refused);
+=======
+    let limit = |resource| budget.and_then(|budget| budget.limits.of(resource));
+    text.family(MEMORY_LIMIT).labelled_if_any(&[], limit(Resource::Memory));
+    text.family(THREADS_LIMIT).labelled_if_any(&[], limit(Resource::Threads));
+>>>>>>> d9c3e44 (process: one budget of descriptors, memory and threads)
     text.family(THREADS).labelled_if_any(&[], own.threads);
     text.family(CPU).labelled_if_any(&[], own.cpu_seconds);
     text.family(STARTED).labelled_if_any(&[], own.started_seconds);

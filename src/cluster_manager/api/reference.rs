@@ -7,8 +7,12 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-const SOURCES: [&str; 3] =
-    [include_str!("mod.rs"), include_str!("operation.rs"), include_str!("status.rs")];
+const SOURCES: [&str; 4] = [
+    include_str!("mod.rs"),
+    include_str!("operation.rs"),
+    include_str!("status.rs"),
+    include_str!("../../web/budget.rs"),
+];
 
 const HEAD: &str = "# The JSON API
 

@@ -1,6 +1,7 @@
 //! Shapes of `/api/v1/status`: an operator's first questions, and the reasons of failed
 //! administrative calls.
 
+use corona_web::budget::BudgetStatus;
 use serde::{Deserialize, Serialize};
 
 use super::{ByType, Slots};
@@ -41,6 +42,9 @@ pub struct Status {
     /// The host files in force; left out by versions that do not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_files: Option<HostFilesStatus>,
+    /// What the machine allows this process; left out by versions that do not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetStatus>,
     /// Outcomes of administrative calls since the start of the process, one entry for each kind
     /// that was called.
     pub operations: Vec<OperationStatus>,

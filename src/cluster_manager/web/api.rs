@@ -24,6 +24,7 @@ use corona_config::{HostFile, HostFiles, InForce};
 use corona_engine::{NodeView, PoolView};
 use corona_model::settings::Hosts;
 use corona_model::types::{PerType, PoolName, ResourceType};
+use corona_web::budget::BudgetStatus;
 
 /// The prefix of all paths of the API.
 pub(super) const PREFIX: &str = "/api/v1/";
@@ -119,6 +120,7 @@ impl Pages {
             first_started_ms: overview.first_started.0,
             process_started_ms: self.started.0,
             uptime_ms: overview.now.since(self.started),
+            budget: Some(BudgetStatus::now()),
             safe_mode,
             proxy_job_tracker,
             nodes: nodes.len(),

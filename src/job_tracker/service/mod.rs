@@ -93,7 +93,7 @@ use self::launcher::Launcher;
 use self::log::Journals;
 use self::meter::Meter;
 use self::owed::Owed;
-use self::store::{Known, Most, Places, Store};
+use self::store::{Bound, Known, Most, Places, Store};
 use self::sweeps::Sweeps;
 use self::web::Pages;
 use self::web::files::JobSessions;
@@ -296,7 +296,13 @@ impl JobTracker {
             finished_jobs: settings.finished_jobs,
             finished_tasks: settings.finished_tasks,
         };
-        let places = Places::new(settings.max_jobs, settings.max_jobs_from.as_str());
+        let places = Places::new(
+            Bound { most: settings.max_jobs, from: settings.max_jobs_from.as_str().into() },
+            Bound {
+                most: settings.max_jobs_memory,
+                from: settings.max_jobs_memory_from.as_str().into(),
+            },
+        );
         let finished = Finished::new(home.finished(), settings.finished_jobs);
         let failed = |path: PathBuf, what| move |error| HomeError::System { path, what, error };
         let sync = settings.journal_sync;

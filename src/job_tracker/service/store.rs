@@ -7,12 +7,12 @@
 //! they are forgotten. Spec: mapreduce/07 §7.5.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use corona_hadoop::writables::JobStatus;
-use corona_mapreduce::{Counters, JobId};
+use corona_mapreduce::{Counters, JobId, PerKind};
 use corona_model::types::{Millis, SessionPriority};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -43,11 +43,28 @@ pub(super) struct Store {
 /// The places of jobs that run or begin.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// How many there are, and what the number comes from: a key, or a limit of the machine.
-    most: usize,
-    from: Arc<str>,
-    /// The jobs that hold one. Changed under the lock of the store.
-    holders: Mutex<HashSet<JobId>>,
+    jobs: Bound<usize>,
+    /// In bytes.
+    memory: Bound<u64>,
+    /// The jobs that hold one, and the memory that each takes. Changed under the lock of the store.
+    holders: Mutex<HashMap<JobId, u64>>,
+}
+
+/// How much there is of something, and what the number comes from: a key, or a limit of the machine.
+#[derive(Clone, Debug)]
+pub(super) struct Bound<T> {
+    pub(super) most: T,
+    pub(super) from: Arc<str>,
+}
+
+/// The memory of a job in this process: of the job, and of each task. Measured: 170 KiB for each of many small jobs,
+/// and 0.95 KiB for each map of a large one (docs/performance.md).
+const JOB_BYTES: u64 = 256 << 10;
+const TASK_BYTES: u64 = 1 << 10;
+
+/// The memory of a job with so many tasks, in bytes.
+pub(super) fn memory_of(total: PerKind<u32>) -> u64 {
+    JOB_BYTES + TASK_BYTES * (u64::from(total.map) + u64::from(total.reduce))
 }
 
 /// How many jobs run and wait, and how many may.
@@ -57,6 +74,9 @@ pub(super) struct Load {
     pub(super) most: usize,
     /// What `most` comes from.
     pub(super) from: Arc<str>,
+    /// The memory of those that run, in bytes, as it is estimated.
+    pub(super) memory_used: u64,
+    pub(super) memory: Bound<u64>,
     pub(super) waiting: usize,
     pub(super) most_waiting: usize,
 }
@@ -225,8 +245,8 @@ impl Known {
 }
 
 impl Places {
-    pub(super) fn new(most: usize, from: impl Into<Arc<str>>) -> Places {
-        Places { most, from: from.into(), holders: Mutex::default() }
+    pub(super) fn new(jobs: Bound<usize>, memory: Bound<u64>) -> Places {
+        Places { jobs, memory, holders: Mutex::default() }
     }
 
     /// How many are taken.
@@ -234,12 +254,19 @@ impl Places {
         self.holders().len()
     }
 
-    fn has_free(&self) -> bool {
-        self.used() < self.most
+    /// The memory that they take, in bytes.
+    pub(super) fn memory_used(&self) -> u64 {
+        self.holders().values().sum()
     }
 
-    fn take(&self, job: &JobId) {
-        self.holders().insert(job.clone());
+    /// Whether another job that takes so much memory may run. One that is larger than all memory runs alone.
+    fn has_room(&self, bytes: u64) -> bool {
+        let (used, memory) = (self.used(), self.memory_used());
+        used < self.jobs.most && (used == 0 || memory.saturating_add(bytes) <= self.memory.most)
+    }
+
+    fn take(&self, job: &JobId, bytes: u64) {
+        self.holders().insert(job.clone(), bytes);
     }
 
     fn release(&self, job: &JobId) {
@@ -247,14 +274,21 @@ impl Places {
     }
 
     /// No panic happens while it is held.
-    fn holders(&self) -> MutexGuard<'_, HashSet<JobId>> {
+    fn holders(&self) -> MutexGuard<'_, HashMap<JobId, u64>> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why a job without a place waits.
     pub(super) fn reason(&self) -> String {
-        let (used, most, from) = (self.used(), self.most, &self.from);
-        format!("waits: {used} jobs run, the limit of {most} comes from {from}")
+        let (used, Bound { most, from }) = (self.used(), &self.jobs);
+        if used >= *most {
+            return format!("waits: {used} jobs run, the limit of {most} comes from {from}");
+        }
+        let (mib, Bound { most, from }) = (self.memory_used() >> 20, &self.memory);
+        let most = most >> 20;
+        format!(
+            "waits: {used} jobs run and take some {mib} MiB of memory, the limit of {most} MiB comes from {from}"
+        )
     }
 }
 
@@ -312,11 +346,11 @@ impl Store {
         if running >= self.most.jobs_per_user {
             return Err(NoPlace::FullForUser { user: user.to_owned(), running });
         }
-        // Nobody overtakes those that wait.
-        let has_place = state.waiting.is_empty() && self.places.has_free();
+        // Nobody overtakes those that wait. How large it is shows when its files are read.
+        let has_place = state.waiting.is_empty() && self.places.has_room(JOB_BYTES);
         let waiting = state.waiting.len() + state.arriving;
         if has_place {
-            self.places.take(id);
+            self.places.take(id, JOB_BYTES);
         } else if waiting < self.most.waiting {
             state.arriving += 1;
         } else {
@@ -324,6 +358,18 @@ impl Store {
         }
         state.jobs.insert(id.clone(), Known::Arriving(user.into(), has_place));
         Ok(if has_place { JobArrival::Free } else { JobArrival::Full })
+    }
+
+    /// Whether a job that arrives has a place and may take so much memory. If not, it waits.
+    pub(super) fn claim(&self, id: &JobId, bytes: u64) -> bool {
+        let state = self.lock();
+        let has_place = matches!(state.jobs.get(id), Some(Known::Arriving(_, true)));
+        self.places.release(id);
+        let claimed = has_place && self.places.has_room(bytes);
+        if has_place {
+            self.places.take(id, if claimed { bytes } else { JOB_BYTES });
+        }
+        claimed
     }
 
     /// Whether a user may leave files for a job: the id was given to the user, and there is no job yet.
@@ -348,8 +394,10 @@ impl Store {
     pub(super) fn load(&self) -> Load {
         Load {
             used: self.places.used(),
-            most: self.places.most,
-            from: self.places.from.clone(),
+            most: self.places.jobs.most,
+            from: self.places.jobs.from.clone(),
+            memory_used: self.places.memory_used(),
+            memory: self.places.memory.clone(),
             waiting: self.lock().waiting.len(),
             most_waiting: self.most.waiting,
         }
@@ -374,8 +422,9 @@ impl Store {
         let mut state = self.lock();
         let id = job.description.id.clone();
         state.ids.remove(&id);
-        if let Some(Known::Arriving(_, false)) = state.jobs.get(&id) {
-            state.arriving -= 1;
+        match state.jobs.get(&id) {
+            Some(Known::Arriving(_, false)) => state.arriving -= 1,
+            _ => self.places.release(&id),
         }
         state.waiting.insert(turn(&job));
         state.jobs.insert(id, Known::Waiting(Arc::new(job), self.places.clone()));
@@ -385,19 +434,22 @@ impl Store {
     /// Gives the next job that waits a place: it is to begin now.
     pub(super) fn next_to_begin(&self) -> Option<Arc<Waiting>> {
         let mut state = self.lock();
-        if !self.places.has_free() {
-            return None;
-        }
         let now = Instant::now();
         let may_begin = |(.., id): &&Turn| match state.jobs.get(id) {
             Some(Known::Waiting(job, _)) => job.not_before.is_none_or(|at| at <= now),
             _ => true,
         };
         let next = state.waiting.iter().find(may_begin).cloned()?;
+        let total = state.jobs.get(&next.2).and_then(Known::progress).map(|it| it.total);
+        let bytes = memory_of(total.unwrap_or_default());
+        // A small one that comes later does not overtake it.
+        if !self.places.has_room(bytes) {
+            return None;
+        }
         state.waiting.remove(&next);
         let Some(Known::Waiting(job, _)) = state.jobs.get_mut(&next.2) else { return None };
         *job = Arc::new(Waiting { begins: true, ..Waiting::clone(job) });
-        self.places.take(&next.2);
+        self.places.take(&next.2, bytes);
         Some(job.clone())
     }
 
@@ -479,7 +531,8 @@ impl Store {
     fn begin_known(&self, id: JobId, known: Known) {
         let mut state = self.lock();
         state.ids.remove(&id);
-        self.places.take(&id);
+        let total = known.progress().map(|progress| progress.total).unwrap_or_default();
+        self.places.take(&id, memory_of(total));
         state.jobs.insert(id, known);
     }
 
@@ -572,13 +625,17 @@ fn tasks(progress: &JobProgress) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use corona_mapreduce::PerKind;
-
     use super::*;
 
     fn store(jobs: usize, waiting: usize, per_user: usize) -> Store {
+        store_with_memory(jobs, waiting, per_user, u64::MAX)
+    }
+
+    fn store_with_memory(jobs: usize, waiting: usize, per_user: usize, bytes: u64) -> Store {
         let most = Most { waiting, jobs_per_user: per_user, finished_jobs: 2, finished_tasks: 10 };
-        Store::new(most, Places::new(jobs, "corona.jt.max.jobs"))
+        let jobs = Bound { most: jobs, from: "corona.jt.max.jobs".into() };
+        let memory = Bound { most: bytes, from: "464 MiB of memory".into() };
+        Store::new(most, Places::new(jobs, memory))
     }
 
     fn id(number: u32) -> JobId {
@@ -645,6 +702,51 @@ mod tests {
         assert_eq!((next(&store), next(&store)), (Some(5), None));
         let Load { used, waiting, .. } = store.load();
         assert_eq!((used, waiting), (2, 1));
+    }
+
+    #[test]
+    fn jobs_that_take_more_memory_than_others_leave_wait_and_one_larger_than_all_runs_alone() {
+        let large = |number, maps| {
+            let mut job = waiting(number, number.into(), SessionPriority::Normal);
+            Arc::make_mut(&mut job.progress).total.map = maps;
+            job
+        };
+        let store = store_with_memory(10, 10, 100, 10 << 20);
+        for (number, maps) in [(1, 4_000), (2, 4_000), (3, 40_000), (4, 1)] {
+            store.wait(large(number, maps));
+        }
+        assert_eq!((next(&store), next(&store), next(&store)), (Some(1), Some(2), None));
+        let text = "waits: 2 jobs run and take some 8 MiB of memory, the limit of 10 MiB comes from \
+                    464 MiB of memory";
+        assert_eq!(reason(&store, 3), text);
+        assert_eq!(reason(&store, 4), text, "nobody overtakes a large one");
+        let Load { memory_used, memory, .. } = store.load();
+        assert_eq!((memory_used >> 20, memory.most >> 20), (8, 10));
+        store.lost(retired(1));
+        assert_eq!(next(&store), None);
+        store.lost(retired(2));
+        assert_eq!((next(&store), next(&store)), (Some(3), None), "alone");
+        store.lost(retired(3));
+        assert_eq!(next(&store), Some(4));
+    }
+
+    #[test]
+    fn a_job_that_turns_out_to_be_too_large_gives_its_place_back_and_waits() {
+        let store = store_with_memory(10, 10, 100, 10 << 20);
+        for number in 1..=3 {
+            store.give(id(number), "alice".into());
+        }
+        let arrive = |number| store.arrive(&id(number), "alice").unwrap();
+        assert!(matches!(arrive(1), JobArrival::Free));
+        assert!(store.claim(&id(1), 8 << 20), "no other runs");
+        assert!(matches!(arrive(2), JobArrival::Free));
+        assert!(!store.claim(&id(2), 8 << 20));
+        store.wait(waiting(2, 1, SessionPriority::Normal));
+        assert_eq!(store.load().memory_used, 8 << 20);
+        assert_eq!((store.running(), store.load().waiting), (1, 1));
+        assert!(matches!(arrive(3), JobArrival::Full));
+        assert!(!store.claim(&id(3), 1), "it has no place");
+        assert_eq!(store.running(), 1);
     }
 
     #[test]

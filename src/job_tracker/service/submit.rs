@@ -12,7 +12,7 @@ use corona_hadoop::rpc::{Fault, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo};
 use corona_journal::DiskStorage;
-use corona_mapreduce::{Counters, JobId};
+use corona_mapreduce::{Counters, JobId, PerKind};
 use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
 use corona_process::panics::spawn_detached;
 use corona_session_driver::{Options, SavedSession, SessionDriver, SessionEvents, StartError};
@@ -33,7 +33,7 @@ use super::owed::Debt;
 use super::remote::{self, RemoteJob};
 use super::session_types;
 use super::statistics::Report;
-use super::store::{JobArrival, Known, Retired};
+use super::store::{JobArrival, Known, Retired, memory_of};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
 use super::waiting::{self, Waiting};
 use super::web::files::JobSession;
@@ -186,14 +186,7 @@ impl Shared {
             feedback: Vec::new(),
         };
         self.owed.note(debt.clone()).await?;
-        let begun = match has_place {
-            true => self.begin(id, user).await,
-            false => {
-                let without = |error| Failed { error, may_have_session: false };
-                self.line_up(id, user).await.map_err(without)
-            }
-        };
-        match begun {
+        match self.begin(id, user, has_place).await {
             Ok(known) => {
                 let (ids, used) = (self.ids.clone(), id.clone());
                 // A restart finds the job in any case.
@@ -215,14 +208,22 @@ impl Shared {
         }
     }
 
-    async fn begin(&self, id: &JobId, user: &str) -> Result<Known, Failed> {
+    /// Starts a job, or lets it wait if there is no place for it.
+    async fn begin(&self, id: &JobId, user: &str, has_place: bool) -> Result<Known, Failed> {
         let without = |error| Failed { error, may_have_session: false };
         let submission = self.fetch(id, user).await.map_err(without)?;
-        if let Some(settings) = self.to_node(&submission) {
+        let to_node = self.to_node(&submission);
+        if to_node.is_some() {
             self.must_offer_job_trackers().await.map_err(without)?;
-            return Ok(Known::Remote(self.hand_over(submission, settings, None).await?));
         }
-        Ok(Known::Job(self.run_here(submission, None).await?))
+        let total = PerKind { map: submission.splits.count(), reduce: submission.spec.reduces };
+        if !has_place || !self.store.claim(id, memory_of(total)) {
+            return self.line_up(submission.description, total).await.map_err(without);
+        }
+        match to_node {
+            Some(settings) => Ok(Known::Remote(self.hand_over(submission, settings, None).await?)),
+            None => Ok(Known::Job(self.run_here(submission, None).await?)),
+        }
     }
 
     /// The settings of the parent of a job that a remote job tracker is to run.

@@ -186,16 +186,16 @@ impl Begun {
 
 impl Shared {
     /// Takes a job that waits: its files are here, and it is kept. Its session begins when it has a place.
-    pub(super) async fn line_up(&self, id: &JobId, user: &str) -> Result<Known, SubmitError> {
-        let submission = self.fetch(id, user).await?;
-        if self.to_node(&submission).is_some() {
-            self.must_offer_job_trackers().await?;
-        }
-        let total = PerKind { map: submission.splits.count(), reduce: submission.spec.reduces };
-        let priority = submission.description.priority;
-        let job = Waiting::new(submission.description, clock::now(), priority, total);
+    pub(super) async fn line_up(
+        &self,
+        description: Description,
+        total: PerKind<u32>,
+    ) -> Result<Known, SubmitError> {
+        let (id, user) = (description.id.clone(), description.user.clone());
+        let priority = description.priority;
+        let job = Waiting::new(description, clock::now(), priority, total);
         let known = self.write_waiting(job).await?;
-        tracing::info!(job = %id, user, "a job {}", self.store.places().reason());
+        tracing::info!(job = %id, %user, "a job {}", self.store.places().reason());
         Ok(known)
     }
 

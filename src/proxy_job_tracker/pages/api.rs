@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use corona_mapreduce::{Counters, HistoryAttempt, JobHistory, JobId, TaskKey};
+use corona_web::budget::BudgetStatus;
 use corona_web::exchange;
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -31,6 +32,11 @@ pub(super) async fn answer(
         (Err(wrong), _) | (_, Err(wrong)) => return Some(bad_request(&wrong)),
     };
     let value = match *segments {
+        ["status"] => Ok(json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "indexed": shared.index.jobs().len(),
+            "budget": BudgetStatus::now(),
+        })),
         ["jobs"] => {
             let found = shared.index.find(&list_query(query));
             let jobs: Vec<Value> =

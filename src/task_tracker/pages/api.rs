@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use corona_web::budget::BudgetStatus;
 use hyper::StatusCode;
 use serde::Serialize;
 
@@ -86,6 +87,8 @@ struct Tracker<'a> {
     /// What all attempts have used.
     tasks_used: Used,
     machine: MachineNow,
+    /// What the machine allows this process.
+    budget: BudgetStatus,
 }
 
 #[derive(Serialize)]
@@ -290,6 +293,7 @@ fn tracker<'a>(view: &'a View<'_>) -> Tracker<'a> {
             network_received_bytes: view.traffic.network_received_bytes,
             network_sent_bytes: view.traffic.network_sent_bytes,
         },
+        budget: BudgetStatus::now(),
     }
 }
 

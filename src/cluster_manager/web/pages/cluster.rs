@@ -19,6 +19,7 @@ use crate::web::history::{Latencies, Sample};
 use crate::web::problems::Problem;
 use corona_engine::PoolView;
 use corona_model::types::{Millis, ResourceType};
+use corona_web::budget::BudgetStatus;
 use corona_web::units::{
     Bytes, Clock, Count, Name, ShortSpan, Span, Time, bar, class_of, percent, plural,
 };
@@ -107,6 +108,7 @@ fn facts(view: &View) -> Markup {
                 dt { "First started" }
                 dd { (Time(*first_started)) " (" (Span(now.since(*first_started))) " ago)" }
             }
+            (BudgetStatus::now().facts())
         }
     }
 }

@@ -28,6 +28,7 @@ use corona_config::HostPort;
 use corona_mapreduce::{Counters, JobId, TaskKey};
 use corona_model::types::Millis;
 use corona_web::attempts::{Attempts, Failed};
+use corona_web::budget::BudgetStatus;
 use corona_web::events::Stream;
 use corona_web::exchange::{self, Parameters};
 use corona_web::hosts::Hosts;
@@ -594,7 +595,7 @@ impl Pages {
 
     async fn status(&self) -> Value {
         let rows = self.shown.all_rows();
-        let load = self.shown.store.load();
+        let (load, budget) = (self.shown.store.load(), BudgetStatus::now());
         let count = |state| rows.iter().filter(|row| row.progress.state == state).count();
         use corona_mapreduce::JobState;
         serde_json::json!({
@@ -610,9 +611,17 @@ impl Pages {
             },
             "limits": {
                 "running_jobs": { "used": load.used, "limit": load.most, "from": &*load.from },
+                "running_jobs_memory_bytes": {
+                    "used": load.memory_used, "limit": load.memory.most, "from": &*load.memory.from,
+                },
                 "waiting_jobs": { "used": load.waiting, "limit": load.most_waiting },
             },
-            "open_files": corona_web::process::open_files(),
+            "open_files": {
+                "used": budget.open_files.used,
+                "limit": budget.open_files.limit,
+                "uses": budget.uses,
+            },
+            "budget": budget,
             "task_trackers": self.shown.cluster.count(),
             "jobs_are_shown": self.shown.shows_jobs(),
         })

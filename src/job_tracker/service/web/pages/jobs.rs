@@ -2,6 +2,7 @@
 
 use corona_mapreduce::TaskKind;
 use corona_model::types::{Millis, SessionPriority};
+use corona_web::budget::BudgetStatus;
 use corona_web::exchange::Parameters;
 use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Span, Time, bar};
@@ -132,9 +133,11 @@ fn totals(rows: &[Row], load: &Load) -> Markup {
             div { dt { "Running map attempts" } dd { (Count(live(TaskKind::Map))) } }
             div { dt { "Running reduce attempts" } dd { (Count(live(TaskKind::Reduce))) } }
             div { dt { "Requested slots" } dd { (Count(sum(|row| row.progress.requested as u64))) } }
-            @if let Some(files) = corona_web::process::open_files_text() {
-                div.wide { dt { "Open files" } dd { (files) } }
+            div {
+                dt { "Memory of jobs, MiB" }
+                dd { (Count(load.memory_used as usize >> 20)) " of " (Count(load.memory.most as usize >> 20)) }
             }
+            (BudgetStatus::now().facts())
         }
     }
 }
