@@ -4,10 +4,12 @@
 use std::future::Future;
 use std::io::Write;
 use std::pin::Pin;
+use std::sync::OnceLock;
 
 use anyhow::{Context, anyhow, ensure};
 use corona::config::ConfigErrors;
 use corona::process::budget::{Budget, Limits, Resource, Use};
+use corona::process::descriptors;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use sd_notify::NotifyState;
 use tokio::runtime::Runtime;
@@ -56,19 +58,26 @@ pub(super) fn executor(threads: usize) -> anyhow::Result<Runtime> {
 
 /// The default of tokio.
 const MAX_BLOCKING: usize = 512;
-/// The same, of which the machine may allow fewer. A thread takes some memory, too.
+/// What this service has instead, if it has fewer.
+static DISK_THREADS: OnceLock<usize> = OnceLock::new();
+/// How they are called; the machine may allow fewer. A thread takes some memory, too.
 const DISKS: &str = "threads that wait for disks";
+
+/// What the machine allows this process, after it has raised what it may raise itself.
+fn limits() -> Limits {
+    descriptors::raise_limit();
+    Limits::of_process()
+}
 
 fn disk_threads(most: usize) -> Use {
     Use::new(DISKS, most).threads(1).memory(128 << 10).least(4)
 }
 
 fn executor_with(threads: usize, blocking: usize) -> anyhow::Result<Runtime> {
+    let most = *DISK_THREADS.get_or_init(|| blocking);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
-        .max_blocking_threads(
-            Budget::new(Limits::of_process(), &[disk_threads(blocking)]).of(DISKS),
-        )
+        .max_blocking_threads(Budget::new(limits(), &[disk_threads(most)]).of(DISKS))
         .enable_all()
         .build()
         .context("cannot start the threads of the service")?;
@@ -115,7 +124,8 @@ where
 /// Distributes what the machine allows the process among these uses, and logs what each may have, which metrics,
 /// pages and the JSON of the status show as well.
 pub(super) fn budget(uses: &[Use]) -> Budget {
-    let budget = Budget::new(Limits::of_process(), &[uses, &[disk_threads(MAX_BLOCKING)]].concat());
+    let most = *DISK_THREADS.get().unwrap_or(&MAX_BLOCKING);
+    let budget = Budget::new(limits(), &[uses, &[disk_threads(most)]].concat());
     let raise: Vec<&str> = budget.scarce().into_iter().map(key_of).collect();
     match raise.is_empty() {
         true => tracing::info!("{}", budget.text()),

@@ -343,3 +343,40 @@ impl Arguments {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::invitation::Marker;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_string_that_leads_nowhere_costs_the_kept_one_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path(), NODE, &[]).unwrap();
+        // No machine listens at either.
+        let (kept, wrong) = ("corona1:node:127.0.0.1:1033", "corona1:node:127.0.0.1:1034");
+        let marker = Marker { path: "/x".into(), token: "t".into() };
+        let facts = ClusterFacts::new(&Site::default(), marker);
+        write_private(&home.root.join(STRING_FILE), kept).unwrap();
+        write_private(&home.root.join(FACTS_FILE), &facts.to_json().unwrap()).unwrap();
+        let join = |string: Option<&str>| Arguments {
+            string: string.map(str::to_owned),
+            dir: None,
+            host: None,
+            slots: None,
+        };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console::of_test(&mut out, &mut err);
+        let given = join(Some(wrong));
+        let invitation = given.invitation(&home).unwrap();
+        let refused = given.beginning(&home, &invitation, &mut console).await.err().unwrap();
+        assert!(format!("{refused:#}").contains("cannot be reached"), "{refused:#}");
+        // As it was, and the facts of its head still hold while that is away.
+        let again = join(None);
+        let invitation = again.invitation(&home).unwrap();
+        assert_eq!(invitation.to_string(), kept);
+        let beginning = again.beginning(&home, &invitation, &mut console).await.unwrap();
+        assert_eq!(beginning.facts, facts);
+        assert_eq!(beginning.host, "127.0.0.1");
+    }
+}

@@ -9,7 +9,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::descriptors::raise_limit;
 use super::procfs::Machine;
 
 /// Descriptors for what has no use of its own: the log, libraries, threads that read and write for a moment.
@@ -90,7 +89,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of this process. The soft limit of open files is raised to the hard limit first. The first look counts.
+    /// Those of this process, as they are at the first look.
     pub fn of_process() -> Limits {
         static LIMITS: OnceLock<Limits> = OnceLock::new();
         *LIMITS.get_or_init(|| {
@@ -102,7 +101,7 @@ impl Limits {
                 groups.memory().map(|bytes| bytes / 100 * OF_GROUP),
             ];
             Limits {
-                open_files: raise_limit(),
+                open_files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
                 memory: parts.into_iter().flatten().min(),
                 threads: groups.threads(),
             }

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use corona_access::rights::HTTP;
@@ -14,6 +15,7 @@ use corona_access::{BlockingStream, dial_blocking};
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::writables::{ShuffleHeader, TaskAttemptId};
+use corona_process::budget::{Budget, Limits, Use};
 use thiserror::Error;
 
 use crate::codec;
@@ -30,6 +32,9 @@ use crate::umbilical::MapEvents;
 const LEAST_BYTES_PER_SECOND: u64 = 1024;
 /// Bytes by which a compressed output may exceed its records, beside an eighth of them.
 const CODEC_OVERHEAD_BYTES: u64 = 64 << 10;
+
+/// Memory of a copy beside what it fetches: its thread, and its buffers.
+const COPY_BYTES: u64 = 1 << 20;
 
 /// Memory, connections and patience of a shuffle.
 #[derive(Clone, Debug)]
@@ -106,6 +111,13 @@ struct State {
     is_over: bool,
 }
 
+/// How many outputs may be fetched at a time: as many as are configured, or fewer where the process has less.
+fn allowed_copies(limits: Limits, connections: usize) -> usize {
+    const COPIES: &str = "copies at a time";
+    let copies = Use::new(COPIES, connections).files(2).threads(1).memory(COPY_BYTES);
+    Budget::new(limits, &[copies]).of(COPIES)
+}
+
 /// Fetches all outputs of the maps of a job for a reduce.
 #[expect(clippy::too_many_arguments, reason = "each is another part of the task")]
 pub(crate) fn shuffle(
@@ -139,8 +151,16 @@ pub(crate) fn shuffle(
         status,
     };
     std::thread::scope(|threads| {
-        for _ in 0..shared.settings.connections.min(maps) {
-            threads.spawn(|| shared.work());
+        let copies = allowed_copies(Limits::of_process(), shared.settings.connections).min(maps);
+        for number in 0..copies {
+            let started = Builder::new().spawn_scoped(threads, || shared.work());
+            if let Err(error) = started {
+                match number {
+                    0 => shared.fail(TaskError::Task(format!("cannot start a thread: {error}"))),
+                    _ => tracing::warn!(%error, copies = number, "no more copies at a time"),
+                }
+                break;
+            }
         }
         shared.follow(events, maps);
     });
@@ -823,6 +843,21 @@ mod tests {
             assert_eq!(keys, expected);
             java_serves.join().unwrap();
             native_serves.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn no_more_outputs_are_fetched_at_a_time_than_the_process_has_files_memory_and_threads_for() {
+        let limits = |open_files, memory, threads| Limits { open_files, memory, threads };
+        for (limits, copies) in [
+            (limits(None, None, None), 20),
+            (limits(Some(1024), Some(1 << 30), Some(4096)), 20),
+            (limits(Some(148), None, None), 10),
+            (limits(None, Some(69 << 20), None), 5),
+            (limits(None, None, Some(67)), 3),
+            (limits(Some(0), Some(0), Some(0)), 1),
+        ] {
+            assert_eq!(allowed_copies(limits, 20), copies, "{limits:?}");
         }
     }
 

@@ -2,12 +2,8 @@
 //! `/proc`; missing values are left out.
 
 use super::prometheus::{Family, Shape, Text};
-<<<<<<< HEAD
 use corona_access::PlainPeers;
-use corona_process::descriptors::Budget;
-=======
 use corona_process::budget::{Budget, Resource};
->>>>>>> d9c3e44 (process: one budget of descriptors, memory and threads)
 use corona_process::procfs::Usage;
 
 /// Resident memory.
@@ -79,16 +75,13 @@ pub fn process(text: &mut Text) {
     for share in budget.into_iter().flat_map(|budget| &budget.shares) {
         allowed.labelled(&[("use", share.of.name)], share.allowed);
     }
-<<<<<<< HEAD
+    let limit = |resource| budget.and_then(|budget| budget.limits.of(resource));
+    text.family(MEMORY_LIMIT).labelled_if_any(&[], limit(Resource::Memory));
+    text.family(THREADS_LIMIT).labelled_if_any(&[], limit(Resource::Threads));
     let plain = PlainPeers::of_process().total();
     let mut connections = text.family(PLAIN_CONNECTIONS);
     connections.labelled(&[("outcome", "served")], plain.served);
     connections.labelled(&[("outcome", "refused")], plain.refused);
-=======
-    let limit = |resource| budget.and_then(|budget| budget.limits.of(resource));
-    text.family(MEMORY_LIMIT).labelled_if_any(&[], limit(Resource::Memory));
-    text.family(THREADS_LIMIT).labelled_if_any(&[], limit(Resource::Threads));
->>>>>>> d9c3e44 (process: one budget of descriptors, memory and threads)
     text.family(THREADS).labelled_if_any(&[], own.threads);
     text.family(CPU).labelled_if_any(&[], own.cpu_seconds);
     text.family(STARTED).labelled_if_any(&[], own.started_seconds);

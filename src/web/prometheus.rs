@@ -60,6 +60,8 @@ macro_rules! families {
             $crate::process::OPEN_FILES,
             $crate::process::OPEN_FILES_LIMIT,
             $crate::process::ALLOWED,
+            $crate::process::MEMORY_LIMIT,
+            $crate::process::THREADS_LIMIT,
             $crate::process::PLAIN_CONNECTIONS,
             $crate::process::THREADS,
             $crate::process::CPU,

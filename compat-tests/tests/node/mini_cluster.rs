@@ -228,6 +228,18 @@ fn the_tour_of_the_readme_runs_a_job() {
     let jobs = jobs.join("\n");
     assert!(jobs.matches("corona job run").count() >= 2, "{jobs}");
     let cluster = MiniCluster::start(&[]);
+    let log = |name: &str| fs::read_to_string(cluster.path("cluster/logs").join(name)).unwrap();
+    // Whatever the operator should know of would be a warning.
+    until("the proxy job tracker has the flag of safe mode", || {
+        log("cluster-manager.log")
+            .contains("Flag successfully set in ProxyJobTracker")
+            .then_some(())
+    });
+    for name in ["cluster-manager.log", "proxy-job-tracker.log", "job-tracker.log"] {
+        let log = log(name);
+        assert!(!log.contains("WARN") && !log.contains("ERROR"), "{name}: {log}");
+        assert!(log.contains("this process may use "), "{name}: {log}");
+    }
     fs::copy(repository().join("README.md"), cluster.path("README.md")).unwrap();
     let program = corona_program().display();
     let script = jobs.replace(

@@ -616,7 +616,7 @@ mod tests {
         restarted.create(&peer, false, 3).unwrap();
         restarted.write(&peer, 0, b"1234567890").unwrap();
         let left = restarted.left(&peer.job);
-        let most = Size { bytes: 0, entries: MOST_ENTRIES - 2 };
+        let most = Size { bytes: 0, entries: MOST_ENTRIES - 1 };
         restarted.grow(&peer.job, &mut locked(&left), most).unwrap();
         assert!(restarted.mkdirs(&peer).unwrap_err().to_string().contains("files"));
     }

@@ -249,6 +249,12 @@ impl Places {
         Places { jobs, memory, holders: Mutex::default() }
     }
 
+    /// For a job tracker that has one job.
+    pub(super) fn of_one() -> Places {
+        let from: Arc<str> = "its only job".into();
+        Places::new(Bound { most: 1, from: from.clone() }, Bound { most: u64::MAX, from })
+    }
+
     /// How many are taken.
     pub(super) fn used(&self) -> usize {
         self.holders().len()

@@ -1199,6 +1199,55 @@ mod tests {
         assert!(shared.home.owed().join(&*session).exists(), "a restart knows it");
     }
 
+    #[tokio::test]
+    async fn a_job_on_a_node_that_has_waited_keeps_its_time_and_says_that_it_has_no_history() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await.shared;
+        let to_node = [("mapred.coronajobtracker.forceremote", "true")];
+        let (submission, base, driver, events) = prepared(&shared, root.path(), &to_node).await;
+        let settings = ParentSettings::of(&submission.conf, 1, 1, 1 << 20).unwrap();
+        let directory = shared.data_dir(submission.description.id.as_str()).join(JOURNAL);
+        let log = Log::begin(&directory, &shared.journals, &base).unwrap();
+        log.hand_over(&settings).unwrap();
+        let (id, parent) = (submission.description.id.clone(), Parent::new(settings));
+        let mut parts =
+            shared.remote_parts(submission.description, parent, log, driver, events, None);
+        let submitted = Millis(clock::now().0 - 3_600_000);
+        parts.submitted = submitted;
+        let job = RemoteJob::start(parts, ParentInput::Submitted);
+        shared.store.begin_remote(job.clone());
+        let at = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = at.local_addr().unwrap().port();
+        let slots = vec![GrantedSlot {
+            id: RequestId(1),
+            node: "tracker_a:1".into(),
+            host: "127.0.0.1".into(),
+            address: format!("127.0.0.1:{port}").into(),
+        }];
+        job.apply(ParentInput::Granted { slots }).await.unwrap().unwrap();
+        let (host, session) = ("127.0.0.1".into(), "202611210043.77".into());
+        let remote = Remote { attempt: 0, host, port, session };
+        job.apply(ParentInput::Reported(remote)).await.unwrap().unwrap();
+        assert_eq!(job.progress().submitted, submitted);
+        let Opened::Job(_, replayed) = Log::open(&directory, &shared.journals).unwrap() else {
+            panic!("its journal")
+        };
+        assert_eq!(replayed.parent.unwrap().submitted(), Some(submitted), "after a restart");
+
+        let mut status = shared.store.get(&id).unwrap().status().unwrap();
+        status.scheduling_info = "without a history: a full disk".into();
+        job.stands(0, status).await;
+        job.ends(0).await;
+        until("the end of the job", || job.progress().state == JobState::Succeeded).await;
+        until("its note", || job.note().is_some()).await;
+        assert_eq!(job.note().as_deref(), Some("without a history: a full disk"));
+        assert!(!job.awaits_job_tracker());
+        until("what a restart knows", || !shared.finished.load().is_empty()).await;
+        let kept = shared.finished.load();
+        assert_eq!(kept[0].job.reason.as_deref(), Some("without a history: a full disk"));
+        assert_eq!(shared.meter.without_history.get(), 1);
+    }
+
     /// Another start must not go back to what the job was when its journal failed.
     #[tokio::test]
     async fn a_job_on_a_node_whose_journal_fails_goes_on_and_a_restart_does_not_know_it() {

@@ -136,6 +136,38 @@ fn all_end(files: u32, number: &str, count: usize) {
 }
 
 #[test]
+fn jobs_beyond_the_memory_of_running_jobs_wait_with_the_reason_and_run_later() {
+    block_on(async {
+        // For three small jobs.
+        let world = World::new(&[("corona.jt.max.jobs.memory.bytes", "1048576")]).await;
+        let mut client = world.client("alice");
+        let mut jobs = Vec::new();
+        for _ in 0..4 {
+            let waits = |job: Job| job.steps(TaskRole::Map, "wait,output,update=1.0,done");
+            let job = world.prepare(&mut client, 1, 0, waits).await;
+            client.submit_job(job.id.clone()).await.unwrap().unwrap();
+            jobs.push(job);
+        }
+        let status = client.get_job_status(jobs[3].id.clone()).await.unwrap().unwrap();
+        let reason = "waits: 3 jobs run and take some 0 MiB of memory, the limit of 1 MiB comes \
+                      from corona.jt.max.jobs.memory.bytes";
+        assert_eq!((status.run_state, &*status.scheduling_info), (PREP, reason));
+        let status = api(&world, "status");
+        let memory = &status["limits"]["running_jobs_memory_bytes"];
+        assert_eq!(memory["limit"], 1_048_576, "{memory}");
+        assert_eq!(memory["used"], 3 * ((256 << 10) + 1024), "{memory}");
+        assert!(status["budget"]["threads"]["used"].as_u64().is_some_and(|used| used > 0));
+        for job in &jobs {
+            world.notes(job).let_go(&job.map(0).to_string()).unwrap();
+        }
+        for job in &jobs {
+            let status = world.ended(&mut client, job).await;
+            assert_eq!(status.run_state, SUCCEEDED, "{status:?}\n{}", world.job_tracker.log());
+        }
+    });
+}
+
+#[test]
 fn a_job_that_succeeds_without_a_history_says_so() {
     block_on(async {
         let world = World::new(&[]).await;

@@ -269,6 +269,12 @@ impl RemoteJob {
         self.send(ended).await.unwrap();
     }
 
+    /// The remote job tracker of this attempt says how the job stands.
+    #[cfg(test)]
+    pub(super) async fn stands(&self, attempt: u32, status: wire::JobStatus) {
+        self.send(Message::Status(attempt, Box::new(status))).await.unwrap();
+    }
+
     #[cfg(test)]
     pub(super) async fn panic(&self) {
         self.send(Message::Panic).await.unwrap();

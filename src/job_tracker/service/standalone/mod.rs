@@ -571,7 +571,7 @@ fn shown(
     let manager = &settings.cluster_manager_pages;
     let most = Most { waiting: 0, jobs_per_user: 1, finished_jobs: 1, finished_tasks: usize::MAX };
     Ok(Arc::new(Shown {
-        store: Arc::new(Store::new(most, Places::new(1, "its only job"))),
+        store: Arc::new(Store::new(most, Places::of_one())),
         cluster: Arc::new(Cluster::new(settings.node_expiry)),
         files: files.clone(),
         meter: Arc::default(),

@@ -5,7 +5,7 @@ use corona_web::process::process;
 use corona_web::prometheus::{Text, families};
 
 use super::super::meter::{Counter, Meter, kind_name};
-use super::super::store::Load;
+use super::super::store::{Bound, Load};
 use super::gather::Row;
 
 families! {
@@ -153,7 +153,15 @@ mod tests {
         let gauges = Gauges {
             started_ms: 1000,
             rows: Vec::new(),
-            load: Load { used: 3, most: 4, from: "a key".into(), waiting: 5, most_waiting: 6 },
+            load: Load {
+                used: 3,
+                most: 4,
+                from: "a key".into(),
+                memory_used: 1 << 20,
+                memory: Bound { most: 1 << 30, from: "a key".into() },
+                waiting: 5,
+                most_waiting: 6,
+            },
             trackers: 2,
             connections: 1,
             journals: Some(0),
