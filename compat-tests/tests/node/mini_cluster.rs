@@ -394,6 +394,8 @@ fn finished_jobs_are_found_from_the_one_url_and_safe_mode_can_be_set() {
     let explained = explain.current_dir(cluster.root.path()).output().unwrap();
     let said = stderr(&explained);
     assert!(said.starts_with(&format!("corona: {id} has ended: SUCCEEDED;")), "{said}");
+    let status = tool(&["status"]);
+    assert!(status.contains("has the flag off"), "it was started before: {status}");
     let proxy = configured(&cluster, "corona.proxy.job.tracker.rpcaddr");
     let refused = corona().args(["jobs", "list", "--job-tracker", &proxy]).output().unwrap();
     let said = stderr(&refused);
