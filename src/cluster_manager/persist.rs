@@ -114,7 +114,7 @@ impl Persist {
         let written = tokio::task::spawn_blocking(move || {
             // Nothing is added to the queues while the engine is locked.
             let state = this.core.look(|engine, _| SavedState {
-                engine: engine.snapshot(),
+                engine: engine.handover(),
                 undelivered: this.notifier.snapshot(),
             });
             state_file::write(&this.path, this.compress, &state)?;

@@ -202,6 +202,16 @@ impl Engine {
         }
     }
 
+    /// The same for another cluster manager, which can be told of no drain: without drained nodes that are
+    /// silent and that no running session has used. They were stopped, and slots there would be granted until
+    /// they expire; one that lives is added by its next heartbeat.
+    pub fn handover(&self) -> EngineState {
+        let left = |node: &Node| node.draining && node.late && self.node_view(node).sessions == 0;
+        let stays = self.nodes.iter().filter(|(_, node)| !left(node));
+        let nodes = stays.map(|(_, node)| self.node_state(node)).collect();
+        EngineState { nodes, ..self.snapshot() }
+    }
+
     /// An engine in safe mode that continues from `state`. Spec: cluster-manager/07 §5, except that
     /// lost requests stay counted (09, 3.11).
     ///

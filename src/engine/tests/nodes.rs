@@ -251,6 +251,33 @@ fn silent_nodes_are_late_before_they_are_lost() {
 }
 
 #[test]
+fn drained_nodes_that_were_stopped_are_not_handed_over() {
+    let mut world = World::new(|settings| settings.node_late_ms = 1_000);
+    let drain = |world: &mut World, node: &str| {
+        world.run(Input::DrainNode { node: node.into(), on: true }).unwrap();
+    };
+    // The session has a slot of the only node, and keeps it.
+    world.node("used", "h1", 1);
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=1, Map));
+    for (node, host) in [("lives", "h2"), ("silent", "h3"), ("stopped", "h4")] {
+        world.node(node, host, 1);
+    }
+    for node in ["used", "lives", "stopped"] {
+        drain(&mut world, node);
+    }
+    world.wait(1_001);
+    world.node("lives", "h2", 1);
+    let names = |state: crate::snapshot::EngineState| {
+        let mut names: Vec<_> = state.nodes.iter().map(|node| node.name.to_string()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(world.engine.snapshot()), ["lives", "silent", "stopped", "used"]);
+    assert_eq!(names(world.engine.handover()), ["lives", "silent", "used"]);
+}
+
+#[test]
 fn that_a_node_is_late_and_on_time_again_is_recorded_once() {
     let mut world = World::new(|settings| settings.node_late_ms = 1_000);
     let records = |world: &mut World, ms: i64, input: Input| {
