@@ -1140,7 +1140,7 @@ fn a_drain_waits_for_tasks_and_for_the_jobs_that_need_the_output_of_maps() {
     let report: Value = serde_json::from_str(&json).unwrap();
     let expected = json!({"nodes": [{
         "node": "n1", "draining": true, "drained": false, "grants": {"MAP": 1},
-        "needed_by": [{"session": "2026.1", "user": "ann"}],
+        "needed_by": [{"session": "2026.1", "user": "ann"}], "not_listed": 0,
     }]});
     assert_eq!(report, expected);
 }

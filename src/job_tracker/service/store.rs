@@ -58,7 +58,7 @@ pub(super) struct Bound<T> {
 }
 
 /// The memory of a job in this process: of the job, and of each task. Measured: 170 KiB for each of many small jobs,
-/// and 0.95 KiB for each map of a large one (docs/performance.md).
+/// and 0.95 KiB for each map of a large one (docs/reference/performance.md).
 const JOB_BYTES: u64 = 256 << 10;
 const TASK_BYTES: u64 = 1 << 10;
 

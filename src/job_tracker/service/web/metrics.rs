@@ -5,7 +5,7 @@ use corona_web::process::process;
 use corona_web::prometheus::{Text, families};
 
 use super::super::meter::{Counter, Meter, kind_name};
-use super::super::store::{Bound, Load};
+use super::super::store::Load;
 use super::gather::Row;
 
 families! {
@@ -144,6 +144,7 @@ fn tasks(text: &mut Text, rows: &[Row]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::store::Bound;
     use super::*;
 
     #[test]
