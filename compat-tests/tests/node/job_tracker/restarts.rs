@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use compat_tests::task_tracker::notes::Notes;
 use compat_tests::task_tracker::steps::TaskRole;
@@ -169,6 +170,11 @@ fn a_node_ends_what_it_runs_for_a_job_that_the_service_has_forgotten() {
     });
 }
 
+/// How often the service has started, by its log.
+fn starts(world: &World) -> usize {
+    world.job_tracker.log().matches("STARTUP_MSG").count()
+}
+
 /// As with `systemctl reload`: the service starts again in the same process, and its clients keep their
 /// connections. A Java client does not repeat a call that finds its connection closed.
 #[test]
@@ -180,12 +186,11 @@ fn clients_keep_their_connections_over_a_restart_in_place() {
         let mut raw = Connection::open(&world.job_tracker.address);
         assert_eq!(raw.ask(1), 1);
         for round in 1..=3 {
-            let started = || world.job_tracker.log().matches("STARTUP_MSG").count();
-            let before = started();
+            let before = starts(&world);
             signal("HUP", world.job_tracker.child.id());
             // Calls are answered at any moment of the restart.
             let mut id = 100 * round;
-            while started() == before {
+            while starts(&world) == before {
                 id += 1;
                 assert_eq!(raw.ask(id), id);
             }
@@ -197,10 +202,9 @@ fn clients_keep_their_connections_over_a_restart_in_place() {
         assert!(log.contains("connections of clients and task trackers have been kept"), "{log}");
 
         // Signals that come at any moment of a restart lead to another one, and end nothing.
-        let started = || world.job_tracker.log().matches("STARTUP_MSG").count();
-        let before = started();
+        let before = starts(&world);
         let end = Instant::now() + PATIENCE;
-        while started() < before + 5 {
+        while starts(&world) < before + 5 {
             assert!(Instant::now() < end, "{}", world.job_tracker.log());
             signal("HUP", world.job_tracker.child.id());
             assert_eq!(
