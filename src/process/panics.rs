@@ -79,7 +79,7 @@ pub fn spawn_detached(
 pub struct Loops(JoinSet<()>);
 
 impl Loops {
-    /// Starts a loop, and starts it anew after each panic.
+    /// Starts a loop, and restarts it after each panic.
     pub fn spawn<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         task: &'static str,

@@ -255,7 +255,7 @@ impl Shared {
         self.conclude(&job, self.try_to_begin(&job)).await;
     }
 
-    /// Lets a job begin, and decides what becomes of it if it could not.
+    /// Lets a job begin, and decides what happens to it if it could not.
     async fn conclude(&self, job: &Waiting, begin: impl Future<Output = Result<(), SubmitError>>) {
         let id = &job.description.id;
         let begun = match without_panic(id, begin).await {
