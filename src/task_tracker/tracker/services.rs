@@ -17,7 +17,7 @@ use corona_hadoop::writables::{
     TaskAttemptId, TaskStatus, TaskTrackerAction,
 };
 use corona_process::panics::blocking;
-use corona_process::sockets;
+use corona_process::sockets::Owners;
 
 /// The launcher of job trackers as processes of their own. Spec: mapreduce/04 §4.12.
 pub trait JobTrackers: Send + Sync + 'static {
@@ -56,8 +56,8 @@ impl Tracker {
     }
 }
 
-/// The users that own connections from an address to a port.
-type Owners = fn(SocketAddr, u16) -> io::Result<Vec<u32>>;
+/// The user that owns the connection between two addresses.
+type Find = Arc<dyn Fn(SocketAddr, SocketAddr) -> io::Result<Option<u32>> + Send + Sync>;
 
 /// A service for processes on this machine of the user that tasks run as, or of root. Nothing else proves that a
 /// caller is a task; the tasks of one user cannot be told apart.
@@ -66,7 +66,7 @@ struct OwnTasks<S> {
     /// The address to which such callers connect, and from which their connections come then.
     own: SocketAddr,
     user: u32,
-    owners: Owners,
+    find: Find,
     /// Connections whose owner was looked up, and whether it may call.
     known: Mutex<Vec<(Weak<Caller>, bool)>>,
 }
@@ -74,7 +74,9 @@ struct OwnTasks<S> {
 impl<S: Service> OwnTasks<S> {
     fn new(service: Arc<S>, own: SocketAddr) -> Self {
         let user = rustix::process::geteuid().as_raw();
-        OwnTasks { service, own, user, owners: sockets::owners, known: Mutex::default() }
+        let owners = Owners::of_machine();
+        let find = Arc::new(move |peer, own| owners.of(peer, own));
+        OwnTasks { service, own, user, find, known: Mutex::default() }
     }
 
     /// Whether the owner of a connection may call. Each connection is looked up once.
@@ -84,17 +86,11 @@ impl<S: Service> OwnTasks<S> {
         if let Some((_, admitted)) = self.lock().iter().find(is_same) {
             return *admitted;
         }
-        let (owners, peer, port, user) =
-            (self.owners, caller.peer.address, self.own.port(), self.user);
-        let found = blocking(move || owners(peer, port)).await;
-        let admitted = match &found {
-            Ok(owners) => {
-                !owners.is_empty() && owners.iter().all(|owner| [user, 0].contains(owner))
-            }
-            Err(_) => false,
-        };
+        let (find, peer, own) = (self.find.clone(), caller.peer.address, self.own);
+        let found = blocking(move || find(peer, own)).await;
+        let admitted = matches!(&found, Ok(Some(owner)) if [self.user, 0].contains(owner));
         if !admitted {
-            tracing::warn!(%peer, owners = ?found, "refused a report for a task: its sender is not the user of tasks");
+            tracing::warn!(%peer, owner = ?found, "refused a report for a task: its sender is not the user of tasks");
         }
         let mut known = self.lock();
         known.retain(|(caller, _)| caller.strong_count() > 0);
@@ -299,9 +295,13 @@ mod tests {
         }
     }
 
-    fn service(own: &str, owners: Owners) -> Arc<OwnTasks<Anything>> {
-        let own = SocketAddr::new(own.parse().unwrap(), 7);
-        Arc::new(OwnTasks { user: 1000, owners, ..OwnTasks::new(Arc::new(Anything), own) })
+    fn service(
+        own: &str,
+        find: impl Fn(SocketAddr, SocketAddr) -> io::Result<Option<u32>> + Send + Sync + 'static,
+    ) -> Arc<OwnTasks<Anything>> {
+        let (service, own) = (Arc::new(Anything), SocketAddr::new(own.parse().unwrap(), 7));
+        let (find, known) = (Arc::new(find), Mutex::default());
+        Arc::new(OwnTasks { service, own, user: 1000, find, known })
     }
 
     fn caller(from: &str) -> Arc<Caller> {
@@ -319,34 +319,33 @@ mod tests {
 
     #[tokio::test]
     async fn other_users_of_the_machine_report_nothing() {
-        let table: [(Owners, bool); 6] = [
-            (|_, _| Ok(vec![1000]), true),
-            (|_, _| Ok(vec![0]), true),
-            (|_, _| Ok(vec![1001]), false),
-            // One of two sockets with the address.
-            (|_, _| Ok(vec![1000, 1001]), false),
-            (|_, _| Ok(vec![]), false),
-            (|_, _| Err(io::ErrorKind::PermissionDenied.into()), false),
-        ];
-        for (number, (owners, served)) in table.into_iter().enumerate() {
-            let service = service("127.0.0.1", owners);
-            assert_eq!(is_served(&service, &caller("127.0.0.1")).await, served, "{number}");
+        let refusal = io::ErrorKind::PermissionDenied;
+        for (owner, served) in [
+            (Ok(Some(1000)), true),
+            (Ok(Some(0)), true),
+            (Ok(Some(1001)), false),
+            (Ok(None), false),
+            (Err(refusal), false),
+        ] {
+            let service = service("127.0.0.1", move |_, _| owner.map_err(io::Error::from));
+            assert_eq!(is_served(&service, &caller("127.0.0.1")).await, served, "{owner:?}");
         }
     }
 
     #[tokio::test]
     async fn the_owner_of_a_connection_is_looked_up_once() {
-        let service = service("127.0.0.1", |peer, port| {
-            assert_eq!((peer.port(), port), (1, 7));
-            Ok(vec![1000])
+        let service = service("127.0.0.1", |peer, own| {
+            assert_eq!((peer.port(), own), (1, "127.0.0.1:7".parse().unwrap()));
+            Ok(Some(1000))
         });
         let first = caller("127.0.0.1");
         assert!(is_served(&service, &first).await);
         let changed = OwnTasks {
+            service: Arc::new(Anything),
+            own: service.own,
             user: 1000,
-            owners: |_, _| Ok(vec![1001]),
+            find: Arc::new(|_, _| Ok(Some(1001))),
             known: Mutex::new(service.lock().drain(..).collect()),
-            ..OwnTasks::new(Arc::new(Anything), service.own)
         };
         let changed = Arc::new(changed);
         assert!(is_served(&changed, &first).await, "as it was when the connection began");
@@ -369,7 +368,7 @@ mod tests {
             ("10.0.0.7", "10.0.0.8", false),
             ("10.0.0.7", "2001:db8::7", false),
         ] {
-            let service = service(own, |_, _| Ok(vec![1000]));
+            let service = service(own, |_, _| Ok(Some(1000)));
             assert_eq!(is_served(&service, &caller(from)).await, served, "{own} {from}");
         }
     }
