@@ -2,7 +2,7 @@
 //! before their first report on a job, and do not report on it at all if the two differ. Then they send both
 //! texts in an error, from which the right one is learnt. Spec: mapreduce/04 §4.8 (3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use corona_hadoop::writables::{JobId, SessionInfo};
+use corona_process::panics::{caught, spawn_detached};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
@@ -22,6 +23,8 @@ use corona_job_engine::{JobEngine, JobInput};
 /// The longest text of a build that is learnt, in bytes, and the hosts for which one is kept.
 const MAX_TEXT: usize = 1000;
 const MAX_HOSTS: usize = 10_000;
+/// Task trackers that begin with a job again at a time. A further one refuses its next attempt as well.
+const MAX_AGAIN: usize = 1_000;
 /// A task tracker has forgotten a job so long after the order.
 const FORGET_PAUSE: Duration = Duration::from_secs(3);
 
@@ -34,7 +37,11 @@ pub(super) struct Builds {
     /// Where it is kept for the next run: otherwise each restart would end what runs on task trackers that
     /// refuse the configured one.
     file: Option<PathBuf>,
+    /// The jobs with which task trackers are beginning again, and their names.
+    again: Again,
 }
+
+type Again = Arc<Mutex<HashSet<(corona_mapreduce::JobId, Arc<str>)>>>;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Learnt {
@@ -49,7 +56,8 @@ impl Builds {
         // Without it, or if it is damaged, the first task tracker that refuses teaches it again.
         let learnt = file.as_ref().and_then(|path| fs::read(path).ok());
         let learnt = learnt.and_then(|text| serde_json::from_slice(&text).ok());
-        Builds { configured, learnt: Mutex::new(learnt.unwrap_or_default()), file }
+        let learnt = Mutex::new(learnt.unwrap_or_default());
+        Builds { configured, learnt, file, again: Again::default() }
     }
 
     /// The text for a task tracker on this host.
@@ -76,6 +84,32 @@ impl Builds {
         }
         let job = error.strip_prefix("JobTrackerReporter(")?.split_once(')')?.0;
         job.parse().ok()
+    }
+
+    /// Lets a task tracker begin with a job again: it does not report on the job, and would now. It forgets the job,
+    /// so that it asks again with the next attempt, and what was launched there runs again. Returns whether that
+    /// begins: it does not while an earlier one goes on.
+    pub(super) fn begin_again(
+        &self,
+        job: Job,
+        node: &str,
+        launcher: Launcher,
+        session: SessionInfo,
+    ) -> bool {
+        let (again, key) = (self.again.clone(), (job.description().id.clone(), Arc::from(node)));
+        {
+            let mut again = again.lock().unwrap_or_else(PoisonError::into_inner);
+            if again.len() >= MAX_AGAIN || !again.insert(key.clone()) {
+                return false;
+            }
+        }
+        spawn_detached("the orders for a node that has refused the build", async move {
+            if let Err(panic) = caught(begin_again(job, key.1.clone(), launcher, session)).await {
+                tracing::error!(node = %key.1, %panic, "a node that has refused the build does not begin again");
+            }
+            again.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        });
+        true
     }
 
     fn learn(&self, host: IpAddr, build: &str) {
@@ -110,14 +144,7 @@ fn given_in(error: &str) -> Option<&str> {
     error.split_once("JobTracker's: ")?.1.lines().next().map(str::trim_end)
 }
 
-/// A task tracker does not report on a job and would now: it forgets the job, so that it asks again with the next
-/// attempt, and what was launched there runs again.
-pub(super) async fn begin_again(
-    job: Job,
-    node: Arc<str>,
-    launcher: Launcher,
-    session: SessionInfo,
-) {
+async fn begin_again(job: Job, node: Arc<str>, launcher: Launcher, session: SessionInfo) {
     let name = node.clone();
     let find = move |job: &JobEngine| job.trackers().into_iter().find(|at| at.node == name);
     let Ok(Some(at)) = job.look(find).await else { return };

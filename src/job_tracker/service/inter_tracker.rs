@@ -14,9 +14,7 @@ use corona_hadoop::writables::{
 };
 use corona_mapreduce::{AttemptKey, JobId};
 use corona_model::types::Millis;
-use corona_process::panics::spawn_detached;
 
-use super::builds::begin_again;
 use super::clock::now;
 use super::job::{AskError, Job};
 use super::launcher::Sender;
@@ -249,10 +247,7 @@ impl InterTracker for Shared {
         {
             let handle = job.description().id.session().map(str::to_owned);
             let session = SessionInfo { handle, trackers: self.session_trackers() };
-            spawn_detached(
-                "the orders for a node that has refused the build",
-                begin_again(job, node.into(), self.launcher.clone(), session),
-            );
+            self.builds.begin_again(job, node, self.launcher.clone(), session);
         }
         log_error(tracker, error_class, message);
         Ok(())
@@ -537,6 +532,23 @@ mod tests {
         assert!(matches!(shared.place_of(&id, now()), Place::Here(_)), "it has just ended");
         let much_later = Millis(now().0 + END_GRACE_MS);
         assert!(matches!(shared.place_of(&id, much_later), Place::Over(_)));
+    }
+
+    #[tokio::test]
+    async fn a_task_tracker_that_refuses_again_and_again_begins_again_once() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = service(root.path()).await.shared;
+        let (job, _running) = start(&Notes::default(), None);
+        let begin = |node| {
+            let session = SessionInfo { handle: None, trackers: shared.session_trackers() };
+            shared.builds.begin_again(job.clone(), node, shared.launcher.clone(), session)
+        };
+        assert!(begin("tracker_a:1"));
+        assert!(!(0..1000).any(|_| begin("tracker_a:1")));
+        assert!(begin("tracker_b:1"), "another one does not wait for it");
+        while !begin("tracker_a:1") {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

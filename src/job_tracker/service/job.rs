@@ -12,12 +12,13 @@ use corona_model::types::Millis;
 use corona_process::panics::{Panic, caught, spawn_detached};
 use corona_session_driver::{Contact, Event, SessionEvents, Silence};
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::clock::{self, now};
 use super::history::HistoryStanding;
+use super::inbox::{Inbox, Incoming};
 use super::log::Log;
 use super::outlet::{Outlet, carry_out};
 use super::session_types;
@@ -53,7 +54,7 @@ pub enum AskError {
 #[derive(Clone, Debug)]
 pub struct Job {
     description: Arc<Description>,
-    inbox: mpsc::Sender<Message>,
+    inbox: Inbox,
     progress: watch::Receiver<Arc<JobProgress>>,
     contact: Option<Contact>,
     history: Option<watch::Receiver<HistoryStanding>>,
@@ -69,7 +70,7 @@ type Look = Box<dyn FnOnce(&JobEngine) + Send>;
 type Reply = oneshot::Sender<Result<JobReply, JobRefusal>>;
 
 pub(super) enum Message {
-    Input(JobInput, Option<Reply>),
+    Input(JobInput, Reply),
     Look(Look),
     /// The details are no longer needed.
     Retire,
@@ -86,7 +87,7 @@ pub(super) struct Parts {
     pub(super) contact: Option<Contact>,
     /// Of its history, if the service writes that.
     pub(super) history: Option<watch::Receiver<HistoryStanding>>,
-    pub(super) inbox: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
+    pub(super) inbox: (Inbox, Incoming),
     /// The time of the first input, if that is not now: when a job was submitted that has waited.
     pub(super) first_at: Option<Millis>,
     /// Becomes true when the program ends.
@@ -94,11 +95,6 @@ pub(super) struct Parts {
 }
 
 impl Job {
-    /// A queue for a job that is about to start.
-    pub(super) fn queue(most: usize) -> (mpsc::Sender<Message>, mpsc::Receiver<Message>) {
-        mpsc::channel(most.max(1))
-    }
-
     /// Starts the task of a job with this first input.
     pub(super) fn start(parts: Parts, first: JobInput) -> Job {
         let Parts { description, engine, log, outlet, events, contact, history, .. } = parts;
@@ -188,13 +184,13 @@ impl Job {
     /// Gives it an input. Returns when that cannot be lost any more.
     pub async fn apply(&self, input: JobInput) -> Result<JobReply, AskError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Input(input, Some(reply))).await?;
+        self.send(Message::Input(input, reply)).await?;
         Ok(answer.await.map_err(|_| AskError::Gone)??)
     }
 
-    /// Gives it an input, and waits for nothing.
-    pub(super) fn notify(&self, input: JobInput) {
-        notify(&self.inbox, input);
+    /// Notes an input for it, and waits for nothing.
+    pub(super) fn note(&self, input: JobInput) {
+        self.inbox.note(input);
     }
 
     /// Looks at its engine.
@@ -230,16 +226,6 @@ impl Job {
     }
 }
 
-/// Puts an input into a queue; if it is full, once there is room.
-pub(super) fn notify(inbox: &mpsc::Sender<Message>, input: JobInput) {
-    if let Err(mpsc::error::TrySendError::Full(message)) =
-        inbox.try_send(Message::Input(input, None))
-    {
-        let inbox = inbox.clone();
-        tokio::spawn(async move { inbox.send(message).await });
-    }
-}
-
 /// A shorter silence of the cluster manager is nothing that people must know.
 const SHOWN_SILENCE: Duration = Duration::from_secs(3);
 
@@ -272,7 +258,7 @@ struct Task {
     log: Option<Log>,
     outlet: Box<dyn Outlet>,
     events: Option<SessionEvents>,
-    inbox: mpsc::Receiver<Message>,
+    inbox: Incoming,
     publish: watch::Sender<Arc<JobProgress>>,
     published: Option<Instant>,
     unpublished: bool,
@@ -305,7 +291,7 @@ impl Task {
                     // Its sender lives as long as the service.
                     _ = stop.wait_for(|stop| *stop) => return self.leave(),
                     event = next_event(&mut self.events) => self.event(event),
-                    count = self.inbox.recv_many(&mut messages, BATCH) => if count == 0 { return },
+                    is_wanted = self.inbox.wait(&mut messages, BATCH) => if !is_wanted { return },
                     () = sleep_until(wake) => {}
                 }
             }
@@ -370,6 +356,7 @@ impl Task {
         let mut effects = Vec::new();
         let mut after = Vec::new();
         let mut last = None;
+        self.next.extend(self.inbox.notes());
         self.notice_stalls();
         let now = self.now();
         for input in std::mem::take(&mut self.next) {
@@ -381,7 +368,7 @@ impl Task {
             match message {
                 Message::Input(input, reply) => {
                     let result = self.apply(now, input, &mut effects, &mut last);
-                    after.extend(reply.map(|reply| After::Reply(reply, result)));
+                    after.push(After::Reply(reply, result));
                 }
                 Message::Look(look) => after.push(After::Look(look)),
                 Message::Retire => self.retired = true,
@@ -542,6 +529,7 @@ pub(super) mod tests {
     use corona_mapreduce::{TaskKey, TaskKind, TaskState, TaskStatus};
     use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
 
+    use super::super::inbox::inbox;
     use super::super::log::tests::{base, breakable, journals};
     use super::super::outlet::NoSession;
     use super::super::submission::tests::submission;
@@ -637,7 +625,7 @@ pub(super) mod tests {
             events: None,
             contact: None,
             history: None,
-            inbox: Job::queue(4),
+            inbox: inbox(4),
             first_at: None,
             stop: stopped,
         };
@@ -772,7 +760,7 @@ pub(super) mod tests {
         });
         // Its queue fills, and nothing that must not wait for it does.
         for _ in 0..100 {
-            notify(&busy.inbox, JobInput::Tick);
+            busy.note(JobInput::Tick);
         }
         other.apply(grant(1)).await.unwrap();
         assert_eq!(busy.progress().state, JobState::Prep);

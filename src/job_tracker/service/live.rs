@@ -13,7 +13,6 @@ use corona_mapreduce::{Counters, HistoryRecord, JobId, JobState};
 use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
 use corona_process::panics::caught;
 use corona_session_driver::{InfoUpdate, SessionDriver};
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::clock;
@@ -21,7 +20,8 @@ use super::end_notice;
 use super::finished::Finished;
 use super::history::{History, Mark};
 use super::home;
-use super::job::{self, Job, Message};
+use super::inbox::WeakInbox;
+use super::job::Job;
 use super::launcher::{Dispatch, Launcher, Sender};
 use super::left_output;
 use super::log::Log;
@@ -87,7 +87,7 @@ pub(super) struct Ending {
 
 /// Tells a job of orders that could not be delivered.
 pub(super) struct ToJob {
-    pub(super) job: mpsc::WeakSender<Message>,
+    pub(super) job: WeakInbox,
     pub(super) meter: Arc<Meter>,
 }
 
@@ -96,7 +96,7 @@ impl Sender for ToJob {
         self.meter.undelivered.add(orders.len() as u64);
         // The job may have ended.
         if let Some(inbox) = self.job.upgrade() {
-            job::notify(&inbox, JobInput::CallFailed { node, orders });
+            inbox.note(JobInput::CallFailed { node, orders });
         }
     }
 }

@@ -35,6 +35,7 @@ mod home;
 mod hosts;
 mod http;
 mod ids;
+mod inbox;
 mod inter_tracker;
 mod job;
 mod job_files;

@@ -23,6 +23,7 @@ use super::clock;
 use super::finished::KeptJob;
 use super::history::{self, History, Kept, UserCopy};
 use super::home;
+use super::inbox::{Inbox, inbox};
 use super::inter_tracker::known_id;
 use super::job::{AskError, Job, Parts};
 use super::left_output::temporary_output;
@@ -513,7 +514,7 @@ impl Shared {
     ) -> Result<Job, SubmitError> {
         let Working { description, engine, splits, log, driver, events, history, temporary } =
             working;
-        let inbox = Job::queue(self.settings.max_queued_inputs);
+        let inbox = inbox(self.settings.max_queued_inputs);
         let (spec, to) = (engine.spec(), &inbox.0);
         let contact = Some(driver.contact());
         let standing = Some(history.standing());
@@ -550,7 +551,7 @@ impl Shared {
         log: &Log,
         history: History,
         temporary: Option<String>,
-        inbox: &tokio::sync::mpsc::Sender<super::job::Message>,
+        inbox: &Inbox,
     ) -> Result<Live, SubmitError> {
         let id = &description.id;
         let job = answers::job_id(id).ok_or_else(|| SubmitError::Id(id.clone()))?;
@@ -768,7 +769,7 @@ impl Shared {
         // Without its events the session would end as killed.
         let Working { description, engine, splits, log, driver, events, history, temporary } =
             working;
-        let inbox = Job::queue(self.settings.max_queued_inputs);
+        let inbox = inbox(self.settings.max_queued_inputs);
         let standing = Some(history.standing());
         let (spec, to) = (engine.spec(), &inbox.0);
         let mut outlet =

@@ -225,6 +225,7 @@ impl RemoteJob {
             remote_session: None,
             remote_debt: None,
             closing: None,
+            killing: None,
             ahead_ms,
             stalled_ms: clock::stalled_ms(),
         };
@@ -491,6 +492,8 @@ struct Task {
     remote_debt: Option<Debt>,
     /// Does the last of what follows the end.
     closing: Option<JoinHandle<()>>,
+    /// The remote job tracker on which the job is being killed.
+    killing: Option<(Remote, JoinHandle<()>)>,
     /// As of a job that the service runs.
     ahead_ms: i64,
     stalled_ms: i64,
@@ -842,10 +845,16 @@ impl Task {
         tokio::spawn(watcher.run());
     }
 
-    fn kill(&self, remote: Remote) {
+    /// Kills the job on its node, unless that is already being tried.
+    fn kill(&mut self, remote: Remote) {
+        let is_same =
+            |(of, trying): &(Remote, JoinHandle<()>)| *of == remote && !trying.is_finished();
+        if self.killing.as_ref().is_some_and(is_same) {
+            return;
+        }
         let Some(id) = answers::job_id(&self.parts.description.id) else { return };
         let mut client = client(&remote, self.options.clone());
-        spawn_detached("the kill of a job on a node", async move {
+        let trying = spawn_detached("the kill of a job on a node", async move {
             for tries in 1..=TRIES {
                 match client.kill_job(id.clone()).await {
                     Ok(()) => return,
@@ -858,6 +867,7 @@ impl Task {
                 }
             }
         });
+        self.killing = Some((remote, trying));
     }
 
     /// Publishes how the job stands.

@@ -12,7 +12,7 @@ use corona_hadoop::writables::{InetAddress, StateUpdate, TaskAttemptId};
 use corona_mapreduce::JobId;
 use tokio::sync::{mpsc, oneshot};
 
-use super::super::job::{self, Message};
+use super::super::inbox::WeakInbox;
 use super::super::launcher::{Dispatch, Launcher, Sender};
 use corona_job_engine::{JobInput, Order, Tracker};
 use corona_job_wire::translate;
@@ -69,7 +69,7 @@ pub(super) struct Saver {
     pub(super) job: JobId,
     pub(super) launcher: Launcher,
     pub(super) sender: Arc<dyn Sender>,
-    pub(super) inbox: mpsc::WeakSender<Message>,
+    pub(super) inbox: WeakInbox,
     /// Updates in one call. `corona.jt.state.max.batch.updates.size`
     pub(super) most: usize,
 }
@@ -148,7 +148,7 @@ impl Saver {
     fn kill(&self, attempt: &wire::TaskAttemptId) {
         let key = translate::attempt_key(&self.job, attempt);
         if let (Some(attempt), Some(inbox)) = (key, self.inbox.upgrade()) {
-            job::notify(&inbox, JobInput::KillAttempt { attempt, fail: false });
+            inbox.note(JobInput::KillAttempt { attempt, fail: false });
         }
     }
 }

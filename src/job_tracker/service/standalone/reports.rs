@@ -6,9 +6,7 @@ use corona_hadoop::protocols::inter_tracker::InterTracker;
 use corona_hadoop::rpc::{Caller, Fault};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{HeartbeatResponse, TaskTrackerStatus};
-use corona_process::panics::spawn_detached;
 
-use super::super::builds::begin_again;
 use super::super::inter_tracker::{log_error, report_interval};
 use super::super::job::AskError;
 use super::Running;
@@ -111,10 +109,7 @@ impl InterTracker for Reports {
             && let (Some(job), Some(node)) = (self.0.job(), tracker.as_deref())
         {
             let session = self.0.session_info();
-            spawn_detached(
-                "the orders for a node that has refused the build",
-                begin_again(job, node.into(), self.0.launcher.clone(), session),
-            );
+            self.0.builds.begin_again(job, node, self.0.launcher.clone(), session);
         }
         log_error(tracker, error_class, message);
         Ok(())

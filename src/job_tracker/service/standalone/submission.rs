@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::super::answers;
 use super::super::history::{self, History};
+use super::super::inbox::inbox;
 use super::super::job::{AskError, Job, Parts};
 use super::super::live::{Live, ToJob};
 use super::super::session_types;
@@ -122,7 +123,7 @@ impl Running {
         self.shown.sessions.note(description.id.clone(), session, |_| true);
         let history = History::begin(description.id.clone(), place, None, String::new());
         let standing = history.standing();
-        let inbox = Job::queue(self.settings.max_queued_inputs);
+        let inbox = inbox(self.settings.max_queued_inputs);
         let sender = Arc::new(ToJob { job: inbox.0.downgrade(), meter: self.meter.clone() });
         let report = self.settings.proxy_job_tracker_reports.as_ref().map(|proxy| Report {
             proxy: InetAddress { host: proxy.host.to_string(), port: proxy.port },
