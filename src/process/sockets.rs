@@ -256,7 +256,7 @@ mod tests {
             reply
         };
         let error =
-            |errno: i32| [&[36, 0, 0, 0, 2, 0], &[0; 10][..], &errno.to_le_bytes()].concat();
+            |errno: i32| [&[36, 0, 0, 0, 2, 0][..], &[0; 10], &errno.to_le_bytes()].concat();
         assert_eq!(in_reply(&reply(1, 1000)).unwrap(), Some(1000));
         assert_eq!(in_reply(&reply(10, 1000)).unwrap(), None, "it listens");
         assert_eq!(in_reply(&reply(6, 0)).unwrap(), None, "its process has closed it");

@@ -14,32 +14,33 @@ use super::job::Message;
 const MAX_ORDERS: usize = 200;
 
 /// The side of those that have something for a job.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Inbox {
     queue: mpsc::Sender<Message>,
     notes: Arc<Notes>,
 }
 
 /// One that does not keep the job alive.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct WeakInbox {
     queue: mpsc::WeakSender<Message>,
     notes: Arc<Notes>,
 }
 
 /// The side of the job.
+#[derive(Debug)]
 pub(super) struct Incoming {
     queue: mpsc::Receiver<Message>,
     notes: Arc<Notes>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Notes {
     waiting: Mutex<Waiting>,
     wake: Notify,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Waiting {
     /// Orders that could not be delivered, by node.
     undelivered: BTreeMap<Arc<str>, Vec<Order>>,
