@@ -60,7 +60,7 @@ impl Shared {
             for job in jobs {
                 let sent = sent.entry(job.description().id.clone()).or_default();
                 for kind in TaskKind::ALL.into_iter().filter(|kind| sent[*kind] != hosts[*kind]) {
-                    job.note(JobInput::HostsKnown { kind, hosts: hosts[kind].clone() });
+                    job.notify(JobInput::HostsKnown { kind, hosts: hosts[kind].clone() });
                 }
                 *sent = hosts.clone();
             }

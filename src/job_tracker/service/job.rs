@@ -189,7 +189,7 @@ impl Job {
     }
 
     /// Notes an input for it, and waits for nothing.
-    pub(super) fn note(&self, input: JobInput) {
+    pub(super) fn notify(&self, input: JobInput) {
         self.inbox.note(input);
     }
 
@@ -760,7 +760,7 @@ pub(super) mod tests {
         });
         // Its queue fills, and nothing that must not wait for it does.
         for _ in 0..100 {
-            busy.note(JobInput::Tick);
+            busy.notify(JobInput::Tick);
         }
         other.apply(grant(1)).await.unwrap();
         assert_eq!(busy.progress().state, JobState::Prep);

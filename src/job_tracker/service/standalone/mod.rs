@@ -473,7 +473,7 @@ impl Running {
         }
         match self.job() {
             Some(job) => {
-                job.note(JobInput::SessionLost { aborted: false });
+                job.notify(JobInput::SessionLost { aborted: false });
                 let mut closed = self.closed.subscribe();
                 if timeout(END_TIMEOUT, closed.wait_for(|closed| *closed)).await.is_err() {
                     tracing::warn!("the job did not end in time");
