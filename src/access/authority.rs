@@ -8,17 +8,17 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use rcgen::{Issuer, KeyPair};
 use rustix::fs::{FlockOperation, flock};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::certificate::{self, Identified, PublicKey, is_name};
-use crate::files::{self, FileError, damaged, file};
+use crate::files::{self, FileError, Stamp, damaged, file};
 use crate::role::Role;
 use crate::string::{AccessString, CaHash, Secret};
 use crate::table::{Denied, Entry, GrantId, MAX_ENTRIES, NewGrant, Table};
@@ -34,6 +34,8 @@ pub struct Authority {
     directory: PathBuf,
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
+    /// The table as it was read last. Each change of it makes another file.
+    known: Mutex<Option<(Stamp, Arc<Table>)>>,
 }
 
 /// Why the authority cannot do something.
@@ -80,15 +82,6 @@ pub(crate) struct Issued {
     pub(crate) identified: Identified,
 }
 
-/// All of an authority, for another instance.
-#[derive(Serialize, Deserialize)]
-struct Bundle {
-    version: u32,
-    key: String,
-    certificate: String,
-    table: Table,
-}
-
 impl Authority {
     /// Makes an authority in a directory.
     ///
@@ -123,7 +116,8 @@ impl Authority {
         let key = String::from_utf8(key).map_err(|error| damaged(&key_path, error))?;
         let key = KeyPair::from_pem(&key).map_err(|error| damaged(&key_path, error))?;
         let issuer = certificate::issuer(key);
-        let authority = Authority { directory: directory.to_owned(), certificate, issuer };
+        let directory = directory.to_owned();
+        let authority = Authority { directory, certificate, issuer, known: Mutex::default() };
         authority.table()?;
         Ok(authority)
     }
@@ -137,42 +131,6 @@ impl Authority {
             Err(AuthorityError::Missing(_)) => Authority::create(directory, now),
             opened => opened,
         }
-    }
-
-    /// Its key, certificate and table, for another instance. It is as secret as the key.
-    ///
-    /// # Errors
-    /// A file cannot be read.
-    pub fn export(&self) -> Result<Vec<u8>, AuthorityError> {
-        let text = |name: &str| -> Result<String, FileError> {
-            let path = self.directory.join(name);
-            let content = files::read(&path).map_err(file(&path))?;
-            String::from_utf8(content).map_err(|error| damaged(&path, error))
-        };
-        let bundle = Bundle {
-            version: 1,
-            key: text(KEY)?,
-            certificate: text(CERTIFICATE)?,
-            table: self.table()?,
-        };
-        serde_json::to_vec_pretty(&bundle).map_err(|error| damaged(&self.directory, error).into())
-    }
-
-    /// Makes an authority in a directory from what another one has exported.
-    ///
-    /// # Errors
-    /// It is damaged, or the directory cannot be written or has an authority.
-    pub fn import(directory: &Path, exported: &[u8]) -> Result<Authority, AuthorityError> {
-        let exported_by = Path::new("the exported authority");
-        let bundle: Bundle =
-            serde_json::from_slice(exported).map_err(|error| damaged(exported_by, error))?;
-        if bundle.version != 1 {
-            let problem = format!("it has the unknown version {}", bundle.version);
-            return Err(damaged(exported_by, problem).into());
-        }
-        KeyPair::from_pem(&bundle.key).map_err(|error| damaged(exported_by, error))?;
-        Authority::write(directory, &bundle.key, &bundle.certificate, &bundle.table)?;
-        Authority::open(directory)
     }
 
     /// Writes the files. The certificate comes last: without it there is no authority.
@@ -289,15 +247,18 @@ impl Authority {
     /// # Errors
     /// The table cannot be read.
     pub fn accepts(&self, string: &AccessString, now: SystemTime) -> Result<bool, AuthorityError> {
-        // Of a copy: nothing is used up.
-        let mut table = self.table()?;
-        Ok(table.enrol(&string.secret, "nobody", now).is_ok())
+        Ok(self.table()?.usable(&string.secret, now).is_ok())
     }
 
     /// The strings whose certificates are not accepted.
     pub(crate) fn revoked(&self) -> Result<Vec<GrantId>, AuthorityError> {
         let table = self.table()?;
         Ok(table.entries().filter(|entry| entry.revoked).map(|entry| entry.id).collect())
+    }
+
+    /// Whether a secret gives a certificate, without using it.
+    pub(crate) fn check(&self, secret: &Secret, now: SystemTime) -> Result<(), AuthorityError> {
+        self.table()?.usable(secret, now).map(drop).map_err(denied)
     }
 
     /// Exchanges a secret for a certificate.
@@ -375,10 +336,20 @@ impl Authority {
         Ok(Issued { certificate, identified })
     }
 
-    fn table(&self) -> Result<Table, AuthorityError> {
+    /// The table. It is read again when its file was replaced, by whomever.
+    pub(crate) fn table(&self) -> Result<Arc<Table>, AuthorityError> {
         let path = self.directory.join(TABLE);
+        // A table that replaces this one meanwhile is read the next time.
+        let stamp = files::stamp(&path).map_err(file(&path))?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, table)) = known.as_ref().filter(|(of, _)| *of == stamp) {
+            return Ok(table.clone());
+        }
         let content = files::read_private(&path).map_err(file(&path))?;
-        Table::read(&content).map_err(|problem| damaged(&path, problem).into())
+        let table = Table::read(&content).map_err(|problem| damaged(&path, problem))?;
+        let table = Arc::new(table);
+        *known = Some((stamp, table.clone()));
+        Ok(table)
     }
 
     /// Changes the table, unless `change` fails.
@@ -387,7 +358,7 @@ impl Authority {
         change: impl FnOnce(&mut Table) -> Result<T, AuthorityError>,
     ) -> Result<T, AuthorityError> {
         let _locked = locked(&self.directory)?;
-        let mut table = self.table()?;
+        let mut table = Table::clone(&*self.table()?);
         let changed = change(&mut table)?;
         let path = self.directory.join(TABLE);
         let content = table.write().map_err(|problem| damaged(&path, problem))?;

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::gate::GateError;
-use crate::identity::{HANDSHAKE_TIMEOUT, Identity};
+use crate::identity::{HANDSHAKE_TIMEOUT, Identity, Keeper};
 use crate::rights;
 use crate::role::Role;
 use crate::stream::Stream;
@@ -28,6 +28,7 @@ use crate::verify;
 pub(crate) struct Dialer {
     settings: TlsSettings,
     identity: Arc<Identity>,
+    keeper: Keeper,
     known: Known,
 }
 
@@ -99,7 +100,7 @@ fn of_process() -> Option<Arc<Dialer>> {
 
 /// The clients of this process show the identity of these settings from now on. A caller that opens it again, such as
 /// a service that restarts in its process, gets the same one: it is renewed once for all of them.
-pub(crate) fn install(settings: &TlsSettings) -> Result<Arc<Identity>, GateError> {
+pub(crate) fn install(settings: &TlsSettings, keeper: Keeper) -> Result<Arc<Identity>, GateError> {
     let directory = settings.directory.as_deref();
     let directory = directory.ok_or(GateError::NoIdentity(settings.mode))?;
     let known = of_process().map(|dialer| dialer.identity.clone());
@@ -111,7 +112,7 @@ pub(crate) fn install(settings: &TlsSettings) -> Result<Arc<Identity>, GateError
         }
         None => Arc::new(Identity::open(directory)?),
     };
-    let dialer = Dialer::new(settings.clone(), identity.clone());
+    let dialer = Dialer::new(settings.clone(), identity.clone(), keeper);
     *OF_PROCESS.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(dialer));
     Ok(identity)
 }
@@ -129,10 +130,22 @@ fn hide_memory() {
 /// # Errors
 /// TLS is to be spoken, and the certificate cannot be used.
 pub fn use_in_clients(settings: &TlsSettings) -> Result<(), GateError> {
-    if settings.mode == TlsMode::Off || of_process().is_some() {
+    connect_as(settings, Keeper::Clients)
+}
+
+fn connect_as(settings: &TlsSettings, keeper: Keeper) -> Result<(), GateError> {
+    if settings.mode == TlsMode::Off {
         return Ok(());
     }
-    install(settings).map(drop)
+    match of_process() {
+        None => install(settings, keeper).map(drop),
+        Some(dialer) => {
+            if dialer.settings != *settings {
+                tracing::debug!("This process connects as it did before: it has one identity");
+            }
+            Ok(())
+        }
+    }
 }
 
 /// The settings and the certificate of the clients of this process, if they have one.
@@ -166,12 +179,13 @@ pub fn use_as_parent(variable: impl Fn(&str) -> Option<String>) -> Result<(), Ga
     let Some(mode) = variable(MODE) else { return Ok(()) };
     let wrong = |name| move |_| GateError::Environment(name);
     let networks = variable(PLAIN_NETWORKS).unwrap_or_default();
-    use_in_clients(&TlsSettings {
+    let settings = TlsSettings {
         mode: mode.parse().map_err(wrong(MODE))?,
         plain_networks: networks.parse().map_err(wrong(PLAIN_NETWORKS))?,
         directory: variable(DIRECTORY).map(Into::into),
         authority: None,
-    })
+    };
+    connect_as(&settings, Keeper::Parent)
 }
 
 const MODE: &str = "CORONA_TLS";
@@ -213,8 +227,8 @@ pub fn dial_blocking(service: &str, stream: std::net::TcpStream) -> io::Result<B
 }
 
 impl Dialer {
-    pub(crate) fn new(settings: TlsSettings, identity: Arc<Identity>) -> Dialer {
-        Dialer { settings, identity, known: Known::default() }
+    pub(crate) fn new(settings: TlsSettings, identity: Arc<Identity>, keeper: Keeper) -> Dialer {
+        Dialer { settings, identity, keeper, known: Known::default() }
     }
 
     pub(crate) async fn dial(&self, service: &str, stream: TcpStream) -> io::Result<Stream> {
@@ -223,7 +237,7 @@ impl Dialer {
             return Ok(Stream::Plain(stream));
         }
         let no_delay = stream.nodelay()?;
-        self.identity.keep_fresh(SystemTime::now()).await;
+        self.identity.keep_fresh(self.keeper, SystemTime::now()).await;
         let connected = self.identity.connect(stream, self.servers(service)).await;
         if self.learns(address, connected.as_ref().err()) {
             let late = || io::Error::from(io::ErrorKind::TimedOut);

@@ -1,6 +1,7 @@
 //! The conversation in which members get certificates, codes and lists: TLS with a protocol of its own on
 //! any port of a daemon, one line of JSON in each direction.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +28,15 @@ pub(crate) const MAX_REQUEST: usize = 16 * 1024;
 const MAX_REPLY: usize = 16 << 20;
 
 /// What a member asks for.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
     /// A certificate for the key that the connection has shown.
     Enrol { secret: String, name: String, hosts: Vec<String> },
     /// Another certificate for the same key.
     Renew { hosts: Vec<String> },
-    /// The access that has been revoked.
-    Revoked,
+    /// The access that has been revoked, unless it is what the asker knows: by its [`crate::revoked::name`].
+    Revoked { known: String },
     /// A code for a browser's one-time link to this daemon.
     Code,
     /// A token for scripts that call this daemon.
@@ -50,14 +51,36 @@ pub(crate) enum Request {
     Rotate { id: GrantId, host: String, port: u16 },
 }
 
+/// Without what is secret in it.
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Request::Enrol { name, .. } => write!(f, "get access as {name}"),
+            Request::Renew { .. } => f.write_str("renew a certificate"),
+            Request::Revoked { .. } => f.write_str("list revoked access"),
+            Request::Code => f.write_str("get a one-time link"),
+            Request::Token => f.write_str("get a token"),
+            Request::Grant { new, .. } => {
+                write!(f, "create access for {}", new.role)?;
+                new.user.iter().try_for_each(|user| write!(f, " as {user}"))
+            }
+            Request::List => f.write_str("list access"),
+            Request::Revoke { id } => write!(f, "revoke access {id}"),
+            Request::Rotate { id, .. } => write!(f, "replace the secret of access {id}"),
+        }
+    }
+}
+
 /// A certificate, in PEM.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Enrolled {
     pub(crate) certificate: String,
+    /// When it was issued, by the clock of the head: in seconds since 1970.
+    pub(crate) issued: u64,
 }
 
 /// An access string, with the secret.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Granted {
     pub(crate) id: GrantId,
     pub(crate) string: String,
@@ -72,13 +95,13 @@ pub struct Ticket {
     pub valid_secs: u64,
 }
 
-impl std::fmt::Debug for Ticket {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticket").field("valid_secs", &self.valid_secs).finish_non_exhaustive()
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply<T> {
     Ok(T),

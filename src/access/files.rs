@@ -2,8 +2,9 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
@@ -42,17 +43,47 @@ pub(crate) fn file(path: &Path) -> impl Fn(io::Error) -> FileError {
 /// Bytes of any file of this crate; a longer one is refused.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Makes a directory that only its owner may enter, and those above it.
+/// Makes a directory that only its owner may enter, and those above it. One that is there must be such a
+/// directory of this user: no other one's rights are changed.
 pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
+    let found = fs::metadata(directory)?;
+    let path = directory.display();
+    let text = if found.uid() != rustix::process::geteuid().as_raw() {
+        format!("{path} belongs to another user; name a directory that does not exist")
+    } else if found.mode() & 0o077 != 0 {
+        format!(
+            "others may enter {path}: name a directory that does not exist, or run chmod 700 {path}"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// Tells apart the files that [`replace`] has put at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    inode: u64,
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+/// The stamp of a file.
+pub(crate) fn stamp(path: &Path) -> io::Result<Stamp> {
+    let found = fs::metadata(path)?;
+    let changed = (found.ctime(), found.ctime_nsec());
+    Ok(Stamp { inode: found.ino(), bytes: found.len(), changed })
 }
 
 /// Replaces a file of mode 0600: readers see the old or the new content, also after a crash.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-    name.push(format!(".{}.new", std::process::id()));
+    // Threads of one process may replace the same file.
+    static REPLACED: AtomicU64 = AtomicU64::new(0);
+    let number = REPLACED.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".{}.{number}.new", std::process::id()));
     let fresh = directory.join(name);
     // One that a crash left behind may have other rights.
     match fs::remove_file(&fresh) {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use corona_config::{TlsMode as Mode, TlsSettings};
+use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::Acceptor;
 use serde::Serialize;
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, server};
 
@@ -22,10 +23,12 @@ use crate::authority::{Authority, AuthorityError, pem};
 use crate::certificate::{self, Identified, PublicKey, is_name};
 use crate::dialer;
 use crate::enrol::{self, Enrolled, Granted, MAX_REQUEST, Reply, Request, Ticket};
-use crate::identity::{HANDSHAKE_TIMEOUT, Identity, IdentityError};
+use crate::identity::{HANDSHAKE_TIMEOUT, Identity, IdentityError, Keeper};
 use crate::plain::PlainPeers;
+use crate::revoked;
 use crate::rights::Change;
 use crate::role::Role;
+use crate::seconds;
 use crate::sessions::{CODE_VALID, Codes, Kind, TOKEN_VALID};
 use crate::stream::{Peer, Stream, Tls};
 use crate::string::Secret;
@@ -47,7 +50,10 @@ const MAINTENANCE: Duration = Duration::from_secs(15);
 /// How long a refused peer may take to read why.
 const LEAVING: Duration = Duration::from_secs(1);
 /// Names of a member's pages.
-const MAX_HOSTS: usize = 16;
+const MAX_HOSTS: usize = 4;
+/// Look-ups of names at a time: each takes a thread for as long as the name's servers are silent.
+pub(crate) const MAX_LOOK_UPS: u32 = 4;
+pub(crate) static LOOK_UPS: Semaphore = Semaphore::const_new(MAX_LOOK_UPS as usize);
 
 /// Why a daemon has no entrance.
 #[derive(Debug, Error)]
@@ -107,7 +113,7 @@ impl Gate {
         if settings.mode == Mode::Off {
             return Ok(Gate::off());
         }
-        let identity = dialer::install(settings)?;
+        let identity = dialer::install(settings, Keeper::Gate)?;
         let authority = settings.authority.as_deref().map(Authority::open).transpose()?;
         let gate = Gate::with(settings.clone(), Some(identity), authority.map(Arc::new))?;
         Ok(Arc::new(Gate { plain_peers: PlainPeers::of_process(), ..gate }))
@@ -140,6 +146,10 @@ impl Gate {
     ) -> Result<Gate, GateError> {
         if settings.mode != Mode::Off && identity.is_none() {
             return Err(GateError::NoIdentity(settings.mode));
+        }
+        // Before the first peer comes; daemons without an authority know what they knew.
+        if let (Some(identity), Some(authority)) = (&identity, &authority) {
+            identity.learn(&authority.revoked()?)?;
         }
         Ok(Gate { settings, identity, authority, ..Gate::default() })
     }
@@ -175,7 +185,7 @@ impl Gate {
             tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return,
-                () = tokio::time::sleep(MAINTENANCE) => {}
+                () = tokio::time::sleep(jittered(MAINTENANCE)) => {}
             }
         }
     }
@@ -189,8 +199,8 @@ impl Gate {
         let identity = identity.clone();
         blocking(move || {
             let renewed = identity.renew_own(&authority, SystemTime::now());
-            let read = authority.revoked().map(|revoked| identity.revoked().set(revoked));
-            both(renewed.map(drop), read)
+            let read = authority.revoked().map_err(IdentityError::from);
+            both(renewed.map(drop), read.and_then(|revoked| identity.learn(&revoked)))
         })
         .await
     }
@@ -217,13 +227,13 @@ impl Gate {
             _ => return Ok((Stream::Plain(stream), Peer::plain(address))),
         };
         let may_be_plain = self.settings.may_be_plain(address.ip());
-        match timeout(HANDSHAKE_TIMEOUT, stream.peek(&mut [0])).await {
-            Ok(Ok(1)) => {}
+        let is_tls = match timeout(HANDSHAKE_TIMEOUT, stream.peek(&mut [0])).await {
+            Ok(Ok(1)) => speaks_tls(&stream).await,
             // Plain services have limits of their own for peers that wait.
-            Err(_) if may_be_plain => return Ok((stream.into(), Peer::plain(address))),
+            Err(_) if may_be_plain => false,
             _ => return Err(Refused::Silent),
-        }
-        if speaks_tls(&stream).await {
+        };
+        if is_tls {
             let refused =
                 match timeout(HANDSHAKE_TIMEOUT, self.handshake(identity, stream, address, pages))
                     .await
@@ -339,19 +349,24 @@ impl Gate {
         let key = PublicKey::of(&certificate).map_err(|error| error.to_string())?;
         if let Request::Enrol { secret, name, hosts } = request {
             let secret = Secret::read(&secret).ok_or("the secret is damaged")?;
+            // Nothing is done for a stranger but this.
+            let known = secret.clone();
+            self.with_authority(move |authority| authority.check(&known, SystemTime::now()))
+                .await?;
             let hosts = own_hosts(hosts, address.ip()).await;
-            let issue = move |authority: &Authority| {
-                authority.enrol(&secret, &key, &name, &hosts, SystemTime::now())
-            };
+            let now = SystemTime::now();
+            let issue =
+                move |authority: &Authority| authority.enrol(&secret, &key, &name, &hosts, now);
             let issued = self.with_authority(issue).await?;
             tracing::info!(peer = %address, member = %issued.identified, "Let a member in");
-            return value(Enrolled { certificate: pem(&issued.certificate) });
+            let certificate = pem(&issued.certificate);
+            return value(Enrolled { certificate, issued: seconds(now) });
         }
         let member = self.member(identity, &certificate)?;
         if member.role != Role::Admin && is_administrative(&request) {
             return Err(format!("the role {} may not do this", member.role));
         }
-        let audited = is_administrative(&request).then(|| format!("{:?}", Named(&request)));
+        let audited = is_administrative(&request).then(|| format!("{request:?}"));
         let answer = self.answer_member(identity, member.clone(), key, address, request).await;
         if let Some(action) = audited {
             let outcome = answer.as_ref().err().map_or("done", String::as_str);
@@ -380,14 +395,19 @@ impl Gate {
                 ticket(token, TOKEN_VALID)
             }
             Request::Renew { hosts } => {
+                self.authority.as_ref().ok_or(NO_AUTHORITY)?;
                 let hosts = own_hosts(hosts, address.ip()).await;
-                let renew = move |authority: &Authority| {
-                    authority.renew(&member, &key, &hosts, SystemTime::now())
-                };
+                let now = SystemTime::now();
+                let renew =
+                    move |authority: &Authority| authority.renew(&member, &key, &hosts, now);
                 let issued = self.with_authority(renew).await?;
-                value(Enrolled { certificate: pem(&issued.certificate) })
+                let certificate = pem(&issued.certificate);
+                value(Enrolled { certificate, issued: seconds(now) })
             }
-            Request::Revoked => value(self.with_authority(|authority| authority.revoked()).await?),
+            Request::Revoked { known } => {
+                let listed = self.with_authority(|authority| authority.revoked()).await?;
+                value((revoked::name(&listed) != known).then_some(listed))
+            }
             Request::List => value(self.with_authority(|authority| authority.list()).await?),
             Request::Grant { new, host, port } => {
                 let grant = move |authority: &Authority| {
@@ -407,9 +427,9 @@ impl Gate {
                     authority.revoked()
                 };
                 let revoked = self.with_authority(revoke).await?;
-                if let Some(identity) = &self.identity {
-                    identity.revoked().set(revoked);
-                }
+                let Some(identity) = self.identity.clone() else { return value(()) };
+                blocking(move || identity.learn(&revoked).map_err(|error| error.to_string()))
+                    .await?;
                 value(())
             }
             Request::Enrol { .. } => Err("the peer has a certificate already".to_owned()),
@@ -433,7 +453,7 @@ impl Gate {
         ask: impl FnOnce(&Authority) -> Result<T, AuthorityError> + Send + 'static,
     ) -> Result<T, String> {
         let authority = self.authority.clone();
-        let authority = authority.ok_or("certificates are not issued here; ask the head")?;
+        let authority = authority.ok_or(NO_AUTHORITY)?;
         blocking(move || ask(&authority).map_err(|error| error.to_string())).await
     }
 
@@ -471,6 +491,16 @@ pub async fn speaks_tls(stream: &TcpStream) -> bool {
     matches!(stream.peek(&mut first).await, Ok(1)) && first == [TLS_FIRST_BYTE]
 }
 
+/// Why a daemon without an authority issues nothing.
+const NO_AUTHORITY: &str = "certificates are not issued here; ask the head";
+
+/// Somewhat less, by chance: daemons that start together do not ask together for ever.
+fn jittered(pause: Duration) -> Duration {
+    let mut byte = [0];
+    let _ = SystemRandom::new().fill(&mut byte);
+    pause - pause / 4 * byte[0].into() / 256
+}
+
 /// A connection after its handshake.
 enum Admitted {
     Member(Stream, Peer),
@@ -487,23 +517,6 @@ async fn leave(mut stream: TcpStream) {
     let _ = timeout(LEAVING, reading).await;
 }
 
-/// A request without what is secret in it.
-struct Named<'a>(&'a Request);
-
-impl fmt::Debug for Named<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Request::Grant { new, .. } => {
-                write!(f, "create access for {}", new.role)?;
-                new.user.iter().try_for_each(|user| write!(f, " as {user}"))
-            }
-            Request::Revoke { id } => write!(f, "revoke access {id}"),
-            Request::Rotate { id, .. } => write!(f, "replace the secret of access {id}"),
-            _ => f.write_str("list access"),
-        }
-    }
-}
-
 fn is_administrative(request: &Request) -> bool {
     match request {
         Request::Grant { .. } | Request::List | Request::Revoke { .. } | Request::Rotate { .. } => {
@@ -511,7 +524,7 @@ fn is_administrative(request: &Request) -> bool {
         }
         Request::Enrol { .. }
         | Request::Renew { .. }
-        | Request::Revoked
+        | Request::Revoked { .. }
         | Request::Code
         | Request::Token => false,
     }
@@ -528,12 +541,19 @@ async fn own_hosts(hosts: Vec<String>, address: IpAddr) -> Vec<String> {
     let address = address.to_canonical();
     let mut own = vec![address.to_string()];
     for host in hosts.into_iter().take(MAX_HOSTS).filter(|host| is_name(host)) {
+        let name = host.clone();
         let found = async {
-            let mut found = tokio::net::lookup_host((host.as_str(), 0)).await?;
-            io::Result::Ok(found.any(|found| found.ip().to_canonical() == address))
+            let place = LOOK_UPS.acquire().await.ok()?;
+            // It goes on when nobody waits for it any more, and keeps its place until then.
+            let looking = tokio::spawn(async move {
+                let _place = place;
+                let mut found = tokio::net::lookup_host((name, 0)).await.ok()?;
+                Some(found.any(|found| found.ip().to_canonical() == address))
+            });
+            looking.await.ok()?
         };
         let is_own = timeout(HANDSHAKE_TIMEOUT / 4, found).await;
-        if matches!(is_own, Ok(Ok(true))) && !own.contains(&host) {
+        if matches!(is_own, Ok(Some(true))) && !own.contains(&host) {
             own.push(host);
         }
     }

@@ -1,10 +1,9 @@
 //! A member's certificate and key, in a directory, and connections to other members with them.
 
-use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use rcgen::KeyPair;
@@ -15,7 +14,6 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, StreamOwned};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, client};
 
@@ -23,6 +21,7 @@ use crate::authority::{Authority, AuthorityError, pem};
 use crate::certificate::{self, Identified, PublicKey, RENEW_AFTER, VALID};
 use crate::enrol::{self, EnrolError, Enrolled, Request};
 use crate::files::{self, FileError, damaged, file};
+use crate::revoked::{self, Revoked};
 use crate::role::Role;
 use crate::seconds;
 use crate::sessions::{self, Kind};
@@ -41,6 +40,8 @@ const VERSION: u32 = 1;
 const HEAD: &[Role] = &[Role::Admin];
 /// The roles of daemons with pages.
 pub(crate) const PAGES: &[Role] = &[Role::Admin, Role::Node];
+/// The age at which clients ask which access has been revoked.
+const LIST_AGE: Duration = Duration::from_secs(15 * 60);
 /// How long a handshake may take.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -52,8 +53,21 @@ pub struct Identity {
     members: Arc<dyn ClientCertVerifier>,
     current: RwLock<Arc<Current>>,
     revoked: Arc<Revoked>,
+    /// The name of the list of revoked access that the head has sent last.
+    listed: Mutex<String>,
     /// The minute since 1970 of the last attempt to renew before a connection.
     attempted: AtomicU64,
+}
+
+/// Who renews the certificate of a process, and asks which access has been revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeper {
+    /// The gate of its listeners.
+    Gate,
+    /// Its connections to others: it is a command, or a program with a library of ours.
+    Clients,
+    /// The process that has started it, in the same directory.
+    Parent,
 }
 
 /// What a renewal replaces.
@@ -79,26 +93,6 @@ struct About {
     hosts: Vec<String>,
     /// In seconds since 1970.
     renew_at: u64,
-}
-
-/// Access strings whose certificates are not accepted.
-#[derive(Debug, Default)]
-pub(crate) struct Revoked(watch::Sender<HashSet<GrantId>>);
-
-impl Revoked {
-    pub(crate) fn contains(&self, id: GrantId) -> bool {
-        self.0.borrow().contains(&id)
-    }
-
-    pub(crate) fn set(&self, ids: Vec<GrantId>) {
-        self.0.send_replace(ids.into_iter().collect());
-    }
-
-    /// Waits until this access is revoked.
-    pub(crate) async fn wait_for(&self, id: GrantId) {
-        // It has no other end than this one: the sender is not dropped before.
-        let _ = self.0.subscribe().wait_for(|ids| ids.contains(&id)).await;
-    }
 }
 
 /// Why there is no identity.
@@ -128,7 +122,7 @@ impl Identity {
     /// There is none, its files cannot be read, or others may read its key.
     pub fn open(directory: &Path) -> Result<Identity, IdentityError> {
         let (about, authority, own) = read(directory)?;
-        let revoked = Arc::<Revoked>::default();
+        let revoked = Arc::new(Revoked::open(directory)?);
         let members = verify::members(&authority, revoked.clone()).map_err(failed)?;
         let current = Current::new(directory, about, &authority, own, &members)?;
         Ok(Identity {
@@ -137,6 +131,7 @@ impl Identity {
             members,
             current: RwLock::new(Arc::new(current)),
             revoked,
+            listed: Mutex::default(),
             attempted: AtomicU64::new(0),
         })
     }
@@ -167,10 +162,10 @@ impl Identity {
         let head = (access.host.as_str(), access.port);
         let accepted = |shown: &[CertificateDer<'_>]| is_one_of(HEAD, shown).map(drop);
         let (enrolled, chain) = enrol::ask(head, Arc::new(config), &request, accepted).await?;
-        let Enrolled { certificate } = enrolled;
+        let Enrolled { certificate, issued } = enrolled;
         let authority = verify::pinned(&chain, access.ca);
         let authority = authority.ok_or_else(|| failed("the head did not show its CA"))?;
-        write(directory, head, hosts, authority, &certificate)?;
+        write(directory, head, hosts, authority, &certificate, issued)?;
         Identity::open(directory)
     }
 
@@ -192,7 +187,8 @@ impl Identity {
         let key = PublicKey::of(&shown.into()).map_err(failed)?;
         let former = Identity::open(directory).ok().map(|former| former.identified().grant);
         let issued = authority.issue_own(&key, name, hosts, former, now)?;
-        write(directory, head, hosts, authority.certificate(), &pem(&issued.certificate))?;
+        let certificate = pem(&issued.certificate);
+        write(directory, head, hosts, authority.certificate(), &certificate, seconds(now))?;
         Identity::open(directory)
     }
 
@@ -258,7 +254,7 @@ impl Identity {
     ///
     /// # Errors
     /// The head cannot be reached or refuses, or the directory cannot be written.
-    pub async fn renew_if_due(&self, now: SystemTime) -> Result<bool, IdentityError> {
+    pub async fn renew_if_due(self: &Arc<Self>, now: SystemTime) -> Result<bool, IdentityError> {
         let current = self.current();
         let about = &current.about;
         if !current.is_due(now) {
@@ -266,9 +262,13 @@ impl Identity {
         }
         let request = Request::Renew { hosts: about.hosts.clone() };
         let head = (about.host.as_str(), about.port);
-        let Enrolled { certificate } = self.ask_at(head, HEAD, &request).await?;
-        write(&self.directory, head, &about.hosts, &self.authority, &certificate)?;
-        self.reload()?;
+        let Enrolled { certificate, issued } = self.ask_at(head, HEAD, &request).await?;
+        let (identity, current) = (self.clone(), current.clone());
+        // Files of keys are written through to the disk, which may take its time.
+        let kept = tokio::task::spawn_blocking(move || {
+            identity.keep(&current.about, &certificate, issued)
+        });
+        kept.await.unwrap_or_else(|error| Err(failed(error)))?;
         Ok(true)
     }
 
@@ -286,15 +286,20 @@ impl Identity {
         let own = read_certificate(&self.directory.join(CERTIFICATE))?;
         let key = PublicKey::of(&own).map_err(failed)?;
         let issued = authority.renew(&current.identified, &key, &about.hosts, now)?;
-        let head = (about.host.as_str(), about.port);
-        let certificate = pem(&issued.certificate);
-        write(&self.directory, head, &about.hosts, &self.authority, &certificate)?;
-        self.reload()?;
+        self.keep(about, &pem(&issued.certificate), seconds(now))?;
         Ok(true)
+    }
+
+    /// Uses another certificate from now on.
+    fn keep(&self, about: &About, certificate: &str, issued: u64) -> Result<(), IdentityError> {
+        let head = (about.host.as_str(), about.port);
+        write(&self.directory, head, &about.hosts, &self.authority, certificate, issued)?;
+        self.reload()
     }
 
     /// Reads the directory again, after a renewal by this process or another one.
     pub(crate) fn reload(&self) -> Result<(), IdentityError> {
+        self.revoked.reload()?;
         let (about, authority, own) = read(&self.directory)?;
         let fresh = Current::new(&self.directory, about, &authority, own, &self.members)?;
         if fresh.about.renew_at != self.current().about.renew_at {
@@ -304,29 +309,55 @@ impl Identity {
         Ok(())
     }
 
-    /// Renews the certificate before it is shown, if it is due and no other process has renewed it. After a
-    /// failure the one that is there is used, and the next attempt is made a minute later.
-    pub(crate) async fn keep_fresh(&self, now: SystemTime) {
-        if !self.current().is_due(now) {
-            return;
-        }
+    /// Keeps the identity of a process fresh that calls others: at most once a minute, after a failure too. The first
+    /// certificate that is due is waited for, since a command ends soon; all else is done beside the calls.
+    pub(crate) async fn keep_fresh(self: &Arc<Self>, keeper: Keeper, now: SystemTime) {
         let minute = seconds(now) / 60;
-        if self.attempted.swap(minute, Ordering::Relaxed) == minute {
+        let last = self.attempted.swap(minute, Ordering::Relaxed);
+        if keeper == Keeper::Gate || last == minute {
             return;
         }
-        let renewed = match self.reload() {
-            Ok(()) => self.renew_if_due(now).await.map(drop),
-            failed => failed,
-        };
-        if let Err(error) = renewed {
+        let identity = self.clone();
+        let refreshing = tokio::spawn(async move { identity.refresh(keeper, now).await });
+        if last == 0 && keeper == Keeper::Clients && self.current().is_due(now) {
+            let _ = timeout(HANDSHAKE_TIMEOUT, refreshing).await;
+        }
+    }
+
+    async fn refresh(self: Arc<Self>, keeper: Keeper, now: SystemTime) {
+        let identity = self.clone();
+        let read = tokio::task::spawn_blocking(move || identity.reload()).await;
+        if let Err(error) = read.unwrap_or_else(|error| Err(failed(error))) {
+            tracing::warn!(%error, "Cannot read the certificate of this member");
+        }
+        if keeper == Keeper::Parent {
+            return;
+        }
+        if let Err(error) = self.renew_if_due(now).await {
             tracing::warn!(%error, "Cannot renew the certificate of this member");
+        }
+        // Commands share what one of them has learnt.
+        if self.revoked.age().is_none_or(|age| age > LIST_AGE)
+            && let Err(error) = self.refresh_revoked().await
+        {
+            tracing::debug!(%error, "Cannot ask which access has been revoked");
         }
     }
 
     /// Asks the head which access has been revoked.
-    pub(crate) async fn refresh_revoked(&self) -> Result<(), EnrolError> {
-        let revoked: Vec<GrantId> = self.ask(&Request::Revoked).await?;
-        self.revoked.set(revoked);
+    pub(crate) async fn refresh_revoked(self: &Arc<Self>) -> Result<(), IdentityError> {
+        let known = self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let listed: Option<Vec<GrantId>> = self.ask(&Request::Revoked { known }).await?;
+        let Some(listed) = listed else { return Ok(()) };
+        let identity = self.clone();
+        let learnt = tokio::task::spawn_blocking(move || identity.learn(&listed));
+        learnt.await.unwrap_or_else(|error| Err(failed(error)))
+    }
+
+    /// Refuses these from now on.
+    pub(crate) fn learn(&self, listed: &[GrantId]) -> Result<(), IdentityError> {
+        self.revoked.learn(listed, SystemTime::now())?;
+        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = revoked::name(listed);
         Ok(())
     }
 
@@ -480,15 +511,16 @@ fn key(path: &Path) -> Result<KeyPair, FileError> {
     KeyPair::from_pem(&key).map_err(|error| damaged(path, error))
 }
 
-/// Writes all but the key. What the identity is comes last: without it there is none.
+/// Writes all but the key, for a certificate that was issued at this time of the head. What the identity is comes last: without it there is none.
 fn write(
     directory: &Path,
     (host, port): (&str, u16),
     hosts: &[String],
     authority: &[u8],
     certificate: &str,
+    issued: u64,
 ) -> Result<(), IdentityError> {
-    let renew_at = seconds(SystemTime::now() + RENEW_AFTER);
+    let renew_at = issued.saturating_add(RENEW_AFTER.as_secs());
     let (host, hosts) = (host.to_owned(), hosts.to_vec());
     let about = About { version: VERSION, host, port, hosts, renew_at };
     let about = serde_json::to_vec_pretty(&about).map_err(failed)?;

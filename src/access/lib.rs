@@ -27,6 +27,7 @@ mod files;
 mod gate;
 mod identity;
 mod plain;
+mod revoked;
 pub mod rights;
 mod role;
 mod sessions;

@@ -13,7 +13,7 @@ use tokio_rustls::TlsStream;
 
 use crate::audit::Noted;
 use crate::certificate::Identified;
-use crate::identity::Revoked;
+use crate::revoked::Revoked;
 use crate::rights::{self, Rights};
 use crate::role::Role;
 use crate::verify;

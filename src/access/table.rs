@@ -249,6 +249,25 @@ impl Table {
         Ok(&stored.entry)
     }
 
+    /// Where the entry of a secret is that gives a certificate.
+    pub(crate) fn usable(&self, secret: &Secret, now: SystemTime) -> Result<usize, Denied> {
+        // Hashes of secrets of 32 random bytes: comparing them shows nothing about a secret.
+        let hash = secret.hash();
+        let mut all = self.grants.iter().enumerate();
+        let (at, stored) = all.find(|(_, stored)| stored.secret == hash).ok_or(Denied::Unknown)?;
+        let entry = &stored.entry;
+        if entry.revoked {
+            return Err(Denied::Revoked);
+        }
+        if entry.expires.is_some_and(|expires| expires <= seconds(now)) {
+            return Err(Denied::Expired);
+        }
+        if entry.uses_left == Some(0) {
+            return Err(Denied::Used);
+        }
+        Ok(at)
+    }
+
     /// Uses a secret once.
     pub(crate) fn enrol(
         &mut self,
@@ -256,19 +275,9 @@ impl Table {
         name: &str,
         now: SystemTime,
     ) -> Result<Entry, Denied> {
-        // Hashes of secrets of 32 random bytes: comparing them shows nothing about a secret.
-        let hash = secret.hash();
-        let stored = self.find(|stored| stored.secret == hash).ok_or(Denied::Unknown)?;
-        let entry = &mut stored.entry;
-        if entry.revoked {
-            return Err(Denied::Revoked);
-        }
-        if entry.expires.is_some_and(|expires| expires <= seconds(now)) {
-            return Err(Denied::Expired);
-        }
-        if let Some(left) = &mut entry.uses_left {
-            *left = left.checked_sub(1).ok_or(Denied::Used)?;
-        }
+        let at = self.usable(secret, now)?;
+        let entry = &mut self.grants.get_mut(at).ok_or(Denied::Unknown)?.entry;
+        entry.uses_left = entry.uses_left.map(|left| left.saturating_sub(1));
         entry.issue(name, now);
         Ok(entry.clone())
     }

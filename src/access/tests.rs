@@ -123,11 +123,15 @@ impl Head {
         self.authority.grant(new, ("127.0.0.1", self.address.port()), now()).unwrap()
     }
 
-    async fn enrol(&self, name: &str, string: &AccessString) -> Result<Identity, IdentityError> {
-        Identity::enrol(&self.path(name), string, name, &[]).await
+    async fn enrol(
+        &self,
+        name: &str,
+        string: &AccessString,
+    ) -> Result<Arc<Identity>, IdentityError> {
+        Identity::enrol(&self.path(name), string, name, &[]).await.map(Arc::new)
     }
 
-    async fn member(&self, name: &str, role: Role) -> Identity {
+    async fn member(&self, name: &str, role: Role) -> Arc<Identity> {
         let (_, string) = self.grant(&new_grant(role));
         self.enrol(name, &string).await.unwrap()
     }
@@ -463,7 +467,7 @@ async fn plain_server(to_others: &'static [u8]) -> (SocketAddr, Arc<AtomicU32>) 
 
 fn dialer(mode: TlsMode, identity: &Arc<Identity>) -> dialer::Dialer {
     let settings = TlsSettings { mode, ..TlsSettings::default() };
-    dialer::Dialer::new(settings, identity.clone())
+    dialer::Dialer::new(settings, identity.clone(), identity::Keeper::Gate)
 }
 
 #[tokio::test]
@@ -540,7 +544,7 @@ async fn a_server_with_another_role_is_not_taken_for_the_head() {
     let (impostor, member) =
         tokio::join!(head.member("mallory", Role::Submit), head.member("node", Role::Node));
     let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
-    let gate = Gate::new(settings, Some(Arc::new(impostor)), None).unwrap();
+    let gate = Gate::new(settings, Some(impostor), None).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(echo(listener, gate));
@@ -592,7 +596,7 @@ async fn a_member_that_answers_in_place_of_the_head_gets_no_secret_and_is_not_be
         // Of a member that has a certificate.
         let about = head.path(&format!("misled-{role}")).join("identity.json");
         let member = head.member(&format!("misled-{role}"), Role::Admin).await;
-        member.revoked().set(vec![GrantId::HEAD]);
+        member.learn(&[GrantId::HEAD]).unwrap();
         let text = std::fs::read_to_string(&about).unwrap();
         let from = format!("\"port\": {}", head.address.port());
         let to = format!("\"port\": {}", address.port());
@@ -747,24 +751,21 @@ async fn browsers_get_a_session_for_a_code() {
 }
 
 #[test]
-fn an_authority_is_whole_and_goes_to_another_instance() {
+fn an_authority_is_whole_and_instances_share_it() {
     let directory = TempDir::new().unwrap();
     let path = |name: &str| directory.path().join(name);
     assert!(matches!(Authority::open(&path("a")), Err(AuthorityError::Missing(_))));
     let first = Authority::open_or_create(&path("a"), now()).unwrap();
     assert!(matches!(Authority::create(&path("a"), now()), Err(AuthorityError::Exists(_))));
     let (id, _) = first.grant(&new_grant(Role::Node), ("head", 1), now()).unwrap();
-    let second = Authority::import(&path("b"), &first.export().unwrap()).unwrap();
-    assert_eq!(second.ca_hash(), first.ca_hash());
-    assert_eq!(second.list().unwrap()[0].id, id);
-    assert!(matches!(
-        Authority::import(&path("b"), &first.export().unwrap()),
-        Err(AuthorityError::Exists(_))
-    ));
     // Instances that share the directory see one table.
     let shared = Authority::open(&path("a")).unwrap();
     shared.revoke(id).unwrap();
     assert_eq!(first.revoked().unwrap(), [id]);
+    // It is read again when it has changed, and not otherwise.
+    assert!(Arc::ptr_eq(&first.table().unwrap(), &first.table().unwrap()));
+    let (other, _) = shared.grant(&new_grant(Role::Read), ("head", 1), now()).unwrap();
+    assert_eq!(first.list().unwrap().last().unwrap().id, other);
     // A newer form is refused by name.
     let table = path("a").join("access.json");
     let newer = std::fs::read_to_string(&table).unwrap().replacen(": 1", ": 2", 1);
@@ -827,4 +828,156 @@ async fn a_daemon_with_a_key_shows_its_memory_to_nobody() {
     Gate::open(&settings).unwrap();
     let behavior = rustix::process::dumpable_behavior().unwrap();
     assert_eq!(behavior, rustix::process::DumpableBehavior::NotDumpable);
+}
+
+#[tokio::test]
+async fn no_name_is_looked_up_for_a_stranger() {
+    let head = Head::start(TlsMode::Require).await;
+    let (_, string) = head.grant(&new_grant(Role::Node));
+    let wrong = AccessString { secret: Secret::random().unwrap(), ..string.clone() };
+    let hosts = ["a.invalid", "b.invalid", "c.invalid", "d.invalid"].map(str::to_owned);
+    // Each look-up waits for its turn, in vain.
+    let _places = gate::LOOK_UPS.acquire_many(gate::MAX_LOOK_UPS).await.unwrap();
+    let path = |name: &str| head.path(name);
+    let (stranger, member) = (path("stranger"), path("member"));
+    let mut member = std::pin::pin!(Identity::enrol(&member, &string, "member", &hosts[..1]));
+    let refused = tokio::select! {
+        refused = Identity::enrol(&stranger, &wrong, "stranger", &hosts) => refused.unwrap_err(),
+        let_in = &mut member => panic!("before the stranger: {let_in:?}"),
+    };
+    assert!(refused.to_string().contains("is unknown here"), "{refused}");
+    member.await.unwrap();
+    // Nor where no certificates are issued.
+    let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
+    let own = Arc::new(Identity::open(&path("own")).unwrap());
+    let gate = Gate::new(settings, Some(own), None).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let elsewhere = AccessString { port, ..string.clone() };
+    tokio::spawn(echo(listener, gate));
+    let error = Identity::enrol(&stranger, &elsewhere, "late", &hosts).await.unwrap_err();
+    assert!(error.to_string().contains("not issued here"), "{error}");
+}
+
+#[tokio::test]
+async fn revocations_outlive_restarts_and_hold_for_all_that_use_the_directory() {
+    let head = Head::start(TlsMode::Require).await;
+    let node = head.member("node", Role::Node).await;
+    let (revoked, _) = head.grant(&new_grant(Role::Submit));
+    let task = Identity::open(&head.path("node")).unwrap();
+    head.authority.revoke(revoked).unwrap();
+    node.refresh_revoked().await.unwrap();
+    assert!(node.revoked().contains(revoked));
+    assert!(!task.revoked().contains(revoked));
+    task.reload().unwrap();
+    let later = Identity::open(&head.path("node")).unwrap();
+    assert!(task.revoked().contains(revoked) && later.revoked().contains(revoked));
+    // A list that has not changed is not sent again.
+    let known = revoked::name(&[revoked]);
+    let same: Option<Vec<GrantId>> = node.ask(&enrol::Request::Revoked { known }).await.unwrap();
+    assert_eq!(same, None);
+    node.refresh_revoked().await.unwrap();
+    // The daemon with the authority knows it from its first connection on.
+    let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
+    let own = Arc::new(Identity::open(&head.path("own")).unwrap());
+    Gate::new(settings, Some(own.clone()), Some(head.authority.clone())).unwrap();
+    assert!(own.revoked().contains(revoked));
+    let kept = head.path("node").join("revoked.json");
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::write(&kept, r#"{"version":2,"revoked":{}}"#).unwrap();
+    let error = Identity::open(&head.path("node")).unwrap_err().to_string();
+    assert!(error.contains("revoked.json") && error.contains("unknown version 2"), "{error}");
+}
+
+#[test]
+fn nothing_is_accepted_again_because_the_head_has_an_older_table() {
+    let directory = TempDir::new().unwrap();
+    let open = || revoked::Revoked::open(directory.path()).unwrap();
+    let revoked = open();
+    let [first, second]: [GrantId; 2] = ["00000001", "00000002"].map(|id| id.parse().unwrap());
+    revoked.learn(&[first], now()).unwrap();
+    revoked.learn(&[second], now() + days(1)).unwrap();
+    revoked.learn(&[], now() + days(2)).unwrap();
+    for known in [&revoked, &open()] {
+        assert!(known.contains(first) && known.contains(second));
+    }
+    // Until all certificates have expired.
+    revoked.learn(&[second], now() + days(32)).unwrap();
+    for known in [&revoked, &open()] {
+        assert!(!known.contains(first) && known.contains(second));
+    }
+}
+
+#[test]
+fn the_rights_of_directories_that_exist_are_not_changed() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = TempDir::new().unwrap();
+    let shared = directory.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let set = |mode| {
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set(0o755);
+    let error = Authority::create(&shared, now()).unwrap_err().to_string();
+    assert!(error.contains("others may enter") && error.contains("chmod 700"), "{error}");
+    assert_eq!(std::fs::metadata(&shared).unwrap().permissions().mode() & 0o777, 0o755);
+    assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0);
+    set(0o700);
+    Authority::create(&shared, now()).unwrap();
+}
+
+#[test]
+fn threads_that_replace_one_file_do_not_meet() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("file");
+    std::thread::scope(|scope| {
+        for byte in [b'a', b'b', b'c', b'd'] {
+            let path = &path;
+            scope.spawn(move || {
+                for length in 1..40 {
+                    files::replace(path, &vec![byte; length * 100]).unwrap();
+                    let read = files::read_private(path).unwrap();
+                    assert!(
+                        read.len().is_multiple_of(100)
+                            && read.iter().all(|other| *other == read[0])
+                    );
+                }
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_silent_peer_that_is_served_as_a_plain_one_is_counted() {
+    let head = Head::start(TlsMode::Allow).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let _silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, address) = listener.accept().await.unwrap();
+    tokio::time::pause();
+    let (_, peer) = head.gate.admit(stream, address, false).await.unwrap();
+    assert_eq!(peer.objection(|| Rights::ADMIN), None);
+    let (counts, _) = head.gate.plain_peers().counts();
+    assert_eq!(counts, [(address.ip(), PlainPeer { served: 1, refused: 0 })]);
+}
+
+#[test]
+fn requests_are_shown_without_their_secrets() {
+    let (secret, name) = (Secret::random().unwrap(), "host".to_owned());
+    let request = enrol::Request::Enrol { secret: secret.expose(), name, hosts: vec![] };
+    assert_eq!(format!("{request:?}"), "get access as host");
+}
+
+#[tokio::test]
+async fn a_certificate_is_renewed_at_its_age_by_the_clock_of_the_head() {
+    let age = |days_ago| async move {
+        let head = Head::start_at(TlsMode::Require, now() - days(days_ago), &[]).await;
+        let about = std::fs::read(head.path("own").join("identity.json")).unwrap();
+        let about: serde_json::Value = serde_json::from_slice(&about).unwrap();
+        about["renew_at"].as_u64().unwrap() <= seconds(now())
+    };
+    assert!(!age(19).await);
+    assert!(age(21).await);
 }

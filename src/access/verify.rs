@@ -15,7 +15,7 @@ use rustls::{
 };
 
 use crate::certificate;
-use crate::identity::Revoked;
+use crate::revoked::Revoked;
 use crate::string::CaHash;
 
 /// The protocol on connections that get certificates, codes and lists.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use corona_access::{Gate, Peer, Stream};
 
+use super::connections::Connections;
 use super::{Backoff, Counters};
 
 /// A listener that rests after failures that would repeat at once, such as a lack of file
@@ -101,6 +102,7 @@ impl From<TcpListener> for Acceptor {
 
 /// Accepts connections until `stop` becomes true or its sender is dropped, and runs `serve` for
 /// each as a task, at most `max_connections` at once. Further connections are closed at once.
+/// Those that the gate still looks at do not count.
 /// Refusals and failures are counted; `service` names the server in the log. Connections that the
 /// gate does not admit are closed.
 ///
@@ -138,6 +140,9 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     let mut acceptor = listener.into();
+    // They are no members yet, and take no places of members.
+    let entering = Connections::new(MAX_ENTERING, MAX_ENTERING);
+    let mut entrances: JoinSet<Option<(Stream, Peer)>> = JoinSet::new();
     let failed = |Failure { error, lasts }| {
         counters.count_accept_error();
         if lasts {
@@ -149,24 +154,42 @@ where
             biased;
             _ = stop.wait_for(|stop| *stop) => return connections,
             Some(_) = connections.join_next() => continue,
+            Some(entered) = entrances.join_next() => {
+                match entered {
+                    Ok(Some(_)) if connections.len() >= max_connections => counters.count_refused(),
+                    Ok(Some((stream, peer))) => drop(connections.spawn(serve(stream, peer))),
+                    Ok(None) | Err(_) => {}
+                }
+                continue;
+            }
             accepted = acceptor.next(failed) => accepted,
         };
-        if connections.len() >= max_connections {
-            counters.count_refused();
-        } else if gate.is_off() {
-            connections.spawn(serve(stream.into(), Peer::plain(peer)));
-        } else {
-            let (gate, serve) = (gate.clone(), serve.clone());
-            connections.spawn(async move {
-                // Its state is large, and of no use once the peer is in.
-                let admitted = Box::pin(gate.admit(stream, peer, false)).await;
-                if let Ok((stream, peer)) = admitted {
-                    serve(stream, peer).await;
-                }
-            });
+        if gate.is_off() {
+            match connections.len() >= max_connections {
+                true => counters.count_refused(),
+                false => drop(connections.spawn(serve(stream.into(), Peer::plain(peer)))),
+            }
+            continue;
         }
+        let Ok(permit) = entering.admit(peer.ip()) else {
+            counters.count_refused();
+            continue;
+        };
+        permit.waits();
+        let gate = gate.clone();
+        entrances.spawn(async move {
+            tokio::select! {
+                // Its state is large, and of no use once the peer is in.
+                admitted = Box::pin(gate.admit(stream, peer, false)) => admitted.ok(),
+                () = permit.closed() => None,
+            }
+        });
     }
 }
+
+/// Connections of a server that the gate has not let in yet. When there are more, the oldest one of the peer with the
+/// most is closed: a handshake takes moments, and the next attempt comes by itself.
+const MAX_ENTERING: usize = 1024;
 
 /// The pauses after failures to accept that would repeat at once.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
@@ -180,6 +203,9 @@ fn concerns_one_connection(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use corona_access::{Authority, Identity, Role, TlsMode, TlsSettings};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     #[test]
@@ -191,6 +217,50 @@ mod tests {
         }
         let pauses: Vec<_> = PAUSES.take(10).map(|pause| pause.as_millis()).collect();
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+    }
+
+    #[tokio::test]
+    async fn strangers_that_the_gate_still_looks_at_take_no_places_of_members() {
+        const PLACES: usize = 2;
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let now = std::time::SystemTime::now();
+        let authority = Authority::create(&path("ca"), now).unwrap();
+        let member = Identity::own(&path("own"), &authority, "head", ("localhost", 1), &[], now);
+        let member = Arc::new(member.unwrap());
+        let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
+        let gate = Gate::new(settings, Some(member.clone()), None).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_stop, stopped) = watch::channel(false);
+        tokio::spawn(async move {
+            let serve = |mut stream: Stream, _| async move {
+                let _ = stream.write_all(b"served").await;
+                let _ = stream.flush().await;
+                // Until its peer has left.
+                let _ = stream.read(&mut [0]).await;
+            };
+            let counters = Counters::default();
+            accept_until_stopped(listener, stopped, PLACES, &counters, "test", &gate, serve).await;
+        });
+        let mut strangers = vec![];
+        for _ in 0..10 * PLACES {
+            let mut stranger = TcpStream::connect(address).await.unwrap();
+            // Silent, or within an endless handshake.
+            if strangers.len() % 2 == 0 {
+                stranger.write_all(&[0x16]).await.unwrap();
+            }
+            strangers.push(stranger);
+        }
+        let mut members = vec![];
+        for place in 0..=PLACES {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let mut stream = member.connect(stream, &[Role::Admin]).await.unwrap();
+            let mut reply = [0; 6];
+            let read = stream.read_exact(&mut reply).await;
+            assert_eq!(read.is_ok(), place < PLACES, "{read:?}");
+            members.push(stream);
+        }
     }
 
     #[tokio::test]

@@ -28,7 +28,9 @@ impl Access {
     /// The user, if it may submit jobs.
     pub(super) fn submitter<'a>(&self, caller: &'a Caller) -> Result<&'a User, Fault> {
         let user = Access::user(caller)?;
-        match self.submitters.admits(&user.name, &user.groups) || self.administers(caller, user) {
+        match self.submitters.admits(&user.name, &user.groups)
+            || self.administers(user, is_certified(caller))
+        {
             true => Ok(user),
             false => {
                 let text =
@@ -43,7 +45,7 @@ impl Access {
         let Some(user) = &caller.user else { return self.viewers.admits("", &[]) };
         *user.name == *job.user
             || self.viewers.admits(&user.name, &user.groups)
-            || self.administers(caller, user)
+            || self.administers(user, is_certified(caller))
     }
 
     /// Fails unless the caller may see the job.
@@ -54,16 +56,20 @@ impl Access {
     /// Fails unless the caller may kill and change the job.
     pub(super) fn must_change(&self, caller: &Caller, job: &Description) -> Result<(), Fault> {
         let user = Access::user(caller)?;
-        let may = *user.name == *job.user || self.administers(caller, user);
+        let may = *user.name == *job.user || self.administers(user, is_certified(caller));
         may.then_some(()).ok_or_else(|| refused(caller, "change", job))
     }
 
-    /// A user whom a certificate names is not the service, even if its name is the same: the string for that user
-    /// is one of those that a head prints.
-    fn administers(&self, caller: &Caller, user: &User) -> bool {
-        let is_service = user.name == self.service_user && caller.peer.user().is_none();
-        is_service || self.administrators.admits(&user.name, &user.groups)
+    /// Whether the user administers the service. One whom a certificate names is not the service itself, even by its
+    /// name: only the list makes it an administrator.
+    fn administers(&self, user: &User, is_certified: bool) -> bool {
+        !is_certified && user.name == self.service_user
+            || self.administrators.admits(&user.name, &user.groups)
     }
+}
+
+fn is_certified(caller: &Caller) -> bool {
+    caller.peer.own_user().is_some()
 }
 
 fn refused(caller: &Caller, what: &str, job: &Description) -> Fault {
@@ -112,6 +118,10 @@ mod tests {
             }
             assert_eq!(access.submitter(&who).is_ok(), submits, "{who:?}");
         }
+        let user = |name: &str| User { name: name.to_owned(), groups: vec![] };
+        assert!(access.administers(&user("corona"), false));
+        assert!(!access.administers(&user("corona"), true), "a certificate for that user");
+        assert!(access.administers(&user("root"), true), "on the list");
         let text = access.must_change(&caller("bob", &[]), &job).unwrap_err().to_string();
         assert!(text.contains("user bob may not change job_"), "{text}");
     }
