@@ -202,9 +202,11 @@ fn built_in_steps_count_words_with_compressed_data() {
             ("corona.task.combiner", "wc"),
             ("corona.task.reducer", "wc"),
             ("mapred.compress.map.output", "true"),
+            ("io.sort.mb", "1"),
         ];
-        // So much text that maps spill.
-        let text = TEXT.replace("\r", "").repeat(8000);
+        // So many words that maps spill their sums.
+        let lines = (0..120_000).map(|number| format!("word{} the\n", number % 60_000));
+        let text: String = lines.collect();
         let job = Native::new(text.as_bytes(), 1, &steps).await;
         let reports = job.whole().await;
         let expected: String =
