@@ -256,6 +256,7 @@ impl Dialer {
     ) -> io::Result<BlockingStream> {
         let (address, no_delay) = (stream.peer_addr()?, stream.nodelay()?);
         let (reads, writes) = (stream.read_timeout()?, stream.write_timeout()?);
+        self.identity.keep_read(self.keeper, SystemTime::now());
         let connected = self.identity.connect_blocking(stream, self.servers(service));
         if self.learns(address, connected.as_ref().err()) {
             let most = reads.unwrap_or(HANDSHAKE_TIMEOUT);

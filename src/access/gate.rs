@@ -494,7 +494,7 @@ pub async fn speaks_tls(stream: &TcpStream) -> bool {
 /// Why a daemon without an authority issues nothing.
 const NO_AUTHORITY: &str = "certificates are not issued here; ask the head";
 
-/// Somewhat less, by chance: daemons that start together do not ask together for ever.
+/// Somewhat less, by chance: daemons that start together do not ask together forever.
 fn jittered(pause: Duration) -> Duration {
     let mut byte = [0];
     let _ = SystemRandom::new().fill(&mut byte);

@@ -324,6 +324,17 @@ impl Identity {
         }
     }
 
+    /// The same for a task, whose threads wait: its parent renews and asks, and it reads what the parent has written.
+    pub(crate) fn keep_read(&self, keeper: Keeper, now: SystemTime) {
+        let minute = seconds(now) / 60;
+        if keeper != Keeper::Parent || self.attempted.swap(minute, Ordering::Relaxed) == minute {
+            return;
+        }
+        if let Err(error) = self.reload() {
+            tracing::warn!(%error, "Cannot read the certificate of this member");
+        }
+    }
+
     async fn refresh(self: Arc<Self>, keeper: Keeper, now: SystemTime) {
         let identity = self.clone();
         let read = tokio::task::spawn_blocking(move || identity.reload()).await;

@@ -836,7 +836,7 @@ async fn no_name_is_looked_up_for_a_stranger() {
     let (_, string) = head.grant(&new_grant(Role::Node));
     let wrong = AccessString { secret: Secret::random().unwrap(), ..string.clone() };
     let hosts = ["a.invalid", "b.invalid", "c.invalid", "d.invalid"].map(str::to_owned);
-    // Each look-up waits for its turn, in vain.
+    // Each look-up waits for a turn that does not come.
     let _places = gate::LOOK_UPS.acquire_many(gate::MAX_LOOK_UPS).await.unwrap();
     let path = |name: &str| head.path(name);
     let (stranger, member) = (path("stranger"), path("member"));

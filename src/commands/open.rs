@@ -1,6 +1,8 @@
 //! `corona open`: a link with which a browser sees the pages of a closed cluster.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
@@ -89,8 +91,13 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     };
     let tls = arguments.which.client()?.tls;
     let directory = tls.directory.filter(|_| tls.mode != TlsMode::Off);
-    let identity = directory.map(|directory| Identity::open(&directory)).transpose()?;
+    let identity = directory.map(|directory| Identity::open(&directory)).transpose()?.map(Arc::new);
     let asked = async {
+        if let Some(identity) = &identity
+            && let Err(error) = identity.renew_if_due(SystemTime::now()).await
+        {
+            tracing::warn!(%error, "Cannot renew the certificate of this member");
+        }
         Ok(match (&identity, arguments.token) {
             (Some(identity), true) => identity.token(&at.host, at.port).await?.value,
             (Some(identity), false) => {

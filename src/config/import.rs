@@ -170,12 +170,19 @@ fn quoted(text: &str) -> String {
 /// A part such as `12.5%` of a number of per cent, which has two decimals at most; `None` for any other text.
 fn percent(text: &str) -> Option<String> {
     let number: f64 = text.trim().trim_end_matches('%').trim().parse().ok()?;
-    (0.0..=100.0).contains(&number).then(|| format!("{}%", (number * 100.0).round() / 100.0))
+    // Rounded down: the sum of parts must not be more than all.
+    let cut = |number: f64| (number * 100.0 + 1e-6).floor() / 100.0;
+    (0.0..=100.0).contains(&number).then(|| format!("{}%", cut(number)))
 }
 
 /// The property without which a file is not one of the capacity scheduler.
 const QUEUES: &str = "property yarn.scheduler.capacity.root.queues";
 const CAPACITY: &str = "yarn.scheduler.capacity.";
+
+/// A list of users and groups without the ends of lines around it.
+fn acl(text: &str) -> &str {
+    text.trim_matches(['\n', '\r', '\t']).trim_end()
+}
 
 /// The properties of the capacity scheduler. `None` if they name no queue.
 fn capacity(root: &Element, notes: &mut Vec<String>) -> Option<Tree> {
@@ -183,10 +190,14 @@ fn capacity(root: &Element, notes: &mut Vec<String>) -> Option<Tree> {
     for property in root.children.iter().filter(|child| child.name == "property") {
         let text = |name: &str| {
             let child = property.children.iter().find(|child| child.name == name)?;
-            Some(trim(child.text().ok().flatten().unwrap_or_default()).to_owned())
+            Some(child.text().ok().flatten().unwrap_or_default())
         };
-        if let Some(name) = text("name").as_deref().and_then(|name| name.strip_prefix(CAPACITY)) {
-            properties.insert(name.to_owned(), text("value").unwrap_or_default());
+        let name = text("name").unwrap_or_default();
+        if let Some(name) = trim(name).strip_prefix(CAPACITY) {
+            let value = text("value").unwrap_or_default();
+            // A blank at the start of a list of users and groups means that there are no users.
+            let value = if name.contains(".acl_") { acl(value) } else { trim(value) };
+            properties.insert(name.to_owned(), value.to_owned());
         }
     }
     properties.get("root.queues")?;
@@ -293,8 +304,13 @@ fn capacity_queue(
         notes.push(format!("{path}: the queues in it are too deep"));
         return node;
     }
+    let mut seen = BTreeSet::new();
     for queue in queues {
         let path = format!("{path}.{queue}");
+        if !seen.insert(queue) {
+            notes.push(format!("{path}: it is listed twice, and counts once"));
+            continue;
+        }
         node.inside.push(capacity_queue(&path, properties, used, notes, depth + 1));
     }
     node
@@ -334,9 +350,8 @@ fn fair(root: &Element, notes: &mut Vec<String>) -> Tree {
             name => notes.push(format!("{name} {text} has no counterpart")),
         }
     }
-    if let Some(order) = order {
-        set_order(&mut tree.root, order);
-    }
+    // Without a policy, sessions of a queue share it.
+    set_order(&mut tree.root, order.unwrap_or("FAIR"));
     if tree.root.inside.is_empty() {
         notes.push("the file has no queues".to_owned());
     }
@@ -408,8 +423,7 @@ fn fair_settings(element: &Element, node: &mut Node, notes: &mut Vec<String>, de
             },
             "aclSubmitApps" => {
                 let who = child.text().ok().flatten().unwrap_or_default();
-                let who = who.trim_matches(['\n', '\r', '\t']).trim_end();
-                node.set("submit", who);
+                node.set("submit", acl(who));
             }
             "allowPreemptionFrom" if text.eq_ignore_ascii_case("false") => {
                 node.set("preemption", "disabled");
@@ -432,7 +446,8 @@ fn fair_rule(rule: &Element, tree: &mut Tree, notes: &mut Vec<String>) {
             .iter()
             .find(|inner| inner.attribute("name") == Some("default"))
             .and_then(|inner| inner.attribute("queue"))
-            .map(|queue| ("user", full(&tree.root, queue))),
+            .map(|queue| ("user", full(&tree.root, queue)))
+            .filter(|_| create),
         _ => None,
     };
     match place {
@@ -456,6 +471,22 @@ mod tests {
     }
 
     #[test]
+    fn parts_that_are_rounded_are_no_more_than_all_and_names_count_once() {
+        let property = |name: &str, value: &str| {
+            format!("<property><name>{CAPACITY}{name}</name><value>{value}</value></property>")
+        };
+        let names = ["a", "b", "c", "d", "e", "f", "g"];
+        let mut file = property("root.queues", &format!("{},a", names.join(",")));
+        for name in names {
+            file += &property(&format!("root.{name}.capacity"), "14.2857143");
+        }
+        let Imported { pools_file, notes } =
+            imported(&format!("<configuration>{file}</configuration>"));
+        assert_eq!(pools_file.matches("min=\"14.28%\"").count(), 7, "{pools_file}");
+        assert_eq!(notes, ["root.a: it is listed twice, and counts once"]);
+    }
+
+    #[test]
     fn queues_of_the_capacity_scheduler() {
         let property = |name: &str, value: &str| {
             format!("<property><name>{CAPACITY}{name}</name><value>{value}</value></property>")
@@ -463,7 +494,7 @@ mod tests {
         let file: String = [
             ("root.queues", "Prod,dev"),
             ("root.Prod.capacity", "70"),
-            ("root.Prod.acl_submit_applications", "ann staff"),
+            ("root.Prod.acl_submit_applications", " staff"),
             ("root.Prod.user-limit-factor", "2"),
             ("root.dev.capacity", "30"),
             ("root.dev.maximum-capacity", "62.5"),
@@ -481,7 +512,7 @@ mod tests {
             [
                 "  <place by=\"user\" to=\"dev\" create=\"true\"/>",
                 "  <group name=\"root\" min=\"100%\">",
-                "    <pool name=\"prod\" min=\"70%\" submit=\"ann staff\" weight=\"70\"/>",
+                "    <pool name=\"prod\" min=\"70%\" submit=\" staff\" weight=\"70\"/>",
                 "    <group name=\"dev\" max=\"62.5%\" min=\"30%\" weight=\"30\">",
                 "      <pool name=\"eng\" min=\"100%\" order=\"FAIR\" weight=\"100\"/>",
                 "    </group>",
@@ -533,14 +564,14 @@ mod tests {
                 "  <place by=\"user\" to=\"root\" create=\"true\"/>",
                 "  <group name=\"root\" maxSessionsPerUser=\"3\">",
                 "    <group name=\"a\" weight=\"2.0\">",
-                "      <pool name=\"x\" maxSessions=\"5\"/>",
+                "      <pool name=\"x\" maxSessions=\"5\" order=\"FAIR\"/>",
                 "    </group>",
                 "    <group name=\"b\">",
                 "      <group name=\"b-a\">",
-                "        <pool name=\"y\" max=\"40%\"/>",
+                "        <pool name=\"y\" max=\"40%\" order=\"FAIR\"/>",
                 "      </group>",
                 "    </group>",
-                "    <pool name=\"old\" minMAP=\"5\"/>",
+                "    <pool name=\"old\" minMAP=\"5\" order=\"FAIR\"/>",
                 "  </group>",
                 "</configuration>",
             ]

@@ -56,10 +56,10 @@ impl Engine {
                 asked
             }
         };
-        if let Some(asked) = &asked {
-            self.check_submission(asked, &info).map_err(Refusal::SessionPool)?;
-        }
         let pool_name = asked.unwrap_or_else(|| PoolName::new(DEFAULT_GROUP, &info.user_id));
+        let scheduled = scheduling_pool_name(&pool_name, &info.user_id);
+        let scheduled = scheduled.unwrap_or_else(|_| default_pool());
+        self.check_submission(&scheduled, &info).map_err(Refusal::SessionPool)?;
         let pool = self.scheduling_pool(&handle, &pool_name, &info, effects)?;
 
         let (name, address) = (info.name.clone(), info.address.clone());
@@ -352,10 +352,10 @@ impl Engine {
     /// The pool that a placement rule finds for a session. `None` if the session names a configured
     /// pool, or no rule applies: then the pool that it asked for holds.
     fn placed(&self, asked: Option<&PoolName>, info: &SessionInfo) -> Option<PoolName> {
-        let Pools { pools, queues, .. } = &self.settings.pools;
+        let queues = &self.settings.pools.queues;
         let (rules, name) = match asked {
             None => (&queues.placement, None),
-            Some(asked) if pools.contains_key(asked) => return None,
+            Some(asked) if self.has_pool(asked) => return None,
             Some(asked) => match queues.groups.get(&asked.pool) {
                 Some(group) if group.parent.as_ref() == Some(&asked.group) => {
                     (&group.placement, None)
@@ -370,7 +370,7 @@ impl Engine {
                 PlaceBy::Name => name,
             };
             let pool = PoolName { group: rule.to.clone(), pool: pool?.clone() };
-            let exists = pools.contains_key(&pool);
+            let exists = self.has_pool(&pool);
             (exists || rule.create && pool.is_legal()).then_some(pool)
         })
     }
@@ -381,10 +381,19 @@ impl Engine {
         if queues.is_empty() {
             return Ok(());
         }
-        let group = |name: Arc<str>| Some((queues.path_text(&name), queues.groups.get(&name)?));
+        // A queue that has vanished from the file counts as long as there are sessions in it.
+        let used = || self.scheduler.tree.pools().filter(|(_, pool)| !pool.sessions.is_empty());
+        let is_used_group =
+            |name: &Arc<str>| used().any(|(_, pool)| queues.path(&pool.name.group).contains(name));
+        let group = |name: Arc<str>| {
+            let rules = queues.groups.get(&name)?;
+            let is_there = !rules.vanished || is_used_group(&name);
+            is_there.then(|| (queues.path_text(&name), rules))
+        };
         let path = queues.path_text(&pool.group);
-        let own =
-            queues.pools.get(pool).map(|rules| (format!("{path}.{}", pool.pool).into(), rules));
+        let is_used = || used().any(|(_, used)| used.name == *pool);
+        let own = queues.pools.get(pool).filter(|rules| !rules.vanished || is_used());
+        let own = own.map(|rules| (format!("{path}.{}", pool.pool).into(), rules));
         let groups = queues.path(&pool.group).into_iter().rev().filter_map(group);
         let rules: Vec<(Arc<str>, &QueueRules)> = own.into_iter().chain(groups).collect();
         if let Some((queue, _)) = rules.iter().find(|(_, rules)| rules.draining) {
@@ -416,9 +425,11 @@ impl Engine {
                 let known = new.queues.groups.contains_key(&group)
                     || new.groups.contains_key(&group)
                     || groups_of_pools.contains(&group);
-                let Some(rules) = old.queues.groups.get(&group).filter(|_| !known) else {
+                let rules = old.queues.groups.get(&group);
+                if known || rules.is_none() && !old.groups.contains_key(&group) {
                     continue;
-                };
+                }
+                let rules = rules.cloned().unwrap_or_default();
                 let limits = old.groups.get(&group).cloned().unwrap_or_default();
                 let limits = GroupSettings { minimum: PerType::all(0), ..limits };
                 new.groups.insert(group.clone(), limits);
@@ -435,13 +446,19 @@ impl Engine {
         settings
     }
 
+    /// Whether the file has this pool: one that has vanished from it and is still used is none.
+    fn has_pool(&self, pool: &PoolName) -> bool {
+        let Pools { pools, queues, .. } = &self.settings.pools;
+        pools.contains_key(pool) && !queues.pools.get(pool).is_some_and(|rules| rules.vanished)
+    }
+
     /// Whether a pool may be used. Spec: cluster-manager/02 §3.16.
     pub(super) fn check_pool(&self, pool: Option<&PoolName>) -> Result<(), PoolObjection> {
         if !self.settings.configured_pools_only {
             return Ok(());
         }
         let pool = pool.ok_or(PoolObjection::NotSpecified)?;
-        if !self.settings.pools.pools.contains_key(pool) {
+        if !self.has_pool(pool) {
             return Err(PoolObjection::NotConfigured(pool.clone()));
         }
         if !pool.is_legal() {

@@ -77,7 +77,7 @@ pub struct CommandResult {
 impl CommandResult {
     /// Whether the command has succeeded.
     pub fn is_success(&self) -> bool {
-        self.status == Some(0)
+        self.status == Some(0) && self.reason.is_none()
     }
 
     /// How it ended, for people.

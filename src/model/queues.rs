@@ -202,15 +202,17 @@ impl Queues {
         self.groups.get(group)?.parent.as_ref()
     }
 
-    /// The name on the wire for a name that may be a path: `ads.etl` for `revenue.ads.etl`. A name
-    /// that is no path of the tree stays as it is.
+    /// The name on the wire for a name that may be a path: `ads.etl` for `revenue.ads.etl`, wherever that was
+    /// cut into group and pool. A name that is no path of the tree stays as it is.
     pub fn resolved(&self, name: &PoolName) -> PoolName {
-        let Some((_, last)) = name.group.rsplit_once('.') else { return name.clone() };
-        let group: Arc<str> = last.into();
-        match *self.path_text(&group) == *name.group {
-            true => PoolName { group, pool: name.pool.clone() },
-            false => name.clone(),
-        }
+        let whole = format!("{}.{}", name.group, name.pool);
+        let found = whole.rsplit_once('.').and_then(|(path, pool)| {
+            let (_, last) = path.rsplit_once('.')?;
+            let group: Arc<str> = last.into();
+            let is_path = *self.path_text(&group) == *path;
+            is_path.then(|| PoolName { group, pool: pool.into() })
+        });
+        found.unwrap_or_else(|| name.clone())
     }
 }
 
@@ -299,5 +301,9 @@ mod tests {
         assert_eq!(queues.resolved(&name("revenue.ads")), name("ads"));
         assert_eq!(queues.resolved(&name("ads")), name("ads"));
         assert_eq!(queues.resolved(&name("other.ads")), name("other.ads"));
+        // As programs cut it that know two levels.
+        assert_eq!(queues.resolved(&PoolName::new("revenue", "ads.etl")), name("ads"));
+        let other = PoolName::new("revenue", "other.etl");
+        assert_eq!(queues.resolved(&other), other);
     }
 }

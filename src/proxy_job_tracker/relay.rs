@@ -162,7 +162,12 @@ impl Relay {
     ) -> Result<Page, Failed> {
         let request = request(target, path, form)
             .ok_or_else(|| Failed::NoReply("the path is not one of HTTP".to_owned()))?;
-        let rights = || rights::page(request.method().as_str(), request.uri().path());
+        // A proxy would ask with its own rights, not with those of the caller.
+        let asked = request.uri().path();
+        if asked == "/proxy" || asked.starts_with("/proxy/") {
+            return Err(Failed::Denied("relayed requests are not relayed again".to_owned()));
+        }
+        let rights = || rights::page(request.method().as_str(), asked);
         if let Some(objection) = caller.objection(rights) {
             return Err(Failed::Denied(objection));
         }

@@ -10,6 +10,8 @@ use crate::vint;
 
 /// The most bytes of different values that are kept of one key.
 const MOST_BYTES: usize = 64 << 20;
+/// What the entry of a value takes besides it, some more or less.
+const ENTRY_BYTES: usize = 64;
 /// The most bytes of a key or a value that an error shows.
 const MOST_SHOWN_BYTES: usize = 200;
 
@@ -114,7 +116,7 @@ impl Summary {
 }
 
 fn grow(bytes: &mut usize, value: &[u8]) -> Result<(), String> {
-    *bytes = bytes.saturating_add(value.len());
+    *bytes = bytes.saturating_add(value.len() + ENTRY_BYTES);
     match *bytes > MOST_BYTES {
         true => Err(format!("has more than {MOST_BYTES} bytes of different values")),
         false => Ok(()),

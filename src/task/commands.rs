@@ -120,7 +120,8 @@ impl Runner<'_> {
             attempts += 1;
             let began = Instant::now();
             let end = self.attempt(number, &words, &outputs)?;
-            if end.status != Some(0) && attempts <= self.list.retries {
+            let failed = end.status != Some(0) || end.reason.is_some();
+            if failed && attempts <= self.list.retries {
                 continue;
             }
             let length = |path: &Path| path.metadata().map_or(0, |found| found.len());
@@ -198,6 +199,10 @@ impl Runner<'_> {
         let (mut pause, mut memory, mut signalled) = (FIRST_PAUSE, None, None::<Instant>);
         loop {
             if let Some(exit) = child.try_wait()? {
+                if signalled.is_some() {
+                    // What it has started and left behind. There may be nothing.
+                    let _ = kill_process_group(pid, Signal::KILL);
+                }
                 return Ok((exit, signalled.is_some(), memory));
             }
             memory = memory_of(child.id()).max(memory);

@@ -9,7 +9,7 @@ use corona_model::types::{ResourceType, SessionPriority};
 use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 
-use crate::workload::{Node, Reading, Session, Task, Workload, is_zero, pool_of};
+use crate::workload::{MOST_MS, Node, Reading, Session, Task, Workload, is_zero, pool_of};
 
 /// The newest version of the format.
 pub const VERSION: u32 = 1;
@@ -214,6 +214,8 @@ fn read_lines(mut source: impl BufRead) -> Result<Reading, FileError> {
     if head.corona_workload > VERSION {
         return Err(FileError::Newer(head.corona_workload));
     }
+    within_bounds([head.began_ms, head.until_ms].into_iter())
+        .map_err(|what| FileError::Line { line: 1, what })?;
     let mut reading = Reading::default();
     let workload = &mut reading.workload;
     (workload.name, workload.began_ms, workload.until_ms) =
@@ -277,6 +279,12 @@ fn add(
         }
         Line::Session(line) => line,
     };
+    let of_tasks = line.tasks.iter().flat_map(|task| {
+        [Some(task.ms), task.away_ms, Some(task.delay_ms), task.waited_ms, task.held_ms]
+    });
+    let delay = line.follows.as_ref().map(|(_, delay)| *delay);
+    let times = [Some(line.at_ms), delay, Some(line.lingers_ms), line.recorded_ms];
+    within_bounds(times.into_iter().chain(of_tasks).flatten())?;
     *tasks += line.tasks.iter().map(|task| task.count as usize).sum::<usize>();
     if *tasks > MOST_TASKS {
         return Err(format!("more than {MOST_TASKS} tasks"));
@@ -302,9 +310,6 @@ fn add(
         tasks: Vec::new(),
     };
     for task in line.tasks {
-        if task.ms < 0 || task.delay_ms < 0 || line.at_ms < 0 {
-            return Err("times must not be negative".to_owned());
-        }
         let count = task.count as usize;
         session.tasks.extend(std::iter::repeat_n(Task::from(task), count));
     }
@@ -313,6 +318,14 @@ fn add(
     }
     workload.sessions.push(session);
     Ok(())
+}
+
+/// Fails for times that are none.
+fn within_bounds(mut times: impl Iterator<Item = i64>) -> Result<(), String> {
+    match times.find(|ms| !(0..=MOST_MS).contains(ms)) {
+        None => Ok(()),
+        Some(ms) => Err(format!("the time {ms} is not from 0 to {MOST_MS} ms")),
+    }
 }
 
 impl From<TaskLine> for Task {

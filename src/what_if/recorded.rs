@@ -373,11 +373,13 @@ impl Known {
             let usual_ms = usual.get(task.kind.index()).copied().unwrap_or(0);
             match (asked.ended_ms.or(self.ended_ms), &asked.held, asked.ended_ms) {
                 (Some(ended_ms), held, ended) if held.is_some() || ended.is_some() => {
-                    task.held_ms = Some(ended_ms - asked.began_ms);
-                    task.ms = ended_ms - asked.began_ms;
+                    // A grant may have been on its way when its session ended.
+                    let held_ms = (ended_ms - asked.began_ms).max(0);
+                    task.held_ms = Some(held_ms);
+                    task.ms = held_ms;
                     if task.kind == ResourceType::Reduce && (1..=ended_ms).contains(&last_map_ms) {
                         task.shuffles = true;
-                        task.ms = ended_ms - asked.began_ms.max(last_map_ms);
+                        task.ms = (ended_ms - asked.began_ms.max(last_map_ms)).max(0);
                     }
                 }
                 (None, Some(_), _) => {
@@ -418,7 +420,7 @@ fn usual_times(sessions: &BTreeMap<String, Known>) -> [i64; 3] {
     let mut all: [Vec<i64>; 3] = Default::default();
     for asked in sessions.values().flat_map(|known| &known.tasks) {
         if let Some(ended_ms) = asked.ended_ms {
-            all[asked.task.kind.index()].push(ended_ms - asked.began_ms);
+            all[asked.task.kind.index()].push((ended_ms - asked.began_ms).max(0));
         }
     }
     all.map(|mut times| median(&mut times).unwrap_or(0))

@@ -248,7 +248,7 @@ impl<'a> Simulation<'a> {
             Event::Asks(place, from, to) => self.asks(place, from as usize..to as usize),
             Event::EndOfBin => {
                 let width_ms = self.measure.close_bin(self.now_ms, &self.engine);
-                self.at(self.now_ms + width_ms, Event::EndOfBin);
+                self.at(self.now_ms.saturating_add(width_ms), Event::EndOfBin);
             }
         }
     }
@@ -332,7 +332,7 @@ impl<'a> Simulation<'a> {
         self.places.insert(handle.clone(), place);
         self.sessions[place as usize] = Some(Box::new(Live::new(handle, accounts, session)));
         if session.tasks.is_empty() {
-            return self.at(self.now_ms + session.lingers_ms, Event::Leaves(place));
+            return self.at(self.now_ms.saturating_add(session.lingers_ms), Event::Leaves(place));
         }
         self.plan_calls(place);
     }

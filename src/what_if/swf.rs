@@ -10,7 +10,7 @@ use std::sync::Arc;
 use corona_model::types::{PoolName, ResourceType};
 
 use crate::file::MOST_TASKS;
-use crate::workload::{Node, Reading, Session, Task, Workload};
+use crate::workload::{MOST_MS, Node, Reading, Session, Task, Workload};
 
 /// A line is at most so long.
 const MOST_BYTES: u64 = 1 << 16;
@@ -99,7 +99,7 @@ impl Trace {
             self.never_ran += 1;
             return;
         }
-        let ms = |seconds: f64| (seconds * 1_000.0).clamp(0.0, 1e15) as i64;
+        let ms = |seconds: f64| (seconds * 1_000.0).clamp(0.0, MOST_MS as f64) as i64;
         let task = Task {
             waited_ms: (waited >= 0.0).then(|| ms(waited)),
             held_ms: Some(ms(ran)),
@@ -121,7 +121,7 @@ impl Trace {
             user: if user >= 0 { format!("user{user}").into() } else { "unknown".into() },
             pool: Some(PoolName::new(&group, &queue)),
             at_ms: ms(submitted),
-            follows: follows.map(|place| (place, think.saturating_mul(1_000))),
+            follows: follows.map(|place| (place, think.saturating_mul(1_000).min(MOST_MS))),
             recorded_ms: (waited >= 0.0).then(|| ms(waited) + ms(ran)),
             tasks: vec![task; processors as usize],
             ..Session::default()
@@ -154,7 +154,7 @@ impl Trace {
         let began_s = self.head.get("UnixStartTime").and_then(|text| text.parse::<i64>().ok());
         let mut workload = Workload {
             name: name.to_owned(),
-            began_ms: began_s.unwrap_or(0).saturating_mul(1_000),
+            began_ms: began_s.unwrap_or(0).saturating_mul(1_000).clamp(0, MOST_MS),
             until_ms: self.until_ms,
             nodes: if processors > 0 { (0..count).map(node).collect() } else { Vec::new() },
             sessions: self.sessions,

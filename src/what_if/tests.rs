@@ -309,8 +309,13 @@ fn wrong_workloads_are_refused_with_the_line() {
         ),
         (
             "{\"corona_workload\":1}\n{\"session\":{\"id\":\"s\",\"tasks\":[{\"type\":\"MAP\",\"ms\":-1}]}}\n",
-            "negative",
+            "line 2: the time -1 is not from 0",
         ),
+        (
+            "{\"corona_workload\":1}\n{\"session\":{\"id\":\"s\",\"at_ms\":9223372036854775807}}\n",
+            "line 2: the time 9223372036854775807 is not from 0",
+        ),
+        ("{\"corona_workload\":1,\"until_ms\":-1}\n", "line 1: the time -1 is not from 0"),
         (
             "{\"corona_workload\":1}\n\
              {\"session\":{\"id\":\"s\",\"tasks\":[{\"type\":\"MAP\",\"ms\":1,\"count\":4000000000}]}}\n",

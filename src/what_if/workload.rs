@@ -6,6 +6,9 @@ use std::sync::Arc;
 use corona_model::types::{PoolName, ResourceType, SessionPriority};
 use serde::{Deserialize, Serialize};
 
+/// The largest time of a workload, in milliseconds: some 31,000 years.
+pub(crate) const MOST_MS: i64 = 1_000_000_000_000_000;
+
 /// Nodes and sessions, with times in milliseconds since the beginning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workload {

@@ -212,6 +212,13 @@ async fn the_head_lends_its_rights_to_no_member() {
     )
     .await;
     assert!(status == 403 && reply.contains("the role read may not do this"), "{reply}");
+    // The proxy does not ask itself, which it would do with its own rights.
+    let again = next_session(&alice, ports["thrift"]).await;
+    let itself = format!("http://127.0.0.1:{proxy}/");
+    start(&alice, ports["thrift"], &again, &itself).await.unwrap();
+    let request = format!("GET /proxy/127.0.0.1:{proxy}/proxy/{below}/access/audit");
+    let (status, reply) = ask(&alice, proxy, &request, None).await;
+    assert!(status == 403 && reply.contains("are not relayed again"), "{reply}");
     // An administrator may.
     let request = format!("POST /proxy?{to}&path={named}");
     let (status, reply) = ask(&admin, proxy, &request, Some("on=1")).await;

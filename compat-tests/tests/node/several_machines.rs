@@ -321,7 +321,7 @@ fn wrong_strings_names_and_directories_are_refused_in_one_line() {
     let mut other = world.command(&["head", "--dir", "other", "--host", "127.0.0.1"]);
     let other = other.args(["--port-base", &world.base.to_string()]).output().unwrap();
     let said = stderr(&other);
-    assert!(said.contains("cluster-manager cannot start") && said.contains("in use"), "{said}");
+    assert!(said.contains(" cannot start: ") && said.contains("in use"), "{said}");
     let string = head.lines[3].strip_prefix("  corona join ").unwrap().to_owned();
     refused(
         &["join", &string, "--dir", "node", "--host", "no-such-host.invalid"],

@@ -129,8 +129,10 @@ fn dispatch(mut words: VecDeque<String>, console: &mut Console<'_>) -> anyhow::R
         }
         "coronaadmin" | "coronaclient" => {
             let tool = name.trim_start_matches("corona").to_owned();
-            let line = ["corona".to_owned(), tool].into_iter().chain(words);
-            return Ok(super::run(line.map(OsString::from), console));
+            let conf = generic.conf_dir.map(|dir| [OsString::from("--conf-dir"), dir.into()]);
+            let line = ["corona".to_owned(), tool].into_iter().map(OsString::from);
+            let line = line.chain(conf.into_iter().flatten());
+            return Ok(super::run(line.chain(words.into_iter().map(OsString::from)), console));
         }
         _ => {}
     }

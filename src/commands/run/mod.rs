@@ -230,14 +230,14 @@ impl Arguments {
         std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
         let directory =
             directory.canonicalize().with_context(|| directory.display().to_string())?;
-        let run = Run::open(&directory, self.resume)?;
+        let run = Run::open(&directory, &self.command, self.resume)?;
         let all = self.list(&run)?;
         let sink = match (self.json, &self.output) {
             (_, Some(_)) => Sink::Files,
-            (true, None) => Sink::Json,
+            (true, None) => Sink::None,
             (false, None) => Sink::Streams,
         };
-        let results = Results::open(&directory, self.log.as_deref(), sink)?;
+        let results = Results::open(&directory, self.log.as_deref(), sink, self.json)?;
         let began = Instant::now();
         let mut work = Work { arguments: self, commands, run, results, all, total: 0 };
         let ended = work.until_done(&mut stop, console).await;
@@ -253,7 +253,7 @@ impl Arguments {
         console.complain(&format!(
             "{}: {} succeeded, {failures} failed, {} without a result; {:.1} s\n",
             counted(total, "command"),
-            done - failures,
+            done.saturating_sub(failures),
             total.saturating_sub(done),
             began.elapsed().as_secs_f64()
         ));
@@ -289,7 +289,7 @@ impl Arguments {
         let wanted = slots.saturating_mul(MAPS_PER_SLOT) as u64;
         let maps = match self.max_running {
             // As many maps as may run at a time: there is no other limit for one job.
-            Some(most) => u64::from(most),
+            Some(most) => u64::from(most).min(MOST_MAPS),
             None => wanted.max(count.div_ceil(MOST_COMMANDS_OF_A_MAP)).min(MOST_MAPS),
         };
         count.div_ceil(maps.max(1)).max(1)
@@ -305,7 +305,7 @@ impl Arguments {
         let list = scratch.path().join("list");
         list::write(&self.source(), &list)?;
         let has_result = match self.resume {
-            true => Some(Results::open(directory, None, Sink::Json)?),
+            true => Some(results::numbers_in(directory)?),
             false => None,
         };
         let is_wanted = |number| has_result.as_ref().is_none_or(|results| !results.has(number));
@@ -379,6 +379,7 @@ impl Work<'_> {
             let job = round.job.as_deref().and_then(|job| job.parse::<JobId>().ok());
             let job = job.map(|id| Job::again(id, &self.arguments.which)).transpose()?;
             self.follow(&round, job, None, stop, console).await?;
+            ensure!(!stop.is_wanted(), "stopped; --resume goes on with what is left");
         }
         if self.results.count() >= self.total {
             return Ok(());
@@ -430,26 +431,31 @@ impl Work<'_> {
         let (mut pauses, mut is_killed, mut shown) = (PAUSES, false, 0);
         let mut over_since = None;
         loop {
-            self.take(&output, &mut taken, console)?;
+            self.take(&output, &mut taken, job.is_none(), console)?;
             self.show(&mut shown, console);
             let Some(job) = &mut job else { return Ok(()) };
+            // It was wanted while the job was submitted.
+            if stop.is_wanted() && !is_killed {
+                is_killed = true;
+                job.kill().await?;
+            }
             let look = match over_since {
                 Some(_) => Look::Over { state: "SUCCEEDED", note: None },
                 None => job.look().await?,
             };
             match look {
                 Look::Forgotten => {
-                    self.take(&output, &mut taken, console)?;
+                    self.take(&output, &mut taken, true, console)?;
                     return Ok(());
                 }
                 // What an earlier job has left undone is done by the next one.
                 Look::Over { .. } if parts.is_none() => {
-                    self.take(&output, &mut taken, console)?;
+                    self.take(&output, &mut taken, true, console)?;
                     return Ok(());
                 }
                 Look::Over { state: "SUCCEEDED", .. } => {
                     let since = *over_since.get_or_insert_with(Instant::now);
-                    self.take(&output, &mut taken, console)?;
+                    self.take(&output, &mut taken, false, console)?;
                     if parts.is_none_or(|parts| taken.len() >= parts) {
                         return Ok(());
                     }
@@ -462,7 +468,7 @@ impl Work<'_> {
                     );
                 }
                 Look::Over { state, note } => {
-                    self.take(&output, &mut taken, console)?;
+                    self.take(&output, &mut taken, true, console)?;
                     for text in job.failures().await {
                         console.complain(&text);
                     }
@@ -483,11 +489,12 @@ impl Work<'_> {
     }
 
     /// Takes the results of maps that have been committed. With `--keep-order`, those of a map wait for those of
-    /// the maps before it.
+    /// the maps before it, unless these `are_last` and no others come.
     fn take(
         &mut self,
         output: &Path,
         taken: &mut BTreeSet<u64>,
+        are_last: bool,
         console: &mut Console<'_>,
     ) -> anyhow::Result<()> {
         let entries = match std::fs::read_dir(output) {
@@ -502,7 +509,7 @@ impl Work<'_> {
             new.extend(number.filter(|number| !taken.contains(number)));
         }
         for number in new {
-            if self.arguments.keep_order && number != taken.len() as u64 {
+            if self.arguments.keep_order && !are_last && number != taken.len() as u64 {
                 break;
             }
             self.results.collect(&output.join(format!("part-{number:05}")), console)?;

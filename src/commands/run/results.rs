@@ -1,11 +1,12 @@
 //! The results of a list: one for each command, in a table of JSON lines that survives the end of this process
 //! at any moment, and the outputs of the commands.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use corona::mapreduce::commands::CommandResult;
 
 use corona_terminal::console::Console;
@@ -26,8 +27,8 @@ pub(super) enum Sink {
     Files,
     /// To stdout and stderr.
     Streams,
-    /// Nowhere: stdout has the results.
-    Json,
+    /// Nowhere.
+    None,
 }
 
 /// The results that are there.
@@ -36,6 +37,8 @@ pub(super) struct Results {
     table: File,
     log: Option<File>,
     sink: Sink,
+    /// Whether results go to stdout, as lines of JSON.
+    prints: bool,
     done: Numbers,
     failed: Vec<CommandResult>,
     failures: u64,
@@ -43,34 +46,70 @@ pub(super) struct Results {
 
 /// A set of numbers, for which there is a bit each.
 #[derive(Debug, Default)]
-struct Numbers {
-    bits: Vec<u64>,
+pub(super) struct Numbers {
+    /// Words of 64 bits, by their place.
+    bits: BTreeMap<u64, u64>,
     count: u64,
 }
 
 impl Numbers {
-    fn has(&self, number: u64) -> bool {
-        let word = usize::try_from(number / 64).ok().and_then(|at| self.bits.get(at));
-        word.is_some_and(|word| word >> (number % 64) & 1 == 1)
+    /// Whether it is there.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.bits.get(&(number / 64)).is_some_and(|word| word >> (number % 64) & 1 == 1)
     }
 
-    /// False: it is there already, or is larger than any of a list.
+    /// False: it is there already.
     fn insert(&mut self, number: u64) -> bool {
-        const MOST_WORDS: usize = 1 << 28;
-        let Ok(at) = usize::try_from(number / 64) else { return false };
-        if at >= MOST_WORDS {
-            return false;
-        }
-        if at >= self.bits.len() {
-            self.bits.resize(at + 1, 0);
-        }
-        let Some(word) = self.bits.get_mut(at) else { return false };
+        let word = self.bits.entry(number / 64).or_default();
         let bit = 1 << (number % 64);
         let is_new = *word & bit == 0;
         *word |= bit;
         self.count += u64::from(is_new);
         is_new
     }
+}
+
+/// What a table has, up to the end of its last whole line, which is returned.
+fn read_table(
+    path: &Path,
+    table: &mut File,
+    mut take: impl FnMut(CommandResult),
+) -> anyhow::Result<u64> {
+    let shown = || path.display().to_string();
+    let mut reader = BufReader::new(table);
+    let (mut whole, mut line) = (0, Vec::new());
+    loop {
+        line.clear();
+        let read = (&mut reader).take(MOST_LINE_BYTES).read_until(b'\n', &mut line);
+        let read = read.with_context(shown)? as u64;
+        // What is behind the last end of a line was written when the process ended.
+        if read == 0 || line.last() != Some(&b'\n') {
+            ensure!(read < MOST_LINE_BYTES, "{} is no table of results", path.display());
+            return Ok(whole);
+        }
+        let result: CommandResult = serde_json::from_slice(&line)
+            .with_context(|| format!("{} is no table of results", path.display()))?;
+        whole += read;
+        take(result);
+    }
+}
+
+/// The numbers that have results in a directory, where another process may write.
+///
+/// # Errors
+/// The file cannot be read, or is no table of results.
+pub(super) fn numbers_in(directory: &Path) -> anyhow::Result<Numbers> {
+    let path = directory.join("results.jsonl");
+    let mut table = match File::open(&path) {
+        Ok(table) => table,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Numbers::default()),
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    };
+    let mut done = Numbers::default();
+    read_table(&path, &mut table, |result| {
+        done.insert(result.id);
+    })?;
+    Ok(done)
 }
 
 impl Results {
@@ -82,6 +121,7 @@ impl Results {
         directory: &Path,
         log: Option<&Path>,
         sink: Sink,
+        prints: bool,
     ) -> anyhow::Result<Results> {
         let path = directory.join("results.jsonl");
         let shown = || path.display().to_string();
@@ -91,28 +131,16 @@ impl Results {
             .append(true)
             .open(&path)
             .with_context(shown)?;
-        let (mut done, mut failed, mut failures, mut whole) =
-            (Numbers::default(), Vec::new(), 0, 0);
-        let mut reader = BufReader::new(&mut table);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            let read = (&mut reader).take(MOST_LINE_BYTES).read_until(b'\n', &mut line);
-            let read = read.with_context(shown)? as u64;
-            // What is behind the last end of a line was written when the process ended.
-            if read == 0 || line.last() != Some(&b'\n') {
-                break;
+        let (mut done, mut failed, mut failures) = (Numbers::default(), Vec::new(), 0);
+        let whole = read_table(&path, &mut table, |result| {
+            if done.insert(result.id) {
+                note(result, &mut failed, &mut failures);
             }
-            let result: CommandResult = serde_json::from_slice(&line)
-                .with_context(|| format!("{} is no table of results", path.display()))?;
-            whole += read;
-            done.insert(result.id);
-            note(result, &mut failed, &mut failures);
-        }
+        })?;
         table.set_len(whole).with_context(shown)?;
         let log = log.map(new_log).transpose()?;
         let directory = directory.to_owned();
-        Ok(Results { directory, table, log, sink, done, failed, failures })
+        Ok(Results { directory, table, log, sink, prints, done, failed, failures })
     }
 
     /// Whether the result of a command is there.
@@ -186,7 +214,7 @@ impl Results {
                     Ok(())
                 })?;
             }
-            Sink::Json => {
+            Sink::None => {
                 skip(reader, result.stdout_bytes.saturating_add(result.stderr_bytes))?;
             }
         }
@@ -194,7 +222,7 @@ impl Results {
         line.push('\n');
         // The outputs are there before the result says so.
         self.table.write_all(line.as_bytes()).context("results.jsonl")?;
-        if self.sink == Sink::Json {
+        if self.prints {
             console.print(&line)?;
         }
         if let Some(log) = &mut self.log {
@@ -307,7 +335,8 @@ mod tests {
     fn collected(directory: &Path, sink: Sink, parts: &[PathBuf]) -> (Results, String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console::of_test(&mut out, &mut err);
-        let mut results = Results::open(directory, Some(&directory.join("log")), sink).unwrap();
+        let mut results =
+            Results::open(directory, Some(&directory.join("log")), sink, false).unwrap();
         for part in parts {
             results.collect(part, &mut console).unwrap();
         }
@@ -325,6 +354,8 @@ mod tests {
         assert_eq!((results.count(), results.failures()), (3, 1));
         assert_eq!(results.failed()[0].how(), "exit status 3");
         assert!(results.has(900) && !results.has(3));
+        let known = numbers_in(dir.path()).unwrap();
+        assert!(known.has(900) && !known.has(3));
         let log = fs::read_to_string(dir.path().join("log")).unwrap();
         assert!(log.starts_with(LOG_HEAD) && log.contains("\n2\t3\t-\t1\t0\t-\tn\t-\n"), "{log}");
         // What a process that ended had not written to its end does not count.
@@ -350,9 +381,24 @@ mod tests {
         fs::write(&whole, &bytes[..bytes.len() - 1]).unwrap();
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console::of_test(&mut out, &mut err);
-        let mut results = Results::open(dir.path(), None, Sink::Json).unwrap();
+        let mut results = Results::open(dir.path(), None, Sink::None, true).unwrap();
         let refused = format!("{:#}", results.collect(&whole, &mut console).unwrap_err());
         assert!(refused.contains("it ends within the output of a command"), "{refused}");
         assert_eq!(results.count(), 1);
+        assert!(String::from_utf8(out).unwrap().starts_with("{\"id\":1,"));
+        // A file of somebody else is left as it is.
+        let foreign = "x".repeat(MOST_LINE_BYTES as usize);
+        fs::write(dir.path().join("results.jsonl"), &foreign).unwrap();
+        assert!(Results::open(dir.path(), None, Sink::Files, false).is_err());
+        assert_eq!(fs::read_to_string(dir.path().join("results.jsonl")).unwrap(), foreign);
+    }
+
+    #[test]
+    fn large_numbers_have_results_too() {
+        let mut numbers = Numbers::default();
+        for number in [0, 20_240_101_000_000, u64::MAX] {
+            assert!(numbers.insert(number) && !numbers.insert(number) && numbers.has(number));
+        }
+        assert_eq!(numbers.count, 3);
     }
 }

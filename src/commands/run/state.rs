@@ -24,6 +24,9 @@ pub(super) struct Run {
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
     version: u32,
+    /// The command that runs for each number or line.
+    #[serde(default)]
+    command: Vec<String>,
     rounds: Vec<Round>,
 }
 
@@ -36,12 +39,29 @@ pub(super) struct Round {
     pub(super) output: String,
 }
 
+/// A file in a directory that has the name of one of a run.
+fn result_in(directory: &Path) -> anyhow::Result<Option<String>> {
+    let is_output = |name: &str| {
+        let parts = name.rsplit_once('.');
+        parts.is_some_and(|(id, end)| matches!(end, "out" | "err") && id.parse::<u64>().is_ok())
+    };
+    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+        let name = entry.with_context(|| directory.display().to_string())?.file_name();
+        let name = name.to_string_lossy();
+        if name == "results.jsonl" || is_output(&name) {
+            return Ok(Some(name.into_owned()));
+        }
+    }
+    Ok(None)
+}
+
 impl Run {
     /// The run in a directory, or a new one.
     ///
     /// # Errors
-    /// There is one and it is not to be resumed, there is none to resume, or another process has it.
-    pub(super) fn open(results: &Path, resumes: bool) -> anyhow::Result<Run> {
+    /// There is one and it is not to be resumed or is of another command, there is none to resume, the directory
+    /// has files that a run would replace, or another process has it.
+    pub(super) fn open(results: &Path, command: &[String], resumes: bool) -> anyhow::Result<Run> {
         let directory = results.join(NAME);
         let shown = results.display();
         if directory.exists() && !resumes {
@@ -51,6 +71,9 @@ impl Run {
             );
         }
         ensure!(directory.exists() || !resumes, "{shown} has no run to resume");
+        if !resumes && let Some(name) = result_in(results)? {
+            bail!("{shown} has a file {name}, which the run would replace; name another directory");
+        }
         fs::create_dir_all(&directory).with_context(|| shown.to_string())?;
         let lock = File::create(directory.join("lock")).with_context(|| shown.to_string())?;
         let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive);
@@ -60,7 +83,7 @@ impl Run {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .with_context(|| format!("{} cannot be read", path.display()))?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                State { version: VERSION, rounds: Vec::new() }
+                State { version: VERSION, command: command.to_owned(), rounds: Vec::new() }
             }
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
@@ -70,7 +93,14 @@ impl Run {
             path.display(),
             state.version
         );
-        Ok(Run { directory, state, _lock: lock })
+        ensure!(
+            state.command == command,
+            "the command is not that of the run; --resume needs the same one: {}",
+            state.command.join(" ")
+        );
+        let run = Run { directory, state, _lock: lock };
+        run.save()?;
+        Ok(run)
     }
 
     /// The path of a file of the run.
@@ -127,20 +157,41 @@ mod tests {
     #[test]
     fn a_run_is_resumed_by_one_process_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
-        let error = |resumes| Run::open(dir.path(), resumes).err().unwrap().to_string();
+        let command = ["true".to_owned()];
+        let open = |resumes| Run::open(dir.path(), &command, resumes);
+        let error = |resumes| open(resumes).err().unwrap().to_string();
         assert!(error(true).ends_with("has no run to resume"));
-        let mut run = Run::open(dir.path(), false).unwrap();
+        let mut run = open(false).unwrap();
         assert_eq!(run.begin_round().unwrap().output, "job-1");
         run.submitted("job_1").unwrap();
         assert!(error(false).contains("add --resume to go on with it"));
         assert!(error(true).starts_with("another process writes"));
         drop(run);
-        let mut run = Run::open(dir.path(), true).unwrap();
+        let mut run = open(true).unwrap();
         assert_eq!(run.rounds()[0].job.as_deref(), Some("job_1"));
         assert_eq!(run.begin_round().unwrap().output, "job-2");
         drop(run);
+        let other = Run::open(dir.path(), &["false".to_owned()], true).err().unwrap().to_string();
+        assert!(other.contains("is not that of the run"), "{other}");
         fs::write(dir.path().join(".corona-run/state.json"), r#"{"version":2,"rounds":[]}"#)
             .unwrap();
         assert!(error(true).contains("is of version 2, which this program does not know"));
+    }
+
+    #[test]
+    fn a_directory_with_files_that_a_run_would_replace_is_refused() {
+        for name in ["1.out", "77.err", "results.jsonl"] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join(name), "mine").unwrap();
+            let refused = Run::open(dir.path(), &[], false).err().unwrap().to_string();
+            assert!(
+                refused.contains(name) && !dir.path().join(".corona-run").exists(),
+                "{refused}"
+            );
+            assert_eq!(fs::read_to_string(dir.path().join(name)).unwrap(), "mine");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("notes.out"), "mine").unwrap();
+        Run::open(dir.path(), &[], false).unwrap();
     }
 }

@@ -147,6 +147,7 @@ fn every_command_has_a_form_for_programs() {
         "access enrol",
         "client list",
         "client kill",
+        "hadoop",
         "mini-cluster",
         "completions",
         "man-pages",

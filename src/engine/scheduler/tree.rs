@@ -140,12 +140,13 @@ impl Tree {
             self.acquire_pool(name, settings);
         }
         self.arrange(settings);
+        // Groups first: one that is configured now must outlive its last pool.
+        for group in self.group_numbers() {
+            self.configure_group(group, settings);
+        }
         for pool in self.pool_numbers() {
             self.configure_pool(pool, settings);
             self.forget_if_unused(pool);
-        }
-        for group in self.group_numbers() {
-            self.configure_group(group, settings);
         }
         for group in self.group_numbers() {
             self.forget_group_if_unused(group);

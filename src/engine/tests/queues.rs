@@ -236,6 +236,56 @@ fn only_those_who_may_submit_start_sessions_and_none_do_where_it_drains() {
     }
 }
 
+/// A session that names no pool, an empty or an illegal one is scheduled in the group `default`, whose rules hold then.
+#[test]
+fn the_rules_of_the_queue_in_which_a_session_is_scheduled_hold() {
+    let mut world = World::new(|settings| {
+        inside(settings, "default", None, |rules| rules.draining = true);
+    });
+    let pools = [None, Some(PoolName::new("default", "")), Some(PoolName::new("X", "Y"))];
+    for (number, pool) in (1..).zip(pools) {
+        let refused = world.start_with(&format!("2026.{number}"), "a.b", |info| info.pool = pool);
+        let draining = PoolObjection::Draining("default".into());
+        assert_eq!(refused, Err(Refusal::SessionPool(draining)));
+    }
+}
+
+#[test]
+fn a_group_that_gets_rules_outlives_its_last_pool() {
+    let mut world = World::new(|settings| pool(settings, "students.p", |_| {}));
+    changed(&mut world, |settings| {
+        settings.pools = Default::default();
+        inside(settings, "students", None, |rules| rules.weight = 2.0);
+    });
+    let world = restored(&world);
+    let mut views = world.engine.pools().into_iter();
+    assert!(views.any(|view| &*view.path == "students"));
+}
+
+#[test]
+fn a_queue_that_has_vanished_and_is_empty_takes_sessions_like_any_other() {
+    let mut world = World::new(|settings| {
+        inside(settings, "g", None, |rules| rules.weight = 2.0);
+        pool_rules(settings, "g.p", |_| {});
+        group(settings, "plain", 0, 1);
+    });
+    world.start("2026.1", "g.p");
+    world.start("2026.2", "plain.p");
+    changed(&mut world, |settings| {
+        settings.pools = Default::default();
+        inside(settings, "other", None, |_| {});
+    });
+    // A group that had numbers only drains as well.
+    for (number, pool) in [(3, "g.p"), (4, "plain.q")] {
+        let refused = world.start_with(&format!("2026.{number}"), pool, |_| {});
+        assert!(matches!(refused, Err(Refusal::SessionPool(PoolObjection::Draining(_)))), "{pool}");
+    }
+    world.end("2026.1");
+    world.end("2026.2");
+    world.start("2026.5", "g.p");
+    world.start("2026.6", "plain.q");
+}
+
 /// Complaint 1: "why does my job wait?" is not answered.
 #[test]
 fn why_does_my_job_wait() {

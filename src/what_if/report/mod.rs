@@ -153,11 +153,11 @@ fn check(workload: &Workload, base: &Run) -> Check {
         time("mean time of a session", mean(|pair| pair.0), mean(|pair| pair.1));
     }
     let tasks = workload.sessions.iter().flat_map(|session| &session.tasks);
-    let held: i64 = tasks.filter_map(|task| task.held_ms).sum();
+    let held: f64 = tasks.filter_map(|task| task.held_ms).map(|ms| ms as f64).sum();
     let slot_ms: f64 = base.cluster.types.iter().map(|of| of.slot_ms).sum();
-    if held > 0 && slot_ms > 0.0 {
+    if held > 0.0 && slot_ms > 0.0 {
         let used_ms = base.cluster.types.iter().map(|of| of.used * of.slot_ms).sum::<f64>();
-        let (recorded, simulated) = (held as f64 / slot_ms, used_ms / slot_ms);
+        let (recorded, simulated) = (held / slot_ms, used_ms / slot_ms);
         let error = (simulated - recorded).abs() / recorded;
         rows.push(CheckRow { name: "slots in use", unit: "share", recorded, simulated, error });
     }
