@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use compat_tests::serving::fetch;
-use compat_tests::task_tracker::PATIENCE;
+use compat_tests::task_tracker::{PATIENCE, PAUSE};
 use corona::access::{Identity, Role};
 use corona::wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
 use corona::wire::client::{Client, ClientOptions};
@@ -217,7 +217,15 @@ async fn the_head_lends_its_rights_to_no_member() {
     let itself = format!("http://127.0.0.1:{proxy}/");
     start(&alice, ports["thrift"], &again, &itself).await.unwrap();
     let request = format!("GET /proxy/127.0.0.1:{proxy}/proxy/{below}/access/audit");
-    let (status, reply) = ask(&alice, proxy, &request, None).await;
+    let deadline = Instant::now() + PATIENCE;
+    let (status, reply) = loop {
+        let (status, reply) = ask(&alice, proxy, &request, None).await;
+        // The proxy knows of the session a moment later.
+        if !reply.contains("No running job has announced") || Instant::now() > deadline {
+            break (status, reply);
+        }
+        tokio::time::sleep(PAUSE).await;
+    };
     assert!(status == 403 && reply.contains("are not relayed again"), "{reply}");
     // An administrator may.
     let request = format!("POST /proxy?{to}&path={named}");

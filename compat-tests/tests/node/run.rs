@@ -180,9 +180,14 @@ fn each_command_has_one_result_after_any_end(cluster: &MiniCluster) {
         let text = fs::read_to_string(directory.join(format!("{number}.out"))).unwrap();
         assert_eq!(text, format!("{number}\n"));
     }
-    let other = ["--array", "1-2", "--output", "all", "--resume", "--", "true"];
-    let (_, err) = run(cluster, 1, &other);
-    assert!(err.contains("--resume needs the same list"), "{err}");
+    for (array, command, expected) in [
+        ("1-2", "sleep 0.02; echo {}", "--resume needs the same list"),
+        (range.as_str(), "true", "--resume needs the same one: sleep 0.02; echo {}"),
+    ] {
+        let other = ["--array", array, "--output", "all", "--resume", "--", command];
+        let (_, err) = run(cluster, 1, &other);
+        assert!(err.contains(expected), "{err}");
+    }
 }
 
 #[test]
