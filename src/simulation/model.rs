@@ -378,14 +378,11 @@ impl Model {
         let configured = &self.settings.pools.pools;
         if placed.is_none()
             && self.settings.configured_pools_only
-            && !asked.as_ref().is_some_and(|pool| configured.contains_key(pool) && pool.is_legal())
+            && !asked.as_ref().is_some_and(|pool| self.is_in_file(pool) && pool.is_legal())
         {
             return Err(Why::InvalidSession);
         }
         let asked = placed.or(asked);
-        if asked.as_ref().is_some_and(|pool| !self.may_submit(pool, info)) {
-            return Err(Why::InvalidSession);
-        }
         let told_pool = asked.unwrap_or_else(|| PoolName::new("default", &info.user_id));
         let mut pool = told_pool.clone();
         if pool.pool.is_empty() {
@@ -393,6 +390,9 @@ impl Model {
         }
         if !pool.is_legal() {
             pool = PoolName::new("default", "defaultpool");
+        }
+        if !self.may_submit(&pool, info) {
+            return Err(Why::InvalidSession);
         }
         let vanished = |pool: &PoolName| {
             let rules = self.settings.pools.queues.pools.get(pool);

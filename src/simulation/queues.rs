@@ -249,7 +249,7 @@ impl Model {
     /// The pool that a rule finds for a session.
     pub(super) fn placed(&self, asked: Option<&PoolName>, info: &SessionInfo) -> Option<PoolName> {
         let pools = &self.settings.pools;
-        if asked.is_some_and(|asked| pools.pools.contains_key(asked)) {
+        if asked.is_some_and(|asked| self.is_in_file(asked)) {
             return None;
         }
         let (places, name) = match asked {
@@ -274,17 +274,32 @@ impl Model {
             };
             let Some(key) = key else { continue };
             let pool = PoolName { group: place.to.clone(), pool: key };
-            if pools.pools.contains_key(&pool) || place.create && pool.is_legal() {
+            if self.is_in_file(&pool) || place.create && pool.is_legal() {
                 return Some(pool);
             }
         }
         None
     }
 
-    /// Whether the rules of the path let the user start a session.
+    /// Whether the settings have the pool, and not only because it is still used.
+    pub(super) fn is_in_file(&self, pool: &PoolName) -> bool {
+        let pools = &self.settings.pools;
+        pools.pools.contains_key(pool)
+            && pools.queues.pools.get(pool).is_none_or(|rules| !rules.vanished)
+    }
+
+    /// Whether the rules of the path let the user start a session. Those of a queue that has vanished count while
+    /// there are sessions in it.
     pub(super) fn may_submit(&self, pool: &PoolName, info: &SessionInfo) -> bool {
-        let rules: Vec<QueueRules> =
-            self.path(pool).iter().map(|queue| self.rules(queue)).collect();
+        let is_used =
+            |queue: &Queue| self.sessions.values().any(|one| self.path(&one.pool).contains(queue));
+        let rules: Vec<QueueRules> = self
+            .path(pool)
+            .iter()
+            .map(|queue| (queue, self.rules(queue)))
+            .filter(|(queue, rules)| !rules.vanished || is_used(queue))
+            .map(|(_, rules)| rules)
+            .collect();
         let submit: Option<&Submitters> = rules.iter().find_map(|rules| rules.submit.as_ref());
         let allowed = submit.is_none_or(|submit| {
             submit.all
@@ -306,7 +321,10 @@ impl Model {
                 let of_file = file.queues.groups.contains_key(&group)
                     || file.groups.contains_key(&group)
                     || file.pools.keys().any(|other| other.group == group);
-                if let (false, Some(rules)) = (of_file, old.queues.groups.get(&group)) {
+                let is_known =
+                    old.queues.groups.contains_key(&group) || old.groups.contains_key(&group);
+                if !of_file && is_known {
+                    let rules = self.rules(&Queue::Group(group.clone()));
                     let mut limits = old.groups.get(&group).cloned().unwrap_or_default();
                     limits.minimum = PerType::all(0);
                     new.pools.groups.insert(group.clone(), limits);

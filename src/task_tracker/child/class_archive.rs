@@ -661,9 +661,9 @@ mod tests {
         let error = why(world.install(&broken, 17)).await;
         assert_eq!(error, "java -Xshare:dump: no memory (exit status: 1)");
         let slow = format!("{JAVA}\nsleep 600");
-        let limit = Duration::from_millis(200);
+        let limit = Duration::from_secs(5);
         let slow = ArchivedInstall { limit, ..world.install(&slow, 17) };
-        assert_eq!(why(slow).await, "java -Xshare:dump: did not end within 0 s");
+        assert_eq!(why(slow).await, "java -Xshare:dump: did not end within 5 s");
         assert_eq!(fs::read_dir(world.path("local").join(DIRECTORY)).unwrap().count(), 0);
     }
 }
