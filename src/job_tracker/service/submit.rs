@@ -1174,13 +1174,8 @@ mod tests {
         has_failed(&shared, &job.description().id).await;
     }
 
-    #[tokio::test]
-    async fn the_session_of_a_job_tracker_on_a_node_is_owed_an_end_during_an_outage() {
-        let root = tempfile::tempdir().unwrap();
-        // Its cluster manager does not answer.
-        let shared = service(root.path()).await.shared;
-        let begin = |at: &Path, base: &Base| Log::begin(at, &shared.journals, base).unwrap();
-        let job = on_a_node(&shared, root.path(), begin).await;
+    /// Has the job's tracker begun on a node, which is the listener, with a session of its own.
+    async fn begun_on_a_node(job: &RemoteJob, session: Arc<str>) -> tokio::net::TcpListener {
         let at = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = at.local_addr().unwrap().port();
         let slots = vec![GrantedSlot {
@@ -1190,9 +1185,20 @@ mod tests {
             address: format!("127.0.0.1:{port}").into(),
         }];
         job.apply(ParentInput::Granted { slots }).await.unwrap().unwrap();
-        let (host, session): (Arc<str>, Arc<str>) = ("127.0.0.1".into(), "202611210043.77".into());
-        let remote = Remote { attempt: 0, host, port, session: session.clone() };
+        let remote = Remote { attempt: 0, host: "127.0.0.1".into(), port, session };
         job.apply(ParentInput::Reported(remote)).await.unwrap().unwrap();
+        at
+    }
+
+    #[tokio::test]
+    async fn the_session_of_a_job_tracker_on_a_node_is_owed_an_end_during_an_outage() {
+        let root = tempfile::tempdir().unwrap();
+        // Its cluster manager does not answer.
+        let shared = service(root.path()).await.shared;
+        let begin = |at: &Path, base: &Base| Log::begin(at, &shared.journals, base).unwrap();
+        let job = on_a_node(&shared, root.path(), begin).await;
+        let session: Arc<str> = "202611210043.77".into();
+        let _node = begun_on_a_node(&job, session.clone()).await;
         job.ends(0).await;
         until("the end of the job", || job.progress().state == JobState::Succeeded).await;
         let own = job.description().id.session().unwrap();
@@ -1217,18 +1223,7 @@ mod tests {
         parts.submitted = submitted;
         let job = RemoteJob::start(parts, ParentInput::Submitted);
         shared.store.begin_remote(job.clone());
-        let at = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = at.local_addr().unwrap().port();
-        let slots = vec![GrantedSlot {
-            id: RequestId(1),
-            node: "tracker_a:1".into(),
-            host: "127.0.0.1".into(),
-            address: format!("127.0.0.1:{port}").into(),
-        }];
-        job.apply(ParentInput::Granted { slots }).await.unwrap().unwrap();
-        let (host, session) = ("127.0.0.1".into(), "202611210043.77".into());
-        let remote = Remote { attempt: 0, host, port, session };
-        job.apply(ParentInput::Reported(remote)).await.unwrap().unwrap();
+        let _node = begun_on_a_node(&job, "202611210043.77".into()).await;
         assert_eq!(job.progress().submitted, submitted);
         let Opened::Job(_, replayed) = Log::open(&directory, &shared.journals).unwrap() else {
             panic!("its journal")
