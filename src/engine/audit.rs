@@ -45,7 +45,10 @@ impl Engine {
                 tally.requested += 1;
                 match request.state {
                     RequestState::Pending { .. } => tally.pending += 1,
-                    RequestState::Granted { .. } => tally.granted += 1,
+                    RequestState::Granted { .. } => {
+                        tally.granted += 1;
+                        tally.slots += i64::from(request.need());
+                    }
                     RequestState::Lost => {}
                 }
             }

@@ -164,6 +164,7 @@ impl Engine {
             return false;
         }
         let level = self.level(session, req, node);
+        let granted = Tally::of_grant(self.sessions[session].requests[req].need());
         let change = match self.sessions[session].requests[req].state {
             RequestState::Granted { node: at, .. } if at == node => return true,
             RequestState::Granted { .. } => {
@@ -175,13 +176,17 @@ impl Engine {
             RequestState::Pending { .. } => {
                 let pass = self.scheduler.pass();
                 self.sessions[session].demand_mut(kind).locality.granted(level, pass);
-                Tally { requested: 0, pending: -1, granted: 1 }
+                granted
             }
-            RequestState::Lost => Tally { requested: 0, pending: 0, granted: 1 },
+            RequestState::Lost => Tally { pending: 0, ..granted },
         };
         self.assign(session, req, node, now);
         self.note_first_grant(session, kind, now);
         self.settle(session, kind, change, now);
+        // The node may be one whose room counts for nobody, and a reserve is smaller now.
+        if self.scheduler.tree.has_reserves() {
+            self.unblock_all(kind);
+        }
         true
     }
 
@@ -199,8 +204,9 @@ impl Engine {
         let demand = &mut demand[kind];
         demand.pending.push(requests, &self.topology, req);
         demand.fulfilled -= 1;
+        let slots = -i64::from(requests[req].need());
         self.unblock(session, kind);
-        self.settle(session, kind, Tally { requested: 0, pending: 1, granted: -1 }, now);
+        self.settle(session, kind, Tally { requested: 0, pending: 1, granted: -1, slots }, now);
         true
     }
 

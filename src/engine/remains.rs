@@ -107,8 +107,8 @@ impl Engine {
         self.remains.0.push_back(remnant);
         let entry = &self.sessions[session];
         PerType(ResourceType::ALL.map(|kind| {
-            let Tally { requested, pending, granted } = entry.demand(kind).tally;
-            Tally { requested: -requested, pending: -pending, granted: -granted }
+            let Tally { requested, pending, granted, slots } = entry.demand(kind).tally;
+            Tally { requested: -requested, pending: -pending, granted: -granted, slots: -slots }
         }))
     }
 

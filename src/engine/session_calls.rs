@@ -214,7 +214,8 @@ impl Engine {
         for kind in ResourceType::ALL.into_iter().filter(|kind| added[*kind] > 0) {
             let count = added[kind];
             self.unblock(session, kind);
-            self.settle(session, kind, Tally { requested: count, pending: count, granted: 0 }, now);
+            let change = Tally { requested: count, pending: count, ..Tally::default() };
+            self.settle(session, kind, change, now);
             let (handle, count) = (self.sessions[session].handle.clone(), count as u64);
             effects.push(Effect::Record(Record::Requested { handle, kind, count }));
         }
@@ -321,10 +322,12 @@ impl Engine {
     ) -> Option<Grant> {
         let grant = self.grant_of(session, req)?;
         self.unassign(session, req);
+        let slots = -i64::from(self.sessions[session].requests[req].need());
         let demand = self.sessions[session].demand_mut(grant.kind);
         demand.fulfilled -= 1;
         demand.revoked += 1;
-        self.settle(session, grant.kind, Tally { requested: 0, pending: 0, granted: -1 }, now);
+        let change = Tally { granted: -1, slots, ..Tally::default() };
+        self.settle(session, grant.kind, change, now);
         Some(grant)
     }
 
@@ -631,9 +634,9 @@ impl Engine {
         for host in request.hosts.iter().chain(&*request.excluded) {
             self.topology.release(*host);
         }
-        let change =
-            Tally { requested: -1, pending: -i64::from(pending), granted: -i64::from(granted) };
-        (kind, change)
+        let (pending, granted) = (i64::from(pending), i64::from(granted));
+        let slots = granted * i64::from(request.need());
+        (kind, Tally { requested: -1, pending: -pending, granted: -granted, slots: -slots })
     }
 
     /// Forgets all requests and frees their slots, as [`Engine::drop_request`] does.

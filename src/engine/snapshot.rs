@@ -422,7 +422,10 @@ impl Engine {
                 }
                 Standing::Granted { node, at } => match self.restore_grant(session, req, &node, at)
                 {
-                    Ok(()) => change.granted += 1,
+                    Ok(()) => {
+                        change.granted += 1;
+                        change.slots += i64::from(self.sessions[session].requests[req].need());
+                    }
                     Err(why) => {
                         let handle = self.sessions[session].handle.clone();
                         repairs.push(Repair::GrantLost { handle, id, node, why });

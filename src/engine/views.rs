@@ -34,7 +34,7 @@ pub struct TypeCounts {
 
 impl From<Tally> for TypeCounts {
     fn from(tally: Tally) -> Self {
-        let Tally { requested, pending, granted } = tally;
+        let Tally { requested, pending, granted, .. } = tally;
         TypeCounts { requested, pending, granted }
     }
 }

@@ -202,17 +202,19 @@ impl WaitLimits {
             let nodes = model.nodes.values().map(|node| (node, model.room(node, kind)));
             let nodes: Vec<_> = nodes.filter(|(_, room)| *room > 0).collect();
             for (handle, session) in &model.sessions {
-                let reachable = |most: i64| {
-                    let waiting = session.wishes.iter().filter(move |(_, wish)| {
-                        let waits = wish.kind == kind && wish.state == WishState::Waits;
-                        waits && i64::from(wish.need) <= most
-                    });
-                    waiting.filter_map(|(id, wish)| nearest(wish, &nodes).map(|near| (*id, near)))
-                };
                 let key = (handle.clone(), kind);
-                let open = !nodes.is_empty() && session.counts[kind].pending > 0;
-                let most = if open { model.most_at_once(session, kind) } else { 0 };
-                if reachable(most).next().is_none() {
+                let mut allowed: BTreeMap<u32, bool> = BTreeMap::new();
+                let mut reachable: Vec<(i32, bool)> = Vec::new();
+                for (id, wish) in &session.wishes {
+                    let waits = wish.kind == kind && wish.state == WishState::Waits;
+                    let near = if waits { nearest(wish, &nodes) } else { None };
+                    let Some(near) = near else { continue };
+                    let may = || model.may_be_given(session, kind, wish.need);
+                    if *allowed.entry(wish.need).or_insert_with(may) {
+                        reachable.push((*id, near));
+                    }
+                }
+                if reachable.is_empty() {
                     self.waiting_since.remove(&key);
                     continue;
                 }
@@ -221,7 +223,8 @@ impl WaitLimits {
                     kind == ResourceType::Map && scheduling.rack_locality_wait_ms[kind] != 0;
                 let since = *self.waiting_since.entry(key).or_insert(now);
                 let over = now.since(since) > scheduling.node_locality_wait_ms[kind];
-                if let Some((id, _)) = reachable(most).find(|(_, near)| *near || !waits || over) {
+                let overdue = reachable.iter().find(|(_, near)| *near || !waits || over);
+                if let Some((id, _)) = overdue {
                     return Err(format!(
                         "{handle}: request {id} of {kind} waits while a slot that it may use is \
                          free, seen since {since:?}"

@@ -189,6 +189,10 @@ impl Model {
         }
         let passes = matches!(input, Input::Pass) && !self.safe_mode;
         let (mut dead, mut ended, mut resumes) = (Vec::new(), Vec::new(), false);
+        let missing = PerType(ResourceType::ALL.map(|kind| match passes {
+            true => self.missing_reserve(kind),
+            false => 0,
+        }));
         let (mut given, mut victims) = (BTreeSet::new(), BTreeMap::new());
         for effect in &outcome.effects {
             match effect {
@@ -197,11 +201,13 @@ impl Model {
                     match notification {
                         Notification::Granted(grants) if passes => {
                             self.take_grants(now, handle, grants)?;
-                            let pool = &self.sessions[handle].pool;
-                            given.extend(grants.iter().map(|grant| (grant.kind, pool.clone())));
+                            given.extend(grants.first().map(|grant| grant.kind));
                         }
                         Notification::Revoked(grants) if passes => {
                             if let Some(kind) = grants.first().map(|grant| grant.kind) {
+                                if given.remove(&kind) {
+                                    self.check_reserve(kind, missing[kind])?;
+                                }
                                 let (_, pools) = victims
                                     .entry(kind.index())
                                     .or_insert_with(|| (self.pool_shares(kind), BTreeSet::new()));
@@ -221,7 +227,7 @@ impl Model {
                 Effect::Record(_) => {}
             }
         }
-        self.check_reserves(&given)?;
+        given.into_iter().try_for_each(|kind| self.check_reserve(kind, missing[kind]))?;
         for (kind, (shares, pools)) in &victims {
             self.check_victims(ResourceType::ALL[*kind], shares, pools)?;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::{Counts, Model, ModelSession, Name};
+use super::model::{Counts, Model, ModelSession, Name, WishState};
 use super::shares::{self, ModelClaim};
 use corona_engine::{Effect, Notification, Outcome, Record};
 use corona_model::queues::{PlaceBy, PreemptionRule, QueueRules, SiblingOrder, Submitters};
@@ -15,6 +15,9 @@ pub(super) enum Queue {
     Group(Name),
     Pool(PoolName),
 }
+
+/// Slots by pool.
+type Held = BTreeMap<PoolName, i64>;
 
 /// The due shares of the pools.
 pub(super) type Shares = BTreeMap<PoolName, f64>;
@@ -120,19 +123,40 @@ impl Model {
         (minimum, maximum, maximum.min(reach))
     }
 
-    /// The slots that stay free for a queue.
-    fn reserve(&self, queue: &Queue, kind: ResourceType) -> i64 {
+    /// The slots that sessions of each pool hold.
+    fn held(&self, kind: ResourceType) -> Held {
+        let mut held = Held::new();
+        for session in self.sessions.values() {
+            let of_kind = session.wishes.values().filter(|wish| wish.kind == kind);
+            let holds = of_kind.filter(|wish| matches!(wish.state, WishState::Holds { .. }));
+            let slots: i64 = holds.map(|wish| i64::from(wish.need)).sum();
+            *held.entry(session.pool.clone()).or_default() += slots;
+        }
+        held
+    }
+
+    /// The slots that stay free for a queue if pools hold so many.
+    fn reserve(&self, queue: &Queue, kind: ResourceType, held: &Held) -> i64 {
         let inside: i64 =
-            self.inside(Some(queue)).iter().map(|inner| self.reserve(inner, kind)).sum();
+            self.inside(Some(queue)).iter().map(|inner| self.reserve(inner, kind, held)).sum();
         if self.rules(queue).lend {
             return inside;
         }
-        let missing = self.limits(queue, kind).0 - self.counts_in(queue, kind).granted;
+        let own = held.iter().filter(|(pool, _)| self.path(pool).contains(queue));
+        let missing = self.limits(queue, kind).0 - own.map(|(_, slots)| slots).sum::<i64>();
         missing.max(inside).max(0)
     }
 
-    fn reserved(&self, kind: ResourceType) -> i64 {
-        self.inside(None).iter().map(|queue| self.reserve(queue, kind)).sum()
+    fn reserved(&self, kind: ResourceType, held: &Held) -> i64 {
+        self.inside(None).iter().map(|queue| self.reserve(queue, kind, held)).sum()
+    }
+
+    /// Slots that should stay free for queues that do not lend, and are in use.
+    pub(super) fn missing_reserve(&self, kind: ResourceType) -> i64 {
+        if self.lends_all() {
+            return 0;
+        }
+        (self.reserved(kind, &self.held(kind)) - self.free(kind)).max(0)
     }
 
     fn lends_all(&self) -> bool {
@@ -143,45 +167,38 @@ impl Model {
         self.nodes.values().map(|node| i64::from(self.room(node, kind))).sum()
     }
 
-    /// Whether no queue of the pool's path keeps slots free.
-    fn is_unprotected(&self, pool: &PoolName) -> bool {
-        self.path(pool).iter().all(|queue| self.rules(queue).lend)
-    }
-
-    /// After grants to sessions of these pools: whether enough is left for queues that do not lend.
-    pub(super) fn check_reserves(
-        &self,
-        given: &BTreeSet<(ResourceType, PoolName)>,
-    ) -> Result<(), String> {
-        for (kind, pool) in given {
-            if self.lends_all() || !self.is_unprotected(pool) {
-                continue;
-            }
-            let (free, reserved) = (self.free(*kind), self.reserved(*kind));
-            if free < reserved {
-                return Err(format!(
-                    "{pool} was given slots of {kind}; {free} are left, {reserved} are reserved"
-                ));
-            }
+    /// After all grants of a pass: nothing was given that stays free for queues that do not lend, of
+    /// which so many slots were missing before.
+    pub(super) fn check_reserve(&self, kind: ResourceType, before: i64) -> Result<(), String> {
+        let missing = self.missing_reserve(kind);
+        if missing <= before {
+            return Ok(());
         }
-        Ok(())
+        Err(format!("{missing} slots of {kind} are missing that are reserved, and were {before}"))
     }
 
-    /// The most slots that the rules of the path let a request of the session be given.
-    pub(super) fn most_at_once(&self, session: &ModelSession, kind: ResourceType) -> i64 {
+    /// Whether the rules of the path let a request of the session be given so many slots.
+    pub(super) fn may_be_given(
+        &self,
+        session: &ModelSession,
+        kind: ResourceType,
+        need: u32,
+    ) -> bool {
         let full = |queue: &Queue| {
             self.counts_in(queue, kind).granted >= self.limits(queue, kind).1
                 || self.user_room(queue, &session.user, kind) <= 0
         };
         if !session.served || self.path(&session.pool).iter().any(full) {
-            return 0;
+            return false;
         }
-        let reserved = if self.lends_all() { 0 } else { self.reserved(kind) };
-        match reserved {
-            0 => i64::MAX,
-            // Queues that do not lend may be given more, from what is reserved.
-            reserved => (self.free(kind) - reserved).max(0),
+        if self.lends_all() {
+            return true;
         }
+        let mut held = self.held(kind);
+        let before = self.reserved(kind, &held);
+        *held.entry(session.pool.clone()).or_default() += i64::from(need);
+        let of_others = i64::from(need) - (before - self.reserved(kind, &held));
+        of_others <= (self.free(kind) - before).max(0)
     }
 
     /// The rules of the path after a grant.

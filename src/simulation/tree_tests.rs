@@ -19,6 +19,14 @@ fn runs_with_trees_of_queues_pass() {
     assert!(all.granted > 2000 && all.revoked > 5, "{all:?}");
 }
 
+/// A session that waited for a near node was not tried again when room on another host made its large request
+/// fit beside a reserve.
+#[test]
+fn the_run_that_left_a_large_request_beside_free_slots_passes() {
+    let run = run(Plan { steps: 10_000, ..plan(8_000_101) });
+    run.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 #[test]
 fn a_tree_restored_from_its_image_goes_on_as_the_first_one() {
     for seed in 1..=100 {

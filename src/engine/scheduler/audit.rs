@@ -125,7 +125,7 @@ impl Tree {
         let order = self.order_of(siblings, kind);
         let noted = place.is_none_or(|place| order.contains(&place));
         hold(noted, || format!("{kind}: not in the order of its siblings"))?;
-        let own = (!self.rules(queue).lend).then(|| (state.minimum - tally.granted).max(0));
+        let own = (!self.rules(queue).lend).then(|| (state.minimum - tally.slots).max(0));
         let reserve = own.unwrap_or(0).max(reserves);
         hold(state.reserve == reserve, || format!("{kind}: {reserve}, not {}", state.reserve))
     }

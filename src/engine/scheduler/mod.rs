@@ -267,10 +267,7 @@ impl Engine {
     /// Takes over the number of slots, of which limits and reserves may be parts.
     fn count_slots(&mut self, kind: ResourceType) {
         if self.scheduler.tree.count_slots(kind, self.nodes.offered(kind)) {
-            let blocked: Vec<SessionIdx> = self.scheduler.blocked[kind].iter().copied().collect();
-            for session in blocked {
-                self.unblock(session, kind);
-            }
+            self.unblock_all(kind);
         }
     }
 
@@ -341,7 +338,8 @@ impl Engine {
                 app_info: app_info.clone(),
             });
         }
-        self.settle(session, kind, Tally { requested: 0, pending: -1, granted: 1 }, now);
+        let change = Tally::of_grant(self.sessions[session].requests[req].need());
+        self.settle(session, kind, change, now);
     }
 
     /// One notification for all that a session was given in a pass.
@@ -392,10 +390,14 @@ impl Engine {
         } else if belongs && moves {
             self.move_in_queue(session, kind);
         }
-        self.scheduler.tree.add(pool, kind, change);
+        let more_reserved = self.scheduler.tree.add(pool, kind, change);
         for other in affected.into_iter().filter(|other| *other != session) {
             self.requeue(other, kind);
             self.scheduler.tree.refresh(self.sessions[other].pool, kind);
+        }
+        // A queue that does not lend may take so many free slots more.
+        if more_reserved > 0 {
+            self.unblock_all(kind);
         }
         // A released grant may have kept a pool or group at its maximum, without leaving a free
         // slot that would show it.
@@ -476,6 +478,14 @@ impl Engine {
         }
     }
 
+    /// Something has changed that may help any session that is set aside.
+    pub(super) fn unblock_all(&mut self, kind: ResourceType) {
+        let blocked: Vec<SessionIdx> = self.scheduler.blocked[kind].iter().copied().collect();
+        for session in blocked {
+            self.unblock(session, kind);
+        }
+    }
+
     fn block(&mut self, session: SessionIdx, kind: ResourceType) {
         let waits = self.waits(kind);
         let demand = self.sessions[session].demand_mut(kind);
@@ -517,7 +527,8 @@ impl Engine {
     }
 
     /// Room on a node may help sessions that were tried without a grant: those that wait for a near node
-    /// if they named its host, the others always.
+    /// if they named its host, the others always. Where queues do not lend, room anywhere may let a request
+    /// of several slots be served on a node that had them all the time.
     fn unblock_for_fresh_nodes(&mut self, kind: ResourceType) {
         const WORTH_LOOKING_AT: usize = 64;
         let fresh = self.nodes.take_fresh(kind);
@@ -529,6 +540,7 @@ impl Engine {
             let demand = self.sessions[*session].demand(kind);
             let waits_for_place = demand.blocked.is_some_and(|blocked| blocked.until.is_some());
             !waits_for_place
+                || self.scheduler.tree.has_reserves()
                 || fresh.len() > WORTH_LOOKING_AT
                 || demand.pending.may_have_hostless()
                 || fresh.iter().any(|node| {

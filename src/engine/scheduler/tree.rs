@@ -477,14 +477,16 @@ impl Tree {
         place.update(mode, &standing);
     }
 
-    /// Adds a change to the counts of a pool and the groups around it.
-    pub(crate) fn add(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) {
-        self.count(pool, kind, change);
+    /// Adds a change to the counts of a pool and the groups around it. Returns how many slots more stay
+    /// free for queues that do not lend.
+    pub(crate) fn add(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) -> i64 {
+        let more_reserved = self.count(pool, kind, change);
         self.refresh(pool, kind);
+        more_reserved
     }
 
     /// As [`Self::add`]; [`Self::refresh`] follows.
-    pub(super) fn count(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) {
+    pub(super) fn count(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) -> i64 {
         let reserves = self.has_reserves;
         let entry = &mut self.pools[pool];
         let state = &mut entry.kinds[kind];
@@ -501,6 +503,7 @@ impl Tree {
             around = entry.parent;
         }
         self.reserved[kind] += more;
+        more
     }
 
     /// Puts a pool and the groups around it where they belong now.
@@ -536,15 +539,15 @@ impl Tree {
         if self.reserved[kind] == 0 {
             return u32::MAX;
         }
-        let entry = &self.pools[pool];
-        let mut less = entry.kinds[kind].reserve_less(0, entry.rules.lend);
-        for group in self.around(pool) {
-            let entry = &self.groups[group];
-            less = entry.kinds[kind].reserve_less(less, entry.rules.lend);
-        }
+        let own = self.path(pool).map(|queue| self.state(queue, kind).own_reserve());
         let free = i64::try_from(free).unwrap_or(i64::MAX);
-        let most = (free - self.reserved[kind]).max(0) + less;
+        let most = (free - self.reserved[kind]).max(0).saturating_add(own.sum());
         u32::try_from(most).unwrap_or(u32::MAX)
+    }
+
+    /// Whether any queue does not lend.
+    pub(crate) fn has_reserves(&self) -> bool {
+        self.has_reserves
     }
 
     /// Slots that stay free for queues that do not lend.
@@ -812,20 +815,15 @@ impl QueueState {
     fn reserve_more(&mut self, more_inside: i64, lend: bool) -> i64 {
         self.inner_reserve += more_inside;
         let before = self.reserve;
-        self.reserve = self.reserve_with(self.tally.granted, self.inner_reserve, lend);
+        let own = if lend { 0 } else { self.minimum - self.tally.slots };
+        self.reserve = own.max(self.inner_reserve);
         self.reserve - before
     }
 
-    /// By how much the reserve shrinks if another slot is given to the queue and the reserves inside
-    /// shrink by so much.
-    fn reserve_less(&self, less_inside: i64, lend: bool) -> i64 {
-        let granted = self.tally.granted + 1;
-        self.reserve - self.reserve_with(granted, self.inner_reserve - less_inside, lend)
-    }
-
-    fn reserve_with(&self, granted: i64, inside: i64, lend: bool) -> i64 {
-        let own = if lend { 0 } else { (self.minimum - granted).max(0) };
-        own.max(inside)
+    /// The slots of the reserve that all queues inside may take, and not only those that have a
+    /// reserve of their own.
+    fn own_reserve(&self) -> i64 {
+        self.reserve - self.inner_reserve
     }
 }
 

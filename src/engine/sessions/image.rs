@@ -125,10 +125,12 @@ impl Session {
             Requests::from_image(image.requests, topology, seed)?;
         let mut tallies = PerType::all(Tally::default());
         for (_, request) in requests.iter() {
+            let granted = i64::from(matches!(request.state, RequestState::Granted { .. }));
             tallies[request.kind].add(Tally {
                 requested: 1,
                 pending: i64::from(matches!(request.state, RequestState::Pending { .. })),
-                granted: i64::from(matches!(request.state, RequestState::Granted { .. })),
+                granted,
+                slots: granted * i64::from(request.need()),
             });
         }
         let PerType([map, reduce, job_tracker]) = image.demand;

@@ -32,13 +32,21 @@ pub(super) struct Tally {
     pub(super) requested: i64,
     pub(super) pending: i64,
     pub(super) granted: i64,
+    /// Slots of the granted ones, each of which takes one or more.
+    pub(super) slots: i64,
 }
 
 impl Tally {
+    /// The change when a pending request that takes so many slots is granted.
+    pub(super) fn of_grant(need: u32) -> Self {
+        Tally { requested: 0, pending: -1, granted: 1, slots: need.into() }
+    }
+
     pub(super) fn add(&mut self, change: Tally) {
         self.requested += change.requested;
         self.pending += change.pending;
         self.granted += change.granted;
+        self.slots += change.slots;
     }
 }
 

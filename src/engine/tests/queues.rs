@@ -500,6 +500,76 @@ fn a_reserve_that_nobody_may_borrow() {
     assert_eq!(held(&world, 1), [5]);
 }
 
+/// A request of several slots that may not be given those of a reserve is served as soon as there are
+/// enough beside it, though it names another host than the one that gained room.
+#[test]
+fn a_large_request_beside_a_reserve_is_served_when_room_is_gained_anywhere() {
+    let mut world = World::new(|settings| {
+        company(settings);
+        group(settings, "ads", 2, 8);
+        inside(settings, "ads", Some("revenue"), |rules| rules.lend = false);
+        settings.scheduling.node_locality_wait_ms[Map] = 60_000;
+        settings.scheduling.rack_locality_wait_ms[Map] = 60_000;
+    });
+    world.node("n1", "h1", 4);
+    world.node("n2", "h2", 2);
+    world.start("2026.1", "science.physics");
+    world.ask("2026.1", (1..=2).map(|id| request(id, Map, &["h2"])).collect());
+    world.start("2026.2", "search.index");
+    world.ask("2026.2", vec![cpus(request(1, Map, &["h1"]), 3)]);
+    assert_eq!(held(&world, 2), [2, 0], "four are free, and two of them reserved");
+    let mut world = restored(&world);
+    world.release("2026.1", &[1]);
+    assert_eq!(held(&world, 2), [1, 1]);
+}
+
+/// A reserve is counted in slots, so that requests of several slots may use all of their own queue's,
+/// and nothing of another's.
+#[test]
+fn large_requests_use_the_reserve_of_their_own_queue_and_of_no_other() {
+    let mut world = World::new(|settings| {
+        company(settings);
+        for name in ["ads", "search"] {
+            group(settings, name, 3, 9);
+            inside(settings, name, Some("revenue"), |rules| rules.lend = false);
+        }
+    });
+    world.node("n1", "h1", 3);
+    world.node("n2", "h2", 3);
+    world.start("2026.1", "ads.etl");
+    world.ask("2026.1", vec![cpus(request(1, Map, &[]), 3)]);
+    assert_eq!(held(&world, 1), [1]);
+    world.ask("2026.1", requests(2..=9, Map));
+    assert_eq!(held(&world, 1), [1]);
+    world.start("2026.2", "search.index");
+    world.ask("2026.2", vec![cpus(request(1, Map, &[]), 2)]);
+    let mut world = restored(&world);
+    world.ask("2026.2", requests(2..=9, Map));
+    assert_eq!(held(&world, 2), [1, 2]);
+}
+
+/// Slots that a queue gives back on a node that serves no more may be taken elsewhere at once.
+#[test]
+fn a_large_request_is_served_when_its_own_reserve_grows() {
+    let mut world = World::new(|settings| {
+        company(settings);
+        for name in ["ads", "search"] {
+            group(settings, name, 3, 9);
+            inside(settings, name, Some("revenue"), |rules| rules.lend = false);
+        }
+    });
+    world.node("n1", "h1", 2);
+    world.start("2026.1", "ads.etl");
+    world.ask("2026.1", requests(1..=2, Map));
+    world.run(Input::DrainNode { node: "n1".into(), on: true }).unwrap();
+    world.node("n2", "h2", 3);
+    world.ask("2026.1", vec![cpus(request(3, Map, &[]), 3)]);
+    assert_eq!(held(&world, 1), [2], "three are free, and three reserved for the other queue");
+    let mut world = restored(&world);
+    world.release("2026.1", &[1, 2]);
+    assert_eq!(held(&world, 1), [1]);
+}
+
 /// Complaint 10: one user fills a queue.
 #[test]
 fn one_user_fills_a_queue() {
