@@ -5,6 +5,7 @@
 //! `docs/develop/architecture.md` has the map.
 
 pub use corona_access as access;
+pub use corona_api as api;
 pub use corona_cluster_manager as cluster_manager;
 #[cfg(test)]
 mod compatibility_tests;

@@ -9,6 +9,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("access", &["config"]),
     ("allocator", &[]),
     ("model", &[]),
+    ("api", &["model"]),
     ("process", &[]),
     ("logging", &["model"]),
     ("engine", &["model"]),
@@ -23,6 +24,7 @@ const FLOORS: &[(&str, &[&str])] = &[
         "job_tracker",
         &[
             "access",
+            "api",
             "config",
             "filesystem",
             "hadoop",
@@ -54,6 +56,7 @@ const FLOORS: &[(&str, &[&str])] = &[
         "proxy_job_tracker",
         &[
             "access",
+            "api",
             "config",
             "filesystem",
             "hadoop",
@@ -70,13 +73,14 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("hadoop", &["access", "net"]),
     ("filesystem", &["hadoop", "model", "net"]),
     ("journal", &["process"]),
-    ("web", &["access", "model", "net", "process"]),
+    ("web", &["access", "api", "model", "net", "process"]),
     ("standby", &["model"]),
     ("zookeeper", &[]),
     (
         "cluster_manager",
         &[
             "access",
+            "api",
             "config",
             "engine",
             "journal",
@@ -113,6 +117,7 @@ const FLOORS: &[(&str, &[&str])] = &[
         "task_tracker",
         &[
             "access",
+            "api",
             "config",
             "filesystem",
             "hadoop",

@@ -6,7 +6,7 @@
 #![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
 
 mod access;
-pub mod api;
+mod answers;
 mod arrivals;
 mod calls;
 mod clock;

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::api;
+use corona_api::cluster as api;
 use corona_model::text::boundary;
 use corona_model::types::Millis;
 

@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 
-use super::api;
 use super::core::Core;
 use super::notifier::Notifier;
 use super::safe_mode::SafeModeSwitch;
 use super::state_file::{self, SavedState};
+use corona_api::cluster as api;
 
 /// How long deliveries in flight may take to be acknowledged.
 const SETTLE: Duration = Duration::from_secs(5);

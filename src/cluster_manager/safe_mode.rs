@@ -10,9 +10,9 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::api;
 use super::clock::Clock;
 use super::core::Core;
+use corona_api::cluster as api;
 use corona_config::HostPort;
 use corona_engine::Input;
 use corona_model::types::Millis;

@@ -380,10 +380,10 @@ impl Serving {
     }
 
     /// The journal, as `/api/v1/status` describes it.
-    async fn journal(&self) -> crate::api::JournalStatus {
+    async fn journal(&self) -> corona_api::cluster::JournalStatus {
         let answer = fetch(self.web, "/api/v1/status").await;
         let body = answer.split_once("\r\n\r\n").expect("a body").1;
-        let status: crate::api::Status = serde_json::from_str(body).expect(body);
+        let status: corona_api::cluster::Status = serde_json::from_str(body).expect(body);
         status.journal.expect("a journal")
     }
 }

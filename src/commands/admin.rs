@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use corona::cluster_manager::api;
+use corona::api::cluster as api;
 use corona::wire::Exception;
 use corona::wire::calls::{
     ClusterManagerCall as Call, ClusterManagerReply as Reply, ProxyJobTrackerCall,
@@ -18,6 +18,7 @@ use corona::wire::calls::{
 use corona::wire::generated::RestartNodesArgs;
 
 use serde::Serialize;
+use serde::de::IgnoredAny;
 
 use super::EXIT_FAILED;
 use super::cluster::{CallAndPageArguments, Cluster, ClusterArguments, block_on, mismatch};
@@ -332,7 +333,7 @@ async fn step_down(pages: Option<Web>) -> anyhow::Result<Outcome> {
         bail!("{}: {}", pages.who(), standby.error);
     }
     let before = leadership(&pages).await.context("the pages show no leader")?;
-    match pages.send_form::<serde_json::Value>("/api/v1/step-down", &[]).await? {
+    match pages.send_form::<IgnoredAny>("/api/v1/step-down", &[]).await? {
         Answer::Found(_) => {}
         Answer::NotFound(why) => bail!("{why}"),
         Answer::NoApi => bail!("{} know no fail-over", pages.who()),

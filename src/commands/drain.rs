@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use corona::cluster_manager::api::{Node, NodeDetail, NodeDraining, NodeProblem, Visitor};
+use corona::api::cluster::{Node, NodeDetail, NodeDraining, NodeProblem, Visitor};
 use corona::config::HostPort;
 use corona::engine::types::ResourceType;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

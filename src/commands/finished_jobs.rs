@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use corona::api::finished::{FinishedJob, FinishedJobDetail, FinishedJobs};
 use corona::config::HostPort;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::cluster::block_on;
 use super::times::Date;
@@ -40,7 +41,7 @@ pub(super) struct Wanted {
 }
 
 /// A finished job.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Serialize)]
 pub(super) struct Finished {
     pub(super) id: String,
     pub(super) state: String,
@@ -50,32 +51,26 @@ pub(super) struct Finished {
 }
 
 /// What the history of a finished job says of it.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Serialize)]
 pub(super) struct Facts {
     name: String,
     pool: String,
     submit_ms: i64,
     finish_ms: i64,
-    maps: u64,
-    reduces: u64,
-    failed_maps: u64,
-    failed_reduces: u64,
+    maps: u32,
+    reduces: u32,
+    failed_maps: u32,
+    failed_reduces: u32,
 }
 
-/// A job in a reply of the proxy job tracker.
-#[derive(Deserialize)]
-struct Listed {
-    id: String,
-    state: String,
-    user: String,
-    #[serde(flatten)]
-    facts: Facts,
-}
-
-#[derive(Deserialize)]
-struct Page {
-    total: u64,
-    jobs: Vec<Listed>,
+impl From<FinishedJob> for Finished {
+    fn from(job: FinishedJob) -> Finished {
+        let FinishedJob { id, name, user, pool, state, submit_ms, finish_ms, .. } = job;
+        let FinishedJob { maps, reduces, failed_maps, failed_reduces, .. } = job;
+        let facts =
+            Facts { name, pool, submit_ms, finish_ms, maps, reduces, failed_maps, failed_reduces };
+        Finished { id, state, user, history: Some(facts) }
+    }
 }
 
 impl Wanted {
@@ -99,7 +94,7 @@ impl Wanted {
     ///
     /// # Errors
     /// It does not answer, or not with a list.
-    pub(super) fn list(&self, from: &Web) -> anyhow::Result<(Vec<Finished>, u64)> {
+    pub(super) fn list(&self, from: &Web) -> anyhow::Result<(Vec<Finished>, usize)> {
         let limit = self.limit.to_string();
         let fields = [
             ("user", &self.user),
@@ -115,15 +110,9 @@ impl Wanted {
             }
         }
         let path = format!("/api/v1/jobs?{}", query.finish());
-        match block_on(from.api::<Page>(&path))? {
-            Answer::Found(Page { total, jobs }) => {
-                let jobs = jobs.into_iter().map(|Listed { id, state, user, facts }| Finished {
-                    id,
-                    state,
-                    user,
-                    history: Some(facts),
-                });
-                Ok((jobs.collect(), total))
+        match block_on(from.api::<FinishedJobs>(&path))? {
+            Answer::Found(found) => {
+                Ok((found.jobs.into_iter().map(Finished::from).collect(), found.total))
             }
             Answer::NotFound(_) | Answer::NoApi => {
                 Err(anyhow!("{} list no finished jobs", from.who()))
@@ -139,13 +128,8 @@ pub(super) fn pages(address: HostPort, timeout: Duration) -> Web {
 
 /// How a job has ended: none if its history does not say so.
 pub(super) fn state(from: &Web, job: &str) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Ended {
-        state: String,
-    }
-
-    match block_on(from.api::<Ended>(&format!("/api/v1/jobs/{job}"))) {
-        Ok(Answer::Found(Ended { state })) if state != "incomplete" => Some(state.to_uppercase()),
+    match block_on(from.api::<FinishedJobDetail>(&format!("/api/v1/jobs/{job}"))) {
+        Ok(Answer::Found(found)) if found.state != "incomplete" => Some(found.state.to_uppercase()),
         _ => None,
     }
 }

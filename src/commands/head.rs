@@ -11,11 +11,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use corona::access::{Authority, NewGrant, Role};
+use corona::api::cluster::Nodes;
+use corona::api::jobs::Jobs;
 use corona::config::{ClientSource, HostPort};
 use corona::session_driver::{Endpoint, address_towards};
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::arguments::{Override, parse_override};
 use super::closed;
@@ -490,15 +491,20 @@ impl Serves {
         let at = |port| HostPort { host: self.host.as_str().into(), port };
         let manager = Web::new(at(addresses.pages), PATIENCE);
         let tracker = Web::of("job tracker", at(addresses.job_pages), PATIENCE);
-        let nodes = manager.api::<Value>("/api/v1/nodes?limit=1");
-        let jobs = tracker.api::<Value>("/api/v1/jobs?ended=0&limit=1000");
+        let nodes = manager.api::<Nodes>("/api/v1/nodes?limit=1");
+        let jobs = tracker.api::<Jobs>("/api/v1/jobs?ended=0&limit=1000");
         let (nodes, jobs) = tokio::join!(nodes, jobs);
-        let found = |answer: anyhow::Result<Answer<Value>>| match answer {
-            Ok(Answer::Found(found)) => Some(found),
-            _ => None,
-        };
-        let jobs = found(jobs).and_then(|found| Some(found["jobs"].as_array()?.len() as u64));
-        (found(nodes).and_then(|found| found["total"].as_u64()), jobs)
+        (
+            found(nodes).map(|nodes| nodes.total as u64),
+            found(jobs).map(|found| found.jobs.len() as u64),
+        )
+    }
+}
+
+fn found<T>(answer: anyhow::Result<Answer<T>>) -> Option<T> {
+    match answer {
+        Ok(Answer::Found(found)) => Some(found),
+        _ => None,
     }
 }
 

@@ -4,7 +4,7 @@
 //! error, never a guess. Spec: cluster-manager/08 §2.3, §3.
 
 use anyhow::{Context, bail, ensure};
-use corona::cluster_manager::api::{
+use corona::api::cluster::{
     ByType, Node, NodeProblem, Nodes, Pool, PoolCounts, PoolName, PoolSettings, Pools, Problem,
     RetiredCounts, RetiredSession, RetiredSessions, Severity, Slots,
 };

@@ -10,10 +10,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
-use corona::cluster_manager::api::{
-    BlacklistCleared, Node, NodeDetail, NodeProblem, NodeSlots, Nodes, Paging, Specs, natural_order,
+use corona::api::cluster::{
+    BlacklistCleared, Node, NodeDetail, NodeProblem, NodeSlots, Nodes, Paging, Specs,
 };
 use corona::engine::types::ResourceType;
+use corona::model::text::natural_order;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::cluster::{WebArguments, block_on};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::bail;
-use corona::cluster_manager::api::{Pool, PoolCounts, Queue};
+use corona::api::cluster::{Pool, PoolCounts, Queue};
 use corona::engine::types::ResourceType;
 use serde::Serialize;
 
@@ -149,7 +149,7 @@ fn reason(queue: &Pool, counts: &PoolCounts, weights: f64) -> String {
 
 /// The rules of a queue that decide something.
 fn rules(queue: &Queue) -> Vec<String> {
-    let parts = |what: &str, parts: &corona::cluster_manager::api::ByType<String>| {
+    let parts = |what: &str, parts: &corona::api::cluster::ByType<String>| {
         let each =
             parts.iter().map(|(kind, part)| format!("{what} of {kind}: {part} of the parent's"));
         each.collect::<Vec<_>>()

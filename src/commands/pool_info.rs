@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::bail;
-use corona::cluster_manager::api::{self, Pool, PoolCounts, handle_order};
+use corona::api::cluster::{self as api, Pool, PoolCounts, handle_order};
 use corona::engine::types::ResourceType;
 use serde::Serialize;
 

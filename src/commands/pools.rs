@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use corona::cluster_manager::api::{ByType, Pool, PoolCounts, Pools};
+use corona::api::cluster::{ByType, Pool, PoolCounts, Pools};
 use corona::engine::types::ResourceType;
 
 use super::cluster::{WebArguments, block_on};

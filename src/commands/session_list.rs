@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use corona::cluster_manager::api::{
-    self, ByType, Paging, PoolName, RetiredSession, RetiredSessions, handle_order,
+use corona::api::cluster::{
+    self as api, ByType, Paging, PoolName, RetiredSession, RetiredSessions, handle_order,
 };
 use corona::engine::types::ResourceType;
 use corona::wire::Exception;

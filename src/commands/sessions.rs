@@ -8,9 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
-use corona::cluster_manager::api::{
-    self, ByType, Grant, PoolName, SessionDetail, Wait, WaitReason,
-};
+use corona::api::cluster::{self as api, ByType, Grant, PoolName, SessionDetail, Wait, WaitReason};
 use corona::engine::types::ResourceType;
 use corona::wire::Exception;
 use corona::wire::calls::{
@@ -486,10 +484,9 @@ fn reason_text(wait: &Wait) -> String {
     if let Some(text) = &wait.text {
         return text.clone();
     }
-    let reason = serde_json::to_value(&wait.reason).unwrap_or_default();
-    match reason["reason"].as_str() {
-        Some(name) if wait.reason != WaitReason::Other => name.replace('_', " "),
-        _ => "the reason is not known to this version of corona".into(),
+    match &wait.reason {
+        WaitReason::Other => "the reason is not known to this version of corona".into(),
+        known => known.name().replace('_', " "),
     }
 }
 

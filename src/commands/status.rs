@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use corona::cluster_manager::api::{
-    self, ByType, OperationAttempt, OperationStatus, Severity, Slots,
+use corona::api::cluster::{
+    self as api, ByType, OperationAttempt, OperationStatus, Severity, Slots,
 };
 use corona::wire::Exception;
 use corona::wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Reply};

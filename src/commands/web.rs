@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use corona::access::{Stream, dial, rights};
-use corona::cluster_manager::api::{Failure, StandbyStatus};
+use corona::api::Failure;
+use corona::api::cluster::StandbyStatus;
 use corona::config::HostPort;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;

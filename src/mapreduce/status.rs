@@ -87,6 +87,20 @@ pub enum Phase {
     Cleanup,
 }
 
+impl Phase {
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "STARTING",
+            Self::Map => "MAP",
+            Self::Shuffle => "SHUFFLE",
+            Self::Sort => "SORT",
+            Self::Reduce => "REDUCE",
+            Self::Cleanup => "CLEANUP",
+        }
+    }
+}
+
 /// A report on one attempt. The attempt belongs to the job that is addressed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskStatus {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
 use super::lease::{self, Lease};
-use crate::api;
+use corona_api::cluster as api;
 use corona_standby::{
     Effect, FencedBecause, Input, Machine, Role, Settings, StandbyView, Succession,
 };

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use self::images::{Images, make_images};
 use self::opening::{Opened, Recovery};
-use super::api;
+use corona_api::cluster as api;
 use corona_config::JournalSettings;
 use corona_journal::{Failed, Journal};
 use corona_process::panics::blocking;

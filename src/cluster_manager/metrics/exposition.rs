@@ -13,7 +13,7 @@ use super::{
     ANSWERS, Counter, EachType, LOSSES, MISMATCHES, Metrics, NOTIFICATIONS, STARVATIONS, Snapshot,
     methods,
 };
-use crate::api::JournalStatus;
+use corona_api::cluster::JournalStatus;
 use corona_engine::{PoolView, SlotCounts};
 use corona_model::settings::{Settings, UNLIMITED};
 use corona_model::types::{Millis, PerType, PoolName, ResourceType, SessionStatus};
@@ -694,7 +694,7 @@ pub(crate) mod tests {
             image_ms: Some(880_000),
             image_took_ms: Some(20),
             image_failure: None,
-            recovery: Some(crate::api::JournalRecovery {
+            recovery: Some(corona_api::cluster::JournalRecovery {
                 took_ms: 61,
                 image_record: 0,
                 records: 12,

@@ -12,19 +12,20 @@ use super::exchange::{self, Answer};
 use super::gather::{Overview, Pools, count_nodes, silent_hosts};
 use super::problems::Problem;
 use super::{Denial, Form, Pages, history, loaded_at};
-use crate::api::answers::{self, PoolRemarks, by_type};
-use crate::api::{
-    self, BlacklistCleared, Cluster, Configuration, ConfigurationValue, Failure, History,
-    HostFileStatus, HostFilesStatus, Index, IndexEntry, Latencies, LatenciesOf, Latency,
-    NodeProblem, Paging, Sample, SilentHosts, Slots, Status,
-};
+use crate::answers::{self, PoolRemarks, by_type};
 use crate::metrics::Snapshot;
 use crate::reload::ConfigStatus;
+use corona_api::cluster::{
+    self as api, BlacklistCleared, Cluster, Configuration, ConfigurationValue, History,
+    HostFileStatus, HostFilesStatus, Latencies, LatenciesOf, Latency, NodeProblem, Paging, Sample,
+    SilentHosts, Slots, Status,
+};
+use corona_api::{Failure, Index, IndexEntry};
 use corona_config::{HostFile, HostFiles, InForce};
 use corona_engine::{NodeView, PoolView};
 use corona_model::settings::Hosts;
 use corona_model::types::{PerType, PoolName, ResourceType};
-use corona_web::budget::BudgetStatus;
+use corona_web::budget;
 
 /// The prefix of all paths of the API.
 pub(super) const PREFIX: &str = "/api/v1/";
@@ -120,7 +121,7 @@ impl Pages {
             first_started_ms: overview.first_started.0,
             process_started_ms: self.started.0,
             uptime_ms: overview.now.since(self.started),
-            budget: Some(BudgetStatus::now()),
+            budget: Some(budget::now()),
             safe_mode,
             proxy_job_tracker,
             nodes: nodes.len(),

@@ -38,7 +38,6 @@ use self::layout::{Frame, Section};
 use self::pages::kill::SAFE_MODE;
 use self::problems::{Problem, Sources};
 use super::access::Access;
-use super::api::JournalStatus;
 use super::core::Core;
 use super::ha::instance_role::InstanceRole;
 use super::ha::pages::write_leader_metrics;
@@ -52,6 +51,7 @@ use super::persist::Persist;
 use super::reload::{ConfigStatus, Reloader};
 use super::safe_mode::SafeModeSwitch;
 use corona_access::Gate;
+use corona_api::cluster::JournalStatus;
 use corona_config::HostFiles;
 use corona_config::{HostPort, Secret, WebSettings};
 use corona_engine::{Input, Refusal, Reply};
@@ -511,7 +511,7 @@ impl Pages {
         }
         let done = if on { "drains" } else { "lets serve again" };
         tracing::info!("{} {done} node {name}", peer.ip());
-        self.make_json(move || super::api::NodeDraining { draining: on }).await
+        self.make_json(move || corona_api::cluster::NodeDraining { draining: on }).await
     }
 
     /// Ends a session, if the sender knows the token and may make administrative calls.

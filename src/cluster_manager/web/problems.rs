@@ -1,11 +1,11 @@
 //! Problems that need an operator's attention, for the cluster page and the API alike.
 
 use super::gather::{Overview, Pools};
-use crate::api::{self, Severity};
 use crate::ha::instance_role::InstanceRole;
 use crate::metrics::exposition::{NodeCounts, QueueCounts};
 use crate::operations::Operations;
 use crate::reload::ConfigStatus;
+use corona_api::cluster::{self as api, Severity};
 use corona_model::types::{PoolName, ResourceType};
 use corona_web::units::{Count, Span, plural};
 

@@ -9,12 +9,12 @@ use hyper::header::{
 };
 
 use super::*;
-use crate::api as shapes;
 use crate::clock::Clock;
 use crate::commits::Commits;
 use crate::live::Live;
 use crate::notifier::{Patience, Recorded};
 use crate::testing::reach;
+use corona_api::cluster as shapes;
 use corona_config as config;
 use corona_engine::{
     Engine, NodeUsageReport, Reply, RetiredSession, RunningSession, SessionTally, SlotCounts, Start,
@@ -869,7 +869,7 @@ async fn addresses_that_do_not_exist_and_methods_that_are_not_known() {
     for address in ["/api", "/api/", "/api/v2/cluster", "/api/v1/nonsense", "/api/v1/nodes/x/y/z"] {
         let answer = world.get(address).await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{address}");
-        let failure: shapes::Failure = serde_json::from_str(&text(answer).await).unwrap();
+        let failure: corona_api::Failure = serde_json::from_str(&text(answer).await).unwrap();
         assert!(!failure.error.is_empty(), "{address}");
     }
     let file = world.get("/static/corona.css?v=1").await;
@@ -954,7 +954,7 @@ async fn the_api_lists_its_paths() {
     let world = World::new(&[]);
     world.node("n1", 1);
     world.session("2026.1", "job");
-    let index: shapes::Index = serde_json::from_str(&world.body("/api/v1").await).unwrap();
+    let index: corona_api::Index = serde_json::from_str(&world.body("/api/v1").await).unwrap();
     assert_eq!(index, serde_json::from_str(&world.body("/api/v1/").await).unwrap());
     assert!(index.paths.len() > 8, "{index:?}");
     for entry in &index.paths {

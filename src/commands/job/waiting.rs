@@ -4,9 +4,9 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
+use corona::api::cluster::Status;
+use corona::api::jobs::JobWaits;
 use corona::hadoop::writables::JobId;
-use serde::Deserialize;
-use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use crate::commands::jobs::pages_at;
@@ -73,29 +73,13 @@ impl Idle {
 }
 
 /// Why a job waits, as its job tracker's pages say it.
-#[derive(Debug, Deserialize)]
-struct Waits {
-    waits: Option<Vec<Wait>>,
-    error: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Wait {
-    #[serde(rename = "type")]
-    kind: String,
-    requests: u64,
-    text: String,
-}
-
-impl Waits {
-    fn text(&self) -> Option<String> {
-        let waits = self.waits.as_deref().unwrap_or_default().iter().take(MOST_REASONS);
-        let lines: Vec<String> =
-            waits.map(|wait| format!("{} {}: {}", wait.requests, wait.kind, wait.text)).collect();
-        match lines.is_empty() {
-            true => self.error.clone(),
-            false => Some(lines.join("; ")),
-        }
+fn text_of(of: &JobWaits) -> Option<String> {
+    let waits = of.waits.as_deref().unwrap_or_default().iter().take(MOST_REASONS);
+    let lines: Vec<String> =
+        waits.map(|wait| format!("{} {}: {}", wait.requests, wait.kind, wait.text)).collect();
+    match lines.is_empty() {
+        true => of.error.clone(),
+        false => Some(lines.join("; ")),
     }
 }
 
@@ -138,7 +122,7 @@ impl Waiting {
     /// What keeps the job tracker from an answer, as far as the cluster manager's pages show it.
     async fn reason(&self) -> Option<String> {
         let pages = self.manager.as_ref()?;
-        match pages.api::<Value>("/api/v1/status").await {
+        match pages.api::<Status>("/api/v1/status").await {
             Ok(Answer::Found(status)) => manager_reason(&status).map(str::to_owned),
             Ok(_) => None,
             Err(error) => Some(format!("{error:#}")),
@@ -171,24 +155,23 @@ impl Waiting {
 
     async fn reason_of_job(&self, job: &JobId, page: &str) -> Option<String> {
         let pages = pages_at(page, PATIENCE)?;
-        match pages.api::<Waits>(&format!("/api/v1/jobs/{job}/waits")).await {
-            Ok(Answer::Found(waits)) => waits.text(),
+        match pages.api::<JobWaits>(&format!("/api/v1/jobs/{job}/waits")).await {
+            Ok(Answer::Found(waits)) => text_of(&waits),
             _ => None,
         }
     }
 }
 
 /// What a cluster manager's status says of a job tracker that waits for it.
-fn manager_reason(status: &Value) -> Option<&'static str> {
-    let is_on = status["safe_mode"]["on"].as_bool().unwrap_or(false);
-    is_on.then_some(
+fn manager_reason(status: &Status) -> Option<&'static str> {
+    status.safe_mode.on.then_some(
         "the cluster manager is in safe mode, which 'corona admin unset-safe-mode' turns off",
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -222,17 +205,16 @@ mod tests {
 
     #[test]
     fn reasons_are_those_of_the_pages() {
-        let text = |value: Value| serde_json::from_value::<Waits>(value).unwrap().text();
+        let text = |value: Value| text_of(&serde_json::from_value(value).unwrap());
         let wait = json!({ "type": "MAP", "requests": 2, "text": "all slots are taken" });
         let expected = Some("2 MAP: all slots are taken".to_owned());
         assert_eq!(text(json!({ "requested_slots": 2, "waits": [wait], "error": null })), expected);
         assert_eq!(text(json!({ "waits": [], "error": null })), None);
         assert_eq!(text(json!({ "waits": null, "error": "silent" })), Some("silent".to_owned()));
-        let safe = manager_reason(&json!({ "safe_mode": { "on": true } }));
-        assert!(safe.is_some_and(|why| why.contains("safe mode")));
-        for other in [json!({ "safe_mode": { "on": false } }), json!({}), json!([])] {
-            assert_eq!(manager_reason(&other), None);
-        }
+        let mut status = Status::default();
+        assert_eq!(manager_reason(&status), None);
+        status.safe_mode.on = true;
+        assert!(manager_reason(&status).is_some_and(|why| why.contains("safe mode")));
     }
 
     #[tokio::test(start_paused = true)]

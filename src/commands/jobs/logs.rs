@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
+use corona::api::jobs::{Attempt, AttemptDetail, TaskDetail};
 use corona::hadoop::writables::{EventStatus, JobId, TaskAttemptId, TaskCompletionEvent, TaskId};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
 
 use super::failures::{events, has_failed};
 use super::{One, pages_at};
@@ -177,24 +177,18 @@ async fn running(
     page: &str,
     due: Duration,
 ) -> anyhow::Result<Vec<Place>> {
-    #[derive(Deserialize)]
-    struct Attempt {
-        id: String,
-        state: String,
-        logs: Option<String>,
-    }
-
     let Some(pages) = pages_at(page, due) else { return Ok(Vec::new()) };
     let attempts: Vec<Attempt> = match wanted {
         Wanted::Task(task) => {
-            match pages.api::<Value>(&format!("/api/v1/jobs/{job}/tasks/{task}")).await? {
-                Answer::Found(mut task) => serde_json::from_value(task["attempts"].take())?,
+            match pages.api::<TaskDetail>(&format!("/api/v1/jobs/{job}/tasks/{task}")).await? {
+                Answer::Found(task) => task.attempts,
                 _ => return Ok(Vec::new()),
             }
         }
         Wanted::Attempt(attempt) => {
-            match pages.api(&format!("/api/v1/jobs/{job}/attempts/{attempt}")).await? {
-                Answer::Found(attempt) => vec![attempt],
+            let path = format!("/api/v1/jobs/{job}/attempts/{attempt}");
+            match pages.api::<AttemptDetail>(&path).await? {
+                Answer::Found(detail) => vec![detail.attempt],
                 _ => return Ok(Vec::new()),
             }
         }

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use corona::cluster_manager::api::handle_order;
+use corona::api::cluster::handle_order;
+use corona::api::jobs::JobDetail;
 use corona::config::keys;
 use corona::config::{
     ClientSettings, ClientSource, ConfigErrors, HostPort, JobConf, LoadedJobTracker,
@@ -27,7 +28,7 @@ use corona::hadoop::rpc::{CallError, ClientOptions, User};
 use corona::hadoop::writables::{
     Counters, InetAddress, JobId, JobProfile, JobStatus, TaskReport, TaskReportState,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::UsageError;
 use super::arguments::{FoundSource, Override, conf_dir_of_client, pairs, parse_override};
@@ -615,7 +616,7 @@ impl List {
                     false => finished_jobs::table(&jobs, true),
                 };
                 console.print(&table.render(console, self.output.wide))?;
-                if total > jobs.len() as u64 {
+                if total > jobs.len() {
                     console.print(&format!("{} of {total} jobs; see --limit\n", jobs.len()))?;
                 }
                 Ok(())
@@ -624,7 +625,7 @@ impl List {
     }
 
     /// Those that the job tracker remembers, the last submitted first, and how many there are.
-    fn finished_of_the_job_tracker(&self) -> anyhow::Result<(Vec<Finished>, u64)> {
+    fn finished_of_the_job_tracker(&self) -> anyhow::Result<(Vec<Finished>, usize)> {
         let mut caller = self.which.caller()?;
         let jobs = block_on(async {
             let jobs = caller.client.get_all_jobs().await;
@@ -643,7 +644,7 @@ impl List {
             })
             .filter(|job| self.wanted.wants(job))
             .collect();
-        let total = jobs.len() as u64;
+        let total = jobs.len();
         jobs.truncate(self.wanted.limit());
         Ok((jobs, total))
     }
@@ -722,19 +723,14 @@ fn jobs_table(jobs: Vec<Job>) -> Table {
 /// The session in which a job requests its slots, as the pages of its job tracker name it; none if they do
 /// not answer, as those of a Java job tracker.
 fn session_of(job: &JobId, web: &WebArguments) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Known {
-        session: Option<String>,
-    }
-
     let mut caller = Caller::of(web).ok()?.0;
     let profile = block_on(async {
         let profile = caller.client.get_job_profile(job.clone()).await;
         caller.known(profile, job)
     });
     let pages = pages_at(&profile.ok()?.url, PATIENCE)?;
-    match block_on(pages.api::<Known>(&format!("/api/v1/jobs/{job}"))) {
-        Ok(Answer::Found(Known { session })) => session,
+    match block_on(pages.api::<JobDetail>(&format!("/api/v1/jobs/{job}"))) {
+        Ok(Answer::Found(detail)) => detail.session,
         _ => None,
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use corona_api::cluster::{NodeProblem, Slots, Status};
 use corona_hadoop::protocols::job_submission::JobSubmission;
 use corona_hadoop::rpc::{Caller, Fault};
 use corona_hadoop::writables as wire;
@@ -11,6 +12,7 @@ use corona_hadoop::writables::{
     TaskCompletionEvent, TaskReport, TrackerTasks,
 };
 use corona_mapreduce::{Counters, TaskKind, TaskRole};
+use corona_model::types::ResourceType;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::access::Access;
@@ -442,40 +444,44 @@ impl Shared {
         };
         let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         let known = self.store.all();
-        let (mut live, mut total) = ([0_u32; 2], [0_u32; 2]);
+        let (mut live, mut all) = ([0_u32; 2], [0_u32; 2]);
         for progress in known.iter().filter_map(Known::progress) {
             if progress.finished_at.is_none() {
                 for (at, kind) in TaskKind::ALL.into_iter().enumerate() {
                     live[at] = live[at].saturating_add(progress.live[kind]);
-                    total[at] = total[at].saturating_add(progress.total[kind]);
+                    all[at] = all[at].saturating_add(progress.total[kind]);
                 }
             }
         }
         // The cluster manager knows the whole cluster; a Java one is not asked.
         let manager = &self.shown.manager;
-        let cluster = manager.ask("/api/v1/status").await;
+        let cluster = manager.ask::<Status>("/api/v1/status").await;
         let (blacklisted, excluded) = match &cluster {
             Ok(_) => {
-                tokio::join!(manager.nodes_with("blacklisted"), manager.nodes_with("excluded"))
+                tokio::join!(
+                    manager.nodes_with(NodeProblem::Blacklisted),
+                    manager.nodes_with(NodeProblem::Excluded)
+                )
             }
             // It is not waited for again.
             Err(no_answer) => (Err(*no_answer), Err(*no_answer)),
         };
         let (blacklisted, excluded) =
             (blacklisted.unwrap_or_default(), excluded.unwrap_or_default());
-        let cluster = cluster.unwrap_or_default();
-        let managed = |value: &serde_json::Value| {
-            value.as_u64().map(|count| i32::try_from(count).unwrap_or(i32::MAX))
-        };
-        let slots = |kind: &str, which: &str| managed(&cluster["slots"][kind][which]);
+        let cluster = cluster.ok();
+        let of_type = |kind| cluster.as_ref()?.slots.get(&kind);
+        let number = |slots: u64| i32::try_from(slots).unwrap_or(i32::MAX);
+        let total = |kind| of_type(kind).map(|slots: &Slots| number(slots.total));
+        let used = |kind| of_type(kind).map(|slots: &Slots| number(slots.used));
         let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         let is_active = |name: &String| !blacklisted.contains(name);
         let names = || trackers.iter().map(|tracker| tracker.name.clone()).filter(is_active);
         let (used_memory, max_memory) = memory();
         let tasks = if detailed { self.tracker_tasks(caller, &trackers).await } else { Vec::new() };
         ClusterStatus {
-            active: managed(&cluster["nodes"])
-                .map_or_else(|| count(trackers.len()), |all| all - count(blacklisted.len()))
+            active: cluster
+                .as_ref()
+                .map_or(count(trackers.len()), |of| count(of.nodes) - count(blacklisted.len()))
                 // The answers may be of different moments.
                 .max(0),
             active_names: if detailed { names().collect() } else { Vec::new() },
@@ -484,16 +490,16 @@ impl Shared {
             excluded: count(excluded.len()),
             tracker_expiry_ms: i64::try_from(self.settings.node_expiry.as_millis())
                 .unwrap_or(i64::MAX),
-            maps: slots("MAP", "used").unwrap_or_else(|| whole(live[0])),
-            reduces: slots("REDUCE", "used").unwrap_or_else(|| whole(live[1])),
-            max_maps: slots("MAP", "total").unwrap_or_else(|| sum(|tracker| tracker.max_maps)),
-            max_reduces: slots("REDUCE", "total")
+            maps: used(ResourceType::Map).unwrap_or_else(|| whole(live[0])),
+            reduces: used(ResourceType::Reduce).unwrap_or_else(|| whole(live[1])),
+            max_maps: total(ResourceType::Map).unwrap_or_else(|| sum(|tracker| tracker.max_maps)),
+            max_reduces: total(ResourceType::Reduce)
                 .unwrap_or_else(|| sum(|tracker| tracker.max_reduces)),
             used_memory,
             max_memory,
-            state: cluster_state(&cluster),
-            total_maps: whole(total[0]),
-            total_reduces: whole(total[1]),
+            state: cluster_state(cluster.as_ref()),
+            total_maps: whole(all[0]),
+            total_reduces: whole(all[1]),
             trackers: if detailed { with_running(trackers, &tasks) } else { Vec::new() },
             tasks,
         }
@@ -547,10 +553,11 @@ async fn change_remote(job: &RemoteJob, input: ParentInput) -> Result<(), Fault>
 }
 
 /// Whether the cluster grants slots, as its cluster manager says.
-fn cluster_state(status: &serde_json::Value) -> ClusterState {
-    match status["safe_mode"]["on"] == true {
-        true => ClusterState::Initializing,
-        false => ClusterState::Running,
+fn cluster_state(status: Option<&Status>) -> ClusterState {
+    match status {
+        Some(status) if status.safe_mode.on => ClusterState::Initializing,
+        // A Java cluster manager, or none that answers, is taken to run.
+        Some(_) | None => ClusterState::Running,
     }
 }
 
@@ -567,6 +574,7 @@ fn memory() -> (i64, i64) {
 mod tests {
     use std::time::Duration;
 
+    use corona_api::cluster::SafeModeStatus;
     use corona_mapreduce::PerKind;
     use tokio::time::timeout;
 
@@ -575,14 +583,13 @@ mod tests {
 
     #[test]
     fn a_cluster_in_safe_mode_is_not_ready() {
-        for (status, expected) in [
-            (serde_json::json!({ "safe_mode": { "on": true } }), ClusterState::Initializing),
-            (serde_json::json!({ "safe_mode": { "on": false } }), ClusterState::Running),
-            // A Java cluster manager, or none that answers.
-            (serde_json::Value::Null, ClusterState::Running),
-        ] {
-            assert_eq!(cluster_state(&status), expected, "{status}");
-        }
+        let on = |on: bool| Status {
+            safe_mode: SafeModeStatus { on, since_ms: 0 },
+            ..Status::default()
+        };
+        assert_eq!(cluster_state(Some(&on(true))), ClusterState::Initializing);
+        assert_eq!(cluster_state(Some(&on(false))), ClusterState::Running);
+        assert_eq!(cluster_state(None), ClusterState::Running);
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,21 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use corona_api::cluster::{Node, NodeProblem, Nodes};
 use corona_mapreduce::{JobId, PerKind, TaskKind};
-use serde_json::Value;
 use tokio::time::sleep;
 
 use super::Shared;
-use super::http::{self, Target};
 use super::store::Known;
+use super::web::manager::NoAnswer;
 use corona_job_engine::JobInput;
+use corona_model::types::ResourceType;
 
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_secs(5);
 /// A job needs to know no more nodes than these.
 const MOST_NODES: usize = 64;
-/// The longest list that is read, in bytes.
-const MAX_BYTES: usize = 4 << 20;
 
 type Hosts = PerKind<Vec<Arc<str>>>;
 
@@ -28,12 +27,9 @@ impl Shared {
     /// manager does not list them in a form that is read here: its jobs wait instead, see
     /// `corona.jt.exclusion.wait.ms`.
     pub(super) async fn follow_hosts(self: Arc<Self>) {
-        let pages = &self.settings.cluster_manager_pages;
-        if pages.port == 0 {
+        if self.settings.cluster_manager_pages.port == 0 {
             return;
         }
-        let path = format!("/api/v1/nodes?limit={MOST_NODES}");
-        let target = Target::new(&pages.host, pages.port, &path);
         let mut sent = BTreeMap::<JobId, Hosts>::new();
         loop {
             sleep(PAUSE).await;
@@ -46,17 +42,14 @@ impl Shared {
             if jobs.is_empty() {
                 continue;
             }
-            let hosts = match http::get(&target, MAX_BYTES).await {
-                Ok((200, body)) => {
-                    serde_json::from_slice(&body).ok().and_then(|nodes| hosts(&nodes))
-                }
-                Ok(_) => None,
-                Err(error) => {
-                    tracing::debug!(%error, "the cluster manager's pages do not answer");
+            let hosts = match self.shown.manager.nodes(MOST_NODES).await {
+                Ok(nodes) => hosts(&nodes),
+                Err(NoAnswer::Unknown | NoAnswer::Unreadable) => Hosts::default(),
+                Err(error @ (NoAnswer::NoLeader | NoAnswer::Silent)) => {
+                    tracing::debug!(%error, "no list of nodes; asking again later");
                     continue;
                 }
             };
-            let hosts = hosts.unwrap_or_default();
             for job in jobs {
                 let sent = sent.entry(job.description().id.clone()).or_default();
                 for kind in TaskKind::ALL.into_iter().filter(|kind| sent[*kind] != hosts[*kind]) {
@@ -68,28 +61,30 @@ impl Shared {
     }
 }
 
-/// The hosts that can serve requests of each kind; none if it is no list.
-fn hosts(nodes: &Value) -> Option<Hosts> {
-    let nodes = nodes.get("nodes")?.as_array()?;
-    Some(PerKind::of(|kind| {
+/// Whether a node can be granted at all. Nodes that are late may come back.
+pub(super) fn is_usable(node: &Node) -> bool {
+    node.problems.iter().all(|problem| *problem == NodeProblem::Late)
+}
+
+/// The hosts that can serve requests of each kind.
+fn hosts(nodes: &Nodes) -> Hosts {
+    PerKind::of(|kind| {
         let slots = match kind {
-            TaskKind::Map => "MAP",
-            TaskKind::Reduce => "REDUCE",
+            TaskKind::Map => ResourceType::Map,
+            TaskKind::Reduce => ResourceType::Reduce,
         };
-        let usable = nodes.iter().filter(|node| {
-            let problems = node["problems"].as_array();
-            let is_well = problems.is_none_or(|problems| problems.iter().all(|it| it == "late"));
-            let slots = &node["slots"][slots];
-            is_well && slots["total"].as_u64() > Some(0) && slots["blacklisted"] != true
-        });
-        let names = usable.filter_map(|node| node["address"]["host"].as_str());
-        names.map(Arc::from).collect::<BTreeSet<Arc<str>>>().into_iter().collect()
-    }))
+        let serves = |node: &&Node| {
+            let slots = node.slots.as_ref().and_then(|of| of.get(&slots));
+            is_usable(node) && slots.is_some_and(|slots| slots.total > 0 && !slots.blacklisted)
+        };
+        let names = nodes.nodes.iter().filter(serves).filter_map(|node| node.address.as_ref());
+        names.map(|at| Arc::from(&*at.host)).collect::<BTreeSet<Arc<str>>>().into_iter().collect()
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -111,14 +106,10 @@ mod tests {
             node("b", &[], 1), node("a", &["late"], 1), node("a", &[], 0), node("c", &["excluded"], 1),
             node("d", &[], 1),
         ]});
-        let found = hosts(&nodes).unwrap();
+        let found = hosts(&serde_json::from_value(nodes).unwrap());
         let names =
             |hosts: &[Arc<str>]| hosts.iter().map(|host| host.to_string()).collect::<Vec<_>>();
         assert_eq!(names(&found.map), ["a", "b", "d"]);
         assert_eq!(names(&found.reduce), ["a", "b"]);
-        for other in [json!({}), json!([]), json!({ "nodes": 1 }), json!(null)] {
-            assert_eq!(hosts(&other), None);
-        }
-        assert_eq!(hosts(&json!({ "nodes": [1, {}, null] })), Some(Hosts::default()));
     }
 }

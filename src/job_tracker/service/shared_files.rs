@@ -8,15 +8,17 @@
 use std::path::Path;
 use std::time::Duration;
 
+use corona_api::cluster::Nodes;
+use corona_api::node::Unseen;
 use corona_filesystem::sees_token;
 use corona_hadoop::rpc::Fault;
 use corona_web::exchange::encode_segment;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
+use super::hosts::is_usable;
 use super::http::{self, Target};
 use corona_hadoop::protocols::job_files::BUSY;
 
@@ -28,8 +30,7 @@ static QUESTIONS: Semaphore = Semaphore::const_new(8);
 /// How long a question may take. What is not known by then is not missing; without a turn by then the client
 /// asks again.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes of the list of nodes, and of the answer of one.
-const MAX_LIST_BYTES: usize = 8 << 20;
+/// Bytes of the answer of a node.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 /// Files that are asked for, and bytes of their names.
 const MOST_FILES: usize = 32;
@@ -113,16 +114,11 @@ impl Shared {
             unseen
                 .push(format!("the job tracker at {} does not see {directory}", self.address.host));
         }
-        let pages = &self.settings.cluster_manager_pages;
-        let list = format!("/api/v1/nodes?limit={MOST_NODES}");
-        let target = Target::new(&pages.host, pages.port, &list);
-        let nodes = match timeout_at(until, http::get(&target, MAX_LIST_BYTES)).await {
-            Ok(Ok((200, body))) => serde_json::from_slice(&body).map(|list| hosts(&list)),
-            _ => Ok(Vec::new()),
-        };
+        let nodes = timeout_at(until, self.shown.manager.nodes(MOST_NODES)).await;
+        let nodes = nodes.ok().and_then(Result::ok).unwrap_or_default();
         let query = wanted.query();
         let mut asked = JoinSet::new();
-        for host in nodes.unwrap_or_default() {
+        for host in hosts(nodes) {
             let target = Target::new(&host, self.settings.node_pages_port, &query);
             asked.spawn(async move {
                 let _turn = ASKED.acquire().await;
@@ -138,22 +134,15 @@ impl Shared {
 }
 
 /// The hosts of nodes that could be given tasks.
-fn hosts(list: &Value) -> Vec<String> {
-    let nodes = list["nodes"].as_array().into_iter().flatten();
-    let usable = nodes.filter(|node| {
-        node["problems"].as_array().is_none_or(|problems| problems.iter().all(|it| it == "late"))
-    });
-    usable.filter_map(|node| Some(node["address"]["host"].as_str()?.to_owned())).collect()
+fn hosts(list: Nodes) -> impl Iterator<Item = String> {
+    let usable = list.nodes.into_iter().filter(is_usable);
+    usable.filter_map(|node| Some(node.address?.host))
 }
 
 /// What a node says is missing. A directory is named where its file with the token is.
 fn missing((status, body): (u16, Vec<u8>)) -> Option<String> {
-    let answer: Value = (status == 200).then(|| serde_json::from_slice(&body).ok()).flatten()?;
-    if let Some(marker) = answer["marker"].as_str() {
-        return Some(parent(marker));
-    }
-    let file = answer["file"].as_str()?;
-    Some(file.to_owned())
+    let answer: Unseen = (status == 200).then(|| serde_json::from_slice(&body).ok()).flatten()?;
+    answer.marker.as_deref().map(parent).or(answer.file)
 }
 
 fn parent(path: &str) -> String {
@@ -174,7 +163,7 @@ fn sentence(mut unseen: Vec<String>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::tests::service_with;
     use super::*;

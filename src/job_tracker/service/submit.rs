@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use corona_api::cluster::Status;
 use corona_config::{JobConf, JournalSync, SiteProperties, keys};
 use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::rpc::{Fault, User};
@@ -264,14 +265,16 @@ impl Shared {
         Ok(job)
     }
 
-    /// Whether the cluster has slots for job trackers at all. A Java cluster manager does not say it.
+    /// Whether the cluster has slots for job trackers, as far as its cluster manager says: a Java one does not,
+    /// and one that does not answer may have them. An answer that cannot be read is logged.
     pub(super) async fn must_offer_job_trackers(&self) -> Result<(), SubmitError> {
-        let status = self.shown.manager.ask("/api/v1/status").await.unwrap_or_default();
-        match status["slots"].as_object() {
-            Some(slots) if !slots.contains_key(ResourceType::JobTracker.name()) => {
-                Err(SubmitError::NoJobTrackers)
+        match self.shown.manager.ask("/api/v1/status").await {
+            Ok(status) if !offers_job_trackers(&status) => Err(SubmitError::NoJobTrackers),
+            Ok(_) => Ok(()),
+            Err(reason) => {
+                tracing::debug!(%reason, "not known whether the cluster has slots for job trackers");
+                Ok(())
             }
-            _ => Ok(()),
         }
     }
 
@@ -948,6 +951,10 @@ fn fault(error: &SubmitError) -> Fault {
     Fault::io(error.to_string())
 }
 
+fn offers_job_trackers(status: &Status) -> bool {
+    status.slots.contains_key(&ResourceType::JobTracker)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
@@ -992,6 +999,16 @@ mod tests {
         std::fs::create_dir_all(shared.data_dir(description.id.as_str())).unwrap();
         let base = Base { description, spec: submission.spec.clone(), session };
         (submission, base, driver, events)
+    }
+
+    #[test]
+    fn a_cluster_without_slots_of_job_trackers_is_known() {
+        let status = |slots: &[ResourceType]| Status {
+            slots: slots.iter().map(|kind| (*kind, Default::default())).collect(),
+            ..Status::default()
+        };
+        assert!(offers_job_trackers(&status(&[ResourceType::Map, ResourceType::JobTracker])));
+        assert!(!offers_job_trackers(&status(&[ResourceType::Map, ResourceType::Reduce])));
     }
 
     /// What a death of the service in the middle of a submission has left of a job.

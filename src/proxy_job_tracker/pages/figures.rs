@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use corona_api::finished::FinishedTasks;
 use corona_mapreduce::history::TaskRole;
 use corona_mapreduce::{HistoryAttempt, HistoryTask, JobHistory, PartState};
 use corona_model::types::{ResourceType, Span};
@@ -22,20 +23,9 @@ pub(super) const ROLES: [(TaskRole, &str); 4] = [
     (TaskRole::Cleanup, "Cleanup"),
 ];
 
-/// Counts of the attempts of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) tasks: u64,
-    pub(super) attempts: u64,
-    pub(super) succeeded: u64,
-    pub(super) failed: u64,
-    pub(super) killed: u64,
-    pub(super) start_ms: i64,
-    pub(super) finish_ms: i64,
-}
-
-pub(super) fn counts(history: &JobHistory, role: TaskRole) -> Counts {
-    let mut counts = Counts::default();
+/// Counts of the tasks of one kind and of their attempts.
+pub(super) fn counts(history: &JobHistory, role: TaskRole) -> FinishedTasks {
+    let mut counts = FinishedTasks::default();
     for task in history.tasks.values().filter(|task| task.role == role) {
         counts.tasks += 1;
         for attempt in &task.attempts {

@@ -1,7 +1,7 @@
 //! The list of finished jobs, and its search.
 
 use corona_model::types::Millis;
-use corona_web::budget::BudgetStatus;
+use corona_web::budget;
 use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Time};
 use maud::{Markup, html};
@@ -22,7 +22,7 @@ pub(super) fn page(shared: &Shared, wanted: &Query, query: &Parameters) -> Marku
         (form(wanted, query))
         (table(&parameters, all).render(found.iter().map(|entry| &**entry).collect(), all))
         h2 { "This process" }
-        dl.facts { (BudgetStatus::now().facts()) }
+        dl.facts { (budget::facts(&budget::now())) }
     };
     frame_in(shared, Some("/"), "Finished jobs", &content)
 }

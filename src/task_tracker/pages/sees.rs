@@ -3,22 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use corona_api::node::Unseen;
 use corona_filesystem::sees_token;
-use serde::Serialize;
 
 /// Files that one question names.
 const MOST_FILES: usize = 32;
-
-/// What is missing here; empty if nothing is.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Unseen {
-    /// The file with the token.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    marker: Option<String>,
-    /// The first of the files that is not here, or is shorter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<String>,
-}
 
 /// Looks for what a query names: `marker` and `token`, and any number of `file`, each followed by its `bytes`.
 /// The error is a sentence.

@@ -9,7 +9,7 @@ use super::{Stage, View, count, since_epoch_ms};
 use crate::localise::TaskKind;
 use crate::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
 use corona_model::types::{Millis, ResourceType};
-use corona_web::budget::BudgetStatus;
+use corona_web::budget;
 use corona_web::files;
 use corona_web::units::{Bytes, Count, Name, Span, Time, as_of, bar, class_of, plural};
 
@@ -234,7 +234,7 @@ fn facts(view: &View<'_>) -> Markup {
             div { dt { "Failed attempts" } dd { (Count(tracker.failures)) } }
             div { dt { "Job trackers connect to" } dd { (about.addresses.actions) } }
             div { dt { "Tasks report to" } dd { (about.addresses.umbilical) } }
-            (BudgetStatus::now().facts())
+            (budget::facts(&budget::now()))
         }
     }
 }

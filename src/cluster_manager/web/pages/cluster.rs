@@ -9,7 +9,6 @@ use maud::{Markup, html};
 use super::node::link as node_link;
 use super::plot;
 use super::pools::{quota, scale, sessions_address};
-use crate::api::{HaStatus, JournalStatus, Severity};
 use crate::metrics::Snapshot;
 use crate::metrics::exposition::{NodeCounts, QueueCounts};
 use crate::web::events::{Event, Happening};
@@ -17,9 +16,10 @@ use crate::web::exchange::encode_segment;
 use crate::web::gather::{Overview, Pools};
 use crate::web::history::{Latencies, Sample};
 use crate::web::problems::Problem;
+use corona_api::cluster::{HaStatus, JournalStatus, Severity};
 use corona_engine::PoolView;
 use corona_model::types::{Millis, ResourceType};
-use corona_web::budget::BudgetStatus;
+use corona_web::budget;
 use corona_web::units::{
     Bytes, Clock, Count, Name, ShortSpan, Span, Time, bar, class_of, percent, plural,
 };
@@ -108,7 +108,7 @@ fn facts(view: &View) -> Markup {
                 dt { "First started" }
                 dd { (Time(*first_started)) " (" (Span(now.since(*first_started))) " ago)" }
             }
-            (BudgetStatus::now().facts())
+            (budget::facts(&budget::now()))
         }
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use maud::{Markup, html};
 
 use super::node::{link, tracker_page};
-use crate::api::natural_order;
 use crate::web::exchange::Parameters;
 use crate::web::gather::{Overview, silent_hosts};
 use corona_engine::NodeView;
+use corona_model::text::natural_order;
 use corona_model::types::ResourceType;
 use corona_web::table::{Column, Table};
 use corona_web::units::{Bytes, Count, Name, Span, bar, class_of};

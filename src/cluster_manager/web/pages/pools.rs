@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 
 use maud::{Markup, html};
 
-use crate::api::natural_order;
 use crate::web::exchange::Parameters;
 use crate::web::filter::Filter;
 use crate::web::gather::{Overview, Pools};
@@ -12,6 +11,7 @@ use crate::web::original::mode_name;
 use corona_engine::PoolView;
 use corona_model::queues::{Part, PreemptionRule, SiblingOrder};
 use corona_model::settings::UNLIMITED;
+use corona_model::text::natural_order;
 use corona_model::types::{PerType, PoolName, ResourceType};
 use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Span, class_of};

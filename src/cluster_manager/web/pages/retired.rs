@@ -3,11 +3,12 @@
 use maud::{Markup, html};
 
 use super::sessions::{is_named, search};
-use crate::api::{handle_order, natural_order};
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::filter::Filter;
 use crate::web::gather::Overview;
+use corona_api::cluster::handle_order;
 use corona_engine::RetiredSession;
+use corona_model::text::natural_order;
 use corona_model::types::SessionStatus;
 use corona_web::table::{Column, Table};
 use corona_web::units::{Name, Span, Time, class_of};

@@ -4,11 +4,11 @@ use maud::{Markup, html};
 
 use super::node::link;
 use super::retired::status_badge;
-use crate::api::natural_order;
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::gather::Overview;
 use crate::web::original::web_address;
 use corona_engine::{RetiredSession, RunningSession, WaitingRequests};
+use corona_model::text::natural_order;
 use corona_model::types::{Grant, PoolName, ResourceType, SessionInfo};
 use corona_web::table::{Column, Table};
 use corona_web::units::{Bytes, Count, Name, Span, Time, class_of};

@@ -1,9 +1,12 @@
 //! `/api/v1/...`: the JSON for programs. `docs/operate/job-tracker.md` describes it; fields are only added.
 
-use corona_mapreduce::{Counters, JobId, JobState, TaskKey, TaskRole};
+use corona_api::jobs::{
+    self as shapes, AttemptDetail, AttemptTotals, CompletionEvents, Counter, FailedAttempts, Job,
+    JobDetail, JobNode, JobTotals, JobWork, Jobs, PATHS, Task, TaskCounts, Tasks,
+};
+use corona_api::{Index, IndexEntry};
+use corona_mapreduce::{Counters, JobId, JobState, TaskKey, TaskKind, TaskRole};
 use corona_web::exchange::Parameters;
-use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::gather::{Detail, Row, TaskDetail};
 use super::pages::jobs::Filter;
@@ -12,24 +15,6 @@ use super::pages::{STANDINGS, kind_name, standing_name, state_name};
 use super::trackers::Places;
 use corona_job_engine::{AttemptTimes, AttemptView, NodeUse, TaskOutline, TaskStanding, TaskView};
 
-/// The paths behind `/api/v1/`, and what each gives.
-pub(super) const PATHS: [(&str, &str); 14] = [
-    ("status", "the service: jobs by state, how many task trackers"),
-    ("events", "a stream of events; parameters job, last, follow"),
-    ("jobs", "jobs; parameters q, users, pools, state, ended=0|1, limit, after"),
-    ("jobs/{job}", "a job"),
-    ("jobs/{job}/tasks", "its tasks; parameters kind, state, limit, after"),
-    ("jobs/{job}/tasks/{task}", "a task with its attempts"),
-    ("jobs/{job}/attempts/{attempt}", "an attempt with its counters"),
-    ("jobs/{job}/failures", "its attempts that failed or were killed"),
-    ("jobs/{job}/counters", "its counters, of maps, of reduces and in all"),
-    ("jobs/{job}/events", "its completion events; parameters from, limit"),
-    ("jobs/{job}/nodes/{node}", "what the job would lose with the node"),
-    ("jobs/{job}/waits", "why it waits, as the cluster manager explains it"),
-    ("jobs/{job}/configuration", "its properties"),
-    ("jobs/{job}/history", "its history so far, as text"),
-];
-
 /// The most entries of one answer, and how many there are where nothing is said.
 pub(super) const MOST: usize = 2000;
 pub(super) const USUAL: usize = 1000;
@@ -37,12 +22,6 @@ pub(super) const USUAL: usize = 1000;
 /// The states that a job can be in.
 const STATES: [JobState; 5] =
     [JobState::Prep, JobState::Running, JobState::Succeeded, JobState::Failed, JobState::Killed];
-
-/// What is wrong with a request.
-#[derive(Debug, Serialize)]
-pub(super) struct Failure {
-    pub(super) error: String,
-}
 
 /// Where a list continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,42 +70,41 @@ fn one_of<T: Copy>(
 }
 
 /// `/api/v1`
-pub(super) fn index() -> Value {
-    let paths = PATHS
-        .iter()
-        .map(|(path, meaning)| json!({ "path": format!("/api/v1/{path}"), "meaning": meaning }));
-    json!({ "version": env!("CARGO_PKG_VERSION"), "paths": paths.collect::<Vec<_>>() })
+pub(super) fn index() -> Index {
+    let entry = |(path, meaning): (&str, &str)| IndexEntry {
+        path: format!("/api/v1/{path}"),
+        meaning: meaning.to_owned(),
+    };
+    Index { version: env!("CARGO_PKG_VERSION").into(), paths: PATHS.map(entry).into() }
 }
 
 /// A job in short.
-fn job(row: &Row) -> Value {
+fn job(row: &Row) -> Job {
     let Row { description: job, progress } = row;
-    let kind = |kind| {
-        json!({
-            "total": progress.total[kind],
-            "succeeded": progress.finished[kind],
-            "failed": progress.failed[kind],
-            "running_attempts": progress.live[kind],
-            "progress": row.done(kind),
-        })
+    let kind = |kind| TaskCounts {
+        total: progress.total[kind],
+        succeeded: progress.finished[kind],
+        failed: progress.failed[kind],
+        running_attempts: progress.live[kind],
+        progress: row.done(kind),
     };
-    json!({
-        "id": job.id,
-        "name": &*job.name,
-        "user": &*job.user,
-        "queue": &*job.queue,
-        "pool": job.pool.to_string(),
-        "priority": progress.priority.name(),
-        "state": state_name(progress.state),
-        "submitted_ms": progress.submitted.0,
-        "ended_ms": progress.finished_at.map(|at| at.0),
-        "setup_progress": progress.setup,
-        "maps": kind(corona_mapreduce::TaskKind::Map),
-        "reduces": kind(corona_mapreduce::TaskKind::Reduce),
-        "cleanup_progress": progress.cleanup,
-        "requested_slots": progress.requested,
-        "page": &*job.url,
-    })
+    Job {
+        id: job.id.to_string(),
+        name: job.name.to_string(),
+        user: job.user.to_string(),
+        queue: job.queue.to_string(),
+        pool: job.pool.to_string(),
+        priority: progress.priority.name().into(),
+        state: state_name(progress.state).into(),
+        submitted_ms: progress.submitted.0,
+        ended_ms: progress.finished_at.map(|at| at.0),
+        setup_progress: progress.setup,
+        maps: kind(TaskKind::Map),
+        reduces: kind(TaskKind::Reduce),
+        cleanup_progress: progress.cleanup,
+        requested_slots: progress.requested,
+        page: job.url.to_string(),
+    }
 }
 
 /// `jobs`
@@ -137,7 +115,7 @@ pub(super) fn jobs(
     parameters: &Parameters,
     paging: &Paging,
     now_ms: i64,
-) -> Result<Value, String> {
+) -> Result<Jobs, String> {
     let filter = Filter::new(parameters);
     let ended = one_of(parameters, "ended", &[("0", false), ("1", true)])?;
     // The filter compares it.
@@ -151,77 +129,71 @@ pub(super) fn jobs(
             && filter.wants(row)
     });
     let (rows, next) = paging.cut(wanted.collect(), |row| row.description.id.to_string());
-    let jobs: Vec<Value> = rows.iter().map(job).collect();
-    Ok(json!({ "now_ms": now_ms, "jobs": jobs, "next": next }))
+    Ok(Jobs { now_ms, jobs: rows.iter().map(job).collect(), next })
 }
 
-/// `jobs/{job}`
-pub(super) fn one_job(row: &Row, detail: Option<&Detail>) -> Value {
-    let mut value = job(row);
-    let Some(detail) = detail else { return value };
+/// `jobs/{job}`, without what is known of it elsewhere.
+pub(super) fn one_job(row: &Row, detail: Option<&Detail>) -> JobDetail {
+    let work = detail.map(work);
+    JobDetail { job: job(row), work, note: None, job_tracker_pages: None, session: None }
+}
+
+fn work(detail: &Detail) -> JobWork {
     let totals = &detail.totals;
-    let [copy, sort, reduce] = totals.reduce_phase_millis;
-    let kind = |kind| {
-        json!({
-            "launched": totals.launched[kind],
-            "failed_attempts": totals.failed_attempts[kind],
-            "killed_attempts": totals.killed_attempts[kind],
-            "slot_ms": totals.slot_millis[kind],
-        })
+    let [copy_ms, sort_ms, reduce_ms] = totals.reduce_phase_millis;
+    let kind = |kind| AttemptTotals {
+        launched: totals.launched[kind],
+        failed_attempts: totals.failed_attempts[kind],
+        killed_attempts: totals.killed_attempts[kind],
+        slot_ms: totals.slot_millis[kind],
     };
-    let nodes = detail.nodes.iter().map(|node| {
-        json!({
-            "node": &*node.node,
-            "lost": node.lost,
-            "faulty": node.faulty,
-            "launched": node.launched,
-            "succeeded": node.succeeded,
-            "failed": node.failed,
-            "killed": node.killed,
-            "timeouts": node.timeouts,
-            "failed_connections": node.failed_connections,
-        })
+    let nodes = detail.nodes.iter().map(|node| JobNode {
+        node: node.node.to_string(),
+        lost: node.lost,
+        faulty: node.faulty,
+        launched: node.launched,
+        succeeded: node.succeeded,
+        failed: node.failed,
+        killed: node.killed,
+        timeouts: node.timeouts,
+        failed_connections: node.failed_connections,
     });
     // The progress of both is 1 for a job that failed or was killed, as clients of the original see it.
     let has_run = |role| {
         let mut tasks = detail.tasks.iter().filter(|task| task.role == role);
         tasks.any(|task| task.standing == TaskStanding::Complete)
     };
-    let more = json!({
-        "totals": {
-            "maps": kind(corona_mapreduce::TaskKind::Map),
-            "reduces": kind(corona_mapreduce::TaskKind::Reduce),
-            "data_local_maps": totals.data_local,
-            "rack_local_maps": totals.rack_local,
-            "copy_ms": copy,
-            "sort_ms": sort,
-            "reduce_ms": reduce,
+    JobWork {
+        totals: JobTotals {
+            maps: kind(TaskKind::Map),
+            reduces: kind(TaskKind::Reduce),
+            data_local_maps: totals.data_local,
+            rack_local_maps: totals.rack_local,
+            copy_ms,
+            sort_ms,
+            reduce_ms,
         },
-        "nodes": nodes.collect::<Vec<_>>(),
-        "setup_task_done": has_run(TaskRole::Setup),
-        "cleanup_task_done": has_run(TaskRole::Cleanup),
-    });
-    if let (Value::Object(value), Value::Object(more)) = (&mut value, more) {
-        value.extend(more);
+        nodes: nodes.collect(),
+        setup_task_done: has_run(TaskRole::Setup),
+        cleanup_task_done: has_run(TaskRole::Cleanup),
     }
-    value
 }
 
-fn outline(job: &JobId, task: &TaskOutline) -> Value {
-    json!({
-        "id": job.task(task.task),
-        "kind": kind_name(task.task.kind),
-        "purpose": task.role.name(),
-        "state": standing_name(task.standing),
-        "progress": task.progress,
-        "launched_ms": known(task.launched_ms),
-        "started_ms": known(task.start_ms),
-        "ended_ms": known(task.finish_ms),
-        "attempts": task.attempts,
-        "running_attempts": task.live,
-        "failed_attempts": task.failed,
-        "killed_attempts": task.killed,
-    })
+fn outline(job: &JobId, task: &TaskOutline) -> Task {
+    Task {
+        id: job.task(task.task),
+        kind: kind_name(task.task.kind).into(),
+        purpose: task.role.name().into(),
+        state: standing_name(task.standing).into(),
+        progress: task.progress,
+        launched_ms: known(task.launched_ms),
+        started_ms: known(task.start_ms),
+        ended_ms: known(task.finish_ms),
+        attempts: task.attempts,
+        running_attempts: task.live,
+        failed_attempts: task.failed,
+        killed_attempts: task.killed,
+    }
 }
 
 /// A time, unless it has not come.
@@ -237,7 +209,7 @@ pub(super) fn tasks(
     detail: &Detail,
     parameters: &Parameters,
     paging: &Paging,
-) -> Result<Value, String> {
+) -> Result<Tasks, String> {
     let role = one_of(parameters, "kind", &KINDS.map(|(name, _, role)| (name, role)))?;
     let standings = STANDINGS.map(|standing| (standing_name(standing), standing));
     let state = one_of(parameters, "state", &standings)?;
@@ -249,8 +221,8 @@ pub(super) fn tasks(
             && state.is_none_or(|state| state == task.standing)
     });
     let (tasks, next) = paging.cut(wanted.collect(), |task| job.task(task.task));
-    let tasks: Vec<Value> = tasks.into_iter().map(|task| outline(job, task)).collect();
-    Ok(json!({ "now_ms": detail.now.0, "tasks": tasks, "next": next }))
+    let tasks = tasks.into_iter().map(|task| outline(job, task)).collect();
+    Ok(Tasks { now_ms: detail.now.0, tasks, next })
 }
 
 fn attempt(
@@ -258,29 +230,29 @@ fn attempt(
     view: &AttemptView,
     times: Option<&AttemptTimes>,
     places: &Places,
-) -> Value {
+) -> shapes::Attempt {
     let name = job.attempt(view.attempt);
     let logs = places.of(&view.node).map(|at| format!("{at}tasklog?taskid={name}"));
-    json!({
-        "id": name,
-        "state": view.state.name(),
-        "phase": view.phase,
-        "progress": view.progress,
-        "node": &*view.node,
-        "launched_ms": times.and_then(|times| known(times.launched_ms)),
-        "started_ms": known(view.start_ms),
-        "shuffled_ms": times.and_then(|times| known(times.shuffle_ms)),
-        "sorted_ms": times.and_then(|times| known(times.sort_ms)),
-        "ended_ms": known(view.finish_ms),
-        "fetch_failures": times.map(|times| times.fetch_failures),
-        "status": view.state_string,
-        "errors": view.diagnostics,
-        "logs": logs,
-    })
+    shapes::Attempt {
+        id: name,
+        state: view.state.name().into(),
+        phase: view.phase.name().into(),
+        progress: view.progress,
+        node: view.node.to_string(),
+        launched_ms: times.and_then(|times| known(times.launched_ms)),
+        started_ms: known(view.start_ms),
+        shuffled_ms: times.and_then(|times| known(times.shuffle_ms)),
+        sorted_ms: times.and_then(|times| known(times.sort_ms)),
+        ended_ms: known(view.finish_ms),
+        fetch_failures: times.map(|times| times.fetch_failures),
+        status: view.state_string.clone(),
+        errors: view.diagnostics.clone(),
+        logs,
+    }
 }
 
 /// `jobs/{job}/tasks/{task}`
-pub(super) fn task(job: &JobId, task: &TaskDetail, places: &Places) -> Value {
+pub(super) fn task(job: &JobId, task: &TaskDetail, places: &Places) -> shapes::TaskDetail {
     let TaskView { task: key, role, succeeded, failed, killed, progress, hosts, attempts } =
         &task.view;
     let runs = attempts.iter().any(|attempt| attempt.state.is_live());
@@ -291,18 +263,16 @@ pub(super) fn task(job: &JobId, task: &TaskDetail, places: &Places) -> Value {
         (None, false, false, true) => "running",
         (None, false, false, false) => "pending",
     };
-    let of_attempts: Vec<Value> =
-        task.attempts().map(|(view, times)| attempt(job, view, times, places)).collect();
-    json!({
-        "id": job.task(*key),
-        "kind": kind_name(key.kind),
-        "purpose": role.name(),
-        "state": state,
-        "progress": progress,
-        "succeeded": succeeded.map(|number| job.attempt(key.attempt(number))),
-        "hosts": hosts.iter().map(|host| &**host).collect::<Vec<_>>(),
-        "attempts": of_attempts,
-    })
+    shapes::TaskDetail {
+        id: job.task(*key),
+        kind: kind_name(key.kind).into(),
+        purpose: role.name().into(),
+        state: state.into(),
+        progress: *progress,
+        succeeded: succeeded.map(|number| job.attempt(key.attempt(number))),
+        hosts: hosts.iter().map(|host| host.to_string()).collect(),
+        attempts: task.attempts().map(|(view, times)| attempt(job, view, times, places)).collect(),
+    }
 }
 
 /// `jobs/{job}/attempts/{attempt}`
@@ -311,45 +281,39 @@ pub(super) fn one_attempt(
     task: &TaskDetail,
     number: u32,
     places: &Places,
-) -> Option<Value> {
+) -> Option<AttemptDetail> {
     let at = usize::try_from(number).ok()?;
     let view = task.view.attempts.iter().find(|view| view.attempt.number == number)?;
-    let mut value = attempt(job, view, task.times.get(at), places);
-    if let Value::Object(value) = &mut value {
-        value.insert("counters".to_owned(), counters(&view.counters));
-    }
-    Some(value)
+    let attempt = attempt(job, view, task.times.get(at), places);
+    Some(AttemptDetail { attempt, counters: counters(&view.counters) })
 }
 
 /// `jobs/{job}/failures`
-pub(super) fn failures(job: &JobId, tasks: &[TaskDetail], places: &Places) -> Value {
+pub(super) fn failures(job: &JobId, tasks: &[TaskDetail], places: &Places) -> FailedAttempts {
     let attempts = tasks.iter().flat_map(TaskDetail::attempts);
     let ended =
         attempts.filter(|(view, _)| !view.state.is_live() && view.state.name() != "SUCCEEDED");
-    let failures: Vec<Value> =
-        ended.map(|(view, times)| attempt(job, view, times, places)).collect();
-    json!({ "attempts": failures })
+    let attempts = ended.map(|(view, times)| attempt(job, view, times, places)).collect();
+    FailedAttempts { attempts }
 }
 
 /// Counters as a list.
-pub(super) fn counters(counters: &Counters) -> Value {
+pub(super) fn counters(counters: &Counters) -> Vec<Counter> {
     let each = counters.groups.iter().flat_map(|group| {
-        group.counters.iter().map(move |counter| {
-            json!({
-                "group": &*group.name,
-                "name": &*counter.name,
-                "group_display_name": &*group.display_name,
-                "display_name": &*counter.display_name,
-                "value": counter.value,
-            })
+        group.counters.iter().map(move |counter| Counter {
+            group: group.name.to_string(),
+            name: counter.name.to_string(),
+            group_display_name: group.display_name.to_string(),
+            display_name: counter.display_name.to_string(),
+            value: counter.value,
         })
     });
-    Value::Array(each.collect())
+    each.collect()
 }
 
 /// `jobs/{job}/nodes/{node}`
-pub(super) fn use_of_node(of: NodeUse) -> Value {
-    json!({ "running_attempts": of.running_attempts, "map_outputs": of.map_outputs })
+pub(super) fn use_of_node(of: NodeUse) -> shapes::NodeUse {
+    shapes::NodeUse { running_attempts: of.running_attempts, map_outputs: of.map_outputs }
 }
 
 /// `jobs/{job}/events`
@@ -357,18 +321,16 @@ pub(super) fn events(
     job: &JobId,
     from: usize,
     events: &[corona_mapreduce::CompletionEvent],
-) -> Value {
-    let each = events.iter().enumerate().map(|(at, event)| {
-        json!({
-            "number": from + at,
-            "attempt": job.attempt(event.attempt),
-            "map": event.is_map,
-            "status": event.status,
-            "tracker": event.tracker_http.as_deref(),
-            "run_ms": event.run_time_ms,
-        })
+) -> CompletionEvents {
+    let each = events.iter().enumerate().map(|(at, event)| shapes::CompletionEvent {
+        number: from + at,
+        attempt: job.attempt(event.attempt),
+        map: event.is_map,
+        status: event.status.name().into(),
+        tracker: event.tracker_http.as_deref().map(str::to_owned),
+        run_ms: event.run_time_ms,
     });
-    json!({ "events": each.collect::<Vec<_>>(), "next": from + events.len() })
+    CompletionEvents { events: each.collect(), next: from + events.len() }
 }
 
 /// The key of a task and the number of an attempt, from the name of either.

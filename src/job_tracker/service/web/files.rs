@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use corona_api::jobs::JobProperty;
 use corona_filesystem::FsError;
 use corona_mapreduce::JobId;
 
@@ -12,13 +13,6 @@ use super::shown::Shown;
 const MAX_BYTES: u64 = 64 << 20;
 /// Placeholder for a redacted value.
 const HIDDEN: &str = "(hidden)";
-
-/// A property of a job.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub(super) struct Property {
-    pub(super) name: String,
-    pub(super) value: String,
-}
 
 /// Where jobs run.
 #[derive(Debug, Default)]
@@ -72,7 +66,7 @@ impl Shown {
     }
 
     /// The properties of a job.
-    pub(super) async fn job_properties(&self, job: &JobId) -> Result<Vec<Property>, NoFile> {
+    pub(super) async fn job_properties(&self, job: &JobId) -> Result<Vec<JobProperty>, NoFile> {
         Ok(properties(&self.job_file(job, &format!("{job}_conf.xml")).await?))
     }
 
@@ -107,7 +101,7 @@ impl Shown {
 
 /// The properties in a file of the form that this program writes: one in each line. Those whose names
 /// say that they are secret are hidden.
-fn properties(xml: &str) -> Vec<Property> {
+fn properties(xml: &str) -> Vec<JobProperty> {
     let part = |text: &str, name: &str| -> Option<String> {
         let (_, rest) = text.split_once(&format!("<{name}>"))?;
         let (value, _) = rest.split_once(&format!("</{name}>"))?;
@@ -117,7 +111,7 @@ fn properties(xml: &str) -> Vec<Property> {
         let name = part(text, "name")?;
         let value = part(text, "value")?;
         let value = if is_secret(&name) && !value.is_empty() { HIDDEN.to_owned() } else { value };
-        Some(Property { name, value })
+        Some(JobProperty { name, value })
     };
     xml.split("<property>").skip(1).filter_map(property).collect()
 }

@@ -5,16 +5,20 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+use corona_api::cluster::{NodeProblem, Nodes, Pools, SessionDetail, StandbyStatus, Wait};
+use corona_api::jobs::JobWait;
 use corona_model::types::PoolName;
-use serde_json::Value;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::time::{Instant, timeout};
 
 use super::super::http::{self, Target};
 
 /// For how long an answer counts as new.
 const AGE: Duration = Duration::from_secs(2);
-/// How long a page waits for one.
+/// How long a page waits for one, and a job that is submitted or runs for the list of nodes.
 const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE_FOR_NODES: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes.
 const MAX_BYTES: usize = 8 << 20;
 /// Answers that are kept.
@@ -26,7 +30,7 @@ const MAX_HOPS: usize = 3;
 const MOST_POOLS: usize = 10_000;
 
 /// An answer, and when it came.
-type Kept = (Instant, Result<Value, NoAnswer>);
+type Kept = (Instant, Result<Bytes, NoAnswer>);
 
 /// Asks the cluster manager's pages.
 #[derive(Debug)]
@@ -44,6 +48,11 @@ pub(in crate::service) enum NoAnswer {
         "The cluster manager does not say it: it is of another kind, or does not know the session."
     )]
     Unknown,
+    /// It answered, but not in the form that this version reads.
+    #[error(
+        "The answer of the cluster manager cannot be read: its version may not fit (the log has the details)."
+    )]
+    Unreadable,
     /// It is one of several, and none leads.
     #[error("No cluster manager leads at the moment.")]
     NoLeader,
@@ -52,36 +61,32 @@ pub(in crate::service) enum NoAnswer {
     Silent,
 }
 
-/// Requests that wait for the same reason.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub(in crate::service) struct Wait {
-    /// The type of the slots: `MAP` or `REDUCE`.
-    #[serde(rename = "type")]
-    pub(in crate::service) kind: String,
-    /// How many.
-    pub(in crate::service) requests: u64,
-    /// Why, in English.
-    pub(in crate::service) text: String,
-}
-
 impl Manager {
     pub(in crate::service) fn new(host: &str, port: u16) -> Manager {
         Manager { host: host.to_owned(), port, kept: Mutex::default() }
     }
 
-    /// The JSON at a path of its interface.
-    pub(in crate::service) async fn ask(&self, path: &str) -> Result<Value, NoAnswer> {
+    /// What a path of its API returns. An answer that is JSON but not of the shape is logged: the versions of
+    /// the two programs do not fit.
+    pub(in crate::service) async fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<T, NoAnswer> {
+        read(path, &self.body(path, PATIENCE).await?)
+    }
+
+    async fn body(&self, path: &str, patience: Duration) -> Result<Bytes, NoAnswer> {
         if self.port == 0 {
             return Err(NoAnswer::Unknown);
         }
-        let kept = |kept: &HashMap<_, (Instant, Result<Value, NoAnswer>)>| {
+        let kept = |kept: &HashMap<_, Kept>| {
             let found = kept.get(path).filter(|(at, _)| at.elapsed() < AGE);
             found.map(|(_, answer)| answer.clone())
         };
         if let Some(answer) = kept(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)) {
             return answer;
         }
-        let asked = timeout(PATIENCE, self.fetch(path)).await;
+        let asked = timeout(patience, self.fetch(path)).await;
         let answer = asked.unwrap_or(Err(NoAnswer::Silent));
         let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MOST {
@@ -94,18 +99,15 @@ impl Manager {
     }
 
     /// An instance that does not lead names the leader's pages, which are asked then.
-    async fn fetch(&self, path: &str) -> Result<Value, NoAnswer> {
+    async fn fetch(&self, path: &str) -> Result<Bytes, NoAnswer> {
         let mut target = Target::new(&self.host, self.port, path);
         for _ in 0..MAX_HOPS {
             let reply = http::get(&target, MAX_BYTES).await;
             match reply.map_err(|_| NoAnswer::Silent)? {
-                (200, body) => {
-                    return serde_json::from_slice(&body).map_err(|_| NoAnswer::Unknown);
-                }
+                (200, body) => return Ok(body.into()),
                 (503, body) => {
-                    let status: Value =
-                        serde_json::from_slice(&body).map_err(|_| NoAnswer::Unknown)?;
-                    let pages = status["ha"]["leader_pages"].as_str().ok_or(NoAnswer::NoLeader)?;
+                    let standby: StandbyStatus = read(path, &body)?;
+                    let pages = standby.ha.leader_pages.ok_or(NoAnswer::NoLeader)?;
                     let url = format!("{}{path}", pages.trim_end_matches('/'));
                     target = Target::parse(&url).ok_or(NoAnswer::Unknown)?;
                 }
@@ -117,46 +119,62 @@ impl Manager {
 
     /// The pools, by name, without their groups.
     pub(in crate::service) async fn pools(&self) -> Result<Vec<PoolName>, NoAnswer> {
-        pools(&self.ask("/api/v1/pools").await?).ok_or(NoAnswer::Unknown)
+        Ok(names(self.ask("/api/v1/pools").await?))
+    }
+
+    /// The first nodes by name, at most so many.
+    pub(in crate::service) async fn nodes(&self, most: usize) -> Result<Nodes, NoAnswer> {
+        let path = format!("/api/v1/nodes?limit={most}");
+        read(&path, &self.body(&path, PATIENCE_FOR_NODES).await?)
     }
 
     /// The names of the nodes with a problem, the first 2,000.
     pub(in crate::service) async fn nodes_with(
         &self,
-        problem: &str,
+        problem: NodeProblem,
     ) -> Result<Vec<String>, NoAnswer> {
-        let list = self.ask(&format!("/api/v1/nodes?problem={problem}&limit=2000")).await?;
-        nodes_with(&list, problem).ok_or(NoAnswer::Unknown)
+        let name = NodeProblem::NAMED.iter().find(|(_, named)| *named == problem);
+        let name = name.ok_or(NoAnswer::Unknown)?.0;
+        let list = self.ask(&format!("/api/v1/nodes?problem={name}&limit=2000")).await?;
+        Ok(nodes_with(list, problem))
     }
 
     /// Why requests of a session wait.
-    pub(in crate::service) async fn waits(&self, session: &str) -> Result<Vec<Wait>, NoAnswer> {
+    pub(in crate::service) async fn waits(&self, session: &str) -> Result<Vec<JobWait>, NoAnswer> {
         let path = format!("/api/v1/sessions/{}", corona_web::exchange::encode_segment(session));
-        waits(&self.ask(&path).await?).ok_or(NoAnswer::Unknown)
+        let detail: SessionDetail = self.ask(&path).await?;
+        Ok(detail.waits.ok_or(NoAnswer::Unknown)?.iter().map(job_wait).collect())
     }
 }
 
+/// A shape from the answer to a path. A page that is not JSON is another program's.
+fn read<T: DeserializeOwned>(path: &str, body: &[u8]) -> Result<T, NoAnswer> {
+    serde_json::from_slice(body).map_err(|error| {
+        if serde_json::from_slice::<IgnoredAny>(body).is_err() {
+            return NoAnswer::Unknown;
+        }
+        tracing::warn!(path, %error, "cannot read the cluster manager's answer; going on without it");
+        NoAnswer::Unreadable
+    })
+}
+
 /// The pools of the list, which has an entry for each group as well.
-fn pools(list: &Value) -> Option<Vec<PoolName>> {
+fn names(list: Pools) -> Vec<PoolName> {
     let pools =
-        list.get("pools")?.as_array()?.iter().filter_map(|pool| {
-            Some(PoolName::new(pool["group"].as_str()?, pool["pool"].as_str()?))
-        });
-    Some(pools.take(MOST_POOLS).collect())
+        list.pools.iter().filter_map(|of| Some(PoolName::new(&of.group, of.pool.as_deref()?)));
+    pools.take(MOST_POOLS).collect()
 }
 
 /// Those with a problem among the nodes of a list: an earlier version lists the others as well.
-fn nodes_with(list: &Value, problem: &str) -> Option<Vec<String>> {
-    let nodes = list.get("nodes")?.as_array()?.iter().filter(|node| {
-        node["problems"].as_array().is_some_and(|problems| problems.iter().any(|it| it == problem))
-    });
-    Some(nodes.filter_map(|node| Some(node["name"].as_str()?.to_owned())).collect())
+fn nodes_with(list: Nodes, problem: NodeProblem) -> Vec<String> {
+    let nodes = list.nodes.into_iter().filter(|node| node.problems.contains(&problem));
+    nodes.map(|node| node.name).collect()
 }
 
 /// Why a request waits. The cluster manager cannot know that hosts are excluded because attempts have failed
 /// there, and only for a while.
-fn text_of(wait: &Value) -> String {
-    let text = wait["text"].as_str().or(wait["reason"].as_str()).unwrap_or("?");
+fn text_of(wait: &Wait) -> String {
+    let text = wait.text.as_deref().unwrap_or(wait.reason.name());
     let never = [": it can never be served", ": they can never be served"];
     match never.iter().find_map(|end| text.strip_suffix(end)) {
         Some(rest) if text.contains(" the host") => format!(
@@ -166,14 +184,8 @@ fn text_of(wait: &Value) -> String {
     }
 }
 
-/// The reasons in the detail of a session.
-fn waits(detail: &Value) -> Option<Vec<Wait>> {
-    let waits = detail.get("waits")?.as_array()?.iter().map(|wait| Wait {
-        kind: wait["type"].as_str().unwrap_or("?").to_owned(),
-        requests: wait["requests"].as_u64().unwrap_or(0),
-        text: text_of(wait),
-    });
-    Some(waits.collect())
+fn job_wait(wait: &Wait) -> JobWait {
+    JobWait { kind: wait.kind.name().into(), requests: wait.requests, text: text_of(wait) }
 }
 
 #[cfg(test)]
@@ -182,46 +194,62 @@ mod tests {
 
     use super::*;
 
+    /// What a reader of the shape sees in an answer.
+    fn seen<T: DeserializeOwned>(answer: serde_json::Value) -> Result<T, NoAnswer> {
+        read("/", answer.to_string().as_bytes())
+    }
+
     #[test]
-    fn reasons_are_read_and_other_answers_are_none() {
-        let detail = json!({ "waits": [
-            { "type": "MAP", "requests": 7, "text": "all slots are taken" },
-            { "type": 5 },
-            { "type": "MAP", "requests": 1, "text":
+    fn reasons_are_read_of_older_and_newer_cluster_managers() {
+        let waits: Vec<Wait> = seen(json!([
+            { "type": "MAP", "requests": 7, "text": "all slots are taken", "reason": "of_2031", "moon": 3 },
+            { "type": "REDUCE", "requests": 1, "reason": "safe_mode" },
+            { "type": "MAP", "requests": 1, "reason": "hosts_excluded", "nodes": 2, "never": true, "text":
                 "it excludes the hosts of all 2 nodes that could serve it: it can never be served" },
-        ]});
-        let found = waits(&detail).unwrap();
+        ]))
+        .unwrap();
+        let found: Vec<JobWait> = waits.iter().map(job_wait).collect();
         assert_eq!((&*found[0].kind, found[0].requests), ("MAP", 7));
         assert_eq!(found[0].text, "all slots are taken");
-        assert_eq!(found[1].text, "?");
+        assert_eq!((&*found[1].kind, &*found[1].text), ("REDUCE", "safe_mode"));
         let excluded = "it excludes the hosts of all 2 nodes that could serve it, since attempts have failed \
              there; it is requested again without that in some seconds";
         assert_eq!(found[2].text, excluded);
-        for other in [json!({}), json!([]), json!({ "waits": 5 })] {
-            assert_eq!(waits(&other), None);
-        }
     }
 
     #[test]
     fn pools_are_read_without_their_groups() {
-        let list = json!({ "now_ms": 1, "pools": [
-            { "group": "a" }, { "group": "a", "pool": "x" }, { "group": "b", "pool": "y" }, 7, { "pool": "z" },
-        ]});
-        assert_eq!(pools(&list).unwrap(), [PoolName::new("a", "x"), PoolName::new("b", "y")]);
-        for other in [json!({}), json!([]), json!({ "pools": 5 })] {
-            assert_eq!(pools(&other), None);
-        }
+        let entry = |group: &str, pool: Option<&str>| {
+            let mut entry = json!({ "group": group, "sessions": 0, "types": {}, "depth": 2 });
+            if let Some(pool) = pool {
+                entry["pool"] = pool.into();
+            }
+            entry
+        };
+        let pools = [entry("a", None), entry("a", Some("x")), entry("b", Some("y"))];
+        let list = seen(json!({ "now_ms": 1, "pools": pools })).unwrap();
+        assert_eq!(names(list), [PoolName::new("a", "x"), PoolName::new("b", "y")]);
     }
 
     #[test]
     fn nodes_with_a_problem_are_read() {
-        let list = json!({ "total": 3, "nodes": [
-            { "name": "a", "problems": [] }, { "name": "b", "problems": ["late", "blacklisted"] }, 7,
-            { "problems": ["blacklisted"] },
-        ]});
-        assert_eq!(nodes_with(&list, "blacklisted").unwrap(), ["b"]);
-        assert_eq!(nodes_with(&list, "excluded").unwrap(), [""; 0]);
-        assert_eq!(nodes_with(&json!({}), "late"), None);
+        let list: Nodes = seen(json!({ "total": 3, "nodes": [
+            { "name": "a", "problems": [] }, { "name": "b", "problems": ["late", "blacklisted"] },
+            { "name": "c", "problems": ["of_2031"], "moon": 3 },
+        ]}))
+        .unwrap();
+        assert_eq!(nodes_with(list.clone(), NodeProblem::Blacklisted), ["b"]);
+        assert_eq!(nodes_with(list, NodeProblem::Excluded), [""; 0]);
+    }
+
+    #[test]
+    fn answers_of_other_shapes_and_other_programs_are_told_apart() {
+        for other in
+            [json!({}), json!([]), json!({ "nodes": 1 }), json!({ "total": 1, "nodes": [7] })]
+        {
+            assert_eq!(seen::<Nodes>(other.clone()), Err(NoAnswer::Unreadable), "{other}");
+        }
+        assert_eq!(read::<Nodes>("/", b"<html>"), Err(NoAnswer::Unknown));
     }
 
     #[tokio::test]

@@ -28,7 +28,7 @@ use corona_config::HostPort;
 use corona_mapreduce::{Counters, JobId, TaskKey};
 use corona_model::types::Millis;
 use corona_web::attempts::{Attempts, Failed};
-use corona_web::budget::BudgetStatus;
+use corona_web::budget;
 use corona_web::events::Stream;
 use corona_web::exchange::{self, Parameters};
 use corona_web::hosts::Hosts;
@@ -40,10 +40,16 @@ use hyper::body::Body;
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
 use maud::Markup;
-use serde_json::Value;
+use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
-use self::api::{Failure, Paging};
+use corona_api::Failure;
+use corona_api::jobs::{
+    Ended, JobCounters, JobDetail, JobLimit, JobLimits, JobProperties, JobProperty, JobService,
+    JobWaits, JobsByState, MemoryLimit, OpenFiles,
+};
+
+use self::api::Paging;
 use self::gather::{Found, Looks, Row};
 use self::layout::{Frame, Section};
 use self::pages::end::Target;
@@ -439,7 +445,7 @@ impl Pages {
         Ok((view, number))
     }
 
-    async fn properties(&self, job: &JobId) -> Result<Vec<files::Property>, Nothing> {
+    async fn properties(&self, job: &JobId) -> Result<Vec<JobProperty>, Nothing> {
         let found = self.shown.job_properties(job).await;
         found.map_err(|error| Nothing::Other(StatusCode::NOT_FOUND, error.to_string()))
     }
@@ -471,15 +477,12 @@ impl Pages {
                 let note = found.note();
                 let pages = found.job_tracker().flatten();
                 let session = self.shown.session(&row.description.id);
-                self.json(move || {
-                    let mut value = api::one_job(&row, detail.as_deref());
-                    let more = [("note", note), ("job_tracker_pages", pages), ("session", session)];
-                    for (name, text) in more {
-                        if let Some(text) = text {
-                            value[name] = (*text).into();
-                        }
-                    }
-                    value
+                let text = |text: Option<Arc<str>>| text.map(|text| text.to_string());
+                self.json(move || JobDetail {
+                    note: text(note),
+                    job_tracker_pages: text(pages),
+                    session: text(session),
+                    ..api::one_job(&row, detail.as_deref())
                 })
                 .await
             }
@@ -523,28 +526,19 @@ impl Pages {
             ["jobs", id, "counters"] => match self.job(id)? {
                 Found::Whole(_, job) => {
                     let detail = self.shown.detail(&self.looks, &job).await?;
-                    self.json(move || {
-                        serde_json::json!({
-                            "maps": api::counters(&detail.by_kind.map),
-                            "reduces": api::counters(&detail.by_kind.reduce),
-                            "total": api::counters(&detail.counters),
-                        })
+                    self.json(move || JobCounters {
+                        maps: Some(api::counters(&detail.by_kind.map)),
+                        reduces: Some(api::counters(&detail.by_kind.reduce)),
+                        total: api::counters(&detail.counters),
                     })
                     .await
                 }
                 Found::OnNode(_, job) => {
                     let counters = job.counters().ok_or_else(|| on_node(job.pages().as_deref()))?;
-                    self.json(move || serde_json::json!({ "total": api::counters(&counters) }))
-                        .await
+                    self.json(move || total(&counters)).await
                 }
-                Found::Waiting(..) => {
-                    let total = api::counters(&Counters::default());
-                    self.json(move || serde_json::json!({ "total": total })).await
-                }
-                Found::Retired(retired) => {
-                    let total = api::counters(&retired.counters);
-                    self.json(move || serde_json::json!({ "total": total })).await
-                }
+                Found::Waiting(..) => self.json(JobCounters::default).await,
+                Found::Retired(retired) => self.json(move || total(&retired.counters)).await,
             },
             ["jobs", id, "events"] => {
                 let (row, job) = self.whole(id)?;
@@ -572,16 +566,15 @@ impl Pages {
                         Ok(waits) => (Some(waits), None),
                         Err(error) => (None, Some(error.to_string())),
                     };
-                    serde_json::json!({
-                        "requested_slots": requested, "waits": waits, "error": error, "note": note,
-                    })
+                    let note = note.map(|note| note.to_string());
+                    JobWaits { requested_slots: requested, waits, error, note }
                 })
                 .await
             }
             ["jobs", id, "configuration"] => {
                 let row = self.job(id)?.row();
                 let properties = self.properties(&row.description.id).await?;
-                self.json(move || serde_json::json!({ "properties": properties })).await
+                self.json(move || JobProperties { properties }).await
             }
             ["jobs", id, "history"] => {
                 let row = self.job(id)?.row();
@@ -593,38 +586,41 @@ impl Pages {
         })
     }
 
-    async fn status(&self) -> Value {
+    async fn status(&self) -> JobService {
         let rows = self.shown.all_rows();
-        let (load, budget) = (self.shown.store.load(), BudgetStatus::now());
+        let (load, budget) = (self.shown.store.load(), budget::now());
         let count = |state| rows.iter().filter(|row| row.progress.state == state).count();
         use corona_mapreduce::JobState;
-        serde_json::json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "now_ms": now().0,
-            "started_ms": self.shown.started_ms,
-            "jobs": {
-                "prep": count(JobState::Prep),
-                "running": count(JobState::Running),
-                "succeeded": count(JobState::Succeeded),
-                "failed": count(JobState::Failed),
-                "killed": count(JobState::Killed),
+        let from = Some(load.from.to_string());
+        JobService {
+            version: env!("CARGO_PKG_VERSION").into(),
+            now_ms: now().0,
+            started_ms: self.shown.started_ms,
+            jobs: JobsByState {
+                prep: count(JobState::Prep),
+                running: count(JobState::Running),
+                succeeded: count(JobState::Succeeded),
+                failed: count(JobState::Failed),
+                killed: count(JobState::Killed),
             },
-            "limits": {
-                "running_jobs": { "used": load.used, "limit": load.most, "from": &*load.from },
-                "running_jobs_memory_bytes": {
-                    "used": load.memory_used, "limit": load.memory.most, "from": &*load.memory.from,
-                },
-                "waiting_jobs": { "used": load.waiting, "limit": load.most_waiting },
+            limits: JobLimits {
+                running_jobs: JobLimit { used: load.used, limit: load.most, from },
+                running_jobs_memory_bytes: Some(MemoryLimit {
+                    used: load.memory_used,
+                    limit: load.memory.most,
+                    from: load.memory.from.to_string(),
+                }),
+                waiting_jobs: JobLimit { used: load.waiting, limit: load.most_waiting, from: None },
             },
-            "open_files": {
-                "used": budget.open_files.used,
-                "limit": budget.open_files.limit,
-                "uses": budget.uses,
+            open_files: OpenFiles {
+                used: budget.open_files.used,
+                limit: budget.open_files.limit,
+                uses: budget.uses.clone(),
             },
-            "budget": budget,
-            "task_trackers": self.shown.cluster.count(),
-            "jobs_are_shown": self.shown.shows_jobs(),
-        })
+            budget: Some(budget),
+            task_trackers: self.shown.cluster.count(),
+            jobs_are_shown: self.shown.shows_jobs(),
+        }
     }
 
     /// A form that was sent.
@@ -650,10 +646,7 @@ impl Pages {
         let ended = self.end(id, &target, form, peer).await;
         match (ended, by_program) {
             (Ok(job), false) => exchange::see_other(&target.path(&job)),
-            (Ok(job), true) => {
-                let ended = serde_json::json!({ "ended": target.name(&job) });
-                exchange::json(StatusCode::OK, ended.to_string())
-            }
+            (Ok(job), true) => json_answer(&Ended { ended: target.name(&job) }),
             (Err(Denied::Objection(objection)), true) => {
                 let sentence = objection.sentence().to_owned();
                 refuse_program(Nothing::Other(objection.status(), sentence))
@@ -821,19 +814,19 @@ impl Pages {
     }
 
     /// The answer of a function that checks its parameters.
-    async fn checked(
+    async fn checked<T: Serialize>(
         &self,
-        make: impl FnOnce() -> Result<Value, String> + Send + 'static,
+        make: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> Answer {
         make_answer(&self.makers, move || match make() {
-            Ok(value) => exchange::json(StatusCode::OK, value.to_string()),
+            Ok(value) => json_answer(&value),
             Err(sentence) => refuse_program(Nothing::Wrong(sentence)),
         })
         .await
     }
 
-    async fn json(&self, make: impl FnOnce() -> Value + Send + 'static) -> Answer {
-        make_answer(&self.makers, move || exchange::json(StatusCode::OK, make().to_string())).await
+    async fn json<T: Serialize>(&self, make: impl FnOnce() -> T + Send + 'static) -> Answer {
+        make_answer(&self.makers, move || json_answer(&make())).await
     }
 
     /// A page that says a sentence.
@@ -892,6 +885,17 @@ fn no_token() -> Nothing {
 fn refuse_program(nothing: Nothing) -> Answer {
     let (status, error) = nothing.parts();
     exchange::json(status, serde_json::to_string(&Failure { error }).unwrap_or_default())
+}
+
+/// The members are sorted by name, whatever the order in the shape: a value sorts them.
+fn json_answer(shape: &impl Serialize) -> Answer {
+    let value = serde_json::to_value(shape).unwrap_or_default();
+    exchange::json(StatusCode::OK, value.to_string())
+}
+
+/// Counters of which only the sums are known.
+fn total(counters: &Counters) -> JobCounters {
+    JobCounters { total: api::counters(counters), ..JobCounters::default() }
 }
 
 fn section(row: &Row) -> Section {

@@ -14,7 +14,8 @@ use super::super::meter::Meter;
 use super::super::store::{Known, Store};
 use super::events::Events;
 use super::files::JobSessions;
-use super::manager::{Manager, NoAnswer, Wait};
+use super::manager::{Manager, NoAnswer};
+use corona_api::jobs::JobWait;
 
 /// What pages show.
 pub(in crate::service) struct Shown {
@@ -63,7 +64,7 @@ impl Shown {
     }
 
     /// Why requests of a job wait, as the cluster manager explains it.
-    pub(super) async fn waits(&self, job: &JobId) -> Result<Vec<Wait>, NoAnswer> {
+    pub(super) async fn waits(&self, job: &JobId) -> Result<Vec<JobWait>, NoAnswer> {
         match self.session(job) {
             Some(session) => self.manager.waits(&session).await,
             None => Ok(Vec::new()),

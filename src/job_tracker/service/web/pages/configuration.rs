@@ -6,18 +6,18 @@ use corona_web::table::{Column, Table};
 use corona_web::units::Name;
 use maud::{Markup, html};
 
-use super::super::files::Property;
 use super::job_path;
+use corona_api::jobs::JobProperty;
 
 /// The content of the page.
 pub(in super::super) fn content(
     job: &JobId,
-    properties: &[Property],
+    properties: &[JobProperty],
     parameters: &Parameters,
 ) -> Markup {
     let path = format!("{}/configuration", job_path(job));
     let text = parameters.text("q").map(str::to_lowercase).unwrap_or_default();
-    let chosen: Vec<&Property> = properties
+    let chosen: Vec<&JobProperty> = properties
         .iter()
         .filter(|it| {
             it.name.to_lowercase().contains(&text) || it.value.to_lowercase().contains(&text)
@@ -30,13 +30,13 @@ pub(in super::super) fn content(
         path: &path,
         parameters,
         usual_sort: "name",
-        key: |it: &Property| it.name.clone(),
+        key: |it: &JobProperty| it.name.clone(),
         columns: vec![
-            Column::text("name", "Name", |it: &Property| html! { code { (Name(&it.name)) } })
-                .sorted_by(|a: &Property, b| a.name.cmp(&b.name)),
-            Column::text("value", "Value", |it: &Property| html! { code { (Name(&it.value)) } })
+            Column::text("name", "Name", |it: &JobProperty| html! { code { (Name(&it.name)) } })
+                .sorted_by(|a: &JobProperty, b| a.name.cmp(&b.name)),
+            Column::text("value", "Value", |it: &JobProperty| html! { code { (Name(&it.value)) } })
                 .wide()
-                .sorted_by(|a: &Property, b| a.value.cmp(&b.value)),
+                .sorted_by(|a: &JobProperty, b| a.value.cmp(&b.value)),
         ],
         empty: "No property matches.",
     };

@@ -7,12 +7,13 @@ use corona_web::units::{Count, Name, Span, Time, bar, class_of};
 use maud::{Markup, html};
 
 use super::super::gather::{Detail, Row};
-use super::super::manager::{NoAnswer, Wait};
+use super::super::manager::NoAnswer;
 use super::shapes::{heat_legend, heat_map, sentence, time_line};
 use super::{
     between, counter_table, job_path, kind_name, percent, slot_type, standing_badge, state_badge,
     task_path, text_block, time, took,
 };
+use corona_api::jobs::JobWait;
 use corona_job_engine::{NodeOutline, TaskOutline, TaskStanding};
 
 /// Slow tasks that are listed, and nodes.
@@ -31,7 +32,7 @@ pub(in super::super) struct View {
     /// What it waits for, or why the service has ended it.
     pub(in super::super) note: Option<std::sync::Arc<str>>,
     /// Why it waits; nothing for a job that waits for no slot.
-    pub(in super::super) waits: Option<Result<Vec<Wait>, NoAnswer>>,
+    pub(in super::super) waits: Option<Result<Vec<JobWait>, NoAnswer>>,
     pub(in super::super) may_be_ended: bool,
     pub(in super::super) cluster_manager: Option<String>,
     pub(in super::super) now: Millis,
@@ -232,7 +233,7 @@ fn for_the_job(view: &View, detail: &Detail) -> Markup {
     }
 }
 
-fn waiting(waits: &Result<Vec<Wait>, NoAnswer>) -> Markup {
+fn waiting(waits: &Result<Vec<JobWait>, NoAnswer>) -> Markup {
     html! {
         h2 #waits-title { "Why it waits" }
         @match waits {

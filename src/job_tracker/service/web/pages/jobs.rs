@@ -2,7 +2,7 @@
 
 use corona_mapreduce::TaskKind;
 use corona_model::types::{Millis, SessionPriority};
-use corona_web::budget::BudgetStatus;
+use corona_web::budget;
 use corona_web::exchange::Parameters;
 use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Span, Time, bar};
@@ -137,7 +137,7 @@ fn totals(rows: &[Row], load: &Load) -> Markup {
                 dt { "Memory of jobs, MiB" }
                 dd { (Count(load.memory_used as usize >> 20)) " of " (Count(load.memory.most as usize >> 20)) }
             }
-            (BudgetStatus::now().facts())
+            (budget::facts(&budget::now()))
         }
     }
 }

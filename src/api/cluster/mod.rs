@@ -1,14 +1,5 @@
-//! The shapes of the JSON API, `/api/v1/...`: types only, shared by the server and its readers.
-//!
-//! Rules of the shapes, on which programs may rely:
-//!
-//! * Members are only ever added. A reader passes over those that it does not know.
-//! * A member that has no value is left out, never `null`.
-//! * A time is a number of milliseconds since the Unix epoch and its name ends in `_ms`; so do the
-//!   names of spans, which are described as such.
-//! * Values by resource type are an object with a member for each type that the cluster has, named
-//!   `MAP`, `REDUCE` and `JOBTRACKER`.
-//! * Names come from peers: any text is possible in them.
+//! The cluster manager. A member that has no value is left out, never `null`. Values by resource type are an
+//! object with a member for each type that the cluster has, named `MAP`, `REDUCE` and `JOBTRACKER`.
 //!
 //! | path | shape |
 //! |---|---|
@@ -29,10 +20,7 @@
 //! | `/api/v1/latencies` | [`Latencies`] |
 //! | any, with another status than 200 | [`Failure`] |
 
-pub(super) mod answers;
 mod operation;
-#[cfg(test)]
-mod reference;
 mod status;
 
 use std::cmp::Ordering;
@@ -49,7 +37,6 @@ pub use self::status::{
     OperationStatus, Problem, ProxyJobTrackerStatus, SafeModeStatus, Severity, StandbyOfLeader,
     StandbyState, StandbyStatus, StateFileStatus, Status,
 };
-pub use corona_model::text::natural_order;
 use corona_model::types::ResourceType;
 
 /// One value for each resource type that the cluster has.
@@ -71,24 +58,6 @@ pub const PATHS: [(&str, &str); 13] = [
     ("latencies", "How long requests, deliveries and scheduler passes take"),
     ("events", "A stream of server-sent events"),
 ];
-
-/// `/api/v1`: the paths of this version of the API.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Index {
-    /// The version of the cluster manager.
-    pub version: String,
-    /// All paths.
-    pub paths: Vec<IndexEntry>,
-}
-
-/// A path of the API.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct IndexEntry {
-    /// The path, with placeholders in braces.
-    pub path: String,
-    /// The response.
-    pub meaning: String,
-}
 
 /// Paging of a list: `?limit=500&after=NAME`. A list is sorted by the value of `after`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -815,6 +784,28 @@ pub enum WaitReason {
     Other,
 }
 
+impl WaitReason {
+    /// The value of the member `reason`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            WaitReason::SafeMode => "safe_mode",
+            WaitReason::GroupAtMaximum { .. } => "group_at_maximum",
+            WaitReason::PoolAtMaximum { .. } => "pool_at_maximum",
+            WaitReason::SessionsAtMaximum { .. } => "sessions_at_maximum",
+            WaitReason::UserAtMaximum { .. } => "user_at_maximum",
+            WaitReason::Reserved { .. } => "reserved",
+            WaitReason::NotServed { .. } => "not_served",
+            WaitReason::NoFreeSlot { .. } => "no_free_slot",
+            WaitReason::NodesUnusable { .. } => "nodes_unusable",
+            WaitReason::TooLarge { .. } => "too_large",
+            WaitReason::HostsExcluded { .. } => "hosts_excluded",
+            WaitReason::NearNode { .. } => "near_node",
+            WaitReason::NextPass { .. } => "next_pass",
+            WaitReason::Other => "other",
+        }
+    }
+}
+
 /// The groups, pools and sessions that are currently served before a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ahead {
@@ -953,13 +944,6 @@ pub struct RetiredCounts {
     pub usage: Vec<i64>,
 }
 
-/// The body of a response with a status other than 200.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// The problem, as a sentence.
-    pub error: String,
-}
-
 /// The order of session handles such as `202611210005.12`: by start time, then by number, so that
 /// `.9` comes before `.10`. Texts that are no such handles have their place too.
 pub fn handle_order(a: &str, b: &str) -> Ordering {
@@ -1013,6 +997,7 @@ mod tests {
             },
         });
         assert_eq!(serde_json::to_value(&wait).unwrap(), value);
+        assert_eq!(value["reason"], wait.reason.name());
         assert_eq!(serde_json::from_value::<Wait>(value.clone()).unwrap(), wait);
 
         // As version 0.1.0 serves it.

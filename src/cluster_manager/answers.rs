@@ -1,6 +1,6 @@
 //! Converts the engine's views to the shapes of the API. It reads nothing else and decides nothing.
 
-use super::{
+use corona_api::cluster::{
     Address, Ahead, ByType, Complaint, First, Grant, Holder, IdRange, Node, NodeDetail, NodeFaults,
     NodeGrant, NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts, PoolName, PoolSettings,
     Preemption, Queue, RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts,

@@ -1,13 +1,14 @@
 //! Shapes of `/api/v1/status`: an operator's first questions, and the reasons of failed
 //! administrative calls.
 
-use corona_web::budget::BudgetStatus;
 use serde::{Deserialize, Serialize};
+
+use crate::BudgetStatus;
 
 use super::{ByType, Slots};
 
 /// The cluster manager at a glance, for an operator.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The version of the cluster manager.
     pub version: String,
@@ -53,7 +54,7 @@ pub struct Status {
 }
 
 /// The safe mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SafeModeStatus {
     /// Whether it is on.
     pub on: bool,
@@ -62,7 +63,7 @@ pub struct SafeModeStatus {
 }
 
 /// The proxy job tracker's part in safe mode.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyJobTrackerStatus {
     /// Its address, as `host:port`.
     pub address: String,
@@ -95,7 +96,7 @@ pub struct HostFileStatus {
 }
 
 /// The state file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateFileStatus {
     /// Its absolute path.
     pub path: String,

@@ -7,23 +7,34 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-const SOURCES: [&str; 4] = [
-    include_str!("mod.rs"),
-    include_str!("operation.rs"),
-    include_str!("status.rs"),
-    include_str!("../../web/budget.rs"),
+/// A daemon's name for people, and the sources of its shapes. The first begins with the table of its paths.
+const DAEMONS: [(&str, &[&str]); 4] = [
+    (
+        "Cluster manager",
+        &[
+            include_str!("cluster/mod.rs"),
+            include_str!("cluster/operation.rs"),
+            include_str!("cluster/status.rs"),
+        ],
+    ),
+    ("Job tracker", &[include_str!("jobs.rs")]),
+    ("Proxy job tracker", &[include_str!("finished.rs")]),
+    ("Task tracker", &[include_str!("node.rs")]),
 ];
+
+/// The shapes that all daemons serve.
+const COMMON: &str = include_str!("lib.rs");
 
 const HEAD: &str = "# The JSON API
 
-`/api/v1` lists the paths. Every response with the status 200 has one of the shapes below, every other response is a
+Each daemon serves JSON below `/api/v1`. Every response with the status 200 has one of the shapes below, every other response is a
 [Failure](#failure). [command-line.md](command-line.md#json) has the rules on which programs may rely, and an overview of the
-shapes; [web.md](../operate/web.md#events) describes the events.
+cluster manager's shapes; [web.md](../operate/web.md#events) describes the events.
 
-*By type* is an object with the members `MAP`, `REDUCE` and `JOBTRACKER`, as far as the cluster has slots of the type. A member with
-`?` is left out if it has no value; ignore unknown members.
+*By type* is an object with the members `MAP`, `REDUCE` and `JOBTRACKER`, as far as the cluster has slots of the type; *by name* is an
+object with other members. A member with `?` is left out if it has no value; one *or null* is not. Ignore unknown members.
 
-This file is generated from the sources' comments: `CORONA_WRITE_DOCS=1 cargo test -p corona-cluster-manager reference`
+This file is generated from the sources' comments: `CORONA_WRITE_DOCS=1 cargo test -p corona-api reference`
 ";
 
 /// A struct or an enum, as its source has it.
@@ -45,7 +56,10 @@ enum Kind {
 struct Member {
     name: String,
     of: String,
+    /// Whether it is left out if it has no value.
     is_optional: bool,
+    /// Whether it is `null` if it has no value.
+    is_nullable: bool,
     is_flat: bool,
     meaning: String,
 }
@@ -142,11 +156,14 @@ fn members(body: &[&str]) -> Vec<Member> {
         let declared = line.trim().trim_start_matches("pub ").trim_end_matches(',');
         let Some((name, of)) = declared.split_once(": ") else { continue };
         let inner = of.strip_prefix("Option<").and_then(|of| of.strip_suffix('>'));
+        let is_flat = about.attributes.contains("flatten");
+        let is_left_out = about.attributes.contains("skip_serializing_if");
         members.push(Member {
             name: about.attribute("rename").unwrap_or_else(|| name.to_owned()),
             of: inner.unwrap_or(of).to_owned(),
-            is_optional: inner.is_some() || about.attributes.contains("skip_serializing_if"),
-            is_flat: about.attributes.contains("flatten"),
+            is_optional: is_left_out || (is_flat && inner.is_some()),
+            is_nullable: inner.is_some() && !is_left_out && !is_flat,
+            is_flat,
             meaning: about.meaning(),
         });
     }
@@ -203,10 +220,13 @@ fn words(of: &str, shapes: &HashMap<&str, &Shape>) -> String {
     if let Some(of) = inner("ByType") {
         return format!("by type: {}", words(of, shapes));
     }
+    if let Some(of) = inner("BTreeMap").and_then(|of| of.strip_prefix("String, ")) {
+        return format!("by name: {}", words(of, shapes));
+    }
     match of {
         "String" => "text".into(),
         "bool" => "true or false".into(),
-        "f64" => "number".into(),
+        "f32" | "f64" => "number".into(),
         "ResourceType" => "`MAP`, `REDUCE` or `JOBTRACKER`".into(),
         "i16" | "i32" | "i64" | "u16" | "u32" | "u64" | "usize" => "whole number".into(),
         name => match shapes.get(name) {
@@ -218,8 +238,9 @@ fn words(of: &str, shapes: &HashMap<&str, &Shape>) -> String {
 
 fn write_members(out: &mut String, members: &[Member], shapes: &HashMap<&str, &Shape>) {
     for member in members {
-        let Member { name, of, is_optional, is_flat, meaning } = member;
-        let of = words(of, shapes);
+        let Member { name, of, is_optional, is_nullable, is_flat, meaning } = member;
+        let or_null = if *is_nullable { " or null" } else { "" };
+        let of = words(of, shapes) + or_null;
         let _ = match (is_flat, is_optional) {
             (true, false) => writeln!(out, "| | {of} | all of its members: {meaning} |"),
             (true, true) => writeln!(out, "| | {of}? | all of its members: {meaning} |"),
@@ -231,11 +252,35 @@ fn write_members(out: &mut String, members: &[Member], shapes: &HashMap<&str, &S
 
 /// The whole file.
 fn reference() -> String {
-    let all: Vec<Shape> = SOURCES.iter().flat_map(|source| shapes(source)).collect();
-    let by_name: HashMap<&str, &Shape> = all.iter().map(|shape| (&*shape.name, shape)).collect();
+    let common = shapes(COMMON);
+    let daemons = DAEMONS.map(|(name, sources)| {
+        let of: Vec<Shape> = sources.iter().flat_map(|source| shapes(source)).collect();
+        (name, sources[0], of)
+    });
+    let all = daemons.iter().flat_map(|(_, _, of)| of).chain(&common);
+    let by_name: HashMap<&str, &Shape> = all.map(|shape| (&*shape.name, shape)).collect();
+    let count = daemons.iter().map(|(_, _, of)| of.len()).sum::<usize>() + common.len();
+    assert_eq!(by_name.len(), count, "two shapes have the same name, and so the same heading");
     let mut out = HEAD.to_owned();
-    out.push_str("\n| path | shape |\n|---|---|\n");
-    let rows = SOURCES[0].lines().filter_map(|line| line.strip_prefix("//! | "));
+    for (name, source, of) in &daemons {
+        let _ = write!(out, "\n## {name}\n\n{}\n\n", opening(source));
+        write_paths(&mut out, source, &by_name);
+        of.iter().for_each(|shape| write_shape(&mut out, shape, &by_name));
+    }
+    out.push_str("\n## All daemons\n");
+    common.iter().for_each(|shape| write_shape(&mut out, shape, &by_name));
+    out
+}
+
+/// The first paragraph of a source.
+fn opening(source: &str) -> String {
+    let lines = source.lines().map_while(|line| line.strip_prefix("//! "));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn write_paths(out: &mut String, source: &str, by_name: &HashMap<&str, &Shape>) {
+    out.push_str("| path | shape |\n|---|---|\n");
+    let rows = source.lines().filter_map(|line| line.strip_prefix("//! | "));
     for row in rows.filter(|row| row.starts_with('`') || row.starts_with("any,")) {
         let mut row = format!("| {row}");
         for name in by_name.keys() {
@@ -245,24 +290,24 @@ fn reference() -> String {
         let row = row.replace("[`Paging`]", "`limit` and `after`");
         let _ = writeln!(out, "{row}");
     }
-    for shape in &all {
-        let _ = write!(out, "\n## {}\n\n{}\n\n", shape.name, shape.meaning);
-        match &shape.kind {
-            Kind::Struct(members) => {
-                out.push_str("| member | value | meaning |\n|---|---|---|\n");
-                write_members(&mut out, members, &by_name);
-            }
-            Kind::Enum(tag, variants) => {
-                let of = tag.as_ref().map_or_else(String::new, |tag| format!("`{tag}`, "));
-                let _ = writeln!(out, "| {of}member | value | meaning |\n|---|---|---|");
-                for Variant { name, meaning, members } in variants {
-                    let _ = writeln!(out, "| **`\"{name}\"`** | | {meaning} |");
-                    write_members(&mut out, members, &by_name);
-                }
+}
+
+fn write_shape(out: &mut String, shape: &Shape, by_name: &HashMap<&str, &Shape>) {
+    let _ = write!(out, "\n### {}\n\n{}\n\n", shape.name, shape.meaning);
+    match &shape.kind {
+        Kind::Struct(members) => {
+            out.push_str("| member | value | meaning |\n|---|---|---|\n");
+            write_members(out, members, by_name);
+        }
+        Kind::Enum(tag, variants) => {
+            let of = tag.as_ref().map_or_else(String::new, |tag| format!("`{tag}`, "));
+            let _ = writeln!(out, "| {of}member | value | meaning |\n|---|---|---|");
+            for Variant { name, meaning, members } in variants {
+                let _ = writeln!(out, "| **`\"{name}\"`** | | {meaning} |");
+                write_members(out, members, by_name);
             }
         }
     }
-    out
 }
 
 #[test]
@@ -277,7 +322,7 @@ fn the_reference_of_the_api_is_made_of_its_sources() {
     assert!(
         made == written,
         "docs/reference/api.md does not agree with the comments of the shapes; the first line that differs: {differs:?}. \
-         CORONA_WRITE_DOCS=1 cargo test -p corona-cluster-manager reference writes it"
+         CORONA_WRITE_DOCS=1 cargo test -p corona-api reference writes it"
     );
 }
 
@@ -294,6 +339,8 @@ pub struct Thing {
     /// a list.
     #[serde(default, skip_serializing_if = \"Option::is_none\")]
     pub list: Option<Vec<String>>,
+    /// Its end.
+    pub ended_ms: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -322,8 +369,16 @@ pub enum Why {
     assert_eq!(names, ["Thing", "Why"]);
     assert_eq!(shapes[0].meaning, "The kind of thing, see `Other`.");
     let Kind::Struct(members) = &shapes[0].kind else { panic!("{shapes:?}") };
-    let read: Vec<_> = members.iter().map(|one| (&*one.name, &*one.of, one.is_optional)).collect();
-    assert_eq!(read, [("type", "ResourceType", false), ("list", "Vec<String>", true)]);
+    let read: Vec<_> = members
+        .iter()
+        .map(|one| (&*one.name, &*one.of, one.is_optional, one.is_nullable))
+        .collect();
+    let expected = [
+        ("type", "ResourceType", false, false),
+        ("list", "Vec<String>", true, false),
+        ("ended_ms", "i64", false, true),
+    ];
+    assert_eq!(read, expected);
     assert_eq!(members[1].meaning, "Perhaps a list.");
     let Kind::Enum(tag, variants) = &shapes[1].kind else { panic!("{shapes:?}") };
     assert_eq!(tag.as_deref(), Some("reason"));
