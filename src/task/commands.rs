@@ -32,6 +32,9 @@ const NUMBER: &str = "CORONA_TASK_ID";
 /// The exit statuses of the shell for a program that is missing, and one that cannot be run.
 const NOT_FOUND: i32 = 127;
 const NOT_RUN: i32 = 126;
+/// The hint for a program that a node does not have.
+const UNKNOWN: &str = "it is no program on the PATH of this node, and commands run in a directory of their own; name a \
+                       file that all machines see by its whole path";
 
 /// Runs the commands of a part of the list.
 pub(crate) fn run(
@@ -168,8 +171,9 @@ impl Runner<'_> {
             Ok(child) => child,
             Err(error) => {
                 let found = hints::find(&executable);
-                let why = hints::of_start(found.as_deref().unwrap_or(&executable), &error);
                 let missing = error.kind() == io::ErrorKind::NotFound;
+                let found = found.as_deref().unwrap_or(&executable);
+                let why = hints::of_start(found, &error, UNKNOWN);
                 return Ok(End {
                     status: Some(if missing { NOT_FOUND } else { NOT_RUN }),
                     signal: None,

@@ -63,8 +63,13 @@ fn is_no_format(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error())
 }
 
-/// Why a program could not be started, where the system's error does not tell it.
-pub(crate) fn of_start(program: &Path, error: &io::Error) -> String {
+/// The hint for a program of a step that does not exist.
+pub(crate) const NO_PROGRAM: &str = "it is neither a file of the job nor a program on the PATH of the task; give the \
+                                     tasks a file of your own with --file FILE, or install the program on every node";
+
+/// Why a program could not be started, where the system's error does not tell it. `missing` is the hint for one that
+/// does not exist.
+pub(crate) fn of_start(program: &Path, error: &io::Error, missing: &str) -> String {
     let why = match (error.kind(), Head::of(program)) {
         (_, Some(Head::Script { ends_in_return: true, .. })) => RETURNS.to_owned(),
         (io::ErrorKind::NotFound, Some(Head::Script { interpreter, .. })) => format!(
@@ -78,11 +83,7 @@ pub(crate) fn of_start(program: &Path, error: &io::Error) -> String {
             "the program's loader, which the program itself names, does not exist on this machine"
                 .to_owned()
         }
-        (io::ErrorKind::NotFound, None) => {
-            "it is neither a file of the job nor a program on the PATH of the task; give the tasks a file \
-             of your own with --file FILE, or install the program on every node"
-                .to_owned()
-        }
+        (io::ErrorKind::NotFound, None) => missing.to_owned(),
         (_, Some(_)) if is_no_format(error) => "it is no program for this machine".to_owned(),
         _ => return error.to_string(),
     };

@@ -221,7 +221,8 @@ impl Programs {
         }
         let child = started.map_err(|error| {
             let found = hints::find(&executable);
-            let why = hints::of_start(found.as_deref().unwrap_or(&executable), &error);
+            let why =
+                hints::of_start(found.as_deref().unwrap_or(&executable), &error, hints::NO_PROGRAM);
             TaskError::Start { program: program.clone(), why }
         })?;
         running.programs.push(Pid::from_child(&child));

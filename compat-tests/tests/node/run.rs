@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -82,6 +84,8 @@ fn failures_fail_nothing_else(cluster: &MiniCluster) {
     // A program that does not exist is named.
     let (_, err) = run(cluster, 1, &["--", "no-such-program", "x"]);
     assert!(err.contains("command 1 failed: cannot start no-such-program: "), "{err}");
+    assert!(err.contains("it is no program on the PATH of this node"), "{err}");
+    one_node_may_lack_a_program(cluster);
     // The second attempt of one command succeeds; others have one.
     let twice = "test {} = 2 || exit 0; test -e mark && exit 0; touch mark; exit 1";
     let twice = twice.replace("mark", cluster.path("mark").to_str().unwrap());
@@ -92,6 +96,28 @@ fn failures_fail_nothing_else(cluster: &MiniCluster) {
         .map(|it| (it["id"].as_u64().unwrap(), it["attempts"].as_u64().unwrap()))
         .collect();
     assert_eq!(attempts, BTreeMap::from([(1, 1), (2, 2), (3, 1)]));
+}
+
+/// From the working directories of maps, its path leads to a file of each node, and one of them is missing.
+fn one_node_may_lack_a_program(cluster: &MiniCluster) {
+    const PROGRAM: &str = "../../../../../../only-here";
+    let file = cluster.path("cluster/node-1/only-here");
+    fs::write(&file, "#!/bin/sh\nsleep 0.02\n").unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+    let (out, err) = run(cluster, 1, &["--json", "--array", "1-60", "--", PROGRAM]);
+    let results = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut ends: BTreeMap<Option<i64>, usize> = BTreeMap::new();
+    for result in results {
+        let status = result["status"].as_i64();
+        let reason = result.get("reason").and_then(Value::as_str);
+        match status {
+            Some(0) => assert_eq!(reason, None),
+            _ => assert!(reason.unwrap().starts_with(&format!("cannot start {PROGRAM}: "))),
+        }
+        *ends.entry(status).or_default() += 1;
+    }
+    assert_eq!(ends.keys().copied().collect::<Vec<_>>(), [Some(0), Some(127)], "{err}");
+    assert_eq!(ends.values().sum::<usize>(), 60);
 }
 
 fn wrong_lines_run_nothing(cluster: &MiniCluster) {
@@ -106,14 +132,27 @@ fn wrong_lines_run_nothing(cluster: &MiniCluster) {
         (1, &["--each-line", "nul", "--", "x", "{}"], "nul, line 1: it has a NUL byte"),
         (1, &["--each-line", "empty", "--", "x", "{}"], "empty has no lines"),
         (1, &["--each-line", "none", "--", "x", "{}"], "none: No such file"),
-        (1, &["--output", "none", "--resume", "--", "x"], "has no run to resume"),
+        (1, &["--resume", "--output", "new/none", "--", "x"], "has no run to resume"),
+        (1, &["--log", "cluster", "--", "x"], "cluster: Is a directory"),
+        (2, &["-Dmapred.map.max.attempts=x", "--", "x"], "-D mapred.map.max.attempts: value \"x\""),
+        (1, &["-Dmapred.reduce.tasks=3", "--", "x"], "commands have no reduces"),
+        // It is found when the job is submitted.
+        (1, &["-Dcorona.jt.address=none", "--", "x"], "none"),
     ] {
-        let (out, err) = run(cluster, status, arguments);
-        assert!(out.is_empty() && err.contains(expected), "{arguments:?}: {err}");
+        for further in [&[][..], &["--output", "new/directory"]] {
+            let has_output = arguments.contains(&"--output") || arguments.contains(&"--resume");
+            if has_output && !further.is_empty() {
+                continue;
+            }
+            let arguments = [further, arguments].concat();
+            let (out, err) = run(cluster, status, &arguments);
+            assert!(out.is_empty() && err.contains(expected), "{arguments:?}: {err}");
+            let own = err.lines().filter(|line| line.starts_with("corona: ")).count();
+            assert_eq!(own, usize::from(!err.starts_with("error: ")), "{err}");
+            assert!(!err.contains("without a result"), "{arguments:?}: {err}");
+            assert_eq!(names(cluster.root.path()), before, "{arguments:?}");
+        }
     }
-    // A directory that was named is there; nothing else.
-    let after: Vec<_> = names(cluster.root.path()).into_iter().filter(|it| it != "none").collect();
-    assert_eq!(after, before);
     let (_, err) = run(cluster, 1, &["--commands", "fails.txt", "--output", "failed"]);
     assert!(err.contains("has the results of an earlier run; add --resume"), "{err}");
     let (out, _) = run(cluster, 0, &["--dry-run", "--array", "1-5000", "--", "x"]);
@@ -190,12 +229,33 @@ fn each_command_has_one_result_after_any_end(cluster: &MiniCluster) {
     }
 }
 
+/// The client is killed when it has noted its job, whether or not that is submitted then.
+fn a_job_is_noted_before_it_is_submitted(cluster: &MiniCluster) {
+    let ran = cluster.path("ran");
+    let line = format!("echo {{}} >>{}", ran.display());
+    let arguments = ["--array", "1-20", "--output", "noted", "--", &line];
+    let state = cluster.path("noted/.corona-run/state.json");
+    let mut child = command(cluster, &arguments).stderr(Stdio::null()).spawn().unwrap();
+    while !fs::read_to_string(&state).is_ok_and(|text| text.contains("\"job_")) {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+    }
+    signal("KILL", child.id());
+    child.wait().unwrap();
+    run(cluster, 0, &[&["--resume"], &arguments[..]].concat());
+    assert_eq!(results(&cluster.path("noted")).len(), 20);
+    let mut numbers: Vec<u64> =
+        fs::read_to_string(&ran).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
+}
+
 #[test]
 fn lists_of_commands_run_on_the_nodes() {
     let cluster = MiniCluster::start(&[]);
     lists_of_all_kinds_are_run(&cluster);
     failures_fail_nothing_else(&cluster);
     wrong_lines_run_nothing(&cluster);
+    a_job_is_noted_before_it_is_submitted(&cluster);
     an_interrupt_ends_all_commands(&cluster);
 }
 

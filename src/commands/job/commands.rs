@@ -6,6 +6,8 @@ use corona::config::JobConf;
 use corona::filesystem::{FileSystem, FileSystems, FsPath};
 use corona::hadoop::writables::JobId;
 
+pub(in crate::commands) use super::conf::check_settings;
+pub(in crate::commands) use super::deliver::MayRun;
 use super::deliver::{Place, deliver};
 use super::inputs::InputSplit;
 use super::output::Output;
@@ -63,16 +65,20 @@ impl Job {
         Ok(Job { id, caller: which.caller()? })
     }
 
-    /// Submits a job of these parts, whose results go to a directory of this machine that does not exist yet.
+    /// Submits a job of these parts, whose results go to a directory of this machine that does not exist yet. `note`
+    /// gets its id before that.
     ///
     /// # Errors
-    /// It cannot be submitted, or a machine does not see the directory.
+    /// It cannot be submitted, or a machine does not see the directory. [`MayRun`]: whether it is submitted is not
+    /// known.
+    #[allow(clippy::too_many_arguments, reason = "one place submits jobs of lists")]
     pub(in crate::commands) async fn submit(
         which: &Which,
         systems: &FileSystems,
         mut conf: JobConf,
         parts: &[Part],
         output: &Path,
+        note: impl FnOnce(&str) -> anyhow::Result<()>,
         stop: &mut Stop,
         console: &mut Console<'_>,
     ) -> anyhow::Result<Job> {
@@ -94,7 +100,8 @@ impl Job {
         let sight = Sight::new(&output, ends);
         let place = Place { systems, output: &output, sight: &sight, waiting: &waiting };
         let splits = split_file(&splits)?;
-        let ship = async |_: &dyn FileSystem, _: &FsPath, _: &mut JobConf| Ok(());
+        // The directory has the name of the job.
+        let ship = async |_: &dyn FileSystem, of: &FsPath, _: &mut JobConf| note(of.name());
         let id = deliver(&mut caller, &place, &splits, &mut conf, ship, stop, console).await?;
         Ok(Job { id, caller })
     }

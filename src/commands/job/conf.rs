@@ -396,7 +396,10 @@ fn check_steps(conf: &JobConf, steps: &Steps) -> Result<(), String> {
 
 /// Checks the settings of jobs among those of `-D` that are numbers, booleans or shares. Tasks would use the
 /// default of a key in place of a wrong value, as the original does.
-fn check_settings(conf: &JobConf, settings: &[(String, String)]) -> Result<(), String> {
+pub(in crate::commands) fn check_settings(
+    conf: &JobConf,
+    settings: &[(String, String)],
+) -> Result<(), String> {
     for (name, value) in settings {
         if SEPARATORS.contains(&name.as_str()) {
             parse_separator(value).map_err(|wrong| format!("-D {name}: {wrong}"))?;

@@ -1,5 +1,7 @@
 //! Puts the files of a job where the job tracker finds them, and submits it.
 
+use std::fmt;
+
 use anyhow::{Context, anyhow};
 use corona::config::JobConf;
 use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath};
@@ -16,6 +18,19 @@ use corona_terminal::console::Console;
 pub(super) const SPLITS: &str = "job.split";
 /// The largest split file, in bytes.
 pub(super) const MAX_SPLIT_BYTES: usize = 256 << 20;
+
+/// The error of a submission that was not answered.
+#[derive(Debug)]
+pub(in crate::commands) struct MayRun(JobId);
+
+impl fmt::Display for MayRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MayRun(id) = self;
+        write!(f, "{id} may run; see corona jobs info {id}")
+    }
+}
+
+impl std::error::Error for MayRun {}
 
 /// Where a job is delivered.
 #[derive(Clone, Copy)]
@@ -64,7 +79,7 @@ pub(super) async fn deliver(
         let answer = patiently(async || client.submit_job(id.clone()).await);
         let note = format!("killing {id} when it is submitted; again to stop at once\n");
         let answer = stop.after_first(answer, waiting, &note, console).await;
-        let answer = answer.with_context(|| format!("{id} may run; see corona jobs info {id}"))?;
+        let answer = answer.with_context(|| MayRun(id.clone()))?;
         submitted = caller.checked(answer).map(drop);
     }
     if let Err(error) = submitted {

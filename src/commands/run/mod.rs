@@ -23,7 +23,7 @@ use corona::mapreduce::native::{NativeJob, encoded};
 use corona::net::Backoff;
 
 use super::arguments::parse_size;
-use super::job::commands::{Job, Look, Part};
+use super::job::commands::{Job, Look, MayRun, Part};
 use super::job::stop::Stop;
 use super::jobs::Which;
 use super::{EXIT_FAILED, UsageError};
@@ -165,6 +165,14 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     ended
 }
 
+/// Makes a directory and those above it. Returns the new ones, the inner ones first.
+fn make_directories(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let above = directory.ancestors().filter(|it| !it.as_os_str().is_empty());
+    let missing = above.take_while(|it| !it.exists()).map(Path::to_owned).collect();
+    std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    Ok(missing)
+}
+
 impl Arguments {
     /// The command of all lines.
     fn commands(&self) -> anyhow::Result<CommandList> {
@@ -206,6 +214,7 @@ impl Arguments {
     ) -> anyhow::Result<ExitCode> {
         // Before there are other threads: no signal is lost from here on.
         let mut stop = Stop::listen()?;
+        let conf = self.conf(&commands)?;
         let temporary = match self.output {
             Some(_) => None,
             None => Some(
@@ -227,20 +236,42 @@ impl Arguments {
         if self.dry_run {
             return self.plan(directory, &mut stop, console).await;
         }
-        std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+        let made = make_directories(directory)?;
+        let ended = self.run_in(directory, conf, &mut stop, console).await;
+        if ended.is_err() {
+            // Those that have nothing in them.
+            made.iter().map_while(|directory| std::fs::remove_dir(directory).ok()).count();
+        }
+        ended
+    }
+
+    /// Runs the commands, with their results in a directory. If nothing is submitted, nothing stays there.
+    async fn run_in(
+        &self,
+        directory: &Path,
+        conf: JobConf,
+        stop: &mut Stop,
+        console: &mut Console<'_>,
+    ) -> anyhow::Result<ExitCode> {
         let directory =
             directory.canonicalize().with_context(|| directory.display().to_string())?;
         let run = Run::open(&directory, &self.command, self.resume)?;
-        let all = self.list(&run)?;
-        let sink = match (self.json, &self.output) {
-            (_, Some(_)) => Sink::Files,
-            (true, None) => Sink::None,
-            (false, None) => Sink::Streams,
-        };
-        let results = Results::open(&directory, self.log.as_deref(), sink, self.json)?;
         let began = Instant::now();
-        let mut work = Work { arguments: self, commands, run, results, all, total: 0 };
-        let ended = work.until_done(&mut stop, console).await;
+        let begun = self.list(&run).and_then(|all| Ok((all, self.results(&directory)?)));
+        let (all, results) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                run.discard_if_unused();
+                return Err(error);
+            }
+        };
+        let mut work = Work { arguments: self, conf, run, results, all, total: 0 };
+        let ended = work.until_done(stop, console).await;
+        if work.run.is_unused() {
+            work.results.discard();
+            work.run.discard_if_unused();
+            return ended.map(|()| ExitCode::SUCCESS);
+        }
         let (total, done) = (work.total, work.results.count());
         let failures = work.results.failures();
         for failed in work.results.failed() {
@@ -263,6 +294,15 @@ impl Arguments {
             work.run.clean_up();
         }
         Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
+    }
+
+    fn results(&self, directory: &Path) -> anyhow::Result<Results> {
+        let sink = match (self.json, &self.output) {
+            (_, Some(_)) => Sink::Files,
+            (true, None) => Sink::None,
+            (false, None) => Sink::Streams,
+        };
+        Results::open(directory, self.log.as_deref(), sink, self.json)
     }
 
     /// The file of the list, which is the same as before if the run is resumed.
@@ -346,9 +386,11 @@ impl Arguments {
             let mib = bytes.div_ceil(1 << 20).max(1);
             conf.set("mapred.job.map.memory.mb", &mib.to_string());
         }
-        for (key, value) in self.which.settings() {
-            conf.set(&key, &value);
+        let settings = self.which.settings();
+        for (key, value) in &settings {
+            conf.set(key, value);
         }
+        super::job::commands::check_settings(&conf, &settings).map_err(UsageError)?;
         NativeJob::of(&conf).context("the job cannot be run")?;
         Ok(conf)
     }
@@ -357,7 +399,8 @@ impl Arguments {
 /// A run that goes on.
 struct Work<'a> {
     arguments: &'a Arguments,
-    commands: CommandList,
+    /// The configuration of its jobs.
+    conf: JobConf,
     run: Run,
     results: Results,
     /// The file of the list.
@@ -385,6 +428,38 @@ impl Work<'_> {
             return Ok(());
         }
         let round = self.run.begin_round()?;
+        let (job, count, parts) = match self.submit(&round, stop, console).await {
+            Ok(submitted) => submitted,
+            Err(error) => {
+                if !error.is::<MayRun>() {
+                    self.run.forget_round()?;
+                }
+                return Err(error);
+            }
+        };
+        console.complain(&format!(
+            "{}: {} in {}\n",
+            job.id,
+            counted(count, "command"),
+            counted(parts as u64, "map")
+        ));
+        self.follow(&round, Some(job), Some(parts), stop, console).await?;
+        let missing = self.total.saturating_sub(self.results.count());
+        ensure!(
+            missing == 0,
+            "{} have no result; --output DIR --resume runs them",
+            counted(missing, "command")
+        );
+        Ok(())
+    }
+
+    /// Submits a job for the commands that have no result. Returns it, and how many commands and maps it has.
+    async fn submit(
+        &mut self,
+        round: &Round,
+        stop: &mut Stop,
+        console: &mut Console<'_>,
+    ) -> anyhow::Result<(Job, u64, usize)> {
         let part = self.run.path(&format!("{}.list", round.output));
         let results = &self.results;
         let count = list::select(&self.all, &part, |number| !results.has(number))?;
@@ -395,25 +470,13 @@ impl Work<'_> {
             .map(|(start, length)| Part { list: part.clone(), start, length })
             .collect();
         let systems = FileSystems::new(self.arguments.which.file_systems()?)?;
-        let conf = self.arguments.conf(&self.commands)?;
         let output = self.run.path(&round.output);
         let which = &self.arguments.which;
-        let job = Job::submit(which, &systems, conf, &parts, &output, stop, console).await?;
-        self.run.submitted(&job.id.to_string())?;
-        console.complain(&format!(
-            "{}: {} in {}\n",
-            job.id,
-            counted(count, "command"),
-            counted(parts.len() as u64, "map")
-        ));
-        self.follow(&round, Some(job), Some(parts.len()), stop, console).await?;
-        let missing = self.total.saturating_sub(self.results.count());
-        ensure!(
-            missing == 0,
-            "{} have no result; --output DIR --resume runs them",
-            counted(missing, "command")
-        );
-        Ok(())
+        let conf = self.conf.clone();
+        // Before it is submitted: another process must find a job that runs.
+        let note = |id: &str| self.run.note_job(id);
+        let job = Job::submit(which, &systems, conf, &parts, &output, note, stop, console).await?;
+        Ok((job, count, parts.len()))
     }
 
     /// Takes the results of a job until it is over; without one, those that are there. `parts` is their number,

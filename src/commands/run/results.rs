@@ -11,6 +11,8 @@ use corona::mapreduce::commands::CommandResult;
 
 use corona_terminal::console::Console;
 
+/// The name of the table.
+const TABLE: &str = "results.jsonl";
 /// The longest line of a result.
 const MOST_LINE_BYTES: u64 = 1 << 20;
 /// Bytes of outputs that are passed on at a time.
@@ -35,7 +37,7 @@ pub(super) enum Sink {
 pub(super) struct Results {
     directory: PathBuf,
     table: File,
-    log: Option<File>,
+    log: Option<Log>,
     sink: Sink,
     /// Whether results go to stdout, as lines of JSON.
     prints: bool,
@@ -99,7 +101,7 @@ fn read_table(
 /// # Errors
 /// The file cannot be read, or is no table of results.
 pub(super) fn numbers_in(directory: &Path) -> anyhow::Result<Numbers> {
-    let path = directory.join("results.jsonl");
+    let path = directory.join(TABLE);
     let mut table = match File::open(&path) {
         Ok(table) => table,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Numbers::default()),
@@ -123,8 +125,9 @@ impl Results {
         sink: Sink,
         prints: bool,
     ) -> anyhow::Result<Results> {
-        let path = directory.join("results.jsonl");
+        let path = directory.join(TABLE);
         let shown = || path.display().to_string();
+        let log = log.map(Log::open).transpose()?;
         let mut table = OpenOptions::new()
             .create(true)
             .read(true)
@@ -138,9 +141,19 @@ impl Results {
             }
         })?;
         table.set_len(whole).with_context(shown)?;
-        let log = log.map(new_log).transpose()?;
         let directory = directory.to_owned();
         Ok(Results { directory, table, log, sink, prints, done, failed, failures })
+    }
+
+    /// Deletes the empty files of a run without a job.
+    pub(super) fn discard(self) {
+        if self.done.count == 0 {
+            // An empty table is one without results.
+            let _ = fs::remove_file(self.directory.join(TABLE));
+        }
+        if let Some(Log { path, is_new: true, .. }) = &self.log {
+            let _ = fs::remove_file(path);
+        }
     }
 
     /// Whether the result of a command is there.
@@ -226,7 +239,7 @@ impl Results {
             console.print(&line)?;
         }
         if let Some(log) = &mut self.log {
-            log.write_all(log_line(&result).as_bytes()).context("the file of --log")?;
+            log.add(&result).context("the file of --log")?;
         }
         self.done.insert(result.id);
         note(result, &mut self.failed, &mut self.failures);
@@ -244,14 +257,26 @@ fn note(result: CommandResult, failed: &mut Vec<CommandResult>, failures: &mut u
     }
 }
 
-fn new_log(path: &Path) -> anyhow::Result<File> {
-    let is_new = !path.exists();
-    let shown = || path.display().to_string();
-    let mut log = OpenOptions::new().create(true).append(true).open(path).with_context(shown)?;
-    if is_new {
-        log.write_all(LOG_HEAD.as_bytes()).with_context(shown)?;
+/// The table of `--log`.
+struct Log {
+    path: PathBuf,
+    file: File,
+    /// Whether it has no head yet.
+    is_new: bool,
+}
+
+impl Log {
+    fn open(path: &Path) -> anyhow::Result<Log> {
+        let is_new = !path.exists();
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        let file = opened.with_context(|| path.display().to_string())?;
+        Ok(Log { path: path.to_owned(), file, is_new })
     }
-    Ok(log)
+
+    fn add(&mut self, result: &CommandResult) -> io::Result<()> {
+        let head = if std::mem::take(&mut self.is_new) { LOG_HEAD } else { "" };
+        self.file.write_all(format!("{head}{}", log_line(result)).as_bytes())
+    }
 }
 
 fn log_line(result: &CommandResult) -> String {

@@ -17,6 +17,8 @@ const NAME: &str = ".corona-run";
 pub(super) struct Run {
     directory: PathBuf,
     state: State,
+    /// Whether this process has begun it.
+    is_new: bool,
     /// Held while the run is this process's.
     _lock: File,
 }
@@ -33,7 +35,7 @@ struct State {
 /// A job for the commands that had no results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Round {
-    /// Its id, when it has been submitted.
+    /// Its id, from before it is submitted.
     pub(super) job: Option<String>,
     /// The directory of its output, below that of the run.
     pub(super) output: String,
@@ -79,11 +81,14 @@ impl Run {
         let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive);
         ensure!(locked.is_ok(), "another process writes the results in {shown}");
         let path = directory.join("state.json");
-        let state = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .with_context(|| format!("{} cannot be read", path.display()))?,
+        let (state, is_new): (State, bool) = match fs::read(&path) {
+            Ok(bytes) => {
+                let read = serde_json::from_slice(&bytes);
+                (read.with_context(|| format!("{} cannot be read", path.display()))?, false)
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                State { version: VERSION, command: command.to_owned(), rounds: Vec::new() }
+                let command = command.to_owned();
+                (State { version: VERSION, command, rounds: Vec::new() }, true)
             }
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
@@ -98,7 +103,7 @@ impl Run {
             "the command is not that of the run; --resume needs the same one: {}",
             state.command.join(" ")
         );
-        let run = Run { directory, state, _lock: lock };
+        let run = Run { directory, state, is_new, _lock: lock };
         run.save()?;
         Ok(run)
     }
@@ -120,12 +125,33 @@ impl Run {
         Ok(round)
     }
 
-    /// Notes the job of the last round.
-    pub(super) fn submitted(&mut self, job: &str) -> anyhow::Result<()> {
+    /// Notes the job of the last round, which is submitted then.
+    pub(super) fn note_job(&mut self, job: &str) -> anyhow::Result<()> {
         if let Some(round) = self.state.rounds.last_mut() {
             round.job = Some(job.to_owned());
         }
         self.save()
+    }
+
+    /// Takes the last round back: its job was not submitted.
+    pub(super) fn forget_round(&mut self) -> anyhow::Result<()> {
+        if let Some(round) = self.state.rounds.pop() {
+            let _ = fs::remove_file(self.path(&format!("{}.list", round.output)));
+        }
+        self.save()
+    }
+
+    /// Whether this process has begun the run, and nothing was submitted.
+    pub(super) fn is_unused(&self) -> bool {
+        self.is_new && self.state.rounds.is_empty()
+    }
+
+    /// Deletes it, if nothing was submitted: a wrong line leaves nothing behind.
+    pub(super) fn discard_if_unused(self) {
+        if self.is_unused() {
+            // What stays is found by the next run, which says so.
+            let _ = fs::remove_dir_all(&self.directory);
+        }
     }
 
     fn save(&self) -> anyhow::Result<()> {
@@ -163,19 +189,32 @@ mod tests {
         assert!(error(true).ends_with("has no run to resume"));
         let mut run = open(false).unwrap();
         assert_eq!(run.begin_round().unwrap().output, "job-1");
-        run.submitted("job_1").unwrap();
+        run.note_job("job_1").unwrap();
         assert!(error(false).contains("add --resume to go on with it"));
         assert!(error(true).starts_with("another process writes"));
         drop(run);
         let mut run = open(true).unwrap();
         assert_eq!(run.rounds()[0].job.as_deref(), Some("job_1"));
         assert_eq!(run.begin_round().unwrap().output, "job-2");
-        drop(run);
+        run.forget_round().unwrap();
+        assert_eq!(run.begin_round().unwrap().output, "job-2");
+        run.discard_if_unused();
         let other = Run::open(dir.path(), &["false".to_owned()], true).err().unwrap().to_string();
         assert!(other.contains("is not that of the run"), "{other}");
         fs::write(dir.path().join(".corona-run/state.json"), r#"{"version":2,"rounds":[]}"#)
             .unwrap();
         assert!(error(true).contains("is of version 2, which this program does not know"));
+    }
+
+    #[test]
+    fn a_run_without_a_job_is_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut run = Run::open(dir.path(), &[], false).unwrap();
+        run.begin_round().unwrap();
+        assert!(!run.is_unused());
+        run.forget_round().unwrap();
+        run.discard_if_unused();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
