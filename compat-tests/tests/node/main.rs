@@ -9,6 +9,7 @@ mod mini_cluster;
 mod mistakes;
 mod native_jobs;
 mod proxy_job_tracker;
+mod python;
 mod rights;
 mod run;
 mod several_machines;
