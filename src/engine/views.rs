@@ -279,15 +279,16 @@ fn share_inside(
 ) {
     let view = &mut pools[place];
     if view.pool.is_some() {
-        // The original gives a pool its minimum although it requests nothing.
-        view.share[kind] = share.min(view.counts[kind].requested as f64).max(0.0);
+        view.share[kind] = share.max(0.0);
         return;
     }
     view.share[kind] = share;
     let (group, order) = (Some(view.group.clone()), view.rules.order);
     let members = inside.get(&group).map(Vec::as_slice).unwrap_or_default();
-    let claims: Vec<Claim> =
-        members.iter().map(|place| pools[*place].claim(kind).ordered(order)).collect();
+    let claims: Vec<Claim> = members
+        .iter()
+        .map(|place| pools[*place].claim(kind).ordered(order).within_demand())
+        .collect();
     for (place, share) in members.iter().zip(shares::by_priority(share, &claims)) {
         share_inside(pools, inside, kind, *place, share);
     }

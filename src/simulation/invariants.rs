@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use super::model::{Counts, Model, Name, Wish, WishState};
-use super::queues::Queue;
+use super::queues::{Queue, Shares};
 use corona_engine::{
-    Effect, Engine, Input, Notification, Outcome, SlotCounts, TypeCounts, WaitReason,
+    Competition, Effect, Engine, Input, Notification, Outcome, SlotCounts, TypeCounts, WaitReason,
+    WaitingRequests,
 };
 use corona_model::types::{Millis, PoolName, ResourceType};
 
@@ -121,11 +122,19 @@ pub(super) fn explained(
     now: Millis,
     quiet: bool,
 ) -> Result<(), String> {
+    let mut shares: BTreeMap<ResourceType, Shares> = BTreeMap::new();
     for (handle, session) in &model.sessions {
         let reasons = engine.explain(handle, now).unwrap_or_default();
         let bad = reasons.iter().find(|each| !is_good_english(&each.text));
         if let Some(bad) = bad {
             return Err(format!("{handle}: why requests wait reads {:?}", bad.text));
+        }
+        for WaitingRequests { kind, reason, .. } in &reasons {
+            // Limits that are parts follow the slots in the next pass.
+            if let (true, WaitReason::NoFreeSlot { competition, .. }) = (quiet, reason) {
+                let shares = shares.entry(*kind).or_insert_with(|| model.pool_shares(*kind));
+                due(competition, shares)?;
+            }
         }
         for kind in ResourceType::ALL {
             let of_kind = || reasons.iter().filter(|each| each.kind == kind);
@@ -139,6 +148,16 @@ pub(super) fn explained(
         }
     }
     Ok(())
+}
+
+/// The share that is shown is what the pool is due.
+fn due(shown: &Competition, shares: &Shares) -> Result<(), String> {
+    let Competition { pool, share, .. } = shown;
+    let due = shares.get(pool).copied().unwrap_or(0.0);
+    match (share - due).abs() < TOLERANCE {
+        true => Ok(()),
+        false => Err(format!("pool {pool} is shown a share of {share:.3}, and is due {due:.3}")),
+    }
 }
 
 /// Whether a text has no part about nothing and no plural of one.

@@ -297,7 +297,6 @@ impl<S: Subject> Watch<S> {
     fn step(&mut self, now: Millis, input: &Input) -> Result<(), String> {
         let outcome = self.subject.apply(now, input.clone());
         self.summary.count(&outcome);
-        queues::check_claims(&outcome)?;
         self.model.observe(now, input, &outcome)?;
         self.patience.note(input, &outcome);
         let quiet = self.is_quiet(now);

@@ -8,6 +8,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::queues::Claimed;
 use corona_engine::{
     Effect, Input, NodeUsageReport, Notification, Outcome, Refusal, Reply, RequestSummary,
     SessionView,
@@ -194,7 +195,9 @@ impl Model {
             false => 0,
         }));
         let (mut given, mut victims) = (BTreeSet::new(), BTreeMap::new());
+        let mut claimed = Claimed::default();
         for effect in &outcome.effects {
+            claimed.note(self, effect)?;
             match effect {
                 Effect::Notify { handle, to, notification } => {
                     self.check_address(handle, to)?;
@@ -227,6 +230,7 @@ impl Model {
                 Effect::Record(_) => {}
             }
         }
+        claimed.check()?;
         given.into_iter().try_for_each(|kind| self.check_reserve(kind, missing[kind]))?;
         for (kind, (shares, pools)) in &victims {
             self.check_victims(ResourceType::ALL[*kind], shares, pools)?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{Counts, Model, ModelSession, Name, WishState};
 use super::shares::{self, ModelClaim};
-use corona_engine::{Effect, Notification, Outcome, Record};
+use corona_engine::{Effect, Notification, Record};
 use corona_model::queues::{PlaceBy, PreemptionRule, QueueRules, SiblingOrder, Submitters};
 use corona_model::settings::Settings;
 use corona_model::types::{PerType, PoolName, ResourceType, SessionInfo};
@@ -359,6 +359,47 @@ impl Model {
         new
     }
 
+    /// What each user waits for in a queue and could be granted; `what` counts a session's requests.
+    fn usable_by_users(
+        &self,
+        queue: &Queue,
+        kind: ResourceType,
+        what: fn(Counts) -> i64,
+    ) -> BTreeMap<Name, i64> {
+        let mut by_user: BTreeMap<Name, i64> = BTreeMap::new();
+        if let Queue::Pool(pool) = queue {
+            for session in self.sessions.values().filter(|it| it.pool == *pool && it.served) {
+                *by_user.entry(session.user.clone()).or_default() += what(session.counts[kind]);
+            }
+        }
+        for inner in self.inside(Some(queue)) {
+            for (user, more) in self.usable_by_users(&inner, kind, what) {
+                *by_user.entry(user).or_default() += more;
+            }
+        }
+        let mut around = Some(queue.clone());
+        while let Some(queue) = around {
+            for (user, usable) in &mut by_user {
+                *usable = (*usable).min(self.user_room(&queue, user, kind).max(0));
+            }
+            around = self.parent(&queue);
+        }
+        by_user
+    }
+
+    /// The requests that wait and could all be granted, if there were slots.
+    pub(super) fn usable_in_all(&self, kind: ResourceType) -> i64 {
+        let outermost = self.inside(None).into_iter();
+        let usable = outermost.map(|queue| self.usable_by_users(&queue, kind, |it| it.pending));
+        usable.flat_map(BTreeMap::into_values).sum()
+    }
+
+    /// The requests of a queue that are granted or could be.
+    fn usable_requests(&self, queue: &Queue, kind: ResourceType) -> i64 {
+        let waiting = self.usable_by_users(queue, kind, |it| it.requested - it.granted);
+        self.counts_in(queue, kind).granted + waiting.into_values().sum::<i64>()
+    }
+
     /// The requests of a pool that could be granted or are, and those of them that wait.
     pub(super) fn usable(&self, pool: &PoolName, kind: ResourceType) -> (i64, i64) {
         let limited = |queue: &Queue| {
@@ -418,15 +459,18 @@ impl Model {
                 SiblingOrder::Fair | SiblingOrder::Capacity => ModelClaim { priority: 0, ..claim },
             }
         };
-        let claims: Vec<ModelClaim> = inside.iter().map(claim).collect();
+        let mut claims: Vec<ModelClaim> = inside.iter().map(claim).collect();
+        if !self.settings.pools.queues.is_empty() {
+            // In a tree nobody is due what nobody asks for.
+            claims.iter_mut().for_each(|claim| claim.minimum = claim.minimum.min(claim.requested));
+        }
         for (queue, share) in inside.iter().zip(shares::by_priority(share, &claims)) {
             self.share_inside(queue, share, kind, due);
         }
     }
 
     fn claim(&self, queue: &Queue, kind: ResourceType) -> ModelClaim {
-        let pools = self.pools.keys().filter(|pool| self.path(pool).contains(queue));
-        let requested: i64 = pools.map(|pool| self.usable(pool, kind).0).sum();
+        let requested = self.usable_requests(queue, kind);
         let (minimum, maximum, _) = self.limits(queue, kind);
         let (weight, priority) = match queue {
             Queue::Group(_) => (self.rules(queue).weight, 0),
@@ -475,9 +519,7 @@ impl Model {
             return Ok(());
         }
         for pool in victims {
-            // A minimum beyond what is requested is part of a share where there is not enough for all.
-            let requested = self.usable(pool, kind).0 as f64;
-            let share = shares.get(pool).copied().unwrap_or(0.0).min(requested);
+            let share = shares.get(pool).copied().unwrap_or(0.0);
             let granted = self.pools.get(pool).map_or(0, |counts| counts[kind].granted);
             if (granted as f64) < share - 0.1 {
                 return Err(format!(
@@ -489,25 +531,49 @@ impl Model {
     }
 }
 
-/// Nothing is taken back that no pool has claimed.
-pub(super) fn check_claims(outcome: &Outcome) -> Result<(), String> {
-    let (mut claimed, mut taken) = (PerType::all(0_u64), PerType::all(0_u64));
-    for effect in &outcome.effects {
+/// Slots that are claimed in an outcome, and those that are taken back.
+#[derive(Debug, Default)]
+pub(super) struct Claimed {
+    claimed: PerType<u64>,
+    taken: PerType<u64>,
+    /// What could be used, when the first slots were claimed.
+    usable: PerType<Option<u64>>,
+}
+
+impl Claimed {
+    /// Enters an effect before the model does. Nothing is claimed that could not be used.
+    pub(super) fn note(&mut self, model: &Model, effect: &Effect) -> Result<(), String> {
         match effect {
-            Effect::Record(Record::PreemptionFound { kind, count }) => claimed[*kind] += count,
+            Effect::Record(Record::PreemptionFound { kind, count }) => {
+                let usable = *self.usable[*kind]
+                    .get_or_insert_with(|| u64::try_from(model.usable_in_all(*kind)).unwrap_or(0));
+                self.claimed[*kind] += count;
+                let claimed = self.claimed[*kind];
+                if claimed > usable {
+                    return Err(format!(
+                        "{claimed} slots of {kind} are claimed, and {usable} could be used"
+                    ));
+                }
+            }
             Effect::Notify { notification: Notification::Revoked(grants), .. } => {
                 for grant in grants {
-                    taken[grant.kind] += 1;
+                    self.taken[grant.kind] += 1;
                 }
             }
             _ => {}
         }
+        Ok(())
     }
-    match ResourceType::ALL.into_iter().find(|kind| taken[*kind] > claimed[*kind]) {
-        None => Ok(()),
-        Some(kind) => Err(format!(
-            "{} slots of {kind} are taken back, and {} are claimed",
-            taken[kind], claimed[kind]
-        )),
+
+    /// Nothing is taken back that no pool has claimed.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let Claimed { claimed, taken, .. } = self;
+        match ResourceType::ALL.into_iter().find(|kind| taken[*kind] > claimed[*kind]) {
+            None => Ok(()),
+            Some(kind) => Err(format!(
+                "{} slots of {kind} are taken back, and {} are claimed",
+                taken[kind], claimed[kind]
+            )),
+        }
     }
 }

@@ -35,6 +35,17 @@ struct User {
     sessions: BTreeSet<SessionIdx>,
 }
 
+/// Requests in a queue that wait and could be granted.
+#[derive(Debug, Default)]
+struct Waiting<'a> {
+    /// Those in pools where nobody is limited.
+    of_nobody: i64,
+    of_users: BTreeMap<&'a str, i64>,
+}
+
+/// Slots that are taken back for users, in each queue of the paths.
+pub(super) type Promised = BTreeMap<(QueueIdx, Arc<str>), i64>;
+
 /// A session by the order of the starts.
 type Turn = (u64, SessionIdx);
 
@@ -128,13 +139,102 @@ impl Tree {
         self.path(pool).filter_map(|queue| full(&queue)).last()
     }
 
+    /// How many more slots of the type the user may hold in a queue, as far as its own limit says.
+    fn room_in(&self, queue: QueueIdx, user: &str, kind: ResourceType) -> Option<i64> {
+        let most = self.rules(queue).max_per_user?;
+        Some((i64::from(most) - self.crowd(queue).granted_to(user, kind)).max(0))
+    }
+
     /// How many more slots of the type the user may hold in a pool.
     fn room_of(&self, pool: PoolIdx, user: &str, kind: ResourceType) -> i64 {
-        let room = |queue: QueueIdx| {
-            let most = self.rules(queue).max_per_user?;
-            Some((i64::from(most) - self.crowd(queue).granted_to(user, kind)).max(0))
-        };
-        self.path(pool).filter_map(room).min().unwrap_or(i64::MAX)
+        let rooms = self.path(pool).filter_map(|queue| self.room_in(queue, user, kind));
+        rooms.min().unwrap_or(i64::MAX)
+    }
+
+    /// The requests of each queue that its limits of users and sessions let count: those granted, and as
+    /// many of those waiting as could be. A user who waits in several queues of a group counts there with
+    /// what the group lets the user hold, once.
+    pub(super) fn usable_requests(
+        &self,
+        kind: ResourceType,
+        sessions: &Sessions,
+    ) -> BTreeMap<QueueIdx, i64> {
+        let mut waiting: BTreeMap<QueueIdx, Waiting<'_>> = BTreeMap::new();
+        for (pool, entry) in self.pools() {
+            let tally = entry.kinds[kind].tally;
+            let mut of_pool = Waiting::default();
+            if entry.crowded {
+                let mut rooms = BTreeMap::new();
+                for session in entry.sessions.iter().filter_map(|it| sessions.get(*it)) {
+                    let (_, waiting) = self.usable_by(session, kind, &mut rooms);
+                    *of_pool.of_users.entry(&session.info.user_id).or_default() += waiting;
+                }
+            } else {
+                of_pool.of_nobody = tally.requested - tally.granted;
+            }
+            waiting.insert(QueueIdx::Pool(pool), of_pool);
+        }
+        for group in self.groups_inside_out() {
+            let mut of_group = Waiting::default();
+            for inner in self.inside(Some(group)).iter().filter_map(|queue| waiting.get(queue)) {
+                of_group.of_nobody += inner.of_nobody;
+                for (user, waiting) in &inner.of_users {
+                    *of_group.of_users.entry(user).or_default() += waiting;
+                }
+            }
+            for (user, waiting) in &mut of_group.of_users {
+                let around = self.outwards(group).map(QueueIdx::Group);
+                let rooms = around.filter_map(|queue| self.room_in(queue, user, kind));
+                *waiting = rooms.fold(*waiting, i64::min);
+            }
+            waiting.insert(QueueIdx::Group(group), of_group);
+        }
+        let usable = waiting.into_iter().map(|(queue, waiting)| {
+            let granted = self.state(queue, kind).tally.granted;
+            (queue, granted + waiting.of_nobody + waiting.of_users.values().sum::<i64>())
+        });
+        usable.collect()
+    }
+
+    /// The pending requests of each user of a pool that could be granted besides what was promised.
+    pub(super) fn usable_pending(
+        &self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        sessions: &Sessions,
+        promised: &Promised,
+    ) -> Vec<(Arc<str>, i64)> {
+        let mut pending: BTreeMap<&Arc<str>, i64> = BTreeMap::new();
+        let members = self[pool].sessions.iter().filter_map(|session| sessions.get(*session));
+        for session in members.filter(|session| session.gate.is_none()) {
+            *pending.entry(&session.info.user_id).or_default() +=
+                session.demand(kind).tally.pending;
+        }
+        let usable = pending.into_iter().map(|(user, pending)| {
+            let rooms = self.path(pool).filter_map(|queue| {
+                let promised = promised.get(&(queue, user.clone())).copied().unwrap_or(0);
+                Some((self.room_in(queue, user, kind)? - promised).max(0))
+            });
+            (user.clone(), rooms.fold(pending, i64::min))
+        });
+        usable.collect()
+    }
+
+    /// Notes that so many slots are taken back for users of a pool, who can use them.
+    pub(super) fn promise(
+        &self,
+        pool: PoolIdx,
+        usable: &[(Arc<str>, i64)],
+        mut slots: i64,
+        promised: &mut Promised,
+    ) {
+        for (user, most) in usable {
+            let count = slots.min(*most);
+            slots -= count;
+            for queue in self.path(pool) {
+                *promised.entry((queue, user.clone())).or_default() += count;
+            }
+        }
     }
 
     /// Whether a session may be given grants as far as the limits of users and sessions say.

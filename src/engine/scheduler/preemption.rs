@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::crowd::Promised;
 use super::order::{QueueIdx, QueueKey};
 use super::reasons::Preemption;
 use super::shares::{self, Claim};
@@ -119,18 +120,10 @@ impl Engine {
     /// The requests of each queue that its limits of users and sessions let count.
     fn wishes(&self, kind: ResourceType) -> Wishes {
         let tree = &self.scheduler.tree;
-        let mut wishes = Wishes::default();
-        if !tree.has_crowds {
-            return wishes;
+        Wishes {
+            of_tree: !self.settings.pools.queues.is_empty(),
+            requested: tree.has_crowds.then(|| tree.usable_requests(kind, &self.sessions)),
         }
-        wishes.differ = true;
-        for (pool, _) in tree.pools() {
-            let (requested, _) = tree.usable(pool, kind, &self.sessions);
-            for queue in tree.path(pool) {
-                *wishes.requested.entry(queue).or_default() += requested;
-            }
-        }
-        wishes
     }
 
     fn slots_wanted_by_starving_pools(
@@ -140,9 +133,11 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Wanted {
         let mut wanted = Wanted::new();
+        let mut promised = Promised::new();
         for pool in self.scheduler.tree.pool_numbers() {
             let Some(cause) = self.is_starving(pool, kind, now) else { continue };
-            let entry = &self.scheduler.tree[pool];
+            let tree = &self.scheduler.tree;
+            let entry = &tree[pool];
             let state = &entry.kinds[kind];
             let lacking = state.share - state.tally.granted as f64;
             // The share of an idle pool is its minimum while its group requests less than its
@@ -157,10 +152,19 @@ impl Engine {
                     granted: state.tally.granted,
                 }));
             }
-            let (_, pending) = self.scheduler.tree.usable(pool, kind, &self.sessions);
-            let wanted = wanted.entry(self.scheduler.tree.fence(pool)).or_default();
+            let (users, usable) = match entry.crowded {
+                false => (Vec::new(), state.tally.pending),
+                true => {
+                    let users = tree.usable_pending(pool, kind, &self.sessions, &promised);
+                    let usable = users.iter().map(|(_, pending)| pending).sum();
+                    (users, usable)
+                }
+            };
+            let wanted = wanted.entry(tree.fence(pool)).or_default();
+            let before = *wanted;
             // Truncated toward zero at every addition, as in the original.
-            *wanted = (*wanted as f64 + lacking.min(pending as f64)) as i64;
+            *wanted = (before as f64 + lacking.min(usable as f64)) as i64;
+            tree.promise(pool, &users, (*wanted - before).max(0), &mut promised);
         }
         wanted
     }
@@ -420,11 +424,13 @@ impl Engine {
 }
 
 /// The requests of queues that count when slots are shared.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Wishes {
-    /// Whether they differ from what is requested.
-    differ: bool,
-    requested: BTreeMap<QueueIdx, i64>,
+    /// Whether minima count only as far as they are asked for. With two levels the original's rule holds,
+    /// where a pool is due its minimum though it requests less.
+    of_tree: bool,
+    /// Absent if all that is requested counts.
+    requested: Option<BTreeMap<QueueIdx, i64>>,
 }
 
 impl Wishes {
@@ -435,10 +441,11 @@ impl Wishes {
             QueueIdx::Pool(pool) => (tree[pool].claim(kind), Some(tree[pool].group)),
         };
         let claim = claim.ordered(tree.order_in(siblings));
-        match self.differ {
-            false => claim,
-            true => Claim { requested: self.requested.get(&queue).copied().unwrap_or(0), ..claim },
-        }
+        let claim = match &self.requested {
+            None => claim,
+            Some(usable) => Claim { requested: usable.get(&queue).copied().unwrap_or(0), ..claim },
+        };
+        if self.of_tree { claim.within_demand() } else { claim }
     }
 }
 

@@ -44,6 +44,11 @@ impl Claim {
         }
     }
 
+    /// The claim without the part of the minimum that nobody asks for.
+    pub(crate) fn within_demand(self) -> Self {
+        Claim { minimum: self.minimum.min(self.requested), ..self }
+    }
+
     fn at_ratio(&self, ratio: f64) -> f64 {
         (self.weight * ratio)
             .max(self.minimum as f64)

@@ -409,6 +409,18 @@ impl Tree {
         Around::of(self, Some(self.pools[pool].group))
     }
 
+    /// A group and those around it, from inside outwards.
+    pub(super) fn outwards(&self, group: GroupIdx) -> Around {
+        Around::of(self, Some(group))
+    }
+
+    /// All groups, each before the one around it.
+    pub(super) fn groups_inside_out(&self) -> Vec<GroupIdx> {
+        let mut groups = self.group_numbers();
+        groups.sort_by_key(|group| std::cmp::Reverse(self.groups[*group].depth));
+        groups
+    }
+
     /// The queues of a pool's path: the pool, and the groups around it.
     pub(super) fn path(&self, pool: PoolIdx) -> impl Iterator<Item = QueueIdx> + use<> {
         let pools = std::iter::once(QueueIdx::Pool(pool));
@@ -518,8 +530,7 @@ impl Tree {
 
     /// Puts all queues where they belong now.
     pub(crate) fn refresh_all(&mut self) {
-        let mut groups = self.group_numbers();
-        groups.sort_by_key(|group| std::cmp::Reverse(self.groups[*group].depth));
+        let groups = self.groups_inside_out();
         for kind in ResourceType::ALL {
             for pool in self.pool_numbers() {
                 let entry = &self.pools[pool];

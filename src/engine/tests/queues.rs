@@ -570,6 +570,59 @@ fn a_large_request_is_served_when_its_own_reserve_grows() {
     assert_eq!(held(&world, 1), [1]);
 }
 
+/// A user who waits in several pools of a group that limits users is due what the group lets the user
+/// hold, once.
+#[test]
+fn nothing_is_taken_for_a_user_who_may_hold_no_more_in_a_group() {
+    let mut world = World::new(|settings| {
+        inside(settings, "students", None, |rules| rules.max_per_user = Some(4));
+        settings.scheduling.starving_time_for_share_ms = 1_000;
+        settings.scheduling.min_preempt_period_ms = 0;
+    });
+    world.node("n1", "h1", 12);
+    for (handle, pool) in
+        [("2026.1", "staff.x"), ("2026.2", "students.a"), ("2026.3", "students.b")]
+    {
+        world.start(handle, pool);
+        world.ask(handle, requests(1..=50, Map));
+    }
+    let why = reason(&world, "2026.2");
+    assert!(why.contains("its share is 2"), "{why}");
+    world.wait(60_000);
+    let held = held(&world, 3);
+    let taken: usize = world
+        .told("2026.1")
+        .iter()
+        .map(|told| if let Revoked(ids) = told { ids.len() } else { 0 })
+        .sum();
+    assert!((2..=4).contains(&taken), "{taken}");
+    assert_eq!(held, [12 - taken as i64, held[1], taken as i64 - held[1]]);
+}
+
+/// A pool below its minimum that asked for less is due what it asked for: it has to wait for the rest like
+/// any other from when it asks for it.
+#[test]
+fn a_minimum_is_due_from_when_it_is_asked_for() {
+    let mut world = World::new(|settings| {
+        company(settings);
+        pool(settings, "ads.etl", |pool| pool.minimum = PerType::all(6));
+        settings.scheduling.starving_time_for_minimum_ms = 10_000;
+        settings.scheduling.starving_time_for_share_ms = 10_000;
+        settings.scheduling.min_preempt_period_ms = 0;
+    });
+    world.node("n1", "h1", 12);
+    world.start("2026.1", "ads.etl");
+    world.ask("2026.1", requests(1..=2, Map));
+    world.start("2026.2", "science.physics");
+    world.ask("2026.2", requests(1..=50, Map));
+    world.wait(60_000);
+    world.ask("2026.1", requests(3..=9, Map));
+    world.wait(5_000);
+    assert_eq!(held(&world, 2), [2, 10]);
+    world.wait(8_000);
+    assert_eq!(held(&world, 2), [7, 5]);
+}
+
 /// Complaint 10: one user fills a queue.
 #[test]
 fn one_user_fills_a_queue() {
