@@ -59,14 +59,17 @@ impl Scheduler {
                 hold(demand.place.as_ref() == place, || {
                     format!("{kind}: session {} is out of place", session.handle)
                 })?;
-                hold(!belongs || entry.line[kind].contains(&key), || {
+                hold(!belongs || entry.line[kind].contains(&key, &session.info.user_id), || {
                     format!("{kind}: session {} is not in the queue", session.handle)
                 })?;
                 waiting += usize::from(belongs);
             }
             let queued = entry.line[kind].len();
             hold(queued == waiting, || format!("{kind}: {waiting} may be given more: {queued}"))?;
-            tree.audit_state(QueueIdx::Pool(pool), kind, tally, waiting, 0)?;
+            let open = |user: &str| tree.user_limit(pool, user, kind).is_none();
+            hold(entry.line[kind].has_open(open), || format!("{kind}: wrong users come first"))?;
+            let first = entry.line[kind].heads();
+            tree.audit_state(QueueIdx::Pool(pool), kind, tally, first, 0)?;
         }
         Ok(())
     }

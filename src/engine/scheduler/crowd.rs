@@ -32,7 +32,19 @@ struct User {
     granted: PerType<i64>,
     running: u32,
     waiting: BTreeSet<Turn>,
-    sessions: BTreeSet<SessionIdx>,
+    /// How many sessions the user has in each pool.
+    pools: BTreeMap<PoolIdx, u32>,
+}
+
+impl User {
+    fn leave(&mut self, pool: PoolIdx) {
+        if let Some(sessions) = self.pools.get_mut(&pool) {
+            *sessions -= 1;
+            if *sessions == 0 {
+                self.pools.remove(&pool);
+            }
+        }
+    }
 }
 
 /// Requests in a queue that wait and could be granted.
@@ -102,7 +114,7 @@ impl Crowd {
     }
 
     fn forget_if_absent(&mut self, user: &str) {
-        if self.users.get(user).is_some_and(|user| user.sessions.is_empty()) {
+        if self.users.get(user).is_some_and(|user| user.pools.is_empty()) {
             self.users.remove(user);
         }
     }
@@ -237,13 +249,6 @@ impl Tree {
         }
     }
 
-    /// Whether a session may be given grants as far as the limits of users and sessions say.
-    pub(super) fn is_admitted(&self, session: &Session, kind: ResourceType) -> bool {
-        !self[session.pool].crowded
-            || (session.gate.is_none()
-                && self.user_limit(session.pool, &session.info.user_id, kind).is_none())
-    }
-
     /// The requests of a pool that its limits of users and sessions let count: those granted, and as many of those waiting as could be.
     pub(super) fn usable(
         &self,
@@ -319,7 +324,9 @@ impl Tree {
         hold(waiting == crowd.waiting.len(), || format!("{waiting} sessions wait"))?;
         for (name, user) in &crowd.users {
             let own = || members().filter(|(_, session)| session.info.user_id == *name);
-            hold(own().count() == user.sessions.len(), || format!("user {name}: sessions"))?;
+            let mut pools: BTreeMap<PoolIdx, u32> = BTreeMap::new();
+            own().for_each(|(_, session)| *pools.entry(session.pool).or_default() += 1);
+            hold(pools == user.pools, || format!("user {name}: sessions"))?;
             let running = own().filter(|(_, session)| session.gate.is_none()).count();
             hold(running == user.running as usize, || format!("user {name}: {running} run"))?;
             let waiting = own().filter(|(_, session)| session.gate == at(true)).count();
@@ -368,7 +375,7 @@ impl Engine {
             crowd.running -= less;
             if let Some(of_user) = crowd.users.get_mut(&user) {
                 of_user.running -= less;
-                of_user.sessions.remove(&session);
+                of_user.leave(pool);
             }
             crowd.forget_if_absent(&user);
         }
@@ -409,14 +416,14 @@ impl Engine {
         gates.flatten().min_by_key(|(_, turn)| *turn)
     }
 
-    /// Notes a change of a user's grants in the queues that limit them. Returns the sessions of the
-    /// user that may be given more now, or no more.
+    /// Notes a change of a user's grants in the queues that limit them. Returns the user's pools whose
+    /// sessions may be given more now, or no more.
     pub(super) fn count_user(
         &mut self,
         session: SessionIdx,
         kind: ResourceType,
         change: i64,
-    ) -> Vec<SessionIdx> {
+    ) -> Vec<PoolIdx> {
         let entry = &self.sessions[session];
         let mut affected = Vec::new();
         if change == 0 || !self.scheduler.tree[entry.pool].crowded {
@@ -431,7 +438,7 @@ impl Engine {
             let before = full(user.granted[kind]);
             user.granted[kind] += change;
             if before != full(user.granted[kind]) {
-                affected.extend(user.sessions.iter().copied());
+                affected.extend(user.pools.keys().copied());
             }
         }
         affected
@@ -479,7 +486,7 @@ impl Tree {
             if Crowd::is_limited_by(self.rules(queue)) {
                 let users = &mut self.crowd_mut(queue).users;
                 let user = users.entry(entry.info.user_id.clone()).or_default();
-                user.sessions.insert(session);
+                *user.pools.entry(entry.pool).or_default() += 1;
                 for kind in ResourceType::ALL {
                     user.granted[kind] += entry.demand(kind).tally.granted;
                 }

@@ -331,7 +331,8 @@ impl<'a> Question<'a> {
             (handle, key.precedence(&own, mode))
         };
         let tree = &self.engine.scheduler.tree;
-        let sessions = rivals(tree.sessions_before(self.entry.pool, self.kind, &own), named);
+        let before = tree.sessions_before(self.entry.pool, self.kind, &own);
+        let sessions = rivals(before.into_iter(), named);
         Ahead { sessions, ..Ahead::default() }
     }
 

@@ -137,7 +137,7 @@ impl Scheduler {
                 self.wakes.extend(until.map(|until| (until, session, kind)));
                 if self.may_be_given(entry, kind) {
                     let key = SessionKey::new(mode, entry.standing(kind), session);
-                    self.tree.enqueue(pool, kind, key.clone());
+                    self.tree.enqueue(pool, kind, key.clone(), &entry.info.user_id);
                     entry.demand_mut(kind).place = Some(key);
                 }
             }

@@ -8,6 +8,7 @@ mod audit;
 pub(crate) mod crowd;
 mod explain;
 mod image;
+mod line;
 mod matching;
 mod order;
 mod preemption;
@@ -165,11 +166,12 @@ impl Scheduler {
         hold(self.wakes.len() == wakes, || format!("{wakes} sessions wait for near nodes"))
     }
 
-    /// Whether a session waits for grants and may be given some, if a node has room.
+    /// Whether a session waits for grants and may be given some, if a node has room and its user may
+    /// hold more.
     fn may_be_given(&self, session: &Session, kind: ResourceType) -> bool {
         let demand = session.demand(kind);
         let waits = demand.tally.pending > 0 && demand.blocked.is_none();
-        waits && self.tree.is_admitted(session, kind)
+        waits && session.gate.is_none()
     }
 
     /// The number of the last pass.
@@ -373,7 +375,7 @@ impl Engine {
             self.scheduler.preemption[kind].nobody_waited_until(now);
         }
         *total += change.pending;
-        let affected = self.count_user(session, kind, change.granted);
+        let pools = self.count_user(session, kind, change.granted);
         let entry = &mut self.sessions[session];
         let pool = entry.pool;
         let demand = entry.demand_mut(kind);
@@ -391,9 +393,9 @@ impl Engine {
             self.move_in_queue(session, kind);
         }
         let more_reserved = self.scheduler.tree.add(pool, kind, change);
-        for other in affected.into_iter().filter(|other| *other != session) {
-            self.requeue(other, kind);
-            self.scheduler.tree.refresh(self.sessions[other].pool, kind);
+        let user = &self.sessions[session].info.user_id;
+        for pool in pools {
+            self.scheduler.wanted[kind] |= self.scheduler.tree.open_line(pool, kind, user);
         }
         // A queue that does not lend may take so many free slots more.
         if more_reserved > 0 {
@@ -412,12 +414,12 @@ impl Engine {
         let entry = &mut self.sessions[session];
         let pool = entry.pool;
         if let Some(key) = entry.demand_mut(kind).place.take() {
-            self.scheduler.tree.dequeue(pool, kind, &key);
+            self.scheduler.tree.dequeue(pool, kind, &key, &entry.info.user_id);
         }
         if self.scheduler.may_be_given(entry, kind) {
             let mode = self.scheduler.tree[pool].mode;
             let key = SessionKey::new(mode, entry.standing(kind), session);
-            self.scheduler.tree.enqueue(pool, kind, key.clone());
+            self.scheduler.tree.enqueue(pool, kind, key.clone(), &entry.info.user_id);
             entry.demand_mut(kind).place = Some(key);
             self.scheduler.wanted[kind] = true;
         }
@@ -429,7 +431,13 @@ impl Engine {
         let entry = &mut self.sessions[session];
         if let Some(mut place) = entry.demand_mut(kind).place.take() {
             let standing = entry.standing(kind);
-            self.scheduler.tree.requeue(entry.pool, kind, &mut place, standing);
+            self.scheduler.tree.requeue(
+                entry.pool,
+                kind,
+                &mut place,
+                standing,
+                &entry.info.user_id,
+            );
             entry.demand_mut(kind).place = Some(place);
             self.scheduler.wanted[kind] = true;
         }

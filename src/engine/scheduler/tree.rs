@@ -9,6 +9,7 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use super::crowd::Crowd;
+use super::line::Line;
 use super::order::{QueueIdx, QueueKey, QueueStanding, SessionKey, SessionStanding};
 use super::queue::Queue;
 use super::shares::Claim;
@@ -56,10 +57,12 @@ pub(crate) struct Pool {
     pub(crate) kinds: PerType<QueueState>,
     pub(super) hunger: PerType<Hunger>,
     /// Sessions that may be given more, in order.
-    pub(super) line: PerType<Queue<SessionKey>>,
+    pub(super) line: PerType<Line>,
     pub(crate) crowd: Crowd,
     /// Whether it or a group around it limits users or sessions.
     pub(super) crowded: bool,
+    /// Whether it or a group around it limits what a user holds.
+    limits_users: bool,
     /// Milliseconds for which its grants are safe from preemption.
     pub(super) min_runtime_ms: i64,
 }
@@ -459,18 +462,41 @@ impl Tree {
         pool: PoolIdx,
         kind: ResourceType,
         key: &SessionKey,
-    ) -> impl Iterator<Item = &SessionKey> {
+    ) -> Vec<&SessionKey> {
         self.pools[pool].line[kind].before(key)
     }
 
     /// Puts a session into its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
-    pub(crate) fn enqueue(&mut self, pool: PoolIdx, kind: ResourceType, key: SessionKey) {
-        self.pools[pool].line[kind].insert(key);
+    pub(crate) fn enqueue(
+        &mut self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        key: SessionKey,
+        user: &Arc<str>,
+    ) {
+        let limited = self.pools[pool].limits_users;
+        let limited = limited.then(|| self.user_limit(pool, user, kind).is_none());
+        self.pools[pool].line[kind].insert(key, user, limited);
+    }
+
+    /// Lets a user's sessions of a pool come first or not, as the limits of users say now. Returns whether
+    /// they may.
+    pub(super) fn open_line(&mut self, pool: PoolIdx, kind: ResourceType, user: &str) -> bool {
+        let open = self.user_limit(pool, user, kind).is_none();
+        self.pools[pool].line[kind].set_open(user, open);
+        self.refresh(pool, kind);
+        open
     }
 
     /// Takes a session out of its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
-    pub(crate) fn dequeue(&mut self, pool: PoolIdx, kind: ResourceType, key: &SessionKey) {
-        self.pools[pool].line[kind].remove(key);
+    pub(crate) fn dequeue(
+        &mut self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        key: &SessionKey,
+        user: &str,
+    ) {
+        self.pools[pool].line[kind].remove(key, user);
     }
 
     /// Moves a session whose number of grants has changed to its place in its pool's queue. `place`
@@ -481,11 +507,12 @@ impl Tree {
         kind: ResourceType,
         place: &mut SessionKey,
         standing: SessionStanding<'_>,
+        user: &str,
     ) {
         let entry = &mut self.pools[pool];
         let mode = entry.mode;
         let line = &mut entry.line[kind];
-        line.change(place, |key| key.update(mode, &standing));
+        line.change(place, user, |key| key.update(mode, &standing));
         place.update(mode, &standing);
     }
 
@@ -730,9 +757,10 @@ impl Tree {
         let groups = path.iter().rev().filter_map(|group| queues.groups.get(group));
         let rules: Vec<&QueueRules> = std::iter::once(&entry.rules).chain(groups).collect();
         let runtime = rules.iter().find_map(|rules| rules.min_runtime_ms);
-        let (runtime, crowded) =
-            (runtime.unwrap_or(0), rules.into_iter().any(Crowd::is_limited_by));
-        (entry.min_runtime_ms, entry.crowded) = (runtime, crowded);
+        let crowded = rules.iter().copied().any(Crowd::is_limited_by);
+        let limits_users = rules.iter().any(|rules| rules.max_per_user.is_some());
+        entry.min_runtime_ms = runtime.unwrap_or(0);
+        (entry.crowded, entry.limits_users) = (crowded, limits_users);
     }
 
     pub(super) fn configure_group(&mut self, group: GroupIdx, settings: &Settings) {
@@ -893,6 +921,7 @@ impl Pool {
             line: Default::default(),
             crowd: Crowd::default(),
             crowded: false,
+            limits_users: false,
             min_runtime_ms: 0,
         }
     }
