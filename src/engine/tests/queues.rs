@@ -548,7 +548,7 @@ fn large_requests_use_the_reserve_of_their_own_queue_and_of_no_other() {
     assert_eq!(held(&world, 2), [1, 2]);
 }
 
-/// Slots that a queue gives back on a node that serves no more may be taken elsewhere at once.
+/// Slots that a queue returns on a node that serves no more may be taken elsewhere at once.
 #[test]
 fn a_large_request_is_served_when_its_own_reserve_grows() {
     let mut world = World::new(|settings| {
