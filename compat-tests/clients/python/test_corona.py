@@ -3,6 +3,7 @@
 The working directory is one that the nodes see. The test `python` of compat-tests starts both.
 """
 
+import gc
 import os
 import pathlib
 import subprocess
@@ -131,8 +132,21 @@ class Commands(unittest.TestCase):
             with self.subTest(arguments), self.assertRaises(error):
                 corona.run(**arguments)
         self.assertEqual(sorted(os.listdir(".")), before)
-        with self.assertRaisesRegex(corona.CoronaError, "stdin|has no lines|nothing to run"):
+        # At once, and not when the interpreter collects what refers to itself.
+        gc.disable()
+        self.addCleanup(gc.enable)
+        try:
             corona.run("x", each=[])
+        except corona.CoronaError as error:
+            self.assertIn("nothing to run", str(error))
+        run = corona.run("sleep 600")
+        run.kill()
+        try:
+            run.wait()
+        except corona.CoronaError as error:
+            self.assertIn("was killed", str(error))
+        del run
+        self.assertEqual(sorted(os.listdir(".")), before)
 
 
 class Jobs(unittest.TestCase):

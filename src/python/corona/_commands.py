@@ -118,9 +118,7 @@ class Run:
                 node=found["node"],
                 _run=self,
             )
-        error = self._child.error(self._child.wait())
-        if error is not None:
-            raise error
+        self._child.check(self._child.wait())
 
     def wait(self, timeout: float | None = None, *, check: bool = False) -> list[Result]:
         """Waits for the end, and returns the results in the order of the list.
@@ -230,9 +228,7 @@ def run(
     child = Child(words, subprocess.DEVNULL)
     child.until_submitted()
     if child.job is None:
-        error = child.error(child.wait())
-        if error is not None:
-            raise error
+        child.check(child.wait())
     return Run(child, directory, cluster, total, tuple(held))
 
 

@@ -39,9 +39,7 @@ class MapReduce(Job):
         Raises `JobFailed`, or `TimeoutError` after so many seconds.
         """
         status = self._child.wait(timeout)
-        error = self._child.error(status)
-        if error is not None:
-            raise error
+        self._child.check(status)
         if status != 0:
             end = self._child.result()
             failures = [Failure.of(failure) for failure in end.get("failures", ())]
@@ -124,8 +122,8 @@ def map_reduce(
     child = Child([*words, *options], subprocess.PIPE)
     child.until_submitted()
     if child.job is None:
-        status = child.wait()
-        raise child.error(status) or CoronaError("the job was not submitted")
+        child.check(child.wait())
+        raise CoronaError("the job was not submitted")
     return MapReduce(child, child.job, output, cluster)
 
 

@@ -153,11 +153,12 @@ class Child:
         """The JSON that it has printed; empty if it failed before."""
         return json.loads(self._output) if self._output else {}
 
-    def error(self, status: int) -> CoronaError | None:
-        """Its own error, if it has one; a job or a command that failed is none."""
-        if status == 0 or (status == 1 and not any(line.startswith("corona: ") for line in self._lines)):
-            return None
-        return CoronaError(_reason(list(self._lines), status))
+    def check(self, status: int) -> None:
+        """Raises its own error, if it has one; a job or a command that failed is none."""
+        has_own = any(line.startswith("corona: ") for line in self._lines)
+        if status > 1 or status < 0 or (status == 1 and has_own):
+            # No variable of a frame has it: together they would live until the next collection, and what they hold.
+            raise CoronaError(_reason(list(self._lines), status))
 
     def kill(self) -> None:
         """Kills the job, and waits for the end of the process."""

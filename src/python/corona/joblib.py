@@ -116,7 +116,7 @@ class CoronaBackend(AutoBatchingMixin, ParallelBackendBase):
             started.kill()
 
     def terminate(self) -> None:
-        self.abort_everything()
+        """Waits for the end of the lists, whose calls have ended, and deletes the files."""
         with self._lock:
             self._lock.wait_for(lambda: self._threads == 0)
             directory, self._directory = self._directory, None
