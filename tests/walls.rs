@@ -109,7 +109,7 @@ const FLOORS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("what_if", &["conformance", "engine", "model", "wire"]),
+    ("what_if", &["conformance", "engine", "mapreduce", "model", "wire"]),
     ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
     ("load", &["access", "hadoop", "model", "net", "process", "session_driver", "wire"]),
     ("task", &["access", "config", "filesystem", "hadoop", "mapreduce", "net", "process"]),

@@ -68,6 +68,7 @@ use self::ha::role_events::RoleEvents;
 pub use self::ha::{Again, End, Gateway, Instance, InstanceFailure};
 use self::journal::Kept;
 use self::journal::appender::{Acknowledged, Journaled};
+pub use self::journal::follower::{JournalWatcher, watch_journal};
 pub use self::journal::opening::JournalError;
 use self::journal::opening::{self, Disk, Opened, outbox_of};
 use self::journal::outbox::Outbox;

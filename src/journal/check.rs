@@ -2,7 +2,9 @@
 
 use super::frame;
 use super::marker::{MARKER, Marker};
-use super::recovery::{Entry, Files, OpenError, Recovered, Rejected, recover, scan};
+use super::recovery::{
+    Beginning, Entry, Files, OpenError, Recovered, Rejected, recover, recover_from, scan,
+};
 use super::storage::{Storage, StorageError};
 
 /// The contents of a journal's files.
@@ -87,6 +89,17 @@ pub fn show(
     mut visit: impl FnMut(Entry<'_>) -> Result<(), Rejected>,
 ) -> Result<Recovered, OpenError> {
     recover(storage, &mut visit).map(|(recovered, _)| recovered)
+}
+
+/// The same from as early on as the files lead to a state.
+///
+/// # Errors
+/// As [`show`].
+pub fn show_all(
+    storage: &dyn Storage,
+    mut visit: impl FnMut(Entry<'_>) -> Result<(), Rejected>,
+) -> Result<Recovered, OpenError> {
+    recover_from(storage, Beginning::Oldest, &mut visit).map(|(recovered, _)| recovered)
 }
 
 /// The result of a repair.

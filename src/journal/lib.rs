@@ -69,7 +69,7 @@ mod tests;
 mod writer;
 mod writers;
 
-pub use self::check::{Repaired, Report, SegmentReport, check, repair, show};
+pub use self::check::{Repaired, Report, SegmentReport, check, repair, show, show_all};
 pub use self::frame::{NoRecord, RECORD_HEADER, first_record, frame_record, image_name, records};
 pub use self::log::seed;
 pub use self::recovery::{Entry, OpenError, Recovered, Rejected};

@@ -165,15 +165,38 @@ impl Files {
     }
 }
 
+/// Where reading begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beginning {
+    /// With the newest whole image: the shortest way to the last state.
+    NewestImage,
+    /// With the first record behind which all others are there, or the oldest whole image before it.
+    Oldest,
+}
+
 /// Shows the newest whole image and the records behind it.
 pub(crate) fn recover(
     storage: &dyn Storage,
     visit: &mut dyn FnMut(Entry<'_>) -> Result<(), Rejected>,
 ) -> Result<(Recovered, Option<Tail>), OpenError> {
+    recover_from(storage, Beginning::NewestImage, visit)
+}
+
+/// Shows a whole image and the records behind it.
+pub(crate) fn recover_from(
+    storage: &dyn Storage,
+    beginning: Beginning,
+    visit: &mut dyn FnMut(Entry<'_>) -> Result<(), Rejected>,
+) -> Result<(Recovered, Option<Tail>), OpenError> {
     let marker = Marker::read(storage)?;
-    let files = Files::of(storage)?;
+    let mut files = Files::of(storage)?;
     let mut recovered = Recovered::default();
-    newest_image(storage, &files, &mut recovered, visit)?;
+    if let (Beginning::Oldest, Some(first)) = (beginning, files.segments.first().copied()) {
+        // Images before the first record lead to nothing, and record 1 is a whole state.
+        files.images.retain(|number| first > 1 && number.saturating_add(1) >= first);
+        files.images.reverse();
+    }
+    first_image(storage, &files, &mut recovered, visit)?;
     recovered.last = recovered.image;
     let mut tail = None;
     // Segments that end before the image need not be read.
@@ -236,7 +259,7 @@ pub(crate) fn read(
 ) -> Result<u64, OpenError> {
     let files = Files::of(storage)?;
     let mut recovered = Recovered::default();
-    newest_image(storage, &files, &mut recovered, &mut visit)?;
+    first_image(storage, &files, &mut recovered, &mut visit)?;
     let mut shown = recovered.image;
     let needed = files.segments.partition_point(|first| *first <= shown + 1);
     for first in files.segments.iter().skip(needed.saturating_sub(1)) {
@@ -266,7 +289,8 @@ pub(crate) fn read(
     Ok(shown)
 }
 
-fn newest_image(
+/// Shows the first whole one of these images, from the last one on.
+fn first_image(
     storage: &dyn Storage,
     files: &Files,
     recovered: &mut Recovered,

@@ -1,6 +1,7 @@
 //! A job's settings for its job tracker, typed. Spec: mapreduce/05 §5.3, §5.5, mapreduce/09 §C, §E.
 
 use corona_config::{JobConf, keys};
+use corona_model::types::PoolName;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::CounterLimits;
@@ -9,6 +10,8 @@ use crate::ids::PerKind;
 /// Slow tasks are looked for at most this often: each time all tasks are looked at. The original's thread
 /// that does it runs once a second. Spec: mapreduce/09.
 const MIN_REFRESH_MS: i64 = 1000;
+/// The group of a pool that is named without one.
+pub const NO_POOL_GROUP: &str = "default";
 
 /// The settings of one job. A value that cannot be read counts as the default, as in the original.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -177,6 +180,24 @@ impl JobSettings {
             },
             max_text_bytes: size(&keys::JOB_MAX_TEXT),
         }
+    }
+}
+
+/// The pool of a job's session. Spec: mapreduce/05 §5.2, mapreduce/07 §7.7.
+pub fn pool_of_job(conf: &JobConf, user: &str, queue: &str) -> PoolName {
+    let explicit = conf.text_if_set(&keys::CLIENT_POOL);
+    let queue = (queue != keys::JOB_QUEUE.default && !queue.is_empty()).then(|| queue.to_owned());
+    let named = explicit.or(queue).or_else(|| {
+        let property = conf.text(&keys::CLIENT_POOL_PROPERTY);
+        match property == keys::CLIENT_POOL_PROPERTY.default {
+            // Who submits is known better than what the file says.
+            true => Some(user.to_owned()),
+            false => conf.get(&property).filter(|name| !name.is_empty()),
+        }
+    });
+    match named.as_deref().map(|name| name.split_once('.').unwrap_or((NO_POOL_GROUP, name))) {
+        Some((group, pool)) if !group.is_empty() && !pool.is_empty() => PoolName::new(group, pool),
+        _ => PoolName::new(NO_POOL_GROUP, "defaultpool"),
     }
 }
 

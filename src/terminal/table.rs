@@ -132,12 +132,21 @@ impl Table {
 
     /// The table as lines, for this console; `wide` for columns that are not cut.
     pub fn render(&self, console: &Console<'_>, wide: bool) -> String {
-        let widths = self.widths(console.width.filter(|_| !wide));
+        self.lines(console.width.filter(|_| !wide), console.colours)
+    }
+
+    /// The table as lines of at most so many columns, as far as its columns can be cut.
+    pub fn render_within(&self, width: usize, colours: bool) -> String {
+        self.lines(Some(width), colours)
+    }
+
+    fn lines(&self, limit: Option<usize>, colours: bool) -> String {
+        let widths = self.widths(limit);
         let mut text = String::new();
         let heads: Vec<Cell> =
             self.columns.iter().map(|column| Cell::new(column.head, Tone::Strong)).collect();
         for row in std::iter::once(&heads).chain(&self.rows) {
-            self.line(&mut text, row, &widths, console.colours);
+            self.line(&mut text, row, &widths, colours);
         }
         text
     }

@@ -1,6 +1,7 @@
 //! Changes of a workload: more or fewer nodes, a larger load, nodes that fail, names made anonymous.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use corona_model::types::PoolName;
@@ -9,6 +10,9 @@ use crate::workload::{Failure, Node, Workload};
 
 /// So many copies of a session at most.
 pub const MOST_LOAD: f64 = 100.0;
+
+/// So many nodes at most.
+pub const MOST_NODES: usize = 1_000_000;
 
 /// Sets the number of nodes: the first ones stay, or further ones like them are added.
 pub fn resize(workload: &mut Workload, count: usize) {
@@ -27,27 +31,38 @@ pub fn resize(workload: &mut Workload, count: usize) {
     }
 }
 
-/// Lets sessions come so many times as often. Copies are spread evenly over the sessions; each starts up to a
-/// minute after the session that it copies.
+/// Spreads the nodes over so many racks, one after the other.
+pub fn spread(workload: &mut Workload, racks: NonZeroU32) {
+    for (place, node) in workload.nodes.iter_mut().enumerate() {
+        let number = place % racks.get() as usize + 1;
+        node.rack = Some(format!("/rack{number}").into()).filter(|_| racks.get() > 1);
+    }
+}
+
+/// Lets sessions come so many times as often. Sessions that follow one another are copied or left out together;
+/// copies are spread evenly over these chains, and each starts up to a minute after the chain that it copies.
 pub fn load(workload: &mut Workload, factor: f64) {
     let factor = factor.clamp(0.0, MOST_LOAD);
     if factor == 1.0 {
         return;
     }
     let originals = std::mem::take(&mut workload.sessions);
-    let mut places: BTreeMap<u32, u32> = BTreeMap::new();
+    let chains = chains(&originals);
+    let mut places: BTreeMap<(u32, u64), u32> = BTreeMap::new();
     let mut all = Vec::new();
     for (place, session) in originals.into_iter().enumerate() {
-        let copies = ((place + 1) as f64 * factor) as u64 - (place as f64 * factor) as u64;
+        let chain = chains.get(place).copied().unwrap_or(0);
+        let copies = ((chain + 1) as f64 * factor) as u64 - (chain as f64 * factor) as u64;
         for copy in 0..copies {
             let mut one = session.clone();
-            one.follows = one.follows.and_then(|(of, delay)| Some((*places.get(&of)?, delay)));
-            if copy == 0 {
-                places.insert(place as u32, all.len() as u32);
-            } else {
+            one.follows =
+                one.follows.and_then(|(of, delay)| Some((*places.get(&(of, copy))?, delay)));
+            places.insert((place as u32, copy), all.len() as u32);
+            if copy > 0 {
                 one.id = format!("{}+{copy}", session.id).into();
-                let shift = (place as i64 * 7_919 + copy as i64 * 104_729) % 60_000;
+                let shift = (chain as i64 * 7_919 + copy as i64 * 104_729) % 60_000;
                 one.at_ms = one.at_ms.saturating_add(shift);
+                one.deadline_ms = one.deadline_ms.map(|at| at.saturating_add(shift));
                 forget(&mut one);
             }
             all.push(one);
@@ -55,9 +70,22 @@ pub fn load(workload: &mut Workload, factor: f64) {
     }
     workload.sessions = all;
     workload.assume(
-        "For another load, sessions are copied or left out evenly; a copy starts up to a minute after its \
-         original.",
+        "For another load, sessions are copied or left out evenly, those that follow one another together; a copy \
+         starts up to a minute after its original.",
     );
+}
+
+/// The number of the chain of each session. A session that follows none begins one.
+fn chains(sessions: &[crate::Session]) -> Vec<usize> {
+    let (mut chains, mut count) = (Vec::with_capacity(sessions.len()), 0);
+    for session in sessions {
+        let before = session.follows.and_then(|(of, _)| chains.get(of as usize).copied());
+        chains.push(before.unwrap_or_else(|| {
+            count += 1;
+            count - 1
+        }));
+    }
+    chains
 }
 
 fn forget(session: &mut crate::Session) {
@@ -108,6 +136,7 @@ pub fn anonymise(workload: &mut Workload) {
         session.id = format!("s{}", place + 1).into();
         session.name = names.of("job", &session.name);
         session.user = names.of("user", &session.user);
+        session.groups = session.groups.iter().map(|of| names.of("usergroup", of)).collect();
         session.pool = session.pool.as_ref().map(|pool| PoolName {
             group: names.of("group", &pool.group),
             pool: names.of("pool", &pool.pool),

@@ -61,12 +61,16 @@ struct SessionLine {
     name: Arc<str>,
     #[serde(default)]
     user: Arc<str>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     priority: Option<SessionPriority>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     no_preempt: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deadline_ms: Option<i64>,
     #[serde(default)]
     at_ms: i64,
     /// The id of a session that stands before it, and a time after its end.
@@ -165,9 +169,11 @@ impl SessionLine {
             id: session.id.clone(),
             name: session.name.clone(),
             user: session.user.clone(),
+            groups: session.groups.to_vec(),
             pool: session.pool.as_ref().map(ToString::to_string),
             priority: session.priority,
             no_preempt: session.no_preempt,
+            deadline_ms: session.deadline_ms,
             at_ms: session.at_ms,
             follows,
             lingers_ms: session.lingers_ms,
@@ -274,6 +280,8 @@ fn add(
             if node.cpus < 1 || node.name.is_empty() || node.host.is_empty() {
                 return Err("a node needs a name, a host and at least 1 CPU".to_owned());
             }
+            let away = node.away.iter().flat_map(|(from, until)| [*from, *until]);
+            within_bounds([node.from_ms].into_iter().chain(node.until_ms).chain(away))?;
             workload.nodes.push(node);
             return Ok(());
         }
@@ -283,7 +291,8 @@ fn add(
         [Some(task.ms), task.away_ms, Some(task.delay_ms), task.waited_ms, task.held_ms]
     });
     let delay = line.follows.as_ref().map(|(_, delay)| *delay);
-    let times = [Some(line.at_ms), delay, Some(line.lingers_ms), line.recorded_ms];
+    let times =
+        [Some(line.at_ms), delay, Some(line.lingers_ms), line.recorded_ms, line.deadline_ms];
     within_bounds(times.into_iter().chain(of_tasks).flatten())?;
     *tasks += line.tasks.iter().map(|task| task.count as usize).sum::<usize>();
     if *tasks > MOST_TASKS {
@@ -300,9 +309,11 @@ fn add(
         id: line.id.clone(),
         name: line.name,
         user: line.user,
+        groups: line.groups.into(),
         pool: line.pool.as_deref().map(pool_of),
         priority: line.priority,
         no_preempt: line.no_preempt,
+        deadline_ms: line.deadline_ms,
         at_ms: line.at_ms,
         follows,
         lingers_ms: line.lingers_ms,

@@ -1,9 +1,10 @@
 //! What if: a cluster's past against other settings.
 //!
 //! A [`Workload`] is what a cluster was asked for: its nodes, and sessions with their tasks. It comes from a
-//! recording ([`recorded`]), a trace in the Standard Workload Format ([`swf`]) or a file of its own format
-//! ([`file`]). [`simulate`] plays it in virtual time against the cluster engine with any settings, and
-//! [`report`] compares the runs with the recording and with one another.
+//! recording ([`recorded`]), a cluster manager's journal ([`journaled`]), histories of jobs ([`job_histories`]), a
+//! trace in the Standard Workload Format ([`swf`]) or a file of its own format ([`file`]). [`simulate`] plays it
+//! in virtual time against the cluster engine with any settings, and [`report`] compares the runs with the
+//! recording and with one another.
 //!
 //! It has no clock, threads, sockets or files; readers and writers are arguments.
 
@@ -11,10 +12,14 @@
 
 pub mod change;
 pub mod file;
+mod history;
+pub mod job_histories;
+pub mod journaled;
 mod measure;
 pub mod recorded;
 pub mod report;
 mod simulate;
+pub mod suggest;
 pub mod swf;
 #[cfg(test)]
 mod tests;

@@ -54,6 +54,10 @@ pub struct ClusterResult {
     pub unserved: u64,
     /// Sessions that did not end.
     pub unfinished: u64,
+    /// Sessions that could not start, for instance because their pool may not be used.
+    pub refused: u64,
+    /// Sessions that ended after their deadline.
+    pub late: u64,
     /// The width of a point of time.
     pub bin_ms: i64,
     pub over_time: Vec<Bin>,
@@ -79,6 +83,10 @@ pub struct TypeResult {
 pub struct GroupResult {
     pub name: String,
     pub sessions: u64,
+    /// Further sessions that could not start.
+    pub refused: u64,
+    /// Requests that were never served.
+    pub unserved: u64,
     pub waits: Spread,
     /// Slots in use, multiplied by time.
     pub used_ms: u64,
@@ -153,6 +161,8 @@ impl SessionResult {
 pub(crate) struct Account {
     pub(crate) name: String,
     pub(crate) sessions: u64,
+    refused: u64,
+    pub(crate) unserved: u64,
     pub(crate) waits: Vec<u32>,
     pub(crate) used: i64,
     changed_ms: i64,
@@ -203,6 +213,8 @@ impl Account {
             waits: Spread::of(&mut self.waits),
             name: self.name,
             sessions: self.sessions,
+            refused: self.refused,
+            unserved: self.unserved,
             used_ms: self.used_ms,
             revoked: self.revoked,
             lost_ms: self.lost_ms,
@@ -223,6 +235,9 @@ pub(crate) struct Measure {
     cluster: Account,
     kinds: PerType<OfType>,
     pub(crate) lost_with_nodes: u64,
+    refused: u64,
+    /// Sessions that ended after their deadline.
+    pub(crate) late: u64,
     pub(crate) compared: Compared,
 }
 
@@ -262,6 +277,8 @@ impl Measure {
             cluster: Account::default(),
             kinds: PerType::default(),
             lost_with_nodes: 0,
+            refused: 0,
+            late: 0,
             compared: Compared::default(),
         }
     }
@@ -272,6 +289,13 @@ impl Measure {
 
     pub(crate) fn user(&mut self, name: &str, now_ms: i64) -> usize {
         account(&mut self.users, &mut self.places[1], name, now_ms)
+    }
+
+    /// A session of a user could not start.
+    pub(crate) fn refused(&mut self, user: &str, now_ms: i64) {
+        let user = self.user(user, now_ms);
+        self.users[user].refused += 1;
+        self.refused += 1;
     }
 
     /// A slot of a pool and a user is granted, or is free again.
@@ -355,6 +379,8 @@ impl Measure {
             revoked: self.cluster.revoked,
             lost_with_nodes: self.lost_with_nodes,
             lost_ms: self.cluster.lost_ms,
+            refused: self.refused,
+            late: self.late,
             bin_ms: self.width_ms,
             over_time: self.cluster.bins,
             ..ClusterResult::default()

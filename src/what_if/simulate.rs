@@ -170,6 +170,10 @@ impl<'a> Simulation<'a> {
             self.hosts.insert(node.name.clone(), node.host.clone());
             self.racks.extend(node.rack.clone().map(|rack| (node.host.clone(), rack)));
             self.at(node.from_ms, Event::NodeUp(place as u32));
+            for (from_ms, until_ms) in &node.away {
+                self.at(*from_ms, Event::NodeDown(place as u32));
+                self.at(*until_ms, Event::NodeUp(place as u32));
+            }
             if let Some(until_ms) = node.until_ms {
                 self.at(until_ms, Event::NodeDown(place as u32));
             }
@@ -310,16 +314,17 @@ impl<'a> Simulation<'a> {
             address: Address { host: "driver".into(), port: 1 },
             name: session.name.clone(),
             user_id: session.user.clone(),
-            group_ids: None,
+            group_ids: Some(session.groups.to_vec()).filter(|groups| !groups.is_empty()),
             pool: session.pool.clone(),
             priority: session.priority,
             no_preempt: Some(session.no_preempt),
             url: None,
-            deadline: None,
+            deadline: session.deadline_ms.map(|at| self.began.plus_ms(at).0),
         };
         let started = self.apply(Input::StartSession { handle: handle.clone(), info });
         let Some(Reply::Started { pool, .. }) = started else {
-            // Refused, for instance because only configured pools may be used.
+            // For instance because only configured pools may be used.
+            self.measure.refused(&session.user, self.now_ms);
             return self.is_over(place);
         };
         let accounts = [
@@ -518,6 +523,9 @@ impl<'a> Simulation<'a> {
         self.apply(Input::EndSession { handle: handle.clone(), status: SessionStatus::Successful });
         self.places.remove(&handle);
         self.results[place as usize].ended_ms = Some(self.now_ms);
+        let deadline_ms =
+            self.workload.sessions.get(place as usize).and_then(|one| one.deadline_ms);
+        self.measure.late += u64::from(deadline_ms.is_some_and(|at| self.now_ms > at));
         self.is_over(place);
     }
 
@@ -528,8 +536,14 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn finish(self, name: &str, stopped_at_ms: Option<i64>) -> Run {
-        let unserved = self.sessions.iter().flatten().map(|live| live.waiting as u64).sum();
+    fn finish(mut self, name: &str, stopped_at_ms: Option<i64>) -> Run {
+        let mut unserved = 0;
+        for live in self.sessions.iter().flatten() {
+            let [pool, user] = live.accounts;
+            unserved += live.waiting as u64;
+            self.measure.pools[pool].unserved += live.waiting as u64;
+            self.measure.users[user].unserved += live.waiting as u64;
+        }
         let nodes = self.workload.nodes.len();
         let mut run = self.measure.finish(name, self.now_ms, &self.engine, nodes);
         run.ended_ms =

@@ -6,11 +6,18 @@ use std::path::{Path, PathBuf};
 
 use corona_conformance::capture::Limits;
 use corona_conformance::conversation::Ports;
+use corona_engine::{Engine, Input, testing};
+use corona_mapreduce::history_reader::Records;
+use corona_mapreduce::{JobHistory, JobSettings};
 use corona_model::settings::{PoolSettings, Settings};
-use corona_model::types::{PoolName, ResourceType};
+use corona_model::types::{Millis, PoolName, ResourceType, SessionStatus};
 
+use crate::job_histories::{Configured, JobHistories};
+use crate::journaled::Journaled;
 use crate::report::{Report, html};
-use crate::{Node, Reading, Run, Session, Setting, Task, Workload, change, file, simulate, swf};
+use crate::{
+    Node, Reading, Run, Session, Setting, Task, Workload, change, file, simulate, suggest, swf,
+};
 
 const MAP: ResourceType = ResourceType::Map;
 const REDUCE: ResourceType = ResourceType::Reduce;
@@ -165,6 +172,105 @@ fn a_larger_load_copies_sessions_evenly() {
         let ids: BTreeSet<_> = workload.sessions.iter().map(|session| session.id.clone()).collect();
         assert_eq!((workload.sessions.len(), ids.len()), (count, count), "{factor}");
         assert_eq!(run(&workload, settings(|_| ())).cluster.unfinished, 0);
+    }
+}
+
+#[test]
+fn sessions_that_follow_one_another_are_copied_or_left_out_together() {
+    let sessions = (0..12).map(|number| {
+        let follows = (number % 3 != 0).then(|| (number - 1, 5_000));
+        Session { follows, ..session(&format!("s{number}"), "g.p", i64::from(number), maps(1, 1)) }
+    });
+    let whole = workload(nodes(1, 1), sessions.collect());
+    for (factor, chains) in [(0.5, 2), (1.5, 6), (3.0, 12)] {
+        let mut workload = whole.clone();
+        change::load(&mut workload, factor);
+        assert_eq!(workload.sessions.len(), chains * 3, "{factor}");
+        let first = workload.sessions.iter().filter(|session| session.follows.is_none());
+        assert_eq!(first.count(), chains, "{factor}");
+        for session in &workload.sessions {
+            let Some((of, _)) = session.follows else { continue };
+            // s4+1 follows s3+1.
+            let number =
+                |id: &str| id.trim_start_matches('s').replace('+', ".").parse::<f64>().unwrap();
+            let before = &workload.sessions[of as usize].id;
+            assert!((number(&session.id) - number(before) - 1.0).abs() < 1e-9, "{}", session.id);
+        }
+    }
+}
+
+/// A pool with much work, and another one with little.
+fn hog_and_poor() -> Workload {
+    let mut sessions = vec![session("hog", "g.hog", 0, maps(4_000, 10))];
+    sessions.extend((0..10).map(|at| session(&format!("s{at}"), "g.poor", at * 60, maps(40, 10))));
+    workload(nodes(10, 4), sessions)
+}
+
+#[test]
+fn a_search_finds_the_smallest_change_that_reaches_the_goal() {
+    let workload = hog_and_poor();
+    let present = settings(|settings| {
+        pool(settings, "g.hog", |pool| pool.weight = 1e6);
+        pool(settings, "g.poor", |_| ());
+    });
+    let base = run(&workload, present.clone());
+    let search = |goal: &str, most| {
+        let goals = [goal.parse().unwrap()];
+        let knobs = suggest::usual_knobs(&workload, &base, &goals);
+        let named: Vec<String> = knobs.iter().map(ToString::to_string).collect();
+        assert_eq!(named, ["min:g.poor", "weight:g.poor"]);
+        suggest::suggest(&present, &base, (&goals, &knobs), most, &mut |all| {
+            all.into_iter().map(|settings| run(&workload, settings)).collect()
+        })
+    };
+    let found = search("p95 of g.po* < 60s", 60);
+    let best = &found.trials[found.best];
+    // 40 maps of 10 s each minute need 7 slots; of 2, 4, 8, ... slots of 40 that is 8.
+    assert!(!found.trials[0].reached && best.reached, "{found:?}");
+    assert_eq!(best.changes.len(), 1, "{best:?}");
+    assert!(best.changes[0].contains("g.poor: minMAP 8 instead of 0"), "{best:?}");
+    assert!(best.others > 0.0 && !found.exhausted, "{best:?}");
+    let short = search("p95 of g.po* < 60s", 3);
+    assert_eq!((short.trials.len(), short.exhausted), (4, true));
+    // No slot is free at once where a hog holds all of them.
+    let none = search("longest of g.poor < 1ms", 60);
+    assert!(none.trials.iter().all(|trial| !trial.reached), "{none:?}");
+    assert!(none.trials[none.best].missed < none.trials[0].missed);
+}
+
+#[test]
+fn goals_and_knobs_are_read_as_they_are_written() {
+    let goal: suggest::Goal = "p95 of ads.* < 60s".parse().unwrap();
+    assert_eq!(goal.to_string(), "p95 of ads.* < 1 min 0 s");
+    for (pattern, name, expected) in [
+        ("ads.*", "ads.hourly", true),
+        ("ads.*", "bads.hourly", false),
+        ("*.hourly", "ads.hourly", true),
+        ("*", "ads.hourly", true),
+        ("a*.*ly", "ads.hourly", true),
+        ("a*.*ly", "ads.daily2", false),
+        ("ads.hourly", "ads.hourly", true),
+        ("ads.hour", "ads.hourly", false),
+    ] {
+        let goal: suggest::Goal = format!("median of {pattern} < 5m").parse().unwrap();
+        assert_eq!((goal.matches(name), goal.limit_ms), (expected, 300_000), "{pattern} {name}");
+    }
+    for wrong in [
+        "",
+        "p95",
+        "p95 of ads.*",
+        "p95 of < 1s",
+        "p9 of a.b < 1s",
+        "p95 of a.b < 0s",
+        "p95 of a.b < 5",
+    ] {
+        assert!(wrong.parse::<suggest::Goal>().is_err(), "{wrong}");
+    }
+    for knob in ["min:a.b", "weight:a.b", "minRuntime:a.b", "nodeWait", "rackWait"] {
+        assert_eq!(knob.parse::<suggest::Knob>().unwrap().to_string(), knob);
+    }
+    for wrong in ["min", "min:a", "min:.b", "nodeWait:a.b", "max:a.b"] {
+        assert!(wrong.parse::<suggest::Knob>().is_err(), "{wrong}");
     }
 }
 
@@ -412,4 +518,185 @@ fn recordings_of_the_original_become_workloads_that_come_out_as_recorded() {
         }
     }
     assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+/// The inputs of a cluster manager with one node of 2 CPUs: a session with 4 maps of 10 s each.
+fn inputs() -> Vec<(i64, Input)> {
+    let map = |id| testing::request(id, MAP, &["n1"]);
+    // All that it holds.
+    let release = Input::ReleaseResources { handle: "2026.1".into(), ids: vec![] };
+    let end = Input::EndSession { handle: "2026.1".into(), status: SessionStatus::Successful };
+    vec![
+        (0, testing::heartbeat("n1", 2)),
+        (1_000, Input::NextSessionId),
+        (1_000, testing::session("2026.1", "g.p")),
+        (1_000, testing::ask("2026.1", (1..=4).map(map).collect())),
+        (11_000, release.clone()),
+        (21_000, release),
+        (22_000, end),
+        (23_000, Input::NodesEnded { host: "n1".into(), names: vec!["n1".into()] }),
+        (33_000, testing::heartbeat("n1", 2)),
+        (40_000, testing::heartbeat("n1", 2)),
+    ]
+}
+
+/// What a journal shows that begins before the first input at or after a time.
+fn journaled(from_ms: i64) -> Reading {
+    let mut engine: Engine = testing::engine(settings(|_| ()));
+    let (mut journaled, mut shown) = (Journaled::default(), false);
+    for (at_ms, input) in inputs() {
+        let mut next = vec![input];
+        while let Some(mut input) = next.pop() {
+            if let Input::ReleaseResources { ids, .. } = &mut input {
+                let held = engine.grants("2026.1").unwrap();
+                ids.extend(held.iter().map(|view| view.grant.id));
+            }
+            if !shown && at_ms >= from_ms {
+                journaled.state(&engine);
+                shown = true;
+            }
+            let outcome = engine.apply(Millis(at_ms), input.clone());
+            journaled.input(Millis(at_ms), &input, &outcome);
+            next.extend(engine.wants_pass().then_some(Input::Pass));
+        }
+    }
+    journaled.finish("journal").unwrap()
+}
+
+#[test]
+fn journals_become_workloads_that_come_out_as_recorded() {
+    let reading = journaled(0);
+    let workload = &reading.workload;
+    let tasks = &workload.sessions[0].tasks;
+    let mut times: Vec<_> = tasks.iter().map(|task| (task.ms, task.waited_ms)).collect();
+    times.sort_unstable();
+    let (first, second) = ((10_000, Some(0)), (10_000, Some(10_000)));
+    assert_eq!(times, [first, first, second, second]);
+    assert_eq!(
+        (workload.nodes[0].away.as_slice(), workload.until_ms),
+        (&[(23_000, 33_000)][..], 40_000)
+    );
+    let run = run(workload, settings(|_| ()));
+    let report = Report::new(&reading, run, vec![], vec![]);
+    assert!(report.check.is_good() && report.left_out.is_empty(), "{report:?}");
+}
+
+#[test]
+fn sessions_that_are_older_than_a_journal_hold_what_they_held() {
+    let Reading { workload, left_out } = journaled(11_000);
+    let session = &workload.sessions[0];
+    // It begins at 1 s, with the last input before: maps of 10 s run, two others wait.
+    let times: Vec<_> = session.tasks.iter().map(|task| (task.ms, task.waited_ms)).collect();
+    assert_eq!(times, [(10_000, None); 4]);
+    assert_eq!((session.recorded_ms, left_out.len()), (None, 0));
+    let run = run(&workload, settings(|_| ()));
+    assert_eq!(run.sessions[0].ended_ms, Some(21_000));
+    assert!(workload.assumptions.iter().any(|one| one.contains("1 sessions ran before")));
+}
+
+/// A history file from its records without their ends.
+fn history(records: &[&str]) -> JobHistory {
+    let (mut reader, mut history) = (Records::new(), JobHistory::default());
+    let text = records.iter().map(|record| format!("{record} .\n"));
+    let text = format!("Meta VERSION=\"1\" .\n{}", text.collect::<String>());
+    reader.push(text.as_bytes(), &mut |record| history.take(record));
+    history
+}
+
+/// An attempt of a task on a node, with its times in seconds.
+fn attempt(task: &str, number: u32, node: &str, [from, until]: [i64; 2], state: &str) -> String {
+    let kind = if task.starts_with('m') { "Map" } else { "Reduce" };
+    format!(
+        "{kind}Attempt TASKID=\"task_1_1_{task}\" TASK_ATTEMPT_ID=\"attempt_1_1_{task}_{number}\" \
+         START_TIME=\"{from}000\" FINISH_TIME=\"{until}000\" TASK_STATUS=\"{state}\" \
+         TRACKER_NAME=\"tracker_{node}\" HOSTNAME=\"/rack/{node}\""
+    )
+}
+
+#[test]
+fn histories_show_requests_as_job_trackers_make_them() {
+    let [ok, failed] = ["SUCCESS", "FAILED"];
+    let records = [
+        "Job JOBID=\"job_1_1\" JOBNAME=\"etl\" USER=\"ann\" SUBMIT_TIME=\"1000000\"".to_owned(),
+        "Job JOBID=\"job_1_1\" LAUNCH_TIME=\"1001000\" TOTAL_MAPS=\"4\" TOTAL_REDUCES=\"1\""
+            .to_owned(),
+        "Task TASKID=\"task_1_1_m_000000\" TASK_TYPE=\"MAP\" SPLITS=\"/rack/a,/rack/b\"".to_owned(),
+        attempt("m_000000", 0, "a", [1_002, 1_012], ok),
+        attempt("m_000001", 0, "a", [1_002, 1_012], ok),
+        attempt("m_000002", 0, "b", [1_002, 1_007], failed),
+        attempt("m_000003", 0, "b", [1_002, 1_022], ok),
+        attempt("m_000002", 1, "b", [1_008, 1_018], ok),
+        attempt("r_000000", 0, "a", [1_013, 1_027], ok),
+        "Job JOBID=\"job_1_1\" FINISH_TIME=\"1030000\" JOB_STATUS=\"SUCCESS\"".to_owned(),
+    ];
+    let records: Vec<&str> = records.iter().map(String::as_str).collect();
+    let conf = "recordings/job-clients/history/job_202611221049.2_0001_conf.xml";
+    let conf = corona_config::JobConf::localised(&fixtures().join(conf)).unwrap();
+    let mut job_settings = JobSettings::of(&conf);
+    (job_settings.slow_start, job_settings.rush_maps, job_settings.rush_reduces) = (0.5, 0, 0);
+    let configured =
+        Configured { pool: PoolName::new("g", "p"), priority: None, settings: job_settings };
+    let mut histories = JobHistories::default();
+    histories.add(&history(&records), Some(&configured));
+    let reading = histories.finish("done", &settings(|_| ()).partitioning);
+    let workload = &reading.workload;
+    let session = &workload.sessions[0];
+    let seen: Vec<_> = session
+        .tasks
+        .iter()
+        .map(|task| (task.kind, task.ms, task.after, task.delay_ms, task.waited_ms))
+        .collect();
+    let map = |ms, after, delay_ms, waited_ms| (MAP, ms, after, delay_ms, Some(waited_ms));
+    assert_eq!(
+        seen,
+        [
+            map(10_000, 0, 1_000, 1_000),
+            map(10_000, 0, 1_000, 1_000),
+            map(5_000, 0, 1_000, 1_000),
+            map(20_000, 0, 1_000, 1_000),
+            // It follows the failed one.
+            map(10_000, 1, 0, 1_000),
+            // Half of the maps had ended at 12 s; it ends 5 s after the last of them.
+            (REDUCE, 5_000, 3, 0, Some(1_000)),
+        ]
+    );
+    assert_eq!(session.tasks[0].hosts[..], ["a".into(), "b".into()]);
+    assert_eq!((session.recorded_ms, session.lingers_ms), (Some(30_000), 3_000));
+    assert_eq!(session.pool, Some(PoolName::new("g", "p")));
+    let nodes: Vec<_> = workload
+        .nodes
+        .iter()
+        .map(|node| (&*node.name, &*node.host, node.rack.as_deref(), node.cpus))
+        .collect();
+    assert_eq!(nodes, [("tracker_a", "a", Some("/rack"), 2), ("tracker_b", "b", Some("/rack"), 2)]);
+    // The same job, whose job tracker died after the first end of a map.
+    let mut histories = JobHistories::default();
+    histories.add(&history(&records[..5]), None);
+    histories.add(&history(&["Job JOBID=\"job_1_2\""]), None);
+    let Reading { workload, left_out } =
+        histories.finish("running", &settings(|_| ()).partitioning);
+    assert_eq!((workload.sessions.len(), workload.tasks()), (1, 2));
+    assert_eq!(
+        left_out,
+        ["The rest of 1 jobs whose histories have no end.", "1 histories without any time."]
+    );
+}
+
+#[test]
+fn refused_and_late_sessions_are_counted() {
+    let mut sessions = vec![
+        session("s", "g.p", 0, maps(1, 10)),
+        session("t", "g.p", 0, maps(1, 10)),
+        session("u", "g.other", 0, maps(1, 10)),
+    ];
+    (sessions[0].deadline_ms, sessions[1].deadline_ms) = (Some(10_000), Some(10_000));
+    let whole = workload(nodes(1, 1), sessions);
+    let with = settings(|settings| {
+        settings.configured_pools_only = true;
+        pool(settings, "g.p", |_| ());
+    });
+    let run = run(&whole, with);
+    assert_eq!((run.cluster.refused, run.cluster.late, run.cluster.unfinished), (1, 1, 0));
+    let user = &run.users[0];
+    assert_eq!((&*user.name, user.sessions, user.refused), ("ann", 2, 1));
 }

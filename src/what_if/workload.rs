@@ -42,6 +42,9 @@ pub struct Node {
     /// Absent if it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<i64>,
+    /// Spans in between in which it is lost, in the order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub away: Vec<(i64, i64)>,
 }
 
 /// A node that fails at a time, and returns at another one.
@@ -58,9 +61,13 @@ pub struct Session {
     pub id: Arc<str>,
     pub name: Arc<str>,
     pub user: Arc<str>,
+    /// Groups of the user.
+    pub groups: Arc<[Arc<str>]>,
     pub pool: Option<PoolName>,
     pub priority: Option<SessionPriority>,
     pub no_preempt: bool,
+    /// When it should have ended.
+    pub deadline_ms: Option<i64>,
     /// When it starts, unless it follows another session.
     pub at_ms: i64,
     /// The place of the session after whose end it starts, and so many milliseconds later.

@@ -13,3 +13,4 @@ mod recordings;
 mod replay;
 mod shadow;
 mod what_if;
+mod what_if_truth;

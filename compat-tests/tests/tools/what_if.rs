@@ -56,6 +56,7 @@ fn a_trace_is_played_against_pools_files_and_reported_in_three_forms() {
     let words = [path(&trace), "--report", path(&out), "--compare", &tight, &wide];
     let text = done(&words);
     assert!(text.contains("comes out as recorded"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert_eq!(fs::read_to_string(out.join("report.txt")).unwrap(), text);
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("tight.xml"), "{page}");
@@ -92,6 +93,131 @@ fn a_recording_is_saved_as_a_workload_that_says_the_same() {
 }
 
 #[test]
+fn suggestions_say_what_was_tried() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("two.jsonl");
+    let mut lines = vec!["{\"corona_workload\":1,\"name\":\"two\",\"until_ms\":600000}".to_owned()];
+    for node in 0..10 {
+        lines
+            .push(format!("{{\"node\":{{\"name\":\"n{node}\",\"host\":\"h{node}\",\"cpus\":4}}}}"));
+    }
+    let session = |id: &str, pool: &str, at_ms: u32, count: u32| {
+        format!(
+            "{{\"session\":{{\"id\":\"{id}\",\"user\":\"u\",\"pool\":\"{pool}\",\"at_ms\":{at_ms},\
+             \"tasks\":[{{\"type\":\"MAP\",\"ms\":10000,\"count\":{count}}}]}}}}"
+        )
+    };
+    lines.push(session("hog", "g.hog", 0, 4_000));
+    lines.extend((0..10).map(|at| session(&format!("s{at}"), "g.poor", at * 60_000, 40)));
+    fs::write(&file, lines.join("\n") + "\n").unwrap();
+    let file = path(&file).to_owned();
+    let pools = pools(
+        directory.path(),
+        "pools.xml",
+        "<group name=\"g\"><pool name=\"hog\"><weight>1000</weight></pool></group>",
+    );
+    let slots = "cm.cpu.to.resource.partitioning={\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}";
+    let pools = format!("cm.pools.config.file={pools}");
+    let words = |goal: &'static str| {
+        vec!["suggest", &file, "-D", slots, "-D", &pools, "--goal", goal, "--tries", "30"]
+    };
+    let text = done(&words("p95 of g.poor < 60s"));
+    assert!(text.contains("Reached, at the least cost to others"), "{text}");
+    assert!(text.contains("  g.poor: minMAP 8 instead of 0"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let (status, out, _) = what_if(&[&words("longest of g.poor < 1ms")[..], &["--json"]].concat());
+    let found: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(status, Some(1));
+    let trials = found["trials"].as_array().unwrap();
+    assert!(trials.len() > 5 && trials.iter().all(|trial| trial["reached"] == false), "{found}");
+    for (words, status, expected) in [
+        (vec!["suggest", &file], 2, "--goal"),
+        (vec!["suggest", &file, "--goal", "soon"], 2, "expected a goal"),
+        (
+            vec!["suggest", &file, "--goal", "p95 of x.* < 1s", "-D", slots],
+            1,
+            "no pool of the input fits x.*",
+        ),
+        (
+            vec!["suggest", &file, "--goal", "p95 of * < 1s", "--knob", "min"],
+            2,
+            "expected min:GROUP.POOL",
+        ),
+    ] {
+        let (found, _, err) = what_if(&words);
+        assert!(found == Some(status) && err.contains(expected), "{words:?}: {err}");
+    }
+}
+
+#[test]
+fn journals_and_histories_are_read_as_far_as_they_are_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let fixtures = repository().join("fixtures");
+    let conf = directory.path().join("conf");
+    fs::create_dir(&conf).unwrap();
+    let slots = "<property><name>cm.cpu.to.resource.partitioning</name>\
+        <value>{\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}</value></property>";
+    pools(&conf, "core-site.xml", slots);
+    let with_conf = ["--conf-dir", path(&conf)];
+    let copy = |from: &Path, name: &str| {
+        let to = directory.path().join(name);
+        fs::create_dir(&to).unwrap();
+        for file in fs::read_dir(from).unwrap().flatten().filter(|file| file.path().is_file()) {
+            fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+        to
+    };
+    let journal = copy(&fixtures.join("journal/version_1"), "journal");
+    let whole = json(&[&[path(&journal)], &with_conf[..]].concat());
+    assert_eq!((whole["sessions"].as_u64(), whole["tasks"].as_u64()), (Some(3), Some(14)));
+    assert_eq!(whole["left_out"].as_array().map(Vec::len), Some(0), "{whole}");
+    // It is used up to the damage, wherever that is.
+    let segment = journal.join("00000000000000000001.journal");
+    let bytes = fs::read(&segment).unwrap();
+    let mut tasks = Vec::new();
+    for tenths in 3..10 {
+        let mut damaged = bytes.clone();
+        damaged[bytes.len() * tenths / 10] ^= 1;
+        fs::write(&segment, damaged).unwrap();
+        let (status, out, err) = what_if(&[&[path(&journal), "--json"], &with_conf[..]].concat());
+        if status == Some(1) {
+            assert!(tasks.is_empty() && err.contains("00000000000000000001"), "{err}");
+            continue;
+        }
+        let damaged: Value = serde_json::from_str(&out).unwrap();
+        let left_out = damaged["left_out"].to_string();
+        assert!(
+            left_out.contains("bytes of the journal") || left_out.contains("The rest of"),
+            "{left_out}"
+        );
+        tasks.push(damaged["tasks"].as_u64().unwrap());
+    }
+    assert!(tasks.is_sorted() && tasks.iter().any(|tasks| (1..14).contains(tasks)), "{tasks:?}");
+
+    let histories = copy(&fixtures.join("recordings/job-clients/history"), "histories");
+    let classic = fixtures.join("recordings/job-clients/classic-history");
+    for (input, sessions, least) in [(&histories, 10, 25), (&classic, 3, 8)] {
+        let whole = json(&[&[path(input)], &with_conf[..]].concat());
+        assert_eq!(whole["sessions"].as_u64(), Some(sessions), "{whole}");
+        assert!(whole["tasks"].as_u64() >= Some(least), "{}", whole["tasks"]);
+        assert_eq!(whole["runs"][0]["pools"][0]["name"], "default.root");
+    }
+    let file = histories.join("job_202611221049.2_0001");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    let cut = json(&[&[path(&histories)], &with_conf[..]].concat());
+    assert_eq!(cut["sessions"].as_u64(), Some(10));
+    let left_out = cut["left_out"].to_string();
+    assert!(left_out.contains("1 records of histories that are not whole"), "{left_out}");
+    // One file alone is an input as well.
+    let file = histories.join("job_202611221049.10_0001");
+    assert_eq!(json(&[&[path(&file)], &with_conf[..]].concat())["sessions"], 1);
+    let (status, _, err) = what_if(&[path(&conf)]);
+    assert_eq!(status, Some(1));
+    assert!(err.contains("neither a journal nor histories of jobs"), "{err}");
+}
+
+#[test]
 fn wrong_inputs_and_options_are_refused_in_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, contents: &str| {
@@ -109,6 +235,7 @@ fn wrong_inputs_and_options_are_refused_in_one_line() {
         (vec![&*text], 1, "neither"),
         (vec![path(&trace), "--pools", "/no/such.xml"], 1, "cannot read /no/such.xml"),
         (vec![path(&trace), "--fail-nodes", "ghost@1m"], 1, "no node ghost"),
+        (vec![path(&trace), "--nodes", "4x0"], 2, "NODESxCPUS"),
         (vec![path(&trace), "--load", "0"], 2, "expected a factor above 0"),
         (vec![path(&trace), "--fail-nodes", "3"], 2, "expected NODES@TIME"),
     ] {

@@ -1,4 +1,4 @@
-//! An engine that goes through the journal: after a start, and to make an image. Pure.
+//! An engine that goes through the journal: after a start, to make an image, and to show what happened. Pure.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use thiserror::Error;
 use super::entry::{Base, Entry, Step};
 use super::outbox::Outbox;
 use corona_engine::codec::CodecError;
-use corona_engine::{Effect, Engine, ImageError, Input};
+use corona_engine::{Effect, Engine, ImageError, Input, Outcome};
+use corona_journal::{OpenError, Recovered, Storage};
 use corona_model::types::Millis;
 
 /// An engine and the notifications that its sessions have not acknowledged.
@@ -32,6 +33,26 @@ pub(crate) enum Misfit {
     UnknownNode(Arc<str>),
 }
 
+/// Looks on while an engine goes through a journal.
+pub trait JournalWatcher {
+    /// The journal begins with this state, or goes on from it.
+    fn state(&mut self, engine: &Engine);
+    /// The engine has taken an input.
+    fn input(&mut self, at: Millis, input: &Input, outcome: &Outcome);
+}
+
+/// Shows all that a journal leads to, from its oldest state on.
+///
+/// # Errors
+/// Something of the journal cannot be used. Everything before it was shown.
+pub fn watch_journal(
+    storage: &dyn Storage,
+    watcher: &mut dyn JournalWatcher,
+) -> Result<Recovered, OpenError> {
+    let mut reader = Reader::new(0);
+    corona_journal::show_all(storage, |entry| Ok(reader.visit_watched(entry, Some(watcher))?))
+}
+
 impl Follower {
     /// Continues from a state.
     pub(crate) fn new(base: Base, hash_seed: u64) -> Result<Follower, Misfit> {
@@ -45,24 +66,29 @@ impl Follower {
         Base { engine: self.engine.image(), outbox: self.outbox.clone() }
     }
 
-    fn step(&mut self, step: Step) -> Result<(), Misfit> {
+    fn step(&mut self, step: Step, watcher: Watcher<'_, '_>) -> Result<(), Misfit> {
         let Step { heard, acknowledged, input } = step;
         for (at, node) in heard {
             let report = self.engine.last_report(&node).ok_or(Misfit::UnknownNode(node))?;
-            self.apply(at, Input::HeartbeatNode { report, rack: None });
+            self.apply(at, Input::HeartbeatNode { report, rack: None }, None);
         }
         for (handle, serial) in acknowledged {
             self.outbox.acknowledge(&handle, serial);
         }
         if let Some((at, input)) = input {
-            self.apply(at, input);
+            self.apply(at, input, watcher);
         }
         Ok(())
     }
 
-    fn apply(&mut self, at: Millis, input: Input) {
+    fn apply(&mut self, at: Millis, input: Input, watcher: Watcher<'_, '_>) {
         self.now = self.now.max(at);
-        for effect in self.engine.apply(at, input).effects {
+        let watched = watcher.map(|watcher| (watcher, input.clone()));
+        let outcome = self.engine.apply(at, input);
+        if let Some((watcher, input)) = watched {
+            watcher.input(at, &input, &outcome);
+        }
+        for effect in outcome.effects {
             match effect {
                 Effect::Notify { handle, to, notification } => {
                     self.outbox.push(handle, to, notification);
@@ -73,6 +99,8 @@ impl Follower {
         }
     }
 }
+
+type Watcher<'a, 'b> = Option<&'a mut (dyn JournalWatcher + 'b)>;
 
 /// Goes through the entries of a journal.
 #[derive(Debug)]
@@ -88,17 +116,28 @@ impl Reader {
 
     /// Takes what the journal shows, the image first.
     pub(crate) fn visit(&mut self, entry: corona_journal::Entry<'_>) -> Result<(), Misfit> {
+        self.visit_watched(entry, None)
+    }
+
+    fn visit_watched(
+        &mut self,
+        entry: corona_journal::Entry<'_>,
+        watcher: Watcher<'_, '_>,
+    ) -> Result<(), Misfit> {
         use corona_journal::Entry::{Image, Record};
         let base = match entry {
             Image { bytes, .. } => Base::decode(bytes)?,
             Record { bytes, .. } => match Entry::decode(bytes)? {
                 Entry::Base(base) => *base,
                 Entry::Step(step) => {
-                    return self.follower.as_mut().ok_or(Misfit::NoBase)?.step(*step);
+                    return self.follower.as_mut().ok_or(Misfit::NoBase)?.step(*step, watcher);
                 }
             },
         };
-        self.follower = Some(Follower::new(base, self.hash_seed)?);
+        let follower = self.follower.insert(Follower::new(base, self.hash_seed)?);
+        if let Some(watcher) = watcher {
+            watcher.state(&follower.engine);
+        }
         Ok(())
     }
 

@@ -19,9 +19,11 @@ use crate::notifier::{Notifier, Patience, Recorded};
 use crate::testing::reach;
 use crate::web::events::Events;
 use corona_config::{JournalSettings, JournalSync};
-use corona_engine::{Engine, Input, NodeUsageReport, Start, testing};
+use corona_engine::{
+    Effect, Engine, Input, NodeUsageReport, Notification, Outcome, Start, testing,
+};
 use corona_journal::Journal;
-use corona_model::types::{ResourceType, SessionStatus};
+use corona_model::types::{Millis, ResourceType, SessionStatus};
 
 fn settings() -> JournalSettings {
     JournalSettings {
@@ -381,4 +383,44 @@ async fn the_journal_of_the_first_version_is_read() {
     let reply = engine.apply(*now, testing::heartbeat("n1", 2)).reply;
     assert_eq!(reply, Ok(corona_engine::Reply::NodeHeard { restart: true }));
     engine.audit().unwrap();
+}
+
+/// What happened to sessions.
+#[derive(Default)]
+struct Seen {
+    states: usize,
+    inputs: Vec<&'static str>,
+    grants: usize,
+}
+
+impl crate::JournalWatcher for Seen {
+    fn state(&mut self, engine: &Engine) {
+        self.states += 1;
+        assert_eq!(engine.session_count(), 0, "it begins with the oldest state");
+    }
+
+    fn input(&mut self, _: Millis, input: &Input, outcome: &Outcome) {
+        let granted = outcome.effects.iter().map(|effect| match effect {
+            Effect::Notify { notification: Notification::Granted(grants), .. } => grants.len(),
+            _ => 0,
+        });
+        self.grants += granted.sum::<usize>();
+        self.inputs.extend(match input {
+            Input::StartSession { .. } => Some("start"),
+            Input::EndSession { .. } => Some("end"),
+            Input::RequestResources { .. } => Some("request"),
+            Input::ReleaseResources { .. } => Some("release"),
+            _ => None,
+        });
+    }
+}
+
+#[test]
+fn a_journal_shows_everything_since_its_oldest_state() {
+    let storage = corona_journal::DiskStorage::look(Path::new(FIRST_VERSION)).unwrap();
+    let mut seen = Seen::default();
+    let found = crate::watch_journal(&storage, &mut seen).unwrap();
+    assert_eq!((found.image, seen.states), (0, 1), "{found:?}");
+    let expected = ["start", "start", "start", "request", "end", "request", "release"];
+    assert_eq!((&seen.inputs[..], seen.grants), (&expected[..], 8));
 }

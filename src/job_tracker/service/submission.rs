@@ -8,6 +8,7 @@ use corona_config::{ConfigErrors, JobConf, JobTrackerServiceSettings, SiteProper
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::writables as wire;
+use corona_mapreduce::settings::{NO_POOL_GROUP, pool_of_job};
 use corona_mapreduce::{JobId, JobSettings, Split};
 use corona_model::types::{PoolName, SessionPriority};
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,6 @@ use corona_job_engine::JobSpec;
 
 /// The most hosts of a split that are looked at; a split of many blocks may name more.
 const MAX_HOSTS: usize = 100;
-/// The name that the original gives to a missing user or name.
-const NO_POOL_GROUP: &str = "default";
 
 /// What does not change of a job, and is not the engine's business.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -155,7 +154,7 @@ impl Submission {
             user: user.into(),
             conf: conf_uri.into(),
             url: format!("{pages}jobdetails.jsp?jobid={id}").into(),
-            pool: pool(&conf, user, &queue),
+            pool: pool_of_job(&conf, user, &queue),
             priority: priority(&conf.text(&keys::JOB_PRIORITY)).unwrap_or_default(),
             end_notice: end_notice(&conf),
             output: output(&conf).map(Into::into),
@@ -203,24 +202,6 @@ fn end_notice(conf: &JobConf) -> Option<EndNotice> {
 /// A priority by its name on the wire.
 pub(super) fn priority(name: &str) -> Option<SessionPriority> {
     SessionPriority::ALL.into_iter().find(|priority| priority.name() == name)
-}
-
-/// The pool of a job's session. Spec: mapreduce/05 §5.2, mapreduce/07 §7.7.
-pub(super) fn pool(conf: &JobConf, user: &str, queue: &str) -> PoolName {
-    let explicit = conf.text_if_set(&keys::CLIENT_POOL);
-    let queue = (queue != keys::JOB_QUEUE.default && !queue.is_empty()).then(|| queue.to_owned());
-    let named = explicit.or(queue).or_else(|| {
-        let property = conf.text(&keys::CLIENT_POOL_PROPERTY);
-        match property == keys::CLIENT_POOL_PROPERTY.default {
-            // Who submits is known better than what the file says.
-            true => Some(user.to_owned()),
-            false => conf.get(&property).filter(|name| !name.is_empty()),
-        }
-    });
-    match named.as_deref().map(|name| name.split_once('.').unwrap_or((NO_POOL_GROUP, name))) {
-        Some((group, pool)) if !group.is_empty() && !pool.is_empty() => PoolName::new(group, pool),
-        _ => PoolName::new(NO_POOL_GROUP, "defaultpool"),
-    }
 }
 
 /// Spec: mapreduce/05 §5.1, mapreduce/09 §C.

@@ -107,6 +107,55 @@ fn images_keep_the_journal_small() {
     assert_eq!(records, []);
 }
 
+#[test]
+fn a_journal_is_shown_from_its_oldest_state_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let storage = DiskStorage::open(&path).unwrap();
+    let (journal, _) = Journal::open(storage, options(Sync::Write), |_| Ok(())).unwrap();
+    let shown = || {
+        let (mut images, mut records) = (Vec::new(), Vec::new());
+        let found = crate::show_all(&DiskStorage::look(&path).unwrap(), |entry| {
+            match entry {
+                Entry::Image { number, .. } => images.push(number),
+                Entry::Record { number, .. } => records.push(number),
+            }
+            Ok(())
+        });
+        found.map(|found| (found.last, images, records))
+    };
+    let append = |count: u64| (0..count).fold(0, |_, _| journal.append(&[7; 100]).unwrap());
+    for last in [100, 200] {
+        append(100);
+        journal.store_image(last, &[b"state"]).unwrap();
+    }
+    append(50);
+    journal.sync(250).unwrap();
+    // The older of two images, and all behind it.
+    assert_eq!(shown().unwrap(), (250, vec![100], (101..=250).collect()));
+    fs::write(path.join(crate::image_name(100)), b"damaged").unwrap();
+    let (last, images, records) = shown().unwrap();
+    assert_eq!((last, images, records.first()), (250, vec![200], Some(&201)));
+    journal.close().unwrap();
+
+    let path = directory.path().join("small");
+    let storage = DiskStorage::open(&path).unwrap();
+    let (journal, _) = Journal::open(storage, Options::default(), |_| Ok(())).unwrap();
+    let last = (0..9).fold(0, |_, _| journal.append(b"record").unwrap());
+    journal.store_image(last, &[b"state"]).unwrap();
+    journal.close().unwrap();
+    let mut records = Vec::new();
+    crate::show_all(&DiskStorage::look(&path).unwrap(), |entry| {
+        records.extend(match entry {
+            Entry::Record { number, .. } => Some(number),
+            Entry::Image { .. } => None,
+        });
+        Ok(())
+    })
+    .unwrap();
+    assert!(records.iter().copied().eq(1..=9), "no image is needed: {records:?}");
+}
+
 /// Whatever operation fails first, no later record is acknowledged, and every waiting writer receives the error.
 #[tokio::test]
 async fn a_failing_disk_ends_the_journal_and_nothing_is_tried_again() {

@@ -5,7 +5,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plot::{Line, over_time};
-use super::words::{comparison, figure, number, share, time, verdict, workload};
+use super::words::{comparison, figure, number, share, time, undone, verdict, workload};
 use super::{Comparison, Report, SessionChange};
 use crate::measure::{Bin, GroupResult, Run};
 
@@ -40,10 +40,6 @@ pub fn html(report: &Report) -> String {
                     h2 { "Changes" }
                     ul { @for change in &report.changes { li { (change) } } }
                 }
-                @if !comparisons.is_empty() {
-                    h2 { "Sessions" }
-                    @for one in comparisons { (sessions(one)) }
-                }
                 h2 { "Cluster" }
                 (cluster(runs))
                 (legend(runs, false))
@@ -59,6 +55,10 @@ pub fn html(report: &Report) -> String {
                 }
                 h2 { "Users" }
                 (groups(runs, |run| &run.users, USERS))
+                @if !comparisons.is_empty() {
+                    h2 { "Sessions" }
+                    @for one in comparisons { (sessions(one)) }
+                }
                 h2 { "What is assumed" }
                 ul { @for one in &report.assumptions { li { (one) } } }
                 @if !report.left_out.is_empty() {
@@ -97,12 +97,13 @@ fn sessions(one: &Comparison) -> Markup {
                 h3 { (title) }
                 div.wide { table {
                     thead { tr {
-                        th.name scope="col" { "Session" } th.name scope="col" { "Name" }
-                        th.name scope="col" { "User" } th scope="col" { "Before" } th scope="col" { "After" }
+                        th.name scope="col" { "Session" } th scope="col" { "Before" }
+                        th scope="col" { "After" } th.name scope="col" { "User" } th.name scope="col" { "Name" }
                     } }
                     tbody { @for session in all { tr {
-                        td.name { (session.id) } td.name { (session.name) } td.name { (session.user) }
-                        td { (time(session.before_ms as f64)) } td { (time(session.after_ms as f64)) }
+                        td.name { (session.id) } td { (time(session.before_ms as f64)) }
+                        td { (time(session.after_ms as f64)) } td.name { (session.user) }
+                        td.name { (session.name) }
                     } } }
                 } }
             }
@@ -121,15 +122,15 @@ fn cluster(runs: &[Run]) -> Markup {
             thead { tr {
                 th.name scope="col" { "Settings" } th.name scope="col" { "Slots" } th scope="col" { "Number" }
                 th scope="col" { "In use" } th scope="col" { "Free while requests wait" }
-                th scope="col" { "Taken back" } th scope="col" { "Work lost" } th scope="col" { "Never served" }
+                th scope="col" { "Taken back" } th scope="col" { "Work lost" }
             } }
             tbody { @for run in runs { @for of in &run.cluster.types { tr {
                 td.name { (run.name) } td.name { (of.kind) } td { (number(of.slots)) }
                 td { (share(of.used)) } td { (share(of.free_while_waiting)) }
                 td { (number(run.cluster.revoked)) } td { (time(run.cluster.lost_ms as f64)) }
-                td { (number(run.cluster.unserved)) }
             } } } }
         } }
+        @for run in runs { @for line in undone(run) { p.undone { (line) } } }
     }
 }
 

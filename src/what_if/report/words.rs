@@ -3,6 +3,7 @@
 use corona_model::types::Span;
 
 use super::{Check, Comparison, Report, TOLERATED};
+use crate::measure::Run;
 
 /// A time, such as `350 ms`, `4.2 s` or `3 min 5 s`.
 pub fn time(ms: f64) -> String {
@@ -11,6 +12,31 @@ pub fn time(ms: f64) -> String {
         ms if ms < 59_950.0 => format!("{:.1} s", ms / 1_000.0),
         ms => Span(ms.round() as i64).to_string(),
     }
+}
+
+/// A time in at most 7 characters, such as `350ms`, `4.2s`, `3m05s` or `7d02h`.
+pub fn short_time(ms: f64) -> String {
+    let seconds = (ms / 1_000.0).round() as u64;
+    match seconds {
+        _ if ms < 999.5 => format!("{ms:.0}ms"),
+        _ if ms < 59_950.0 => format!("{:.1}s", ms / 1_000.0),
+        ..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// What a run did not do, as sentences.
+pub fn undone(run: &Run) -> Vec<String> {
+    let of = &run.cluster;
+    let lines = [
+        (of.unserved, "requests were never served"),
+        (of.unfinished, "sessions did not end"),
+        (of.refused, "sessions could not start, for instance because their pool may not be used"),
+        (of.late, "sessions ended after their deadline"),
+    ];
+    let some = lines.into_iter().filter(|(count, _)| *count > 0);
+    some.map(|(count, what)| format!("{}: {} {what}.", run.name, number(count))).collect()
 }
 
 /// A share of 1, such as `71.2 %`.

@@ -33,6 +33,12 @@ fn shadowed(scenario: &str, edit: Edit) -> (Option<i32>, String) {
     let output = again.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), summary);
     assert_eq!(output.status.code(), status, "{}", String::from_utf8_lossy(&output.stderr));
+    // They are a recording of what the cluster was asked for as well.
+    let mut what_if = Command::new(corona_program());
+    what_if.arg("what-if").arg(&events).args(["--json", "--conf-dir", conf]);
+    let output = what_if.output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["sessions"].as_u64() > Some(0), "{report}");
     (status, summary)
 }
 

@@ -36,6 +36,7 @@ use corona_hadoop::rpc::{self, CallError, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
 use corona_mapreduce::JobId;
+use corona_mapreduce::settings::pool_of_job;
 use corona_model::types::session_directory;
 use corona_process::Boxed;
 use corona_process::panics::run_essential;
@@ -59,7 +60,6 @@ use super::launcher::Launcher;
 use super::meter::Meter;
 use super::session_types;
 use super::store::{Most, Places, Store};
-use super::submission::pool;
 use super::web::Pages;
 use super::web::files::JobSessions;
 use super::web::manager::Manager;
@@ -533,7 +533,7 @@ async fn open_session(
         error,
     })?;
     let mut options = session_options(settings, user);
-    options.pool = session_types::pool(&pool(conf, user, &conf.text(&keys::JOB_QUEUE)));
+    options.pool = session_types::pool(&pool_of_job(conf, user, &conf.text(&keys::JOB_QUEUE)));
     // The engine releases what is lost.
     options.release_lost = false;
     Ok(host.start(options).await?)

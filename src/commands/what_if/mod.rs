@@ -2,8 +2,13 @@
 //!
 //! Wiring only: inputs to a workload, changes to settings, runs to a report.
 
-use std::fs::{self, File};
-use std::io::{BufReader, BufWriter, IsTerminal, Read, Write};
+mod input;
+mod suggestion;
+mod text;
+
+use std::fs;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,25 +17,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
-use clap::Args;
+use clap::{Args, Subcommand};
 use corona::config::{ConfigErrors, Loaded, Lookup, Source, keys};
-use corona::conformance::Traffic;
-use corona::conformance::capture::{Ending, Limits};
-use corona::conformance::conversation::Ports;
-use corona::what_if::report::{Comparison, Report, html, words};
-use corona::what_if::{
-    GroupResult, Progress, Reading, Run, Setting, Workload, change, file, recorded, simulate, swf,
-};
-use flate2::read::MultiGzDecoder;
+use corona::what_if::report::{Report, html, words};
+use corona::what_if::suggest::span_ms;
+use corona::what_if::{Progress, Reading, Run, Setting, Workload, change, file, simulate};
 
 use super::EXIT_FAILED;
 use super::arguments::{FoundSource, SourceArguments, create_file};
 use super::signals::shutdown_signal;
-use super::traffic::{ending_text, one_manager};
 use corona_terminal::console::{Console, printable};
-use corona_terminal::progress::{PAUSE, WatchedFile, bar, write_stderr};
-use corona_terminal::table::{Column, Table};
-use corona_terminal::wrap::wrapped;
+use corona_terminal::progress::{PAUSE, bar, write_stderr};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,16 +48,21 @@ usage.";
 
 /// Play a cluster's past against other settings, in virtual time
 ///
-/// INPUT is a recording or packet capture, a trace in the Standard Workload
-/// Format (.swf), or a workload that --save has written; each may be compressed
-/// with gzip. With nothing changed the simulation must come out as recorded: the
-/// report begins with this check.
+/// INPUT is a recording or packet capture, the events that a shadow has kept, the
+/// directory of a cluster manager's journal, histories of jobs (a file, or a
+/// directory with all below it), a trace in the Standard Workload Format (.swf), or
+/// a workload that --save has written; files may be compressed with gzip. With
+/// nothing changed the simulation must come out as recorded: the report begins
+/// with this check.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct Arguments {
-    /// The recording, trace or workload
-    #[arg(value_name = "INPUT")]
-    input: PathBuf,
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    /// The recording, journal, histories, trace or workload
+    #[arg(value_name = "INPUT", required = true)]
+    input: Option<PathBuf>,
 
     /// Use this pools file instead of the configured one
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
@@ -74,20 +76,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     general: Option<PathBuf>,
 
-    /// Number of nodes: the first ones, or more that are like them
-    #[arg(long, value_name = "N")]
-    nodes: Option<usize>,
-
-    /// Let sessions come so many times as often, such as 1.3
-    #[arg(long, value_name = "FACTOR", value_parser = parse_load)]
-    load: Option<f64>,
-
-    /// Let nodes fail at a time since the beginning, for good or for a while;
-    /// may be repeated
-    ///
-    /// NODES is a number, or names with commas: 3@2h, n1,n2@30m+10m
-    #[arg(long, value_name = "NODES@TIME[+SPAN]", value_parser = parse_failure)]
-    fail_nodes: Vec<Failing>,
+    #[command(flatten)]
+    changes: Changes,
 
     /// Write report.html, report.json and report.txt to this directory
     #[arg(long, value_name = "DIR")]
@@ -110,6 +100,35 @@ pub(super) struct Arguments {
     source: SourceArguments,
 }
 
+#[derive(Clone, Debug, Subcommand)]
+enum Command {
+    Suggest(suggestion::Arguments),
+}
+
+/// Changes of what the cluster was and was asked for.
+#[derive(Args, Clone, Debug)]
+struct Changes {
+    /// Number of nodes: the first ones, or more that are like them; with xCPUS
+    /// all have so many CPUs
+    #[arg(long, value_name = "N[xCPUS]", value_parser = parse_nodes)]
+    nodes: Option<(usize, Option<i16>)>,
+
+    /// Spread the nodes evenly over so many racks
+    #[arg(long, value_name = "N")]
+    racks: Option<NonZeroU32>,
+
+    /// Let sessions come so many times as often, such as 1.3
+    #[arg(long, value_name = "FACTOR", value_parser = parse_load)]
+    load: Option<f64>,
+
+    /// Let nodes fail at a time since the beginning, for good or for a while;
+    /// may be repeated
+    ///
+    /// NODES is a number, or names with commas: 3@2h, n1,n2@30m+10m
+    #[arg(long, value_name = "NODES@TIME[+SPAN]", value_parser = parse_failure)]
+    fail_nodes: Vec<Failing>,
+}
+
 /// Nodes that fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Failing {
@@ -124,6 +143,17 @@ fn parse_load(text: &str) -> Result<f64, String> {
     factor.ok_or_else(|| format!("expected a factor above 0, at most {}", change::MOST_LOAD))
 }
 
+fn parse_nodes(text: &str) -> Result<(usize, Option<i16>), String> {
+    const EXPECTED: &str = "expected a number of nodes, or NODESxCPUS such as 60x16";
+    let (count, cpus) = match text.split_once('x') {
+        Some((count, cpus)) => (count, Some(cpus)),
+        None => (text, None),
+    };
+    let cpus = cpus.map(|cpus| cpus.parse().ok().filter(|cpus| *cpus > 0).ok_or(EXPECTED));
+    let count = count.parse().ok().filter(|count| *count <= change::MOST_NODES).ok_or(EXPECTED)?;
+    Ok((count, cpus.transpose()?))
+}
+
 fn parse_failure(text: &str) -> Result<Failing, String> {
     const EXPECTED: &str = "expected NODES@TIME or NODES@TIME+SPAN, such as 3@2h or n1@30m+10m";
     let (which, time) = text.rsplit_once('@').ok_or(EXPECTED)?;
@@ -131,26 +161,12 @@ fn parse_failure(text: &str) -> Result<Failing, String> {
         Some((at, span)) => (at, Some(span)),
         None => (time, None),
     };
-    let for_ms = span.map(|span| parse_span(span).ok_or(EXPECTED)).transpose()?;
-    let at_ms = parse_span(at).ok_or(EXPECTED)?;
+    let for_ms = span.map(|span| span_ms(span).ok_or(EXPECTED)).transpose()?;
+    let at_ms = span_ms(at).ok_or(EXPECTED)?;
     if which.is_empty() {
         return Err(EXPECTED.to_owned());
     }
     Ok(Failing { which: which.to_owned(), at_ms, for_ms })
-}
-
-/// A span such as `90s`, `30m`, `2h` or `1d`, in milliseconds.
-fn parse_span(text: &str) -> Option<i64> {
-    let unit = text.chars().last()?;
-    let factor = match unit {
-        's' => 1_000,
-        'm' => 60_000,
-        'h' => 3_600_000,
-        'd' => 86_400_000,
-        _ => return None,
-    };
-    let number: i64 = text.strip_suffix(unit)?.parse().ok().filter(|number| *number >= 0)?;
-    number.checked_mul(factor)
 }
 
 /// Runs the simulations and reports.
@@ -158,9 +174,13 @@ fn parse_span(text: &str) -> Option<i64> {
 /// # Errors
 /// When an input or a configuration cannot be read, or a report cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    if let Some(Command::Suggest(arguments)) = arguments.command {
+        return suggestion::run(arguments, console);
+    }
+    let path = arguments.input.clone().context("no input is named")?;
     let source = arguments.source.clone().found()?;
     let base = settings(&source, &[]).map_err(one_line)?;
-    let mut reading = read(&arguments.input, &base)?;
+    let mut reading = input::read(&path, &base)?;
     if arguments.anonymise {
         change::anonymise(&mut reading.workload);
     }
@@ -169,7 +189,9 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         notes(&reading, console);
         return Ok(ExitCode::SUCCESS);
     }
-    let (changed, changes) = changed(&reading.workload, &arguments)?;
+    let (changed, of_workload) = changed(&reading.workload, &arguments.changes)?;
+    let mut changes = changed_files(&arguments);
+    changes.extend(of_workload);
     let mut plans = vec![(&reading.workload, setting("as it was", base))];
     for (name, overrides) in alternatives(&arguments)? {
         let loaded = settings(&source, &overrides).map_err(one_line)?;
@@ -227,28 +249,40 @@ fn alternatives(arguments: &Arguments) -> anyhow::Result<Vec<(String, Overrides)
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         all.push((name, overrides));
     }
-    let others =
-        [arguments.nodes.is_some(), arguments.load.is_some(), !arguments.fail_nodes.is_empty()];
-    if files.is_empty() && (!general.is_empty() || others.contains(&true)) {
+    let Changes { nodes, racks, load, fail_nodes } = &arguments.changes;
+    let others = nodes.is_some() || racks.is_some() || load.is_some() || !fail_nodes.is_empty();
+    if files.is_empty() && (!general.is_empty() || others) {
         all.push(("changed".to_owned(), general));
     }
     Ok(all)
 }
 
+/// The files that take the place of configured ones, as sentences.
+fn changed_files(arguments: &Arguments) -> Vec<String> {
+    let pools = arguments.pools.iter().chain(&arguments.compare);
+    let pools = pools.map(|path| format!("Pools file {}.", path.display()));
+    let general = arguments.general.iter();
+    pools.chain(general.map(|path| format!("General file {}.", path.display()))).collect()
+}
+
 /// The workload with its changes, and these as sentences.
-fn changed(workload: &Workload, arguments: &Arguments) -> anyhow::Result<(Workload, Vec<String>)> {
+fn changed(workload: &Workload, arguments: &Changes) -> anyhow::Result<(Workload, Vec<String>)> {
     let (mut changed, mut changes) = (workload.clone(), Vec::new());
-    let files = arguments.pools.iter().chain(&arguments.compare);
-    changes.extend(files.map(|path| format!("Pools file {}.", path.display())));
-    changes
-        .extend(arguments.general.iter().map(|path| format!("General file {}.", path.display())));
-    if let Some(count) = arguments.nodes {
+    if let Some((count, cpus)) = arguments.nodes {
         ensure!(
             !changed.nodes.is_empty() || count == 0,
             "the input has no nodes to take as models"
         );
         change::resize(&mut changed, count);
         changes.push(format!("{count} nodes instead of {}.", workload.nodes.len()));
+        if let Some(cpus) = cpus {
+            changed.nodes.iter_mut().for_each(|node| node.cpus = cpus);
+            changes.push(format!("All nodes have {cpus} CPUs."));
+        }
+    }
+    if let Some(count) = arguments.racks {
+        change::spread(&mut changed, count);
+        changes.push(format!("Nodes are spread over {count} racks."));
     }
     if let Some(factor) = arguments.load {
         change::load(&mut changed, factor);
@@ -267,72 +301,6 @@ fn changed(workload: &Workload, arguments: &Arguments) -> anyhow::Result<(Worklo
         });
     }
     Ok((changed, changes))
-}
-
-/// Reads the input, whatever its form.
-fn read(path: &Path, base: &Loaded) -> anyhow::Result<Reading> {
-    let shown = path.display().to_string();
-    let shown = printable(&shown).into_owned();
-    let open = || WatchedFile::open(path).with_context(|| format!("cannot open {shown}"));
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let start = start_of(open()?).with_context(|| shown.clone())?;
-    let text = start.trim_ascii_start();
-    if text.starts_with(b"{") {
-        let mut reading = file::read(open()?).map_err(|error| anyhow!("{shown}: {error}"))?;
-        if reading.workload.name.is_empty() {
-            reading.workload.name = name.into_owned();
-        }
-        return Ok(reading);
-    }
-    if swf::looks_like_one(&start) {
-        let source = BufReader::with_capacity(1 << 16, open()?);
-        return Ok(match is_gzip(path)? {
-            true => swf::read(&name, BufReader::new(MultiGzDecoder::new(source))),
-            false => swf::read(&name, source),
-        }?);
-    }
-    let port = base.settings.server_address.port;
-    let mut limits = Limits::default();
-    limits.server_ports.extend([port]);
-    let traffic = Traffic::read(open()?, &limits).with_context(|| shown.clone())?;
-    let ports = Ports { cluster_manager: port, ..Ports::default() };
-    let conversations = traffic.conversations(&ports);
-    one_manager(&conversations, port).with_context(|| shown.clone())?;
-    let began_ms = i64::try_from(traffic.capture.started_at_us / 1_000).unwrap_or(0);
-    let expiry_ms = base.settings.engine.node_expiry_ms;
-    let mut reading = recorded::read(&name, &conversations, began_ms, expiry_ms);
-    ensure!(
-        !reading.workload.sessions.is_empty() || !reading.workload.nodes.is_empty(),
-        "{shown} has no calls to a cluster manager at port {port}; name its configuration with --conf-dir"
-    );
-    if !matches!(traffic.capture.ending, Ending::Complete | Ending::Stopped) {
-        reading.left_out.extend(
-            ending_text(traffic.capture.ending).map(|text| format!("Of the input, {text}.")),
-        );
-    }
-    Ok(reading)
-}
-
-/// So much of a file shows what it is.
-const START: u64 = 4 << 10;
-
-fn start_of(mut source: impl Read) -> anyhow::Result<Vec<u8>> {
-    let mut start = Vec::new();
-    source.by_ref().take(START).read_to_end(&mut start)?;
-    ensure!(!start.is_empty(), "the file is empty");
-    if !start.starts_with(&[0x1f, 0x8b]) {
-        return Ok(start);
-    }
-    let mut text = Vec::new();
-    // What is compressed goes on after this.
-    let _ = MultiGzDecoder::new(&start[..]).take(START).read_to_end(&mut text);
-    Ok(text)
-}
-
-fn is_gzip(path: &Path) -> anyhow::Result<bool> {
-    let mut start = [0; 2];
-    let read = File::open(path)?.read(&mut start)?;
-    Ok(read == 2 && start == [0x1f, 0x8b])
 }
 
 fn save(workload: &Workload, to: &Path) -> anyhow::Result<()> {
@@ -446,154 +414,12 @@ fn publish(
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         write("report.html", &html(report))?;
         write("report.json", &(serde_json::to_string_pretty(report)? + "\n"))?;
-        write("report.txt", &text(report, console))?;
+        write("report.txt", &text::report(report, console))?;
     }
     if arguments.json {
         return console.print_json(report);
     }
-    Ok(console.print(&text(report, console))?)
-}
-
-fn text(report: &Report, console: &Console<'_>) -> String {
-    let line = |text: &str, indent: &str| wrapped(&printable(text), indent, console.width);
-    let mut all = line(&format!("What if: {}", report.name), "");
-    all += &line(&words::workload(report), "");
-    all += "\n";
-    all += &line(&words::verdict(&report.check), "");
-    for row in &report.check.rows {
-        let [recorded, simulated] =
-            [row.recorded, row.simulated].map(|value| words::figure(row.unit, value));
-        all += &line(
-            &format!(
-                "  {}: {simulated}, recorded {recorded} ({})",
-                row.name,
-                words::share(row.error)
-            ),
-            "    ",
-        );
-    }
-    for change in &report.changes {
-        all += &line(&format!("Changed: {change}"), "  ");
-    }
-    all += "\nCluster\n";
-    all += &cluster(&report.runs, console);
-    all += "\nPools\n";
-    all += &groups(&report.runs, |run| &run.pools, "POOL", console);
-    all += "\nUsers\n";
-    all += &groups(&report.runs, |run| &run.users, "USER", console);
-    for comparison in &report.comparisons {
-        all += "\n";
-        all += &line(&words::comparison(comparison), "  ");
-        all += &sessions(comparison, console);
-    }
-    all += "\nAssumed\n";
-    for one in &report.assumptions {
-        all += &line(&format!("* {one}"), "  ");
-    }
-    if !report.left_out.is_empty() {
-        all += "\nLeft out\n";
-    }
-    for one in &report.left_out {
-        all += &line(&format!("* {one}"), "  ");
-    }
-    all
-}
-
-fn cluster(runs: &[Run], console: &Console<'_>) -> String {
-    let mut table = Table::new(&[
-        Column::text("SETTINGS", 12),
-        Column::whole("SLOTS"),
-        Column::number("NUMBER"),
-        Column::number("IN USE"),
-        Column::number("IDLE*"),
-        Column::number("TAKEN BACK"),
-        Column::number("LOST"),
-        Column::number("UNSERVED"),
-    ]);
-    for run in runs {
-        for of in &run.cluster.types {
-            table.row([
-                run.name.as_str().into(),
-                of.kind.name().into(),
-                words::number(of.slots).into(),
-                words::share(of.used).into(),
-                words::share(of.free_while_waiting).into(),
-                words::number(run.cluster.revoked).into(),
-                words::time(run.cluster.lost_ms as f64).into(),
-                words::number(run.cluster.unserved).into(),
-            ]);
-        }
-    }
-    table.render(console, false) + "* free while requests of the type waited\n"
-}
-
-/// Rows of a table of users or pools at most, for each run.
-const ROWS: usize = 40;
-
-fn groups(
-    runs: &[Run],
-    of: impl Fn(&Run) -> &Vec<GroupResult>,
-    head: &'static str,
-    console: &Console<'_>,
-) -> String {
-    let mut table = Table::new(&[
-        Column::text(head, 12),
-        Column::text("SETTINGS", 9),
-        Column::number("REQUESTS"),
-        Column::number("MEDIAN"),
-        Column::number("95 %"),
-        Column::number("99 %"),
-        Column::number("LONGEST"),
-        Column::number("LOST"),
-    ]);
-    let mut names: Vec<&str> = runs.iter().flat_map(&of).map(|one| one.name.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    let more = names.len().saturating_sub(ROWS);
-    for name in names.into_iter().take(ROWS) {
-        for run in runs {
-            let Some(one) = of(run).iter().find(|one| one.name == name) else { continue };
-            let time = |ms: u32| words::time(ms.into()).into();
-            table.row([
-                name.into(),
-                run.name.as_str().into(),
-                words::number(one.waits.count).into(),
-                time(one.waits.median_ms),
-                time(one.waits.p95_ms),
-                time(one.waits.p99_ms),
-                time(one.waits.longest_ms),
-                words::time(one.lost_ms as f64).into(),
-            ]);
-        }
-    }
-    let rest = if more > 0 { format!("{more} more are in the JSON\n") } else { String::new() };
-    table.render(console, false) + &rest
-}
-
-fn sessions(comparison: &Comparison, console: &Console<'_>) -> String {
-    let mut table = Table::new(&[
-        Column::whole(""),
-        Column::whole("SESSION"),
-        Column::text("NAME", 10),
-        Column::text("USER", 8),
-        Column::number("BEFORE"),
-        Column::number("AFTER"),
-    ]);
-    let all = [("slower", &comparison.most_slower), ("faster", &comparison.most_faster)];
-    for (way, session) in
-        all.into_iter().flat_map(|(way, all)| all.iter().map(move |one| (way, one)))
-    {
-        table.row([
-            way.into(),
-            session.id.as_str().into(),
-            session.name.as_str().into(),
-            session.user.as_str().into(),
-            words::time(session.before_ms as f64).into(),
-            words::time(session.after_ms as f64).into(),
-        ]);
-    }
-    let is_empty = comparison.most_slower.is_empty() && comparison.most_faster.is_empty();
-    if is_empty { String::new() } else { table.render(console, false) }
+    Ok(console.print(&text::report(report, console))?)
 }
 
 #[cfg(test)]

@@ -1,0 +1,309 @@
+//! Workloads from histories of jobs, the original's and ours: which attempts ran when and where.
+//!
+//! A history does not say when a slot was requested. That follows from how job trackers behave: maps after the
+//! set-up, reduces after the slow start, another attempt after the end of the one before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use corona_mapreduce::{
+    HistoryAttempt, HistoryTask, JobHistory, JobSettings, PartState, TaskKind, TaskRole,
+};
+use corona_model::settings::Partitioning;
+use corona_model::types::{
+    Address, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionPriority,
+};
+
+use crate::history::History;
+use crate::workload::{Node, Reading};
+
+/// CPUs of a node at most.
+const MOST_CPUS: i16 = 1_024;
+
+/// What a job's configuration says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Configured {
+    pub pool: PoolName,
+    pub priority: Option<SessionPriority>,
+    pub settings: JobSettings,
+}
+
+/// Collects histories of jobs.
+#[derive(Debug, Default)]
+pub struct JobHistories {
+    history: History,
+    began_ms: Option<i64>,
+    nodes: BTreeMap<Arc<str>, u32>,
+    /// The node, type, start and end of each attempt.
+    spans: Vec<(u32, ResourceType, i64, i64)>,
+    unconfigured: usize,
+    unfinished: usize,
+    empty: usize,
+}
+
+/// Something that a job does.
+enum Step {
+    Releases(i32),
+    Requests(ResourceRequest),
+    Granted(i32, Arc<str>),
+}
+
+impl JobHistories {
+    /// Adds a job.
+    pub fn add(&mut self, job: &JobHistory, configured: Option<&Configured>) {
+        let times = all_times(job);
+        let (Some(first_ms), Some(last_ms)) = (times.iter().min(), times.iter().max()) else {
+            self.empty += 1;
+            return;
+        };
+        let at_ms = if job.submit_ms > 0 { job.submit_ms } else { *first_ms };
+        let has_ended = job.has_ended() && job.finish_ms > 0;
+        let end_ms = if has_ended { job.finish_ms } else { *last_ms };
+        self.unfinished += usize::from(!has_ended);
+        self.unconfigured += usize::from(configured.is_none());
+        self.began_ms = Some(self.began_ms.map_or(at_ms, |began_ms| began_ms.min(at_ms)));
+        let handle: Arc<str> = job.id.as_str().into();
+        let info = SessionInfo {
+            address: Address { host: "driver".into(), port: 1 },
+            name: job.name.as_str().into(),
+            user_id: job.user.as_str().into(),
+            group_ids: None,
+            pool: configured.map(|configured| configured.pool.clone()),
+            priority: configured.and_then(|configured| configured.priority),
+            no_preempt: None,
+            url: None,
+            deadline: None,
+        };
+        self.history.session_starts(at_ms, &handle, &info);
+        let mut steps = self.steps(job, configured, at_ms, end_ms);
+        // What ends at a time does so before anything begins.
+        steps.sort_by_key(|(at_ms, step)| {
+            (
+                *at_ms,
+                match step {
+                    Step::Releases(_) => 0,
+                    Step::Requests(_) => 1,
+                    Step::Granted(..) => 2,
+                },
+            )
+        });
+        for (at_ms, step) in steps {
+            match step {
+                Step::Releases(id) => self.history.releases(at_ms, &handle, &[id]),
+                Step::Requests(request) => self.history.requests(at_ms, &handle, &[request]),
+                Step::Granted(id, node) => self.history.granted(at_ms, &handle, id, &node),
+            }
+        }
+        self.history.session_ends(end_ms, &handle);
+    }
+
+    fn steps(
+        &mut self,
+        job: &JobHistory,
+        configured: Option<&Configured>,
+        at_ms: i64,
+        end_ms: i64,
+    ) -> Vec<(i64, Step)> {
+        let begins = Begins::of(job, configured, at_ms);
+        let (mut steps, mut id) = (Vec::new(), 0);
+        for (key, task) in &job.tasks {
+            let kind = match key.kind {
+                TaskKind::Map => ResourceType::Map,
+                TaskKind::Reduce => ResourceType::Reduce,
+            };
+            let mut before_ms = None;
+            for attempt in ran(task) {
+                let start_ms = attempt.start_ms.clamp(at_ms, end_ms);
+                let done_ms = finish_of(attempt, task).unwrap_or(end_ms).clamp(start_ms, end_ms);
+                let asked_ms = match before_ms {
+                    None => begins.of_role(task.role),
+                    // A second attempt beside a slow one is requested when it starts.
+                    Some(before_ms) if before_ms > start_ms => start_ms,
+                    Some(before_ms) => before_ms,
+                };
+                before_ms = Some(done_ms);
+                id += 1;
+                let node = self.node(attempt, start_ms);
+                self.spans.push((node.1, kind, start_ms, done_ms));
+                let request = ResourceRequest {
+                    id,
+                    hosts: hosts(&task.splits),
+                    specs: None,
+                    kind,
+                    exclude_hosts: Vec::new(),
+                };
+                steps.push((asked_ms.clamp(at_ms, start_ms), Step::Requests(request)));
+                steps.push((start_ms, Step::Granted(id, node.0)));
+                steps.push((done_ms, Step::Releases(id)));
+            }
+        }
+        steps
+    }
+
+    /// The name and number of an attempt's node.
+    fn node(&mut self, attempt: &HistoryAttempt, at_ms: i64) -> (Arc<str>, u32) {
+        let (rack, host) = rack_and_host(&attempt.host);
+        let host = if host.is_empty() { &attempt.tracker } else { host };
+        let name = if attempt.tracker.is_empty() { host.into() } else { attempt.tracker.clone() };
+        let count = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        let number = *self.nodes.entry(name.clone()).or_insert(count);
+        let node = Node { name: name.clone(), host: host.into(), rack, cpus: 1, ..Node::default() };
+        self.history.node_seen(at_ms, node, i64::MAX);
+        (name, number)
+    }
+
+    /// The workload of all jobs. Nodes are as large as what ran there at a time needs under this partitioning.
+    pub fn finish(mut self, name: &str, partitioning: &Partitioning) -> Reading {
+        self.history.begins(self.began_ms.unwrap_or(0));
+        let cpus = cpus_for(partitioning, most_at_a_time(&mut self.spans));
+        let (mut workload, gaps) = self.history.finish(name, i64::MAX, i64::MAX);
+        for node in &mut workload.nodes {
+            node.cpus = cpus;
+        }
+        workload.assume(&format!(
+            "Histories show only nodes on which tasks ran. These were there all the time, and each has {cpus} \
+             CPUs: as many as the most tasks that ran on any of them at a time need."
+        ));
+        workload.assume(
+            "Histories do not show requests: maps are requested after the set-up of their job, reduces after its \
+             slow start, and another attempt after the end of the one before. Waits include the start of a task.",
+        );
+        workload.assume("Job trackers take no slots.");
+        if self.unconfigured > 0 {
+            workload.assume(&format!(
+                "{} jobs have no configuration beside their history: they run in the default pool, with the \
+                 usual slow start.",
+                self.unconfigured
+            ));
+        }
+        let mut left_out = gaps.left_out("histories");
+        if self.unfinished > 0 {
+            left_out
+                .push(format!("The rest of {} jobs whose histories have no end.", self.unfinished));
+        }
+        if self.empty > 0 {
+            left_out.push(format!("{} histories without any time.", self.empty));
+        }
+        Reading { workload, left_out }
+    }
+}
+
+/// When the tasks of a job are first requested.
+struct Begins {
+    setup_ms: i64,
+    maps_ms: i64,
+    reduces_ms: i64,
+    cleanup_ms: i64,
+}
+
+impl Begins {
+    fn of(job: &JobHistory, configured: Option<&Configured>, at_ms: i64) -> Begins {
+        let ends = |role: TaskRole| {
+            let tasks = job.tasks.values().filter(move |task| task.role == role);
+            let succeeded = tasks.flat_map(|task| ran(task).map(move |one| (one, task)));
+            let succeeded = succeeded.filter(|(one, _)| one.state == PartState::Succeeded);
+            let mut ends: Vec<i64> =
+                succeeded.filter_map(|(one, task)| finish_of(one, task)).collect();
+            ends.sort_unstable();
+            ends
+        };
+        let setup_ms = job.launch_ms.max(at_ms);
+        let maps_ms = ends(TaskRole::Setup).last().copied().unwrap_or(setup_ms);
+        let maps = ends(TaskRole::Map);
+        let (count, reduces) = (job.maps as usize, job.reduces as usize);
+        let (slow_start, rush) = match configured.map(|configured| &configured.settings) {
+            Some(settings) => (
+                settings.slow_start,
+                count <= settings.rush_maps || reduces <= settings.rush_reduces,
+            ),
+            None => (0.05, false),
+        };
+        let enough = if rush { 0.0 } else { (slow_start * count as f64).ceil() };
+        let reduces_ms = match enough as usize {
+            0 => maps_ms,
+            enough => maps.get(enough - 1).or(maps.last()).copied().unwrap_or(maps_ms),
+        };
+        let work = maps.last().copied().into_iter().chain(ends(TaskRole::Reduce).last().copied());
+        let cleanup_ms = work.max().unwrap_or(maps_ms);
+        Begins { setup_ms, maps_ms, reduces_ms, cleanup_ms }
+    }
+
+    fn of_role(&self, role: TaskRole) -> i64 {
+        match role {
+            TaskRole::Setup => self.setup_ms,
+            TaskRole::Map => self.maps_ms,
+            TaskRole::Reduce => self.reduces_ms,
+            TaskRole::Cleanup => self.cleanup_ms,
+        }
+    }
+}
+
+/// The attempts of a task that were started, in the order of their starts.
+fn ran(task: &HistoryTask) -> impl Iterator<Item = &HistoryAttempt> {
+    let mut ran: Vec<_> = task.attempts.iter().filter(|attempt| attempt.start_ms > 0).collect();
+    ran.sort_by_key(|attempt| attempt.start_ms);
+    ran.into_iter()
+}
+
+fn finish_of(attempt: &HistoryAttempt, task: &HistoryTask) -> Option<i64> {
+    [attempt.finish_ms, task.finish_ms].into_iter().find(|at_ms| *at_ms > 0)
+}
+
+fn all_times(job: &JobHistory) -> Vec<i64> {
+    let of_tasks = job.tasks.values().flat_map(|task| {
+        let attempts = task.attempts.iter().flat_map(|one| [one.start_ms, one.finish_ms]);
+        attempts.chain([task.start_ms, task.finish_ms])
+    });
+    let of_job = [job.submit_ms, job.launch_ms, job.finish_ms];
+    of_tasks.chain(of_job).filter(|at_ms| *at_ms > 0).collect()
+}
+
+/// A host as histories name it, such as `/rack/host`.
+fn rack_and_host(name: &str) -> (Option<Arc<str>>, &str) {
+    match name.rsplit_once('/') {
+        None => (None, name),
+        Some((rack, host)) => {
+            let is_known = !rack.is_empty() && rack != corona_engine::DEFAULT_RACK;
+            (is_known.then(|| rack.into()), host)
+        }
+    }
+}
+
+fn hosts(splits: &str) -> Vec<Arc<str>> {
+    let names = splits.split(',').map(|name| rack_and_host(name.trim()).1);
+    names.filter(|host| !host.is_empty()).map(Arc::from).collect()
+}
+
+/// The most tasks of each type that ran on a node at a time.
+fn most_at_a_time(spans: &mut Vec<(u32, ResourceType, i64, i64)>) -> [u32; 3] {
+    let mut changes: Vec<(u32, usize, i64, i8)> = Vec::with_capacity(spans.len() * 2);
+    for (node, kind, from_ms, until_ms) in std::mem::take(spans) {
+        // A task that takes no time needs a slot as well.
+        changes.push((node, kind.index(), from_ms, 1));
+        changes.push((node, kind.index(), until_ms.max(from_ms + 1), -1));
+    }
+    changes.sort_unstable();
+    let (mut most, mut now, mut of) = ([0; 3], 0_i64, None);
+    for (node, kind, _, by) in changes {
+        if of.replace((node, kind)) != Some((node, kind)) {
+            now = 0;
+        }
+        now += i64::from(by);
+        if let Some(most) = most.get_mut(kind) {
+            *most = u32::try_from(now).unwrap_or(0).max(*most);
+        }
+    }
+    most
+}
+
+/// The fewest CPUs whose slots hold so many tasks.
+fn cpus_for(partitioning: &Partitioning, most: [u32; 3]) -> i16 {
+    let is_enough = |cpus: &i16| {
+        partitioning.slots(*cpus).is_some_and(|slots| {
+            ResourceType::ALL
+                .into_iter()
+                .all(|kind| most.get(kind.index()).is_none_or(|most| slots[kind] >= *most))
+        })
+    };
+    (1..=MOST_CPUS).find(is_enough).unwrap_or(1)
+}
