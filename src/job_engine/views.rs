@@ -137,6 +137,11 @@ impl JobEngine {
         &self.spec
     }
 
+    /// The priority of its session.
+    pub fn priority(&self) -> SessionPriority {
+        self.priority
+    }
+
     /// How the job stands or has ended.
     pub fn state(&self) -> JobState {
         match self.stage {

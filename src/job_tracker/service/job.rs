@@ -31,7 +31,8 @@ use corona_job_engine::{
 const BATCH: usize = 64;
 /// How long a call waits for room in the queue of its job.
 pub(super) const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
-/// Progress is published at most this often, unless the state changes: it takes a look at each task.
+/// Progress is published at most this often, unless the state or the priority changes: it takes a look at each
+/// task.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(200);
 /// A job without a deadline looks again after this time.
 pub(super) const NO_DEADLINE: Duration = Duration::from_secs(3600);
@@ -486,8 +487,11 @@ impl Task {
     }
 
     fn is_progress_due(&self) -> bool {
-        let state_changed = self.publish.borrow().state != self.engine.state();
-        state_changed || self.published.is_none_or(|published| published.elapsed() >= PUBLISH_PAUSE)
+        let changed = {
+            let shown = self.publish.borrow();
+            (shown.state, shown.priority) != (self.engine.state(), self.engine.priority())
+        };
+        changed || self.published.is_none_or(|published| published.elapsed() >= PUBLISH_PAUSE)
     }
 
     fn show_progress(&mut self) {
@@ -681,6 +685,15 @@ pub(super) mod tests {
         // One that was queued beside it may still be answered.
         let _ = job.look(|_| ()).await;
         assert_eq!(job.look(|_| ()).await, Err(AskError::Gone));
+    }
+
+    #[tokio::test]
+    async fn a_changed_priority_is_shown_at_once() {
+        let (job, _stop) = start(&Notes::default(), None);
+        for priority in [SessionPriority::High, SessionPriority::Low, SessionPriority::Normal] {
+            job.apply(JobInput::SetPriority { priority }).await.unwrap();
+            assert_eq!(job.progress().priority, priority);
+        }
     }
 
     #[tokio::test]
