@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use corona_mapreduce::history::TaskRole;
-use corona_mapreduce::{Counters, HistoryAttempt, JobHistory, PartState, TaskKey};
+use corona_mapreduce::{Counters, HistoryAttempt, JobHistory, JobState, PartState, TaskKey};
 use corona_model::types::{Millis, ResourceType, Span};
 use corona_web::units::{Count, Name, Time, bar};
 use maud::{Markup, html};
@@ -25,12 +25,29 @@ pub(super) fn content(view: &View<'_>) -> Markup {
         h1 { "Job " (Name(view.job().as_str())) }
         (problems(view))
         (facts(view))
+        @if let Some((task, error)) = failure(history) {
+            @let task = view.job().task(task);
+            h2 { a href=(view.link(&format!("/tasks/{task}"))) { (Name(&task)) } " failed" }
+            pre.text tabindex="0" { (error) }
+        }
         h2 { "Tasks" }
         (kinds(view))
         (plots(view))
         (failures(view))
         (counters(&history.counters))
     }
+}
+
+/// Why a job failed: its first task that did, and what that said.
+fn failure(history: &JobHistory) -> Option<(TaskKey, &str)> {
+    let has_failed = history.has_ended() && history.state == Some(JobState::Failed);
+    let mut tasks = history.tasks.iter().filter(|_| has_failed);
+    tasks.find_map(|(key, task)| {
+        let failed = |attempt: &&HistoryAttempt| attempt.state == PartState::Failed;
+        let last = task.attempts.iter().rev().filter(failed).map(|attempt| &*attempt.error);
+        let mut said = last.chain([&*task.error]).filter(|error| !error.is_empty());
+        (task.state == PartState::Failed).then(|| said.next())?.map(|error| (*key, error))
+    })
 }
 
 fn problems(view: &View<'_>) -> Markup {

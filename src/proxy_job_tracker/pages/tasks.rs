@@ -58,7 +58,7 @@ pub(super) fn list(view: &View<'_>, query: &Parameters) -> Markup {
                             td data-label="Start" { (time(attempt.start_ms)) }
                             td data-label="Finish" { (time(attempt.finish_ms)) }
                             td.n data-label="Took" { (shown_span(attempt.start_ms, attempt.finish_ms)) }
-                            td data-label="Error" { span.long { (short(&attempt.error)) } }
+                            td data-label="Error" { span.long.lines { (short(&attempt.error)) } }
                         }
                     }
                 }
@@ -107,7 +107,7 @@ pub(super) fn one(view: &View<'_>, id: &str) -> Markup {
                 div.wide { dt { "Input split locations" } dd { @for host in task.splits.split(',') { (Name(host)) " " } } }
             }
             @if !task.error.is_empty() {
-                div.wide { dt { "Error" } dd { span.long { (task.error) } } }
+                div.wide { dt { "Error" } dd { span.long.lines { (task.error) } } }
             }
             div {
                 dt { "Counters" }
@@ -138,7 +138,7 @@ pub(super) fn one(view: &View<'_>, id: &str) -> Markup {
                             }
                             td data-label="Host" { (Name(&attempt.host)) }
                             td data-label="Said last" { span.long { (attempt.state_text) } }
-                            td data-label="Error" { span.long { (attempt.error) } }
+                            td data-label="Error" { span.long.lines { (attempt.error) } }
                             td data-label="Log" { (logs(attempt, &name)) }
                             td data-label="Counters" {
                                 (counters_link(view, &name, "show", attempt.has_counters))

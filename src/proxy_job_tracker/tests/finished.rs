@@ -177,6 +177,32 @@ async fn finished_jobs_are_sorted_by_any_column() {
     }
 }
 
+/// The lines of a traceback stay lines.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_job_shows_its_reason_as_it_was_written() {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(&root.path().join("sessions"));
+    let proxy = Running::start(root.path(), &[]).await;
+    let (jobs, mut failed) = (proxy.until_jobs("", ALL).await, 0);
+    for job in jobs["jobs"].as_array().unwrap() {
+        let id = job["id"].as_str().unwrap();
+        let (_, page) = proxy.get(&format!("/jobs/{id}")).await;
+        let reason = page.split("<pre class=\"text\" tabindex=\"0\">").nth(1);
+        if job["state"] != "failed" {
+            assert_eq!(reason, None, "{id}");
+            continue;
+        }
+        let reason =
+            reason.unwrap_or_else(|| panic!("{id}: {page}")).split("</pre>").next().unwrap();
+        let link = page.split("<h2><a href=\"").nth(1).unwrap().split('"').next().unwrap();
+        let (_, task) = proxy.get(link).await;
+        let shown = format!("<span class=\"long lines\">{reason}</span>");
+        assert!(!reason.is_empty() && task.contains(&shown), "{id}: {reason}: {task}");
+        failed += 1;
+    }
+    assert!(failed > 0);
+}
+
 /// A failed or killed attempt has no counters in a history.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_link_to_counters_leads_to_some() {
