@@ -174,10 +174,12 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let outcome = block_on(async {
         let mut outcome = operation.perform(&cluster).await?;
         if let (Operation::RefreshNodes, Outcome::Done(text)) = (operation, &mut outcome) {
-            *text = match &pages {
-                Some(pages) => status::host_files(pages).await.unwrap_or_default(),
-                None => String::new(),
+            let files = match &pages {
+                Some(pages) => status::host_files(pages).await,
+                None => None,
             };
+            *text =
+                files.filter(|files| !files.is_empty()).unwrap_or_else(|| READ_AGAIN.to_owned());
         }
         if let Outcome::NotDone { why: why @ None, .. } = &mut outcome {
             *why = operation.why_not(&cluster, pages.as_ref()).await;
@@ -321,6 +323,9 @@ impl Operation {
         Some(why.to_owned())
     }
 }
+
+/// What is known of the host files where the pages do not show them.
+const READ_AGAIN: &str = "The cluster manager has read its host files again. What they have is on its pages (--http-address).\n";
 
 /// How long another instance may take to lead after the leader was asked to hand over.
 const SUCCESSOR: Duration = Duration::from_secs(30);

@@ -230,7 +230,7 @@ async fn until(limit: Option<Duration>) {
 }
 
 /// The nodes of these names and hosts.
-fn meant(names: &[String], all: &[Node]) -> anyhow::Result<Vec<String>> {
+pub(super) fn meant(names: &[String], all: &[Node]) -> anyhow::Result<Vec<String>> {
     let mut meant = Vec::new();
     for name in names {
         let is_on = |node: &&Node| node.address.as_ref().is_some_and(|at| at.host == *name);

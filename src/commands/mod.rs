@@ -37,6 +37,7 @@ mod logging;
 mod login;
 mod man_pages;
 mod mini_cluster;
+mod mistakes;
 mod nodes;
 mod open;
 mod parts;
@@ -106,12 +107,16 @@ fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console<'_>)
             return if asked_for { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) };
         }
     };
-    match Cli::try_parse_from(arguments) {
+    match Cli::try_parse_from(&arguments) {
         Ok(cli) => conclude(cli.command.run(console), console),
-        Err(usage) => {
+        Err(usage) if usage.use_stderr() => {
+            console.complain(&mistakes::explained(&usage.render().to_string(), &arguments));
+            ExitCode::from(EXIT_USAGE)
+        }
+        Err(help) => {
             // Failures to write are ignored.
-            let _ = usage.print();
-            if usage.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS }
+            let _ = help.print();
+            ExitCode::SUCCESS
         }
     }
 }

@@ -83,7 +83,7 @@ struct List {
 /// Describe a node: its slots, its grants, and the failures reported there
 #[derive(Args, Clone, Debug)]
 struct Info {
-    /// The node's name, as shown in the list
+    /// The host of a single node, or the node's name, as shown in the list
     node: String,
 
     #[command(flatten)]
@@ -99,7 +99,7 @@ struct Info {
 /// from here. The token is read from --token-file, else from the configuration.
 #[derive(Args, Clone, Debug)]
 struct ClearBlacklist {
-    /// The node's name, as shown in the list
+    /// The host of a single node, or the node's name, as shown in the list
     node: String,
 
     /// Only for this type of slots
@@ -171,11 +171,20 @@ impl Info {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
         let (address, timeout) = self.web.find()?;
         let web = Web::new(address, timeout);
-        let detail: NodeDetail = match block_on(web.api(&path_of(&self.node)))? {
-            Answer::Found(detail) => detail,
-            Answer::NotFound(what) => bail!("{what}"),
+        let asked = async |name: &str| match web.api::<NodeDetail>(&path_of(name)).await? {
+            Answer::Found(detail) => Ok(Some(detail)),
+            Answer::NotFound(_) => Ok(None),
             Answer::NoApi => bail!("{} do not describe nodes", web.who()),
         };
+        let detail = block_on(async {
+            match asked(&self.node).await? {
+                Some(detail) => Ok(detail),
+                None => {
+                    let name = one_on_host(&web, &self.node).await?;
+                    asked(&name).await?.with_context(|| format!("there is no node {name}"))
+                }
+            }
+        })?;
         match self.output.output {
             Form::Json => console.print_json(&detail),
             Form::Table => {
@@ -199,12 +208,23 @@ impl ClearBlacklist {
         let web = Web::new(address, timeout);
         let mut fields = vec![("token", token.as_str())];
         fields.extend(self.kind.map(|kind| ("type", kind.name())));
-        let path = format!("{}/clear-blacklist", path_of(&self.node));
-        let done: BlacklistCleared = match block_on(web.send_form(&path, &fields))? {
-            Answer::Found(done) => done,
-            Answer::NotFound(what) => bail!("{what}"),
-            Answer::NoApi => bail!("{} cannot lift a blacklisting", web.who()),
+        let send = async |name: &str| {
+            let path = format!("{}/clear-blacklist", path_of(name));
+            match web.send_form::<BlacklistCleared>(&path, &fields).await? {
+                Answer::Found(done) => Ok(Some(done)),
+                Answer::NotFound(_) => Ok(None),
+                Answer::NoApi => bail!("{} cannot lift a blacklisting", web.who()),
+            }
         };
+        let done = block_on(async {
+            match send(&self.node).await? {
+                Some(done) => Ok(done),
+                None => {
+                    let name = one_on_host(&web, &self.node).await?;
+                    send(&name).await?.with_context(|| format!("there is no node {name}"))
+                }
+            }
+        })?;
         if let Form::Json = self.output.output {
             return console.print_json(&done);
         }
@@ -215,6 +235,18 @@ impl ClearBlacklist {
             false => format!("Node {node} is no longer blacklisted for {}.\n", kinds.join(", ")),
         };
         Ok(console.print(&line)?)
+    }
+}
+
+/// The name of the only node of this name or host.
+async fn one_on_host(web: &Web, name: &str) -> anyhow::Result<String> {
+    let mut found = drain::meant(&[name.to_owned()], &read(web).await?.nodes)?;
+    match (found.pop(), found.len()) {
+        (Some(only), 0) => Ok(only),
+        (last, _) => {
+            found.extend(last);
+            bail!("host {name} has several nodes; name one of {}", found.join(", "))
+        }
     }
 }
 

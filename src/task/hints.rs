@@ -125,7 +125,7 @@ pub(crate) fn of_status(words: &[String], program: &Path, work: &Path, code: i32
         1 if is_grep(last) => {
             "grep exits with 1 where no line matches, as in a split without a match. If that is no \
              failure, use 'builtin:grep TEXT', or append || [ $? -eq 1 ] to the command, or set \
-             stream.non.zero.exit.is.failure=false"
+             -D stream.non.zero.exit.is.failure=false"
         }
         126 | 127
             if matches!(Head::of(program), Some(Head::Script { ends_in_return: true, .. })) =>

@@ -9,6 +9,8 @@ use clap::{Args, ValueEnum};
 pub use corona_model::text::{escape as printable, escape_json as harmless_json};
 use serde::Serialize;
 
+use crate::wrap::wrapped;
+
 /// Columns of a terminal of unknown width.
 const USUAL_WIDTH: usize = 80;
 /// Lines of a terminal of unknown height.
@@ -150,6 +152,11 @@ impl<'a> Console<'a> {
     /// Writes to stderr. Failures are ignored.
     pub fn complain(&mut self, text: &str) {
         let _ = self.err.write_all(text.as_bytes()).and_then(|()| self.err.flush());
+    }
+
+    /// Writes a text that is safe for a terminal to stderr, in lines of the width.
+    pub fn complain_wrapped(&mut self, text: &str) {
+        self.complain(&wrapped(text, "", self.width));
     }
 
     /// Writes a value as JSON to stdout: indented, unless the output is one

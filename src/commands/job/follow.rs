@@ -16,7 +16,7 @@ use super::stop::Stop;
 use super::waiting::Waiting;
 use crate::commands::jobs::{
     Caller, Counter, Failure, Reports, again, counters_table, for_browsers, is_over, listed, note,
-    state, summary,
+    state, summary, wrote_nothing,
 };
 use corona_terminal::console::{Console, printable};
 use corona_terminal::counted;
@@ -149,10 +149,10 @@ impl Follower {
             seen.unwrap_or_else(|| Err(self.left()))?;
         }
         for failure in &failures {
-            console.complain(&failure.text());
+            console.complain_wrapped(&failure.text());
         }
         if let Some(note) = &note {
-            console.complain(&format!("{}: {}\n", self.id, printable(note)));
+            console.complain_wrapped(&format!("{}: {}", self.id, printable(note)));
         }
         if self.voice == Voice::Streaming {
             self.end_of_streaming(has_succeeded, &page, &counters, console);
@@ -179,6 +179,13 @@ impl Follower {
             let table = counters_table(&counters).render(console, false);
             console.print(&format!("{}\n{table}", summary(&counters, Some(seconds))))?;
             console.print(&format!("output {}\n", printable(&self.output)))?;
+            if wrote_nothing(&counters) {
+                console.complain(&format!(
+                    "note: the job has written no records; this prints what its programs wrote to stderr:\n  \
+                     corona jobs logs {}\n",
+                    self.id
+                ));
+            }
         }
         Ok(has_succeeded)
     }
@@ -262,7 +269,7 @@ impl Follower {
                     let said = waiting.of_job(&self.id, page, progress, note.as_deref());
                     if let Some(Some(line)) = stop.or(said).await {
                         shown.clear(console);
-                        console.complain(&format!("{}\n", printable(&line)));
+                        console.complain_wrapped(&printable(&line));
                     }
                 }
                 Look::Over(state, note) => {

@@ -325,7 +325,7 @@ impl Run {
         conf::check(&conf, &self.steps, &self.which.settings())?;
         conf::check_tasks(&conf, inputs.splits.len())?;
         for note in notes::of(&self, &self.which.settings(), &inputs) {
-            console.complain(&format!("note: {}\n", printable(&note)));
+            console.complain_wrapped(&format!("note: {}", printable(&note)));
         }
         if self.dry_run {
             let waves = async { Ok(self.waves(inputs.splits.len(), reduces).await) };

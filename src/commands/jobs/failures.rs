@@ -212,17 +212,47 @@ impl Failure {
         for line in self.reason.lines() {
             text.push_str(&format!("  {}\n", printable(line)));
         }
-        if self.reason.contains("failed to report status for ") {
-            text.push_str(
-                "  (it neither read, wrote nor reported anything for so long; a program reports with a line \
-                 reporter:status:TEXT on stderr, and -D mapred.task.timeout=MILLISECONDS allows more time)\n",
-            );
+        if let Some(hint) = hint(&self.reason) {
+            text.push_str(&format!("  ({hint})\n"));
         }
         if let Some(log) = &self.log {
             text.push_str(&format!("  log {}\n", printable(log)));
         }
         text
     }
+}
+
+/// What a reason usually means, and what to do, where the reason itself does not say it.
+fn hint(reason: &str) -> Option<&'static str> {
+    const COMPRESSED: [&str; 5] = [".gz: ", ".bz2: ", ".deflate: ", ".xz: ", ".zst: "];
+    let first = reason.lines().next().unwrap_or_default();
+    let of_input = first.contains("cannot read the input ");
+    if first.contains("failed to report status for ") {
+        return Some(
+            "it neither read, wrote nor reported anything for so long; a program reports with a line \
+             reporter:status:TEXT on stderr, and -D mapred.task.timeout=MILLISECONDS allows more time",
+        );
+    }
+    if first.contains(" ended before it had read its input") {
+        return Some(
+            "a program must read its input to the end; one that needs only the beginning goes on \
+             with cat, as in { head -n 5; cat > /dev/null; }",
+        );
+    }
+    if first.contains("(corona.task.max.record.bytes)") {
+        return Some(match of_input {
+            true => {
+                "-D corona.task.max.record.bytes=BYTES allows longer lines, --skip-bad-records leaves \
+                 them out"
+            }
+            false => "-D corona.task.max.record.bytes=BYTES allows longer lines",
+        });
+    }
+    let is_compressed = of_input && COMPRESSED.iter().any(|ending| first.contains(ending));
+    is_compressed.then_some(
+        "the ending of the file's name decides how it is read; it is damaged, or of another kind than its \
+         name says",
+    )
 }
 
 #[cfg(test)]
@@ -297,5 +327,40 @@ mod tests {
         let text = Counts::of(&reports).text();
         assert_eq!(text, "6: 1 complete, 1 running, 1 failed, 2 killed");
         assert_eq!(Counts::of(&[]).text(), "0");
+    }
+
+    #[test]
+    fn reasons_have_hints() {
+        let input = "cannot read the input file:/in/";
+        for (reason, expected) in [
+            (
+                "Task a failed to report status for 1 seconds. Killing!",
+                Some("reporter:status:TEXT"),
+            ),
+            ("Broken pipe: true ended before it had read its input", Some("cat > /dev/null")),
+            (
+                &format!(
+                    "{input}line: a line has more than 9 bytes (corona.task.max.record.bytes)"
+                ),
+                Some("--skip-bad-records"),
+            ),
+            (
+                "cannot read the output of x: a line has more than 9 bytes (corona.task.max.record.bytes)",
+                Some("allows longer lines"),
+            ),
+            (&format!("{input}b.xz: invalid XZ magic bytes"), Some("the file's name")),
+            (&format!("{input}b.gz: unexpected end of file"), Some("the file's name")),
+            (&format!("{input}b.txt: Permission denied (os error 13)"), None),
+            ("PipeMapRed.waitOutputThreads(): subprocess failed with code 3", None),
+            ("code 3\nLast lines of stderr:\nx ended before it had read its input", None),
+            ("", None),
+        ] {
+            let found = hint(reason);
+            let fits = match (found, expected) {
+                (Some(found), Some(expected)) => found.contains(expected),
+                (found, expected) => found.is_none() && expected.is_none(),
+            };
+            assert!(fits, "{reason}: {found:?}");
+        }
     }
 }

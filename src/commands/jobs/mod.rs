@@ -46,7 +46,7 @@ use corona_terminal::wrap::wrapped;
 use failures::Counts;
 pub(super) use failures::{Failure, Reports};
 use logs::Logs;
-pub(super) use summary::summary;
+pub(super) use summary::{summary, wrote_nothing};
 
 /// How long services other than the cluster manager may take when a job is explained.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -295,7 +295,7 @@ struct Task {
 }
 
 /// A counter as JSON.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Counter {
     pub(super) group: String,
     /// The displayed name of the group.
@@ -325,7 +325,12 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
             let session = session_of(&job, &web).unwrap_or_else(|| job.tracker.clone());
             let explained = explain(session, grants, output, web.clone(), console);
             return explained.map_err(|error| match how_stands(&job, &web) {
-                Some(how) => anyhow!("{job} {how}"),
+                Some((how, failures)) => {
+                    for failure in &failures {
+                        console.complain_wrapped(&failure.text());
+                    }
+                    anyhow!("{job} {how}")
+                }
                 None => error,
             });
         }
@@ -749,9 +754,9 @@ pub(super) fn pages_at(url: &str, timeout: Duration) -> Option<Web> {
     Some(Web::of("job tracker", authority.parse().ok()?, timeout))
 }
 
-/// The end of a job, from its job tracker or its history, or what the job tracker says of one that runs; none
-/// if there is nothing to say, or neither knows the job.
-fn how_stands(job: &JobId, web: &WebArguments) -> Option<String> {
+/// The end of a job and the tasks that failed, from its job tracker or its history, or what the job tracker says
+/// of one that runs; none if there is nothing to say, or neither knows the job.
+fn how_stands(job: &JobId, web: &WebArguments) -> Option<(String, Vec<Failure>)> {
     let (mut caller, finished_jobs) = Caller::of(web).ok()?;
     let known = block_on(async {
         let status = caller.client.get_job_status(job.clone()).await;
@@ -759,10 +764,11 @@ fn how_stands(job: &JobId, web: &WebArguments) -> Option<String> {
     });
     if let Ok(Some(status)) = known {
         if !is_over(status.run_state) {
-            return note(&status).map(|note| match state(status.run_state) {
+            let how = note(&status).map(|note| match state(status.run_state) {
                 "PREP" => format!("has not begun: {note}"),
                 _ => format!("runs: {note}"),
             });
+            return how.map(|how| (how, Vec::new()));
         }
         let ended = state(status.run_state);
         let note = note(&status).map(|note| format!(", {note}")).unwrap_or_default();
@@ -770,14 +776,12 @@ fn how_stands(job: &JobId, web: &WebArguments) -> Option<String> {
             let reports = Reports::of(&mut caller, job).await;
             anyhow::Ok(reports.failures(&mut caller, job).await)
         });
-        // The words of a task as they are printed after `job run`, on one line.
-        let failures = failures.unwrap_or_default();
-        let why: String = failures.iter().map(|failure| format!(". {}", failure.text())).collect();
-        return Some(format!("has ended: {ended}{note}{why}; see 'corona jobs info {job}'"));
+        let how = format!("has ended: {ended}{note}; see 'corona jobs info {job}'");
+        return Some((how, failures.unwrap_or_default()));
     }
     let pages = finished_jobs::pages(finished_jobs?, PATIENCE);
     let ended = finished_jobs::state(&pages, &job.to_string())?;
-    Some(format!("has ended: {ended}; see 'corona jobs history {job}'"))
+    Some((format!("has ended: {ended}; see 'corona jobs history {job}'"), Vec::new()))
 }
 
 impl One {
@@ -882,30 +886,29 @@ impl Info {
         let part =
             |part: Option<f32>, counts: Counts| format!("{} ({})", percent(part), counts.text());
         let lines = [
-            ("id", Some(job.id.clone())),
-            ("name", profile(|profile| &profile.name)),
-            ("user", Some(job.user.clone())),
-            ("queue", profile(|profile| &profile.queue)),
-            ("state", Some(job.state.to_owned())),
-            ("priority", Some(job.priority.clone())),
-            ("submitted", Some(Date(job.started_ms).to_string())),
-            ("ended", self.ended_ms.map(|ms| Date(ms).to_string())),
-            ("ran", ran),
-            ("set-up", Some(percent(job.setup_progress))),
-            ("maps", Some(part(job.map_progress, self.maps))),
-            ("reduces", Some(part(job.reduce_progress, self.reduces))),
-            ("clean-up", Some(percent(job.cleanup_progress))),
-            ("note", note.map(str::to_owned)),
-            ("job file", profile(|profile| &profile.job_file)),
-            ("page", job.profile.as_ref().map(|profile| for_browsers(&profile.url))),
+            ("Job", Some(job.id.clone())),
+            ("Name", profile(|profile| &profile.name)),
+            ("User", Some(job.user.clone())),
+            ("Queue", profile(|profile| &profile.queue)),
+            ("State", Some(job.state.to_owned())),
+            ("Priority", Some(job.priority.clone())),
+            ("Submitted", Some(Date(job.started_ms).to_string())),
+            ("Ended", self.ended_ms.map(|ms| Date(ms).to_string())),
+            ("Ran", ran),
+            ("Set-up", Some(percent(job.setup_progress))),
+            ("Maps", Some(part(job.map_progress, self.maps))),
+            ("Reduces", Some(part(job.reduce_progress, self.reduces))),
+            ("Clean-up", Some(percent(job.cleanup_progress))),
+            ("Note", note.map(str::to_owned)),
+            ("Job file", profile(|profile| &profile.job_file)),
+            ("Page", job.profile.as_ref().map(|profile| for_browsers(&profile.url))),
         ];
-        let mut table = Table::new(&[Column::whole("JOB"), Column::text(" ", 20)]);
-        for (name, value) in lines {
+        let mut text = String::new();
+        for (label, value) in lines {
             if let Some(value) = value {
-                table.row([name.into(), value.into()]);
+                text.push_str(&format!("{:<12} {}\n", format!("{label}:"), printable(&value)));
             }
         }
-        let mut text = table.render(console, true);
         for failure in &self.failures {
             text.push('\n');
             text.push_str(&wrapped(&failure.text(), "", console.width));
@@ -938,7 +941,7 @@ impl SetPriority {
                 "before": before,
             })),
             Form::Table => {
-                Ok(console.print(&format!("Priority of {job}: {priority}, before {before}\n"))?)
+                Ok(console.print(&format!("Priority of {job}: {priority} (was {before})\n"))?)
             }
         }
     }
@@ -1137,7 +1140,8 @@ pub(super) fn counters_table(counters: &[Counter]) -> Table {
     let mut table = Table::new(&columns);
     for counter in counters {
         let value = counter.value.to_string();
-        table.row([counter.group.clone().into(), counter.name.clone().into(), value.into()]);
+        let group = counter.group_name.trim().to_owned();
+        table.row([group.into(), counter.name.clone().into(), value.into()]);
     }
     table
 }

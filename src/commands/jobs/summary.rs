@@ -14,16 +14,18 @@ pub(in crate::commands) fn summary(counters: &[Counter], seconds: Option<f64>) -
     };
     let records = |line: &str, records: &str, bytes: &str| {
         let (records, bytes) = (value(TASK, records), value(TASK, bytes));
-        let parts = [(records, "records"), (bytes, "bytes")];
-        let parts = parts.iter().filter_map(|(count, unit)| Some((grouped((*count)?), unit)));
-        let parts: Vec<String> = parts.map(|(count, unit)| format!("{count} {unit}")).collect();
+        let parts = [(records, "record"), (bytes, "byte")];
+        let parts = parts.iter().filter_map(|(count, unit)| Some(units((*count)?, unit)));
+        let parts: Vec<String> = parts.collect();
         (!parts.is_empty()).then(|| format!("{line:<13} {}\n", parts.join(", ")))
     };
     let attempts = |line: &str, launched: &str, failed: &str| {
         let launched = value(JOB, launched)?;
         let failed = value(JOB, failed).filter(|failed| *failed > 0);
-        let failed = failed.map(|failed| format!(", {failed} failed")).unwrap_or_default();
-        Some(format!("{line:<13} {} launched{failed}\n", grouped(launched)))
+        // The original counts attempts that were launched, and tasks that failed.
+        let failed = failed.map(|failed| format!(", {} failed", units(failed, "task")));
+        let failed = failed.unwrap_or_default();
+        Some(format!("{line:<13} {} launched{failed}\n", units(launched, "attempt")))
     };
     let slots = |name: &str| Some(value(JOB, name)? as f64 / 1000.0);
     let times = [
@@ -52,6 +54,24 @@ pub(in crate::commands) fn summary(counters: &[Counter], seconds: Option<f64>) -
         time,
     ];
     lines.into_iter().flatten().collect()
+}
+
+/// Whether maps had records, and the job has written none: its programs may not do what was meant.
+pub(in crate::commands) fn wrote_nothing(counters: &[Counter]) -> bool {
+    let value = |group: &str, name: &str| {
+        let found = counters.iter().find(|counter| counter.group == group && counter.name == name);
+        found.map_or(0, |counter| counter.value)
+    };
+    let output = match value(JOB, "TOTAL_LAUNCHED_REDUCES") {
+        0 => "MAP_OUTPUT_RECORDS",
+        _ => "REDUCE_OUTPUT_RECORDS",
+    };
+    value(TASK, "MAP_INPUT_RECORDS") > 0 && value(TASK, output) == 0
+}
+
+/// `1 record`, `1,234 records`.
+fn units(count: i64, unit: &str) -> String {
+    format!("{} {unit}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
 /// A number with commas between groups of three digits.
@@ -102,13 +122,38 @@ map input     1,234,567 records, 12 bytes
 map output    5 records
 shuffle       5 records, 70 bytes
 output        3 records
-maps          4 launched, 1 failed
-reduces       2 launched
+maps          4 attempts launched, 1 task failed
+reduces       2 attempts launched
 time          2.3 s, 1.5 s in slots of maps
 ";
         assert_eq!(summary(&all, Some(2.345)), expected);
         assert_eq!(summary(&all[..2], None), "map input     1,234,567 records, 12 bytes\n");
         assert_eq!(summary(&[], None), "");
+    }
+
+    #[test]
+    fn one_record_is_no_plural() {
+        let one = [counter(TASK, "MAP_INPUT_RECORDS", 1), counter(TASK, "MAP_INPUT_BYTES", 1)];
+        assert_eq!(summary(&one, None), "map input     1 record, 1 byte\n");
+    }
+
+    #[test]
+    fn a_job_that_wrote_nothing_is_known() {
+        let input = counter(TASK, "MAP_INPUT_RECORDS", 3);
+        let reduces = counter(JOB, "TOTAL_LAUNCHED_REDUCES", 1);
+        let maps_wrote = |count| counter(TASK, "MAP_OUTPUT_RECORDS", count);
+        let reduces_wrote = |count| counter(TASK, "REDUCE_OUTPUT_RECORDS", count);
+        for (counters, expected) in [
+            (vec![input.clone(), maps_wrote(0)], true),
+            (vec![input.clone(), maps_wrote(2)], false),
+            (vec![input.clone(), maps_wrote(2), reduces.clone(), reduces_wrote(0)], true),
+            (vec![input.clone(), maps_wrote(2), reduces.clone(), reduces_wrote(1)], false),
+            (vec![input, reduces], true),
+            (vec![maps_wrote(0)], false),
+            (vec![], false),
+        ] {
+            assert_eq!(wrote_nothing(&counters), expected, "{counters:?}");
+        }
     }
 
     #[test]

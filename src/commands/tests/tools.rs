@@ -105,6 +105,7 @@ fn admin_makes_the_calls_of_the_original_in_both_spellings() {
         the proxy job tracker could not be notified, so clients keep waiting; the cluster manager's log says why.\n";
     let safe_mode =
         "ClusterManager is in Safe Mode\n'corona admin unset-safe-mode' turns it off.\n";
+    let read_again = "The cluster manager has read its host files again. What they have is on its pages (--http-address).\n";
     let not_persisted = "Persisting Cluster Manager state failed. \nThe state file cannot be written; the cluster manager's log says why.\n";
     let cases = [
         ("set-safe-mode", on.clone(), "The safeMode is: ON\n", no_flag),
@@ -113,8 +114,8 @@ fn admin_makes_the_calls_of_the_original_in_both_spellings() {
         ("-unsetSafeMode", off, "The safeMode is: OFF\n", no_flag_off),
         ("persist-state", Call::PersistState, "", not_persisted),
         ("-persistState", Call::PersistState, "", not_persisted),
-        ("refresh-nodes", Call::RefreshNodes, "", safe_mode),
-        ("-refreshNodes", Call::RefreshNodes, "", safe_mode),
+        ("refresh-nodes", Call::RefreshNodes, read_again, safe_mode),
+        ("-refreshNodes", Call::RefreshNodes, read_again, safe_mode),
         ("restart-nodes", restart(false, 1000), "", safe_mode),
         ("restart-nodes -D corona.node.restart.batch=7", restart(false, 7), "", safe_mode),
         ("restart-nodes --batch 3", restart(false, 3), "", safe_mode),
@@ -956,11 +957,18 @@ SESSION  USER  POOL  TYPE  SLOTS  REQUEST    HELD FOR  NAME
 2026.9   bob   g.p   MAP       2        5  1 min 30 s  Sleep job
 and 2 more
 ";
+    let on_host = |name: &str, host: &str| json!({"name": name, "problems": [], "address": {"host": host, "port": 1}});
+    let list = json!({
+        "total": 3, "nodes": [on_host("n 1", "10.0.0.1"), on_host("n3", "h"), on_host("n4", "h")],
+    });
     let serve = |detail: &Value| {
-        let unknown = json!({"error": "there is no node n2"}).to_string();
+        let unknown = |name| json!({"error": format!("there is no node {name}")}).to_string();
         let at = pages(&[
             ("/api/v1/nodes/n%201", 200, detail.to_string()),
-            ("/api/v1/nodes/n2", 404, unknown),
+            ("/api/v1/nodes/n2", 404, unknown("n2")),
+            ("/api/v1/nodes/10%2E0%2E0%2E1", 404, unknown("10.0.0.1")),
+            ("/api/v1/nodes/h", 404, unknown("h")),
+            ("/api/v1/nodes?limit=2000", 200, list.to_string()),
         ]);
         format!("--http-address {at}")
     };
@@ -972,7 +980,13 @@ and 2 more
     };
     let at = serve(&detail);
     info(&at).is(0, &format!("{node}{complaints}{grants}"), "");
-    corona(&format!("nodes info n2 {at}")).is(1, "", "corona: there is no node n2\n");
+    // The host of a single node is as good as its name.
+    let by_host = corona(&format!("nodes info 10.0.0.1 {at}"));
+    by_host.is(0, &format!("{node}{complaints}{grants}"), "");
+    let unknown = "corona: there is no node n2, and none on a host of this name\n";
+    corona(&format!("nodes info n2 {at}")).is(1, "", unknown);
+    let several = "corona: host h has several nodes; name one of n3, n4\n";
+    corona(&format!("nodes info h {at}")).is(1, "", several);
     let json = info(&format!("{at} --output json")).out;
     let shown: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&shown["faults"], &shown["grants"]), (&detail["faults"], &detail["grants"]));
