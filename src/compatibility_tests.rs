@@ -124,9 +124,12 @@ fn docs() -> PathBuf {
     root().join("docs/reference")
 }
 
+/// The page on formats and their versions.
+const VERSIONS: &str = "compatibility-of-versions.md";
+
 /// All documents that name tests.
 fn documents() -> Vec<(PathBuf, String)> {
-    let mut paths = vec![docs().join("compatibility.md")];
+    let mut paths = vec![docs().join("compatibility.md"), docs().join(VERSIONS)];
     let folder = fs::read_dir(docs().join("compatibility")).unwrap();
     paths.extend(folder.map(|entry| entry.unwrap().path()));
     let read = |path: PathBuf| (path.clone(), fs::read_to_string(path).unwrap());
@@ -260,6 +263,108 @@ fn every_difference_that_is_named_is_a_row() {
             assert!(!is_id || ids.contains(word), "{}: no row {word}", path.display());
         }
     }
+}
+
+/// The constants of a source with the version of a format, and their values: numbers, and texts that the page
+/// names.
+fn versions_in(text: &str) -> Vec<(&str, &str)> {
+    let constant = |line: &str| -> Option<(usize, usize, usize)> {
+        let start = line.find("const ")? + "const ".len();
+        let colon = start + line[start..].find(": ")?;
+        let value = colon + line[colon..].find(" = ")? + " = ".len();
+        Some((start, colon, value))
+    };
+    let found = text.lines().filter_map(|line| {
+        let (start, colon, value) = constant(line)?;
+        Some((&line[start..colon], line[value..].trim_end_matches(';').trim_matches('"')))
+    });
+    found.collect()
+}
+
+/// A row of the page on versions.
+struct VersionRow<'a> {
+    format: &'a str,
+    /// A file and a constant in it.
+    constant: Option<(&'a str, &'a str)>,
+    version: &'a str,
+}
+
+/// The rows of the page on versions.
+fn rows_of_versions(text: &str) -> Vec<VersionRow<'_>> {
+    let rows = text.lines().filter(|line| line.starts_with("| ") && line.contains("::"));
+    let row = |line| {
+        let cells: Vec<&str> = str::trim_matches(line, '|').split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), 6, "{line}");
+        let words: Vec<&str> = cells[1].split('`').skip(1).step_by(2).collect();
+        let constant = match words[..] {
+            [] => None,
+            [file, name] => Some((file, name)),
+            _ => panic!("a file and a constant are expected: {line}"),
+        };
+        VersionRow { format: cells[0], constant, version: cells[2] }
+    };
+    rows.map(row).collect()
+}
+
+/// Sources, by their paths below the root.
+fn sources() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                let name = path.strip_prefix(root()).unwrap().display().to_string();
+                found.insert(name, fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_versions_of_formats_are_those_of_the_code() {
+    let (page, sources) = (fs::read_to_string(docs().join(VERSIONS)).unwrap(), sources());
+    let rows = rows_of_versions(&page);
+    let mut listed = BTreeSet::new();
+    for VersionRow { format, constant, version } in &rows {
+        let &Some((file, name)) = constant else { continue };
+        let text = sources.get(file).unwrap_or_else(|| panic!("{format}: no file {file}"));
+        let values: Vec<&str> =
+            versions_in(text).iter().filter(|it| it.0 == name).map(|it| it.1).collect();
+        assert_eq!(values, [*version], "{format}: {name} of {file}");
+        listed.insert((file, name));
+    }
+    assert!(listed.len() > 20, "{listed:?}");
+    // A format that carries a number has a row.
+    for (file, text) in &sources {
+        for (name, value) in versions_in(text) {
+            let is_version =
+                name.ends_with("VERSION") || name.ends_with("FORM") || name == "PROTOCOL";
+            if is_version
+                && value.parse::<u64>().is_ok()
+                && !text.contains(&format!("const {name}: i"))
+            {
+                assert!(listed.contains(&(&**file, name)), "no row for {name} of {file}");
+            }
+        }
+    }
+}
+
+/// Files as earlier versions wrote them stay readable.
+#[test]
+fn every_file_of_a_version_is_read_by_a_test() {
+    let sources = sources();
+    let files = fs::read_dir(root().join("fixtures/versions")).unwrap();
+    let mut count = 0;
+    for file in files {
+        let name = format!("fixtures/versions/{}", file.unwrap().file_name().display());
+        assert!(sources.values().any(|text| text.contains(&name)), "nothing reads {name}");
+        count += 1;
+    }
+    assert!(count >= 9, "{count} files");
 }
 
 /// The names of all tests, each with the parts of the paths of the files that have one so named.

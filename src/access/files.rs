@@ -6,6 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 /// Why a file cannot be used.
@@ -38,6 +40,24 @@ pub(crate) fn damaged(path: &Path, problem: impl ToString) -> FileError {
 pub(crate) fn file(path: &Path) -> impl Fn(io::Error) -> FileError {
     let path = path.to_owned();
     move |error| FileError::Io { path: path.clone(), error }
+}
+
+/// Reads JSON with a number of its version, which is looked at before anything else.
+///
+/// Errors: what is wrong with it.
+pub(crate) fn versioned<T: DeserializeOwned>(content: &[u8], known: u32) -> Result<T, String> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let Versioned { version } =
+        serde_json::from_slice(content).map_err(|error| error.to_string())?;
+    if version != known {
+        return Err(format!(
+            "it has the unknown version {version}; this version of corona reads {known} only"
+        ));
+    }
+    serde_json::from_slice(content).map_err(|error| error.to_string())
 }
 
 /// Bytes of any file of this crate; a longer one is refused.

@@ -556,11 +556,7 @@ fn read(
         _ => file(&path(ABOUT))(error).into(),
     })?;
     let about: About =
-        serde_json::from_slice(&about).map_err(|error| damaged(&path(ABOUT), error))?;
-    if about.version != VERSION {
-        let problem = format!("it has the unknown version {}", about.version);
-        return Err(damaged(&path(ABOUT), problem).into());
-    }
+        files::versioned(&about, VERSION).map_err(|problem| damaged(&path(ABOUT), problem))?;
     let certificate = |name| read_certificate(&path(name));
     Ok((about, certificate(AUTHORITY)?, certificate(CERTIFICATE)?))
 }

@@ -96,10 +96,7 @@ impl Revoked {
         }
         let content = files::read(path).map_err(file(path))?;
         let stored: Stored =
-            serde_json::from_slice(&content).map_err(|error| damaged(path, error))?;
-        if stored.version != VERSION {
-            return Err(damaged(path, format!("it has the unknown version {}", stored.version)));
-        }
+            files::versioned(&content, VERSION).map_err(|problem| damaged(path, problem))?;
         self.ids.send_modify(|ids| ids.extend(stored.revoked));
         *seen = Some(stamp);
         Ok(())

@@ -152,18 +152,7 @@ impl Table {
     ///
     /// Errors: what is wrong with it.
     pub(crate) fn read(content: &[u8]) -> Result<Table, String> {
-        #[derive(Deserialize)]
-        struct Versioned {
-            version: u32,
-        }
-        let Versioned { version } =
-            serde_json::from_slice(content).map_err(|error| error.to_string())?;
-        if version != VERSION {
-            return Err(format!(
-                "it has the version {version}, and this version of corona reads {VERSION} only"
-            ));
-        }
-        serde_json::from_slice(content).map_err(|error| error.to_string())
+        crate::files::versioned(content, VERSION)
     }
 
     pub(crate) fn write(&self) -> Result<Vec<u8>, String> {

@@ -890,6 +890,45 @@ async fn revocations_outlive_restarts_and_hold_for_all_that_use_the_directory() 
     assert!(error.contains("revoked.json") && error.contains("unknown version 2"), "{error}");
 }
 
+#[tokio::test]
+async fn files_of_later_versions_are_refused_by_their_numbers() {
+    let head = Head::start(TlsMode::Require).await;
+    let member = head.member("node", Role::Node).await;
+    drop(member);
+    for (file, content) in [
+        ("identity.json", r#"{"version":2}"#),
+        ("revoked.json", r#"{"version":2,"revoked":["other"]}"#),
+    ] {
+        let path = head.path("node").join(file);
+        let kept = std::fs::read(&path).ok();
+        std::fs::write(&path, content).unwrap();
+        let error = Identity::open(&head.path("node")).unwrap_err().to_string();
+        assert!(error.contains(file) && error.contains("unknown version 2;"), "{error}");
+        match kept {
+            Some(kept) => std::fs::write(&path, kept).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+    }
+    Identity::open(&head.path("node")).unwrap();
+    let refused = table::Table::read(br#"{"version":2,"grants":{}}"#).unwrap_err();
+    assert!(refused.starts_with("it has the unknown version 2;"), "{refused}");
+}
+
+/// Files as this version writes them, which later versions must read.
+#[test]
+fn files_of_the_first_version_are_read() {
+    let fixture = include_str!("../../fixtures/versions/access.json");
+    let table = table::Table::read(fixture.as_bytes()).unwrap();
+    let ids: Vec<String> = table.entries().map(|entry| entry.id.to_string()).collect();
+    assert_eq!(ids, ["0719cb09", "1a2b3c4d"]);
+    assert_eq!(String::from_utf8(table.write().unwrap()).unwrap(), fixture.trim_end());
+    let directory = TempDir::new().unwrap();
+    let revoked = include_str!("../../fixtures/versions/revoked.json");
+    std::fs::write(directory.path().join("revoked.json"), revoked).unwrap();
+    let revoked = revoked::Revoked::open(directory.path()).unwrap();
+    assert!(revoked.contains("1a2b3c4d".parse().unwrap()));
+}
+
 #[test]
 fn nothing_is_accepted_again_because_the_head_has_an_older_table() {
     let directory = TempDir::new().unwrap();

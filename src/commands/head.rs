@@ -561,6 +561,9 @@ mod tests {
         let first = start(Some("alpha"), Some(9000)).serves(&home).unwrap();
         write_private(&home.root.join(HEAD_FILE), &serde_json::to_string(&first).unwrap()).unwrap();
         assert_eq!(start(None, None).serves(&home).unwrap(), first);
+        let fixture = include_str!("../../fixtures/versions/head.json");
+        assert_eq!(serde_json::to_string(&first).unwrap(), fixture.trim_end());
+        assert_eq!(serde_json::from_str::<Serves>(fixture).unwrap(), first);
         let moved = start(Some("beta"), None).serves(&home).unwrap();
         assert_eq!((&*moved.host, moved.port_base), ("beta", HeadPorts::from(9000)));
         fs::write(home.root.join(HEAD_FILE), r#"{"version":2,"host":"a","port_base":1}"#).unwrap();

@@ -439,6 +439,9 @@ mod tests {
         site.set([("cm.server.address", "h:1".to_owned())]);
         let facts = ClusterFacts::new(&site, marker);
         assert_eq!(ClusterFacts::parse(&facts.to_json().unwrap()).unwrap(), facts);
+        let fixture = include_str!("../../fixtures/versions/cluster-facts.json");
+        assert_eq!(facts.to_json().unwrap(), fixture.trim_end());
+        assert_eq!(ClusterFacts::parse(fixture).unwrap(), facts);
         let error = ClusterFacts::parse(r#"{"version":2}"#).unwrap_err().to_string();
         assert!(error.contains("it has the form 2"), "{error}");
         assert!(ClusterFacts::parse("nonsense").is_err());

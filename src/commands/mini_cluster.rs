@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use corona_net::Reserved;
 use serde::{Deserialize, Serialize};
@@ -161,6 +161,22 @@ fn node_host(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, number)
 }
 
+/// The version of the form of the file of ports. One that had no version was the first.
+const VERSION: u32 = 1;
+
+fn first_version() -> u32 {
+    1
+}
+
+/// The file of ports.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    #[serde(default = "first_version")]
+    version: u32,
+    #[serde(flatten)]
+    ports: Ports,
+}
+
 /// The ports of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Ports {
@@ -198,8 +214,28 @@ impl Ports {
     }
 
     fn write(&self, path: &Path) -> anyhow::Result<()> {
-        fs::write(path, serde_json::to_vec(self)?)
+        fs::write(path, serde_json::to_vec(&Kept { version: VERSION, ports: *self })?)
             .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// The ports that a file keeps.
+    ///
+    /// # Errors
+    /// It is damaged, or of a later version.
+    fn parse(kept: &[u8], path: &Path) -> anyhow::Result<Ports> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            #[serde(default = "first_version")]
+            version: u32,
+        }
+        let wrong = || format!("{} cannot be read; delete it to get other ports", path.display());
+        let Versioned { version } = serde_json::from_slice(kept).with_context(wrong)?;
+        ensure!(
+            version == VERSION,
+            "{} has form {version}, which this version of corona does not know; delete it to get other ports",
+            path.display()
+        );
+        Ok(serde_json::from_slice::<Kept>(kept).with_context(wrong)?.ports)
     }
 
     /// The addresses that a cluster of so many nodes listens on, each with what it is for.
@@ -276,9 +312,7 @@ impl Ports {
         let path = home.root.join("ports.json");
         match fs::read(&path) {
             Ok(kept) => {
-                let mut ports: Ports = serde_json::from_slice(&kept).with_context(|| {
-                    format!("{} cannot be read; delete it to get other ports", path.display())
-                })?;
+                let mut ports = Ports::parse(&kept, &path)?;
                 if ports.proxy.is_none() {
                     ports.proxy = Ports::free(nodes)?.0.proxy;
                     ports.write(&path)?;
@@ -346,5 +380,35 @@ fn partitioning(slots: usize) -> String {
     match slots {
         1 => format!("{{{of_one}}}"),
         _ => format!(r#"{{{of_one},"{slots}":{{"MAP":{slots},"REDUCE":{slots},"JOBTRACKER":1}}}}"#),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_a_later_version_are_refused_by_its_number() {
+        let fixture = include_str!("../../fixtures/versions/mini-cluster-ports.json");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ports.json");
+        let ports = Ports::shifted(0);
+        ports.write(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), fixture.trim_end());
+        let parse = |text: &str| Ports::parse(text.as_bytes(), &path);
+        assert_eq!(parse(fixture).unwrap(), ports);
+        // Those of earlier programs had no version, and of the first one no proxy job tracker.
+        assert_eq!(parse(&fixture.replace("\"version\":1,", "")).unwrap(), ports);
+        let (first, _) = fixture.split_once(",\"proxy_thrift\"").unwrap();
+        assert_eq!(parse(&format!("{first}}}")).unwrap(), Ports { proxy: None, ..ports });
+        let refused = parse(r#"{"version":2}"#).unwrap_err().to_string();
+        assert!(
+            refused.contains("has form 2, which this version of corona does not know"),
+            "{refused}"
+        );
+        for damaged in ["", "{", r#"{"version":1}"#, r#"{"version":"x"}"#] {
+            let error = parse(damaged).unwrap_err().to_string();
+            assert!(error.contains("cannot be read; delete it"), "{damaged}: {error}");
+        }
     }
 }

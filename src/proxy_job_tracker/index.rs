@@ -507,9 +507,20 @@ fn load(file: &Path, root: &str) -> Option<Stored> {
     if length > MAX_STORED {
         return None;
     }
-    let stored: Result<Stored, _> = postcard::from_bytes(&fs::read(file).ok()?);
+    let bytes = fs::read(file).ok()?;
+    // The number of the form comes first in every form.
+    match postcard::take_from_bytes::<u32>(&bytes) {
+        Ok((form, _)) if form != FORM => {
+            tracing::info!(
+                "the stored index of finished jobs has form {form}, and this version reads {FORM}; building it again"
+            );
+            return None;
+        }
+        _ => {}
+    }
+    let stored: Result<Stored, _> = postcard::from_bytes(&bytes);
     match stored {
-        Ok(stored) => (stored.form == FORM && stored.root == root).then_some(stored),
+        Ok(stored) => (stored.root == root).then_some(stored),
         Err(error) => {
             tracing::warn!(%error, "the stored index of finished jobs is damaged; building it again");
             None
@@ -684,6 +695,8 @@ mod tests {
         assert!(load(&file, "file:/other").is_none());
         let bytes = fs::read(&file).unwrap();
         fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+        assert!(load(&file, "file:/h").is_none());
+        fs::write(&file, [&[FORM as u8 + 1], &bytes[1..]].concat()).unwrap();
         assert!(load(&file, "file:/h").is_none());
     }
 }

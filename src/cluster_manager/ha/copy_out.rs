@@ -99,10 +99,14 @@ impl Source {
         let mut frames = Frames::within(MAX_NAME);
         let hello = timeout(Duration::from_secs(5), frames.next(&mut stream)).await;
         let name: Arc<str> = match hello {
-            Ok(Ok((Head { kind: Kind::Hello, number: PROTOCOL, .. }, name)))
-                if name.len() <= MAX_NAME =>
-            {
-                String::from_utf8_lossy(&name).into()
+            Ok(Ok((Head { kind: Kind::Hello, number, .. }, name))) if name.len() <= MAX_NAME => {
+                let name = String::from_utf8_lossy(&name);
+                if number != PROTOCOL {
+                    return tracing::warn!(
+                        "Standby {name} refused: it speaks version {number} of the copy stream, and this instance {PROTOCOL}"
+                    );
+                }
+                name.into()
             }
             _ => return,
         };
@@ -424,13 +428,18 @@ mod tests {
 
     /// Connects a standby that has asked for a copy.
     async fn ask(source: &Source, name: &str) -> (TcpStream, JoinHandle<()>) {
+        ask_in(source, name, PROTOCOL).await
+    }
+
+    /// The same in this version of the copy stream.
+    async fn ask_in(source: &Source, name: &str, version: u64) -> (TcpStream, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut standby = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
         let opening = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
         let serving = tokio::spawn(source.clone().serve(accepted.into(), opening));
         let mut hello = Vec::new();
-        let head = Head { kind: Kind::Hello, epoch: 0, number: PROTOCOL };
+        let head = Head { kind: Kind::Hello, epoch: 0, number: version };
         stream::write(&mut hello, head, name.as_bytes());
         standby.write_all(&hello).await.unwrap();
         (standby, serving)
@@ -455,6 +464,23 @@ mod tests {
         stream::write(&mut acknowledgement, Head { kind: Kind::Acknowledged, ..head }, b"");
         standby.write_all(&acknowledgement).await.unwrap();
         head
+    }
+
+    #[tokio::test]
+    async fn a_standby_of_another_version_gets_no_copy() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = leader(directory.path());
+        let last = source.journal.append(b"a record").unwrap();
+        source.journal.wait_for(last).await.unwrap();
+        let (mut later, serving) = ask_in(&source, "later", PROTOCOL + 1).await;
+        let mut received = Vec::new();
+        let closed = timeout(PATIENCE, later.read_to_end(&mut received)).await.expect("in time");
+        assert_eq!((closed.unwrap(), received.len()), (0, 0));
+        serving.await.unwrap();
+        let (mut innocent, _serving) = ask(&source, "innocent").await;
+        let mut frames = Frames::within(MAX_PAYLOAD);
+        let copied = |head: &Head| head.kind == Kind::CaughtUp;
+        assert_eq!(read_until(&mut innocent, &mut frames, copied).await.number, last);
     }
 
     /// A peer that asks for a copy and reads nothing is disconnected. A standby that has its copy gets each

@@ -201,8 +201,12 @@ mod tests {
         run.discard_if_unused();
         let other = Run::open(dir.path(), &["false".to_owned()], true).err().unwrap().to_string();
         assert!(other.contains("is not that of the run"), "{other}");
-        fs::write(dir.path().join(".corona-run/state.json"), r#"{"version":2,"rounds":[]}"#)
-            .unwrap();
+        let file = dir.path().join(".corona-run/state.json");
+        let fixture = include_str!("../../../fixtures/versions/run-state.json");
+        assert_eq!(fs::read_to_string(&file).unwrap(), fixture.trim_end());
+        fs::write(&file, fixture).unwrap();
+        assert_eq!(open(true).unwrap().rounds().len(), 2);
+        fs::write(&file, r#"{"version":2,"rounds":[]}"#).unwrap();
         assert!(error(true).contains("is of version 2, which this program does not know"));
     }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -41,22 +41,51 @@ pub(super) struct Builds {
     again: Again,
 }
 
+/// The version of the form of the file. One that had no version was the first.
+const VERSION: u32 = 1;
+
+fn first_version() -> u32 {
+    1
+}
+
 type Again = Arc<Mutex<HashSet<(corona_mapreduce::JobId, Arc<str>)>>>;
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Learnt {
+    #[serde(default = "first_version")]
+    version: u32,
+    #[serde(default)]
     latest: Option<String>,
+    #[serde(default)]
     of_hosts: BTreeMap<IpAddr, String>,
+}
+
+impl Default for Learnt {
+    fn default() -> Learnt {
+        Learnt { version: VERSION, latest: None, of_hosts: BTreeMap::new() }
+    }
+}
+
+impl Learnt {
+    /// What an earlier run has learnt. Without it, or if it is damaged or of another version, the first task
+    /// tracker that refuses teaches it again.
+    fn read(path: &Path) -> Learnt {
+        let learnt = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let Learnt { version, latest, of_hosts } = learnt.unwrap_or_default();
+        if version != VERSION {
+            tracing::warn!(path = %path.display(), "form {version} is not known to this version of the program; the builds of task trackers are learnt again");
+            return Learnt::default();
+        }
+        Learnt { version, latest, of_hosts }
+    }
 }
 
 impl Builds {
     /// `configured` is `corona.jt.build.version`; the file is that of an earlier run, if there is one.
     pub(super) fn new(configured: &str, file: Option<PathBuf>) -> Builds {
         let configured = Some(configured.to_owned()).filter(|text| !text.is_empty());
-        // Without it, or if it is damaged, the first task tracker that refuses teaches it again.
-        let learnt = file.as_ref().and_then(|path| fs::read(path).ok());
-        let learnt = learnt.and_then(|text| serde_json::from_slice(&text).ok());
-        let learnt = Mutex::new(learnt.unwrap_or_default());
+        let learnt = file.as_deref().map(Learnt::read).unwrap_or_default();
+        let learnt = Mutex::new(learnt);
         Builds { configured, learnt, file, again: Again::default() }
     }
 
@@ -206,6 +235,28 @@ mod tests {
         assert_eq!((run().of(A).as_str(), run().of(B).as_str()), ("0.20", "0.21"));
         fs::write(&file, "{").unwrap();
         assert_eq!(run().of(A), "0.19", "a damaged file is none");
+    }
+
+    #[test]
+    fn a_later_version_is_left_aside() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("builds.json");
+        let fixture = include_str!("../../../fixtures/versions/builds.json");
+        for (text, build) in [
+            (fixture, "0.20"),
+            // That of the first program had no version.
+            (r#"{"latest":"0.21","of_hosts":{"10.0.0.1":"0.20"}}"#, "0.20"),
+            (r#"{"version":2,"latest":"0.21","of_hosts":{"10.0.0.1":"0.20"}}"#, "0.19"),
+            (r#"{"version":2,"hosts":[]}"#, "0.19"),
+        ] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(Builds::new("0.19", Some(file.clone())).of(A), build, "{text}");
+        }
+        let learnt = Learnt::read(&file);
+        assert_eq!((learnt.version, learnt.latest), (VERSION, None));
+        fs::write(&file, fixture).unwrap();
+        let again = serde_json::to_string(&Learnt::read(&file)).unwrap();
+        assert_eq!(again, fixture.trim_end(), "it is as this version writes it");
     }
 
     #[test]

@@ -39,11 +39,41 @@ pub(super) struct Home {
 
 /// The ports of the last run; 0 if there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Ports {
     pub(super) rpc: u16,
     pub(super) notifications: u16,
-    #[serde(default)]
     pub(super) pages: u16,
+}
+
+/// The version of the form of the file of ports. One that had no version was the first.
+const VERSION: u32 = 1;
+
+fn first_version() -> u32 {
+    1
+}
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    #[serde(default = "first_version")]
+    version: u32,
+    #[serde(flatten, default)]
+    ports: Ports,
+}
+
+impl Ports {
+    /// Those that a file keeps. Without it, or if it is damaged or of another version, any port will do.
+    fn read(path: &Path) -> Ports {
+        let text = fs::read(path).unwrap_or_default();
+        match serde_json::from_slice::<Kept>(&text) {
+            Ok(Kept { version: VERSION, ports }) => ports,
+            Ok(Kept { version, .. }) => {
+                tracing::warn!(path = %path.display(), "form {version} is not known to this version of the program; any ports are taken");
+                Ports::default()
+            }
+            Err(_) => Ports::default(),
+        }
+    }
 }
 
 /// Why the directory cannot be used.
@@ -86,9 +116,7 @@ impl Home {
             }
             Err(error) => return Err(failed(&path, "lock")(error.into())),
         }
-        // Without it, or if it is damaged, any port will do.
-        let ports = fs::read(directory.join(PORTS)).unwrap_or_default();
-        let ports = serde_json::from_slice(&ports).unwrap_or_default();
+        let ports = Ports::read(&directory.join(PORTS));
         Ok(Home { directory: directory.to_owned(), ports, _lock: lock })
     }
 
@@ -100,7 +128,7 @@ impl Home {
     /// Notes the ports of this run.
     pub(super) fn remember_ports(&self, ports: Ports) -> Result<(), HomeError> {
         let path = self.directory.join(PORTS);
-        let text = serde_json::to_vec(&ports).map_err(io::Error::from);
+        let text = serde_json::to_vec(&Kept { version: VERSION, ports }).map_err(io::Error::from);
         let failed = |error| HomeError::System { path: path.clone(), what: "write", error };
         fs::write(&path, text.map_err(failed)?).map_err(failed)
     }
@@ -178,7 +206,18 @@ mod tests {
         remove_job(&jobs.join("job_2")).unwrap();
         assert_eq!(Home::open(&path).unwrap().job_names().unwrap(), ["job_1"]);
         assert_eq!(fs::read_dir(&jobs).unwrap().count(), 1);
-        fs::write(path.join(PORTS), "{").unwrap();
-        assert_eq!(Home::open(&path).unwrap().ports(), Ports::default());
+        let fixture = include_str!("../../../fixtures/versions/job-tracker-ports.json");
+        assert_eq!(fs::read_to_string(path.join(PORTS)).unwrap(), fixture.trim_end());
+        for (text, expected) in [
+            (fixture, ports),
+            // That of the first program had no version.
+            (r#"{"rpc":8021,"notifications":8022,"pages":3}"#, ports),
+            (r#"{"version":2,"rpc":8021,"notifications":8022,"pages":3}"#, Ports::default()),
+            (r#"{"version":2}"#, Ports::default()),
+            ("{", Ports::default()),
+        ] {
+            fs::write(path.join(PORTS), text).unwrap();
+            assert_eq!(Home::open(&path).unwrap().ports(), expected, "{text}");
+        }
     }
 }

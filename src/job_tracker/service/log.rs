@@ -831,6 +831,16 @@ pub(super) mod tests {
         (dir, replayed)
     }
 
+    #[test]
+    fn an_image_of_a_later_form_is_refused_by_its_number() {
+        for (bytes, why) in [
+            (&[IMAGE_FORM + 1, 0, 0][..], "an image of form 2, which this version cannot read"),
+            (&[], "an empty image"),
+        ] {
+            assert_eq!(read_image(bytes).unwrap_err().to_string(), why);
+        }
+    }
+
     #[tokio::test]
     async fn journals_of_the_first_version_are_read() {
         write_first_version().await;

@@ -107,6 +107,19 @@ mod tests {
     }
 
     #[test]
+    fn files_of_the_first_version_are_read() {
+        let fixture = include_str!("../../../fixtures/versions/corona-node");
+        let root = tempfile::tempdir().unwrap();
+        let dirs = dirs(&root);
+        note(&dirs, &["one", "two"]);
+        for dir in dirs.usable() {
+            assert_eq!(fs::read_to_string(dir.join(FILE)).unwrap(), fixture.trim_end());
+            fs::write(dir.join(FILE), fixture).unwrap();
+        }
+        assert_eq!(claim(&dirs, "own"), ["one", "two"]);
+    }
+
+    #[test]
     fn invalid_lists_of_names_are_ignored_and_long_ones_cut() {
         let root = tempfile::tempdir().unwrap();
         let dirs = dirs(&root);
