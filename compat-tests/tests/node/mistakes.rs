@@ -121,7 +121,31 @@ const MISTAKES: &[Mistake] = &[
         "program that does not read its input",
         &["--input", "in/long.txt", "--mapper", "true"],
         1,
-        &["true ended before it had read its input"],
+        &["true ended before it had read its input", "{ head -n 5; cat > /dev/null; }"],
+    ),
+    mistake(
+        "program that is missing before a pipe",
+        &["--input", "in/a.txt", "--mapper", "no-such-program-here | cat"],
+        0,
+        &["note: the job has written no records; this prints", "  corona jobs logs job_"],
+    ),
+    mistake(
+        "plain file with the name of a compressed one",
+        &["--input", "in/plain.gz", "--mapper", "cat"],
+        1,
+        &["in/plain.gz: ", "(the ending of the file's name decides how it is read"],
+    ),
+    mistake(
+        "options with one hyphen",
+        &["-input", "in/a.txt", "-mapper", "cat"],
+        2,
+        &["tip: '-input' is read as options of one letter; write '--input'"],
+    ),
+    mistake(
+        "number of reduces in words",
+        &["--input", "in/a.txt", "--mapper", "cat", "--reduces", "two"],
+        2,
+        &["invalid value 'two' for '--reduces <COUNT>': expected a whole number"],
     ),
     mistake(
         "program that was killed",
@@ -153,7 +177,10 @@ const MISTAKES: &[Mistake] = &[
         "line that is too long",
         &["--input", "in/line", "--mapper", "cat", "-D", "corona.task.max.record.bytes=2048"],
         1,
-        &["in/line: a line has more than 2048 bytes (corona.task.max.record.bytes)"],
+        &[
+            "in/line: a line has more than 2048 bytes (corona.task.max.record.bytes)",
+            "--skip-bad-records leaves them out",
+        ],
     ),
     mistake(
         "reducer without reduces",
@@ -190,6 +217,7 @@ fn prepare(cluster: &MiniCluster) {
     cluster.write("in/a.txt", "a b c\n");
     cluster.write("in/long.txt", "a line of text\n".repeat(100_000));
     cluster.write("in/line", "a".repeat(10_000));
+    cluster.write("in/plain.gz", "a b c\n");
     cluster.write("nested/sub/x", "x\n");
     for (name, text) in [
         ("map.py", "#!/usr/bin/env python3\n"),
