@@ -51,6 +51,16 @@ def refuse(line):
     raise RuntimeError(f"no line such as {line}")
 
 
+def shout(line):
+    """A mapper that returns one line."""
+    return line.upper()
+
+
+def counted(line):
+    """A mapper that returns one pair."""
+    return line, 1
+
+
 def nothing(line):
     """A mapper without a result."""
 
@@ -116,6 +126,32 @@ class Commands(unittest.TestCase):
             )
         self.assertIsNone(run.job)
 
+    def test_a_directory_is_resumed_while_its_commands_run(self):
+        mark = pathlib.Path("go-on").absolute()
+        wait = f"until test -e {mark}; do sleep 0.05; done; echo {{}}"
+        first = corona.run(wait, array="1-2", output="continued")
+        # Its client dies, and the job goes on.
+        first._child._process.kill()
+        first._child.wait()
+        run = corona.run(wait, array="1-2", output="continued", resume=True)
+        self.assertEqual(run.job.id, first.job.id)
+        mark.touch()
+        self.assertEqual([r.stdout for r in run.wait(check=True)], [b"1\n", b"2\n"])
+
+    def test_commands_whose_results_nobody_can_read_end(self):
+        run = corona.run("sleep 600.1357; true")
+        job, directory = run.job, run.directory
+        until(lambda: runs("600.1357"))
+        del run
+        self.assertFalse(directory.exists())
+        self.assertEqual(job.status().state, "KILLED")
+        until(lambda: not runs("600.1357"))
+
+    def test_options_go_to_the_program(self):
+        [result] = corona.run("exit 4", options=["--retries=1"]).wait()
+        self.assertEqual((result.status, result.attempts, result.stdout_bytes), (4, 2, 0))
+        self.assertEqual(corona.run("echo ab").wait()[0].stdout_bytes, 3)
+
     def test_wrong_arguments_run_nothing(self):
         before = sorted(os.listdir("."))
         for arguments, error in (
@@ -179,6 +215,12 @@ class Jobs(unittest.TestCase):
             job = corona.map_reduce(["text", "text"], directory, **steps)
             counts = dict(job.pairs())
             self.assertEqual(counts, {"a": "4", "b": "4", "end": "2", "the": "2"})
+        for directory, mapper, lines in (
+            ("out-line", shout, ["A B A\t", "B\t", "THE END\t"]),
+            ("out-pair", counted, ["a b a\t1", "b\t1", "the end\t1"]),
+        ):
+            job = corona.map_reduce("text", directory, mapper=mapper, reduces=0)
+            self.assertEqual(sorted(job.lines()), lines)
         job = corona.map_reduce("text", "out-none", mapper=nothing, reduces=0)
         self.assertEqual(list(job.lines()), [])
 
@@ -247,6 +289,7 @@ class Jobs(unittest.TestCase):
         with self.assertRaises(corona.JobFailed) as caught:
             job.wait()
         self.assertEqual(caught.exception.state, "KILLED")
+        self.assertIsNone(job.status().map_progress)
         with self.assertRaisesRegex(corona.CoronaError, "has ended already: KILLED"):
             job.kill()
         with self.assertRaises(ZeroDivisionError):
@@ -275,6 +318,25 @@ class Joblib(unittest.TestCase):
         self.assertEqual([value for value, _ in results], [n * n + 10 for n in range(40)])
         self.assertNotIn(os.getpid(), [pid for _, pid in results])
         self.assertEqual([name for name in os.listdir(".") if name.startswith(".corona-")], [])
+
+    def test_a_slow_call_does_not_hold_later_ones_up(self):
+        mark = pathlib.Path("later-one").absolute()
+
+        def call(number):
+            if number == 0:
+                deadline = time.monotonic() + 120
+                while not mark.exists():
+                    if time.monotonic() > deadline:
+                        raise TimeoutError
+                    time.sleep(0.05)
+            if number == 20:
+                mark.touch()
+            print("no result")
+            return number
+
+        with self.joblib.parallel_config("corona", n_jobs=2):
+            results = self.joblib.Parallel()(self.joblib.delayed(call)(n) for n in range(24))
+        self.assertEqual(results, list(range(24)))
 
     def test_errors_arrive(self):
         with self.joblib.parallel_config("corona", n_jobs=2):

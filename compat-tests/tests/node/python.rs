@@ -57,7 +57,7 @@ fn the_wheel_runs_commands_and_jobs() {
         "2 commands failed; command 1: exit status 1 [2, 2]\n",
         "{'be': '2', 'not': '1', 'or': '1', 'to': '2'}\n",
         "['be\\t2', 'not\\t1', 'or\\t1', 'to\\t2']\n",
-        "words SUCCEEDED 100% Tasks(tasks=1, complete=1,",
+        "words SUCCEEDED 1.0 Tasks(tasks=1, complete=1,",
         "[0, 1, 4, 9, 16, 25,",
     ] {
         assert!(printed.contains(expected), "{expected}: {printed}");

@@ -492,6 +492,7 @@ impl Work<'_> {
         let output = self.run.path(&round.output);
         let mut taken = BTreeSet::new();
         let (mut pauses, mut is_killed, mut shown) = (PAUSES, false, 0);
+        let mut is_named = parts.is_some();
         let mut over_since = None;
         loop {
             self.take(&output, &mut taken, job.is_none(), console)?;
@@ -538,6 +539,10 @@ impl Work<'_> {
                     let note =
                         note.map(|note| format!(": {}", printable(&note))).unwrap_or_default();
                     return Err(anyhow!("{} was {}{note}", job.id, state.to_lowercase()));
+                }
+                Look::Runs if !is_named => {
+                    is_named = true;
+                    console.complain(&format!("{}: started before, and runs still\n", job.id));
                 }
                 Look::Runs => {}
             }

@@ -14,6 +14,7 @@ use corona_hadoop::writables::{
 use corona_mapreduce::{Counters, TaskKind, TaskRole};
 use corona_model::types::ResourceType;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::sleep;
 
 use super::access::Access;
 use super::inter_tracker::known_id;
@@ -21,6 +22,7 @@ use super::job::{AskError, is_shown};
 use super::remote::RemoteJob;
 use super::store::Known;
 use super::submission::priority;
+use super::submit::ARRIVING_PAUSE;
 use super::{Shared, answers, waiting};
 use corona_job_engine::parent::ParentInput;
 use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal, JobReply};
@@ -208,7 +210,14 @@ impl JobSubmission for Shared {
         caller: &Caller,
         job: wire::JobId,
     ) -> Result<Option<JobStatus>, Fault> {
-        let Some(known) = self.visible(caller, &job)? else { return Ok(None) };
+        let known = loop {
+            match self.visible(caller, &job)? {
+                None => return Ok(None),
+                // Who lost the answer to a submission learns what came of it.
+                Some(Known::Arriving(..)) => sleep(ARRIVING_PAUSE).await,
+                Some(known) => break known,
+            }
+        };
         if let Known::Job(job) = &known {
             // Who sees the end sees whether the job has a history.
             job.history_is_settled().await;

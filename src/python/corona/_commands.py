@@ -35,6 +35,8 @@ class Result:
     seconds: float
     memory_bytes: int | None
     node: str
+    stdout_bytes: int
+    stderr_bytes: int
     _run: Run = field(repr=False, compare=False)
 
     @property
@@ -84,13 +86,16 @@ class Run:
         total: int,
         held: tuple[Any, ...],
     ) -> None:
-        #: Where the results are. Without `output=` it lives as long as this object and its results.
+        #: Where the results are. Without `output=` it lives as long as this object and its results; then the
+        #: commands end with it, since nobody could read what they give.
         self.directory = directory
         #: The number of commands.
         self.total = total
         self._child = child
         self._cluster = cluster
         self._held = held
+        #: Bytes of the table that `done` has read, and lines in them.
+        self._counted = (0, 0)
 
     @property
     def job(self) -> Job | None:
@@ -101,7 +106,11 @@ class Run:
     @property
     def done(self) -> int:
         """The number of results."""
-        return sum(1 for _ in self._lines(follow=False))
+        at, count = self._counted
+        for line in self._lines(follow=False, at=at):
+            at, count = at + len(line), count + 1
+        self._counted = (at, count)
+        return count
 
     def __iter__(self) -> Iterator[Result]:
         """The results. Raises `CoronaError` at the end if commands have none."""
@@ -116,6 +125,8 @@ class Run:
                 seconds=found["seconds"],
                 memory_bytes=found.get("memory_bytes"),
                 node=found["node"],
+                stdout_bytes=found["stdout_bytes"],
+                stderr_bytes=found["stderr_bytes"],
                 _run=self,
             )
         self._child.check(self._child.wait())
@@ -146,9 +157,8 @@ class Run:
         else:
             self._child.wait()
 
-    def _lines(self, follow: bool) -> Iterator[bytes]:
-        """The whole lines of the table; with `follow`, until the process that writes it has ended."""
-        at = 0
+    def _lines(self, follow: bool, at: int = 0) -> Iterator[bytes]:
+        """The whole lines of the table from a place on; with `follow`, until the process that writes it has ended."""
         while True:
             # What it writes before its end is seen after this.
             is_last = not follow or self._child.has_ended()
@@ -180,13 +190,15 @@ def run(
     time: float | None = None,
     memory: str | None = None,
     name: str | None = None,
+    options: Sequence[str] = (),
     cluster: Cluster | None = None,
 ) -> Run:
-    """Runs commands on the nodes, and returns when they have been submitted.
+    """Runs commands on the nodes, and returns when they have been submitted, or found to run still with `resume`.
 
     `command` runs once, or for each number of `array` or text of `each`, for which `{}` stands. It is a list of words,
     or one text, for the shell if it has blanks. `commands` are lines for the shell instead. All machines must see the
-    working directory, or `output`, where the results are kept and from where `resume` goes on.
+    working directory, or `output`, where the results are kept and from where `resume` goes on. `options` are further
+    options of `corona run`.
 
     Raises `CoronaError` if they cannot be submitted.
     """
@@ -194,9 +206,10 @@ def run(
     if (command is None) == (commands is None):
         raise ValueError("expected a command, or commands")
     held: list[Any] = []
+    children: list[Child] = []
     if output is None:
         directory = Path(tempfile.mkdtemp(prefix=".corona-run-", dir=".")).absolute()
-        held.append(_Temporary(directory))
+        held.append(_Temporary(directory, children))
         # Nodes may run as another user.
         directory.chmod(0o755)
     else:
@@ -209,7 +222,7 @@ def run(
     for option, lines in (("--each-line", each), ("--commands", commands)):
         if lines is not None:
             file = Path(tempfile.mkdtemp(prefix="corona-")) / "list"
-            held.append(_Temporary(file.parent))
+            held.append(_Temporary(file.parent, ()))
             total = _write(lines, file)
             words.append(f"{option}={file}")
     for option, value in (
@@ -223,9 +236,11 @@ def run(
             words.append(f"{option}={value}")
     if resume:
         words.append("--resume")
+    words += options
     if command is not None:
         words += ["--", *([command] if isinstance(command, str) else command)]
     child = Child(words, subprocess.DEVNULL)
+    children.append(child)
     child.until_submitted()
     if child.job is None:
         child.check(child.wait())
@@ -257,7 +272,13 @@ def _write(lines: Iterable[str], to: Path) -> int:
 
 
 class _Temporary:
-    """A directory that is deleted with this object."""
+    """A directory that is deleted with this object, when the processes that use it have been ended."""
 
-    def __init__(self, path: Path) -> None:
-        weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+    def __init__(self, path: Path, users: Sequence[Child]) -> None:
+        weakref.finalize(self, _delete, path, users)
+
+
+def _delete(path: Path, users: Sequence[Child]) -> None:
+    for child in users:
+        child.kill()
+    shutil.rmtree(path, ignore_errors=True)

@@ -41,15 +41,18 @@ class Failure:
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a job at one moment; `map_progress` and `reduce_progress` are between 0 and 1."""
+    """The state of a job at one moment; `map_progress` and `reduce_progress` are between 0 and 1.
+
+    They are None for a job that has failed or was killed.
+    """
 
     id: str
     name: str
     user: str
     state: str
     priority: str
-    map_progress: float
-    reduce_progress: float
+    map_progress: float | None
+    reduce_progress: float | None
     started_ms: int
     ended_ms: int | None
     page: str

@@ -16,8 +16,8 @@ from . import _steps
 from ._jobs import Failure, Job, JobFailed
 from ._program import Child, Cluster, CoronaError, PathLike
 
-#: A program, or a function: of a line for a mapper, of a key and its values for a reducer. It returns or yields
-#: pairs of a key and a value, or whole lines.
+#: A program, or a function: of a line for a mapper, of a key and its values for a reducer. It returns a whole
+#: line, a pair of a key and a value, or a list of them, or yields them.
 Step: TypeAlias = "str | Callable[..., Any]"
 
 

@@ -103,7 +103,7 @@ class Child:
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE
         )
-        #: The job's id, when it has been submitted.
+        #: The id of the latest job that it follows.
         self.job: str | None = None
         self._output = b""
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
@@ -122,7 +122,7 @@ class Child:
                 LOG.info("%s", text)
                 self._lines.append(text)
                 found = _JOB.match(text)
-                if found and self.job is None:
+                if found:
                     self.job = found.group(1)
                     self._submitted.set()
         self._submitted.set()
@@ -133,7 +133,7 @@ class Child:
             self._output = stdout.read()
 
     def until_submitted(self) -> None:
-        """Waits until the job has been submitted, or the process has ended."""
+        """Waits until a job has been submitted, or is found to run still, or the process has ended."""
         self._submitted.wait()
 
     def has_ended(self) -> bool:

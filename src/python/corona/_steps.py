@@ -33,13 +33,20 @@ def main() -> None:
 
 def map_lines(step: Callable[[str], Any]) -> Iterator[Any]:
     for line in sys.stdin:
-        yield from step(line.rstrip("\n")) or ()
+        yield from records(step(line.rstrip("\n")))
 
 
 def reduce_lines(step: Callable[[str, Iterator[str]], Any]) -> Iterator[Any]:
     pairs = (split(line) for line in sys.stdin)
     for key, group in groupby(pairs, lambda pair: pair[0]):
-        yield from step(key, (value for _, value in group)) or ()
+        yield from records(step(key, (value for _, value in group)))
+
+
+def records(made: Any) -> Iterable[Any]:
+    """What a step gives: one line, one pair, several of them, or nothing."""
+    if made is None:
+        return ()
+    return (made,) if isinstance(made, (str, tuple)) else made
 
 
 def split(line: str) -> tuple[str, str]:

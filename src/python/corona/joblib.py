@@ -5,7 +5,7 @@
       joblib.Parallel()(joblib.delayed(work)(item) for item in items)
 
 Calls are pickled to files in the working directory, which all machines must see, and commands of `corona.run` run
-them. Nodes need the same Python and packages, under the same paths.
+them and print what they return. Nodes need the same Python and packages, under the same paths.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from joblib.parallel import (
     AutoBatchingMixin,
@@ -37,15 +37,17 @@ try:
 except ImportError:
     from joblib.externals import cloudpickle
 
-#: Runs a call, given its file: first it needs the paths where modules are.
+#: Runs a call, given its file: first it needs the paths where modules are. What the call prints goes to stderr.
 _TASK = """
-import pickle, sys
+import os, pickle, sys
+out = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)
 with open(sys.argv[1], "rb") as file:
     sys.path[:], call = pickle.load(file)
-pickle.loads(call)(sys.argv[1])
+pickle.loads(call)(out)
 """
-#: Lists of commands that run at a time; calls that are made meanwhile are one list.
-_MOST_RUNS = 2
+#: Lists of commands that run at a time; calls that are made while so many run are one list.
+_MOST_RUNS = 16
 #: Seconds for which a list waits for further calls.
 _GATHERING = 0.05
 
@@ -91,6 +93,7 @@ class CoronaBackend(AutoBatchingMixin, ParallelBackendBase):
         with self._lock:
             if self._directory is None:
                 self._directory = Path(tempfile.mkdtemp(prefix=".corona-joblib-", dir=".")).absolute()
+                # Nodes may run as another user.
                 self._directory.chmod(0o755)
             self._count += 1
             path = self._directory / f"{self._count}.call"
@@ -167,25 +170,21 @@ def _value(call: Path, result: Result) -> Any:
     if not result.succeeded:
         text = result.stderr.decode(errors="replace").strip().rsplit("\n", 1)[-1]
         raise CoronaError(text or result.reason or "the process of the call ended")
-    path = call.with_suffix(".result")
-    has_returned, value = pickle.loads(path.read_bytes())
-    path.unlink()
+    has_returned, value = pickle.loads(result.stdout)
     call.unlink()
     if not has_returned:
         raise value
     return value
 
 
-def _execute(func: Callable[[], Any], path: str) -> None:
-    """Runs on a node: writes what a call returns or raises to a file beside that of the call."""
+def _execute(func: Callable[[], Any], out: BinaryIO) -> None:
+    """Runs on a node: writes what a call returns or raises."""
     try:
         has_returned, value = True, func()
     except Exception as error:
         has_returned, value = False, error
-    result = Path(path).with_suffix(".result")
-    new = result.with_suffix(".new")
-    new.write_bytes(cloudpickle.dumps((has_returned, value)))
-    new.rename(result)
+    with out:
+        out.write(cloudpickle.dumps((has_returned, value)))
 
 
 register_parallel_backend("corona", CoronaBackend)
