@@ -20,8 +20,9 @@ use thiserror::Error;
 use crate::certificate::{self, Identified, PublicKey, is_name};
 use crate::files::{self, FileError, Stamp, damaged, file};
 use crate::role::Role;
+use crate::seconds;
 use crate::string::{AccessString, CaHash, Secret};
-use crate::table::{Denied, Entry, GrantId, MAX_ENTRIES, NewGrant, Table};
+use crate::table::{Act, Denied, Entry, GrantId, MAX_ENTRIES, NewGrant, Table};
 
 const KEY: &str = "ca.key";
 const CERTIFICATE: &str = "ca.pem";
@@ -36,6 +37,8 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// The table as it was read last. Each change of it makes another file.
     known: Mutex<Option<(Stamp, Arc<Table>)>>,
+    /// The user of this machine who acts; none in a daemon, which notes itself what its peers do.
+    user: Option<String>,
 }
 
 /// Why the authority cannot do something.
@@ -117,7 +120,8 @@ impl Authority {
         let key = KeyPair::from_pem(&key).map_err(|error| damaged(&key_path, error))?;
         let issuer = certificate::issuer(key);
         let directory = directory.to_owned();
-        let authority = Authority { directory, certificate, issuer, known: Mutex::default() };
+        let authority =
+            Authority { directory, certificate, issuer, known: Mutex::default(), user: None };
         authority.table()?;
         Ok(authority)
     }
@@ -158,6 +162,12 @@ impl Authority {
         Ok(())
     }
 
+    /// Has the cluster manager note what is done from now on, as done by this user of the machine.
+    #[must_use]
+    pub fn acting_for(self, user: String) -> Authority {
+        Authority { user: Some(user), ..self }
+    }
+
     /// The hash that access strings name.
     pub fn ca_hash(&self) -> CaHash {
         CaHash::of(&self.certificate)
@@ -195,7 +205,9 @@ impl Authority {
                 return Err(AuthorityError::Full);
             }
             let id = table.add(new, &secret, now);
-            id.ok_or_else(|| failed("the system has no random numbers"))
+            let id = id.ok_or_else(|| failed("the system has no random numbers"))?;
+            self.keep_act(table, || format!("create access {id} for {new}"));
+            Ok(id)
         })?;
         tracing::info!(%id, role = %new.role, user = new.user, "Created an access string");
         Ok((id, self.string(new.role, host, port, secret)))
@@ -218,7 +230,11 @@ impl Authority {
     /// # Errors
     /// There is no such string, or a file cannot be written.
     pub fn revoke(&self, id: GrantId) -> Result<(), AuthorityError> {
-        self.change(|table| table.revoke(id).then_some(()).ok_or(AuthorityError::NoGrant(id)))?;
+        self.change(|table| {
+            table.revoke(id).then_some(()).ok_or(AuthorityError::NoGrant(id))?;
+            self.keep_act(table, || format!("revoke access {id}"));
+            Ok(())
+        })?;
         tracing::info!(%id, "Revoked an access string and its certificates");
         Ok(())
     }
@@ -233,10 +249,14 @@ impl Authority {
         (host, port): (&str, u16),
     ) -> Result<AccessString, AuthorityError> {
         let secret = Secret::random().map_err(failed)?;
-        let role = self.change(|table| match table.rotate(id, &secret) {
-            Ok(entry) => Ok(entry.role),
-            Err(Denied::Unknown) => Err(AuthorityError::NoGrant(id)),
-            Err(denied) => Err(AuthorityError::Denied(denied.to_string())),
+        let role = self.change(|table| {
+            let role = match table.rotate(id, &secret) {
+                Ok(entry) => entry.role,
+                Err(Denied::Unknown) => return Err(AuthorityError::NoGrant(id)),
+                Err(denied) => return Err(AuthorityError::Denied(denied.to_string())),
+            };
+            self.keep_act(table, || format!("replace the secret of access {id}"));
+            Ok(role)
         })?;
         tracing::info!(%id, "Replaced the secret of an access string");
         Ok(self.string(role, host, port, secret))
@@ -248,6 +268,20 @@ impl Authority {
     /// The table cannot be read.
     pub fn accepts(&self, string: &AccessString, now: SystemTime) -> Result<bool, AuthorityError> {
         Ok(self.table()?.usable(&string.secret, now).is_ok())
+    }
+
+    fn keep_act(&self, table: &mut Table, action: impl FnOnce() -> String) {
+        if let Some(user) = self.user.clone() {
+            table.keep_act(Act { at: seconds(SystemTime::now()), user, action: action() });
+        }
+    }
+
+    /// What users of the machine have done since the last call.
+    pub(crate) fn take_acts(&self) -> Result<Vec<Act>, AuthorityError> {
+        if self.table()?.has_no_acts() {
+            return Ok(vec![]);
+        }
+        self.change(|table| Ok(table.take_acts()))
     }
 
     /// The strings whose certificates are not accepted.
@@ -308,10 +342,7 @@ impl Authority {
         }
         let entry = self.change(|table| {
             table.prune(now);
-            if table.is_full() {
-                return Err(AuthorityError::Full);
-            }
-            let entry = table.own(former, name, now);
+            let entry = table.own(former, name, now)?;
             entry.ok_or_else(|| failed("the system has no random numbers"))
         })?;
         self.issue(key, of_entry(entry, name), hosts, now)

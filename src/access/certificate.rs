@@ -126,7 +126,7 @@ pub(crate) fn identified(
 }
 
 /// A public key on the curve P-256.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PublicKey([u8; POINT_BYTES]);
 
 /// An uncompressed point.

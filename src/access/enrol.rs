@@ -60,10 +60,7 @@ impl fmt::Debug for Request {
             Request::Revoked { .. } => f.write_str("list revoked access"),
             Request::Code => f.write_str("get a one-time link"),
             Request::Token => f.write_str("get a token"),
-            Request::Grant { new, .. } => {
-                write!(f, "create access for {}", new.role)?;
-                new.user.iter().try_for_each(|user| write!(f, " as {user}"))
-            }
+            Request::Grant { new, .. } => write!(f, "create access for {new}"),
             Request::List => f.write_str("list access"),
             Request::Revoke { id } => write!(f, "revoke access {id}"),
             Request::Rotate { id, .. } => write!(f, "replace the secret of access {id}"),

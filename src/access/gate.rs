@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use corona_config::{TlsMode as Mode, TlsSettings};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -18,13 +18,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, server};
 
-use crate::audit;
+use crate::audit::{self, Actor};
 use crate::authority::{Authority, AuthorityError, pem};
 use crate::certificate::{self, Identified, PublicKey, is_name};
 use crate::dialer;
 use crate::enrol::{self, Enrolled, Granted, MAX_REQUEST, Reply, Request, Ticket};
 use crate::identity::{HANDSHAKE_TIMEOUT, Identity, IdentityError, Keeper};
 use crate::plain::PlainPeers;
+use crate::renewals::Renewals;
 use crate::revoked;
 use crate::rights::Change;
 use crate::role::Role;
@@ -32,6 +33,7 @@ use crate::seconds;
 use crate::sessions::{CODE_VALID, Codes, Kind, TOKEN_VALID};
 use crate::stream::{Peer, Stream, Tls};
 use crate::string::Secret;
+use crate::table::Act;
 use crate::verify::{self, ACCESS_PROTOCOL};
 
 /// The reply of a plain service to a peer that begins with TLS: a client that may then calls it without.
@@ -96,6 +98,7 @@ pub struct Gate {
     identity: Option<Arc<Identity>>,
     authority: Option<Arc<Authority>>,
     codes: Codes,
+    renewals: Renewals,
     plain_peers: Arc<PlainPeers>,
 }
 
@@ -205,9 +208,28 @@ impl Gate {
         .await
     }
 
+    /// Notes what users of this machine have done with the authority, in the one daemon that does it for a cluster.
+    ///
+    /// # Errors
+    /// The table of the authority cannot be used.
+    pub async fn note_acts_here(&self) -> Result<(), String> {
+        if self.authority.is_none() {
+            return Ok(());
+        }
+        let acts = self.with_authority(Authority::take_acts).await?;
+        for Act { at, user, action } in acts {
+            audit::note_here(UNIX_EPOCH + Duration::from_secs(at), user, action);
+        }
+        Ok(())
+    }
+
     /// A plain peer, if it may be one here.
     pub fn plain(&self, address: SocketAddr) -> Option<Peer> {
-        self.settings.may_be_plain(address.ip()).then(|| Peer::plain(address))
+        let may_be = self.settings.may_be_plain(address.ip());
+        may_be.then(|| match self.is_off() {
+            true => Peer::plain(address),
+            false => Peer::plain_beside_members(address),
+        })
     }
 
     /// Looks at the first byte of a connection: speaks TLS, or finds a plain peer. A plain peer that
@@ -261,7 +283,7 @@ impl Gate {
             _ => {}
         }
         match (may_be_plain, pages) {
-            (true, _) => Ok((stream.into(), Peer::plain(address))),
+            (true, _) => Ok((stream.into(), Peer::plain_beside_members(address))),
             (false, true) => Ok((stream.into(), Peer::nobody(address, false))),
             (false, false) => Err(Refused::Plain),
         }
@@ -358,7 +380,8 @@ impl Gate {
             let issue =
                 move |authority: &Authority| authority.enrol(&secret, &key, &name, &hosts, now);
             let issued = self.with_authority(issue).await?;
-            tracing::info!(peer = %address, member = %issued.identified, "Let a member in");
+            let who = Actor::Member(Arc::new(issued.identified));
+            audit::note(Change::Cluster, &who, address, "become a member", "done");
             let certificate = pem(&issued.certificate);
             return value(Enrolled { certificate, issued: seconds(now) });
         }
@@ -369,8 +392,14 @@ impl Gate {
         let audited = is_administrative(&request).then(|| format!("{request:?}"));
         let answer = self.answer_member(identity, member.clone(), key, address, request).await;
         if let Some(action) = audited {
-            let outcome = answer.as_ref().err().map_or("done", String::as_str);
-            audit::note(Change::Cluster, &member, address, &action, outcome);
+            let outcome = match &answer {
+                Ok(reply) => match reply.get("id").and_then(serde_json::Value::as_str) {
+                    Some(id) => format!("done: access {id}"),
+                    None => "done".to_owned(),
+                },
+                Err(reason) => format!("failed: {reason}"),
+            };
+            audit::note(Change::Cluster, &Actor::Member(member), address, &action, &outcome);
         }
         answer
     }
@@ -396,6 +425,10 @@ impl Gate {
             }
             Request::Renew { hosts } => {
                 self.authority.as_ref().ok_or(NO_AUTHORITY)?;
+                if !self.renewals.may(&key, Instant::now()) {
+                    let pause = Renewals::PAUSE;
+                    return Err(format!("this certificate was renewed within the last {pause:?}"));
+                }
                 let hosts = own_hosts(hosts, address.ip()).await;
                 let now = SystemTime::now();
                 let renew =
@@ -480,8 +513,8 @@ impl Gate {
 
     fn with_token(&self, kind: Kind, token: &str, address: SocketAddr) -> Option<Peer> {
         let identity = self.identity.as_ref()?;
-        let member = identity.holder(kind, token, SystemTime::now())?;
-        Some(Peer::member(address, Arc::new(member), identity.revoked().clone()))
+        let (member, until) = identity.holder(kind, token, SystemTime::now())?;
+        Some(Peer::member(address, Arc::new(member), identity.revoked().clone()).until(until))
     }
 }
 

@@ -403,8 +403,13 @@ impl Identity {
         sessions::token(kind, &self.current().key, member, now)
     }
 
-    /// The member whom a token of this daemon names, or of another one with the same certificate.
-    pub(crate) fn holder(&self, kind: Kind, token: &str, now: SystemTime) -> Option<Identified> {
+    /// The member whom a token of this daemon names, or of another one with the same certificate, and when it ends.
+    pub(crate) fn holder(
+        &self,
+        kind: Kind,
+        token: &str,
+        now: SystemTime,
+    ) -> Option<(Identified, SystemTime)> {
         sessions::holder(kind, &self.current().public, token, now)
     }
 

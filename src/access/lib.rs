@@ -27,6 +27,7 @@ mod files;
 mod gate;
 mod identity;
 mod plain;
+mod renewals;
 mod revoked;
 pub mod rights;
 mod role;
@@ -41,7 +42,7 @@ mod tests;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use audit::{Noted, last_actions};
+pub use audit::{Action, Done, Following, Noted, last_actions, last_actions_as_text};
 pub use authority::{Authority, AuthorityError};
 pub use certificate::Identified;
 pub use corona_config::{TlsMode, TlsSettings};

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
+use serde::{Deserialize, Serialize};
 
 use crate::role::Role;
 
@@ -252,9 +253,12 @@ pub fn is_operators_form(path: &str) -> bool {
 }
 
 /// What a call changes, if it is one that is noted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// The cluster, or the access to it.
     Cluster,
+    /// A job.
     Jobs,
 }
 

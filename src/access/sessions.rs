@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rcgen::{KeyPair, SigningKey};
 
@@ -88,23 +88,24 @@ pub(crate) fn token(
     Some(format!("{text}/{}", hex(&signature)))
 }
 
-/// The member whom a token of the daemon with this key names.
+/// The member whom a token of the daemon with this key names, and when the token ends.
 pub(crate) fn holder(
     kind: Kind,
     key: &PublicKey,
     token: &str,
     now: SystemTime,
-) -> Option<Identified> {
+) -> Option<(Identified, SystemTime)> {
     if token.len() > MAX_TOKEN {
         return None;
     }
     let (text, signature) = token.rsplit_once('/')?;
     let (until, path) = text.split_once('/')?;
     // First, since it costs less than the signature.
-    let is_valid = until.parse::<u64>().is_ok_and(|until| seconds(now) < until);
+    let until: u64 = until.parse().ok()?;
+    let is_valid = seconds(now) < until;
     let signed = format!("{}{text}", kind.signed());
     (is_valid && key.has_signed(signed.as_bytes(), &unhex_all(signature)?)).then_some(())?;
-    Identified::from_path(path)
+    Some((Identified::from_path(path)?, UNIX_EPOCH.checked_add(Duration::from_secs(until))?))
 }
 
 #[cfg(test)]
@@ -145,10 +146,11 @@ mod tests {
             .each_ref()
             .map(|key| PublicKey::of(&certificate::self_signed(key).unwrap().into()).unwrap());
         let now = SystemTime::now();
+        let ends = UNIX_EPOCH + Duration::from_secs(seconds(now + TOKEN_VALID));
         let holder = |key, token: &str, now| holder(Kind::Script, key, token, now);
         let session = token(Kind::Browser, &keys[0], &alice(), now).unwrap();
         let token = token(Kind::Script, &keys[0], &alice(), now).unwrap();
-        assert_eq!(holder(&public[0], &token, now + TOKEN_VALID / 2), Some(alice()));
+        assert_eq!(holder(&public[0], &token, now + TOKEN_VALID / 2), Some((alice(), ends)));
         assert_eq!(holder(&public[0], &token, now + TOKEN_VALID), None, "it has ended");
         assert_eq!(holder(&public[1], &token, now), None, "another daemon's");
         assert_eq!(holder(&public[0], &session, now), None, "a browser's");

@@ -6,12 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::SystemTime;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use crate::audit::Noted;
+use crate::audit::{Actor, Noted};
 use crate::certificate::Identified;
 use crate::revoked::Revoked;
 use crate::rights::{self, Rights};
@@ -198,13 +199,15 @@ pub struct Peer {
     /// From where.
     pub address: SocketAddr,
     standing: Standing,
+    /// When the token ends that it has shown; a certificate may be shown again.
+    until: Option<SystemTime>,
 }
 
 /// What is known about a peer.
 #[derive(Clone, Debug)]
 enum Standing {
     /// Plain, where that is allowed: it may do what everybody may without access control.
-    Plain,
+    Plain { is_noted: bool },
     /// It has shown nothing.
     Nobody { is_tls: bool },
     /// It has shown a certificate, or a browser's session for one.
@@ -212,14 +215,19 @@ enum Standing {
 }
 
 impl Peer {
-    /// A plain peer where that is allowed.
+    /// A plain peer where there is no access control.
     pub fn plain(address: SocketAddr) -> Peer {
-        Peer { address, standing: Standing::Plain }
+        Peer { address, standing: Standing::Plain { is_noted: false }, until: None }
+    }
+
+    /// A plain peer beside members. What it changes is noted, as of these.
+    pub(crate) fn plain_beside_members(address: SocketAddr) -> Peer {
+        Peer { address, standing: Standing::Plain { is_noted: true }, until: None }
     }
 
     /// One that has shown nothing, within TLS or not.
     pub(crate) fn nobody(address: SocketAddr, is_tls: bool) -> Peer {
-        Peer { address, standing: Standing::Nobody { is_tls } }
+        Peer { address, standing: Standing::Nobody { is_tls }, until: None }
     }
 
     pub(crate) fn member(
@@ -227,13 +235,13 @@ impl Peer {
         identified: Arc<Identified>,
         revoked: Arc<Revoked>,
     ) -> Peer {
-        Peer { address, standing: Standing::Member(identified, revoked) }
+        Peer { address, standing: Standing::Member(identified, revoked), until: None }
     }
 
     /// Whether its connection is within TLS.
     pub fn is_tls(&self) -> bool {
         match self.standing {
-            Standing::Plain => false,
+            Standing::Plain { .. } => false,
             Standing::Nobody { is_tls } => is_tls,
             Standing::Member(..) => true,
         }
@@ -248,7 +256,7 @@ impl Peer {
     pub fn identified(&self) -> Option<&Identified> {
         match &self.standing {
             Standing::Member(identified, _) => Some(identified),
-            Standing::Plain | Standing::Nobody { .. } => None,
+            Standing::Plain { .. } | Standing::Nobody { .. } => None,
         }
     }
 
@@ -265,7 +273,7 @@ impl Peer {
     /// Why it may not do something that needs these rights; `None` if it may.
     pub fn objection(&self, rights: impl FnOnce() -> Rights) -> Option<String> {
         match &self.standing {
-            Standing::Plain => None,
+            Standing::Plain { .. } => None,
             Standing::Nobody { .. } => {
                 (!rights().is_everybody()).then(|| "access to this cluster is needed".to_owned())
             }
@@ -289,28 +297,52 @@ impl Peer {
             }
             standing => standing.clone(),
         };
-        Peer { address: self.address, standing }
+        Peer { standing, ..*self }
     }
 
-    /// Done when the access of this peer is revoked; never, if it has shown none.
-    pub fn revoked(&self) -> impl Future<Output = ()> + Send + use<> {
-        let standing = self.standing.clone();
-        async move {
+    /// The same with a token that ends then.
+    #[must_use]
+    pub(crate) fn until(self, until: SystemTime) -> Peer {
+        Peer { until: Some(until), ..self }
+    }
+
+    /// Done when the access of this peer is revoked or its token ends; never, if it has shown none.
+    pub fn access_ends(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (standing, until) = (self.standing.clone(), self.until);
+        let revoked = async move {
             match standing {
                 Standing::Member(identified, revoked) => revoked.wait_for(identified.grant).await,
-                Standing::Plain | Standing::Nobody { .. } => std::future::pending().await,
+                Standing::Plain { .. } | Standing::Nobody { .. } => std::future::pending().await,
+            }
+        };
+        let token_ends = async move {
+            match until {
+                Some(until) => {
+                    let left = until.duration_since(SystemTime::now()).unwrap_or_default();
+                    tokio::time::sleep(left).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        async move {
+            tokio::select! {
+                () = revoked => {}
+                () = token_ends => {}
             }
         }
     }
 
-    /// Notes what a member does that changes the cluster or a job. It has been found that it may.
+    /// Notes what a peer does that changes the cluster or a job. It has been found that it may.
     pub fn note(&self, service: &str, call: &str) -> Noted {
-        match (&self.standing, rights::change(service, call)) {
-            (Standing::Member(who, _), Some(change)) => {
-                Noted::begin(change, who.clone(), self.address, format!("{service} {call}"))
-            }
-            _ => Noted::default(),
-        }
+        let who = match &self.standing {
+            Standing::Member(who, _) => Actor::Member(who.clone()),
+            Standing::Plain { is_noted: true } => Actor::Plain,
+            Standing::Plain { .. } | Standing::Nobody { .. } => return Noted::default(),
+        };
+        let change = rights::change(service, call);
+        change.map_or_else(Noted::default, |change| {
+            Noted::begin(change, who, self.address, format!("{service} {call}"))
+        })
     }
 }
 
@@ -318,9 +350,29 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)?;
         match &self.standing {
-            Standing::Plain => Ok(()),
+            Standing::Plain { .. } => Ok(()),
             Standing::Nobody { .. } => f.write_str(" (without access)"),
             Standing::Member(identified, _) => write!(f, " as {identified}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn long_replies_end_with_the_token_that_has_begun_them() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let peer = Peer::nobody(([127, 0, 0, 1], 1).into(), true);
+        let holder = peer.clone().until(SystemTime::now() + 2 * HOUR);
+        assert!(timeout(HOUR, holder.access_ends()).await.is_err());
+        assert!(timeout(3 * HOUR, holder.access_ends()).await.is_ok());
+        assert!(timeout(3 * HOUR, holder.as_observer().access_ends()).await.is_ok());
+        assert!(timeout(3 * HOUR, peer.access_ends()).await.is_err(), "it has shown none");
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
+use crate::authority::AuthorityError;
 use crate::certificate::VALID;
 use crate::role::Role;
 use crate::seconds;
@@ -16,6 +17,10 @@ use crate::string::Secret;
 const VERSION: u32 = 1;
 /// Entries of a table.
 pub(crate) const MAX_ENTRIES: usize = 10_000;
+/// Entries of daemons of the head that have room behind those.
+const OWN_ENTRIES: usize = 1_000;
+/// What users of the machine have done that no daemon has noted yet.
+const MAX_ACTS: usize = 1_000;
 
 /// The number of an access string; certificates that were issued for it name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -80,6 +85,13 @@ pub struct NewGrant {
     pub uses: Option<u32>,
 }
 
+impl fmt::Display for NewGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.role.fmt(f)?;
+        self.user.iter().try_for_each(|user| write!(f, " as {user}"))
+    }
+}
+
 /// An access string without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -128,6 +140,18 @@ struct Stored {
 pub(crate) struct Table {
     version: u32,
     grants: Vec<Stored>,
+    /// What users of the machine have done, until a daemon notes it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    acts: Vec<Act>,
+}
+
+/// What a user of the machine has done with the authority.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Act {
+    /// In seconds since 1970.
+    pub(crate) at: u64,
+    pub(crate) user: String,
+    pub(crate) action: String,
 }
 
 /// Why a secret gives no certificate, and a certificate is not renewed.
@@ -145,7 +169,7 @@ pub(crate) enum Denied {
 
 impl Table {
     pub(crate) fn empty() -> Table {
-        Table { version: VERSION, grants: vec![] }
+        Table { version: VERSION, grants: vec![], acts: vec![] }
     }
 
     /// Reads the file's content.
@@ -199,19 +223,26 @@ impl Table {
 
     /// An entry for a daemon beside the authority: the one that its certificate names, if that is still good, or
     /// another one. No secret leads to it. `None` if there are no random numbers.
+    ///
+    /// Errors: there is no room.
     pub(crate) fn own(
         &mut self,
         former: Option<GrantId>,
         name: &str,
         now: SystemTime,
-    ) -> Option<Entry> {
+    ) -> Result<Option<Entry>, AuthorityError> {
         let is_good = |entry: &Entry| entry.own && !entry.revoked && former == Some(entry.id);
-        if !self.entries().any(is_good) {
-            let new = NewGrant { role: Role::Admin, user: None, valid_secs: None, uses: Some(0) };
-            let id = self.add(&new, &Secret::random().ok()?, now)?;
-            return self.issue_own(id, name, now);
+        if self.entries().any(is_good) {
+            return Ok(former.and_then(|id| self.issue_own(id, name, now)));
         }
-        self.issue_own(former?, name, now)
+        // Strings leave room for the daemons of the head, so that it starts in any case.
+        if self.grants.len() >= MAX_ENTRIES + OWN_ENTRIES {
+            return Err(AuthorityError::Full);
+        }
+        let new = NewGrant { role: Role::Admin, user: None, valid_secs: None, uses: Some(0) };
+        let Ok(secret) = Secret::random() else { return Ok(None) };
+        let id = self.add(&new, &secret, now);
+        Ok(id.and_then(|id| self.issue_own(id, name, now)))
     }
 
     fn issue_own(&mut self, id: GrantId, name: &str, now: SystemTime) -> Option<Entry> {
@@ -219,6 +250,24 @@ impl Table {
         stored.entry.own = true;
         stored.entry.issue(name, now);
         Some(stored.entry.clone())
+    }
+
+    /// Keeps what a user has done, for a daemon that notes it. Of too many the first ones are forgotten.
+    pub(crate) fn keep_act(&mut self, act: Act) {
+        if self.acts.len() >= MAX_ACTS {
+            self.acts.remove(0);
+        }
+        self.acts.push(act);
+    }
+
+    /// Whether nothing is to be noted.
+    pub(crate) fn has_no_acts(&self) -> bool {
+        self.acts.is_empty()
+    }
+
+    /// What is to be noted, once.
+    pub(crate) fn take_acts(&mut self) -> Vec<Act> {
+        std::mem::take(&mut self.acts)
     }
 
     /// Whether there was such an entry.

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::string::hex;
+use crate::table::Table;
 
 fn now() -> SystemTime {
     SystemTime::now()
@@ -359,8 +360,9 @@ async fn administrators_alone_give_access_over_the_network() {
 #[tokio::test]
 async fn certificates_are_renewed_for_the_same_key_until_access_is_revoked() {
     let head = Head::start(TlsMode::Require).await;
-    let (id, string) = head.grant(&NewGrant { uses: Some(1), ..new_grant(Role::Submit) });
+    let (id, string) = head.grant(&NewGrant { uses: Some(2), ..new_grant(Role::Submit) });
     let member = head.enrol("alice", &string).await.unwrap();
+    let other = head.enrol("other", &string).await.unwrap();
     let certificate = || std::fs::read(head.path("alice").join("certificate.pem")).unwrap();
     let first = certificate();
     assert!(!member.renew_if_due(now() + days(19)).await.unwrap());
@@ -368,7 +370,7 @@ async fn certificates_are_renewed_for_the_same_key_until_access_is_revoked() {
     assert_ne!(certificate(), first);
     assert!(head.reply(&member).await.unwrap().contains("alice"));
     head.authority.revoke(id).unwrap();
-    let error = member.renew_if_due(now() + days(21)).await.unwrap_err().to_string();
+    let error = other.renew_if_due(now() + days(21)).await.unwrap_err().to_string();
     assert!(error.contains("has been revoked"), "{error}");
 }
 
@@ -772,6 +774,70 @@ fn an_authority_is_whole_and_instances_share_it() {
     std::fs::write(&table, newer).unwrap();
     let error = Authority::open(&path("a")).unwrap_err().to_string();
     assert!(error.contains("access.json is damaged: it has the unknown version 2"), "{error}");
+}
+
+#[tokio::test]
+async fn a_certificate_is_renewed_now_and_then_only() {
+    let head = Head::start(TlsMode::Require).await;
+    let [greedy, innocent] =
+        [head.member("a", Role::Node).await, head.member("b", Role::Node).await];
+    let later = now() + days(21);
+    assert!(greedy.renew_if_due(later).await.unwrap());
+    let issued = || head.authority.list().unwrap().iter().map(|entry| entry.issued).sum::<u64>();
+    let before = issued();
+    for _ in 0..3 {
+        let request = enrol::Request::Renew { hosts: vec![] };
+        let refused = greedy.ask::<enrol::Enrolled>(&request).await.unwrap_err().to_string();
+        assert!(refused.contains("was renewed within the last 600s"), "{refused}");
+    }
+    assert_eq!(issued(), before);
+    assert!(innocent.renew_if_due(later).await.unwrap());
+}
+
+#[test]
+fn a_full_table_of_strings_keeps_no_daemon_of_the_head_from_starting() {
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let authority = Authority::create(&path("ca"), now()).unwrap();
+    let mut full = Table::empty();
+    let secret = Secret::random().unwrap();
+    while !full.is_full() {
+        full.add(&new_grant(Role::Read), &secret, now()).unwrap();
+    }
+    let content = full.write().unwrap();
+    crate::files::replace(&path("ca").join("access.json"), &content).unwrap();
+    let refused = authority.grant(&new_grant(Role::Read), ("head", 1), now());
+    assert!(matches!(refused, Err(AuthorityError::Full)));
+    for _ in 0..2 {
+        Identity::own(&path("own"), &authority, "head", ("head", 1), &[], now()).unwrap();
+    }
+    assert_eq!(authority.list().unwrap().iter().filter(|entry| entry.own).count(), 1);
+}
+
+#[test]
+fn a_daemon_notes_once_what_users_of_the_machine_have_done() {
+    let directory = TempDir::new().unwrap();
+    let authority = Authority::create(&directory.path().join("ca"), now()).unwrap();
+    // What a daemon does by itself is no act of a user.
+    authority.grant(&new_grant(Role::Node), ("head", 1), now()).unwrap();
+    let user = Authority::open(&directory.path().join("ca")).unwrap();
+    let user = user.acting_for("root (uid 0)".to_owned());
+    let (id, _) = user.grant(&new_grant(Role::Submit), ("head", 1), now()).unwrap();
+    user.rotate(id, ("head", 1)).unwrap();
+    user.revoke(id).unwrap();
+    assert!(user.revoke("00000001".parse().unwrap()).is_err(), "it has changed nothing");
+    let acts = authority.take_acts().unwrap();
+    assert!(acts.iter().all(|act| act.user == "root (uid 0)"), "{acts:?}");
+    let actions: Vec<String> = acts.into_iter().map(|act| act.action).collect();
+    assert_eq!(
+        actions,
+        [
+            format!("create access {id} for submit as alice"),
+            format!("replace the secret of access {id}"),
+            format!("revoke access {id}")
+        ]
+    );
+    assert_eq!(authority.take_acts().unwrap(), []);
 }
 
 #[test]

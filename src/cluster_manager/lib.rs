@@ -51,6 +51,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+use tokio::time::interval;
 
 use self::access::Access;
 use self::calls::Calls;
@@ -90,7 +91,7 @@ use self::rpc::Rpc;
 use self::safe_mode::SafeModeSwitch;
 pub use self::state_file::{StateFileError, Wrong, rewritten_state};
 use self::unreachable::end_unreachable;
-use self::web::events::Events;
+use self::web::events::{Events, Happening};
 use self::web::{Pages, Parts};
 use corona_access::{Gate, GateError};
 use corona_config::{ClusterManagerSettings, ConfigErrors, HaAck, Interfaces, Loaded};
@@ -105,6 +106,8 @@ use corona_wire::server::{Limits, ListenOn, Server, listen};
 
 /// How long a stopping service waits for calls in flight.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it is looked for what 'corona access' has done on this machine: a look at a file.
+const LOOK_FOR_ACTS: Duration = Duration::from_secs(2);
 /// How long an idle connection to a session is kept open.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -129,6 +132,7 @@ pub struct ClusterManager {
     hosts: Hosts,
     /// Of one of several instances.
     roles: Option<RoleEvents>,
+    events: Arc<Events>,
 }
 
 /// The state from which a cluster manager starts.
@@ -437,6 +441,7 @@ impl ClusterManager {
             events: parts.events.clone(),
             core: core.clone(),
         });
+        let events = parts.events.clone();
         Ok(ClusterManager {
             gate,
             thrift_address,
@@ -453,6 +458,7 @@ impl ClusterManager {
             is_resumed,
             hosts,
             roles,
+            events,
         })
     }
 
@@ -505,10 +511,19 @@ impl ClusterManager {
             is_resumed,
             hosts,
             roles,
+            events,
             ..
         } = self;
         let _awake = journal.is_some().then(keep_awake);
         let mut tasks = ServiceTasks::default();
+        let (mut stop_auditing, audited) = (stop.clone(), gate.clone());
+        tasks.spawn("the events of privileged actions", async move {
+            tokio::select! {
+                _ = stop_auditing.wait_for(|stop| *stop) => {}
+                () = events.publish_actions(Happening::PrivilegedAction) => {}
+                () = note_acts_here(audited) => {}
+            }
+        });
         tasks.spawn("the renewal of the certificate", gate.maintain(stop.clone()));
         if let Some(roles) = roles {
             let mut stop = stop.clone();
@@ -741,6 +756,17 @@ fn limits(settings: &ClusterManagerSettings) -> Limits {
         frame_timeout: wire.frame_timeout,
         drain_timeout: DRAIN_TIMEOUT,
         ..Limits::default()
+    }
+}
+
+/// Notes what users of this machine do with the authority, forever.
+async fn note_acts_here(gate: Arc<Gate>) {
+    let mut due = interval(LOOK_FOR_ACTS);
+    loop {
+        due.tick().await;
+        if let Err(error) = gate.note_acts_here().await {
+            tracing::warn!(error, "Cannot read what was done with the authority; trying again");
+        }
     }
 }
 

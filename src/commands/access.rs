@@ -7,17 +7,26 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::{Args, Subcommand, ValueEnum};
-use corona::access::{AccessString, Authority, Entry, GrantId, Identity, NewGrant, Role};
-use corona::config::HostPort;
+use corona::access::{
+    AccessString, Authority, Done, Entry, GrantId, Identity, NewGrant, Role, rights, use_in_clients,
+};
+use corona::config::{HostPort, user_of_process};
 use corona::process::machine_name_or_localhost;
 use serde::Serialize;
 
+use super::closed::{self, required};
 use super::cluster::{block_on, parse_address};
 use super::head::{authority_of, usual_head};
 use super::profile::Profile;
 use super::times::Date;
-use corona_terminal::console::{Console, Form, OutputArguments};
+use super::web::Web;
+use corona_terminal::console::{
+    Console, Form, FormArguments, OutputArguments, TextForm, printable,
+};
 use corona_terminal::table::{Cell, Column, Table, number};
+
+/// How long a daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,6 +35,8 @@ Examples:
     corona access list
   Take access back, with all certificates:
     corona access revoke 1f3a9c04
+  Who has done what:
+    corona access audit
   For daemons with configuration files: an authority, and their certificate:
     corona access init --authority /var/lib/corona/ca --directory /var/lib/corona/own \\
       --address head.example:8888
@@ -48,6 +59,7 @@ enum Action {
     Init(Init),
     Create(Create),
     List(List),
+    Audit(Audit),
     Revoke(Revoke),
     Rotate(Rotate),
     Enrol(Enrol),
@@ -102,6 +114,24 @@ struct List {
 
     #[command(flatten)]
     output: OutputArguments,
+}
+
+/// Show who has changed the cluster and its jobs, when and from where
+///
+/// Each daemon keeps the last 1,000 changes of the cluster and the last 1,000 of
+/// jobs, until it ends; its log has them for longer.
+#[derive(Args, Clone, Debug)]
+struct Audit {
+    /// The pages of another daemon, such as the job tracker's [default: those of
+    /// the head's cluster manager]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    at: Option<HostPort>,
+
+    #[command(flatten)]
+    of: Of,
+
+    #[command(flatten)]
+    output: FormArguments,
 }
 
 /// Take access back: the strings and all certificates issued for them
@@ -198,6 +228,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         Action::Init(init) => init.run(console)?,
         Action::Create(create) => create.run(console)?,
         Action::List(list) => list.run(console)?,
+        Action::Audit(audit) => audit.run(console)?,
         Action::Revoke(Revoke { ids, of }) => {
             let at = of.open()?;
             ids.into_iter().try_for_each(|id| at.revoke(id))?;
@@ -259,6 +290,33 @@ impl List {
     }
 }
 
+impl Audit {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let Some(directory) = self.of.identity() else {
+            return Err(anyhow!(
+                "the daemons tell administrators only: name the directory of a certificate with --directory"
+            ));
+        };
+        let head = Identity::open(&directory)?.head();
+        use_in_clients(&required(&directory))?;
+        let at = self.at.unwrap_or(HostPort { host: head.0.into(), port: head.1 });
+        let web = Web::of("daemon", at, PATIENCE);
+        match self.output.output {
+            TextForm::Json => {
+                let path = format!("{}?output=json", rights::AUDIT_PATH);
+                let text = block_on(web.page(&path))?;
+                let actions: Vec<Done> = serde_json::from_str(&text).with_context(|| web.who())?;
+                console.print_json(&actions)
+            }
+            TextForm::Text => {
+                let text = block_on(web.page(rights::AUDIT_PATH))?;
+                let lines = text.lines().map(|line| format!("{}\n", printable(line)));
+                Ok(console.print(&lines.collect::<String>())?)
+            }
+        }
+    }
+}
+
 impl Enrol {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
         let string = if self.file == Path::new("-") {
@@ -278,9 +336,19 @@ impl Enrol {
 }
 
 impl Of {
+    /// The directory of the certificate with which daemons are asked.
+    fn identity(&self) -> Option<PathBuf> {
+        let here = || self.dir.clone().or_else(usual_head).map(|head| closed::identity(&head));
+        let of_login = || Profile::of_user(|name| std::env::var_os(name))?.identity_in_use();
+        match self.authority {
+            None => self.directory.clone().or_else(here).or_else(of_login),
+            Some(_) => None,
+        }
+    }
+
     fn open(self) -> anyhow::Result<At> {
         if let Some(directory) = self.authority {
-            let authority = Box::new(Authority::open(&directory)?);
+            let authority = Box::new(Authority::open(&directory)?.acting_for(this_user()));
             return Ok(At::Here { authority, address: self.address });
         }
         if let Some(directory) = self.directory {
@@ -292,7 +360,7 @@ impl Of {
             (Some(directory), _) => {
                 let (authority, at) = authority_of(&directory)?;
                 let address = Some(self.address.unwrap_or(at));
-                Ok(At::Here { authority: Box::new(authority), address })
+                Ok(At::Here { authority: Box::new(authority.acting_for(this_user())), address })
             }
             (None, Some(directory)) => Ok(At::There(Box::new(Identity::open(&directory)?))),
             (None, None) => Err(anyhow!(
@@ -333,6 +401,12 @@ impl At {
             At::There(admin) => block_on(async { Ok(admin.rotate(id).await?) }),
         }
     }
+}
+
+/// The user as whom this process acts, for the audit.
+fn this_user() -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    user_of_process().map_or_else(|| format!("uid {uid}"), |name| format!("{name} (uid {uid})"))
 }
 
 fn named(address: &Option<HostPort>) -> anyhow::Result<(&str, u16)> {

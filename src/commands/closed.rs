@@ -1,7 +1,7 @@
 //! What makes a cluster of this machine a closed one: its certificate authority, and the certificate of its
 //! head, in the directory of the head.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use corona::access::{Authority, Identity, TlsMode, TlsSettings, use_in_clients};
@@ -41,7 +41,12 @@ pub(super) fn authority(root: &Path) -> anyhow::Result<Authority> {
 /// # Errors
 /// There is none, or it cannot be used.
 pub(super) fn act_as_head(root: &Path) -> anyhow::Result<()> {
-    Ok(use_in_clients(&required(&root.join(IDENTITY)))?)
+    Ok(use_in_clients(&required(&identity(root)))?)
+}
+
+/// The directory of the head's certificate.
+pub(super) fn identity(root: &Path) -> PathBuf {
+    root.join(IDENTITY)
 }
 
 /// The settings of the head's daemons.

@@ -304,6 +304,15 @@ fn text(name: &str, data: &Map<String, Value>) -> String {
             member("granted")
         ),
         "safe_mode" => format!("safe mode was turned {}", if is("on") { "ON" } else { "off" }),
+        "privileged_action" => {
+            let who = match (data.get("role"), data.get("access")) {
+                (Some(Value::String(role)), Some(Value::String(access))) => {
+                    format!("{role} {} (access {access})", member("name"))
+                }
+                _ => member("name"),
+            };
+            format!("{who} from {}: {}: {}", member("from"), member("action"), member("outcome"))
+        }
         "configuration_reloaded" => "changed configuration files are in force".to_owned(),
         "leader_elected" => {
             format!("instance {} leads, with epoch {}", member("instance"), member("epoch"))
@@ -449,6 +458,18 @@ mod tests {
             ),
             ("safe_mode", json!({"on": true}), "safe mode was turned ON"),
             ("configuration_reloaded", json!({}), "changed configuration files are in force"),
+            (
+                "privileged_action",
+                json!({"changes": "cluster", "role": "admin", "name": "ann", "access": "1f3a9c04",
+                       "from": "10.0.0.9:7", "action": "POST /api/v1/step-down", "outcome": "done"}),
+                "admin ann (access 1f3a9c04) from 10.0.0.9:7: POST /api/v1/step-down: done",
+            ),
+            (
+                "privileged_action",
+                json!({"changes": "cluster", "role": null, "name": "root (uid 0)", "access": null,
+                       "from": "this machine", "action": "revoke access 1f3a9c04", "outcome": "done"}),
+                "root (uid 0) from this machine: revoke access 1f3a9c04: done",
+            ),
             (
                 "leader_elected",
                 json!({"instance": "cm1:8890", "epoch": 3}),

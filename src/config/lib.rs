@@ -68,6 +68,7 @@ pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use service::LoadedService;
 pub use settings::{ClusterManagerSettings, Interfaces, NotifierSettings, WireSettings};
 pub use suggest::similar;
+pub use system::user_of_process;
 pub use task_tracker::{
     CgroupSettings, ChildSettings, HealthSettings, JobFileSettings, JobTrackerCommand,
     JobTrackerSettings, LoadedTaskTracker, LocalSettings, MemorySettings, NativeTasks,

@@ -12,11 +12,7 @@ impl SystemProperties {
     /// Those of this process: `user.name`, `user.home`, `user.dir`, `java.io.tmpdir`, `os.name`.
     /// One that cannot be found is left out.
     pub(super) fn of_process() -> Self {
-        let account = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| {
-            let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
-            account_of(&accounts, effective_user(&status)?)
-        });
-        let (name, home) = account.unzip();
+        let (name, home) = account_of_process().unzip();
         let variable = |name| std::env::var(name).ok();
         let directory = std::env::current_dir().ok().map(|path| path.display().to_string());
         let found = [
@@ -33,6 +29,17 @@ impl SystemProperties {
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
+}
+
+/// The name of the user as whom this process acts, if the machine's list of accounts has one.
+pub fn user_of_process() -> Option<String> {
+    Some(account_of_process()?.0)
+}
+
+fn account_of_process() -> Option<(String, String)> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
+    account_of(&accounts, effective_user(&status)?)
 }
 
 /// The names of the groups of this process, its own one first; empty if they cannot be found.

@@ -209,7 +209,7 @@ pub async fn accept<A, F>(
             // Its state is large, and of no use once the peer is in.
             let entered = Box::pin(gate.admit(stream, peer, true)).await;
             if let Ok((stream, peer)) = entered {
-                let revoked = peer.revoked();
+                let revoked = peer.access_ends();
                 tokio::select! {
                     () = serve(stream, peer, held, admitted) => {}
                     () = revoked => {}

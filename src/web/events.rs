@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use corona_access::{Action, Done, Following, Peer, Rights};
 use http_body_util::Either;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame};
@@ -25,6 +26,8 @@ use tokio::time::timeout;
 use crate::exchange::{self, Answer, Parameters};
 use corona_model::types::Millis;
 
+/// The name of the event that somebody has changed the cluster or a job, in the streams of all services.
+pub const PRIVILEGED_ACTION: &str = "privileged_action";
 /// Events that are kept for streams that reconnect.
 const KEPT: usize = 4096;
 /// Of those that people want to read later, so many are kept.
@@ -53,6 +56,11 @@ pub trait Happening: Serialize + Debug + Send + Sync + 'static {
     /// Whether it belongs in a stream about one thing, such as a job.
     fn concerns(&self, _subject: &str) -> bool {
         true
+    }
+
+    /// Who may read it.
+    fn rights(&self) -> Rights {
+        Rights::MEMBERS
     }
 }
 
@@ -150,6 +158,16 @@ impl<H: Happening, C: Commits> Events<H, C> {
         self.newest.send_replace(number);
     }
 
+    /// Publishes what is done to the cluster or to jobs at this daemon, forever. No journal has anything of it.
+    pub async fn publish_actions(&self, happening: impl Fn(Arc<Action>) -> H) {
+        let mut actions = Following::new();
+        loop {
+            for Done { time_ms, action } in actions.next().await {
+                self.add(Millis(time_ms), happening(action), 0);
+            }
+        }
+    }
+
     /// The last events that people may want to read of, the latest first.
     pub fn notable(&self) -> Vec<Arc<Event<H>>> {
         let log = self.log();
@@ -167,7 +185,7 @@ impl<H: Happening, C: Commits> Events<H, C> {
         self: &Arc<Self>,
         begin: Begin<'_>,
         end: End,
-        subject: Option<&str>,
+        wanted: Wanted,
         stop: watch::Receiver<bool>,
     ) -> Option<Stream> {
         let place = self.places.clone().try_acquire_owned().ok()?;
@@ -182,9 +200,8 @@ impl<H: Happening, C: Commits> Events<H, C> {
             Begin::Behind(id) => self.number_of(id).ok_or(*newest.borrow()),
         };
         let (pieces, received) = mpsc::channel(PIECES_AHEAD);
-        let subject = subject.map(Into::into);
         let events = self.clone();
-        let writer = Writer { events, newest, pieces, end, subject, _place: place };
+        let writer = Writer { events, newest, pieces, end, wanted, _place: place };
         tokio::spawn(async move {
             let mut stop = stop;
             tokio::select! {
@@ -203,7 +220,7 @@ impl<H: Happening, C: Commits> Events<H, C> {
         self: &Arc<Self>,
         last_id: Option<&str>,
         parameters: &Parameters,
-        subject: Option<&str>,
+        wanted: Wanted,
         stop: watch::Receiver<bool>,
     ) -> Answer<Stream> {
         let back = match parameters.text("last").map(str::parse) {
@@ -223,7 +240,7 @@ impl<H: Happening, C: Commits> Events<H, C> {
             Some("0" | "false") => End::CaughtUp,
             _ => End::Never,
         };
-        match self.subscribe(begin, end, subject, stop) {
+        match self.subscribe(begin, end, wanted, stop) {
             Some(stream) => streamed(stream),
             None => {
                 let sentence = "too many event streams are open\n";
@@ -269,6 +286,23 @@ fn push<H>(ring: &mut VecDeque<Arc<Event<H>>>, event: Arc<Event<H>>, most: usize
     ring.push_back(event);
 }
 
+/// Which events a stream has.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Those about one thing, such as a job; none for all.
+    pub subject: Option<Box<str>>,
+    /// Those that this peer may read; none where everybody may.
+    pub reader: Option<Peer>,
+}
+
+impl Wanted {
+    fn has(&self, happening: &impl Happening) -> bool {
+        let may_read = |reader: &Peer| reader.objection(|| happening.rights()).is_none();
+        self.subject.as_deref().is_none_or(|subject| happening.concerns(subject))
+            && self.reader.as_ref().is_none_or(may_read)
+    }
+}
+
 /// Where a stream begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin<'a> {
@@ -296,7 +330,7 @@ struct Writer<H, C> {
     pieces: mpsc::Sender<Bytes>,
     end: End,
     /// Other events are left out.
-    subject: Option<Box<str>>,
+    wanted: Wanted,
     _place: OwnedSemaphorePermit,
 }
 
@@ -320,8 +354,7 @@ impl<H: Happening, C: Commits> Writer<H, C> {
                 if piece.len() >= PIECE_BYTES {
                     break;
                 }
-                let subject = self.subject.as_deref();
-                if subject.is_none_or(|subject| event.happening.concerns(subject)) {
+                if self.wanted.has(&event.happening) {
                     self.events.write(&mut piece, &event);
                 }
                 (seen, committed) = (event.number, event.record);
@@ -447,8 +480,9 @@ mod tests {
             let session = format!("{number:0LONG$}");
             events.add(Millis(5), Ended { session, status: "KILLED" }, 0);
         }
-        let mut stream =
-            events.subscribe(Begin::Behind("77-0"), End::Never, None, stop.subscribe()).unwrap();
+        let mut stream = events
+            .subscribe(Begin::Behind("77-0"), End::Never, Wanted::default(), stop.subscribe())
+            .unwrap();
         let mut seen = 0;
         while seen < 100 {
             let piece = next(&mut stream).await.unwrap();
@@ -461,7 +495,8 @@ mod tests {
     async fn a_stream_tells_what_happens_from_its_beginning_on() {
         let (events, stop) = events(2);
         events.add(Millis(5), ended(1), 0);
-        let mut stream = events.subscribe(Begin::Now, End::Never, None, stop.subscribe()).unwrap();
+        let mut stream =
+            events.subscribe(Begin::Now, End::Never, Wanted::default(), stop.subscribe()).unwrap();
         assert_eq!(next(&mut stream).await.unwrap(), GREETING);
         events.add(Millis(6), ended(2), 0);
         assert_eq!(
@@ -479,7 +514,9 @@ mod tests {
         let commits = Journal(committed.subscribe());
         let events = Arc::new(Events::new(Millis(77), 2, commits));
         let stop = watch::Sender::new(false);
-        let begin = || events.subscribe(Begin::Behind("77-0"), End::Never, None, stop.subscribe());
+        let begin = || {
+            events.subscribe(Begin::Behind("77-0"), End::Never, Wanted::default(), stop.subscribe())
+        };
         events.add(Millis(5), ended(1), 3);
         let mut stream = begin().unwrap();
         assert!(next(&mut stream).await.unwrap().contains("id: 77-1"));
@@ -507,7 +544,8 @@ mod tests {
             ("77-99999999999999999999999", "event: missed"),
         ] {
             let begin = Begin::Behind(last_id);
-            let mut stream = events.subscribe(begin, End::Never, None, stop.subscribe()).unwrap();
+            let mut stream =
+                events.subscribe(begin, End::Never, Wanted::default(), stop.subscribe()).unwrap();
             let piece = next(&mut stream).await.unwrap();
             let lines = piece
                 .lines()
@@ -523,7 +561,8 @@ mod tests {
             events.add(Millis(0), ended(number), 0);
         }
         let begin = Begin::Behind("77-4");
-        let mut stream = events.subscribe(begin, End::Never, None, stop.subscribe()).unwrap();
+        let mut stream =
+            events.subscribe(begin, End::Never, Wanted::default(), stop.subscribe()).unwrap();
         let mut text = String::new();
         while text.matches("id: ").count() < KEPT {
             text.push_str(&next(&mut stream).await.unwrap());
@@ -546,8 +585,9 @@ mod tests {
                 events.add(Millis(0), ended(number), 0);
             }
             let begin = Begin::Back(back);
-            let mut stream =
-                events.subscribe(begin, End::CaughtUp, None, stop.subscribe()).unwrap();
+            let mut stream = events
+                .subscribe(begin, End::CaughtUp, Wanted::default(), stop.subscribe())
+                .unwrap();
             let mut text = String::new();
             while let Some(piece) = next(&mut stream).await {
                 text.push_str(&piece);
@@ -563,7 +603,8 @@ mod tests {
             events.add(Millis(0), ended(number), 0);
         }
         let begin = Begin::Back(u64::MAX);
-        let mut stream = events.subscribe(begin, End::CaughtUp, None, stop.subscribe()).unwrap();
+        let mut stream =
+            events.subscribe(begin, End::CaughtUp, Wanted::default(), stop.subscribe()).unwrap();
         let mut count = 0;
         while let Some(piece) = next(&mut stream).await {
             count += piece.matches("id: ").count();
@@ -574,7 +615,8 @@ mod tests {
     #[tokio::test]
     async fn streams_are_bounded_and_give_their_place_back() {
         let (events, stop) = events(1);
-        let subscribe = || events.subscribe(Begin::Now, End::Never, None, stop.subscribe());
+        let subscribe =
+            || events.subscribe(Begin::Now, End::Never, Wanted::default(), stop.subscribe());
         let stream = subscribe().unwrap();
         assert_eq!(events.subscribers(), 1);
         assert!(subscribe().is_none());
@@ -590,7 +632,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_nobody_reads_is_ended() {
         let (events, stop) = events(1);
-        let mut stream = events.subscribe(Begin::Now, End::Never, None, stop.subscribe()).unwrap();
+        let mut stream =
+            events.subscribe(Begin::Now, End::Never, Wanted::default(), stop.subscribe()).unwrap();
         for number in 1..=20 {
             events.add(Millis(0), ended(number), 0);
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -607,7 +650,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_stream_shows_that_it_is_alive() {
         let (events, stop) = events(1);
-        let mut stream = events.subscribe(Begin::Now, End::Never, None, stop.subscribe()).unwrap();
+        let mut stream =
+            events.subscribe(Begin::Now, End::Never, Wanted::default(), stop.subscribe()).unwrap();
         assert_eq!(next(&mut stream).await.unwrap(), GREETING);
         assert_eq!(next(&mut stream).await.unwrap(), ": still here\n\n");
         assert_eq!(next(&mut stream).await.unwrap(), ": still here\n\n");
@@ -620,7 +664,8 @@ mod tests {
             events.add(Millis(0), ended(number), 0);
         }
         let (begin, end) = (Begin::Back(9), End::CaughtUp);
-        let mut stream = events.subscribe(begin, end, Some("2026.1"), stop.subscribe()).unwrap();
+        let wanted = Wanted { subject: Some("2026.1".into()), reader: None };
+        let mut stream = events.subscribe(begin, end, wanted, stop.subscribe()).unwrap();
         let mut text = String::new();
         while let Some(piece) = next(&mut stream).await {
             text.push_str(&piece);

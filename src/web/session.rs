@@ -9,7 +9,9 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 
-use corona_access::{Gate, Noted, Peer, PlainPeer, PlainPeers, last_actions, rights};
+use corona_access::{
+    Gate, Noted, Peer, PlainPeer, PlainPeers, last_actions, last_actions_as_text, rights,
+};
 use hyper::header::{
     ACCEPT, AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderValue, LOCATION, SET_COOKIE,
     WWW_AUTHENTICATE,
@@ -65,7 +67,7 @@ pub fn admit<S, B>(
         let noted = who.note(method.as_str(), path);
         let answer = match (method, path) {
             (&Method::GET, rights::PEERS_PATH) => Some(text(StatusCode::OK, plain_peers())),
-            (&Method::GET, rights::AUDIT_PATH) => Some(text(StatusCode::OK, last_actions())),
+            (&Method::GET, rights::AUDIT_PATH) => Some(audit(request)),
             _ => None,
         };
         return match answer {
@@ -80,15 +82,15 @@ pub fn admit<S, B>(
     })
 }
 
-/// Serves a connection until the access of a member is revoked that has made the last request with a session or a
-/// token. One that has shown its certificate loses the connection in any case.
+/// Serves a connection until the access of a member ends that has made the last request with a session or a token,
+/// or this itself. One that has shown its certificate loses the connection in any case.
 pub async fn serve<F: Future<Output = ()>>(peer: &Peer, serving: impl FnOnce(Last) -> F) {
     let (last, mut shown) = watch::channel(peer.clone());
     let revoked = async {
         loop {
             let who = shown.borrow_and_update().clone();
             tokio::select! {
-                () = who.revoked() => return,
+                () = who.access_ends() => return,
                 changed = shown.changed() => {
                     if changed.is_err() {
                         return std::future::pending().await;
@@ -217,6 +219,19 @@ fn begun<S>(gate: &Gate, code: &str, peer: &Peer) -> Answer<S> {
         answer.headers_mut().insert(SET_COOKIE, cookie);
     }
     answer
+}
+
+/// The last actions, as text or as JSON.
+fn audit<S, B>(request: &Request<B>) -> Answer<S> {
+    let query = Parameters::parse(request.uri().query().unwrap_or_default().as_bytes());
+    match query.text("output") {
+        // It is made of texts and numbers.
+        Some("json") => {
+            let json = serde_json::to_string(&last_actions()).unwrap_or_default();
+            exchange::json(StatusCode::OK, json)
+        }
+        _ => text(StatusCode::OK, last_actions_as_text()),
+    }
 }
 
 /// The peers without TLS that this process has counted, a line for each address.

@@ -251,6 +251,107 @@ async fn the_head_lends_its_rights_to_no_member() {
     assert!(done.status.success(), "{}", stderr(&done));
 }
 
+/// Reads until it contains all of these.
+fn until_read(mut read: impl FnMut() -> String, expected: &[&str]) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = read();
+        match expected.iter().find(|expected| !text.contains(**expected)) {
+            None => return text,
+            Some(missing) => assert!(Instant::now() < deadline, "no {missing} in {text}"),
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn privileged_actions_are_noted_with_who_from_where_and_what() {
+    let cluster = closed_cluster(&[]);
+    let root = cluster.root.path();
+    let ports = ports(&cluster);
+    let manager = format!("127.0.0.1:{}", ports["thrift"]);
+    member(root, &["admin"], &manager, "admin");
+    member(root, &["submit", "--user", "alice"], &manager, "alice");
+    let admin = Identity::open(&root.join("admin")).unwrap();
+    let who = admin.identified().to_string();
+
+    // At the cluster manager: a call, and a page that refuses.
+    call(&admin, ports["thrift"], ClusterManagerCall::RefreshNodes).await.unwrap();
+    let drain = "POST /api/v1/nodes/none/drain";
+    let (status, _) = ask(&admin, ports["pages"], drain, Some("on=1")).await;
+    assert_ne!(status, 200);
+    // At the job tracker: of a user, and of an administrator.
+    cluster.write("input", "one\n");
+    let job = ["--input", "input", "--output", "killed", "--mapper", "sleep 600"];
+    let mut running = cluster.job(&[&job[..], &["-D", "corona.tls.directory=alice"]].concat());
+    let mut running = running.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let job = until_running(&cluster);
+    tool(&cluster, &["jobs", "kill", &job], "admin").unwrap();
+    assert!(!running.wait().unwrap().success());
+    // At the proxy job tracker: it has no such page to relay.
+    let relayed = "POST /proxy?host=127.0.0.1&port=1&path=x";
+    let (status, _) = ask(&admin, ports["proxy_pages"], relayed, Some("on=1")).await;
+    assert_ne!(status, 200);
+    // Access, over the network and on the machine of the authority.
+    let create = ["create", "read", "--authority", "ca", "--address", &manager];
+    assert!(access(root, &create, "").0);
+    let (_, listed) = access(root, &["list", "--json", "--directory", "admin"], "");
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let read = listed.as_array().unwrap().iter().find(|entry| entry["role"] == "read").unwrap();
+    let read = read["id"].as_str().unwrap();
+    assert!(access(root, &["revoke", read, "--directory", "admin"], "").0);
+
+    let revoked = format!("revoke access {read}");
+    let created = format!("create access {read} for read");
+    let submitter = "submit alice (access ";
+    for (pages, log, expected) in [
+        (
+            "pages",
+            "cluster-manager",
+            &[
+                "ClusterManagerService refreshNodes",
+                drain,
+                &revoked,
+                &created,
+                "this machine",
+                &who,
+            ][..],
+        ),
+        (
+            "job_pages",
+            "job-tracker",
+            &["JobSubmissionProtocol submitJob", "JobSubmissionProtocol killJob", submitter, &who],
+        ),
+        ("proxy_pages", "proxy-job-tracker", &["POST /proxy", &who]),
+    ] {
+        let at = format!("127.0.0.1:{}", ports[pages]);
+        let audit = ["audit", "--at", &at, "--directory", "admin"];
+        let text = until_read(|| access(root, &audit, "").1, expected);
+        assert!(text.contains(" 127.0.0.1:"), "from where: {text}");
+        let log = format!("cluster/logs/{log}.log");
+        let log = until_read(|| fs::read_to_string(cluster.path(&log)).unwrap(), expected);
+        assert!(log.contains("Privileged action"), "{log}");
+        let (done, json) = access(root, &[&audit[..], &["--json"]].concat(), "");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert!(
+            done && json.as_array().unwrap().iter().all(|action| {
+                action["time_ms"].as_i64().is_some() && action["outcome"].is_string()
+            })
+        );
+        // Nobody else reads them.
+        let refused = access(root, &["audit", "--at", &at, "--directory", "alice"], "");
+        assert!(!refused.0 && refused.1.contains("403"), "{}", refused.1);
+        if pages == "proxy_pages" {
+            // It has no events.
+            continue;
+        }
+        let events = ["events", "--event", "privileged_action", "--last", "100"];
+        let events = [&events[..], &["--http-address", &at]].concat();
+        until_read(|| tool(&cluster, &events, "admin").unwrap(), expected);
+        assert_eq!(tool(&cluster, &events, "alice").unwrap(), "");
+    }
+}
+
 #[test]
 fn a_closed_cluster_runs_jobs_of_members_only() {
     let cluster = closed_cluster(&[]);

@@ -72,7 +72,7 @@ impl Door {
                     // It has the place until it has said its name.
                     tokio::select! {
                         () = leading.source.serve(stream, place) => {}
-                        () = peer.revoked() => {
+                        () = peer.access_ends() => {
                             tracing::warn!(%peer, "Ended a copy of the journal: its access was revoked");
                         }
                     }

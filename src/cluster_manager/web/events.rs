@@ -5,10 +5,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::commits::Commits;
+use corona_access::{Action, Rights};
 use corona_engine::{Record, Starvation};
 use corona_model::types::{PoolName, ResourceType, SessionStatus};
+use corona_web::events::PRIVILEGED_ACTION;
 
-pub(super) use corona_web::events::Stream;
+pub(super) use corona_web::events::{Stream, Wanted};
 
 /// All events, and the channel to their subscribers.
 pub(crate) type Events = corona_web::events::Events<Happening, Commits>;
@@ -129,6 +131,8 @@ pub(crate) enum Happening {
     },
     /// Changed configuration files are in force.
     ConfigurationReloaded {},
+    /// Somebody has changed the cluster or the access to it.
+    PrivilegedAction(Arc<Action>),
     /// This instance leads from now on.
     LeaderElected {
         /// Its name.
@@ -224,6 +228,7 @@ impl corona_web::events::Happening for Happening {
             Happening::PoolStarving { .. } => "pool_starving",
             Happening::SafeMode { .. } => "safe_mode",
             Happening::ConfigurationReloaded {} => "configuration_reloaded",
+            Happening::PrivilegedAction(_) => PRIVILEGED_ACTION,
             Happening::LeaderElected { .. } => "leader_elected",
             Happening::SteppingDown { .. } => "stepping_down",
             Happening::StandbyReady { .. } => "standby_ready",
@@ -232,7 +237,15 @@ impl corona_web::events::Happening for Happening {
     }
 
     fn is_notable(&self) -> bool {
-        !matches!(self, Happening::SessionGranted { .. })
+        // Everybody who sees the pages reads the notable ones.
+        !matches!(self, Happening::SessionGranted { .. } | Happening::PrivilegedAction(_))
+    }
+
+    fn rights(&self) -> Rights {
+        match self {
+            Happening::PrivilegedAction(_) => Rights::ADMIN,
+            _ => Rights::MEMBERS,
+        }
     }
 }
 

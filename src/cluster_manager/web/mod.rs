@@ -29,7 +29,7 @@ use maud::Markup;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::interval;
 
-use self::events::Events;
+use self::events::{Events, Wanted};
 use self::exchange::{Answer, Parameters};
 use self::filter::Filter;
 use self::gather::{Gather, Overview, Pools, count_nodes};
@@ -50,7 +50,7 @@ use super::operations::Operations;
 use super::persist::Persist;
 use super::reload::{ConfigStatus, Reloader};
 use super::safe_mode::SafeModeSwitch;
-use corona_access::Gate;
+use corona_access::{Gate, Peer};
 use corona_api::cluster::JournalStatus;
 use corona_config::HostFiles;
 use corona_config::{HostPort, Secret, WebSettings};
@@ -204,7 +204,7 @@ impl Pages {
     async fn respond<B>(
         self: Arc<Self>,
         request: Request<B>,
-        peer: SocketAddr,
+        caller: Peer,
         stop: watch::Receiver<bool>,
     ) -> Answer
     where
@@ -212,20 +212,21 @@ impl Pages {
     {
         let is_accepted = compression::is_accepted(request.headers());
         let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
-        let answer = self.clone().answer_plain(request, peer, stop).await;
+        let answer = self.clone().answer_plain(request, caller, stop).await;
         compress(answer, is_accepted, makers).await
     }
 
     async fn answer_plain<B>(
         self: Arc<Self>,
         request: Request<B>,
-        peer: SocketAddr,
+        caller: Peer,
         stop: watch::Receiver<bool>,
     ) -> Answer
     where
         B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
     {
         let (head, body) = request.into_parts();
+        let peer = caller.address;
         let path = head.uri.path().to_owned();
         let query = head.uri.query().unwrap_or_default().to_owned();
         let mut parameters = Parameters::parse(query.as_bytes());
@@ -273,7 +274,8 @@ impl Pages {
         }
         if let ["api", "v1", "events"] = segments[..] {
             let last = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
-            return self.events.answer(last, &parameters, None, stop);
+            let wanted = Wanted { subject: None, reader: Some(caller) };
+            return self.events.answer(last, &parameters, wanted, stop);
         }
         match segments[..] {
             ["api", "v1"] | ["api", "v1", ""] => return api::index(),

@@ -203,7 +203,8 @@ impl World {
     }
 
     async fn send_from(&self, peer: std::net::IpAddr, request: Request<Full<Bytes>>) -> Answer {
-        self.pages.clone().respond(request, (peer, 5).into(), self.stop.subscribe()).await
+        let peer = corona_access::Peer::plain((peer, 5).into());
+        self.pages.clone().respond(request, peer, self.stop.subscribe()).await
     }
 
     async fn get(&self, address: &str) -> Answer {

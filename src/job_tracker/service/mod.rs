@@ -434,6 +434,11 @@ impl JobTracker {
             loops.spawn("the watch for stalls", clock::watch);
             let of = shared();
             loops.spawn("the begin of jobs that wait", move || of.clone().serve_waiting());
+            let events = self.shared.shown.events.clone();
+            loops.spawn("the events of privileged actions", move || {
+                let events = events.clone();
+                async move { events.publish_actions(web::events::Happening::action).await }
+            });
             let (gate, stopped) = (self.gate.clone(), stop.clone());
             loops.spawn("the renewal of certificates", move || {
                 gate.clone().maintain(stopped.clone())

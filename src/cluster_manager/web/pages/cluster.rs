@@ -405,6 +405,9 @@ fn sentence(happening: &Happening) -> Markup {
         Happening::SafeMode { on: true } => html! { "Safe mode was turned on" },
         Happening::SafeMode { on: false } => html! { "Safe mode was turned off" },
         Happening::ConfigurationReloaded {} => html! { "Scheduling files were reloaded" },
+        Happening::PrivilegedAction(action) => html! {
+            (Name(&action.name)) " at " (action.from) ": " (Name(&action.action)) ": " (Name(&action.outcome))
+        },
         Happening::LeaderElected { instance, epoch } => html! {
             "Instance " (Name(instance)) " leads, with epoch " (epoch)
         },

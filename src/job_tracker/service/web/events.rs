@@ -1,10 +1,13 @@
 //! The events of jobs, for `/api/v1/events`. `docs/operate/job-tracker.md` lists them. They are published when the
 //! inputs that they follow from are in the job's journal.
 
+use std::sync::Arc;
+
+use corona_access::{Action, Rights};
 use corona_mapreduce::history::AttemptResult;
 use corona_mapreduce::{AttemptKey, HistoryRecord, JobId};
 use corona_model::text::cut;
-use corona_web::events::Committed;
+use corona_web::events::{Committed, PRIVILEGED_ACTION};
 use serde::Serialize;
 
 use super::pages::state_name;
@@ -20,7 +23,8 @@ const MOST_REASON_BYTES: usize = 1000;
 pub(in crate::service) struct Happening {
     #[serde(skip)]
     name: &'static str,
-    job: JobId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<JobId>,
     #[serde(flatten)]
     what: What,
 }
@@ -36,6 +40,7 @@ enum What {
     Attempt { attempt: String, node: String },
     AttemptEnded { attempt: String, purpose: &'static str, node: String, reason: Option<String> },
     Task { task: String, purpose: &'static str, reason: Option<String> },
+    Privileged(Arc<Action>),
 }
 
 impl Happening {
@@ -77,13 +82,18 @@ impl Happening {
                 ("job_ended", What::JobEnded { state: state_name(end.state) })
             }
         };
-        Some(Happening { name, job: job.clone(), what })
+        Some(Happening { name, job: Some(job.clone()), what })
     }
 
     /// An attempt is launched.
     pub(in crate::service) fn launch(job: &JobId, attempt: AttemptKey, node: &str) -> Happening {
         let what = What::Attempt { attempt: job.attempt(attempt), node: node.to_owned() };
-        Happening { name: "attempt_launched", job: job.clone(), what }
+        Happening { name: "attempt_launched", job: Some(job.clone()), what }
+    }
+
+    /// Somebody has changed a job, or the service.
+    pub(in crate::service) fn action(action: Arc<Action>) -> Happening {
+        Happening { name: PRIVILEGED_ACTION, job: None, what: What::Privileged(action) }
     }
 }
 
@@ -98,7 +108,14 @@ impl corona_web::events::Happening for Happening {
     }
 
     fn concerns(&self, subject: &str) -> bool {
-        self.job.as_str() == subject
+        self.job.as_ref().is_some_and(|job| job.as_str() == subject)
+    }
+
+    fn rights(&self) -> Rights {
+        match self.what {
+            What::Privileged(_) => Rights::ADMIN,
+            _ => Rights::MEMBERS,
+        }
     }
 }
 
@@ -108,8 +125,6 @@ fn bounded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use corona_mapreduce::history::JobEnd;
     use corona_mapreduce::{AttemptEnd, Counters, JobState, TaskKey, TaskKind, TaskRole};
     use corona_web::events::Happening as _;

@@ -23,13 +23,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use corona_access::Gate;
+use corona_access::{Gate, Peer};
 use corona_config::HostPort;
 use corona_mapreduce::{Counters, JobId, TaskKey};
 use corona_model::types::Millis;
 use corona_web::attempts::{Attempts, Failed};
 use corona_web::budget;
-use corona_web::events::Stream;
+use corona_web::events::{Stream, Wanted};
 use corona_web::exchange::{self, Parameters};
 use corona_web::hosts::Hosts;
 use corona_web::making::{REFRESH_MS, SLOW_REFRESH_MS, compress, make_answer, refresh_ms};
@@ -166,7 +166,7 @@ impl Pages {
     async fn respond<B>(
         self: Arc<Self>,
         request: Request<B>,
-        peer: SocketAddr,
+        caller: Peer,
         stop: watch::Receiver<bool>,
     ) -> Answer
     where
@@ -175,7 +175,7 @@ impl Pages {
         let is_accepted = compression::is_accepted(request.headers());
         let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
         let path_of_proxy = prefix::of(request.headers());
-        let mut answer = self.clone().answer_plain(request, peer, &stop).await;
+        let mut answer = self.clone().answer_plain(request, caller, &stop).await;
         if let Some(path) = path_of_proxy {
             answer = prefix::below(answer, &path).await;
         }
@@ -185,7 +185,7 @@ impl Pages {
     async fn answer_plain<B>(
         self: Arc<Self>,
         request: Request<B>,
-        peer: SocketAddr,
+        caller: Peer,
         stop: &watch::Receiver<bool>,
     ) -> Answer
     where
@@ -208,7 +208,7 @@ impl Pages {
             Method::GET | Method::HEAD => {}
             Method::POST => {
                 let form = read_own_form(&head.headers, body).await;
-                return self.post(&segments, &form, peer).await;
+                return self.post(&segments, &form, caller.address).await;
             }
             _ => {
                 let sentence = "only GET, HEAD and POST are supported\n";
@@ -229,7 +229,7 @@ impl Pages {
             }
             ["readyz"] => exchange::text(StatusCode::OK, "ready\n"),
             ["metrics"] => self.metrics().await,
-            ["api", "v1", "events"] => self.events(&head.headers, &parameters, stop),
+            ["api", "v1", "events"] => self.events(&head.headers, &parameters, caller, stop),
             ["api", "v1", ref rest @ ..] => match self.api(rest, parameters).await {
                 Ok(answer) => answer,
                 Err(nothing) => refuse_program(nothing),
@@ -251,6 +251,7 @@ impl Pages {
         &self,
         headers: &HeaderMap,
         parameters: &Parameters,
+        reader: Peer,
         stop: &watch::Receiver<bool>,
     ) -> Answer {
         if !self.shown.shows_jobs() {
@@ -262,7 +263,8 @@ impl Pages {
             Err(_) => job.to_owned(),
         });
         let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
-        self.shown.events.answer(last, parameters, meant.as_deref(), stop.clone())
+        let wanted = Wanted { subject: meant.map(Into::into), reader: Some(reader) };
+        self.shown.events.answer(last, parameters, wanted, stop.clone())
     }
 
     async fn metrics(&self) -> Answer {

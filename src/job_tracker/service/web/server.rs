@@ -37,6 +37,6 @@ impl Site for Pages {
         caller: Peer,
         stop: watch::Receiver<bool>,
     ) -> Answer {
-        self.respond(request, caller.address, stop).await
+        self.respond(request, caller, stop).await
     }
 }
