@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
-use corona::access::{Authority, NewGrant, Role};
+use corona::access::{Authority, AuthorityError, NewGrant, Role};
 use corona::api::cluster::Nodes;
 use corona::api::jobs::Jobs;
 use corona::config::{ClientSource, HostPort};
@@ -24,7 +24,7 @@ use super::cluster::block_on;
 use super::daemon::{tell_systemd, usable};
 use super::daemons::{Daemons, Home, PID, PROBLEM};
 use super::invitation::{ClusterFacts, HeadPorts, Marker, read_private, write_private};
-use super::parts::{HEAD_FOLDERS, Site};
+use super::parts::{HEAD_FOLDERS, Site, is_secret};
 use super::signals::shutdown_signal;
 use super::web::{Answer, Web};
 use corona::process::machine_name;
@@ -224,7 +224,8 @@ impl Start {
         let ended = match started {
             Ok(true) => {
                 // A failure to write it does not end the head.
-                let _ = console.print(&serves.ready(&home, &strings));
+                let is_shown = io::stdout().is_terminal();
+                let _ = console.print(&serves.ready(&home, &strings, is_shown));
                 tell_systemd(NotifyState::Ready);
                 daemons.watch(&home, console, stop.as_mut(), std::future::pending::<()>()).await;
                 Ok(())
@@ -260,7 +261,10 @@ impl Start {
             ("corona.loopback.only", address.is_loopback().to_string()),
             ("cm.node.expiryinterval", "60000".to_owned()),
         ]);
-        shared.override_with(&self.overrides);
+        // Members get what is shared.
+        let (secret, known): (Vec<Override>, Vec<Override>) =
+            self.overrides.iter().cloned().partition(|set| is_secret(&set.key));
+        shared.override_with(&known);
         let marker = Marker::write(&home.root.join(MARKER_FILE))?;
         let facts = ClusterFacts::new(&shared, marker).to_json()?;
         let cluster = home.root.join(CLUSTER_FILE);
@@ -277,6 +281,7 @@ impl Start {
         ]);
         site.set(closed::keys(&home.root));
         site.set(shared.settings().iter().map(|(key, value)| (&**key, value.clone())));
+        site.override_with(&secret);
         site.write(&home.conf(), "corona head")
     }
 }
@@ -361,7 +366,12 @@ impl Serves {
         let user = usable(ClientSource::default().load_file_systems())?.user;
         let grant = |role, user| {
             let new = NewGrant { role, user, valid_secs: None, uses: None };
-            authority.grant(&new, at, now).map(|(_, string)| string.to_string())
+            match authority.grant(&new, at, now) {
+                Ok((_, string)) => Ok(string.to_string()),
+                // Its members have access nevertheless; 'corona head status' says that there are none.
+                Err(AuthorityError::Full) => Ok(String::new()),
+                Err(error) => Err(error),
+            }
         };
         let strings = Strings {
             serves: self.clone(),
@@ -373,13 +383,13 @@ impl Serves {
         Ok(strings)
     }
 
-    /// The lines that are printed when it serves.
-    fn ready(&self, home: &Home, strings: &Strings) -> String {
+    /// The lines that are printed when it serves. What goes to a file, such as the journal of the system, others may
+    /// read: the strings are shown to a person only.
+    fn ready(&self, home: &Home, strings: &Strings, is_shown: bool) -> String {
         let Strings { node, login, user, .. } = strings;
         let (pages, dir) = (self.pages(), home.root.display());
         let begin = format!("corona head ready: pages {pages} dir {dir}\n{CLOSED}\n");
-        if std::env::var_os("NOTIFY_SOCKET").is_some() {
-            // What a service prints is in the journal of the system, which others can read.
+        if !is_shown {
             return format!("{begin}They are shown by: corona head status --dir {dir}\n");
         }
         format!(
@@ -433,6 +443,9 @@ impl Status {
         closed::act_as_head(&directory)?;
         let line = |command: &str, role: &str, string: &str| match is_accepted(&authority, string) {
             true => format!("corona {command} {string}"),
+            false if string.is_empty() => {
+                "there are too many access strings; 'corona access revoke' makes room".to_owned()
+            }
             false => {
                 format!("the string was taken back; 'corona access create {role}' makes another")
             }
@@ -533,6 +546,8 @@ fn notes(directory: &Path, ending: &str) -> impl Iterator<Item = (String, String
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[tokio::test]
@@ -546,6 +561,40 @@ mod tests {
         for address in ["127.0.0.1", "10.1.2.3", "fd00::1"] {
             assert_eq!(reachable(address).await.unwrap(), address.parse::<IpAddr>().unwrap());
         }
+    }
+
+    #[test]
+    fn secrets_are_shown_to_a_person_only_and_given_to_no_member() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path(), "head", &HEAD_FOLDERS).unwrap();
+        let serves =
+            Serves { version: VERSION, host: "alpha".into(), port_base: HeadPorts::from(9000) };
+        let strings = Strings {
+            serves: serves.clone(),
+            node: "corona1:node:NODE".into(),
+            login: "corona1:submit:LOGIN".into(),
+            user: "ann".into(),
+        };
+        let shown = serves.ready(&home, &strings, true);
+        assert!(shown.contains("NODE") && shown.contains("LOGIN"), "{shown}");
+        let printed = serves.ready(&home, &strings, false);
+        assert!(!printed.contains("corona1:") && printed.contains("head status"), "{printed}");
+
+        let set = |key: &str, value: &str| Override { key: key.into(), value: value.into() };
+        let start = Start {
+            directory: Directory { dir: None },
+            host: None,
+            port_base: None,
+            overrides: vec![set("corona.cm.web.kill.token", "hush"), set("mapred.map.tasks", "7")],
+        };
+        start.write_configuration(&home, &serves, [10, 0, 0, 1].into()).unwrap();
+        let read = |path: &Path| fs::read_to_string(home.root.join(path)).unwrap();
+        let own = Path::new("conf/core-site.xml");
+        let mode = fs::metadata(home.root.join(own)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let (own, given) = (read(own), read(Path::new(CLUSTER_FILE)));
+        assert!(own.contains("hush"), "{own}");
+        assert!(given.contains("mapred.map.tasks") && !given.contains("hush"), "{given}");
     }
 
     #[test]

@@ -5,9 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
+use corona::config::keys;
 
 use super::arguments::Override;
 use super::daemons::{Daemons, Home};
+use super::invitation::write_private;
 
 /// Directories of the parts of a head.
 pub(super) const HEAD_FOLDERS: [&str; 5] =
@@ -44,6 +46,11 @@ pub(super) struct HeadAddresses {
 /// A configuration that is being put together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Site(Vec<(String, String)>);
+
+/// Whether the value of a key is only for the daemons that use it.
+pub(super) fn is_secret(key: &str) -> bool {
+    keys::find(key).is_some_and(|key| key.kind == keys::Kind::Secret)
+}
 
 impl Site {
     /// Sets keys; each replaces an earlier value.
@@ -132,7 +139,10 @@ impl Site {
             let path = directory.join(name);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
         };
-        write("core-site.xml", &xml)?;
+        match self.0.iter().any(|(key, _)| is_secret(key)) {
+            true => write_private(&directory.join("core-site.xml"), &xml)?,
+            false => write("core-site.xml", &xml)?,
+        }
         for name in ["mapred-site.xml", "corona.xml"] {
             if !directory.join(name).exists() {
                 write(name, "<?xml version=\"1.0\"?>\n<configuration>\n</configuration>\n")?;

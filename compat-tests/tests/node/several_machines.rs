@@ -125,13 +125,19 @@ impl World {
 
     fn head(&self, more: &[&str]) -> Service {
         let command = self.command(&[&["head", "--dir", "head"][..], more].concat());
-        Service::start(command, 6, &self.path("head.log"))
+        let mut head = Service::start(command, 3, &self.path("head.log"));
+        assert!(head.lines.len() == 3, "{}", self.log("head.log"));
+        // What goes to a file, as this does, has no secrets.
+        assert!(!head.lines.concat().contains("corona1:"), "{:?}", head.lines);
+        let status = self.succeeds(&["head", "status", "--dir", "head", "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let shown = ["node", "user"].map(|who| format!("  {}", status[who].as_str().unwrap()));
+        head.lines.extend(shown);
+        head
     }
 
     pub(super) fn first_head(&self) -> Service {
-        let head = self.head(&["--host", "127.0.0.1", "--port-base", &self.base.to_string()]);
-        assert!(head.lines.len() == 6, "{}", self.log("head.log"));
-        head
+        self.head(&["--host", "127.0.0.1", "--port-base", &self.base.to_string()])
     }
 
     pub(super) fn node(&self, number: u8, string: &[&str]) -> Service {
@@ -262,6 +268,76 @@ fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
     head.stop();
 }
 
+/// The files below a directory that contain one of these texts.
+fn holding(directory: &Path, secrets: &[&str], found: &mut Vec<String>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            holding(&path, secrets, found);
+        } else if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            let content =
+                String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
+            if secrets.iter().any(|secret| content.contains(secret)) {
+                found.push(path.display().to_string());
+            }
+        }
+    }
+}
+
+#[test]
+fn secrets_are_in_no_log_page_job_file_or_list_of_processes() {
+    let world = World::new();
+    let head = world.first_head();
+    let lines = [head.line("join"), head.line("login")];
+    let node = world.node(1, &[&lines[0]]);
+    world.succeeds(&["login", &lines[1]]);
+    world.until_nodes(1);
+    // A task shows what it knows: its environment, and the files of its job.
+    fs::write(world.path("in"), "a\n").unwrap();
+    let show = "cat >/dev/null; env; cat ../*.xml ../../*.xml 2>/dev/null; true";
+    let job = ["job", "run", "--input", "in", "--output", "out", "--reduces", "0"];
+    world.succeeds(&[&job[..], &["--mapper", show]].concat());
+    let shown = world.log("out/part-00000");
+    assert!(
+        shown.contains("CORONA_TLS_DIRECTORY=") && shown.contains("mapred.job.name"),
+        "{shown}"
+    );
+
+    let mut secrets: Vec<String> =
+        lines.iter().map(|line| line.rsplit(':').next().unwrap().to_owned()).collect();
+    let keys = ["head/access/ca.key", "head/identity/key.pem", "node-1/identity/key.pem"];
+    secrets.extend(keys.iter().map(|key| world.log(key).lines().nth(1).unwrap().to_owned()));
+    let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
+    assert!(secrets.iter().all(|secret| secret.len() >= 64), "{secrets:?}");
+    let mut found = Vec::new();
+    holding(world.root.path(), &secrets, &mut found);
+    let mut private: Vec<String> = ["head/strings.json", "node-1/string"]
+        .iter()
+        .chain(&keys)
+        .map(|name| world.path(name).display().to_string())
+        .collect();
+    found.sort();
+    private.sort();
+    assert_eq!(found, private);
+    use std::os::unix::fs::PermissionsExt;
+    for path in private {
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o077, 0, "{path}");
+    }
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        for name in ["cmdline", "environ"] {
+            let content = fs::read(process.path().join(name)).unwrap_or_default();
+            let content = String::from_utf8_lossy(&content);
+            assert!(!secrets.iter().any(|secret| content.contains(secret)), "{content}");
+        }
+    }
+    let token = world.succeeds(&["open", "--token"]);
+    assert!(!secrets.iter().any(|secret| token.contains(secret)));
+    let status = world.succeeds(&["head", "status", "--dir", "head", "--json"]);
+    assert!(status.contains(secrets[0]), "it is for the user of the head, who may know them");
+    node.stop();
+    head.stop();
+}
+
 #[test]
 fn a_closed_cluster_is_loaded_within_tls() {
     let world = World::new();
@@ -307,6 +383,24 @@ fn wrong_strings_names_and_directories_are_refused_in_one_line() {
         refused(&called, "corona.tls: value \"requires\"");
     }
     let head = world.first_head();
+    // Tasks call without TLS, so others must not reach the port for them.
+    let mut tracker = vec!["task-tracker"];
+    for setting in [
+        "corona.tls=require",
+        "corona.tls.directory=head/identity",
+        "slave.host.name=127.0.0.1",
+        "mapred.local.dir=local",
+        "mapred.task.tracker.http.address=127.0.0.1:0",
+        "mapred.task.tracker.report.address=0.0.0.0:0",
+    ] {
+        tracker.extend(["-D", setting]);
+    }
+    let mut limited = Command::new("timeout");
+    limited.arg(PATIENCE.as_secs().to_string()).arg(corona_program()).args(tracker);
+    let refused_start = limited.current_dir(world.root.path()).output().unwrap();
+    let said = stderr(&refused_start);
+    assert!(said.contains("tasks call without TLS, so where corona.tls=require"), "{said}");
+    assert_eq!(refused_start.status.code(), Some(1), "{said}");
     // A string of another cluster.
     refused(&["login", &nobody], "no access at 127.0.0.1:");
     // A node keeps the string by which it is one.
@@ -334,8 +428,8 @@ fn wrong_strings_names_and_directories_are_refused_in_one_line() {
 fn three_machines_in_namespaces_share_one_directory_or_none() {
     let namespaces =
         ["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"];
-    let try_out =
-        "mount -t tmpfs none /run && ip link add b type bridge && ip netns add a && command -v ss";
+    // 'ip' takes a short name for the beginning of a word of its own.
+    let try_out = "mount -t tmpfs none /run && ip link add switch type bridge && ip netns add a && command -v ss";
     let mut probe = Command::new("unshare");
     let probe = probe.args(namespaces).args(["bash", "-c", try_out]).output();
     if !probe.is_ok_and(|probe| probe.status.success()) {

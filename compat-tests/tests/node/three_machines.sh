@@ -86,7 +86,7 @@ has_nodes() {
 
 # The head's line for nodes or for users.
 line_for() {
-    sed -n "s/^  corona $1 //p" "$root/alpha.out" | tail -1
+    on alpha "$corona" head status --dir "$own/head" | sed -n "s/^a [a-z]*  *corona $1 //p"
 }
 
 job() {
