@@ -219,7 +219,7 @@ impl Kept {
         if left.made.contains(&id) {
             return Ok(());
         }
-        self.grow(&place.job, &mut left, Size { bytes: 0, entries: 1 })?;
+        self.grow(&place.job, &mut left, self.entries_of(place))?;
         left.made.truncate(MOST_IDS - 1);
         left.made.push_front(id);
         let create = || {
@@ -272,9 +272,16 @@ impl Kept {
         }
     }
 
+    /// What is made with a file or a directory: the directories above it that are missing, too.
+    fn entries_of(&self, place: &Place) -> Size {
+        let above = place.path.ancestors().take_while(|path| **path != *self.directory);
+        let missing = above.filter(|path| fs::symlink_metadata(path).is_err()).count();
+        Size { bytes: 0, entries: u64::try_from(missing).unwrap_or(u64::MAX).max(1) }
+    }
+
     fn mkdirs(&self, place: &Place) -> Result<(), Fault> {
         let left = self.left(&place.job);
-        self.grow(&place.job, &mut locked(&left), Size { bytes: 0, entries: 1 })?;
+        self.grow(&place.job, &mut locked(&left), self.entries_of(place))?;
         fs::create_dir_all(&place.path).map_err(|error| failed(place, &error))
     }
 
@@ -616,8 +623,24 @@ mod tests {
         restarted.create(&peer, false, 3).unwrap();
         restarted.write(&peer, 0, b"1234567890").unwrap();
         let left = restarted.left(&peer.job);
-        let most = Size { bytes: 0, entries: MOST_ENTRIES - 1 };
+        // Its directory is one.
+        let most = Size { bytes: 0, entries: MOST_ENTRIES - 2 };
         restarted.grow(&peer.job, &mut locked(&left), most).unwrap();
         assert!(restarted.mkdirs(&peer).unwrap_err().to_string().contains("files"));
+    }
+
+    #[test]
+    fn directories_that_are_made_with_a_file_count() {
+        let (_dir, kept) = kept(1 << 20);
+        let most = Size { bytes: 0, entries: MOST_ENTRIES - 3 };
+        let job = kept.place(JOB).unwrap();
+        kept.grow(&job.job, &mut locked(&kept.left(&job.job)), most).unwrap();
+        let deep = kept.place(&format!("{JOB}/a/b/c")).unwrap();
+        // The job's own directory is one of the four.
+        for refused in [kept.create(&deep, false, 1), kept.mkdirs(&deep)] {
+            assert!(refused.unwrap_err().to_string().contains("files"));
+        }
+        kept.mkdirs(&kept.place(&format!("{JOB}/a/b")).unwrap()).unwrap();
+        assert!(kept.mkdirs(&deep).is_err());
     }
 }

@@ -36,7 +36,7 @@ use super::node::link::Link;
 use super::node::lock::{DirLocks, LockError};
 use super::pages::{About, NodePages};
 use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, TrackerSettings};
-use corona_access::{Gate, GateError};
+use corona_access::{Gate, GateError, TlsMode};
 use corona_config::{
     HealthSettings, HostPort, JobTrackerCommand, LoadedTaskTracker, RemoteJobTrackerSettings,
     TaskTrackerSettings, keys,
@@ -105,6 +105,12 @@ pub enum StartError {
         /// The system's error.
         error: io::Error,
     },
+    /// Strangers could connect where tasks do.
+    #[error(
+        "mapred.task.tracker.report.address is {0}: tasks call without TLS, so where corona.tls=require it must be an \
+         address of the loopback network, such as 127.0.0.1:0"
+    )]
+    ReportAddress(SocketAddr),
     /// No local directory can be used.
     #[error("mapred.local.dir")]
     LocalDirs(#[from] LocalDirError),
@@ -157,6 +163,10 @@ impl TaskTracker {
         let dirs = settings.clone();
         let (dirs, locks, deletion) = blocking(move || clear(&dirs)).await??;
         let umbilical = open(REPORT_ADDRESS, &settings.report_address).await?;
+        let reported = local(&umbilical)?;
+        if gate.mode() == TlsMode::Require && !reported.ip().is_loopback() {
+            return Err(StartError::ReportAddress(reported));
+        }
         let host_address = host.address.to_string();
         let actions_at = HostPort { host: host_address.clone().into(), port: settings.action_port };
         let actions = open(ACTION_ADDRESS, &actions_at).await?;
