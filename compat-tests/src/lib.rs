@@ -19,8 +19,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use corona::access::{Authority, Identity};
 use corona::conformance::capture::{Ending, Limits};
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::conformance::open;
@@ -107,14 +108,44 @@ pub fn start_with(settings: &[(&str, &str)]) -> LaunchedManager {
     launch.start().unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Settings of a daemon with a certificate of its own in a directory, which speaks TLS beside plain peers, or requires it
+/// of all that are not on this machine. Java programs are called without TLS in the networks that are named only, as
+/// the peers of tests are.
+///
+/// # Panics
+/// When the certificate cannot be made.
+pub fn with_tls(directory: &Path, is_required: bool) -> Vec<(String, String)> {
+    let (ca, own, now) = (directory.join("ca"), directory.join("own"), SystemTime::now());
+    let authority = Authority::create(&ca, now).expect("an authority");
+    Identity::own(&own, &authority, "head", ("localhost", 1), &[], now).expect("a certificate");
+    let mode = if is_required { "require" } else { "allow" };
+    [
+        ("corona.tls", mode.to_owned()),
+        ("corona.tls.directory", own.display().to_string()),
+        ("corona.tls.authority.directory", ca.display().to_string()),
+        ("corona.tls.plain.networks", "127.0.0.0/8,::1".to_owned()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .to_vec()
+}
+
 /// Plays the recording `name` below `fixtures/recordings` against the program under test, freshly
 /// started with the recorded configuration, with pauses and expiry intervals `speed` times shorter.
 ///
 /// # Panics
 /// When the recording cannot be read or the program does not start.
 pub fn replay(name: &str, speed: f64) -> Report {
+    replay_with(name, speed, &[])
+}
+
+/// The same with further settings.
+///
+/// # Panics
+/// As [`replay`].
+pub fn replay_with(name: &str, speed: f64, settings: &[(String, String)]) -> Report {
     let directory = repository().join("fixtures/recordings").join(name);
     let program = Program::read(corona_program(), &directory).expect("the recorded configuration");
+    let program = Program { further: settings.to_vec(), ..program };
     let traffic = open(&directory.join("traffic.pcap"), &Limits::default());
     let traffic = traffic.expect("the recorded traffic");
     assert_eq!(traffic.capture.ending, Ending::Complete, "{name}");

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use corona::access::TlsMode;
 use corona::config::{self, Loaded, Networks};
 use corona::conformance::recording::{Header, Origin};
-use corona::conformance::relay::{Recorder, Relay, RelayOptions, feed};
+use corona::conformance::relay::{RELAYS_IN_TLS, Recorder, Relay, RelayOptions, feed};
 use corona::conformance::shadow::{
     KeepEvents, Shadow, ShadowOptions, ShadowPages, Stats, html, json, replay_events, text,
 };
@@ -228,6 +229,10 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Stats, Option<Recorder>
         bail!("--listen and --primary are needed");
     };
     let loaded = read(&arguments)?;
+    let tls = &loaded.settings.tls;
+    if tls.mode == TlsMode::Require && Vec::<String>::from(tls.plain_networks.clone()).is_empty() {
+        bail!("corona.tls=require: {RELAYS_IN_TLS}");
+    }
     let options = ShadowOptions {
         primary: primary.clone(),
         patience: Duration::from_secs(arguments.patience),

@@ -27,6 +27,8 @@ pub struct Program {
     pub conf_dir: PathBuf,
     /// The configuration there.
     pub setup: RecordedSetup,
+    /// Settings besides those of the recording.
+    pub further: Vec<(String, String)>,
     /// How long a start may take.
     pub ready_within: Duration,
 }
@@ -79,7 +81,11 @@ pub async fn against_program(
     let launch = Launch {
         program: program.path.clone(),
         conf_dir: Some(program.conf_dir.clone()),
-        overrides: program.setup.overrides(speed, stage.proxy_job_tracker(), &state_file),
+        overrides: [
+            program.setup.overrides(speed, stage.proxy_job_tracker(), &state_file),
+            program.further.clone(),
+        ]
+        .concat(),
         arguments: vec![],
         ready_within: program.ready_within,
     };
@@ -193,6 +199,7 @@ impl Program {
             path: path.to_owned(),
             conf_dir: conf_dir.to_owned(),
             setup: RecordedSetup::read(conf_dir)?,
+            further: vec![],
             ready_within: Duration::from_secs(20),
         })
     }

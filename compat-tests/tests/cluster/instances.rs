@@ -2,10 +2,12 @@
 //! machines, a standby that does not keep up, a stranger at the port for instances.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use compat_tests::skipping::{Missing, skip};
+use compat_tests::with_tls;
 use compat_tests::zookeeper::ZooKeeper;
+use corona::access::{AccessString, Authority, Identity, NewGrant, Role};
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
 };
@@ -96,6 +98,60 @@ async fn without_acknowledgements_nobody_waits_for_a_standby() {
     wait_for_role(&instances[stands_by], "leader").await;
     let names = session_names(&instances[stands_by]).await;
     assert!(names.contains(&"before".to_owned()), "{names:?}");
+}
+
+/// What an instance replies to a member within TLS.
+async fn ask_within_tls(member: &Identity, instance: SocketAddr) -> Result<(), String> {
+    let stream = TcpStream::connect(instance).await.map_err(|error| error.to_string())?;
+    let stream = member.connect(stream, &[Role::Admin]).await.map_err(|error| error.to_string())?;
+    let mut client = Client::<ClusterManager>::over(stream, ClientOptions::default());
+    client.call(&Call::GetSessions).await.map(drop).map_err(|error| error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_of_a_shared_authority_keep_their_access_over_a_fail_over() {
+    if !ZooKeeper::is_installed() {
+        let name = "members_of_a_shared_authority_keep_their_access_over_a_fail_over";
+        return skip(name, Missing::ZooKeeper);
+    }
+    let zookeeper = ZooKeeper::start();
+    let directory = tempfile::tempdir().unwrap();
+    let settings = with_tls(directory.path(), true);
+    let settings: Vec<(&str, &str)> = settings.iter().map(|(k, v)| (&**k, &**v)).collect();
+    let mut instances = pair(&zookeeper, directory.path(), &settings).await;
+    let (leads, stands_by) = roles(&instances).await;
+    let at = |instance: &Instance| instance.running.thrift();
+    let authority = Authority::open(&directory.path().join("ca")).unwrap();
+    let new = NewGrant { role: Role::Admin, user: None, valid_secs: None, uses: Some(1) };
+    let head = ("127.0.0.1", at(&instances[leads]).port());
+    let (id, string) = authority.grant(&new, head, SystemTime::now()).unwrap();
+    let member = Identity::enrol(&directory.path().join("member"), &string, "ann", &[]).await;
+    let member = member.unwrap();
+    // A standby passes TLS on to the leader.
+    for instance in &instances {
+        ask_within_tls(&member, at(instance)).await.unwrap();
+    }
+    instances[leads].running.stop();
+    let leader = &instances[stands_by];
+    wait_for_role(leader, "leader").await;
+    ask_within_tls(&member, at(leader)).await.unwrap();
+    // What was used up at one instance is so at the other one, and what is revoked there too.
+    let again = AccessString { port: at(leader).port(), ..string };
+    let refused = Identity::enrol(&directory.path().join("second"), &again, "bob", &[]).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("used as often as it may be"), "{refused}");
+    authority.revoke(id).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask_within_tls(&member, at(leader)).await {
+            Ok(()) => assert!(Instant::now() < deadline, "the access does not end"),
+            Err(refused) => {
+                assert!(refused.contains("revoked"), "{refused}");
+                return;
+            }
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
 }
 
 async fn journal_record(leader: &Instance) -> u64 {

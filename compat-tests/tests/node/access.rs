@@ -272,6 +272,7 @@ async fn privileged_actions_are_noted_with_who_from_where_and_what() {
     let manager = format!("127.0.0.1:{}", ports["thrift"]);
     member(root, &["admin"], &manager, "admin");
     member(root, &["submit", "--user", "alice"], &manager, "alice");
+    member(root, &["read"], &manager, "reader");
     let admin = Identity::open(&root.join("admin")).unwrap();
     let who = admin.identified().to_string();
 
@@ -297,7 +298,7 @@ async fn privileged_actions_are_noted_with_who_from_where_and_what() {
     assert!(access(root, &create, "").0);
     let (_, listed) = access(root, &["list", "--json", "--directory", "admin"], "");
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
-    let read = listed.as_array().unwrap().iter().find(|entry| entry["role"] == "read").unwrap();
+    let read = listed.as_array().unwrap().iter().rfind(|entry| entry["role"] == "read").unwrap();
     let read = read["id"].as_str().unwrap();
     assert!(access(root, &["revoke", read, "--directory", "admin"], "").0);
 

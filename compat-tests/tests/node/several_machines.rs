@@ -384,12 +384,13 @@ fn wrong_strings_names_and_directories_are_refused_in_one_line() {
     }
     let head = world.first_head();
     // Tasks call without TLS, so others must not reach the port for them.
+    let local = format!("mapred.local.dir={}", world.path("local").display());
     let mut tracker = vec!["task-tracker"];
     for setting in [
         "corona.tls=require",
         "corona.tls.directory=head/identity",
         "slave.host.name=127.0.0.1",
-        "mapred.local.dir=local",
+        &local,
         "mapred.task.tracker.http.address=127.0.0.1:0",
         "mapred.task.tracker.report.address=0.0.0.0:0",
     ] {

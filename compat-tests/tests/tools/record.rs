@@ -9,11 +9,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use compat_tests::{corona_program, repository, start_plain};
+use compat_tests::{corona_program, repository, start_plain, start_with, with_tls};
+use corona::access::{Identity, Role};
 use corona::conformance::capture::{Ending, Limits, Side, What};
 use corona::conformance::recording::Unrecorded;
 use corona::conformance::{Traffic, open};
-use corona::wire::calls::{ClusterManager, SessionDriver, SessionDriverCall, SessionDriverReply};
+use corona::wire::calls::{
+    ClusterManager, ClusterManagerCall, SessionDriver, SessionDriverCall, SessionDriverReply,
+};
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated::{
     ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceRequest, ResourceType, SessionInfo,
@@ -592,6 +595,52 @@ fn a_manager_that_is_down_is_told_now_and_then() {
     let refused = inspected(&file, &[]);
     assert_eq!(refused.len(), 5);
     assert!(refused.iter().all(|item| item["accepted"] == json!(false)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_before_a_closed_manager_says_what_it_needs() {
+    let directory = tempfile::tempdir().unwrap();
+    let closed = |name: &str, networks: bool| {
+        let mut settings = with_tls(&directory.path().join(name), true);
+        settings.retain(|(key, _)| networks || key != "corona.tls.plain.networks");
+        let settings: Vec<_> = settings.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        start_with(&settings)
+    };
+    let advice =
+        "name its machine in corona.tls.plain.networks of the cluster manager and of the clients";
+    let call = ClusterManagerCall::GetSessions;
+
+    // One that names the relay's machine serves it, and the recording has what was said.
+    let manager = closed("named", true);
+    let relay = Relay::start(manager.thrift(), directory.path(), &["--force"]);
+    let mut plain = client(relay.address).await;
+    plain.call(&call).await.unwrap();
+    drop(plain);
+    // A client that begins with TLS learns that there is none here; the log says what to do.
+    let member = Identity::open(&directory.path().join("named/own")).unwrap();
+    let stream = tokio::net::TcpStream::connect(relay.address).await.unwrap();
+    let refused = member.connect(stream, &Role::ALL).await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::Unsupported, "{refused}");
+    let file = relay.file.clone();
+    let end = relay.end("TERM");
+    assert_eq!(end.status, Some(0));
+    assert!(end.log.contains("which begins with TLS: ") && end.log.contains(advice), "{}", end.log);
+    let calls = inspected(&file, &[]);
+    assert!(calls.iter().any(|item| item.to_string().contains("getSessions")), "{calls:?}");
+
+    // One that names it not closes the connection.
+    let manager = closed("strict", false);
+    let relay = Relay::start(manager.thrift(), directory.path(), &["--force"]);
+    assert!(client(relay.address).await.call(&call).await.is_err());
+    let end = relay.end("TERM");
+    // A shadow knows the configuration, and does not start.
+    let settings = ["-D", "corona.tls=require", "-D", "corona.tls.directory=none"];
+    let words = ["shadow", "--listen", "127.0.0.1:0", "--primary", "127.0.0.1:1"];
+    let refused = corona(&[&words[..], &settings].concat()).output().unwrap();
+    let told = text(refused.stderr);
+    assert!(refused.status.code() == Some(1) && told.contains(advice), "{told}");
+    let unanswered = "without a reply, as one does that requires TLS: ";
+    assert!(end.log.contains(unanswered) && end.log.contains(advice), "{}", end.log);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! A case mostly waits for recorded pauses. Pauses and expiry are in real time: a play with an
 //! unexpected result, in which the machine stalled either side, is repeated.
 
-use compat_tests::{replay, repository};
+use compat_tests::{replay, replay_with, repository, with_tls};
 use corona::conformance::replay::{Report, Rule, repeat_if_stalled};
 
 /// A recording and the expected results.
@@ -89,6 +89,21 @@ impl Case {
     fn explains(&self, report: &Report) -> bool {
         let mut rules = report.explained.iter().filter_map(|finding| finding.rule);
         rules.all(|rule| self.explained_by.contains(&rule))
+    }
+}
+
+/// Java peers see the same of a daemon that speaks TLS beside them, and of one that requires it of others.
+#[test]
+fn recordings_play_the_same_beside_tls() {
+    for is_required in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = with_tls(directory.path(), is_required);
+        for name in ["scenarios/wire", "scenarios/session_lifecycle", "scenarios/locality_wait"] {
+            let report =
+                repeat_if_stalled(PLAYS, Report::agrees, || replay_with(name, 1.0, &settings));
+            assert!(report.calls.compared() > 0 && report.agrees(), "{name}: {report}");
+            assert!(report.explained.is_empty(), "{name}: {report}");
+        }
     }
 }
 

@@ -35,13 +35,17 @@ use callbacks::{CallbackListeners, RelayedDriver, Rules, Stand};
 use feed::Feeds;
 pub use feed::{Feed, FeedEntries, feed};
 use guard::Guard;
-use pump::Transforms;
+use pump::{Transforms, Useless};
 pub use recorder::{Recorder, RecorderSummary, Store};
 
 use crate::capture::Opening;
 use crate::conversation::Offered;
 use corona_net::accept::{Acceptor, Failure};
 use corona_net::{ListenOn, listen};
+
+/// Why nothing is relayed within TLS, and what to do.
+pub const RELAYS_IN_TLS: &str = "a relay reads nothing within TLS, and has no certificate of its clients to show: name its machine \
+                      in corona.tls.plain.networks of the cluster manager and of the clients while it runs";
 
 /// Options of a relay.
 #[derive(Clone, Debug)]
@@ -279,7 +283,16 @@ impl Hall {
             }
         }
         let transforms = self.transforms(service, peer, &upstream);
-        pump::relay(client, upstream, &taps, transforms).await;
+        match pump::relay(client, upstream, &taps, transforms).await {
+            None => {}
+            Some(Useless::Tls) => self.seldom.say(|| format!("refused {peer}, which begins with TLS: {RELAYS_IN_TLS}")),
+            Some(Useless::Unanswered) => self.seldom.say(|| {
+                format!(
+                    "{server} closed the connection of {peer} without a reply, as one does that requires TLS: \
+                     {RELAYS_IN_TLS}"
+                )
+            }),
+        }
     }
 
     /// The addresses of a driver that are on its session's host, or allowed otherwise.

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use corona_access::{NO_TLS, is_tls};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -35,6 +36,15 @@ pub(super) struct Transforms {
     pub(super) from_server: Option<Box<dyn Transform>>,
 }
 
+/// Why a relay is of no use between two peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Useless {
+    /// The client begins with TLS, in which a relay reads nothing.
+    Tls,
+    /// The server has closed the connection without a reply, as one does that requires TLS.
+    Unanswered,
+}
+
 /// How one direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
@@ -60,14 +70,30 @@ pub(super) fn break_off(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
-/// Relays until both directions have ended, and closes both streams.
+/// Relays until both directions have ended, and closes both streams. Says if it was of no use.
 pub(super) async fn relay(
     client: TcpStream,
     server: TcpStream,
     taps: &Taps,
-    mut transforms: Transforms,
-) {
-    let ends = Ends { client, server, broken: [AtomicBool::new(false), AtomicBool::new(false)] };
+    transforms: Transforms,
+) -> Option<Useless> {
+    let ends = Ends {
+        client,
+        server,
+        broken: [AtomicBool::new(false), AtomicBool::new(false)],
+        sent: [AtomicBool::new(false), AtomicBool::new(false)],
+        is_tls: AtomicBool::new(false),
+    };
+    relay_between(&ends, taps, transforms).await;
+    let has_sent = |side| ends.sent(side).load(Ordering::Relaxed);
+    match ends.is_tls.load(Ordering::Relaxed) {
+        true => Some(Useless::Tls),
+        false if has_sent(Side::Client) && !has_sent(Side::Server) => Some(Useless::Unanswered),
+        false => None,
+    }
+}
+
+async fn relay_between(ends: &Ends, taps: &Taps, mut transforms: Transforms) {
     let up = ends.one_way(Side::Client, taps, transforms.from_client.as_deref_mut());
     let down = ends.one_way(Side::Server, taps, transforms.from_server.as_deref_mut());
     let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
@@ -105,6 +131,10 @@ struct Ends {
     server: TcpStream,
     /// Whether sending to the client or the server failed because it had disconnected.
     broken: [AtomicBool; 2],
+    /// Whether the client or the server has sent something.
+    sent: [AtomicBool; 2],
+    /// Whether the client has begun with TLS.
+    is_tls: AtomicBool,
 }
 
 impl Ends {
@@ -116,11 +146,11 @@ impl Ends {
     }
 
     fn broken(&self, side: Side) -> &AtomicBool {
-        let [client, server] = &self.broken;
-        match side {
-            Side::Client => client,
-            Side::Server => server,
-        }
+        of(side, &self.broken)
+    }
+
+    fn sent(&self, side: Side) -> &AtomicBool {
+        of(side, &self.sent)
     }
 
     fn broken_by(&self, side: Side, taps: &Taps) {
@@ -144,6 +174,13 @@ impl Ends {
             if over && self.broken(from).load(Ordering::Relaxed) {
                 return Ended::SourceBroken;
             }
+            let is_first = !over && !self.sent(from).swap(true, Ordering::Relaxed);
+            if is_first && from == Side::Client && is_tls(&piece) {
+                self.is_tls.store(true, Ordering::Relaxed);
+                // One that may then calls without.
+                let _ = source.try_write(NO_TLS);
+                return Ended::SourceBroken;
+            }
             piece = keep(piece, over, from, taps, &mut transform);
             match send(&piece, sink, source).await {
                 Ok(()) => {}
@@ -160,6 +197,14 @@ impl Ends {
                 return Ended::InOrder;
             }
         }
+    }
+}
+
+fn of(side: Side, both: &[AtomicBool; 2]) -> &AtomicBool {
+    let [client, server] = both;
+    match side {
+        Side::Client => client,
+        Side::Server => server,
     }
 }
 

@@ -153,6 +153,22 @@ fn a_manager_of_the_wrong_kind_is_noticed() {
     assert!(named >= 5, "{named} cases name a difference");
 }
 
+/// A plain peer sees the same of a cluster manager that speaks TLS beside it, and of one that requires TLS of others.
+#[test]
+fn all_cases_are_the_same_beside_tls() {
+    for is_required in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let further = compat_tests::with_tls(directory.path(), is_required);
+        let outcomes = run_all(&Target::ours_with(further));
+        for case in CASES {
+            let outcome = outcomes[case.name].clone();
+            if let Err(text) = judge(case, outcome, Kind::Ours) {
+                panic!("required: {is_required}: {text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn every_difference_is_a_row_of_the_compatibility_table() {
     let table = compat_tests::repository().join("docs/reference/compatibility.md");

@@ -53,6 +53,11 @@ impl Target {
 
     /// The built program with the suite's configuration.
     pub(crate) fn ours() -> Target {
+        Target::ours_with(vec![])
+    }
+
+    /// The same with further settings.
+    pub(crate) fn ours_with(further: Vec<(String, String)>) -> Target {
         let conf_dir = repository().join("fixtures/config/any_manager");
         let proxy = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let scratch = tempfile::tempdir().expect("a directory for the state file");
@@ -69,7 +74,8 @@ impl Target {
         let launch = Launch {
             program: corona_program().to_path_buf(),
             conf_dir: Some(conf_dir),
-            overrides: overrides.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+            overrides: [overrides.map(|(key, value)| (key.to_owned(), value)).to_vec(), further]
+                .concat(),
             arguments: vec![],
             ready_within: Duration::from_secs(20),
         };
