@@ -223,6 +223,9 @@ fn words(of: &str, shapes: &HashMap<&str, &Shape>) -> String {
     if let Some(of) = inner("BTreeMap").and_then(|of| of.strip_prefix("String, ")) {
         return format!("by name: {}", words(of, shapes));
     }
+    if let Some(of) = inner("ByResource") {
+        return format!("by resource (`cpus`, `memory`, `disk`, `network`): {}", words(of, shapes));
+    }
     match of {
         "String" => "text".into(),
         "bool" => "true or false".into(),

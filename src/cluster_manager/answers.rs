@@ -1,16 +1,18 @@
 //! Converts the engine's views to the shapes of the API. It reads nothing else and decides nothing.
 
 use corona_api::cluster::{
-    Address, Ahead, ByType, Complaint, First, Grant, Holder, IdRange, Node, NodeDetail, NodeFaults,
-    NodeGrant, NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts, PoolName, PoolSettings,
-    Preemption, Queue, RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts,
-    SessionDetail, Sessions, Specs, Unusable, Visitor, Wait, WaitReason, handle_order,
+    Address, Ahead, ByResource, ByType, Complaint, First, Grant, Holder, IdRange, Node, NodeDetail,
+    NodeFaults, NodeGrant, NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts, PoolName,
+    PoolSettings, Preemption, Queue, RetiredCounts, RetiredSession, RetiredSessions, Session,
+    SessionCounts, SessionDetail, Sessions, Specs, Unusable, Visitor, Wait, WaitReason,
+    handle_order,
 };
 use corona_engine::{
     self as engine, HolderClaim, NodeView, PoolView, Precedence, RunningSession, Starvation,
     WaitingRequests,
 };
 use corona_model::queues::Part;
+use corona_model::resources::{Amounts, Dimension};
 use corona_model::settings::{FaultLimits, SchedulingMode, UNLIMITED};
 use corona_model::types::{self, Millis, PerType, ResourceType};
 
@@ -373,6 +375,12 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
         Why::TooLarge { need, most_free, most_slots, .. } => {
             WaitReason::TooLarge { need, most_free, most_slots, never: reason.is_for_ever() }
         }
+        Why::TooLittle { demand, free, largest, .. } => WaitReason::TooLittle {
+            demand: by_resource(&demand),
+            free: by_resource(&free),
+            largest: by_resource(&largest),
+            never: reason.is_for_ever(),
+        },
         Why::HostsExcluded { nodes, full, .. } => {
             WaitReason::HostsExcluded { nodes, full, never: reason.is_for_ever() }
         }
@@ -385,6 +393,12 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
             ahead: self::ahead(&ahead),
         },
     }
+}
+
+/// The amounts of which there are any.
+fn by_resource(amounts: &Amounts) -> ByResource<u64> {
+    let some = Dimension::ALL.into_iter().filter(|dimension| amounts[*dimension] > 0);
+    some.map(|dimension| (dimension, amounts[dimension])).collect()
 }
 
 fn ahead(ahead: &engine::Ahead) -> Ahead {

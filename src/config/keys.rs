@@ -378,6 +378,40 @@ keys! {
         "A node is shown as late if its last heartbeat is older than this many times corona.clustermanager.heartbeat.interval. 0: never.";
     NODE_LATE_SKIP = "corona.cm.node.late.skip", Boolean, "false", "", Own,
         "Whether no slots are granted on late nodes until they heartbeat again.";
+    RESOURCES = "corona.cm.resources", Text, "slots", "", Own,
+        "What is counted beside the slots of a type: slots for nothing, or some of cpus,memory,disk,network.";
+    OVERCOMMIT_CPUS = "corona.cm.overcommit.cpus", int(1), "100", "%", Own,
+        "How much of the CPUs that a node reports is given out.";
+    OVERCOMMIT_MEMORY = "corona.cm.overcommit.memory", int(1), "100", "%", Own,
+        "How much of the memory that a node reports is given out.";
+    OVERCOMMIT_DISK = "corona.cm.overcommit.disk", int(1), "100", "%", Own,
+        "How much of the disk space that a node reports is given out.";
+    OVERCOMMIT_NETWORK = "corona.cm.overcommit.network", int(1), "100", "%", Own,
+        "How much of the network that a node reports is given out.";
+    REQUEST_MAP_CPUS = "corona.cm.request.default.MAP.cpus", int(1), "1", "CPUs", Own,
+        "The CPUs that a request for a map takes if it does not say how much, or says what the original's job trackers always say.";
+    REQUEST_MAP_MEMORY = "corona.cm.request.default.MAP.memory", int(1), "1024", "MB", Own,
+        "The memory that a request for a map takes if it does not say how much, or says what the original's job trackers always say.";
+    REQUEST_MAP_DISK = "corona.cm.request.default.MAP.disk", int(1), "10", "GB", Own,
+        "The disk space that a request for a map takes if it does not say how much, or says what the original's job trackers always say.";
+    REQUEST_MAP_NETWORK = "corona.cm.request.default.MAP.network", int(1), "10", "MB/s", Own,
+        "The network that a request for a map takes if it does not say how much, or says what the original's job trackers always say.";
+    REQUEST_REDUCE_CPUS = "corona.cm.request.default.REDUCE.cpus", int(1), "1", "CPUs", Own,
+        "The CPUs that a request for a reduce takes if it does not say how much, or says what the original's job trackers always say.";
+    REQUEST_REDUCE_MEMORY = "corona.cm.request.default.REDUCE.memory", int(1), "1024", "MB", Own,
+        "The memory that a request for a reduce takes if it does not say how much, or says what the original's job trackers always say.";
+    REQUEST_REDUCE_DISK = "corona.cm.request.default.REDUCE.disk", int(1), "10", "GB", Own,
+        "The disk space that a request for a reduce takes if it does not say how much, or says what the original's job trackers always say.";
+    REQUEST_REDUCE_NETWORK = "corona.cm.request.default.REDUCE.network", int(1), "10", "MB/s", Own,
+        "The network that a request for a reduce takes if it does not say how much, or says what the original's job trackers always say.";
+    REQUEST_JOBTRACKER_CPUS = "corona.cm.request.default.JOBTRACKER.cpus", int(1), "1", "CPUs", Own,
+        "The CPUs that a request for a job tracker takes if it does not say how much, or says what the original's job trackers always say.";
+    REQUEST_JOBTRACKER_MEMORY = "corona.cm.request.default.JOBTRACKER.memory", int(1), "1024", "MB", Own,
+        "The memory that a request for a job tracker takes if it does not say how much, or says what the original's job trackers always say.";
+    REQUEST_JOBTRACKER_DISK = "corona.cm.request.default.JOBTRACKER.disk", int(1), "10", "GB", Own,
+        "The disk space that a request for a job tracker takes if it does not say how much, or says what the original's job trackers always say.";
+    REQUEST_JOBTRACKER_NETWORK = "corona.cm.request.default.JOBTRACKER.network", int(1), "10", "MB/s", Own,
+        "The network that a request for a job tracker takes if it does not say how much, or says what the original's job trackers always say.";
     ADMIN_NETWORKS = "corona.cm.admin.networks", List, "", "", Own,
         "Networks that may kill sessions, restart or refresh nodes, set safe mode and persist the state; unset: all.";
     TLS = "corona.tls", Text, "off", "", Own,

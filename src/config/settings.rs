@@ -21,6 +21,9 @@ use super::topology::{self, Mapping, Topology};
 use super::typed::{self, HostPort, Wrong};
 use super::web::{self, Secret, WebSettings};
 use super::{InForce, Source};
+use corona_model::form::Later;
+use corona_model::queues::Part;
+use corona_model::resources::{Amounts, Dimension, Resources};
 use corona_model::settings::{Bounds, FaultLimits, Partitioning, Settings};
 use corona_model::types::PerType;
 
@@ -330,7 +333,43 @@ impl<'a> SettingsReader<'a> {
                 nodes: self.number(&keys::MAX_NODES),
                 pools: self.number(&keys::MAX_POOLS),
             },
+            resources: Later(self.resources()),
             ..Settings::default()
+        }
+    }
+
+    fn resources(&mut self) -> Resources {
+        let overcommit = [
+            &keys::OVERCOMMIT_CPUS,
+            &keys::OVERCOMMIT_MEMORY,
+            &keys::OVERCOMMIT_DISK,
+            &keys::OVERCOMMIT_NETWORK,
+        ];
+        let requested = PerType([
+            [
+                &keys::REQUEST_MAP_CPUS,
+                &keys::REQUEST_MAP_MEMORY,
+                &keys::REQUEST_MAP_DISK,
+                &keys::REQUEST_MAP_NETWORK,
+            ],
+            [
+                &keys::REQUEST_REDUCE_CPUS,
+                &keys::REQUEST_REDUCE_MEMORY,
+                &keys::REQUEST_REDUCE_DISK,
+                &keys::REQUEST_REDUCE_NETWORK,
+            ],
+            [
+                &keys::REQUEST_JOBTRACKER_CPUS,
+                &keys::REQUEST_JOBTRACKER_MEMORY,
+                &keys::REQUEST_JOBTRACKER_DISK,
+                &keys::REQUEST_JOBTRACKER_NETWORK,
+            ],
+        ]);
+        Resources {
+            counted: self.value(&keys::RESOURCES, counted),
+            overcommit: overcommit
+                .map(|key| Part(self.number::<u32>(key).saturating_mul(Part::WHOLE.0 / 100))),
+            requested: PerType(requested.0.map(|keys| Amounts(keys.map(|key| self.number(key))))),
         }
     }
 
@@ -669,6 +708,22 @@ impl<'a> SettingsReader<'a> {
             }
         }
     }
+}
+
+/// The dimensions of a list; none for `slots`.
+fn counted(text: &str) -> Result<[bool; 4], Wrong> {
+    const EXPECTED: &str = "slots, or some of cpus,memory,disk,network";
+    let mut counted = [false; 4];
+    if text == "slots" {
+        return Ok(counted);
+    }
+    for name in text.split(',').map(str::trim) {
+        let dimension = Dimension::from_name(name);
+        let dimension =
+            dimension.ok_or_else(|| Wrong::new("is not a list of resources", EXPECTED))?;
+        counted[dimension as usize] = true;
+    }
+    Ok(counted)
 }
 
 /// A whole number of a key, or its default where that is not one: it is complained of elsewhere.

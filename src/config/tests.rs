@@ -190,6 +190,42 @@ fn late_nodes_are_found_by_the_interval_of_heartbeats() {
 }
 
 #[test]
+fn resources_are_counted_as_configured() {
+    use corona_model::queues::Part;
+    use corona_model::resources::{Amounts, Resources};
+    let resources = |set: &[(&str, &str)]| {
+        load(None, &overrides(set)).map(|loaded| loaded.settings.engine.resources.0)
+    };
+    assert_eq!(resources(&[("corona.cm.resources", "slots")]).unwrap(), Resources::default());
+    for (text, counted) in
+        [("cpus,memory", [true, true, false, false]), ("network, disk", [false, false, true, true])]
+    {
+        assert_eq!(resources(&[("corona.cm.resources", text)]).unwrap().counted, counted, "{text}");
+    }
+    let set = resources(&[
+        ("corona.cm.overcommit.cpus", "250"),
+        ("corona.cm.overcommit.network", "90"),
+        ("corona.cm.request.default.MAP.memory", "700"),
+        ("corona.cm.request.default.REDUCE.cpus", "2"),
+        ("corona.cm.request.default.JOBTRACKER.network", "3"),
+    ]);
+    let set = set.unwrap();
+    assert_eq!(set.overcommit, [25_000, 10_000, 10_000, 9_000].map(Part));
+    let expected = [[1, 700, 10, 10], [2, 1_024, 10, 10], [1, 1_024, 10, 3]].map(Amounts);
+    assert_eq!(set.requested.0, expected);
+    for (key, wrong) in [
+        ("corona.cm.resources", ""),
+        ("corona.cm.resources", "memory,slots"),
+        ("corona.cm.resources", "Memory"),
+        ("corona.cm.overcommit.disk", "0"),
+        ("corona.cm.request.default.MAP.cpus", "0"),
+    ] {
+        let problem = resources(&[(key, wrong)]).unwrap_err().to_string();
+        assert!(problem.contains(key), "{key}={wrong}: {problem}");
+    }
+}
+
+#[test]
 fn with_a_directory_the_partitioning_must_be_set() {
     let dir = tempfile::tempdir().unwrap();
     let refused = load(Some(dir.path()), &[]).unwrap_err();

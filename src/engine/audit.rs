@@ -10,6 +10,7 @@ use super::index::{HostIdx, Idx, IdxVec, NodeIdx, SessionIdx};
 use super::requests::RequestState;
 use super::sessions::{Session, Tally};
 use super::types::{PerType, ResourceType};
+use corona_model::resources::Amounts;
 
 impl Engine {
     /// Recomputes every count, list and index from the requests of the sessions and the nodes
@@ -80,6 +81,7 @@ impl Engine {
     fn audit_node(&self, node: NodeIdx) -> Result<(), String> {
         let entry = &self.nodes[node];
         let (mut used, mut counts) = (PerType::all(0), PerType::all(0));
+        let mut held = Amounts::ZERO;
         for (slot, (session, req)) in entry.grants.iter() {
             let holder = self.sessions.get(*session).and_then(|s| s.requests.get(*req));
             let Some(request) = holder else {
@@ -98,9 +100,11 @@ impl Engine {
                 format!("a grant of {}, which it does not serve", request.kind)
             })?;
             used[request.kind] += request.need();
+            held = held.plus(self.sessions[*session].requests.demand(*req));
             counts[request.kind] += 1;
         }
         hold(entry.used == used, || format!("uses {used:?}, not {:?}", entry.used))?;
+        hold(entry.held == held, || format!("holds {held}, not {}", entry.held))?;
         hold(entry.grant_counts == counts, || format!("{counts:?} grants"))?;
         for (session, _) in entry.sessions.iter() {
             let known = self.sessions.get(session).is_some_and(|s| s.nodes.contains(&node));

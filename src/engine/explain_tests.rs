@@ -109,6 +109,7 @@ fn reason_name(reason: &WaitReason) -> &'static str {
         WaitReason::NodesUnusable(_) => "nodes unusable",
         WaitReason::NoFreeSlot { .. } => "no free slot",
         WaitReason::TooLarge { .. } => "too large",
+        WaitReason::TooLittle { .. } => "too little",
         WaitReason::HostsExcluded { .. } => "hosts excluded",
         WaitReason::NearNode { .. } => "near node",
         WaitReason::NextPass { .. } => "next pass",

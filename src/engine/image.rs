@@ -91,12 +91,14 @@ impl Engine {
         let seed = HashSeed(hash_seed);
         let settings = image.settings;
         let topology = Topology::from_image(image.topology, seed)?;
-        let mut nodes = Nodes::from_image(image.nodes, &topology, seed)?;
-        let mut sessions = Sessions::from_image(image.sessions, &topology, seed)?;
+        let resources = &settings.resources;
+        let mut nodes = Nodes::from_image(image.nodes, &topology, &settings, seed)?;
+        let mut sessions = Sessions::from_image(image.sessions, &topology, resources, seed)?;
+        let remains = Remains::from_image(image.remains, &topology, resources, seed)?;
         let scheduler = Scheduler::from_image(image.scheduler, &settings, &mut sessions, seed)?;
         nodes.count_grants(|session, req| {
-            let request = sessions.get(session)?.requests.get(req)?;
-            Some((request.kind, request.need()))
+            let requests = &sessions.get(session)?.requests;
+            Some((requests.get(req)?.kind, requests.wish(req)))
         })?;
         let engine = Engine {
             legal: settings.partitioning.legal_types(),
@@ -108,7 +110,7 @@ impl Engine {
             sessions_numbered: image.sessions_numbered,
             safe_mode: image.safe_mode,
             hosts: Arc::new(image.hosts),
-            remains: Remains::from_image(image.remains, &topology, seed)?,
+            remains,
             topology,
             nodes,
             sessions,

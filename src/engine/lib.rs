@@ -87,6 +87,7 @@ pub use self::views::{
     GrantView, NodeDetail, NodeFaults, NodeGrant, NodeView, PoolView, RackWanted, RunningSession,
     SessionTally, SlotCounts, TypeCounts, Visitor, fill_in_shares,
 };
+use corona_model::resources::Amounts;
 
 /// Nodes, and sessions, that expire in one tick. When more are overdue, the next tick is due at once.
 const EXPIRED_AT_ONCE: usize = 1000;
@@ -146,6 +147,9 @@ impl Engine {
             restarts: Restarts::default(),
             remains: Remains::default(),
         };
+        let resources = &engine.settings.resources;
+        engine.nodes.forget_used(resources.counted);
+        engine.scheduler.tree.whole = resources.are_counted().then_some(Amounts::ZERO);
         engine.scheduler.tree.configure(&engine.settings);
         engine
     }
@@ -323,7 +327,12 @@ impl Engine {
     fn settings_changed(&mut self, now: Millis, settings: Settings, effects: &mut Vec<Effect>) {
         effects.push(Effect::Record(Record::SettingsChanged));
         self.legal = settings.partitioning.legal_types();
-        self.settings = Arc::new(self.with_vanished_queues(settings));
+        let settings = self.with_vanished_queues(settings);
+        let counts_otherwise = self.settings.resources != settings.resources;
+        self.settings = Arc::new(settings);
+        if counts_otherwise {
+            self.count_all_anew();
+        }
         self.reconfigure_queues();
         self.forgive_late_nodes(now, effects);
         for node in self.nodes.numbers() {

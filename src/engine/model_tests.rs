@@ -10,11 +10,16 @@ use super::input::Asked;
 use super::lookup::HashSeed;
 use super::nodes::Nodes;
 use super::pending::Pending;
-use super::requests::{Request, RequestState, Requests};
+use super::requests::{Request, RequestState, Requests, Wish as Taken};
 use super::scheduler::{Level, Search};
 use super::settings::Settings;
 use super::topology::Topology;
 use super::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
+use corona_model::resources::Amounts;
+
+fn taken(need: u32) -> Taken {
+    Taken { need, demand: Amounts::ZERO }
+}
 
 const HOSTS: u32 = 9;
 const HOSTS_IN_A_RACK: u32 = 3;
@@ -155,9 +160,9 @@ impl World {
         let (near, avoided) =
             (hosts.iter().map(number).collect(), excluded.iter().map(number).collect());
         let specs = Some(ComputeSpecs { num_cpus: need, ..ComputeSpecs::default() });
-        let request = Request::new(self.next_id, self.kind, specs, near, avoided);
+        let request = Request::new(self.next_id, self.kind, need.max(1) as u16, near, avoided);
         let asked = Asked { at: Millis(0), input: 0 };
-        let req = self.requests.insert(request, asked, specs);
+        let req = self.requests.insert(request, asked, specs, Amounts::ZERO);
         self.pending.push(&mut self.requests, &self.topology, req);
         self.model.list.push(Wish {
             req,
@@ -186,8 +191,12 @@ impl World {
         let wish = self.model.list.remove(at);
         self.pending.stop_at(&self.requests, wish.req);
         self.pending.remove(&mut self.requests, &self.topology, wish.req);
-        let slot =
-            self.nodes.allocate(node, self.kind, wish.need, (SessionIdx::from_number(0), wish.req));
+        let slot = self.nodes.allocate(
+            node,
+            self.kind,
+            taken(wish.need),
+            (SessionIdx::from_number(0), wish.req),
+        );
         self.requests[wish.req].state = RequestState::Granted { node, slot, at: Millis(0) };
         self.model.use_slots(node, wish.need);
         self.model.granted.push((wish.req, node, wish.need));
@@ -203,7 +212,7 @@ impl World {
 
     fn free(&mut self, req: ReqIdx, node: NodeIdx, need: u32) {
         let RequestState::Granted { slot, .. } = self.requests[req].state else { return };
-        self.nodes.free(node, self.kind, need, slot);
+        self.nodes.free(node, self.kind, taken(need), slot);
         self.requests.remove(req);
     }
 

@@ -134,9 +134,10 @@ impl Engine {
     pub fn has_room(&self, handle: &str, id: i32, node: &str) -> bool {
         let found = self.request_of(handle, id).zip(self.nodes.find(node));
         let Some(((session, req), node)) = found else { return false };
-        let request = &self.sessions[session].requests[req];
+        let requests = &self.sessions[session].requests;
+        let request = &requests[req];
         let holds = matches!(request.state, RequestState::Granted { node: at, .. } if at == node);
-        holds || self.nodes[node].room(request.kind) >= request.need()
+        holds || self.nodes[node].fits(request.kind, &requests.wish(req))
     }
 
     /// Whether a request may be served by a node, if that has room.

@@ -15,6 +15,7 @@ use super::requests::{Requests, RequestsImage};
 use super::sessions::Tally;
 use super::topology::Topology;
 use super::types::{PerType, ResourceType};
+use corona_model::resources::Resources;
 
 /// Requests that are dropped in one input. A session with more leaves its requests behind.
 pub(super) const AT_ONCE: usize = 10_000;
@@ -55,11 +56,12 @@ impl Remains {
     pub(super) fn from_image(
         image: RemainsImage,
         topology: &Topology,
+        resources: &Resources,
         seed: HashSeed,
     ) -> Result<Self, ImageError> {
         let mut remains = Remains::default();
         for RemnantImage { requests, next, pending } in image.0 {
-            let (requests, lines) = Requests::from_image(requests, topology, seed)?;
+            let (requests, lines) = Requests::from_image(requests, topology, resources, seed)?;
             let PerType([map, reduce, job_tracker]) = pending;
             let PerType([map_line, reduce_line, job_tracker_line]) = lines;
             let pending = PerType([

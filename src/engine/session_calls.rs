@@ -619,8 +619,10 @@ impl Engine {
         let hosts = hosts.iter().map(placed).collect();
         let avoided = |name: &Arc<str>| self.topology.acquire_unplaced(name);
         let excluded: Box<[HostIdx]> = exclude_hosts.iter().map(avoided).collect();
-        let request = Request::new(id, kind, specs, hosts, excluded);
-        self.sessions[session].requests.insert(request, asked, specs)
+        let resources = &self.settings.resources;
+        let demand = resources.demand(kind, specs);
+        let request = Request::new(id, kind, resources.slots(specs), hosts, excluded);
+        self.sessions[session].requests.insert(request, asked, specs, demand)
     }
 
     /// Forgets a request and frees its slot. [`Engine::settle`] with the change follows.

@@ -8,22 +8,27 @@ use super::index::{NodeIdx, ReqIdx, SessionIdx};
 use super::requests::RequestState;
 use super::sessions::{FirstWait, Session};
 use super::types::{Millis, ResourceType};
+use corona_model::resources::Amounts;
 
 impl Engine {
     /// Assigns a slot of the node to a request that holds none, since `at`. A pending request
     /// becomes granted, and the walk over the others continues behind it.
     pub(super) fn assign(&mut self, session: SessionIdx, req: ReqIdx, node: NodeIdx, at: Millis) {
-        let Session { requests, demand, nodes, .. } = &mut self.sessions[session];
+        let Session { requests, demand, nodes, pool, .. } = &mut self.sessions[session];
         let kind = requests[req].kind;
         let demand = &mut demand[kind];
         if let RequestState::Pending { .. } = requests[req].state {
             demand.pending.stop_at(requests, req);
             demand.pending.remove(requests, &self.topology, req);
         }
-        let request = &mut requests[req];
-        let slot = self.nodes.allocate(node, kind, request.need(), (session, req));
-        request.state = RequestState::Granted { node, slot, at };
+        let wish = requests.wish(req);
+        let slot = self.nodes.allocate(node, kind, wish, (session, req));
+        requests[req].state = RequestState::Granted { node, slot, at };
         demand.fulfilled += 1;
+        if wish.demand != Amounts::ZERO {
+            demand.held = demand.held.plus(wish.demand);
+            self.scheduler.tree.hold_more(*pool, kind, wish.demand);
+        }
         let visit = self.nodes[node].sessions.enter(session);
         if !visit.granted.contains(kind) {
             visit.granted.insert(kind);
@@ -33,10 +38,18 @@ impl Engine {
 
     /// Takes the slot back that a request holds, which is lost then. Returns whether it held one.
     pub(super) fn unassign(&mut self, session: SessionIdx, req: ReqIdx) -> bool {
-        let request = &mut self.sessions[session].requests[req];
+        let Session { requests, demand, pool, .. } = &mut self.sessions[session];
+        let wish = requests.wish(req);
+        let request = &mut requests[req];
         let RequestState::Granted { node, slot, .. } = request.state else { return false };
+        let kind = request.kind;
         request.state = RequestState::Lost;
-        self.nodes.free(node, request.kind, request.need(), slot);
+        self.nodes.free(node, kind, wish, slot);
+        if wish.demand != Amounts::ZERO {
+            let held = &mut demand[kind].held;
+            *held = held.minus(wish.demand);
+            self.scheduler.tree.hold_less(*pool, kind, wish.demand);
+        }
         true
     }
 

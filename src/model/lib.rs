@@ -5,6 +5,7 @@ pub mod files;
 pub mod form;
 pub mod queues;
 pub mod random;
+pub mod resources;
 pub mod settings;
 pub mod text;
 pub mod types;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::form::Later;
 use crate::queues::Queues;
+use crate::resources::Resources;
 use crate::types::{PerType, PoolName, ResourceType};
 
 /// No limit, as the original writes it.
@@ -52,6 +53,9 @@ pub struct Settings {
     pub scheduling: Scheduling,
     /// The pools file.
     pub pools: Pools,
+    /// The resources that are counted beside slots.
+    #[serde(default)]
+    pub resources: Later<Resources>,
 }
 
 /// Slots for each type by CPU count. Spec: cluster-manager/03 §2.
@@ -245,6 +249,7 @@ impl Default for Settings {
             },
             scheduling: Scheduling::default(),
             pools: Pools::default(),
+            resources: Later::default(),
         }
     }
 }

@@ -89,6 +89,10 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "with_jobs")]
     trees: bool,
 
+    /// Count random resources beside slots, and change that while sessions run
+    #[arg(long)]
+    resources: bool,
+
     #[command(flatten)]
     form: FormArguments,
 }
@@ -266,7 +270,7 @@ impl Report {
 
 /// Runs all seeds. Of several that fail the smallest is given, whatever the number of threads.
 fn run_all(arguments: &Arguments) -> Result<Total, Box<Failure>> {
-    let Arguments { seed, seeds, steps, trees, .. } = *arguments;
+    let Arguments { seed, seeds, steps, trees, resources, .. } = *arguments;
     let progress = Progress::new(seeds);
     let next = AtomicU64::new(0);
     let total = Mutex::new(Ok::<Total, Box<Failure>>(Total::default()));
@@ -277,7 +281,8 @@ fn run_all(arguments: &Arguments) -> Result<Total, Box<Failure>> {
             if number >= seeds || total_now().is_err() {
                 return;
             }
-            let plan = Plan { seed: seed.wrapping_add(number), steps, restarts: false, trees };
+            let plan =
+                Plan { seed: seed.wrapping_add(number), steps, restarts: false, trees, resources };
             let result = match arguments.wants_digests() {
                 true => simulation::run_with_digest(plan).map(|(sum, digest)| (sum, Some(digest))),
                 false => simulation::run(plan).map(|summary| (summary, None)),
@@ -330,7 +335,7 @@ fn report(
     form: TextForm,
     console: &mut Console<'_>,
 ) -> anyhow::Result<()> {
-    let Plan { seed, steps, .. } = failure.plan;
+    let Plan { seed, steps, trees, resources, .. } = failure.plan;
     if let Some(file) = &arguments.save {
         let out = std::fs::File::create(file);
         let out = out.with_context(|| format!("cannot write {}", file.display()))?;
@@ -343,8 +348,12 @@ fn report(
         let report = Report { held: false, runs: None, counts: None, digests: None, failure };
         console.print_json(&report)?;
     } else {
-        let mut text =
-            format!("{failure}\nrepeat with: corona simulate --seed {seed} --steps {steps}\n");
+        let kinds = [(trees, " --trees"), (resources, " --resources")];
+        let kinds: String =
+            kinds.into_iter().filter_map(|(is_set, kind)| is_set.then_some(kind)).collect();
+        let mut text = format!(
+            "{failure}\nrepeat with: corona simulate --seed {seed} --steps {steps}{kinds}\n"
+        );
         match &arguments.save {
             Some(file) => {
                 let _ = writeln!(text, "its inputs are in {}", file.display());
@@ -489,13 +498,16 @@ mod tests {
         let file = std::env::temp_dir().join(format!("corona-failure-{}", std::process::id()));
         let inputs = vec![(corona_engine::types::Millis(5), corona_engine::Input::NextSessionId)];
         let failure = Failure {
-            plan: Plan { seed: 9, steps: 1, restarts: false, trees: false },
+            plan: Plan { seed: 9, steps: 1, restarts: false, trees: true, resources: true },
             what: "nothing adds up".into(),
             history: History { settings: Default::default(), inputs },
         };
         let arguments = arguments(&["--save", file.to_str().unwrap()]);
         for (form, part) in [
-            (TextForm::Text, "repeat with: corona simulate --seed 9 --steps 1\n"),
+            (
+                TextForm::Text,
+                "repeat with: corona simulate --seed 9 --steps 1 --trees --resources\n",
+            ),
             (TextForm::Json, "\"what\": \"nothing adds up\",\n    \"seed\": 9,"),
         ] {
             let (mut out, mut err) = (Vec::new(), Vec::new());

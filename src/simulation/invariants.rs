@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{Counts, Model, Name, Wish, WishState};
+use super::model::{Counts, Model, Name, Node, Wish, WishState};
 use super::queues::{Queue, Shares};
 use corona_engine::{
     Competition, Effect, Engine, Input, Notification, Outcome, SlotCounts, TypeCounts, WaitReason,
@@ -218,7 +218,7 @@ impl WaitLimits {
     /// To be called when the engine has nothing left to do at `now`.
     pub(super) fn check(&mut self, model: &Model, now: Millis) -> Result<(), String> {
         for kind in ResourceType::ALL {
-            let nodes = model.nodes.values().map(|node| (node, model.room(node, kind)));
+            let nodes = model.nodes.iter().map(|node| (node, model.room(node.1, kind)));
             let nodes: Vec<_> = nodes.filter(|(_, room)| *room > 0).collect();
             for (handle, session) in &model.sessions {
                 let key = (handle.clone(), kind);
@@ -226,10 +226,11 @@ impl WaitLimits {
                 let mut reachable: Vec<(i32, bool)> = Vec::new();
                 for (id, wish) in &session.wishes {
                     let waits = wish.kind == kind && wish.state == WishState::Waits;
-                    let near = if waits { nearest(wish, &nodes) } else { None };
+                    let near = if waits { nearest(model, wish, &nodes) } else { None };
                     let Some(near) = near else { continue };
-                    let may = || model.may_be_given(session, kind, wish.need);
-                    if *allowed.entry(wish.need).or_insert_with(may) {
+                    let need = model.need(wish);
+                    let may = || model.may_be_given(session, kind, need);
+                    if *allowed.entry(need).or_insert_with(may) {
                         reachable.push((*id, near));
                     }
                 }
@@ -256,12 +257,15 @@ impl WaitLimits {
 }
 
 /// Whether the request could be served, and if so whether without any wait.
-fn nearest(wish: &Wish, nodes: &[(&super::model::Node, u32)]) -> Option<bool> {
-    let usable = nodes
-        .iter()
-        .filter(|(node, room)| *room >= wish.need && !wish.excluded.contains(&node.address.host));
-    let near =
-        usable.map(|(node, _)| wish.hosts.is_empty() || wish.hosts.contains(&node.address.host));
+fn nearest(model: &Model, wish: &Wish, nodes: &[((&Name, &Node), u32)]) -> Option<bool> {
+    let need = model.need(wish);
+    let usable = nodes.iter().filter(|((name, node), room)| {
+        *room >= need
+            && !wish.excluded.contains(&node.address.host)
+            && model.has_resources(name, wish)
+    });
+    let near = usable
+        .map(|((_, node), _)| wish.hosts.is_empty() || wish.hosts.contains(&node.address.host));
     near.max()
 }
 
@@ -295,7 +299,8 @@ impl Fairness {
         self.starving_since.retain(|(pool, kind), _| {
             model.pools.get(pool).is_some_and(|counts| counts[*kind].pending > 0)
         });
-        if !matches!(input, Input::Pass) || model.safe_mode {
+        // Nothing is taken back where resources are counted.
+        if !matches!(input, Input::Pass) || model.safe_mode || model.counts_resources() {
             return Ok(());
         }
         [ResourceType::Map, ResourceType::Reduce]

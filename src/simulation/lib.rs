@@ -13,6 +13,9 @@ mod model;
 mod peers;
 mod queues;
 mod render;
+mod resources;
+#[cfg(test)]
+mod resources_tests;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -53,6 +56,8 @@ pub struct Plan {
     pub restarts: bool,
     /// Whether the queues are a tree with rules, which operators change.
     pub trees: bool,
+    /// Whether resources are counted beside slots, at first or from some time on.
+    pub resources: bool,
 }
 
 /// The result of a run without violations.
@@ -234,6 +239,9 @@ fn attempt<S: Subject>(
         let mut settings = weather::settings(&mut random);
         if plan.trees {
             weather::tree(&mut random, &mut settings);
+        }
+        if plan.resources {
+            weather::resources(&mut random, &mut settings);
         }
         if let Some(history) = &mut history {
             history.settings = settings.clone();

@@ -34,7 +34,7 @@ pub(super) struct Counts {
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
     pub(super) kind: ResourceType,
-    pub(super) need: u32,
+    pub(super) specs: Option<ComputeSpecs>,
     pub(super) hosts: Vec<Name>,
     pub(super) excluded: Vec<Name>,
     pub(super) state: WishState,
@@ -333,6 +333,7 @@ impl Model {
             }
             Input::SettingsChanged { settings } => {
                 self.settings = self.with_vanished(settings);
+                self.count_slots_anew();
                 self.take_turns();
                 self.settings_from = now;
                 self.forgive_late(now);
@@ -520,7 +521,7 @@ impl Model {
             let Entry::Vacant(place) = session.wishes.entry(wish.id) else { continue };
             place.insert(Wish {
                 kind: wish.kind,
-                need: wish.specs.map_or(1, |specs| specs.num_cpus).max(1) as u32,
+                specs: wish.specs,
                 hosts: wish.hosts.clone(),
                 excluded: wish.exclude_hosts.clone(),
                 state: WishState::Waits,
@@ -546,6 +547,7 @@ impl Model {
 
     /// Removes a lost request from the counts and frees its slot.
     fn forget(&mut self, handle: &Name, wish: &Wish) {
+        let need = self.need(wish);
         let (mut pending, mut granted) = (0, 0);
         match &wish.state {
             WishState::Waits => pending = -1,
@@ -553,7 +555,7 @@ impl Model {
             WishState::Holds { node, .. } => {
                 granted = -1;
                 if let Some(node) = self.nodes.get_mut(node) {
-                    node.used[wish.kind] -= wish.need;
+                    node.used[wish.kind] -= need;
                 }
             }
         }
@@ -648,12 +650,13 @@ impl Model {
     /// The grants on a node, of one type or of all, are lost.
     fn lose_grants(&mut self, name: &Name, of: Option<ResourceType>) {
         let mut lost = Vec::new();
+        let slots = self.slots_taken();
         for (handle, session) in &mut self.sessions {
             for wish in session.wishes.values_mut() {
                 let here = matches!(&wish.state, WishState::Holds { node, .. } if node == name);
                 if here && of.is_none_or(|kind| wish.kind == kind) {
                     wish.state = WishState::Lost;
-                    lost.push((handle.clone(), wish.kind, wish.need));
+                    lost.push((handle.clone(), wish.kind, slots(wish)));
                 }
             }
         }
@@ -767,7 +770,8 @@ impl Model {
             (node.apps[kind].as_ref() == Some(&grant.app_info), "of another service"),
             (grant.granted_at == now, "at another time"),
             (!wish.excluded.contains(&node.address.host), "on an excluded host"),
-            (self.room(node, kind) >= wish.need, "without room for it"),
+            (self.room(node, kind) >= self.need(wish), "without room for it"),
+            (self.has_resources(&grant.node_name, wish), "without the resources for it"),
             (
                 near || !may_wait || waited_ms > waits.node_locality_wait_ms[kind],
                 "far away before its wait is over",
@@ -777,7 +781,7 @@ impl Model {
                 return Err(otherwise.into());
             }
         }
-        let need = wish.need;
+        let need = self.need(wish);
         self.move_to(handle, grant.id, WishState::Holds { node: grant.node_name.clone(), at: now });
         if let Some(node) = self.nodes.get_mut(&grant.node_name) {
             node.used[kind] += need;
@@ -821,7 +825,7 @@ impl Model {
                 return Err(otherwise.into());
             }
         }
-        let need = wish.need;
+        let need = self.need(wish);
         self.move_to(handle, grant.id, WishState::Lost);
         if let Some(node) = self.nodes.get_mut(&grant.node_name) {
             node.used[kind] -= need;

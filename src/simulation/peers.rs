@@ -102,11 +102,13 @@ pub(super) struct Peers {
     silent: Vec<Name>,
     /// Whether operators change trees of queues.
     trees: bool,
+    /// Whether operators change the resources that are counted, and peers name amounts of all of them.
+    resources: bool,
 }
 
 impl Peers {
     pub(super) fn new(mut random: Random, plan: Plan) -> Self {
-        let Plan { restarts, trees, .. } = plan;
+        let Plan { restarts, trees, resources, .. } = plan;
         let hosts: Vec<Name> =
             (0..random.between(2, 10)).map(|host| format!("host{host}").into()).collect();
         let rack_count = random.between(1, 4) as usize;
@@ -141,6 +143,7 @@ impl Peers {
             crowded,
             many_requests: *random.pick(&[20, 60, 60, 250]),
             trees,
+            resources,
             silent: Vec::new(),
             random,
         }
@@ -234,6 +237,9 @@ impl Peers {
                 let mut settings = weather::changed(&mut self.random, &model.settings);
                 if self.trees && self.random.percent(60) {
                     weather::tree(&mut self.random, &mut settings);
+                }
+                if self.resources && self.random.percent(30) {
+                    weather::resources(&mut self.random, &mut settings);
                 }
                 Input::SettingsChanged { settings: Box::new(settings) }
             }
@@ -388,7 +394,7 @@ impl Peers {
         };
         ComputeSpecs {
             num_cpus: cpus,
-            network_mbps: None,
+            network_mbps: self.resources.then(|| self.random.between(0, 40) as i16),
             memory_mb: Some(self.random.between(50, 500) as i32),
             disk_gb: Some(self.random.between(5, 50) as i32),
         }
@@ -501,9 +507,34 @@ impl Peers {
             exclude_hosts.retain(|host| !hosts.contains(host));
         }
         let cpus = *self.random.pick(&[1, 1, 1, 1, 1, 1, 2, 3, 0, -7]);
-        let specs = ComputeSpecs { num_cpus: cpus, ..ComputeSpecs::default() };
+        let mut specs = ComputeSpecs { num_cpus: cpus, ..ComputeSpecs::default() };
+        if self.resources {
+            specs = self.demand(cpus);
+        }
         let specs = (!self.random.percent(5)).then_some(specs);
         ResourceRequest { id: 0, hosts, specs, kind, exclude_hosts }
+    }
+
+    /// Amounts of some resources, or the ones that the original's job trackers always send.
+    fn demand(&mut self, num_cpus: i16) -> ComputeSpecs {
+        if self.random.percent(10) {
+            let network_mbps = Some(*self.random.pick(&[10, 50]));
+            let (memory_mb, disk_gb) = (Some(1_024), Some(10));
+            return ComputeSpecs { num_cpus: 1, network_mbps, memory_mb, disk_gb };
+        }
+        ComputeSpecs {
+            num_cpus,
+            network_mbps: *self.random.pick(&[None, None, Some(0), Some(3), Some(20)]),
+            memory_mb: *self.random.pick(&[
+                None,
+                Some(-1),
+                Some(10),
+                Some(60),
+                Some(200),
+                Some(450),
+            ]),
+            disk_gb: *self.random.pick(&[None, None, Some(2), Some(20)]),
+        }
     }
 
     fn release(&mut self, model: &Model) -> Input {

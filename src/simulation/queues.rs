@@ -129,7 +129,7 @@ impl Model {
         for session in self.sessions.values() {
             let of_kind = session.wishes.values().filter(|wish| wish.kind == kind);
             let holds = of_kind.filter(|wish| matches!(wish.state, WishState::Holds { .. }));
-            let slots: i64 = holds.map(|wish| i64::from(wish.need)).sum();
+            let slots: i64 = holds.map(|wish| i64::from(self.need(wish))).sum();
             *held.entry(session.pool.clone()).or_default() += slots;
         }
         held

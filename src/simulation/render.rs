@@ -16,6 +16,7 @@ use corona_engine::{
     Starvation, StepMismatch,
 };
 use corona_model::queues::{PlaceBy, Placement, QueueRules, Queues};
+use corona_model::resources::Resources;
 use corona_model::settings::{Hosts, PoolSettings, SchedulingMode, Settings};
 use corona_model::types::{
     Address, ComputeSpecs, Grant, Millis, NodeReport, PerType, PoolName, ResourceRequest,
@@ -602,6 +603,7 @@ fn settings(out: &mut String, all: &Settings) {
         bounds,
         scheduling,
         pools,
+        resources,
     } = all;
     list(out, &partitioning.0, |out, (cpus, slots)| {
         number(out, cpus);
@@ -661,6 +663,19 @@ fn settings(out: &mut String, all: &Settings) {
     if !pools.queues.is_empty() {
         queues(out, &pools.queues);
     }
+    // As before there were any, where only slots are counted.
+    if resources.are_counted() {
+        resource_settings(out, resources);
+    }
+}
+
+fn resource_settings(out: &mut String, resources: &Resources) {
+    let Resources { counted, overcommit, requested } = resources;
+    counted.iter().for_each(|counted| flag(out, *counted));
+    overcommit.iter().for_each(|part| number(out, part.0));
+    per_type(out, requested, |out, amounts| {
+        amounts.0.iter().for_each(|amount| number(out, amount))
+    });
 }
 
 fn queues(out: &mut String, queues: &Queues) {

@@ -14,8 +14,14 @@ fn runs_pass() {
     // Many more and longer runs are compared in an optimised build: see scripts/test.
     let mut compared = 0;
     for (seed, line) in (1..=40).zip(kept_digests()) {
-        let (_, digest) =
-            run_with_digest(Plan { seed, steps: SHORT, restarts: false, trees: false }).unwrap();
+        let (_, digest) = run_with_digest(Plan {
+            seed,
+            steps: SHORT,
+            restarts: false,
+            trees: false,
+            resources: false,
+        })
+        .unwrap();
         assert_eq!(format!("{seed} {digest}"), line, "an input or outcome of the run has changed");
         compared += 1;
     }
@@ -27,7 +33,7 @@ fn runs_pass() {
 fn runs_with_nodes_that_restart_pass() {
     let mut all = Summary::default();
     for seed in 1..=20 {
-        let run = run(Plan { seed, steps: SHORT, restarts: true, trees: false });
+        let run = run(Plan { seed, steps: SHORT, restarts: true, trees: false, resources: false });
         all.add(run.unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what)));
     }
     assert!(all.dead_nodes > 200 && all.granted > 1000, "{all:?}");
@@ -41,7 +47,9 @@ fn kept_digests() -> impl Iterator<Item = &'static str> {
 
 #[test]
 fn a_seed_repeats_and_seeds_differ() {
-    let summary = |seed| run(Plan { seed, steps: SHORT, restarts: false, trees: false }).unwrap();
+    let summary = |seed| {
+        run(Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false }).unwrap()
+    };
     assert_eq!(summary(3), summary(3));
     assert_ne!(summary(3), summary(4));
 }
@@ -102,7 +110,7 @@ fn an_engine_restored_from_its_image_goes_on_as_the_first_one() {
         let steps = if seed <= 20 { SHORT } else { 300 };
         // Some are restored while all peers leave.
         let cut = Random::new(!seed).below(steps as usize + 50) as u64;
-        let plan = Plan { seed, steps, restarts: false, trees: false };
+        let plan = Plan { seed, steps, restarts: false, trees: false, resources: false };
         let result = run_digested(plan, |settings: &Settings| Restored::new(settings, cut));
         let (_, digest) = result.unwrap_or_else(|failure| panic!("cut at {cut}: {failure}"));
         if steps == SHORT {
@@ -136,7 +144,10 @@ fn inputs_and_outcomes_survive_their_form_as_bytes() {
     assert_eq!(codec::decode(&codec::encode(&start).unwrap()), Ok(start));
     for seed in 1..=20 {
         let encoded = |settings: &Settings| Encoded(new_engine(settings));
-        let result = run_with(Plan { seed, steps: SHORT, restarts: false, trees: false }, encoded);
+        let result = run_with(
+            Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false },
+            encoded,
+        );
         assert!(result.is_ok(), "{result:?}");
     }
 }
@@ -163,7 +174,10 @@ fn the_secret_of_the_hash_tables_does_not_show() {
             let start = Start { now: BEGIN, id_prefix: ID_PREFIX.into(), hash_seed: seed << 40 };
             Twins(new_engine(settings), Engine::new(settings.clone(), start))
         };
-        let result = run_with(Plan { seed, steps: SHORT, restarts: false, trees: false }, twins);
+        let result = run_with(
+            Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false },
+            twins,
+        );
         assert!(result.is_ok(), "{result:?}");
     }
 }
@@ -350,7 +364,11 @@ fn each_fault_is_found_within_four_hundred_seeds() {
             Faulty { engine: new_engine(&settings), fault }
         };
         let found = (1..=400).find_map(|seed| {
-            run_with(Plan { seed, steps: SHORT, restarts: false, trees: false }, faulty).err()
+            run_with(
+                Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false },
+                faulty,
+            )
+            .err()
         });
         let failure = found.unwrap_or_else(|| panic!("nobody sees that {}", fault.name));
         check_prefix(&failure, faulty);
@@ -386,7 +404,7 @@ fn a_panic_is_a_failure_with_its_inputs() {
         }
     }
     let failure = run_with(
-        Plan { seed: 1, steps: SHORT, restarts: false, trees: false },
+        Plan { seed: 1, steps: SHORT, restarts: false, trees: false, resources: false },
         |settings: &Settings| Panics(new_engine(settings)),
     );
     let failure = failure.unwrap_err();
@@ -402,7 +420,7 @@ fn histories_survive_json() {
     for seed in 1..=5 {
         let mut history = History { settings: Settings::default(), inputs: Vec::new() };
         attempt(
-            Plan { seed, steps: SHORT, restarts: false, trees: false },
+            Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false },
             new_engine,
             1,
             Some(&mut history),
@@ -457,7 +475,7 @@ fn observed_decisions_keep_the_books_and_the_images_exact() {
     for seed in 1..=60 {
         let mut history = History { settings: Settings::default(), inputs: Vec::new() };
         attempt(
-            Plan { seed, steps: 400, restarts: false, trees: false },
+            Plan { seed, steps: 400, restarts: false, trees: false, resources: false },
             new_engine,
             1,
             Some(&mut history),

@@ -6,7 +6,7 @@ use corona_model::queues::{PreemptionRule, QueueRules, Queues, SiblingOrder};
 use corona_model::types::PerType;
 
 fn plan(seed: u64) -> Plan {
-    Plan { seed, steps: SHORT, restarts: false, trees: true }
+    Plan { seed, steps: SHORT, restarts: false, trees: true, resources: false }
 }
 
 #[test]

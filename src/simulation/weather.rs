@@ -6,6 +6,7 @@ use super::Random;
 use corona_model::queues::{
     Part, PlaceBy, Placement, PreemptionRule, QueueRules, Queues, SiblingOrder, Submitters,
 };
+use corona_model::resources::Amounts;
 use corona_model::settings::{
     GroupSettings, Hosts, Partitioning, PoolSettings, SchedulingMode, Settings, UNLIMITED,
 };
@@ -155,6 +156,24 @@ fn pools(random: &mut Random, settings: &mut Settings) {
             settings.pools.pools.insert(PoolName::new(group, pool), pool_settings);
         }
     }
+}
+
+/// Counts some resources beside slots, or none.
+pub(super) fn resources(random: &mut Random, settings: &mut Settings) {
+    let resources = &mut settings.resources;
+    resources.counted = std::array::from_fn(|at| random.percent(if at < 2 { 75 } else { 20 }));
+    for part in &mut resources.overcommit {
+        *part = Part(*random.pick(&[5_000, 10_000, 10_000, 12_345, 20_000]));
+    }
+    let usual = |random: &mut Random| {
+        Amounts([
+            *random.pick(&[0, 1, 1, 2]),
+            *random.pick(&[0, 20, 64]),
+            *random.pick(&[0, 1, 5]),
+            *random.pick(&[0, 1, 10]),
+        ])
+    };
+    resources.requested = PerType([0; 3].map(|_: i32| usual(random)));
 }
 
 /// Puts the groups into a tree with rules.

@@ -37,10 +37,14 @@ pub use self::status::{
     OperationStatus, Problem, ProxyJobTrackerStatus, SafeModeStatus, Severity, StandbyOfLeader,
     StandbyState, StandbyStatus, StateFileStatus, Status,
 };
+use corona_model::resources::Dimension;
 use corona_model::types::ResourceType;
 
 /// One value for each resource type that the cluster has.
 pub type ByType<T> = BTreeMap<ResourceType, T>;
+
+/// One for each resource that is counted and of which there is any.
+pub type ByResource<T> = BTreeMap<Dimension, T>;
 
 /// The paths below `/api/v1/` and their responses.
 pub const PATHS: [(&str, &str); 13] = [
@@ -751,6 +755,18 @@ pub enum WaitReason {
         #[serde(default)]
         never: bool,
     },
+    /// No usable node has so much of the counted resources left as a request takes.
+    TooLittle {
+        /// What a request takes, by dimension.
+        demand: ByResource<u64>,
+        /// What is left on all usable nodes together.
+        free: ByResource<u64>,
+        /// What is left on the usable node that lacks least.
+        largest: ByResource<u64>,
+        /// Whether no node can ever serve the requests, whatever becomes free.
+        #[serde(default)]
+        never: bool,
+    },
     /// The requests exclude the hosts of all nodes with enough free slots.
     HostsExcluded {
         /// How many nodes these are; if `never` is set, all nodes with enough slots.
@@ -798,6 +814,7 @@ impl WaitReason {
             WaitReason::NoFreeSlot { .. } => "no_free_slot",
             WaitReason::NodesUnusable { .. } => "nodes_unusable",
             WaitReason::TooLarge { .. } => "too_large",
+            WaitReason::TooLittle { .. } => "too_little",
             WaitReason::HostsExcluded { .. } => "hosts_excluded",
             WaitReason::NearNode { .. } => "near_node",
             WaitReason::NextPass { .. } => "next_pass",

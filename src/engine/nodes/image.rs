@@ -6,14 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BY_HOST, BY_LOAD, BY_RACK, FaultCount, LATE, Node, Nodes, ON_TIME, Runnable, Trouble, Visit,
-    Visits,
+    Visits, capacity,
 };
 use crate::arena::{Arena, ArenaImage};
 use crate::check::{ImageError, check};
 use crate::index::{HostIdx, Idx, NodeIdx, RackIdx, ReqIdx, SessionIdx};
 use crate::lookup::{Chains, DenseSet, HashSeed, Lookup, Unique};
+use crate::requests::Wish;
+use crate::settings::Settings;
 use crate::topology::Topology;
 use crate::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
+use corona_model::resources::Amounts;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NodesImage {
@@ -91,6 +94,7 @@ impl Nodes {
     pub(crate) fn from_image(
         image: NodesImage,
         topology: &Topology,
+        settings: &Settings,
         seed: HashSeed,
     ) -> Result<Self, ImageError> {
         let NodesImage { nodes, late, on_time, runnable } = image;
@@ -102,6 +106,11 @@ impl Nodes {
             Node::from_image(image, topology)
         })?;
         all.by_name = by_name;
+        all.counted = settings.resources.counted;
+        for node in all.slab.values_mut() {
+            node.capacity = capacity(&node.total, settings);
+            all.whole = all.whole.plus(node.capacity);
+        }
         let mut unique = Unique::new(all.slab.places());
         for (list, nodes) in [(LATE, &late), (ON_TIME, &on_time)] {
             all.by_heartbeat.fill(0, list, nodes, &mut unique)?;
@@ -115,6 +124,16 @@ impl Nodes {
         for (place, image) in all.runnable.0.iter_mut().zip(runnable) {
             *place = Runnable::from_image(image, all.slab.places(), topology)?;
         }
+        for kind in ResourceType::ALL {
+            let lists = &all.runnable[kind].lists;
+            for shelf in 0..lists.chains(BY_LOAD) {
+                for node in lists.iter(BY_LOAD, shelf) {
+                    let node = all.slab.get_mut(node);
+                    let node = node.ok_or_else(|| ImageError::new("an unknown node has room"))?;
+                    node.shelf[kind] = u32::try_from(shelf).unwrap_or(u32::MAX);
+                }
+            }
+        }
         for (_, node) in all.slab.iter() {
             for kind in ResourceType::ALL {
                 let slots = u64::from(node.slots[kind]);
@@ -126,23 +145,24 @@ impl Nodes {
     }
 
     /// Counts the grants on the nodes, from the requests that hold them. `request` gives the type
-    /// and the slots of a request.
+    /// and the needs of a request.
     pub(crate) fn count_grants(
         &mut self,
-        request: impl Fn(SessionIdx, ReqIdx) -> Option<(ResourceType, u32)>,
+        request: impl Fn(SessionIdx, ReqIdx) -> Option<(ResourceType, Wish)>,
     ) -> Result<(), ImageError> {
         for node in self.slab.values_mut() {
             for (_, (session, req)) in node.grants.iter() {
                 let of = request(*session, *req);
-                let (kind, need) =
+                let (kind, Wish { need, demand }) =
                     of.ok_or_else(|| ImageError::new("a slot belongs to nothing"))?;
+                node.held = node.held.plus(demand);
                 let used = node.used[kind].checked_add(need);
                 node.used[kind] =
                     used.ok_or_else(|| ImageError::new("a node has too many grants"))?;
                 node.grant_counts[kind] += 1;
                 self.allocated[kind] += u64::from(need);
             }
-            for kind in ResourceType::ALL.into_iter().filter(|kind| node.in_index[*kind]) {
+            for kind in ResourceType::ALL.into_iter().filter(|kind| node.usable[*kind]) {
                 self.room[kind] += u64::from(node.room(kind));
             }
         }
@@ -185,6 +205,9 @@ impl Node {
             grant_counts: PerType::all(0),
             usable: image.usable,
             in_index: image.in_index,
+            shelf: PerType::all(0),
+            capacity: Amounts::ZERO,
+            held: Amounts::ZERO,
             allowed,
             draining,
             late: false,

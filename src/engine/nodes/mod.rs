@@ -18,8 +18,10 @@ use super::arena::Arena;
 use super::check::hold;
 use super::index::{HostIdx, Idx, NodeIdx, RackIdx, ReqIdx, SessionIdx, SlotIdx};
 use super::lookup::{Chains, DenseSet, HashSeed, Lookup};
+use super::requests::Wish;
 use super::settings::Settings;
 use super::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
+use corona_model::resources::{Amounts, Dimension};
 
 /// Grants whose memory is prefetched in one batch: as many as the near caches hold.
 pub(super) const PREFETCHED_AT_ONCE: usize = 64;
@@ -147,6 +149,8 @@ pub(super) struct Node {
     /// [`Self::serves`] when it was last looked at; [`Nodes::reindex`] looks.
     usable: PerType<bool>,
     in_index: PerType<bool>,
+    /// While it is in an index: its place in the order in which nodes are taken, see [`Nodes::shelf_of`].
+    shelf: PerType<u32>,
     /// Whether the host files allow its host. Once they do not, it is allowed again only by a heartbeat.
     pub(super) allowed: bool,
     /// Whether an operator drains it.
@@ -169,6 +173,11 @@ pub(super) struct Node {
     pub(super) faults: PerType<FaultCount>,
     /// Absent while no session has reported failures.
     pub(super) trouble: Option<Box<Trouble>>,
+    // Read and changed only where resources are counted.
+    /// The resources that it gives out, by its last report.
+    pub(super) capacity: Amounts,
+    /// The resources of its grants.
+    pub(super) held: Amounts,
 }
 
 /// The sessions that had grants on a node. A sorted list: there are few, they are read with each
@@ -229,6 +238,17 @@ impl Node {
         self.slots[kind].saturating_sub(self.used[kind])
     }
 
+    /// The resources that it may still give out.
+    pub(super) fn spare(&self) -> Amounts {
+        self.capacity.minus(self.held)
+    }
+
+    /// Whether the node has room for a request, whatever else speaks against it.
+    pub(super) fn fits(&self, kind: ResourceType, wish: &Wish) -> bool {
+        let has_spare = || wish.demand == Amounts::ZERO || wish.demand.fits(&self.spare());
+        self.room(kind) >= wish.need && has_spare()
+    }
+
     /// Whether the node keeps its reserved memory and disk space free by its last report.
     pub(super) fn has_reserve(&self, settings: &Settings) -> bool {
         self.free.memory_mb.unwrap_or(0) >= settings.reserved_memory_mb
@@ -281,6 +301,10 @@ pub(super) struct Nodes {
     room: PerType<u64>,
     /// Granted slots. Only nodes that serve the type have any.
     allocated: PerType<u64>,
+    /// The resources that are counted.
+    counted: [bool; 4],
+    /// The resources that all nodes give out.
+    whole: Amounts,
 }
 
 impl Nodes {
@@ -295,7 +319,44 @@ impl Nodes {
             offered: PerType::all(0),
             room: PerType::all(0),
             allocated: PerType::all(0),
+            counted: [false; 4],
+            whole: Amounts::ZERO,
         }
+    }
+
+    /// Forgets what is used, and counts these resources from now on. No node is in an index until
+    /// [`Self::reindex`]; before that, [`Self::use_again`] enters each grant.
+    pub(super) fn forget_used(&mut self, counted: [bool; 4]) {
+        for node in self.numbers() {
+            for kind in ResourceType::ALL {
+                self.leave_index(node, kind);
+            }
+            self.set_usable(node, PerType::all(false));
+            let entry = &mut self.slab[node];
+            entry.used = PerType::all(0);
+            (entry.held, entry.capacity) = (Amounts::ZERO, Amounts::ZERO);
+        }
+        self.allocated = PerType::all(0);
+        self.whole = Amounts::ZERO;
+        self.counted = counted;
+    }
+
+    /// Counts a grant that the node has.
+    pub(super) fn use_again(&mut self, node: NodeIdx, kind: ResourceType, wish: Wish) {
+        let entry = &mut self.slab[node];
+        entry.used[kind] = entry.used[kind].saturating_add(wish.need);
+        entry.held = entry.held.plus(wish.demand);
+        self.allocated[kind] += u64::from(wish.need);
+    }
+
+    /// The resources that all nodes give out.
+    pub(super) fn whole(&self) -> Amounts {
+        self.whole
+    }
+
+    /// Whether resources are counted.
+    pub(super) fn counts(&self) -> bool {
+        self.counted.contains(&true)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -351,6 +412,9 @@ impl Nodes {
             sessions: Visits::default(),
             usable: PerType::all(false),
             in_index: PerType::all(false),
+            shelf: PerType::all(0),
+            capacity: Amounts::ZERO,
+            held: Amounts::ZERO,
         });
         self.by_name.insert(name, node);
         self.by_heartbeat.push_back(0, ON_TIME, node);
@@ -369,6 +433,7 @@ impl Nodes {
         for kind in ResourceType::ALL {
             self.allocated[kind] -= u64::from(entry.used[kind]);
         }
+        self.whole = self.whole.minus(entry.capacity);
         self.by_name.remove(&entry.name);
         entry
     }
@@ -455,6 +520,7 @@ impl Nodes {
 
     /// Sets the node's slots. [`Self::reindex`] follows.
     pub(super) fn set_slots(&mut self, node: NodeIdx, slots: PerType<u32>) {
+        let counts = self.counts();
         let entry = &mut self.slab[node];
         for kind in ResourceType::ALL {
             self.capacity[kind] -= u64::from(entry.slots[kind]);
@@ -464,10 +530,12 @@ impl Nodes {
                 self.offered[kind] += u64::from(slots[kind]);
             }
             // Requests that need several slots may fit now.
-            if entry.in_index[kind] && slots[kind] > entry.slots[kind] {
+            if (entry.in_index[kind] || counts && entry.usable[kind])
+                && slots[kind] > entry.slots[kind]
+            {
                 self.runnable[kind].note_room(node);
             }
-            if entry.in_index[kind] {
+            if entry.usable[kind] {
                 self.room[kind] -= u64::from(entry.room(kind));
                 self.room[kind] += u64::from(slots[kind].saturating_sub(entry.used[kind]));
             }
@@ -492,7 +560,7 @@ impl Nodes {
         self.offered[kind]
     }
 
-    /// Free slots of the nodes that may be given more.
+    /// Free slots of the nodes that may be given more, whatever is left of their resources.
     pub(super) fn usable_room(&self, kind: ResourceType) -> u64 {
         self.room[kind]
     }
@@ -507,30 +575,61 @@ impl Nodes {
         self.allocated[kind]
     }
 
-    /// Gives `need` slots of the node away. Returns the place in the node's list of grants.
+    /// Gives what a request takes of the node away. Returns the place in the node's list of grants.
     pub(super) fn allocate(
         &mut self,
         node: NodeIdx,
         kind: ResourceType,
-        need: u32,
+        wish: Wish,
         holder: (SessionIdx, ReqIdx),
     ) -> SlotIdx {
+        let counts = self.counts();
         let entry = &mut self.slab[node];
         let slot = entry.grants.insert(holder);
         let before = entry.room(kind);
-        entry.used[kind] += need;
-        self.allocated[kind] += u64::from(need);
-        let load = entry.grant_counts[kind];
-        if entry.in_index[kind] {
+        entry.used[kind] += wish.need;
+        entry.grant_counts[kind] += 1;
+        self.allocated[kind] += u64::from(wish.need);
+        if entry.usable[kind] {
             self.room[kind] -= u64::from(before - entry.room(kind));
-            if entry.room(kind) == 0 {
-                self.leave_index(node, kind);
+        }
+        if counts {
+            entry.held = entry.held.plus(wish.demand);
+            ResourceType::ALL.into_iter().for_each(|kind| self.lessened(node, kind));
+        } else {
+            self.lessened(node, kind);
+        }
+        slot
+    }
+
+    /// A node has less room than before.
+    fn lessened(&mut self, node: NodeIdx, kind: ResourceType) {
+        let entry = &self.slab[node];
+        if entry.in_index[kind] {
+            if self.has_room(entry, kind) {
+                self.reshelve(node, kind);
             } else {
-                self.runnable[kind].change_load(node, load, load + 1);
+                self.leave_index(node, kind);
             }
         }
-        self.slab[node].grant_counts[kind] = load + 1;
-        slot
+    }
+
+    /// A node has more room than before.
+    fn grown(&mut self, node: NodeIdx, kind: ResourceType) {
+        if self.slab[node].in_index[kind] {
+            self.reshelve(node, kind);
+            self.runnable[kind].note_room(node);
+        } else {
+            self.note_slots(node, kind);
+        }
+    }
+
+    /// Slots have become free on a node. Where resources are counted, it may have nothing left for a
+    /// request; but a queue may have waited until more slots are free than others keep.
+    fn note_slots(&mut self, node: NodeIdx, kind: ResourceType) {
+        if self.counts() && self.slab[node].usable[kind] {
+            self.runnable[kind].note_room(node);
+        }
     }
 
     /// Prefetches the memory that [`Self::free`] will read, so that its cache misses overlap.
@@ -558,36 +657,79 @@ impl Nodes {
     }
 
     /// Takes entry `slot` of the node's grants back and puts the node where it belongs.
-    pub(super) fn free(&mut self, node: NodeIdx, kind: ResourceType, need: u32, slot: SlotIdx) {
+    pub(super) fn free(&mut self, node: NodeIdx, kind: ResourceType, wish: Wish, slot: SlotIdx) {
+        let counts = self.counts();
         let entry = &mut self.slab[node];
         entry.grants.remove(slot);
-        let load = entry.grant_counts[kind];
         entry.grant_counts[kind] -= 1;
         let before = entry.room(kind);
-        entry.used[kind] -= need;
-        self.allocated[kind] -= u64::from(need);
-        if entry.in_index[kind] {
+        entry.used[kind] -= wish.need;
+        self.allocated[kind] -= u64::from(wish.need);
+        if entry.usable[kind] {
             self.room[kind] += u64::from(entry.room(kind) - before);
-            let runnable = &mut self.runnable[kind];
-            runnable.change_load(node, load, load - 1);
-            runnable.note_room(node);
         }
-        self.place(node, kind);
+        if counts {
+            entry.held = entry.held.minus(wish.demand);
+            for kind in ResourceType::ALL {
+                self.grown(node, kind);
+                self.place(node, kind);
+            }
+        } else {
+            self.grown(node, kind);
+            self.place(node, kind);
+        }
     }
 
     /// Puts the node into or out of the index of each type as it now belongs.
     /// Returns the types for which that changed, with whether it is in now.
     pub(super) fn reindex(&mut self, node: NodeIdx, settings: &Settings) -> PerType<Option<bool>> {
-        let entry = &mut self.slab[node];
-        entry.usable = PerType(ResourceType::ALL.map(|kind| entry.serves(kind, settings)));
+        let entry = &self.slab[node];
+        let usable = PerType(ResourceType::ALL.map(|kind| entry.serves(kind, settings)));
+        self.set_usable(node, usable);
+        if self.counts() {
+            self.measure(node, settings);
+        }
         PerType(ResourceType::ALL.map(|kind| self.place(node, kind)))
+    }
+
+    /// Sets whether the node may be given more of each type. [`Self::place`] follows.
+    fn set_usable(&mut self, node: NodeIdx, usable: PerType<bool>) {
+        let before = std::mem::replace(&mut self.slab[node].usable, usable);
+        for kind in ResourceType::ALL {
+            let room = u64::from(self.slab[node].room(kind));
+            match (before[kind], usable[kind]) {
+                (true, false) => self.room[kind] -= room,
+                (false, true) => {
+                    self.room[kind] += room;
+                    self.note_slots(node, kind);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes over the resources that the node gives out by its last report.
+    fn measure(&mut self, node: NodeIdx, settings: &Settings) {
+        let entry = &mut self.slab[node];
+        let capacity = capacity(&entry.total, settings);
+        let before = std::mem::replace(&mut entry.capacity, capacity);
+        if before == capacity {
+            return;
+        }
+        self.whole = self.whole.minus(before).plus(capacity);
+        for kind in ResourceType::ALL {
+            if capacity.fits(&before) {
+                self.lessened(node, kind);
+            } else {
+                self.grown(node, kind);
+            }
+        }
     }
 
     /// Sees to it that the node is given nothing any more. Its grants stay.
     pub(super) fn retire(&mut self, node: NodeIdx) {
-        let entry = &mut self.slab[node];
-        entry.allowed = false;
-        entry.usable = PerType::all(false);
+        self.slab[node].allowed = false;
+        self.set_usable(node, PerType::all(false));
         for kind in ResourceType::ALL {
             self.place(node, kind);
         }
@@ -595,7 +737,7 @@ impl Nodes {
 
     fn place(&mut self, node: NodeIdx, kind: ResourceType) -> Option<bool> {
         let entry = &self.slab[node];
-        let belongs = entry.room(kind) > 0 && entry.usable[kind];
+        let belongs = self.has_room(entry, kind) && entry.usable[kind];
         if belongs == entry.in_index[kind] {
             return None;
         }
@@ -605,6 +747,37 @@ impl Nodes {
             self.leave_index(node, kind);
         }
         Some(belongs)
+    }
+
+    /// Whether the node has a slot and something of each resource that is counted.
+    fn has_room(&self, entry: &Node, kind: ResourceType) -> bool {
+        entry.room(kind) > 0 && (!self.counts() || self.has_spare(entry))
+    }
+
+    fn has_spare(&self, entry: &Node) -> bool {
+        let spare = entry.spare();
+        self.counted.iter().zip(&spare.0).all(|(counted, spare)| !counted || *spare > 0)
+    }
+
+    /// A node's place in the order in which nodes are taken for requests that may run anywhere: those with
+    /// the fewest grants first or, where resources are counted, those with the least left.
+    fn shelf_of(&self, entry: &Node, kind: ResourceType) -> u32 {
+        if self.counts() { entry.spare().shelf() } else { entry.grant_counts[kind] }
+    }
+
+    /// As [`Self::shelf_of`], where resources are counted.
+    pub(super) fn shelf(&self, node: NodeIdx) -> u32 {
+        self.slab[node].spare().shelf()
+    }
+
+    /// Puts a node in an index where it belongs in that order.
+    fn reshelve(&mut self, node: NodeIdx, kind: ResourceType) {
+        let entry = &self.slab[node];
+        let (from, to) = (entry.shelf[kind], self.shelf_of(entry, kind));
+        if from != to {
+            self.slab[node].shelf[kind] = to;
+            self.runnable[kind].change_load(node, from, to);
+        }
     }
 
     pub(super) fn runnable(&self, kind: ResourceType) -> &Runnable {
@@ -647,6 +820,16 @@ impl Nodes {
         hold(heard.is_sorted(), || "nodes are not in the order of their heartbeats".into())?;
         let late = self.iter().filter(|(_, entry)| entry.late).count();
         hold(late == self.late, || format!("{late} nodes are late, not {}", self.late))?;
+        hold(self.counted == settings.resources.counted, || "other resources".into())?;
+        let mut whole = Amounts::ZERO;
+        for (_, entry) in self.iter() {
+            let capacity = capacity(&entry.total, settings);
+            hold(entry.capacity == capacity, || {
+                format!("{} gives out {capacity}, not {}", entry.name, entry.capacity)
+            })?;
+            whole = whole.plus(capacity);
+        }
+        hold(whole == self.whole, || format!("all nodes give out {whole}"))?;
         for kind in ResourceType::ALL {
             let nodes = || self.iter().map(|(_, entry)| entry);
             let capacity: u64 = nodes().map(|entry| u64::from(entry.slots[kind])).sum();
@@ -663,36 +846,35 @@ impl Nodes {
             hold(offered == self.offered[kind], || {
                 format!("{kind}: {offered} slots are offered, not {}", self.offered[kind])
             })?;
-            let room = nodes().filter(|entry| entry.in_index[kind]).map(|entry| entry.room(kind));
-            let room: u64 = room.map(u64::from).sum();
-            hold(room == self.room[kind], || {
-                format!("{kind}: {room} slots are free, not {}", self.room[kind])
-            })?;
             for entry in nodes() {
-                let belongs = entry.room(kind) > 0 && entry.serves(kind, settings);
+                let belongs = self.has_room(entry, kind) && entry.serves(kind, settings);
                 hold(belongs == entry.in_index[kind], || {
                     format!("{} in the index of {kind}: should be {belongs}", entry.name)
                 })?;
             }
+            let usable = nodes().filter(|entry| entry.serves(kind, settings));
+            let room = usable.map(|entry| entry.room(kind));
+            let room: u64 = room.map(u64::from).sum();
+            hold(room == self.room[kind], || {
+                format!("{kind}: {room} slots are free, not {}", self.room[kind])
+            })?;
             self.runnable[kind].audit(kind, self)?;
         }
         Ok(())
     }
 
     fn enter_index(&mut self, node: NodeIdx, kind: ResourceType) {
+        let shelf = self.shelf_of(&self.slab[node], kind);
         let entry = &mut self.slab[node];
-        entry.in_index[kind] = true;
-        self.room[kind] += u64::from(entry.room(kind));
-        let (host, rack, load) = (entry.host, entry.rack, entry.grant_counts[kind]);
-        self.runnable[kind].enter(node, host, rack, load);
+        (entry.in_index[kind], entry.shelf[kind]) = (true, shelf);
+        self.runnable[kind].enter(node, entry.host, entry.rack, shelf);
     }
 
     fn leave_index(&mut self, node: NodeIdx, kind: ResourceType) {
         let entry = &mut self.slab[node];
         if std::mem::take(&mut entry.in_index[kind]) {
-            self.room[kind] -= u64::from(entry.room(kind));
-            let (host, rack, load) = (entry.host, entry.rack, entry.grant_counts[kind]);
-            self.runnable[kind].leave(node, host, rack, load);
+            let (host, rack, shelf) = (entry.host, entry.rack, entry.shelf[kind]);
+            self.runnable[kind].leave(node, host, rack, shelf);
         }
     }
 }
@@ -707,6 +889,38 @@ impl Index<NodeIdx> for Nodes {
 impl IndexMut<NodeIdx> for Nodes {
     fn index_mut(&mut self, node: NodeIdx) -> &mut Node {
         &mut self.slab[node]
+    }
+}
+
+/// The resources that a node gives out by its report.
+fn capacity(total: &ComputeSpecs, settings: &Settings) -> Amounts {
+    let kept = |amount: i32| u64::try_from(amount).unwrap_or(0);
+    let mut keeps = Amounts::ZERO;
+    keeps[Dimension::Memory] = kept(settings.reserved_memory_mb);
+    keeps[Dimension::Disk] = kept(settings.reserved_disk_gb);
+    settings.resources.capacity(total, keeps)
+}
+
+/// Nodes with similar amounts left are on one shelf, by memory, then by CPUs. The last digit of a shelf's
+/// number counts CPUs, the others memory in steps of an eighth.
+trait Shelf {
+    const CPUS: usize = 16;
+    fn shelf(&self) -> u32;
+    fn may_fit(&self, shelf: usize) -> bool;
+}
+
+impl Shelf for Amounts {
+    fn shelf(&self) -> u32 {
+        let memory = self[Dimension::Memory].min(u64::from(u32::MAX)) as u32;
+        let octave = memory.checked_ilog2().unwrap_or(0).saturating_sub(3);
+        let step = octave * 8 + (memory >> octave);
+        let cpus = self[Dimension::Cpus].min(Self::CPUS as u64 - 1) as u32;
+        step * Self::CPUS as u32 + cpus
+    }
+
+    fn may_fit(&self, shelf: usize) -> bool {
+        let own = self.shelf() as usize;
+        shelf / Self::CPUS >= own / Self::CPUS && shelf % Self::CPUS >= own % Self::CPUS
     }
 }
 
@@ -775,6 +989,15 @@ impl Runnable {
             .flat_map(|load| self.lists.iter(BY_LOAD, load))
     }
 
+    /// Where resources are counted: nodes that may have room for the demand, those with the least left
+    /// first. Nodes that surely have none are passed over without a look.
+    pub(super) fn best_fits(&self, demand: Amounts) -> impl Iterator<Item = NodeIdx> + '_ {
+        let first = self.lowest_load.max(demand.shelf() as usize);
+        (first..self.lists.chains(BY_LOAD))
+            .filter(move |shelf| demand.may_fit(*shelf))
+            .flat_map(|shelf| self.lists.iter(BY_LOAD, shelf))
+    }
+
     /// Whether some node has gained room since the last [`Nodes::take_fresh`].
     pub(super) fn has_fresh(&self) -> bool {
         !self.fresh.is_empty()
@@ -783,7 +1006,8 @@ impl Runnable {
     fn audit(&self, kind: ResourceType, nodes: &Nodes) -> Result<(), String> {
         let indexed = |node: NodeIdx| {
             nodes.slab.get(node).filter(|entry| entry.in_index[kind]).map(|entry| {
-                (entry.host.place(), entry.rack.place(), entry.grant_counts[kind] as usize)
+                let shelf = nodes.shelf_of(entry, kind) as usize;
+                (entry.host.place(), entry.rack.place(), shelf)
             })
         };
         let count = nodes.iter().filter(|(_, entry)| entry.in_index[kind]).count();
@@ -845,6 +1069,10 @@ impl Runnable {
 
     fn change_load(&mut self, node: NodeIdx, from: u32, to: u32) {
         self.leave_load(node, from);
+        if self.count == 1 {
+            // There is no other node with room, so no list has a load at all.
+            self.lowest_load = to as usize;
+        }
         self.enter_load(node, to);
     }
 

@@ -13,7 +13,9 @@ use crate::arena::{Arena, ArenaImage};
 use crate::check::{ImageError, check};
 use crate::index::{HostIdx, Idx, RackIdx};
 use crate::lookup::{HashSeed, Lookup};
-use crate::requests::PendingQueue;
+use crate::requests::{PendingQueue, Wish};
+use corona_model::form::Later;
+use corona_model::resources::Amounts;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingImage {
@@ -31,6 +33,7 @@ struct ClassImage {
     hostless: Arrivals,
     hosted: Arrivals,
     unserved_at: Option<u64>,
+    demand: Later<Amounts>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +49,8 @@ impl Pending {
             cursor: self.cursor,
             classes: self.classes.image(|_, class| ClassImage {
                 excluded: class.key.excluded.clone(),
-                need: class.key.need,
+                need: class.key.wish.need,
+                demand: Later(class.key.wish.demand),
                 live: class.live,
                 hostless: class.hostless.clone(),
                 hosted: class.hosted.clone(),
@@ -69,10 +73,11 @@ impl Pending {
     ) -> Result<Self, ImageError> {
         let mut class_by_key = Lookup::new(seed);
         let classes = Arena::from_image(image.classes, |number, image: ClassImage| {
-            let ClassImage { excluded, need, live, hostless, hosted, unserved_at } = image;
+            let ClassImage { excluded, need, live, hostless, hosted, unserved_at, demand } = image;
             let items = hostless.items.len() + hosted.items.len();
             check(live <= items, "a class of requests has too few entries")?;
-            let key = Arc::new(ClassKey { excluded, need });
+            let wish = Wish { need, demand: *demand };
+            let key = Arc::new(ClassKey { excluded, wish });
             let known = class_by_key.insert(key.clone(), number);
             check(known.is_none(), "a class of requests has two numbers")?;
             Ok(Class { key, live, hostless, hosted, unserved_at })

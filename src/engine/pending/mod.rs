@@ -19,7 +19,7 @@ use super::check::hold;
 use super::index::{ClassIdx, HostIdx, Idx, IdxVec, RackIdx, ReqIdx};
 use super::lookup::{HashSeed, Lookup};
 use super::nodes::PREFETCHED_AT_ONCE;
-use super::requests::{Request, RequestState, Requests, Seq};
+use super::requests::{Request, RequestState, Requests, Seq, Wish};
 use super::scheduler::Front;
 use super::topology::Topology;
 use super::types::ResourceType;
@@ -29,8 +29,8 @@ use super::types::ResourceType;
 pub(super) struct ClassKey {
     /// Hosts not to be used, sorted.
     pub(super) excluded: Box<[HostIdx]>,
-    /// Slots that a request takes.
-    pub(super) need: u32,
+    /// What a request takes.
+    pub(super) wish: Wish,
 }
 
 /// A [`ClassKey`] and its pending requests.
@@ -354,7 +354,7 @@ impl Pending {
             hold(in_order, || format!("request {} is out of its order", request.id))?;
             let entry = self.classes.get(class);
             let entry = entry.ok_or_else(|| format!("request {} has no class", request.id))?;
-            entry.audit_member(request, seq, req)?;
+            entry.audit_member(requests, seq, req)?;
             live_of_class[class] += 1;
             if let (Some(places), false) = (&self.places, request.hosts.is_empty()) {
                 places.audit_member(request, topology, seq, req)?;
@@ -388,7 +388,7 @@ impl Pending {
         let request = &requests[req];
         let mut excluded = request.excluded.clone();
         excluded.sort_unstable();
-        let key = ClassKey { excluded, need: request.need() };
+        let key = ClassKey { excluded, wish: requests.wish(req) };
         if let Some(class) = self.class_by_key.get(&key) {
             return *class;
         }
@@ -413,10 +413,11 @@ impl Pending {
 }
 
 impl Class {
-    fn audit_member(&self, request: &Request, seq: Seq, req: ReqIdx) -> Result<(), String> {
+    fn audit_member(&self, requests: &Requests, seq: Seq, req: ReqIdx) -> Result<(), String> {
+        let request = &requests[req];
         let mut excluded = request.excluded.clone();
         excluded.sort_unstable();
-        let fits = self.key.need == request.need() && self.key.excluded == excluded;
+        let fits = self.key.wish == requests.wish(req) && self.key.excluded == excluded;
         hold(fits, || format!("request {} is in a wrong class", request.id))?;
         let list = if request.hosts.is_empty() { &self.hostless } else { &self.hosted };
         list.audit_member(seq, req)

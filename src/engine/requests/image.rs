@@ -10,6 +10,7 @@ use crate::input::Asked;
 use crate::lookup::HashSeed;
 use crate::topology::Topology;
 use crate::types::{ComputeSpecs, Millis, PerType, ResourceType};
+use corona_model::resources::Resources;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RequestsImage {
@@ -74,6 +75,7 @@ impl Requests {
     pub(crate) fn from_image(
         image: RequestsImage,
         topology: &Topology,
+        resources: &Resources,
         seed: HashSeed,
     ) -> Result<(Self, PerType<PendingQueue>), ImageError> {
         let RequestsImage { requests: image, last_seq } = image;
@@ -91,7 +93,7 @@ impl Requests {
             asked[req] = image.asked;
             specs[req] = image.specs;
             let RequestImage { id, kind, hosts, excluded, specs, .. } = image;
-            let mut request = Request::new(id, kind, specs, hosts, excluded);
+            let mut request = Request::new(id, kind, resources.slots(specs), hosts, excluded);
             request.state = match image.state {
                 StateImage::Pending { class, seq } => {
                     check(0 < seq && seq <= last_seq, "a request comes out of its turn")?;
@@ -116,7 +118,12 @@ impl Requests {
             let head = waiting.first().map_or(ReqIdx::NONE, |(_, req)| *req);
             PendingQueue { head, tail: prev, len: waiting.len() }
         });
-        Ok((Requests { slab, by_id, places, asked, specs, last_seq }, PerType(lines)))
+        let demands = IdxVec::new();
+        let mut all = Requests { slab, by_id, places, asked, specs, demands, last_seq };
+        if resources.are_counted() {
+            all.revalue(resources);
+        }
+        Ok((all, PerType(lines)))
     }
 }
 

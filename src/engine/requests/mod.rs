@@ -13,7 +13,8 @@ use super::check::hold;
 use super::index::{ClassIdx, HostIdx, Idx, IdxVec, NodeIdx, ReqIdx, SlotIdx};
 use super::input::Asked;
 use super::lookup::{HashSeed, Lookup};
-use super::types::{ComputeSpecs, Millis, ResourceType};
+use super::types::{ComputeSpecs, Millis, PerType, ResourceType};
+use corona_model::resources::{Amounts, Resources};
 
 /// A place in the order in which a session's requests came, from 1.
 pub(super) type Seq = u32;
@@ -44,23 +45,29 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// A request that has not been entered anywhere and counts as lost. Of `specs` it keeps only
-    /// [`Self::need`].
+    /// A request that has not been entered anywhere and counts as lost.
     pub(super) fn new(
         id: i32,
         kind: ResourceType,
-        specs: Option<ComputeSpecs>,
+        need: u16,
         hosts: Wanted,
         excluded: Box<[HostIdx]>,
     ) -> Self {
-        let need = specs.map_or(1, |specs| u16::try_from(specs.num_cpus).unwrap_or(1).max(1));
         Request { id, need, kind, hosts, excluded, state: RequestState::Lost }
     }
 
-    /// Slots that the request takes: its CPUs, at least 1; 1 if unspecified.
+    /// Slots that the request takes, see [`Resources::slots`].
     pub(super) fn need(&self) -> u32 {
         u32::from(self.need)
     }
+}
+
+/// What a request takes of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Wish {
+    /// Slots.
+    pub(super) need: u32,
+    pub(super) demand: Amounts,
 }
 
 /// Hosts that a request wants to be near to, best first. A file's block has three; so many are kept
@@ -124,6 +131,8 @@ pub(super) struct Requests {
     places: IdxVec<ReqIdx, QueueLinks>,
     asked: IdxVec<ReqIdx, Asked>,
     specs: IdxVec<ReqIdx, Option<ComputeSpecs>>,
+    /// What each takes; empty while only slots are counted.
+    demands: IdxVec<ReqIdx, Amounts>,
     last_seq: Seq,
 }
 
@@ -135,6 +144,7 @@ impl Requests {
             places: IdxVec::new(),
             asked: IdxVec::new(),
             specs: IdxVec::new(),
+            demands: IdxVec::new(),
             last_seq: 0,
         }
     }
@@ -155,6 +165,7 @@ impl Requests {
         request: Request,
         asked: Asked,
         specs: Option<ComputeSpecs>,
+        demand: Amounts,
     ) -> ReqIdx {
         let id = request.id;
         let req = self.slab.insert(request);
@@ -164,7 +175,27 @@ impl Requests {
         self.specs.reach(req, specs);
         self.asked[req] = asked;
         self.specs[req] = specs;
+        self.set_demand(req, demand);
         req
+    }
+
+    fn set_demand(&mut self, req: ReqIdx, demand: Amounts) {
+        if demand != Amounts::ZERO || self.demands.len() > 0 {
+            self.demands.reach(req, Amounts::ZERO);
+            self.demands[req] = demand;
+        }
+    }
+
+    /// Values all requests by other rules. Pending ones have to be entered again.
+    pub(super) fn revalue(&mut self, resources: &Resources) {
+        self.demands = IdxVec::new();
+        for req in self.slab.iter().map(|(req, _)| req).collect::<Vec<_>>() {
+            let specs = self.specs[req];
+            let request = &mut self.slab[req];
+            request.need = resources.slots(specs);
+            let demand = resources.demand(request.kind, specs);
+            self.set_demand(req, demand);
+        }
     }
 
     pub(super) fn remove(&mut self, req: ReqIdx) -> Request {
@@ -191,6 +222,29 @@ impl Requests {
     /// The requested resources.
     pub(super) fn specs(&self, req: ReqIdx) -> Option<ComputeSpecs> {
         self.specs[req]
+    }
+
+    /// The resources that the request takes; nothing while only slots are counted.
+    pub(super) fn demand(&self, req: ReqIdx) -> Amounts {
+        self.demands.get(req).copied().unwrap_or_default()
+    }
+
+    /// What a node must have for the request.
+    pub(super) fn wish(&self, req: ReqIdx) -> Wish {
+        Wish { need: self[req].need(), demand: self.demand(req) }
+    }
+
+    /// What the granted requests of each type take.
+    pub(super) fn held(&self) -> PerType<Amounts> {
+        let mut held = PerType::all(Amounts::ZERO);
+        if self.demands.len() > 0 {
+            for (req, request) in self.iter() {
+                if let RequestState::Granted { .. } = request.state {
+                    held[request.kind] = held[request.kind].plus(self.demand(req));
+                }
+            }
+        }
+        held
     }
 
     /// The request of this number, if there is one.

@@ -54,7 +54,7 @@ impl Scheduler {
                 let demand = session.demand(kind);
                 tally.add(demand.tally);
                 let belongs = self.may_be_given(session, kind);
-                let key = SessionKey::new(entry.mode, session.standing(kind), number);
+                let key = SessionKey::new(entry.mode, session.standing(kind, tree.whole), number);
                 let place = belongs.then_some(&key);
                 hold(demand.place.as_ref() == place, || {
                     format!("{kind}: session {} is out of place", session.handle)

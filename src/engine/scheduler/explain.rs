@@ -16,13 +16,14 @@ use super::reasons::{
 use super::tree::Pool;
 use super::{Level, SessionKey, levels};
 use crate::Engine;
-use crate::index::{ClassIdx, GroupIdx, HostIdx, NodeIdx, SessionIdx};
+use crate::index::{ClassIdx, GroupIdx, HostIdx, NodeIdx, ReqIdx, SessionIdx};
 use crate::nodes::{Node, Obstacle};
-use crate::requests::{Request, RequestState};
+use crate::requests::{Request, RequestState, Wish};
 use crate::sessions::Session;
 use crate::settings::Settings;
 use crate::types::{Millis, PoolName, ResourceType};
 use corona_model::queues::SiblingOrder;
+use corona_model::resources::Amounts;
 
 /// Hosts that [`WaitReason::NearNode`] names at most.
 const HOSTS_NAMED: usize = 8;
@@ -62,7 +63,7 @@ impl<'a> Question<'a> {
 
     fn answer(&self) -> Vec<WaitingRequests> {
         if let Some(reason) = self.nothing_is_granted() {
-            let ids = self.pending().map(|(request, _)| request.id).collect();
+            let ids = self.pending().map(|(_, request, _)| request.id).collect();
             return vec![self.explanation(Waiting { ids, hosts: BTreeSet::new() }, reason)];
         }
         let common = self.common_reason();
@@ -72,14 +73,15 @@ impl<'a> Question<'a> {
         let mut verdicts: BTreeMap<ClassIdx, Verdict> = BTreeMap::new();
         let mut groups: BTreeMap<Own, Waiting> = BTreeMap::new();
         let most = self.engine.most_at_once(self.entry.pool, self.kind);
-        for (request, class) in self.pending() {
-            let verdict = *verdicts.entry(class).or_insert_with(|| self.verdict(request));
+        for (req, request, class) in self.pending() {
+            let wish = self.entry.requests.wish(req);
+            let verdict = *verdicts.entry(class).or_insert_with(|| self.verdict(request, &wish));
             let own = match verdict {
                 Verdict::Never(own) => own,
                 _ if common.is_some() => Own::Common,
                 Verdict::NotNow(own) => own,
                 Verdict::Fits if request.need() > most => Own::Reserved,
-                Verdict::Fits => self.nearness(request, until),
+                Verdict::Fits => self.nearness(request, &wish, until),
             };
             let group = groups.entry(own).or_default();
             group.ids.push(request.id);
@@ -99,10 +101,10 @@ impl<'a> Question<'a> {
     }
 
     /// The requests that wait, with the numbers of their classes.
-    fn pending(&self) -> impl Iterator<Item = (&'a Request, ClassIdx)> {
+    fn pending(&self) -> impl Iterator<Item = (ReqIdx, &'a Request, ClassIdx)> {
         let kind = self.kind;
-        self.entry.requests.iter().filter_map(move |(_, request)| match request.state {
-            RequestState::Pending { class } if request.kind == kind => Some((request, class)),
+        self.entry.requests.iter().filter_map(move |(req, request)| match request.state {
+            RequestState::Pending { class } if request.kind == kind => Some((req, request, class)),
             _ => None,
         })
     }
@@ -204,8 +206,40 @@ impl<'a> Question<'a> {
         WaitReason::Reserved { reserved: tree.reserved(self.kind), queues, count }
     }
 
-    /// The verdict that follows from the slots that a request takes and the hosts that it excludes.
-    fn verdict(&self, request: &Request) -> Verdict {
+    /// The verdict that follows from what a request takes and the hosts that it excludes.
+    fn verdict(&self, request: &Request, wish: &Wish) -> Verdict {
+        let by_slots = self.verdict_by_slots(request);
+        if wish.demand == Amounts::ZERO || matches!(by_slots, Verdict::Never(_)) {
+            return by_slots;
+        }
+        let demand = wish.demand;
+        let others =
+            || self.offers.all.iter().filter(|offer| !request.excluded.contains(&offer.host));
+        let able = others().filter(|offer| demand.fits(&offer.capacity)).count();
+        if able == 0 {
+            return Verdict::Never(Own::Resources { demand, able });
+        }
+        let fits = |offer: &Offer| {
+            offer.obstacle.is_none() && offer.room >= wish.need && demand.fits(&offer.spare)
+        };
+        match (by_slots, others().any(fits)) {
+            (Verdict::Fits, false) => Verdict::NotNow(Own::Resources { demand, able }),
+            (by_slots, _) => by_slots,
+        }
+    }
+
+    /// What the resources are of which too little is left on each node.
+    fn too_little(&self, demand: Amounts, able: usize) -> WaitReason {
+        let usable = || self.offers.all.iter().filter(|offer| offer.obstacle.is_none());
+        let free = usable().fold(Amounts::ZERO, |sum, offer| sum.plus(offer.spare));
+        // The place that lacks the smallest part of the demand.
+        let largest = usable().map(|offer| (demand.minus(offer.spare), offer.spare));
+        let largest = largest.min_by_key(|(lack, spare)| (lack.dominant_share(&demand), *spare));
+        let largest = largest.map_or(Amounts::ZERO, |(_, spare)| spare);
+        WaitReason::TooLittle { demand, free, largest, able }
+    }
+
+    fn verdict_by_slots(&self, request: &Request) -> Verdict {
         let offers = &self.offers;
         let need = request.need();
         let able = at_least(&offers.usable, need);
@@ -235,9 +269,9 @@ impl<'a> Question<'a> {
     }
 
     /// Whether a request waits for a preferred host although another node could serve it.
-    fn nearness(&self, request: &Request, until: Option<Millis>) -> Own {
+    fn nearness(&self, request: &Request, wish: &Wish, until: Option<Millis>) -> Own {
         let nodes = &self.engine.nodes;
-        let fits = |node: NodeIdx| nodes[node].room(request.kind) >= request.need();
+        let fits = |node: NodeIdx| nodes[node].fits(request.kind, wish);
         let fits_on = |host: &HostIdx| nodes.runnable(request.kind).on_host(*host).any(fits);
         match until {
             Some(until) if !request.hosts.is_empty() && !request.hosts.iter().any(fits_on) => {
@@ -269,6 +303,7 @@ impl<'a> Question<'a> {
                 hosts.truncate(HOSTS_NAMED);
                 WaitReason::NearNode { until, hosts, host_count }
             }
+            (Own::Resources { demand, able }, _) => self.too_little(demand, able),
             (Own::Reserved, _) => self.reserved(),
             (Own::Common | Own::NextPass, _) => WaitReason::NextPass { ahead: self.ahead(None) },
         }
@@ -325,7 +360,11 @@ impl<'a> Question<'a> {
     /// The sessions that are ahead in the own pool; groups and pools are left out.
     fn sessions_ahead(&self) -> Ahead {
         let mode = self.pool.mode;
-        let own = SessionKey::new(mode, self.entry.standing(self.kind), self.session);
+        let own = SessionKey::new(
+            mode,
+            self.entry.standing(self.kind, self.engine.scheduler.tree.whole),
+            self.session,
+        );
         let named = |key: &SessionKey| {
             let handle = self.engine.sessions[key.session].handle.clone();
             (handle, key.precedence(&own, mode))
@@ -371,7 +410,7 @@ impl<'a> Question<'a> {
         levels(self.kind).contains(&Level::Rack)
             && waits.node_ms > 0
             && waits.forbid(Level::Rack, locality.required)
-            && self.pending().all(|(request, _)| !request.hosts.is_empty())
+            && self.pending().all(|(_, request, _)| !request.hosts.is_empty())
     }
 
     fn holder(&self, other: &Pool) -> Holder {
@@ -433,6 +472,9 @@ struct Offer {
     slots: u32,
     room: u32,
     obstacle: Option<Obstacle>,
+    /// The resources that it gives out, and what is left of them.
+    capacity: Amounts,
+    spare: Amounts,
 }
 
 /// Those of the nodes on some hosts that have enough slots.
@@ -526,7 +568,14 @@ impl Offer {
             return None;
         }
         let obstacle = node.obstacle(kind, settings);
-        Some(Offer { host: node.host, slots: node.slots[kind], room: node.room(kind), obstacle })
+        Some(Offer {
+            host: node.host,
+            slots: node.slots[kind],
+            room: node.room(kind),
+            obstacle,
+            capacity: node.capacity,
+            spare: node.spare(),
+        })
     }
 }
 
@@ -585,6 +634,10 @@ enum Own {
         nodes: usize,
         full: usize,
         unusable: Unusable,
+    },
+    Resources {
+        demand: Amounts,
+        able: usize,
     },
     /// The free slots stay free for others.
     Reserved,

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use corona_model::form::Later;
+use corona_model::resources::Amounts;
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,7 @@ use crate::arena::{Arena, ArenaImage};
 use crate::check::{ImageError, check};
 use crate::index::{GroupIdx, SessionIdx};
 use crate::lookup::{HashSeed, Lookup};
-use crate::sessions::Sessions;
+use crate::sessions::{Demand, Sessions};
 use crate::settings::Settings;
 use crate::types::{Millis, PerType, PoolName, ResourceType};
 
@@ -31,6 +32,8 @@ pub(crate) struct SchedulerImage {
     preemption: PerType<Clock>,
     /// The slots of which limits are parts, if any are.
     slots: Later<PerType<u64>>,
+    /// The resources of the cluster, if they are counted.
+    whole: Later<Option<Amounts>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,6 +80,7 @@ impl Scheduler {
             wanted: self.wanted,
             preemption: self.preemption,
             slots: Later(self.tree.slots),
+            whole: Later(self.tree.whole),
         }
     }
 
@@ -87,9 +91,15 @@ impl Scheduler {
         sessions: &mut Sessions,
         seed: HashSeed,
     ) -> Result<Self, ImageError> {
-        let SchedulerImage { groups, pools, blocked, pass, wanted, preemption, slots } = image;
+        let SchedulerImage { groups, pools, blocked, pass, wanted, preemption, slots, whole } =
+            image;
+        check(
+            whole.is_some() == settings.resources.are_counted(),
+            "resources are counted by half",
+        )?;
         let mut scheduler = Scheduler::new(seed);
         scheduler.tree = Tree::from_image(groups, pools, settings, seed)?;
+        scheduler.tree.whole = *whole;
         (scheduler.pass, scheduler.wanted, scheduler.preemption) = (pass, wanted, preemption);
         for (set, image) in scheduler.blocked.0.iter_mut().zip(blocked.0) {
             *set = IndexSet::with_capacity_and_hasher(image.len(), seed.state());
@@ -119,9 +129,11 @@ impl Scheduler {
             let pool = pool.ok_or_else(|| ImageError::new("a session is in no pool"))?;
             pool.sessions.insert(session);
             for kind in ResourceType::ALL {
-                let tally = entry.demand(kind).tally;
+                let Demand { tally, held, .. } = entry.demand(kind);
                 self.pending[kind] += tally.pending;
-                pool.kinds[kind].tally.add(tally);
+                let state = &mut pool.kinds[kind];
+                state.tally.add(*tally);
+                state.held = state.held.plus(*held);
             }
         }
         Ok(())
@@ -136,7 +148,7 @@ impl Scheduler {
                 let until = entry.demand(kind).blocked.and_then(|blocked| blocked.until);
                 self.wakes.extend(until.map(|until| (until, session, kind)));
                 if self.may_be_given(entry, kind) {
-                    let key = SessionKey::new(mode, entry.standing(kind), session);
+                    let key = SessionKey::new(mode, entry.standing(kind, self.tree.whole), session);
                     self.tree.enqueue(pool, kind, key.clone(), &entry.info.user_id);
                     entry.demand_mut(kind).place = Some(key);
                 }

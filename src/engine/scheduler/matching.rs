@@ -13,7 +13,7 @@ use crate::index::{ClassIdx, HostIdx, Idx, NodeIdx, RackIdx, ReqIdx};
 use crate::lookup::DenseSet;
 use crate::nodes::{Nodes, Runnable};
 use crate::pending::{ClassKey, Pending};
-use crate::requests::{Request, RequestState, Requests, Seq};
+use crate::requests::{Request, RequestState, Requests, Seq, Wish};
 use crate::topology::Topology;
 use crate::types::ResourceType;
 
@@ -75,10 +75,11 @@ impl Search<'_> {
         if request.hosts.is_empty() {
             return self.any_node(pending, request);
         }
+        let wish = self.requests.wish(req);
         request.hosts.iter().find_map(|host| {
-            self.on_host(*host, request.need())
+            self.on_host(*host, &wish)
                 .or_else(|| {
-                    (level >= Level::Rack).then(|| self.in_rack_of(*host, request)).flatten()
+                    (level >= Level::Rack).then(|| self.in_rack_of(*host, request, &wish)).flatten()
                 })
                 .or_else(|| {
                     (level == Level::Any).then(|| self.any_node(pending, request)).flatten()
@@ -86,23 +87,42 @@ impl Search<'_> {
         })
     }
 
-    fn on_host(&self, host: HostIdx, need: u32) -> Option<NodeIdx> {
-        let fits = |node: &NodeIdx| self.nodes[*node].room(self.kind) >= need;
-        if need > self.most { None } else { self.runnable().on_host(host).find(fits) }
-    }
-
-    fn in_rack_of(&self, host: HostIdx, request: &Request) -> Option<NodeIdx> {
-        self.on_rack(self.topology.rack_of(host), request)
-    }
-
-    fn on_rack(&self, rack: RackIdx, request: &Request) -> Option<NodeIdx> {
-        if request.need() > self.most {
+    fn on_host(&self, host: HostIdx, wish: &Wish) -> Option<NodeIdx> {
+        if wish.need > self.most {
             return None;
         }
-        self.runnable().on_rack(rack).find(|node| {
-            let node = &self.nodes[*node];
-            node.room(self.kind) >= request.need() && !request.excluded.contains(&node.host)
-        })
+        self.best(self.runnable().on_host(host).filter(|node| self.fits(*node, wish)))
+    }
+
+    fn in_rack_of(&self, host: HostIdx, request: &Request, wish: &Wish) -> Option<NodeIdx> {
+        self.on_rack(self.topology.rack_of(host), request, wish)
+    }
+
+    fn on_rack(&self, rack: RackIdx, request: &Request, wish: &Wish) -> Option<NodeIdx> {
+        if wish.need > self.most {
+            return None;
+        }
+        let fits = |node: &NodeIdx| {
+            self.fits(*node, wish) && !request.excluded.contains(&self.nodes[*node].host)
+        };
+        self.best(self.runnable().on_rack(rack).filter(fits))
+    }
+
+    fn is_on_rack(&self, rack: RackIdx, req: ReqIdx) -> bool {
+        self.on_rack(rack, &self.requests[req], &self.requests.wish(req)).is_some()
+    }
+
+    fn fits(&self, node: NodeIdx, wish: &Wish) -> bool {
+        self.nodes[node].fits(self.kind, wish)
+    }
+
+    /// The first of some nodes or, where resources are counted, the one of the first few that has the least left.
+    fn best(&self, mut nodes: impl Iterator<Item = NodeIdx>) -> Option<NodeIdx> {
+        const LOOKED_AT: usize = 32;
+        match self.nodes.counts() {
+            false => nodes.next(),
+            true => nodes.take(LOOKED_AT).min_by_key(|node| self.nodes.shelf(*node)),
+        }
     }
 
     fn any_node(&self, pending: &mut Pending, request: &Request) -> Option<NodeIdx> {
@@ -114,18 +134,21 @@ impl Search<'_> {
     /// remembered until some node gains room.
     fn any_node_of_class(&self, pending: &mut Pending, class: ClassIdx) -> Option<NodeIdx> {
         let class = pending.class(class)?;
-        if class.key.need > self.most {
+        let ClassKey { excluded, wish } = &*class.key;
+        if wish.need > self.most {
             return None;
         }
         let runnable = self.runnable();
         if class.unserved_at == Some(runnable.generation()) {
             return None;
         }
-        let ClassKey { excluded, need } = &*class.key;
-        let found = runnable.least_loaded().find(|node| {
-            let node = &self.nodes[*node];
-            node.room(self.kind) >= *need && excluded.binary_search(&node.host).is_err()
-        });
+        let serves = |node: &NodeIdx| {
+            self.fits(*node, wish) && excluded.binary_search(&self.nodes[*node].host).is_err()
+        };
+        let found = match self.nodes.counts() {
+            false => runnable.least_loaded().find(serves),
+            true => runnable.best_fits(wish.demand).find(serves),
+        };
         if found.is_none() {
             class.unserved_at = Some(runnable.generation());
         }
@@ -184,8 +207,8 @@ impl Search<'_> {
     /// Whether the place can serve the request, which it could when it was last looked at.
     fn can_serve(&self, pending: &mut Pending, place: RoomKey, req: ReqIdx) -> bool {
         match place {
-            RoomKey::Host(host) => self.on_host(host, self.requests[req].need()).is_some(),
-            RoomKey::Rack(rack) => self.on_rack(rack, &self.requests[req]).is_some(),
+            RoomKey::Host(host) => self.on_host(host, &self.requests.wish(req)).is_some(),
+            RoomKey::Rack(rack) => self.is_on_rack(rack, req),
             RoomKey::Hostless(class) | RoomKey::Hosted(class) => {
                 self.any_node_of_class(pending, class).is_some()
             }
@@ -196,12 +219,12 @@ impl Search<'_> {
     fn candidate(&self, pending: &mut Pending, place: RoomKey, from: Seq) -> Option<(Seq, ReqIdx)> {
         match place {
             RoomKey::Host(host) => {
-                let fits = |req| self.on_host(host, self.requests[req].need()).is_some();
+                let fits = |req| self.on_host(host, &self.requests.wish(req)).is_some();
                 self.runnable().hosts().contains(host).then_some(())?;
                 pending.first_on_host(self.requests, host, from, fits)
             }
             RoomKey::Rack(rack) => {
-                let fits = |req| self.on_rack(rack, &self.requests[req]).is_some();
+                let fits = |req| self.is_on_rack(rack, req);
                 self.runnable().racks().contains(rack).then_some(())?;
                 pending.first_on_rack(self.requests, rack, from, fits)
             }

@@ -38,9 +38,11 @@ use super::index::{NodeIdx, PoolIdx, ReqIdx, SessionIdx};
 use super::input::{Effect, Notification, Record};
 use super::lookup::HashSeed;
 use super::nodes::PREFETCHED_AT_ONCE;
+use super::requests::RequestState;
 use super::sessions::{Blocked, Session, Sessions, Tally};
 use super::settings::SchedulingMode;
 use super::types::{Grant, Millis, PerType, ResourceType};
+use corona_model::resources::Amounts;
 
 /// How near a node is to a request's preferred hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -224,6 +226,7 @@ impl Engine {
         self.unblock_due(kind, now);
         self.unblock_for_fresh_nodes(kind);
         self.count_slots(kind);
+        self.count_resources();
         let mut given: Vec<SessionIdx> = Vec::new();
         let mut held: Vec<QueueIdx> = Vec::new();
         let mut work_left = self.settings.scheduling.grants_per_pass;
@@ -270,6 +273,57 @@ impl Engine {
     fn count_slots(&mut self, kind: ResourceType) {
         if self.scheduler.tree.count_slots(kind, self.nodes.offered(kind)) {
             self.unblock_all(kind);
+        }
+    }
+
+    /// Takes over the resources of the cluster, of which queues and sessions have shares. They are rounded up
+    /// to 7 binary digits, so that not each node that comes or goes moves all of them.
+    fn count_resources(&mut self) {
+        let Some(before) = self.scheduler.tree.whole else { return };
+        let whole = self.nodes.whole().rounded_up(7);
+        if whole == before {
+            return;
+        }
+        self.scheduler.tree.whole = Some(whole);
+        self.move_all();
+    }
+
+    /// Puts all queues and sessions where they belong now.
+    fn move_all(&mut self) {
+        for session in self.sessions.in_order_of_start() {
+            for kind in ResourceType::ALL {
+                self.requeue(session, kind);
+            }
+        }
+        self.scheduler.tree.refresh_all();
+    }
+
+    /// Counts by changed settings what requests take and nodes have. [`Self::reconfigure_queues`] and the
+    /// reindexing of all nodes follow.
+    pub(super) fn count_all_anew(&mut self) {
+        let settings = self.settings.clone();
+        let resources = &settings.resources;
+        self.nodes.forget_used(resources.counted);
+        self.scheduler.tree.forget_held();
+        self.scheduler.tree.whole = resources.are_counted().then_some(Amounts::ZERO);
+        for session in self.sessions.in_order_of_start() {
+            self.sessions[session].requests.revalue(resources);
+            self.number_anew(session);
+            let Session { requests, demand, pool, .. } = &mut self.sessions[session];
+            let (held, mut slots) = (requests.held(), PerType::all(0));
+            for (req, request) in requests.iter() {
+                if let RequestState::Granted { node, .. } = request.state {
+                    self.nodes.use_again(node, request.kind, requests.wish(req));
+                    slots[request.kind] += i64::from(request.need());
+                }
+            }
+            for kind in ResourceType::ALL {
+                let more = slots[kind] - demand[kind].tally.slots;
+                let change = Tally { slots: more, ..Tally::default() };
+                (demand[kind].held, demand[kind].tally.slots) = (held[kind], slots[kind]);
+                self.scheduler.tree.hold_more(*pool, kind, held[kind]);
+                self.scheduler.tree.count(*pool, kind, change);
+            }
         }
     }
 
@@ -418,7 +472,8 @@ impl Engine {
         }
         if self.scheduler.may_be_given(entry, kind) {
             let mode = self.scheduler.tree[pool].mode;
-            let key = SessionKey::new(mode, entry.standing(kind), session);
+            let key =
+                SessionKey::new(mode, entry.standing(kind, self.scheduler.tree.whole), session);
             self.scheduler.tree.enqueue(pool, kind, key.clone(), &entry.info.user_id);
             entry.demand_mut(kind).place = Some(key);
             self.scheduler.wanted[kind] = true;
@@ -430,7 +485,7 @@ impl Engine {
     fn move_in_queue(&mut self, session: SessionIdx, kind: ResourceType) {
         let entry = &mut self.sessions[session];
         if let Some(mut place) = entry.demand_mut(kind).place.take() {
-            let standing = entry.standing(kind);
+            let standing = entry.standing(kind, self.scheduler.tree.whole);
             self.scheduler.tree.requeue(
                 entry.pool,
                 kind,

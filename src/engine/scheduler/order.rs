@@ -40,15 +40,16 @@ pub(super) struct QueueStanding {
 
 impl QueueStanding {
     /// The comparator PRIORITY; with equal priorities it is FAIR. `granted` is the number of grants
-    /// of the queue.
-    pub(super) fn new(granted: i64, claim: &Claim) -> Self {
+    /// of the queue, `weighed` that by which queues with their minimum are compared: the same number
+    /// or, where resources are counted, the dominant share.
+    pub(super) fn new(granted: i64, weighed: i64, claim: &Claim) -> Self {
         let Claim { minimum, weight, priority, .. } = *claim;
         let needy = granted < minimum;
-        let divisor = if needy { minimum as f64 } else { weight };
+        let ratio = if needy { granted as f64 / minimum as f64 } else { weighed as f64 / weight };
         QueueStanding {
             satisfied: !needy,
             rank: Reverse(if needy { 0 } else { priority }),
-            ratio: Ratio(granted as f64 / divisor),
+            ratio: Ratio(ratio),
             priority: Reverse(priority),
         }
     }
@@ -118,6 +119,7 @@ pub(crate) struct SessionKey {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionStanding<'a> {
     pub(crate) priority: SessionPriority,
+    /// Its grants or, where resources are counted, its dominant share.
     pub(crate) granted: i64,
     /// Milliseconds since the epoch; 0 for none, which sorts last.
     pub(crate) deadline: i64,
@@ -228,7 +230,7 @@ mod tests {
     fn pool(granted: i64, minimum: i64, weight: f64, priority: i64) -> QueueKey {
         let claim = Claim { requested: 0, minimum, maximum: 0, weight, priority };
         let index = QueueIdx::Pool(PoolIdx::from_number(0));
-        QueueKey::new(QueueStanding::new(granted, &claim), &"p".into(), index)
+        QueueKey::new(QueueStanding::new(granted, granted, &claim), &"p".into(), index)
     }
 
     #[test]

@@ -62,7 +62,9 @@ impl Clock {
 impl Scheduler {
     /// When shares have to be looked at next; never while nothing waits.
     pub(super) fn preemption_due(&self, kind: ResourceType) -> Option<Millis> {
-        if kind == ResourceType::JobTracker || self.pending[kind] == 0 {
+        // What is taken back by number may leave room on no node.
+        let by_number = self.tree.whole.is_none();
+        if kind == ResourceType::JobTracker || self.pending[kind] == 0 || !by_number {
             return None;
         }
         let last = self.preemption[kind].last_round;
@@ -594,7 +596,7 @@ fn session_shares(
         .sessions
         .iter()
         .map(|session| {
-            let standing = engine.sessions[*session].standing(kind);
+            let standing = engine.sessions[*session].standing(kind, engine.scheduler.tree.whole);
             (SessionKey::new(entry.mode, standing, *session), *session)
         })
         .collect();

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::order::Precedence;
 use crate::input::Starvation;
 use crate::types::{Millis, PoolName, ResourceType, Span};
+use corona_model::resources::Amounts;
 
 /// Requests of one session and type that wait for the same reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -121,6 +122,17 @@ pub enum WaitReason {
         able: usize,
         /// Nodes that have enough slots but may not be used.
         unusable: Unusable,
+    },
+    /// No usable node has so much of the counted resources left.
+    TooLittle {
+        /// What each request takes on one node.
+        demand: Amounts,
+        /// What is left on all usable nodes together.
+        free: Amounts,
+        /// What is left on the usable node that lacks least.
+        largest: Amounts,
+        /// Nodes that have enough when nothing runs there, usable or not.
+        able: usize,
     },
     /// The requests exclude the hosts of all nodes with enough free slots.
     HostsExcluded {
@@ -277,6 +289,7 @@ impl WaitReason {
         match self {
             Self::TooLarge { able, unusable, .. } => *able == 0 && unusable.nodes() == 0,
             Self::HostsExcluded { full, unusable, .. } => *full == 0 && unusable.nodes() == 0,
+            Self::TooLittle { able, .. } => *able == 0,
             _ => false,
         }
     }
@@ -374,6 +387,16 @@ impl WaitReason {
                     _ => format!("at most {most_free} {} free on any", is_or_are(*most_free)),
                 };
                 format!("{needs} {} on one node, and {most}", counted(*need, "slot"))
+            }
+            Self::TooLittle { demand, free, largest, able } => {
+                let needs = about.one_or("it needs", "each needs");
+                let needs = format!("{needs} {demand} on one node");
+                match able {
+                    0 => format!("{needs}, and no node has so much: {they} can never be served"),
+                    _ => format!(
+                        "{needs}; all nodes together have {free} left, and the one that lacks least has {largest}"
+                    ),
+                }
             }
             Self::HostsExcluded { nodes, full, unusable } => {
                 let exclude = about.one_or("it excludes", "they exclude");

@@ -17,10 +17,11 @@ use crate::arena::Arena;
 use crate::check::{ImageError, check};
 use crate::index::{GroupIdx, PoolIdx, SessionIdx};
 use crate::lookup::{HashSeed, Lookup};
-use crate::sessions::Tally;
+use crate::sessions::{Tally, weighed};
 use crate::settings::{GroupSettings, PoolSettings, SchedulingMode, Settings};
 use crate::types::{Millis, PerType, PoolName, ResourceType};
 use corona_model::queues::{PreemptionRule, QueueRules, Queues, SiblingOrder};
+use corona_model::resources::Amounts;
 
 /// A pool group.
 #[derive(Debug)]
@@ -71,6 +72,8 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 pub(crate) struct QueueState {
     pub(crate) tally: Tally,
+    /// The resources of its grants.
+    pub(crate) held: Amounts,
     pub(crate) share: f64,
     /// The slots that are guaranteed now.
     pub(crate) minimum: i64,
@@ -83,7 +86,7 @@ pub(crate) struct QueueState {
     /// The reserves of the queues in it.
     inner_reserve: i64,
     /// Whether it has to wait in this pass because all free slots are reserved for others.
-    held: bool,
+    waits: bool,
     pub(super) place: Option<QueueKey>,
 }
 
@@ -114,6 +117,8 @@ pub(crate) struct Tree {
     pub(super) has_crowds: bool,
     /// Slots that stay free for queues that do not lend.
     reserved: PerType<i64>,
+    /// The resources of the cluster, if they are counted.
+    pub(crate) whole: Option<Amounts>,
 }
 
 impl Tree {
@@ -129,6 +134,7 @@ impl Tree {
             has_reserves: false,
             has_crowds: false,
             reserved: PerType::all(0),
+            whole: None,
         }
     }
 
@@ -228,13 +234,17 @@ impl Tree {
     pub(super) fn count_anew(&mut self) {
         for group in self.group_numbers() {
             let entry = &mut self.groups[group];
-            entry.kinds.0.iter_mut().for_each(|state| state.tally = Tally::default());
+            for state in &mut entry.kinds.0 {
+                (state.tally, state.held) = (Tally::default(), Amounts::ZERO);
+            }
         }
         for pool in self.pool_numbers() {
             for kind in ResourceType::ALL {
-                let tally = self.pools[pool].kinds[kind].tally;
+                let QueueState { tally, held, .. } = self.pools[pool].kinds[kind];
                 for group in self.around(pool) {
-                    self.groups[group].kinds[kind].tally.add(tally);
+                    let state = &mut self.groups[group].kinds[kind];
+                    state.tally.add(tally);
+                    state.held = state.held.plus(held);
                 }
             }
         }
@@ -516,6 +526,39 @@ impl Tree {
         place.update(mode, &standing);
     }
 
+    /// A pool holds more resources. [`Self::add`] follows.
+    pub(crate) fn hold_more(&mut self, pool: PoolIdx, kind: ResourceType, demand: Amounts) {
+        self.each_held(pool, kind, |held| held.plus(demand));
+    }
+
+    /// A pool holds less resources. [`Self::add`] follows.
+    pub(crate) fn hold_less(&mut self, pool: PoolIdx, kind: ResourceType, demand: Amounts) {
+        self.each_held(pool, kind, |held| held.minus(demand));
+    }
+
+    fn each_held(
+        &mut self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        change: impl Fn(Amounts) -> Amounts,
+    ) {
+        let around = self.around(pool);
+        let states = &mut self.pools[pool].kinds;
+        states[kind].held = change(states[kind].held);
+        for group in around {
+            let state = &mut self.groups[group].kinds[kind];
+            state.held = change(state.held);
+        }
+    }
+
+    /// Forgets the resources of all grants, which are counted otherwise from now on.
+    pub(super) fn forget_held(&mut self) {
+        let states = self.pools.values_mut().flat_map(|pool| &mut pool.kinds.0);
+        states.for_each(|state| state.held = Amounts::ZERO);
+        let states = self.groups.values_mut().flat_map(|group| &mut group.kinds.0);
+        states.for_each(|state| state.held = Amounts::ZERO);
+    }
+
     /// Adds a change to the counts of a pool and the groups around it. Returns how many slots more stay
     /// free for queues that do not lend.
     pub(crate) fn add(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) -> i64 {
@@ -549,7 +592,8 @@ impl Tree {
     pub(crate) fn refresh(&mut self, pool: PoolIdx, kind: ResourceType) {
         let entry = &self.pools[pool];
         let open = !entry.line[kind].is_empty() && entry.kinds[kind].is_open();
-        let standing = open.then(|| entry.standing(kind, self.order_in(Some(entry.group))));
+        let standing =
+            open.then(|| entry.standing(kind, self.order_in(Some(entry.group)), self.whole));
         let group = entry.group;
         self.set_pool_place(pool, kind, standing);
         self.refresh_groups(Some(group), kind);
@@ -562,7 +606,8 @@ impl Tree {
             for pool in self.pool_numbers() {
                 let entry = &self.pools[pool];
                 let open = !entry.line[kind].is_empty() && entry.kinds[kind].is_open();
-                let standing = open.then(|| entry.standing(kind, self.order_in(Some(entry.group))));
+                let standing = open
+                    .then(|| entry.standing(kind, self.order_in(Some(entry.group)), self.whole));
                 self.set_pool_place(pool, kind, standing);
             }
             for group in &groups {
@@ -605,11 +650,11 @@ impl Tree {
     pub(super) fn set_held(&mut self, queue: QueueIdx, kind: ResourceType, held: bool) {
         match queue {
             QueueIdx::Group(group) => {
-                self.groups[group].kinds[kind].held = held;
+                self.groups[group].kinds[kind].waits = held;
                 self.refresh_groups(Some(group), kind);
             }
             QueueIdx::Pool(pool) => {
-                self.pools[pool].kinds[kind].held = held;
+                self.pools[pool].kinds[kind].waits = held;
                 self.refresh(pool, kind);
             }
         }
@@ -668,11 +713,15 @@ impl Tree {
         match queue {
             QueueIdx::Group(group) => {
                 let entry = &self.groups[group];
-                QueueKey::new(entry.standing(kind, self.order_in(entry.parent)), &entry.name, queue)
+                QueueKey::new(
+                    entry.standing(kind, self.order_in(entry.parent), self.whole),
+                    &entry.name,
+                    queue,
+                )
             }
             QueueIdx::Pool(pool) => {
                 let entry = &self.pools[pool];
-                let standing = entry.standing(kind, self.order_in(Some(entry.group)));
+                let standing = entry.standing(kind, self.order_in(Some(entry.group)), self.whole);
                 QueueKey::new(standing, &entry.name.pool, queue)
             }
         }
@@ -709,7 +758,7 @@ impl Tree {
         let entry = &self.groups[group];
         let parent = entry.parent;
         let open = !entry.order[kind].is_empty() && entry.kinds[kind].is_open();
-        let standing = open.then(|| entry.standing(kind, self.order_in(parent)));
+        let standing = open.then(|| entry.standing(kind, self.order_in(parent), self.whole));
         let entry = &mut self.groups[group];
         let mut place = entry.kinds[kind].place.take();
         let fresh = match (&place, standing) {
@@ -828,10 +877,15 @@ impl Iterator for Around {
 }
 
 impl QueueState {
+    fn standing(&self, claim: &Claim, whole: Option<Amounts>) -> QueueStanding {
+        let granted = self.tally.granted;
+        QueueStanding::new(granted, weighed(granted, &self.held, whole), claim)
+    }
+
     /// Whether the queue may be given more. Spec: cluster-manager/04 §3, `reachedMaximum`.
     pub(super) fn is_open(&self) -> bool {
         let granted = self.tally.granted;
-        granted < self.maximum && granted < self.tally.requested && !self.held
+        granted < self.maximum && granted < self.tally.requested && !self.waits
     }
 
     /// Sets the limits in force, by the queue's own numbers and parts, and the minimum and the
@@ -901,8 +955,13 @@ impl Group {
         }
     }
 
-    fn standing(&self, kind: ResourceType, order: SiblingOrder) -> QueueStanding {
-        QueueStanding::new(self.kinds[kind].tally.granted, &self.claim(kind).ordered(order))
+    fn standing(
+        &self,
+        kind: ResourceType,
+        order: SiblingOrder,
+        whole: Option<Amounts>,
+    ) -> QueueStanding {
+        self.kinds[kind].standing(&self.claim(kind).ordered(order), whole)
     }
 }
 
@@ -943,8 +1002,13 @@ impl Pool {
         self.settings.preemptable && self.rules.preemption != PreemptionRule::Disabled
     }
 
-    fn standing(&self, kind: ResourceType, order: SiblingOrder) -> QueueStanding {
-        QueueStanding::new(self.kinds[kind].tally.granted, &self.claim(kind).ordered(order))
+    fn standing(
+        &self,
+        kind: ResourceType,
+        order: SiblingOrder,
+        whole: Option<Amounts>,
+    ) -> QueueStanding {
+        self.kinds[kind].standing(&self.claim(kind).ordered(order), whole)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use corona_model::form::Later;
+use corona_model::resources::{Amounts, Resources};
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +77,7 @@ impl Sessions {
     pub(crate) fn from_image(
         image: SessionsImage,
         topology: &Topology,
+        resources: &Resources,
         seed: HashSeed,
     ) -> Result<Self, ImageError> {
         let SessionsImage { sessions, by_heartbeat: order, next_serial, retired, retired_ever } =
@@ -84,7 +86,7 @@ impl Sessions {
         let slab = Arena::from_image(sessions, |session, image: SessionImage| {
             let known = by_handle.insert(image.handle.clone(), session);
             check(known.is_none(), "two sessions have one handle")?;
-            Session::from_image(image, topology, seed)
+            Session::from_image(image, topology, resources, seed)
         })?;
         let mut by_heartbeat = Chains::default();
         by_heartbeat.fill(0, 0, &order, &mut Unique::new(slab.places()))?;
@@ -119,10 +121,11 @@ impl Session {
     fn from_image(
         image: SessionImage,
         topology: &Topology,
+        resources: &Resources,
         seed: HashSeed,
     ) -> Result<Session, ImageError> {
         let (requests, PerType([map_line, reduce_line, job_tracker_line])) =
-            Requests::from_image(image.requests, topology, seed)?;
+            Requests::from_image(image.requests, topology, resources, seed)?;
         let mut tallies = PerType::all(Tally::default());
         for (_, request) in requests.iter() {
             let granted = i64::from(matches!(request.state, RequestState::Granted { .. }));
@@ -134,7 +137,7 @@ impl Session {
             });
         }
         let PerType([map, reduce, job_tracker]) = image.demand;
-        let demand = PerType([
+        let mut demand = PerType([
             Demand::from_image(map, tallies[ResourceType::Map], map_line, seed)?,
             Demand::from_image(reduce, tallies[ResourceType::Reduce], reduce_line, seed)?,
             Demand::from_image(
@@ -144,6 +147,9 @@ impl Session {
                 seed,
             )?,
         ]);
+        for (kind, held) in ResourceType::ALL.into_iter().zip(requests.held().0) {
+            demand[kind].held = held;
+        }
         let mut nodes = IndexSet::with_capacity_and_hasher(image.nodes.len(), seed.state());
         nodes.extend(image.nodes);
         Ok(Session {
@@ -191,6 +197,7 @@ impl Demand {
     ) -> Result<Demand, ImageError> {
         Ok(Demand {
             tally,
+            held: Amounts::ZERO,
             pending: Pending::from_image(image.pending, line, seed)?,
             max_granted: image.max_granted,
             fulfilled: image.fulfilled,

@@ -24,6 +24,7 @@ use super::scheduler::{Locality, SessionKey, SessionStanding};
 use super::types::{
     Grant, Millis, PerType, PoolName, ResourceType, SessionInfo, SessionPriority, SessionStatus,
 };
+use corona_model::resources::Amounts;
 
 /// Counts of requests of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub enum FirstWait {
 #[derive(Debug)]
 pub(super) struct Demand {
     pub(super) tally: Tally,
+    /// The resources of its grants.
+    pub(super) held: Amounts,
     pub(super) pending: Pending,
     /// The most grants that it held at a time.
     pub(super) max_granted: i64,
@@ -134,11 +137,17 @@ impl Session {
         self.info.priority.unwrap_or_default()
     }
 
-    /// The values that decide the session's place in its pool.
-    pub(super) fn standing(&self, kind: ResourceType) -> SessionStanding<'_> {
+    /// The values that decide the session's place in its pool. `whole` are the resources of the cluster, if
+    /// they are counted.
+    pub(super) fn standing(
+        &self,
+        kind: ResourceType,
+        whole: Option<Amounts>,
+    ) -> SessionStanding<'_> {
+        let demand = self.demand(kind);
         SessionStanding {
             priority: self.priority(),
-            granted: self.demand(kind).tally.granted,
+            granted: weighed(demand.tally.granted, &demand.held, whole),
             deadline: self.deadline,
             started: self.started,
             name: &self.start_name,
@@ -152,6 +161,12 @@ impl Session {
     pub(super) fn demand_mut(&mut self, kind: ResourceType) -> &mut Demand {
         &mut self.demand[kind]
     }
+}
+
+/// By what those who hold grants are compared: their number or, where resources are counted, their dominant
+/// share of the whole.
+pub(super) fn weighed(granted: i64, held: &Amounts, whole: Option<Amounts>) -> i64 {
+    whole.map_or(granted, |whole| held.dominant_share(&whole))
 }
 
 /// The record of an ended session.
@@ -252,6 +267,7 @@ impl Sessions {
         let seed = self.seed;
         let demand = |kind: ResourceType| Demand {
             tally: Tally::default(),
+            held: Amounts::ZERO,
             pending: Pending::new(seed, kind == ResourceType::Map),
             max_granted: 0,
             fulfilled: 0,

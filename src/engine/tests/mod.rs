@@ -13,6 +13,7 @@ mod image;
 mod nodes;
 mod parts;
 mod queues;
+mod resources;
 mod views;
 
 /// An engine with a clock, and all notifications to sessions.

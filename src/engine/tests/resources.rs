@@ -1,0 +1,127 @@
+//! Resources beside slots, as short stories.
+
+use super::*;
+use corona_model::queues::Part;
+use corona_model::resources::Amounts;
+
+/// A cluster that counts CPUs and memory.
+fn counting(change: impl FnOnce(&mut Settings)) -> World {
+    World::new(|settings| {
+        settings.resources.counted = [true, true, false, false];
+        settings.resources.requested = PerType::all(Amounts([1, 100, 0, 0]));
+        change(settings);
+    })
+}
+
+fn node(world: &mut World, name: &str, cpus: i16, memory_mb: i32) {
+    let mut report = report(name, name, cpus);
+    report.total.memory_mb = Some(memory_mb);
+    report.free = Some(report.total);
+    world.try_node(report).unwrap();
+}
+
+fn taking(ids: std::ops::RangeInclusive<i32>, cpus: i16, memory_mb: i32) -> Vec<ResourceRequest> {
+    let specs = ComputeSpecs { num_cpus: cpus, memory_mb: Some(memory_mb), ..Default::default() };
+    let mut all = requests(ids, Map);
+    all.iter_mut().for_each(|request| request.specs = Some(specs));
+    all
+}
+
+fn text(world: &World, handle: &str) -> String {
+    let reasons = world.engine.explain(handle, Millis(world.now)).unwrap();
+    reasons.into_iter().map(|waiting| waiting.text).collect::<Vec<_>>().join(" | ")
+}
+
+#[test]
+fn a_node_gives_out_what_it_has_in_every_dimension() {
+    let mut world = counting(|settings| settings.reserved_memory_mb = 100);
+    node(&mut world, "n1", 8, 1_000);
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", taking(1..=9, 1, 300));
+    assert_eq!(world.holds("2026.1", Map), 3, "100 of 1,000 MB are kept");
+    let why = "each needs 1 CPU and 300 MB of memory on one node; all nodes together have 5 CPUs left, \
+               and the one that lacks least has 5 CPUs";
+    assert_eq!(text(&world, "2026.1"), why);
+    world.release("2026.1", &[1]);
+    assert_eq!(world.holds("2026.1", Map), 3);
+    world.end("2026.1");
+    world.start("2026.2", "g.p");
+    world.ask("2026.2", taking(1..=9, 3, 10));
+    assert_eq!(world.holds("2026.2", Map), 2, "8 CPUs");
+    world.start("2026.3", "g.p");
+    world.ask("2026.3", taking(1..=1, 9, 10));
+    let why = "it needs 9 CPUs and 10 MB of memory on one node, and no node has so much: it can never be \
+               served";
+    assert_eq!(text(&world, "2026.3"), why);
+}
+
+#[test]
+fn types_share_the_resources_of_a_node() {
+    let mut world = counting(|_| {});
+    node(&mut world, "n1", 4, 400);
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=3, Map));
+    world.ask("2026.1", requests(4..=9, Reduce));
+    assert_eq!((world.holds("2026.1", Map), world.holds("2026.1", Reduce)), (3, 1));
+    world.release("2026.1", &[1, 2]);
+    assert_eq!((world.holds("2026.1", Map), world.holds("2026.1", Reduce)), (1, 3));
+}
+
+#[test]
+fn more_or_less_than_a_node_reports_is_given_out() {
+    let mut world = counting(|settings| settings.resources.overcommit[1] = Part(15_000));
+    node(&mut world, "n1", 8, 400);
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=9, Map));
+    assert_eq!(world.holds("2026.1", Map), 6);
+    let mut settings = Settings::clone(world.engine.settings());
+    settings.resources.overcommit[1] = Part(5_000);
+    world.run(Input::SettingsChanged { settings: Box::new(settings.clone()) }).unwrap();
+    assert_eq!(world.holds("2026.1", Map), 6, "grants stay");
+    settings.resources.counted = [false; 4];
+    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    assert_eq!(world.holds("2026.1", Map), 8, "slots alone count again");
+}
+
+#[test]
+fn a_request_goes_where_the_least_is_left() {
+    let mut world = counting(|_| {});
+    for (name, memory_mb) in [("large", 4_000), ("small", 500), ("middle", 1_000)] {
+        node(&mut world, name, 8, memory_mb);
+    }
+    world.start("2026.1", "g.p");
+    for (id, memory_mb, expected) in [(1, 400, "small"), (2, 400, "middle"), (3, 900, "large")] {
+        world.ask("2026.1", taking(id..=id, 1, memory_mb));
+        let on = world.engine.grants("2026.1").unwrap();
+        let on = on.iter().find(|view| view.grant.id == id).unwrap();
+        assert_eq!(*on.grant.node_name, *expected, "{id}");
+    }
+}
+
+#[test]
+fn queues_are_served_by_their_dominant_shares() {
+    let mut world = counting(|_| {});
+    world.start("2026.1", "g.cpus");
+    world.start("2026.2", "g.memory");
+    // Each takes a tenth of what there is most of in its own dimension, and a twentieth of the other.
+    world.ask("2026.1", taking(1..=20, 2, 50));
+    world.ask("2026.2", taking(1..=20, 1, 100));
+    node(&mut world, "n1", 20, 1_000);
+    let held = ["2026.1", "2026.2"].map(|handle| world.holds(handle, Map));
+    assert_eq!(held, [7, 6], "one of each in turn");
+}
+
+#[test]
+fn an_image_keeps_what_is_held() {
+    let mut world = counting(|_| {});
+    node(&mut world, "n1", 4, 400);
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", taking(1..=9, 1, 150));
+    let bytes = codec::encode(&world.engine.image()).unwrap();
+    assert_eq!(bytes.first(), Some(&codec::VERSION));
+    let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
+    assert_eq!(engine.image(), world.engine.image());
+    let mut again = World { engine, now: world.now, told: BTreeMap::new() };
+    again.release("2026.1", &[1]);
+    assert_eq!(again.holds("2026.1", Map), 2);
+}

@@ -1,0 +1,280 @@
+//! Resources of nodes and requests, for clusters that count them instead of slots alone.
+//!
+//! See [resources.md](../../docs/operate/resources.md). A cluster counts none of them unless it is configured to;
+//! then all amounts here are zero.
+
+use std::fmt;
+use std::ops::{Index, IndexMut};
+
+use serde::{Deserialize, Serialize};
+
+use crate::queues::Part;
+use crate::types::{ComputeSpecs, PerType, ResourceType};
+
+/// What nodes have and requests take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dimension {
+    /// Processors.
+    Cpus,
+    /// Megabytes of memory.
+    Memory,
+    /// Gigabytes of disk space.
+    Disk,
+    /// Megabytes a second.
+    Network,
+}
+
+impl Dimension {
+    /// All of them; each one's number is its place here.
+    pub const ALL: [Dimension; 4] =
+        [Dimension::Cpus, Dimension::Memory, Dimension::Disk, Dimension::Network];
+
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dimension::Cpus => "cpus",
+            Dimension::Memory => "memory",
+            Dimension::Disk => "disk",
+            Dimension::Network => "network",
+        }
+    }
+
+    /// The dimension of this name.
+    pub fn from_name(name: &str) -> Option<Dimension> {
+        Dimension::ALL.into_iter().find(|dimension| dimension.name() == name)
+    }
+
+    /// An amount with its unit, such as `1 CPU`.
+    fn text(self, amount: u64) -> String {
+        match self {
+            Dimension::Cpus if amount == 1 => "1 CPU".to_owned(),
+            Dimension::Cpus => format!("{amount} CPUs"),
+            Dimension::Memory => format!("{amount} MB of memory"),
+            Dimension::Disk => format!("{amount} GB of disk"),
+            Dimension::Network => format!("{amount} MB/s of network"),
+        }
+    }
+
+    /// What a report or a request says; absent numbers are absent.
+    fn of(self, specs: &ComputeSpecs) -> Option<u64> {
+        let number = match self {
+            Dimension::Cpus => Some(i32::from(specs.num_cpus)),
+            Dimension::Memory => specs.memory_mb,
+            Dimension::Disk => specs.disk_gb,
+            Dimension::Network => specs.network_mbps.map(i32::from),
+        };
+        number.map(|number| u64::try_from(number).unwrap_or(0))
+    }
+}
+
+/// An amount of each dimension, in its unit.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Amounts(pub [u64; 4]);
+
+impl Amounts {
+    /// Nothing of anything.
+    pub const ZERO: Amounts = Amounts([0; 4]);
+
+    /// Whether each amount is at most that of `room`.
+    pub fn fits(&self, room: &Amounts) -> bool {
+        self.0.iter().zip(&room.0).all(|(own, room)| own <= room)
+    }
+
+    /// The sum.
+    pub fn plus(self, more: Amounts) -> Amounts {
+        self.with(more, u64::saturating_add)
+    }
+
+    /// The difference; nothing where there is less.
+    pub fn minus(self, less: Amounts) -> Amounts {
+        self.with(less, u64::saturating_sub)
+    }
+
+    /// The largest part that this is of `whole` in any dimension, in parts of 2^32. Dimensions of which
+    /// there is nothing do not count.
+    pub fn dominant_share(&self, whole: &Amounts) -> i64 {
+        let parts = self.0.iter().zip(&whole.0).filter(|(_, whole)| **whole > 0);
+        let parts = parts.map(|(own, whole)| (u128::from(*own) << 32) / u128::from(*whole));
+        parts.max().map_or(0, |share| i64::try_from(share).unwrap_or(i64::MAX))
+    }
+
+    /// With so many binary digits, the others zero.
+    pub fn rounded_up(self, digits: u32) -> Amounts {
+        let up = |amount: u64| {
+            let unit = 1_u64 << (u64::BITS - amount.leading_zeros()).saturating_sub(digits);
+            amount.div_ceil(unit).saturating_mul(unit)
+        };
+        Amounts(self.0.map(up))
+    }
+
+    fn with(self, other: Amounts, both: impl Fn(u64, u64) -> u64) -> Amounts {
+        Amounts(std::array::from_fn(|at| both(self.0[at], other.0[at])))
+    }
+}
+
+impl Index<Dimension> for Amounts {
+    type Output = u64;
+    fn index(&self, dimension: Dimension) -> &u64 {
+        &self.0[dimension as usize]
+    }
+}
+
+impl IndexMut<Dimension> for Amounts {
+    fn index_mut(&mut self, dimension: Dimension) -> &mut u64 {
+        &mut self.0[dimension as usize]
+    }
+}
+
+/// Such as `2 CPUs and 4096 MB of memory`; `nothing` for none.
+impl fmt::Display for Amounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<String> = Dimension::ALL
+            .into_iter()
+            .filter(|dimension| self[*dimension] > 0)
+            .map(|dimension| dimension.text(self[dimension]))
+            .collect();
+        match texts.split_last() {
+            None => f.write_str("nothing"),
+            Some((last, [])) => f.write_str(last),
+            Some((last, first)) => write!(f, "{} and {last}", first.join(", ")),
+        }
+    }
+}
+
+/// Which resources a cluster counts, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resources {
+    /// The dimensions that are counted: `corona.cm.resources`. None for slots alone.
+    pub counted: [bool; 4],
+    /// How much of what a node reports is given out: `corona.cm.overcommit.<dimension>`
+    pub overcommit: [Part; 4],
+    /// What a request takes that does not say it: `corona.cm.request.default.<TYPE>.<dimension>`
+    pub requested: PerType<Amounts>,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        Resources {
+            counted: [false; 4],
+            overcommit: [Part::WHOLE; 4],
+            requested: PerType::all(Amounts([1, 1_024, 10, 10])),
+        }
+    }
+}
+
+impl Resources {
+    /// Whether any are counted.
+    pub fn are_counted(&self) -> bool {
+        self.counted.contains(&true)
+    }
+
+    /// The dimensions that are counted.
+    pub fn dimensions(&self) -> impl Iterator<Item = Dimension> + '_ {
+        Dimension::ALL.into_iter().filter(|dimension| self.counted[*dimension as usize])
+    }
+
+    /// Slots that a request takes: its CPUs, where only slots are counted, at least 1.
+    pub fn slots(&self, specs: Option<ComputeSpecs>) -> u16 {
+        match specs {
+            Some(specs) if !self.are_counted() => u16::try_from(specs.num_cpus).unwrap_or(1).max(1),
+            _ => 1,
+        }
+    }
+
+    /// What a request takes: in each dimension that is counted at least 1.
+    pub fn demand(&self, kind: ResourceType, specs: Option<ComputeSpecs>) -> Amounts {
+        let mut demand = Amounts::ZERO;
+        let specs = specs.filter(|specs| !is_what_java_always_requests(specs));
+        for dimension in self.dimensions() {
+            let asked = specs.and_then(|specs| dimension.of(&specs)).filter(|asked| *asked > 0);
+            demand[dimension] = asked.unwrap_or(self.requested[kind][dimension]).max(1);
+        }
+        demand
+    }
+
+    /// What a node gives out of what it reports, less what it must keep.
+    pub fn capacity(&self, total: &ComputeSpecs, kept: Amounts) -> Amounts {
+        let mut capacity = Amounts::ZERO;
+        for dimension in self.dimensions() {
+            let total = i64::try_from(dimension.of(total).unwrap_or(0)).unwrap_or(i64::MAX);
+            let given = self.overcommit[dimension as usize].of(total);
+            capacity[dimension] = u64::try_from(given).unwrap_or(0).saturating_sub(kept[dimension]);
+        }
+        capacity
+    }
+}
+
+/// Whether these are the numbers that the original's job trackers send for each task, whatever it needs.
+/// Reduces differ from maps in the network.
+fn is_what_java_always_requests(specs: &ComputeSpecs) -> bool {
+    let ComputeSpecs { num_cpus, network_mbps, memory_mb, disk_gb } = *specs;
+    (num_cpus, memory_mb, disk_gb) == (1, Some(1_024), Some(10))
+        && matches!(network_mbps, Some(10 | 50))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn specs(num_cpus: i16, memory_mb: Option<i32>, disk_gb: Option<i32>) -> ComputeSpecs {
+        ComputeSpecs { num_cpus, network_mbps: Some(10), memory_mb, disk_gb }
+    }
+
+    fn counting(counted: [bool; 4]) -> Resources {
+        let requested = PerType([3, 4, 5].map(|cpus| Amounts([cpus, 300, 30, 3])));
+        Resources { counted, requested, ..Resources::default() }
+    }
+
+    #[test]
+    fn requests_take_what_they_say_or_the_default() {
+        use ResourceType::{Map, Reduce};
+        let both = counting([true, true, false, false]);
+        for (kind, asked, slots, demand) in [
+            (Map, None, 1, [3, 300, 0, 0]),
+            (Map, Some(specs(7, Some(50), Some(9))), 1, [7, 50, 0, 0]),
+            (Reduce, Some(specs(1, Some(1_024), Some(10))), 1, [4, 300, 0, 0]),
+            (Map, Some(specs(1, Some(1_024), Some(9))), 1, [1, 1_024, 0, 0]),
+            (Map, Some(specs(-1, Some(-1), None)), 1, [3, 300, 0, 0]),
+        ] {
+            assert_eq!((both.slots(asked), both.demand(kind, asked)), (slots, Amounts(demand)));
+        }
+        let slots = counting([false; 4]);
+        for (asked, expected) in [(None, 1), (Some(-3), 1), (Some(0), 1), (Some(7), 7)] {
+            let asked = asked.map(|cpus| specs(cpus, None, None));
+            assert_eq!((slots.slots(asked), slots.demand(Map, asked)), (expected, Amounts::ZERO));
+        }
+    }
+
+    #[test]
+    fn nodes_give_a_part_of_what_they_have_less_what_they_keep() {
+        let mut resources = counting([true, true, true, false]);
+        resources.overcommit[0] = Part(15_000);
+        resources.overcommit[1] = Part(9_050);
+        let kept = Amounts([0, 100, 50, 0]);
+        let capacity = |total| resources.capacity(&total, kept);
+        assert_eq!(capacity(specs(3, Some(1_000), Some(10))), Amounts([4, 805, 0, 0]));
+        assert_eq!(capacity(specs(-1, None, Some(60))), Amounts([0, 0, 10, 0]));
+    }
+
+    #[test]
+    fn the_largest_part_is_the_dominant_share() {
+        let whole = Amounts([10, 1_000, 0, 0]);
+        let share = |cpus, memory| Amounts([cpus, memory, 7, 0]).dominant_share(&whole);
+        assert_eq!(share(5, 100), 1 << 31);
+        assert_eq!(share(1, 750), 3 << 30);
+        assert_eq!(Amounts([u64::MAX; 4]).dominant_share(&Amounts([1; 4])), i64::MAX);
+        assert_eq!(share(0, 0), 0);
+    }
+
+    #[test]
+    fn amounts_read_as_a_sentence() {
+        assert_eq!(Amounts::ZERO.to_string(), "nothing");
+        assert_eq!(Amounts([1, 0, 0, 0]).to_string(), "1 CPU");
+        let all = Amounts([2, 512, 3, 4]).to_string();
+        assert_eq!(all, "2 CPUs, 512 MB of memory, 3 GB of disk and 4 MB/s of network");
+    }
+}
