@@ -213,7 +213,7 @@ impl JobSubmission for Shared {
         let known = loop {
             match self.visible(caller, &job)? {
                 None => return Ok(None),
-                // Who lost the answer to a submission learns what came of it.
+                // Who lost the answer to a submission learns the outcome.
                 Some(Known::Arriving(..)) => sleep(ARRIVING_PAUSE).await,
                 Some(known) => break known,
             }
