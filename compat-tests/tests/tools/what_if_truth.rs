@@ -169,7 +169,6 @@ async fn differences() -> Vec<String> {
             let real_ms = median(&mut waits);
             let by = (predicted_ms - real_ms).abs();
             let name = CHANGES[place].0;
-            eprintln!("{name}: {pool}: predicted {predicted_ms:.0} ms, real {real_ms:.0} ms");
             if by > (real_ms * TOLERATED.0).max(TOLERATED.1) {
                 differences.push(format!("{name}: {pool}: {predicted_ms} ms, really {real_ms} ms"));
             }
@@ -186,6 +185,5 @@ async fn predicted_medians_are_those_of_a_live_cluster_with_these_pools() {
             return;
         }
         assert!(attempt < ATTEMPTS, "{}", differences.join("\n"));
-        eprintln!("attempt {attempt}: {}", differences.join("; "));
     }
 }
