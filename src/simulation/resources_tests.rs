@@ -1,6 +1,6 @@
 //! Resources beside slots in the simulation: it passes, survives images, and finds each rule that is missing.
 
-use super::tests::{Fault, Faulty, Restored, SHORT};
+use super::tests::{Fault, SHORT, check_faults_are_found, check_restored};
 use super::*;
 use corona_model::queues::Part;
 use corona_model::resources::{Amounts, Resources};
@@ -25,15 +25,7 @@ fn runs_with_resources_pass() {
 
 #[test]
 fn resources_restored_from_an_image_go_on_as_the_first_ones() {
-    for seed in 1..=100 {
-        let steps = 400;
-        let cut = Random::new(!seed).below(450) as u64;
-        let plan = Plan { steps, ..plan(seed) };
-        let result = run_digested(plan, |settings: &Settings| Restored::new(settings, cut));
-        let (_, digest) = result.unwrap_or_else(|failure| panic!("cut at {cut}: {failure}"));
-        let (_, straight) = run_with_digest(plan).unwrap();
-        assert_eq!(digest, straight, "seed {seed} cut at {cut}");
-    }
+    check_restored(plan);
 }
 
 fn hears(name: &'static str, hears: fn(Input) -> Input) -> Fault {
@@ -117,14 +109,5 @@ fn faults() -> Vec<Fault> {
 
 #[test]
 fn each_wrong_count_is_found_within_six_hundred_seeds() {
-    for fault in faults() {
-        let faulty = |settings: &Settings| {
-            let start = Box::new(settings.clone());
-            let heard = (fault.hears)(Input::SettingsChanged { settings: start });
-            let Input::SettingsChanged { settings } = heard else { panic!("{}", fault.name) };
-            Faulty { engine: new_engine(&settings), fault }
-        };
-        let found = (1..=600).find_map(|seed| run_with(plan(seed), faulty).err());
-        assert!(found.is_some(), "nobody sees that {}", fault.name);
-    }
+    check_faults_are_found(faults(), plan);
 }

@@ -188,6 +188,16 @@ pub(super) struct Faulty {
     pub(super) fault: Fault,
 }
 
+impl Faulty {
+    /// An engine that begins with the settings as it hears them.
+    pub(super) fn new(settings: &Settings, fault: Fault) -> Faulty {
+        let start = Box::new(settings.clone());
+        let heard = (fault.hears)(Input::SettingsChanged { settings: start });
+        let Input::SettingsChanged { settings } = heard else { panic!("{}", fault.name) };
+        Faulty { engine: new_engine(&settings), fault }
+    }
+}
+
 /// A fault's effect on the inputs, the settings at the start included, and on the outcomes.
 #[derive(Clone, Copy)]
 pub(super) struct Fault {
@@ -357,12 +367,7 @@ fn faults() -> Vec<Fault> {
 #[test]
 fn each_fault_is_found_within_four_hundred_seeds() {
     for fault in faults() {
-        let faulty = |settings: &Settings| {
-            let start = Box::new(settings.clone());
-            let heard = (fault.hears)(Input::SettingsChanged { settings: start });
-            let Input::SettingsChanged { settings } = heard else { panic!("{}", fault.name) };
-            Faulty { engine: new_engine(&settings), fault }
-        };
+        let faulty = |settings: &Settings| Faulty::new(settings, fault);
         let found = (1..=400).find_map(|seed| {
             run_with(
                 Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false },
@@ -372,6 +377,31 @@ fn each_fault_is_found_within_four_hundred_seeds() {
         });
         let failure = found.unwrap_or_else(|| panic!("nobody sees that {}", fault.name));
         check_prefix(&failure, faulty);
+    }
+}
+
+/// Each fault is found in one of six hundred runs.
+pub(super) fn check_faults_are_found(
+    faults: impl IntoIterator<Item = Fault>,
+    plan: impl Fn(u64) -> Plan,
+) {
+    for fault in faults {
+        let faulty = |settings: &Settings| Faulty::new(settings, fault);
+        let found = (1..=600).find_map(|seed| run_with(plan(seed), faulty).err());
+        assert!(found.is_some(), "nobody sees that {}", fault.name);
+    }
+}
+
+/// An engine that is restored from its image in the middle of a run ends it as one that is not.
+pub(super) fn check_restored(plan: impl Fn(u64) -> Plan) {
+    for seed in 1..=100 {
+        let steps = 400;
+        let cut = Random::new(!seed).below(450) as u64;
+        let plan = Plan { steps, ..plan(seed) };
+        let result = run_digested(plan, |settings: &Settings| Restored::new(settings, cut));
+        let (_, digest) = result.unwrap_or_else(|failure| panic!("cut at {cut}: {failure}"));
+        let (_, straight) = run_with_digest(plan).unwrap();
+        assert_eq!(digest, straight, "seed {seed} cut at {cut}");
     }
 }
 

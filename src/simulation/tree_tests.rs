@@ -1,6 +1,6 @@
 //! Trees of queues in the simulation: it passes, survives images, and finds each rule that is missing.
 
-use super::tests::{Fault, Faulty, Restored, SHORT};
+use super::tests::{Fault, SHORT, check_faults_are_found, check_restored};
 use super::*;
 use corona_model::queues::{PreemptionRule, QueueRules, Queues, SiblingOrder};
 use corona_model::types::PerType;
@@ -29,15 +29,7 @@ fn the_run_that_left_a_large_request_beside_free_slots_passes() {
 
 #[test]
 fn a_tree_restored_from_its_image_goes_on_as_the_first_one() {
-    for seed in 1..=100 {
-        let steps = 400;
-        let cut = Random::new(!seed).below(450) as u64;
-        let plan = Plan { steps, ..plan(seed) };
-        let result = run_digested(plan, |settings: &Settings| Restored::new(settings, cut));
-        let (_, digest) = result.unwrap_or_else(|failure| panic!("cut at {cut}: {failure}"));
-        let (_, straight) = run_with_digest(plan).unwrap();
-        assert_eq!(digest, straight, "seed {seed} cut at {cut}");
-    }
+    check_restored(plan);
 }
 
 /// An engine to which a rule of all queues is not told.
@@ -114,14 +106,5 @@ fn faults() -> Vec<Fault> {
 
 #[test]
 fn each_missing_rule_is_found_within_six_hundred_seeds() {
-    for fault in faults() {
-        let faulty = |settings: &Settings| {
-            let start = Box::new(settings.clone());
-            let heard = (fault.hears)(Input::SettingsChanged { settings: start });
-            let Input::SettingsChanged { settings } = heard else { panic!("{}", fault.name) };
-            Faulty { engine: new_engine(&settings), fault }
-        };
-        let found = (1..=600).find_map(|seed| run_with(plan(seed), faulty).err());
-        assert!(found.is_some(), "nobody sees that {}", fault.name);
-    }
+    check_faults_are_found(faults(), plan);
 }
