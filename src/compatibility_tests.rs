@@ -306,10 +306,10 @@ fn rows_of_versions(text: &str) -> Vec<VersionRow<'_>> {
     rows.map(row).collect()
 }
 
-/// Sources, by their paths below the root.
-fn sources() -> BTreeMap<String, String> {
+/// The Rust sources below some folders, by their paths below the root.
+fn sources(folders: &[&str]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    let mut folders = vec![root().join("src")];
+    let mut folders: Vec<PathBuf> = folders.iter().map(|folder| root().join(folder)).collect();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -326,7 +326,7 @@ fn sources() -> BTreeMap<String, String> {
 
 #[test]
 fn the_versions_of_formats_are_those_of_the_code() {
-    let (page, sources) = (fs::read_to_string(docs().join(VERSIONS)).unwrap(), sources());
+    let (page, sources) = (fs::read_to_string(docs().join(VERSIONS)).unwrap(), sources(&["src"]));
     let rows = rows_of_versions(&page);
     let mut listed = BTreeSet::new();
     for VersionRow { format, constant, version } in &rows {
@@ -356,7 +356,7 @@ fn the_versions_of_formats_are_those_of_the_code() {
 /// Files as earlier versions wrote them stay readable.
 #[test]
 fn every_file_of_a_version_is_read_by_a_test() {
-    let sources = sources();
+    let sources = sources(&["src"]);
     let files = fs::read_dir(root().join("fixtures/versions")).unwrap();
     let mut count = 0;
     for file in files {
@@ -370,20 +370,11 @@ fn every_file_of_a_version_is_read_by_a_test() {
 /// The names of all tests, each with the parts of the paths of the files that have one so named.
 fn tests() -> BTreeMap<String, Vec<Vec<String>>> {
     let mut found: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
-    let mut folders = vec![root().join("src"), root().join("compat-tests/tests")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|end| end == "rs") {
-                let place = path.strip_prefix(root()).unwrap().with_extension("");
-                let place = place.iter().map(|part| part.to_string_lossy().into_owned());
-                let place: Vec<String> = place.collect();
-                for name in tests_of(&fs::read_to_string(&path).unwrap()) {
-                    found.entry(name).or_default().push(place.clone());
-                }
-            }
+    for (path, text) in sources(&["src", "compat-tests/tests"]) {
+        let place = path.trim_end_matches(".rs").split('/').map(str::to_owned);
+        let place: Vec<String> = place.collect();
+        for name in tests_of(&text) {
+            found.entry(name).or_default().push(place.clone());
         }
     }
     found
