@@ -135,7 +135,7 @@ async fn members_of_a_shared_authority_keep_their_access_over_a_fail_over() {
     let leader = &instances[stands_by];
     wait_for_role(leader, "leader").await;
     ask_within_tls(&member, at(leader)).await.unwrap();
-    // What was used up at one instance is so at the other one, and what is revoked there too.
+    // An access string that was used, or revoked, at one instance is refused by the other one.
     let again = AccessString { port: at(leader).port(), ..string };
     let refused = Identity::enrol(&directory.path().join("second"), &again, "bob", &[]).await;
     let refused = refused.unwrap_err().to_string();

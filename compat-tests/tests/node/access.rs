@@ -342,7 +342,7 @@ async fn privileged_actions_are_noted_with_who_from_where_and_what() {
                 action["time_ms"].as_i64().is_some() && action["outcome"].is_string()
             })
         );
-        // Nobody else reads them.
+        // A member without that right cannot read them.
         let refused = access(root, &["audit", "--at", &at, "--directory", "alice"], "");
         assert!(!refused.0 && refused.1.contains("403"), "{}", refused.1);
         if pages == "proxy_pages" {

@@ -1,4 +1,4 @@
-//! Whether what-if tells the truth: a live cluster manager and sessions that hold slots for a while, its journal
+//! Predictions of what-if beside what happens: a live cluster manager and sessions that hold slots for a while, its journal
 //! played against other pools, and the same sessions again with these pools in force.
 
 use std::collections::BTreeMap;
