@@ -692,7 +692,7 @@ async fn each_fault_of_the_disk_ends_the_service() {
         assert!(line.starts_with("the journal failed: ") && line.contains(&named), "{line}");
         assert!(!line.contains('\n'), "{line}");
         if !writes_fail {
-            assert_eq!(faults.syncs(), (1, 0), "{sync}: nothing is tried after it");
+            assert_eq!(faults.syncs(), (1, 0), "{sync}: no sync is tried after it");
         }
         drop((core, client, stop));
         let path = directory.path().join("cm.state.journal");

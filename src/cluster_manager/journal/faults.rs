@@ -17,9 +17,10 @@ struct State {
     held: bool,
     write: Option<io::ErrorKind>,
     sync: Option<io::ErrorKind>,
-    /// Syncs that have failed, and whatever else was tried afterwards.
+    /// Syncs that have failed.
     failed_syncs: usize,
-    tried_later: usize,
+    /// Syncs that were tried after the first of them.
+    later_syncs: usize,
 }
 
 impl Faults {
@@ -45,10 +46,11 @@ impl Faults {
         self.state().sync = Some(kind);
     }
 
-    /// Syncs that have failed, and writes and syncs after the first of them.
+    /// Syncs that have failed, and syncs that were tried after the first of them. Writes do not count: one that
+    /// another thread has begun may reach the disk after a sync has failed and before the journal has heard of it.
     pub(crate) fn syncs(&self) -> (usize, usize) {
         let state = self.state();
-        (state.failed_syncs, state.tried_later)
+        (state.failed_syncs, state.later_syncs)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -56,14 +58,13 @@ impl Faults {
     }
 
     fn before_write(&self) -> io::Result<()> {
-        let mut state = self.0.1.wait_while(self.state(), |state| state.held).unwrap();
-        state.tried_later += usize::from(state.failed_syncs > 0);
+        let state = self.0.1.wait_while(self.state(), |state| state.held).unwrap();
         state.write.map_or(Ok(()), |kind| Err(kind.into()))
     }
 
     fn before_sync(&self) -> io::Result<()> {
         let mut state = self.state();
-        state.tried_later += usize::from(state.failed_syncs > 0);
+        state.later_syncs += usize::from(state.failed_syncs > 0);
         let Some(kind) = state.sync else { return Ok(()) };
         state.failed_syncs += 1;
         Err(kind.into())
