@@ -210,7 +210,36 @@ pub enum BlockingStream {
     /// As the bytes come.
     Plain(std::net::TcpStream),
     /// Within TLS.
-    Tls(Box<StreamOwned<ClientConnection, std::net::TcpStream>>),
+    Tls(Box<StreamOwned<ClientConnection, ReadAhead>>),
+}
+
+/// A connection that is read in large pieces: TLS itself asks the system for 4 KiB at a time.
+#[derive(Debug)]
+pub struct ReadAhead(io::BufReader<std::net::TcpStream>);
+
+impl ReadAhead {
+    /// Some records of TLS, which have 16 KiB.
+    const BYTES: usize = 64 << 10;
+
+    pub(crate) fn new(stream: std::net::TcpStream) -> ReadAhead {
+        ReadAhead(io::BufReader::with_capacity(ReadAhead::BYTES, stream))
+    }
+}
+
+impl io::Read for ReadAhead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl io::Write for ReadAhead {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.get_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.get_mut().flush()
+    }
 }
 
 /// The same as [`dial`] for a thread that waits.

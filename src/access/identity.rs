@@ -19,6 +19,7 @@ use tokio_rustls::{TlsConnector, client};
 
 use crate::authority::{Authority, AuthorityError, pem};
 use crate::certificate::{self, Identified, PublicKey, RENEW_AFTER, VALID};
+use crate::dialer::ReadAhead;
 use crate::enrol::{self, EnrolError, Enrolled, Request};
 use crate::files::{self, FileError, damaged, file};
 use crate::revoked::{self, Revoked};
@@ -228,9 +229,10 @@ impl Identity {
     /// The same on a thread that waits. The connection's own time-outs apply.
     pub(crate) fn connect_blocking(
         &self,
-        mut stream: std::net::TcpStream,
+        stream: std::net::TcpStream,
         expected: &[Role],
-    ) -> io::Result<StreamOwned<ClientConnection, std::net::TcpStream>> {
+    ) -> io::Result<StreamOwned<ClientConnection, ReadAhead>> {
+        let mut stream = ReadAhead::new(stream);
         let config = self.current().client.clone();
         let mut session = ClientConnection::new(config, unnamed()).map_err(io::Error::other)?;
         while session.is_handshaking() {

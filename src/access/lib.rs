@@ -47,8 +47,8 @@ pub use authority::{Authority, AuthorityError};
 pub use certificate::Identified;
 pub use corona_config::{TlsMode, TlsSettings};
 pub use dialer::{
-    BlockingStream, dial, dial_blocking, environment, is_required_of_clients, use_as_parent,
-    use_in_clients,
+    BlockingStream, ReadAhead, dial, dial_blocking, environment, is_required_of_clients,
+    use_as_parent, use_in_clients,
 };
 pub use enrol::{EnrolError, Ticket};
 pub use files::FileError;

@@ -10,8 +10,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName,
-    Error, RootCertStore, ServerConfig, SignatureScheme,
+    AlertDescription, CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct,
+    DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
 };
 
 use crate::certificate;
@@ -23,10 +23,16 @@ pub(crate) const ACCESS_PROTOCOL: &[u8] = b"corona-access/1";
 /// What browsers speak.
 const HTTP: &[u8] = b"http/1.1";
 
-/// The implementation of cryptography; never that of the process.
+/// The implementation of cryptography; never that of the process. AES with 128 bits comes first: it is as far from
+/// being broken as the rest of TLS 1.3, and the fastest where processors know it.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
-    static PROVIDER: LazyLock<Arc<CryptoProvider>> =
-        LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+        let mut provider = rustls::crypto::ring::default_provider();
+        provider
+            .cipher_suites
+            .sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+        Arc::new(provider)
+    });
     PROVIDER.clone()
 }
 
