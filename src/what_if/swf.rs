@@ -63,7 +63,8 @@ struct Trace {
     sessions: Vec<Session>,
     places: BTreeMap<i64, u32>,
     tasks: usize,
-    most_processors: i64,
+    /// Processors that a job took at a time, and those that it gave back, which are negative.
+    taken: Vec<(i64, i64)>,
     until_ms: i64,
     wrong: usize,
     never_ran: usize,
@@ -107,10 +108,10 @@ impl Trace {
         };
         let follows = self.places.get(&before).copied().filter(|_| before > 0 && think >= 0);
         self.places.insert(number as i64, self.sessions.len() as u32);
-        self.most_processors = self.most_processors.max(processors);
-        self.until_ms = self
-            .until_ms
-            .max(ms(submitted).saturating_add(ms(waited.max(0.0))).saturating_add(ms(ran)));
+        let began_ms = ms(submitted).saturating_add(ms(waited.max(0.0)));
+        let ended_ms = began_ms.saturating_add(ms(ran));
+        self.taken.extend([(began_ms, processors), (ended_ms, -processors)]);
+        self.until_ms = self.until_ms.max(ended_ms);
         self.tasks += processors as usize;
         self.queues.insert(queue);
         let group = if group >= 0 { format!("group{group}") } else { "default".to_owned() };
@@ -133,11 +134,20 @@ impl Trace {
         value.parse().ok().filter(|number| (1..=MOST_PROCESSORS).contains(number))
     }
 
-    fn finish(self, name: &str) -> Reading {
-        let processors = self
-            .number("MaxProcs")
-            .or_else(|| self.number("MaxNodes"))
-            .unwrap_or(self.most_processors);
+    /// The most processors that were in use at a time. At the end of a job its processors are free for others.
+    fn most_in_use(&mut self) -> i64 {
+        self.taken.sort_unstable();
+        let in_use = self.taken.iter().scan(0_i64, |in_use, (_, change)| {
+            *in_use = in_use.saturating_add(*change);
+            Some(*in_use)
+        });
+        in_use.max().unwrap_or(0).min(MOST_PROCESSORS)
+    }
+
+    fn finish(mut self, name: &str) -> Reading {
+        let most_in_use = self.most_in_use();
+        let named = self.number("MaxProcs").or_else(|| self.number("MaxNodes"));
+        let processors = named.unwrap_or(most_in_use);
         let count = self.number("MaxNodes").filter(|nodes| *nodes <= processors);
         let count = count.unwrap_or_else(|| (processors + CPUS - 1) / CPUS).max(1);
         let node = |number: i64| {
@@ -164,6 +174,12 @@ impl Trace {
             "Each processor of a job is a map of its own: a trace's jobs get all their processors at once, \
              sessions get slots one by one.",
         );
+        if named.is_none() {
+            workload.assume(&format!(
+                "The trace names no machine. It is taken for one of {processors} processors, the most that were in use at \
+                 a time."
+            ));
+        }
         workload
             .assume("A job that follows another one starts its think time after that one's end.");
         let mut left_out = self.left_out;

@@ -483,6 +483,22 @@ fn a_trace_of_the_archive_becomes_sessions_with_maps() {
     }
 }
 
+/// Without a machine in its head, a trace's machine has what was in use at most, and not what its widest job had.
+#[test]
+fn a_trace_without_a_head_is_played_on_what_was_in_use() {
+    let line = |number: u32, at: u32, processors: u32| {
+        format!("{number} {at} 0 60 {processors} -1 -1 -1 -1 -1 1 1 1 -1 1 -1 -1 -1\n")
+    };
+    // From second 30 on the first two run together; the third begins when the second ends.
+    let text = [line(1, 0, 20), line(2, 30, 15), line(3, 90, 18)].concat();
+    let Reading { workload, left_out } = swf::read("headless", text.as_bytes()).unwrap();
+    assert_eq!(workload.nodes.iter().map(|node| i32::from(node.cpus)).sum::<i32>(), 35);
+    assert!(workload.assumptions.iter().any(|one| one.contains("35 processors")), "{workload:?}");
+    let run = run(&workload, settings(|_| ()));
+    let report = Report::new(&Reading { workload, left_out }, run, vec![], vec![]);
+    assert!(report.check.is_good(), "{:?}", report.check);
+}
+
 #[test]
 fn recordings_of_the_original_become_workloads_that_come_out_as_recorded() {
     let mut errors = Vec::new();

@@ -53,7 +53,7 @@ pub(super) fn head(report: &Report, console: &Console<'_>) -> String {
     for row in &report.check.rows {
         let [recorded, simulated] =
             [row.recorded, row.simulated].map(|value| words::figure(row.unit, value));
-        let error = words::share(row.error);
+        let error = words::error(row.error);
         let row = format!("  {}: {simulated}, recorded {recorded} ({error})", row.name);
         all += &line(&row, "    ", console);
     }

@@ -5,7 +5,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plot::{Line, over_time};
-use super::words::{comparison, figure, number, share, time, undone, verdict, workload};
+use super::words::{comparison, error, figure, number, share, time, undone, verdict, workload};
 use super::{Comparison, Report, SessionChange};
 use crate::measure::{Bin, GroupResult, Run};
 
@@ -83,7 +83,7 @@ fn check_table(report: &Report) -> Markup {
                     td.name { (row.name) }
                     td { (figure(row.unit, row.recorded)) }
                     td { (figure(row.unit, row.simulated)) }
-                    td { (share(row.error)) }
+                    td { (error(row.error)) }
                 } } }
             } }
         }

@@ -44,6 +44,11 @@ pub fn share(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
+/// By how much a figure is wrong. Beyond ten times, it does not matter by how much.
+pub fn error(part: f64) -> String {
+    if part > 10.0 { "more than 1,000 %".to_owned() } else { share(part) }
+}
+
 /// A number with its thousands set apart.
 pub fn number(number: u64) -> String {
     let digits = number.to_string();
@@ -75,12 +80,12 @@ pub fn verdict(check: &Check) -> String {
             .to_owned(),
         Some(error) if error <= TOLERATED => format!(
             "With nothing changed, the simulation comes out as recorded, within {}.",
-            share(error)
+            self::error(error)
         ),
         Some(error) => format!(
             "WARNING: with nothing changed, the simulation differs from the recording by up to {}. Do not \
              trust differences between runs that are smaller.",
-            share(error)
+            self::error(error)
         ),
     }
 }
