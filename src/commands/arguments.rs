@@ -76,11 +76,14 @@ pub(super) fn no_cluster_hint(
     address: &HostPort,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> &'static str {
-    let is_default = [keys::SERVER_ADDRESS, keys::HTTP_ADDRESS]
+    let is_default = [keys::SERVER_ADDRESS, keys::HTTP_ADDRESS, keys::JT_ADDRESS]
         .iter()
         .any(|key| key.default.parse::<HostPort>().is_ok_and(|default| default == *address));
     match is_default && matches!(conf_dir_of_client(None, variable), Ok(None)) {
-        true => "; no cluster is known here: 'corona login' makes one known, --conf-dir names one",
+        true => {
+            "; no cluster runs here: start one with 'corona mini-cluster --dir cluster' and add \
+             --conf-dir cluster/conf, or name yours with --conf-dir or 'corona login'"
+        }
         false => "",
     }
 }
@@ -209,6 +212,22 @@ pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_cluster_the_next_command_is_named() {
+        let hint = |address: &str, conf: Option<&str>| {
+            let variable = |name: &str| conf.filter(|_| name == "HADOOP_CONF_DIR").map(Into::into);
+            no_cluster_hint(&address.parse().unwrap(), variable)
+        };
+        for address in ["localhost:8021", "localhost:8888", "localhost:8889"] {
+            let said = hint(address, None);
+            for command in ["'corona mini-cluster --dir cluster'", "--conf-dir", "'corona login'"] {
+                assert!(said.contains(command), "{address}: {said}");
+            }
+            assert_eq!(hint(address, Some("/")), "");
+        }
+        assert_eq!(hint("h:8021", None), "");
+    }
 
     #[test]
     fn sizes_have_units() {

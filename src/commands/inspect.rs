@@ -154,7 +154,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         until: arguments.until.map(|until| until.since(started_at_us)),
     };
     if filter.from.zip(filter.until).is_some_and(|(from, until)| from > until) {
-        bail!("--from is after --until");
+        bail!("--from is after --until; exchange their times");
     }
     let all = items(&conversations);
     if let Some(method) = filter.method.as_deref().filter(|method| !is_method(method))

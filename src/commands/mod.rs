@@ -233,9 +233,19 @@ fn conclude(outcome: anyhow::Result<ExitCode>, console: &mut Console<'_>) -> Exi
     match outcome {
         Ok(status) => status,
         Err(error) => {
-            console.complain(&format!("corona: {}\n", one_line(&error)));
+            let text = one_line(&error);
+            let user = rustix::process::geteuid().as_raw();
+            console.complain(&format!("corona: {text}{}\n", of_rights(&text, user)));
             ExitCode::from(if error.is::<UsageError>() { EXIT_USAGE } else { EXIT_FAILED })
         }
+    }
+}
+
+/// Who lacks a right on this machine, and needs it.
+fn of_rights(text: &str, user: u32) -> String {
+    match text.contains("Permission denied (os error 13)") {
+        true => format!("; this process runs as user {user}, which needs the right to do so"),
+        false => String::new(),
     }
 }
 

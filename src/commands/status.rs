@@ -198,7 +198,13 @@ async fn ask(cluster: &Cluster, pages: Option<&Web>) -> anyhow::Result<Report> {
     let status = match (of_calls, of_pages) {
         (Err(calls), None) => return Err(calls),
         (Err(calls), Some(Err(pages))) => {
-            bail!("{}; {}", super::one_line(&calls), super::one_line(&pages))
+            let (calls, pages) = (super::one_line(&calls), super::one_line(&pages));
+            // What to do is the same for both, and is said once.
+            let calls = match (calls.split_once("; "), pages.split_once("; ")) {
+                (Some((calls, hint)), Some((_, other))) if hint == other => calls,
+                _ => &calls,
+            };
+            bail!("{calls}; {pages}")
         }
         (Ok(calls), None | Some(Err(_))) => Status::Partial(calls),
         (_, Some(Ok(Status::Ours(ours)))) => Status::Ours(ours),

@@ -23,12 +23,19 @@ const REFUSED: &[(&str, &str)] = &[
     ("webhdfs", "reading over the name node's pages is not supported; use hdfs"),
     ("viewfs", "mount tables of clients are not supported; name the file system itself"),
     ("raid", "files of HDFS RAID are not supported"),
-    ("s3", "is not supported; use hadoop fs"),
-    ("s3n", "is not supported; use hadoop fs"),
-    ("kfs", "is not supported; use hadoop fs"),
-    ("ftp", "is not supported; use hadoop fs"),
-    ("ramfs", "is not supported; use hadoop fs"),
+    ("s3", OBJECTS),
+    ("s3n", OBJECTS),
+    ("s3a", OBJECTS),
+    ("gs", OBJECTS),
+    ("kfs", "is not supported; copy the files first"),
+    ("ftp", DOWNLOADS),
+    ("http", DOWNLOADS),
+    ("https", DOWNLOADS),
+    ("ramfs", "is not supported; copy the files first"),
 ];
+const OBJECTS: &str = "object stores are not supported yet; copy the files first, for example with aws s3 cp --recursive, to a \
+                       directory that all machines see";
+const DOWNLOADS: &str = "is not supported; copy the files first, for example with curl -O, to a directory that all machines see";
 
 /// All file systems of one configuration.
 #[derive(Debug)]

@@ -207,7 +207,33 @@ impl InputCodec {
     pub fn is_of_original(self) -> bool {
         INPUT_CODECS.iter().any(|(_, codec, class)| *codec == self && class.is_some())
     }
+
+    /// Whether a file that begins with these bytes, at least [`MAGIC_BYTES`] if it has them, can be compressed so. An
+    /// empty one can.
+    pub fn may_begin(self, head: &[u8]) -> bool {
+        let begins = |magic: &[u8]| head.iter().zip(magic).all(|(found, due)| found == due);
+        match self {
+            // Method 8, and a check of the first two bytes.
+            InputCodec::Deflate => match *head {
+                [first, second, ..] => {
+                    first & 0x0f == 8 && u16::from_be_bytes([first, second]).is_multiple_of(31)
+                }
+                _ => true,
+            },
+            InputCodec::Gzip => begins(&[0x1f, 0x8b]),
+            InputCodec::Bzip2 => begins(b"BZh"),
+            InputCodec::Xz => begins(&[0xfd, b'7', b'z', b'X', b'Z', 0]),
+            // A frame, or one that is skipped.
+            InputCodec::Zstd => {
+                begins(&[0x28, 0xb5, 0x2f, 0xfd])
+                    || matches!(*head, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
+            }
+        }
+    }
 }
+
+/// How many bytes of a file show how it is compressed.
+pub const MAGIC_BYTES: u64 = 6;
 
 /// A step's effect on records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -914,6 +940,17 @@ pub(crate) mod tests {
         assert_eq!(codecs(&site), Ok(all));
         let few = codecs(&format!("{DEFAULT_CODEC}, {BZIP2_CODEC}")).unwrap();
         assert_eq!(few.of_file("a.bz2"), Ok(Some(InputCodec::Bzip2)));
+        for (codec, head) in [
+            (InputCodec::Deflate, &[0x78, 0x9c][..]),
+            (InputCodec::Gzip, &[0x1f, 0x8b, 8]),
+            (InputCodec::Bzip2, b"BZh9"),
+            (InputCodec::Xz, b"\xfd7zXZ\0"),
+            (InputCodec::Zstd, b"\x28\xb5\x2f\xfd\0"),
+            (InputCodec::Zstd, b"\x51\x2a\x4d\x18\0"),
+        ] {
+            assert!(codec.may_begin(head) && codec.may_begin(b""), "{codec:?}");
+            assert!(!codec.may_begin(b"a line"), "{codec:?}");
+        }
         assert_eq!(few.of_file("a.gz"), Err(NotRead::LeftOut(".gz")));
         let refused = with(&[("io.compression.codecs", "com.x.Codec")]).unwrap_err().to_string();
         assert!(refused.starts_with("io.compression.codecs is \"com.x.Codec\""), "{refused}");

@@ -64,20 +64,26 @@ pub enum TaskError {
         why: String,
     },
     /// A program that failed. The wording begins as the original's.
-    #[error("PipeMapRed.waitOutputThreads(): subprocess failed with code {code}{hint}{stderr}")]
+    #[error(
+        "PipeMapRed.waitOutputThreads(): subprocess failed with code {code}\n{step}{hint}{stderr}"
+    )]
     Exit {
         /// Its status, or 128 and the number of the signal.
         code: i32,
+        /// The step of the job, and its command.
+        step: String,
         /// What the status usually means, with a line before it; may be empty.
         hint: String,
         /// The last lines of its stderr, with a line before them; may be empty.
         stderr: String,
     },
     /// A program that did not read its input.
-    #[error("Broken pipe: {program} ended before it had read its input{stderr}")]
+    #[error("Broken pipe: {program} ended before it had read its input\n{step}{stderr}")]
     Unread {
         /// The program.
         program: String,
+        /// As above.
+        step: String,
         /// As above.
         stderr: String,
     },

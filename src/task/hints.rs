@@ -90,29 +90,73 @@ pub(crate) fn of_start(program: &Path, error: &io::Error, missing: &str) -> Stri
     format!("{error}: {why}")
 }
 
-/// The script that an interpreter was to run, if it is not in the working directory `work` of the task.
-fn missing_script<'a>(words: &'a [String], work: &Path) -> Option<&'a str> {
-    const ENDINGS: [&str; 9] = [".py", ".pl", ".rb", ".sh", ".awk", ".js", ".php", ".R", ".jar"];
-    let command = match words {
-        [shell, option, command] if shell == "sh" && option == "-c" => command.split([' ', '\t']),
-        [_, script, ..] => script.split([' ', '\t']),
-        _ => return None,
+/// What separates words of a command, for a look at their names.
+pub const BETWEEN: [char; 9] = [' ', '\t', '\n', '|', ';', '&', '(', ')', '<'];
+
+/// The scripts that these words of a command give to interpreters such as `python3`, as far as their names show it.
+pub fn scripts<'a>(words: impl Iterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
+    const INTERPRETERS: [&str; 17] = [
+        "python", "pypy", "perl", "ruby", "sh", "bash", "dash", "zsh", "ksh", "node", "php",
+        "Rscript", "awk", "gawk", "mawk", "java", "lua",
+    ];
+    const ENDINGS: [&str; 10] =
+        [".py", ".pl", ".rb", ".sh", ".awk", ".js", ".php", ".R", ".jar", ".lua"];
+    let is_interpreter = |word: &str| {
+        let name = word.rsplit('/').next().unwrap_or_default();
+        let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        INTERPRETERS.contains(&name)
     };
-    let is_script = |word: &&str| ENDINGS.iter().any(|ending| word.ends_with(ending));
     // With other characters, the shell would make another name of it.
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
-    let mut scripts = command.filter(is_script).filter(|word| word.chars().all(is_plain));
-    scripts.find(|word| !work.join(word).exists())
+    let is_script = move |word: &str| {
+        ENDINGS.iter().any(|ending| word.ends_with(ending)) && word.chars().all(is_plain)
+    };
+    let mut is_next = false;
+    words.filter(move |word| {
+        if is_interpreter(word) {
+            is_next = true;
+            return false;
+        }
+        // The first word behind an interpreter and its options.
+        let is_named = is_next && !word.starts_with('-');
+        is_next &= !is_named;
+        is_named && is_script(word)
+    })
+}
+
+/// A script that an interpreter was to run, if it is not in the working directory `work` of the task.
+fn missing_script<'a>(words: &'a [String], work: &Path) -> Option<&'a str> {
+    let is_missing = |word: &&str| !work.join(word).exists();
+    match words {
+        [shell, option, command] if shell == "sh" && option == "-c" => {
+            scripts(command.split(BETWEEN).filter(|word| !word.is_empty())).find(is_missing)
+        }
+        words => scripts(words.iter().map(String::as_str)).find(is_missing),
+    }
+}
+
+/// What to do about a script that is missing.
+fn of_missing(script: &str, work: &Path) -> String {
+    let name = script.rsplit('/').next().unwrap_or_default();
+    if work.join(name).exists() {
+        return format!(
+            "{script} is {name} in the working directory of the tasks; write {name} in the command"
+        );
+    }
+    let renamed = match name == script.strip_prefix("./").unwrap_or(script) {
+        true => String::new(),
+        false => format!(", and write {name} in the command"),
+    };
+    format!(
+        "{script} is not among the files of the job; give it to the tasks with --file {script}{renamed}"
+    )
 }
 
 /// What an exit status of a program usually means, as a line; empty if nothing is known. `program` is the
 /// file that was started, `work` the working directory of the task.
 pub(crate) fn of_status(words: &[String], program: &Path, work: &Path, code: i32) -> String {
     if let Some(script) = missing_script(words, work) {
-        return format!(
-            "\n({script} is not among the files of the job; give it to the tasks with --file {script}{})",
-            if script.contains('/') { ", under its last name" } else { "" }
-        );
+        return format!("\n({})", of_missing(script, work));
     }
     let script = match words {
         [shell, option, command] if shell == "sh" && option == "-c" => {
@@ -132,19 +176,27 @@ pub(crate) fn of_status(words: &[String], program: &Path, work: &Path, code: i32
         {
             RETURNS
         }
+        137 => {
+            "137: signal 9 ended the program, as the system does when memory runs out. Give each task less \
+             to read with --split-size 16m or more --reduces, or a program that keeps less in memory; where \
+             nodes limit memory, -D mapred.job.map.memory.mb=MIB or mapred.job.reduce.memory.mb raises it"
+        }
+        139 => {
+            "139: signal 11 ended the program: it used memory that is not its own, a fault of the program; \
+             run it here on a part of the input to find it"
+        }
         _ if Head::of(program) == Some(Head::Text) => {
             "the program has no first line such as #!/usr/bin/env python3, so the shell ran it as a \
-             script of its own"
+             script of its own; add that line, or name the interpreter in the command: python3 FILE"
         }
-        137 => "137: signal 9 ended the program, as the system does when memory runs out",
-        139 => "139: signal 11 ended the program: it used memory that is not its own",
         126 => {
-            "126: a shell found a program that it could not execute: it has no right to, or the \
-             program is for another machine, or its interpreter cannot be executed"
+            "126: a shell found a program that it could not execute: name its interpreter in the command, as \
+             in python3 FILE or sh FILE, or make it executable with chmod +x FILE; a program for another \
+             kind of machine does not run"
         }
         127 => {
-            "127: a shell or env did not find a program: it is not on the PATH of the task, or not \
-             among the files of the job"
+            "127: a shell or env did not find a program, whose name is on stderr: give the tasks a file of \
+             your own with --file FILE and start it as ./FILE, or install the program on every node"
         }
         _ => return String::new(),
     };
@@ -210,7 +262,51 @@ mod tests {
         for words in [&["python3", "count.py"][..], &["sh", "-c", "cat | python3 count.py -x"]] {
             assert!(hint(words, 2).contains("--file count.py)"), "{words:?}");
         }
-        assert_eq!(hint(&["sed", "-f", "a.sed"], 2), "");
+        for words in [&["sed", "-f", "a.sed"][..], &["fgrep", "foo.js"], &["sh", "-c", "sort a.py"]]
+        {
+            assert_eq!(hint(words, 2), "", "{words:?}");
+        }
+        assert!(hint(&["grep", "foo.js"], 1).contains("no line matches"));
+    }
+
+    #[test]
+    fn scripts_stand_behind_interpreters() {
+        for (command, expected) in [
+            ("python3 count.py", &["count.py"][..]),
+            ("/usr/bin/python3.11 -u lib/count.py --by x.py", &["lib/count.py"]),
+            ("cat | perl a.pl|sort; ruby b.rb", &["a.pl", "b.rb"]),
+            ("java -Xmx1g -jar x.jar", &["x.jar"]),
+            ("awk -f sum.awk", &["sum.awk"]),
+            ("grep foo.js", &[]),
+            ("python3 -m package", &[]),
+            ("python3 'a b.py'", &[]),
+            ("sh -c 'x.sh'", &[]),
+            ("cat $HOME/a.py", &[]),
+        ] {
+            let words = command.split(BETWEEN).filter(|word| !word.is_empty());
+            assert_eq!(scripts(words).collect::<Vec<_>>(), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn a_script_with_another_name_in_the_working_directory_is_found_there() {
+        let work = tempfile::tempdir().unwrap();
+        let said = |script| of_missing(script, work.path());
+        assert!(said("mapper.py").ends_with("with --file mapper.py"), "{}", said("mapper.py"));
+        assert!(
+            said("./mapper.py").ends_with("with --file ./mapper.py"),
+            "{}",
+            said("./mapper.py")
+        );
+        let other = said("scripts/mapper.py");
+        assert!(
+            other.ends_with("--file scripts/mapper.py, and write mapper.py in the command"),
+            "{other}"
+        );
+        std::fs::write(work.path().join("mapper.py"), "").unwrap();
+        let other = said("scripts/mapper.py");
+        assert!(other.ends_with("; write mapper.py in the command"), "{other}");
+        assert!(!other.contains("not among"), "{other}");
     }
 
     #[test]
@@ -222,5 +318,8 @@ mod tests {
         let hint = |code| of_status(&words, &script, work.path(), code);
         assert!(hint(2).contains("no first line such as #!"), "{}", hint(2));
         assert!(hint(127).contains("no first line such as #!"), "{}", hint(127));
+        for killed in [137, 139] {
+            assert!(hint(killed).starts_with(&format!("\n({killed}: signal ")), "{}", hint(killed));
+        }
     }
 }

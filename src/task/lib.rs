@@ -16,7 +16,7 @@ pub mod counters;
 pub mod error;
 pub mod fetch;
 pub mod files;
-mod hints;
+pub mod hints;
 pub mod ifile;
 pub mod lines;
 mod map;

@@ -19,7 +19,7 @@ use crate::error::TaskError;
 use crate::lines::{LineError, SplitLines, first_byte};
 use crate::output::TextOutput;
 use crate::partition::Partitioner;
-use crate::program::{Programs, of_pipe};
+use crate::program::{Program, Programs, of_pipe};
 use crate::run::RecordStream;
 use crate::skipped::{GROUP, PROCESSED_RECORDS, Skipped};
 use crate::spill::{Collector, Combiner, Combining, MapOutput};
@@ -199,7 +199,8 @@ fn through(
             let (programs, format) = (&work.programs, &work.job.map_lines);
             let skips = input.skipped.is_some();
             let words = programs.profiled(words);
-            programs.run(&words, format, &work.counters, &work.status, to, |pipe| {
+            let program = Program { step: "map", words: &words };
+            programs.run(program, format, &work.counters, &work.status, to, |pipe| {
                 input.each(|line| {
                     write_input(pipe, line, &work.job.input_format, format)
                         .and_then(|()| pipe.write_all(b"\n"))
@@ -274,7 +275,8 @@ impl Combiner for ProgramCombiner {
         to: &mut dyn Collector,
     ) -> Result<(), TaskError> {
         let ProgramCombiner { programs, words, format, counters, status } = self;
-        programs.run(words, format, counters, status, to, |pipe| {
+        let program = Program { step: "combine", words };
+        programs.run(program, format, counters, status, to, |pipe| {
             while run.advance()? {
                 write_record(pipe, format, run).map_err(of_pipe)?;
             }

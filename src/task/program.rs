@@ -35,8 +35,36 @@ const PIPE_BYTES: usize = 128 << 10;
 const MOST_STDERR_LINE: usize = 64 << 10;
 /// The most bytes of a line of stderr that are kept for the reason of a failure.
 const MOST_KEPT_BYTES: usize = 1000;
+/// The most bytes of a command that are shown in the reason of a failure.
+const MOST_COMMAND_BYTES: usize = 200;
 /// How long output of a program is awaited after its task has failed.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A program of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    /// The step that runs it: `map`, `combine` or `reduce`.
+    pub step: &'static str,
+    /// Its name and arguments.
+    pub words: &'a [String],
+}
+
+impl Program<'_> {
+    fn name(&self) -> &str {
+        self.words.first().map(String::as_str).unwrap_or_default()
+    }
+
+    /// `in the map: grep 'a b'`, for the reason of a failure.
+    fn shown(&self) -> String {
+        let command = match self.words {
+            [shell, option, command] if shell == "sh" && option == "-c" => command.clone(),
+            words => words.join(" "),
+        };
+        let shown = cut(&command, MOST_COMMAND_BYTES);
+        let more = if shown.len() < command.len() { " ..." } else { "" };
+        format!("in the {}: {shown}{more}", self.step)
+    }
+}
 
 /// Settings common to all programs of a task.
 #[derive(Debug)]
@@ -117,21 +145,21 @@ impl Programs {
     /// Runs a program. `feed` writes its input; the records in its lines go to `to`.
     pub fn run(
         &self,
-        words: &[String],
+        running: Program<'_>,
         format: &LineFormat,
         counters: &TaskCounters,
         status: &Status,
         to: &mut dyn Collector,
         feed: impl FnOnce(&mut dyn Write) -> Result<(), TaskError>,
     ) -> Result<(), TaskError> {
-        let program = words.first().cloned().unwrap_or_default();
+        let program = running.name().to_owned();
         let pipe = io::pipe();
         let not_started = |error: io::Error| TaskError::Start {
             program: program.clone(),
             why: error.to_string(),
         };
         let (failed, fail) = pipe.map_err(not_started)?;
-        let mut child = self.start(words)?;
+        let mut child = self.start(running.words)?;
         let pid = Pid::from_child(&child);
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -171,27 +199,28 @@ impl Programs {
             return Err(TaskError::Stopped);
         }
         let tail = tail.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.conclude(fed, exit, words, &last_lines(&tail))
+        self.conclude(fed, exit, running, &last_lines(&tail))
     }
 
     fn conclude(
         &self,
         fed: Result<(), TaskError>,
         exit: ExitStatus,
-        words: &[String],
+        running: Program<'_>,
         stderr: &str,
     ) -> Result<(), TaskError> {
-        let program = words.first().map(String::as_str).unwrap_or_default();
+        let (program, step, stderr) = (running.name(), running.shown(), stderr.to_owned());
         let code = exit.code().unwrap_or_else(|| 128 + exit.signal().unwrap_or(0));
         match fed {
             Err(error) if !is_broken_pipe(&error) => return Err(error),
             _ if code != 0 && self.exit_status_counts => {
-                let hint = hints::of_status(words, &self.executable(program), &self.work, code);
-                return Err(TaskError::Exit { code, hint, stderr: stderr.to_owned() });
+                let executable = self.executable(program);
+                let hint = hints::of_status(running.words, &executable, &self.work, code);
+                return Err(TaskError::Exit { code, step, hint, stderr });
             }
             Err(_) => {
-                let (program, stderr) = (program.to_owned(), stderr.to_owned());
-                return Err(TaskError::Unread { program, stderr });
+                let program = program.to_owned();
+                return Err(TaskError::Unread { program, step, stderr });
             }
             Ok(()) => {}
         }
@@ -593,10 +622,14 @@ mod tests {
         let (counters, status) = (TaskCounters::default(), Status::new(true));
         let mut found = Found::default();
         let words = ["sh", "-c", script].map(str::to_owned);
-        let result = programs.run(&words, &format(), &counters, &status, &mut found, |pipe| {
+        let result = programs.run(map(&words), &format(), &counters, &status, &mut found, |pipe| {
             (0..copies).try_for_each(|_| pipe.write_all(input).map_err(of_pipe))
         });
         Ran { result, found: found.0, counters, status }
+    }
+
+    fn map(words: &[String]) -> Program<'_> {
+        Program { step: "map", words }
     }
 
     fn programs() -> Programs {
@@ -640,7 +673,7 @@ mod tests {
         let words = ["sh", "-c", "while :; do head -c 4096; sleep 0.01; done > /dev/null"];
         let (words, found) = (words.map(str::to_owned), &mut Found::default());
         let mut pieces = 0;
-        let result = programs.run(&words, &format(), &counters, &status, found, |pipe| {
+        let result = programs.run(map(&words), &format(), &counters, &status, found, |pipe| {
             counters.take_progress();
             // More than the buffer and the pipe hold: the program takes what is before.
             while pieces < 100 {
@@ -666,7 +699,7 @@ mod tests {
                 let words = ["sh", "-c", "while :; do printf '%%\\r' >&2; sleep 0.01; done"];
                 let words = words.map(str::to_owned);
                 let found = &mut Found::default();
-                programs.run(&words, &format(), &counters, &status, found, |_| Ok(()))
+                programs.run(map(&words), &format(), &counters, &status, found, |_| Ok(()))
             });
             for _ in 0..3 {
                 while !counters.take_progress() {
@@ -683,13 +716,27 @@ mod tests {
         let told = run(&programs(), script, b"x\n", 1).result.unwrap_err().to_string();
         assert_eq!(
             told,
-            "PipeMapRed.waitOutputThreads(): subprocess failed with code 7\n\
-             Last lines of stderr:\nline 2\nline 3"
+            format!(
+                "PipeMapRed.waitOutputThreads(): subprocess failed with code 7\nin the map: {script}\n\
+                 Last lines of stderr:\nline 2\nline 3"
+            )
         );
         let lenient = Programs { exit_status_counts: false, ..programs() };
         assert!(run(&lenient, script, b"x\n", 1).result.is_ok());
         let killed = run(&programs(), "kill -9 $$", b"", 0).result.unwrap_err().to_string();
         assert!(killed.contains("code 137"), "{killed}");
+    }
+
+    #[test]
+    fn a_failure_names_the_step_and_its_command() {
+        let shown = |step, words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            Program { step, words: &words }.shown()
+        };
+        assert_eq!(shown("reduce", &["uniq", "-c"]), "in the reduce: uniq -c");
+        assert_eq!(shown("map", &["sh", "-c", "grep 'a b'"]), "in the map: grep 'a b'");
+        let long = shown("combine", &["sh", "-c", &"x".repeat(10_000)]);
+        assert_eq!(long, format!("in the combine: {} ...", "x".repeat(MOST_COMMAND_BYTES)));
     }
 
     #[test]
@@ -724,7 +771,7 @@ mod tests {
         let words = ["sh", "-c", "sleep 30 & cat"].map(str::to_owned);
         let feed = |_: &mut dyn Write| Err(TaskError::Task("no input".to_owned()));
         let to = &mut Found::default();
-        let result = programs().run(&words, &format(), &counters, &status, to, feed);
+        let result = programs().run(map(&words), &format(), &counters, &status, to, feed);
         assert_eq!(result.unwrap_err().to_string(), "no input");
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
@@ -748,7 +795,7 @@ mod tests {
     fn a_program_that_does_not_exist_is_named() {
         let (counters, status) = (TaskCounters::default(), Status::new(true));
         let (words, found) = (["no-such-program".to_owned()], &mut Found::default());
-        let result = programs().run(&words, &format(), &counters, &status, found, |_| Ok(()));
+        let result = programs().run(map(&words), &format(), &counters, &status, found, |_| Ok(()));
         let told = result.unwrap_err().to_string();
         assert_eq!(
             told,
@@ -765,7 +812,8 @@ mod tests {
         let (counters, status) = (TaskCounters::default(), Status::new(true));
         let (words, mut found) = (["m.py", "x"].map(str::to_owned), Found::default());
         let programs = Programs::new(dir.path());
-        let result = programs.run(&words, &format(), &counters, &status, &mut found, |_| Ok(()));
+        let result =
+            programs.run(map(&words), &format(), &counters, &status, &mut found, |_| Ok(()));
         result.map(|()| found.0).map_err(|error| error.to_string())
     }
 

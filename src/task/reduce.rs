@@ -16,7 +16,7 @@ use crate::fetch::shuffle;
 use crate::ifile::IFileError;
 use crate::map::write_record;
 use crate::order::compare;
-use crate::program::of_pipe;
+use crate::program::{Program, of_pipe};
 use crate::run::RecordStream;
 use crate::segment::merged;
 use crate::skipped::{GROUP, PROCESSED_GROUPS, Skipped};
@@ -77,7 +77,8 @@ fn through(
             // As in the original, the program runs without records, too, and its output is dropped.
             let mut dropped = Dropped { counters: &work.counters, records: 0 };
             let to: &mut dyn Collector = if has_record { &mut *to } else { &mut dropped };
-            programs.run(&words, format, &work.counters, &work.status, to, |pipe| {
+            let program = Program { step: "reduce", words: &words };
+            programs.run(program, format, &work.counters, &work.status, to, |pipe| {
                 let skips = input.skipped.is_some();
                 while has_record {
                     write_record(pipe, format, input).map_err(of_pipe)?;

@@ -269,7 +269,7 @@ class Jobs(unittest.TestCase):
             corona.Job(job.id).wait()
         for arguments, reason in (
             (dict(inputs="none"), "there is no such file"),
-            (dict(output="text"), "already exists"),
+            (dict(output="text"), "is not overwritten"),
             (dict(options=["--nope"]), "unexpected argument"),
             (dict(settings={"mapred.map.max.attempts": "x"}), "mapred.map.max.attempts"),
         ):

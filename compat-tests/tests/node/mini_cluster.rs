@@ -350,7 +350,10 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
     assert!(printed.contains("2 files") && printed.contains("2 maps, 1 reduce;"), "{printed}");
     assert!(!cluster.path("new").exists());
     for (arguments, expected) in [
-        (&["--input", "in", "--output", "out", "--mapper", "cat"], "out already exists; delete it"),
+        (
+            &["--input", "in", "--output", "out", "--mapper", "cat"],
+            "out already exists; nothing is overwritten: name",
+        ),
         (
             &["--input", "no*", "--output", "new", "--mapper", "cat"],
             "input no*: no file or directory matches",

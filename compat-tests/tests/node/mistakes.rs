@@ -3,9 +3,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Output;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
-use super::mini_cluster::{MiniCluster, stderr};
+use compat_tests::corona_program;
+use compat_tests::skipping::{Missing, skip};
+
+use super::mini_cluster::{MiniCluster, corona, stderr};
 
 /// A mistake: the arguments besides `--output out/NAME`, the exit status, and texts of stderr.
 struct Mistake {
@@ -43,14 +47,48 @@ const MISTAKES: &[Mistake] = &[
     mistake(
         "quoted tilde",
         &["--input", "~/notes.txt", "--mapper", "cat"],
+        2,
+        &[
+            "a shell replaces ~ by the home directory only at the start of a word and without quotes",
+        ],
+    ),
+    mistake(
+        "inputs with a comma between",
+        &["--input", "in/a.txt,in/long.txt", "--mapper", "cat"],
         1,
-        &["a shell replaces ~ by the home directory only where it is not quoted"],
+        &["several inputs have blanks between them: --input in/a.txt in/long.txt"],
+    ),
+    mistake(
+        "input that is named twice",
+        &["--input", "in/a.txt", "in/a.txt", "--mapper", "cat"],
+        0,
+        &["note: --input names in/a.txt more than once, so its lines are read as often"],
+    ),
+    mistake(
+        "input in an object store",
+        &["--input", "s3://bucket/a.txt", "--mapper", "cat"],
+        1,
+        &["object stores are not supported yet; copy the files first, for example with aws s3 cp"],
+    ),
+    mistake(
+        "input on an HDFS that does not run",
+        &["--input", "hdfs://localhost:1/a.txt", "--mapper", "cat", "-D", AT_ONCE],
+        1,
+        &[
+            "no name node answers there: check its address, or name a file of this machine without hdfs:",
+        ],
+    ),
+    mistake(
+        "input without its option",
+        &["in/a.txt", "--mapper", "cat"],
+        2,
+        &["tip: inputs are named by --input: --input in/a.txt"],
     ),
     mistake(
         "input with subdirectories",
         &["--input", "nested", "--mapper", "cat"],
         1,
-        &["nested/sub is a directory; add a pattern such as", "mapred.input.dir.recursive=true"],
+        &["nested/sub is a directory inside; add -D mapred.input.dir.recursive=true to read all"],
     ),
     mistake(
         "empty input",
@@ -73,19 +111,26 @@ const MISTAKES: &[Mistake] = &[
         "script of an interpreter that is not shipped",
         &["--input", "in/a.txt", "--mapper", "python3 gone.py"],
         1,
-        &["(gone.py is not among the files of the job; give it to the tasks with --file gone.py)"],
+        &[
+            "note: --mapper names gone.py, which is neither here nor a file of the job",
+            "(gone.py is not among the files of the job; give it to the tasks with --file gone.py)",
+        ],
     ),
     mistake(
         "file that is shipped under another name",
         &["--input", "in/a.txt", "--mapper", "python3 scripts/map.py", "--file", "scripts/map.py"],
         1,
-        &["note: --mapper names scripts/map.py, but --file gives it to the tasks as map.py"],
+        &[
+            "note: --mapper names scripts/map.py, but --file gives it to the tasks as map.py, in their working \
+             directory; write map.py in the command",
+            "(scripts/map.py is map.py in the working directory of the tasks; write map.py in the command)",
+        ],
     ),
     mistake(
         "file that does not exist here",
         &["--input", "in/a.txt", "--mapper", "cat", "--file", "none.py"],
         1,
-        &["--file none.py: none.py: No such file or directory"],
+        &["corona: --file none.py: No such file or directory"],
     ),
     mistake(
         "program that no node has",
@@ -100,6 +145,12 @@ const MISTAKES: &[Mistake] = &[
         &["the program has no first line such as #!/usr/bin/env python3"],
     ),
     mistake(
+        "pattern that looks like a script",
+        &["--input", "in/a.txt", "--mapper", "grep foo.js"],
+        1,
+        &["in the map: grep foo.js", "grep exits with 1 where no line matches"],
+    ),
+    mistake(
         "script with line ends of Windows",
         &["--input", "in/a.txt", "--mapper", "./returns.sh", "--file", "returns.sh"],
         1,
@@ -109,7 +160,17 @@ const MISTAKES: &[Mistake] = &[
         "program that fails",
         &["--input", "in/a.txt", "--mapper", "echo ModuleNotFoundError >&2; exit 1"],
         1,
-        &["subprocess failed with code 1", "Last lines of stderr:\n  ModuleNotFoundError\n"],
+        &[
+            "subprocess failed with code 1\n  in the map: echo ModuleNotFoundError >&2; exit 1\n",
+            "Last lines of stderr:\n  ModuleNotFoundError\n",
+            "(the program needs a package that this node does not have",
+        ],
+    ),
+    mistake(
+        "reducer that fails",
+        &["--input", "in/a.txt", "--mapper", "cat", "--reducer", "python3 -c 'exit(3)'"],
+        1,
+        &["subprocess failed with code 3\n  in the reduce: python3 -c 'exit(3)'\n"],
     ),
     mistake(
         "grep without a match",
@@ -133,13 +194,51 @@ const MISTAKES: &[Mistake] = &[
         "plain file with the name of a compressed one",
         &["--input", "in/plain.gz", "--mapper", "cat"],
         1,
-        &["in/plain.gz: ", "(the ending of the file's name decides how it is read"],
+        &["in/plain.gz is not compressed as the ending of its name says", "rename it: mv '"],
+    ),
+    mistake(
+        "compressed file that is damaged",
+        &["--input", "in/damaged.gz", "--mapper", "cat"],
+        1,
+        &["in/damaged.gz: ", "it is damaged, or of another kind than its name says"],
     ),
     mistake(
         "options with one hyphen",
         &["-input", "in/a.txt", "-mapper", "cat"],
         2,
         &["tip: '-input' is read as options of one letter; write '--input'"],
+    ),
+    mistake(
+        "option of Hadoop",
+        &["--input", "in/a.txt", "--mapper", "cat", "-numReduceTasks", "2"],
+        2,
+        &["tip: in place of -numReduceTasks, there is --reduces COUNT"],
+    ),
+    mistake(
+        "number of maps",
+        &["--input", "in/a.txt", "--mapper", "cat", "--map-tasks", "2"],
+        2,
+        &[
+            "tip: in place of --map-tasks, there is --split-size SIZE, the part of the input for each map, or",
+        ],
+    ),
+    mistake(
+        "command of several words without quotes",
+        &["--input", "in/a.txt", "--mapper", "cat", "--reducer", "uniq", "-c"],
+        2,
+        &["tip: a command of several words is quoted: --reducer 'uniq -c'"],
+    ),
+    mistake(
+        "value of an option that needs an equals sign",
+        &["--input", "in/a.txt", "--mapper", "cat", "--compress-output", "zip"],
+        2,
+        &["tip: write --compress-output=gzip or --compress-output=deflate"],
+    ),
+    mistake(
+        "negative number of reduces",
+        &["--input", "in/a.txt", "--mapper", "cat", "--reduces", "-1"],
+        2,
+        &["tip: --reduces takes no negative number"],
     ),
     mistake(
         "number of reduces in words",
@@ -151,7 +250,10 @@ const MISTAKES: &[Mistake] = &[
         "program that was killed",
         &["--input", "in/a.txt", "--mapper", "kill -9 $$"],
         1,
-        &["137: signal 9 ended the program, as the system does when memory runs out"],
+        &[
+            "137: signal 9 ended the program, as the system does when memory runs out. Give each task less to \
+             read with --split-size 16m",
+        ],
     ),
     mistake(
         "program that is silent for too long",
@@ -162,8 +264,41 @@ const MISTAKES: &[Mistake] = &[
     mistake(
         "quote that does not end",
         &["--input", "in/a.txt", "--mapper", "grep 'x"],
+        2,
+        &[
+            "--mapper grep 'x: a shell cannot read this command (",
+            "Put single quotes around the whole",
+        ],
+    ),
+    mistake(
+        "quote that does not end, before anything is run",
+        &["--input", "in/a.txt", "--mapper", "grep 'x", "--dry-run"],
+        2,
+        &["--mapper grep 'x: a shell cannot read this command ("],
+    ),
+    mistake(
+        "file that does not exist, before anything is run",
+        &["--input", "in/a.txt", "--mapper", "cat", "--file", "none.py", "--dry-run"],
         1,
-        &["subprocess failed with code 2", "Last lines of stderr:\n  sh: "],
+        &["corona: --file none.py: No such file or directory"],
+    ),
+    mistake(
+        "job tracker that does not run",
+        &[
+            "--input",
+            "in/a.txt",
+            "--mapper",
+            "cat",
+            "--job-tracker",
+            "127.0.0.1:1",
+            "--timeout",
+            "2",
+        ],
+        1,
+        &[
+            "the job tracker at 127.0.0.1:1 cannot be reached: Connection refused",
+            "; nothing listens there: check the address, or start the cluster",
+        ],
     ),
     mistake(
         "name with a blank",
@@ -197,6 +332,14 @@ const MISTAKES: &[Mistake] = &[
         ],
     ),
     mistake(
+        "memory that no node has",
+        &["--input", "in/a.txt", "--mapper", "cat", "-D", "mapred.job.map.memory.mb=99999999"],
+        0,
+        &[
+            "note: -D mapred.job.map.memory.mb=99999999: no node has so much memory, the largest has ",
+        ],
+    ),
+    mistake(
         "setting with a wrong value",
         &["--input", "in/a.txt", "--mapper", "cat", "-D", "mapred.task.timeout=10s"],
         2,
@@ -208,6 +351,36 @@ const MISTAKES: &[Mistake] = &[
         2,
         &["use --job-tracker 127.0.0.1:1"],
     ),
+    mistake(
+        "job tracker of another name, before anything is run",
+        &[
+            "--input",
+            "in/a.txt",
+            "--mapper",
+            "cat",
+            "-D",
+            "mapred.job.tracker=127.0.0.1:1",
+            "--dry-run",
+        ],
+        2,
+        &["use --job-tracker 127.0.0.1:1"],
+    ),
+];
+
+/// The first call of a name node that does not answer is the last.
+const AT_ONCE: &str = "corona.fs.connect.patience.ms=0";
+
+/// Mistakes with other commands: the words of the line, and texts of stderr.
+const OTHERS: &[(&[&str], &[&str])] = &[
+    (&["job", "--input", "in"], &["tip: --input is an option of 'corona job run'"]),
+    (&["jobs", "run", "--input", "in"], &["tip: write 'corona job run'"]),
+    (&["run", "--input", "in"], &["tip: --input is an option of 'corona job run'"]),
+    (&["run", "ls"], &["tip: the command stands behind --: corona run [OPTIONS] -- ls"]),
+    (&["jobs", "logs", "foo"], &["tip: 'corona jobs list --all' lists the ids of jobs"]),
+    (
+        &["fs", "-ls", "/"],
+        &["tip: write 'corona fs ls', or 'corona hadoop fs -ls' as Hadoop has it"],
+    ),
 ];
 
 fn prepare(cluster: &MiniCluster) {
@@ -218,6 +391,7 @@ fn prepare(cluster: &MiniCluster) {
     cluster.write("in/long.txt", "a line of text\n".repeat(100_000));
     cluster.write("in/line", "a".repeat(10_000));
     cluster.write("in/plain.gz", "a b c\n");
+    cluster.write("in/damaged.gz", b"\x1f\x8b\x08 and no more");
     cluster.write("nested/sub/x", "x\n");
     for (name, text) in [
         ("map.py", "#!/usr/bin/env python3\n"),
@@ -237,6 +411,7 @@ fn run(cluster: &MiniCluster, mistake: &Mistake, output: &str) -> Output {
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "people read all texts together, with --nocapture")]
 fn usual_mistakes_are_explained() {
     let cluster = MiniCluster::start(&[]);
     prepare(&cluster);
@@ -244,6 +419,7 @@ fn usual_mistakes_are_explained() {
     for (number, mistake) in MISTAKES.iter().enumerate() {
         let output = run(&cluster, mistake, &format!("out/{number}"));
         let text = stderr(&output);
+        println!("== {}: {:?}\n{text}", mistake.name, mistake.arguments);
         let silent = mistake.says.iter().filter(|part| !text.contains(**part)).collect::<Vec<_>>();
         if output.status.code() != Some(mistake.status) || !silent.is_empty() {
             wrong.push(format!("{}: {}, without {silent:?}:\n{text}", mistake.name, output.status));
@@ -252,10 +428,97 @@ fn usual_mistakes_are_explained() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // An output that exists is kept.
     let taken = mistake("output that exists", &["--input", "in/a.txt", "--mapper", "cat"], 1, &[]);
-    let text = stderr(&run(&cluster, &taken, "in"));
-    assert!(
-        text.contains("already exists; delete it, name another --output, or add --overwrite"),
-        "{text}"
+    for (output, expected) in [
+        (
+            "scripts",
+            "scripts already exists; nothing is overwritten: name a new directory with --output; ",
+        ),
+        ("in", "/in/a.txt, which is not overwritten: name a new directory with --output"),
+    ] {
+        let text = stderr(&run(&cluster, &taken, output));
+        println!("== {}: {output}\n{text}", taken.name);
+        assert!(text.contains(expected), "{text}");
+    }
+    assert!(cluster.path("in/a.txt").exists() && cluster.path("scripts/map.py").exists());
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "as above")]
+fn words_in_a_wrong_place_are_explained() {
+    for (words, says) in OTHERS {
+        let output = corona().args(*words).output().unwrap();
+        let text = stderr(&output);
+        println!("== {words:?}\n{text}");
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+        assert!(says.iter().all(|part| text.contains(part)), "{words:?}: {text}");
+    }
+}
+
+/// In a user namespace, where nobody has more rights than the mode of a file gives.
+#[test]
+fn a_journal_that_may_not_be_written_is_named_with_the_user() {
+    const TEST: &str = "a_journal_that_may_not_be_written_is_named_with_the_user";
+    let without_rights = || {
+        let mut command = Command::new("unshare");
+        command.arg("--user");
+        command
+    };
+    if !without_rights().arg("true").output().is_ok_and(|probe| probe.status.success()) {
+        return skip(TEST, Missing::Namespaces);
+    }
+    let root = tempfile::tempdir().unwrap();
+    let journal = root.path().join("journal");
+    fs::create_dir(&journal).unwrap();
+    fs::set_permissions(&journal, fs::Permissions::from_mode(0o555)).unwrap();
+    let mut manager = without_rights();
+    manager.arg(corona_program()).args(["cluster-manager", "-D", "cm.server.address=127.0.0.1:0"]);
+    manager.args(["-D", "cm.server.http.address=127.0.0.1:0"]);
+    manager.arg("-D").arg(format!("corona.cm.journal.dir={}", journal.display()));
+    manager.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET").current_dir(root.path());
+    let output = manager.output().unwrap();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let last = text.lines().last().unwrap();
+    let start = format!(
+        "corona: cannot use the journal in {} (corona.cm.journal.dir): ",
+        journal.display()
     );
-    assert!(cluster.path("in/a.txt").exists());
+    assert!(last.starts_with(&start), "{text}");
+    assert!(last.contains("Permission denied (os error 13); this process runs as user "), "{text}");
+}
+
+/// On a machine of its own, where the addresses of a cluster that is not configured are free.
+#[test]
+fn without_a_cluster_the_command_that_starts_one_is_named_at_once() {
+    const TEST: &str = "without_a_cluster_the_command_that_starts_one_is_named_at_once";
+    let alone = || {
+        let mut alone = Command::new("unshare");
+        alone.args(["--user", "--map-root-user", "--net", "sh", "-c"]);
+        alone.arg("ip link set lo up && exec \"$0\" \"$@\"");
+        alone
+    };
+    if !alone().arg("true").output().is_ok_and(|probe| probe.status.success()) {
+        return skip(TEST, Missing::Namespaces);
+    }
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("a.txt"), "a\n").unwrap();
+    for words in [
+        &["job", "run", "--input", "a.txt", "--output", "out", "--mapper", "cat"][..],
+        &["jobs", "list"],
+        &["status"],
+    ] {
+        let began = Instant::now();
+        let mut command = alone();
+        command.arg(corona_program()).args(words).current_dir(home.path());
+        command.env_remove("HADOOP_CONF_DIR").env_remove("XDG_CONFIG_HOME");
+        let output = command.env("HOME", home.path()).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        let last = text.lines().last().unwrap();
+        assert!(last.contains("cannot be reached: Connection refused"), "{text}");
+        assert!(last.contains("start one with 'corona mini-cluster --dir cluster'"), "{text}");
+        assert_eq!(text.matches("mini-cluster").count(), 1, "{text}");
+        // A restart of a job tracker would be waited for.
+        assert!(began.elapsed() < Duration::from_secs(30), "{words:?}");
+    }
 }

@@ -10,12 +10,13 @@ pub(in crate::commands) use super::conf::check_settings;
 pub(in crate::commands) use super::deliver::MayRun;
 use super::deliver::{Place, deliver};
 use super::inputs::InputSplit;
+pub(in crate::commands) use super::notes::{memory_of, of_memory};
 use super::output::Output;
 use super::sight::Sight;
 use super::stop::Stop;
 use super::waiting::Waiting;
 use super::{CLUSTER_PATIENCE, conf, split_file};
-use crate::commands::jobs::{Caller, Reports, Which, again, is_over, note, state};
+use crate::commands::jobs::{Caller, Reports, Which, is_over, note, state};
 use corona_terminal::console::Console;
 
 /// What one map runs: a part of a list.
@@ -88,8 +89,13 @@ impl Job {
             splits.push(InputSplit { path, start: *start, length: *length, hosts: Vec::new() });
         }
         let directory = FsPath::local(output)?.to_string();
-        let output =
-            Output::find(systems, &directory, false, "name another --output", [].into_iter());
+        let output = Output::find(
+            systems,
+            &directory,
+            false,
+            "name a new directory with --output",
+            [].into_iter(),
+        );
         let output = stop.before_submission(output).await?;
         conf.set("mapred.output.dir", &output.path.to_string());
         conf.set("mapred.map.tasks", &splits.len().to_string());
@@ -112,7 +118,8 @@ impl Job {
     /// The job tracker cannot be reached any more.
     pub(in crate::commands) async fn look(&mut self) -> anyhow::Result<Look> {
         let client = &mut self.caller.client;
-        let status = again(async || client.get_job_status(self.id.clone()).await).await;
+        let status =
+            self.caller.retry.again(async || client.get_job_status(self.id.clone()).await).await;
         Ok(match self.caller.checked(status)? {
             None => Look::Forgotten,
             Some(status) if is_over(status.run_state) => Look::Over {
@@ -129,7 +136,7 @@ impl Job {
     /// The job tracker cannot be reached, or refuses.
     pub(in crate::commands) async fn kill(&mut self) -> anyhow::Result<()> {
         let client = &mut self.caller.client;
-        let killed = again(async || client.kill_job(self.id.clone()).await).await;
+        let killed = self.caller.retry.again(async || client.kill_job(self.id.clone()).await).await;
         self.caller.checked(killed)
     }
 

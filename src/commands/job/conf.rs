@@ -12,6 +12,8 @@ use super::{OutputCodec, Steps, UsageError, archive};
 
 /// Characters for which a command is given to the shell.
 const SHELL: &str = "|&;<>()$`\\\"'*?[]#~=%!{}\n\t";
+const TILDE: &str = "a shell replaces ~ by the home directory only at the start of a word and without quotes; write \
+                     it so, or the whole name (./~ is a file of that name)";
 /// What the name of a built-in step follows.
 const BUILT_IN: &str = "builtin:";
 const STREAMING: &str = "org.apache.hadoop.streaming.";
@@ -42,6 +44,9 @@ pub(super) struct Variable {
 
 /// Checks a name of a file or directory.
 pub(super) fn parse_uri(text: &str) -> Result<String, String> {
+    if text.starts_with('~') {
+        return Err(TILDE.to_owned());
+    }
     match text.trim().is_empty() {
         true => Err("expected the name of a file or directory".to_owned()),
         false => Ok(text.to_owned()),
@@ -59,6 +64,9 @@ pub(super) fn parse_archive(text: &str) -> Result<ShippedFile, String> {
 
 /// Reads `FILE[#NAME]`.
 pub(super) fn parse_file(text: &str) -> Result<ShippedFile, String> {
+    if text.starts_with('~') {
+        return Err(TILDE.to_owned());
+    }
     let (path, name) = match text.rsplit_once('#') {
         Some((path, name)) => (PathBuf::from(path), Some(name.to_owned())),
         None => (PathBuf::from(text), None),
@@ -303,6 +311,14 @@ const REDUCER: Role = Role {
     program_key: "stream.reduce.streamprocessor",
 };
 
+/// What a shell runs for a command, if one does.
+pub(super) fn script(command: &str) -> Option<&str> {
+    match command.strip_prefix(BUILT_IN) {
+        Some(step) => step.trim_start().strip_prefix("sh "),
+        None => command.contains(|c| SHELL.contains(c)).then_some(command),
+    }
+}
+
 fn step(chosen: &mut Chosen<'_>, role: &Role, command: Option<&str>) {
     let Some(command) = command else {
         if role.option == REDUCER.option {
@@ -315,8 +331,8 @@ fn step(chosen: &mut Chosen<'_>, role: &Role, command: Option<&str>) {
     }
     if let Some(name) = command.strip_prefix(BUILT_IN) {
         chosen.conf.set(role.own_key, name);
-    } else if command.contains(|c| SHELL.contains(c)) {
-        chosen.conf.set(role.own_key, &format!("sh {command}"));
+    } else if let Some(script) = script(command) {
+        chosen.conf.set(role.own_key, &format!("sh {script}"));
     } else {
         chosen.conf.set(role.class_key, &format!("{STREAMING}{}", role.class));
         // No character of such a command has a meaning in a URL but + and a blank.

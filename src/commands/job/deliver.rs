@@ -5,13 +5,14 @@ use std::fmt;
 use anyhow::{Context, anyhow};
 use corona::config::JobConf;
 use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath};
+use corona::hadoop::rpc::CallError;
 use corona::hadoop::writables::JobId;
 
 use super::output::Output;
 use super::sight::Sight;
 use super::stop::Stop;
 use super::waiting::Waiting;
-use crate::commands::jobs::{Caller, again, patiently};
+use crate::commands::jobs::Caller;
 use corona_terminal::console::Console;
 
 /// The file of splits in a job's directory, and beside its configuration.
@@ -76,11 +77,15 @@ pub(super) async fn deliver(
     if submitted.is_ok() {
         // From here on the job may run, whether or not the answer arrives.
         let client = &mut caller.client;
-        let answer = patiently(async || client.submit_job(id.clone()).await);
+        let answer = caller.retry.patiently(async || client.submit_job(id.clone()).await);
         let note = format!("killing {id} when it is submitted; again to stop at once\n");
         let answer = stop.after_first(answer, waiting, &note, console).await;
         let answer = answer.with_context(|| MayRun(id.clone()))?;
+        let is_unknown = matches!(answer, Err(CallError::Timeout(_)));
         submitted = caller.checked(answer).map(drop);
+        if is_unknown {
+            return submitted.with_context(|| MayRun(id.clone())).map(|()| id);
+        }
     }
     if let Err(error) = submitted {
         // What cannot be deleted is removed by an operator; the error matters more.
@@ -93,10 +98,11 @@ pub(super) async fn deliver(
 /// The id of the next job, and the directory of the job tracker for files of jobs.
 async fn system_dir(caller: &mut Caller) -> anyhow::Result<(JobId, String)> {
     let client = &mut caller.client;
-    let id = patiently(async || client.get_new_job_id().await).await;
+    let id = caller.retry.patiently(async || client.get_new_job_id().await).await;
     let id = caller.checked(id)?.ok_or_else(|| anyhow!("{} gives no id", caller.who))?;
+    caller.has_answered();
     let client = &mut caller.client;
-    let system = again(async || client.get_system_dir().await).await;
+    let system = caller.retry.again(async || client.get_system_dir().await).await;
     let system = caller.checked(system)?;
     Ok((id, system.ok_or_else(|| anyhow!("{} has no system directory", caller.who))?))
 }

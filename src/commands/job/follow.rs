@@ -15,8 +15,8 @@ use super::sight::see_output;
 use super::stop::Stop;
 use super::waiting::Waiting;
 use crate::commands::jobs::{
-    Caller, Counter, Failure, Reports, again, counters_table, for_browsers, is_over, listed, note,
-    state, summary, wrote_nothing,
+    Caller, Counter, Failure, Reports, counters_table, for_browsers, is_over, listed, note, state,
+    summary, wrote_nothing,
 };
 use corona_terminal::console::{Console, printable};
 use corona_terminal::counted;
@@ -124,7 +124,7 @@ impl Follower {
     ) -> anyhow::Result<bool> {
         let began = Instant::now();
         let client = &mut caller.client;
-        let profile = again(async || client.get_job_profile(self.id.clone()).await);
+        let profile = caller.retry.again(async || client.get_job_profile(self.id.clone()).await);
         let profile = stop.or(profile).await.map(|profile| caller.checked(profile)).transpose()?;
         let page = profile.flatten().map(|profile| for_browsers(&profile.url)).unwrap_or_default();
         let maps = counted(self.maps as u64, "map");
@@ -141,7 +141,8 @@ impl Follower {
             _ => Reports::of(caller, &self.id).await.failures(caller, &self.id).await,
         };
         let client = &mut caller.client;
-        let counters = again(async || client.get_job_counters(self.id.clone()).await).await;
+        let counters =
+            caller.retry.again(async || client.get_job_counters(self.id.clone()).await).await;
         let counters = listed(caller.checked(counters)?.unwrap_or_default());
         let has_succeeded = state == "SUCCEEDED";
         if has_succeeded && self.parts > 0 {
@@ -240,7 +241,7 @@ impl Follower {
                 });
                 is_killed = true;
                 let client = &mut caller.client;
-                let kill = again(async || client.kill_job(self.id.clone()).await);
+                let kill = caller.retry.again(async || client.kill_job(self.id.clone()).await);
                 let (killed, is_second) = stop.or_later(KILL_PATIENCE, kill).await;
                 match killed.map(|killed| caller.checked(killed)) {
                     Some(Ok(_)) if is_second => return Err(self.left()),
@@ -310,7 +311,8 @@ impl Follower {
 
     async fn look(&self, caller: &mut Caller) -> anyhow::Result<Look> {
         let client = &mut caller.client;
-        let status = again(async || client.get_job_status(self.id.clone()).await).await;
+        let status =
+            caller.retry.again(async || client.get_job_status(self.id.clone()).await).await;
         Ok(match caller.checked(status)? {
             None => Look::Forgotten,
             Some(status) if is_over(status.run_state) => {

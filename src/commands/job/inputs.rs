@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -11,7 +13,7 @@ use corona::filesystem::{
     BlockHosts, ErrorKind, FileStatus, FileSystem, FileSystems, FsError, FsPath, Glob, Listing,
     expand,
 };
-use corona::mapreduce::native::{InputCodec, InputCodecs, NativeJob};
+use corona::mapreduce::native::{InputCodec, InputCodecs, MAGIC_BYTES, NativeJob};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -125,7 +127,7 @@ impl Inputs {
         let mut named: Vec<(Arc<dyn FileSystem>, FileStatus)> = Vec::new();
         for input in inputs {
             let (files, path) = systems.resolve(input)?;
-            let matches = matching(&*files, &path).await?;
+            let matches = matching(&*files, &path).await.map_err(unreachable)?;
             if matches.is_empty() {
                 let is_pattern = Glob::is_pattern(path.path());
                 bail!(NoSuchInput { input: input.clone(), path, is_pattern });
@@ -142,8 +144,9 @@ impl Inputs {
                             false => named.push((files.clone(), entry)),
                             true if selection.is_recursive => waiting.push(entry.path),
                             true => bail!(
-                                "input {input}: {} is a directory; add a pattern such as \
-                                 {directory}/*, or set mapred.input.dir.recursive=true",
+                                "input {input}: {} is a directory inside; add \
+                                 -D mapred.input.dir.recursive=true to read all that is below, or name files \
+                                 by a pattern such as '{directory}/*.txt'",
                                 entry.path
                             ),
                         }
@@ -157,7 +160,7 @@ impl Inputs {
         }
         let mut found = Inputs::default();
         let total = named.iter().fold(0_u64, |sum, (_, file)| sum.saturating_add(file.bytes));
-        for (file, blocks) in with_blocks(named).await? {
+        for (file, blocks) in with_blocks(named, selection).await? {
             found.add(&file, &blocks, total, selection)?;
         }
         // The largest first: the job does not wait for one that was begun last.
@@ -223,15 +226,30 @@ impl fmt::Display for NoSuchInput {
             true => "no file or directory matches this pattern",
             false => "there is no such file or directory",
         };
-        let home = match input.starts_with('~') {
-            true => "; a shell replaces ~ by the home directory only where it is not quoted",
-            false => "",
-        };
-        write!(f, "input {input}: {what} ({path}){home}")
+        write!(f, "input {input}: {what} ({path})")?;
+        match input.contains(',') {
+            true => write!(
+                f,
+                "; several inputs have blanks between them: --input {}",
+                input.split(',').map(str::trim).collect::<Vec<_>>().join(" ")
+            ),
+            false => Ok(()),
+        }
     }
 }
 
 impl std::error::Error for NoSuchInput {}
+
+/// What to do about a name node that cannot be reached.
+fn unreachable(error: FsError) -> anyhow::Error {
+    match error.kind {
+        ErrorKind::Connection | ErrorKind::NoSuchHost | ErrorKind::TooSlow => anyhow!(
+            "input {error}; no name node answers there: check its address, or name a file of this \
+             machine without hdfs:"
+        ),
+        _ => error.into(),
+    }
+}
 
 /// What an input names: what its pattern matches, else what has its name.
 async fn matching(files: &dyn FileSystem, path: &FsPath) -> Result<Vec<FileStatus>, FsError> {
@@ -303,19 +321,36 @@ pub(super) fn list_of(paths: &[String]) -> String {
     paths.iter().map(escaped).collect::<Vec<_>>().join(",")
 }
 
-/// Whether nodes can read what has this path, as far as this machine knows. Pipes and devices, and the open
-/// files of this process, have another content for each reader.
-fn is_file(path: &FsPath) -> bool {
+/// Why tasks cannot read what has this path, as far as this machine knows: only files of machines are looked at.
+/// Pipes and devices, and the open files of this process, have another content for each reader.
+fn look(path: &FsPath, codec: Option<InputCodec>) -> Result<(), String> {
     const OWN: [&str; 4] = ["/dev/fd/", "/dev/stdin", "/proc/self/", "/proc/thread-self/"];
-    let is_local = path.root().is_some_and(|root| root.scheme() == "file");
+    if path.root().is_none_or(|root| root.scheme() != "file") {
+        return Ok(());
+    }
+    let path = path.path();
     // What cannot be looked at has its own error later.
-    let is_other = || std::fs::metadata(path.path()).is_ok_and(|found| !found.is_file());
-    !is_local || !(OWN.iter().any(|own| path.path().starts_with(own)) || is_other())
+    let is_other = || std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if OWN.iter().any(|own| path.starts_with(own)) || is_other() {
+        return Err("is not a regular file; nodes cannot read it".to_owned());
+    }
+    let Some(codec) = codec else { return Ok(()) };
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAGIC_BYTES).read_to_end(&mut head));
+    if read.is_err() || codec.may_begin(&head) {
+        return Ok(());
+    }
+    let plain = path.rsplit_once('.').map_or(path, |(plain, _)| plain);
+    Err(format!(
+        "is not compressed as the ending of its name says, which decides how it is read; if it is plain text, rename \
+         it: mv '{path}' '{plain}'"
+    ))
 }
 
 /// Finds the blocks of files, some files at a time.
 async fn with_blocks(
     files: Vec<(Arc<dyn FileSystem>, FileStatus)>,
+    selection: &Selection,
 ) -> anyhow::Result<Vec<(FileStatus, Vec<BlockHosts>)>> {
     let mut found = Vec::with_capacity(files.len());
     let mut waiting = JoinSet::new();
@@ -323,15 +358,15 @@ async fn with_blocks(
     loop {
         while waiting.len() < LOOK_UPS {
             let Some((number, (system, file))) = files.next() else { break };
+            // Those that are not read are refused later.
+            let codec = selection.codecs.of_file(file.path.path()).ok().flatten();
+            let codec = codec.filter(|codec| selection.is_native || codec.is_of_original());
             waiting.spawn(async move {
                 let path = file.path.clone();
-                let is_file = tokio::task::spawn_blocking(move || is_file(&path)).await;
-                let blocks = match is_file.unwrap_or(true) {
-                    true => system.blocks(&file.path, file.bytes).await.map_err(Into::into),
-                    false => Err(anyhow::anyhow!(
-                        "input {} is not a regular file; nodes cannot read it",
-                        file.path.path()
-                    )),
+                let looked = tokio::task::spawn_blocking(move || look(&path, codec)).await;
+                let blocks = match looked.unwrap_or(Ok(())) {
+                    Ok(()) => system.blocks(&file.path, file.bytes).await.map_err(Into::into),
+                    Err(wrong) => Err(anyhow!("input {} {wrong}", file.path.path())),
                 };
                 (number, file, blocks)
             });
@@ -527,13 +562,15 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("sub/below")).unwrap();
         for (name, text) in [
-            ("a.txt", "12345"),
-            ("b.gz", "xx"),
-            ("sub/c", "123"),
-            ("sub/_log", "x"),
-            ("_SUCCESS", ""),
-            (".a.txt.swp", "x"),
-            ("d.lzo", "x"),
+            ("a.txt", &b"12345"[..]),
+            ("b.gz", b"\x1f\x8b"),
+            ("plain.gz", b"plain"),
+            ("empty.gz", b""),
+            ("sub/c", b"123"),
+            ("sub/_log", b"x"),
+            ("_SUCCESS", b""),
+            (".a.txt.swp", b"x"),
+            ("d.lzo", b"x"),
         ] {
             std::fs::write(at(name), text).unwrap();
         }
@@ -552,6 +589,7 @@ mod tests {
         };
         let found = find(&["a.*", "b.gz"]).unwrap();
         assert_eq!((found.files, found.bytes), (2, 7));
+        assert_eq!(find(&["empty.gz"]).unwrap().files, 1);
         let parts: Vec<(u64, u64)> =
             found.splits.iter().map(|split| (split.start, split.length)).collect();
         assert_eq!(parts, [(0, 2), (2, 2), (0, 2), (4, 1)]);
@@ -560,7 +598,9 @@ mod tests {
         for (input, expected) in [
             ("none*", "no file or directory matches this pattern"),
             ("none", "there is no such file or directory"),
-            ("sub", "below is a directory; add a pattern such as"),
+            ("sub", "below is a directory inside; add -D mapred.input.dir.recursive=true"),
+            ("a.txt,b.txt", "several inputs have blanks between them"),
+            ("plain.gz", "rename it: mv '"),
             ("d.lzo", "native tasks do not read files that end in .lzo"),
         ] {
             let refused = find(&[input]).unwrap_err();
@@ -574,7 +614,8 @@ mod tests {
             assert_eq!(refused, format!("input {} {not_read}", at("pipe").display()));
         }
         let own = FsPath::parse("file:/dev/stdin").unwrap();
-        assert!(!is_file(&own) && is_file(&FsPath::parse("hdfs:/dev/stdin").unwrap()));
+        let other = FsPath::parse("hdfs:/dev/stdin").unwrap();
+        assert!(look(&own, None).is_err() && look(&other, None).is_ok());
         for name in ["[x].txt", "[", r"back\slash"] {
             std::fs::write(at(name), "1").unwrap();
         }
@@ -628,7 +669,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("b/c/_temporary")).unwrap();
         for name in ["a", "b/c/d.xz", "b/c/_temporary/e", "b/.f"] {
-            std::fs::write(dir.path().join(name), "1").unwrap();
+            std::fs::write(dir.path().join(name), b"\xfd7zXZ\0").unwrap();
         }
         let recursive = ("mapred.input.dir.recursive", "true");
         assert!(find(dir.path(), "", &native).unwrap_err().contains("mapred.input.dir.recursive"));

@@ -6,6 +6,7 @@
 //! and `submit.rs` a job whose configuration is ready.
 
 mod archive;
+mod checks;
 pub(super) mod commands;
 mod conf;
 mod deliver;
@@ -52,21 +53,28 @@ Examples:
   Count the words of a file with built-in steps:
     corona job run --input notes.txt --output words \\
       --mapper builtin:wc --combiner builtin:wc --reducer builtin:wc
+  A job of Java or of native tasks whose configuration is ready:
+    corona job submit job.xml --jar wordcount.jar
+
+'corona job run --help' has more of them.
+
+Exit status: 0 the job succeeded; 1 it failed or was killed, with the reason on
+stderr; 2 wrong usage.";
+
+const RUN_HELP: &str = "\
+Examples:
+  Count the words of a file with built-in steps:
+    corona job run --input notes.txt --output words \\
+      --mapper builtin:wc --combiner builtin:wc --reducer builtin:wc
   The same with programs, in two reduces:
     corona job run --input 'logs/*.txt' --output words --reduces 2 \\
       --mapper \"tr -s ' ' '\\n'\" --reducer 'uniq -c'
   With a script of your own, and a package that it imports:
     corona job run --input in --output out --file map.py --file package \\
       --mapper 'python3 map.py' --reduces 0
-  A job of Java or of native tasks whose configuration is ready:
-    corona job submit job.xml --jar wordcount.jar
   What it would read:
     corona job run --input in --output out --mapper cat --dry-run
 
-Exit status: 0 the job succeeded; 1 it failed or was killed, with the reason on
-stderr; 2 wrong usage.";
-
-const RUN_HELP: &str = "\
 A CMD that has any of the characters |&;<>()$`\\\"'*?[]#~=%!{} is run by sh -c;
 any other is split into words at blanks. It reads lines and writes lines: what
 stands before the first tab is the key. A CMD of the form builtin:NAME is a
@@ -219,6 +227,18 @@ struct Steps {
     max_failed_maps: Option<u8>,
 }
 
+impl Steps {
+    /// The commands that are named, with their options.
+    fn commands(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let commands = [
+            ("--mapper", Some(&self.mapper)),
+            ("--combiner", self.combiner.as_ref()),
+            ("--reducer", self.reducer.as_ref()),
+        ];
+        commands.into_iter().filter_map(|(option, command)| Some((option, command?.as_str())))
+    }
+}
+
 /// How the output is compressed.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OutputCodec {
@@ -294,41 +314,32 @@ const CLUSTER_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Run {
     async fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-        let shipped = [self.steps.file.clone(), self.steps.archive.clone()].concat();
-        if let Some((one, other)) = conf::same_name(&shipped) {
-            let option = |file| match self.steps.archive.contains(file) {
-                true => "--archive",
-                false => "--file",
-            };
-            bail!(UsageError(format!(
-                "{} {} and {} {} both have the name {:?} in the working directory of \
-                 tasks; expected different names, such as {}#NAME",
-                option(one),
-                one.path.display(),
-                option(other),
-                other.path.display(),
-                one.name,
-                other.path.display(),
-            )));
-        }
+        checks::check(&self.steps)?;
         // Before there are other threads: no signal is lost from here on.
         let mut stop = Stop::listen()?;
         let site = self.which.job_conf()?;
         let systems = FileSystems::new(self.which.file_systems()?)?;
         let selection = self.selection(&site)?;
         let inputs = Inputs::find(&systems, &self.input, &selection);
-        let inputs = stop.before_submission(inputs).await?;
+        let waiting = Waiting::new("the file system of the inputs", None);
+        let inputs = stop.before_submission(waiting.on(inputs, console)).await?;
         let output = self.find_output(&systems, &inputs);
         let output = stop.before_submission(output).await?;
         let mut conf = self.conf(site, &inputs, &output.path)?;
         let reduces = conf::reduces(&conf);
         conf::check(&conf, &self.steps, &self.which.settings())?;
         conf::check_tasks(&conf, inputs.splits.len())?;
-        for note in notes::of(&self, &self.which.settings(), &inputs) {
+        let mut caller = self.which.caller()?;
+        let settings = self.which.settings();
+        let mut noted = notes::of(&self, &settings, &inputs);
+        let asked = notes::memory_of(&settings);
+        let of_memory = async { Ok(notes::of_memory(asked, self.which.manager()).await) };
+        noted.extend(stop.before_submission(of_memory).await?);
+        for note in noted {
             console.complain_wrapped(&format!("note: {}", printable(&note)));
         }
         if self.dry_run {
-            let waves = async { Ok(self.waves(inputs.splits.len(), reduces).await) };
+            let waves = async { Ok(waves(&mut caller, inputs.splits.len(), reduces).await) };
             let planned = DryRun {
                 files: inputs.files,
                 bytes: inputs.bytes,
@@ -344,7 +355,6 @@ impl Run {
             show(&planned, self.json, console)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut caller = self.which.caller()?;
         let waiting = Waiting::new(&caller.who, self.which.manager());
         let splits = inputs.splits.iter().map(|it| (&*it.path, it.start.saturating_add(it.length)));
         let sight = Sight::new(&output, splits);
@@ -383,7 +393,14 @@ impl Run {
             bail!(UsageError(format!("--output {} {wrong}", self.output)));
         }
         let splits = inputs.splits.iter().map(|split| split.path.as_str());
-        Output::find(systems, &self.output, self.overwrite, "name another --output", splits).await
+        Output::find(
+            systems,
+            &self.output,
+            self.overwrite,
+            "name a new directory with --output",
+            splits,
+        )
+        .await
     }
 
     /// Which files the job reads, and how they are cut.
@@ -394,21 +411,6 @@ impl Run {
             conf.set(&key, &value);
         }
         Selection::of(&conf, self.split_size.map(|bytes| bytes as u64))
-    }
-
-    /// What the cluster makes of so many tasks. None if the job tracker does not answer or has no slots.
-    async fn waves(&self, maps: usize, reduces: u32) -> Option<Waves> {
-        let mut caller = self.which.caller().ok()?;
-        let asked = caller.client.get_cluster_status(false);
-        let status = tokio::time::timeout(CLUSTER_PATIENCE, asked).await.ok()?.ok()??;
-        let slots = |count: i32| usize::try_from(count).ok().filter(|count| *count > 0);
-        let (map_slots, reduce_slots) = (slots(status.max_maps)?, slots(status.max_reduces)?);
-        Some(Waves {
-            map_slots,
-            map_waves: maps.div_ceil(map_slots),
-            reduce_slots,
-            reduce_waves: (reduces as usize).div_ceil(reduce_slots),
-        })
     }
 
     /// The configuration of the job, all but what follows from its id.
@@ -456,6 +458,20 @@ impl Run {
         };
         deliver(caller, place, &splits, conf, ship, stop, console).await
     }
+}
+
+/// What the cluster makes of so many tasks. None if the job tracker does not answer or has no slots.
+async fn waves(caller: &mut Caller, maps: usize, reduces: u32) -> Option<Waves> {
+    let asked = caller.client.get_cluster_status(false);
+    let status = tokio::time::timeout(CLUSTER_PATIENCE, asked).await.ok()?.ok()??;
+    let slots = |count: i32| usize::try_from(count).ok().filter(|count| *count > 0);
+    let (map_slots, reduce_slots) = (slots(status.max_maps)?, slots(status.max_reduces)?);
+    Some(Waves {
+        map_slots,
+        map_waves: maps.div_ceil(map_slots),
+        reduce_slots,
+        reduce_waves: (reduces as usize).div_ceil(reduce_slots),
+    })
 }
 
 /// Files of this machine that a job takes with it.
@@ -579,7 +595,9 @@ fn show(planned: &DryRun<'_>, json: bool, console: &mut Console<'_>) -> anyhow::
         lines.push(format!("{bytes} bytes a reduce if the mapper writes as much as it reads"));
     }
     lines.push(match planned.waves {
-        None => "the job tracker does not answer: its slots are not known".to_owned(),
+        None => {
+            "the job tracker does not answer or has no slots, so waves are not known".to_owned()
+        }
         Some(Waves { map_slots, map_waves, reduce_slots, reduce_waves }) => format!(
             "waves of tasks on an idle cluster: {map_waves} of maps ({map_slots} slots), \
              {reduce_waves} of reduces ({reduce_slots} slots)"

@@ -1,17 +1,20 @@
 //! Notes on what a job says that is allowed and probably not meant. Nothing here refuses a job.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use corona::api::cluster::Nodes;
 use corona::config::keys;
 use corona::mapreduce::streaming_keys::{self, STREAMING_KEYS};
+use corona::task::hints::{BETWEEN, scripts};
 
 use super::conf::ShippedFile;
 use super::inputs::Inputs;
-use super::{Run, Steps};
+use super::{CLUSTER_PATIENCE, Run, Steps};
+use crate::commands::nodes;
+use crate::commands::web::Web;
 use corona_terminal::counted;
 
-/// What separates words of a command, for a look at their names.
-const BETWEEN: [char; 9] = [' ', '\t', '\n', '|', ';', '&', '(', ')', '<'];
 /// Characters of words that a shell replaces.
 const REPLACED: [char; 7] = ['$', '*', '?', '[', '{', '~', '`'];
 
@@ -19,6 +22,7 @@ const REPLACED: [char; 7] = ['$', '*', '?', '[', '{', '~', '`'];
 pub(super) fn of(run: &Run, settings: &[(String, String)], inputs: &Inputs) -> Vec<String> {
     let mut notes: Vec<String> = settings.iter().filter_map(|(name, _)| of_setting(name)).collect();
     notes.extend(of_input(inputs));
+    notes.extend(of_repeated(&run.input));
     notes.extend(of_commands(&run.steps, &|word| Path::new(word).is_file(), &is_on_path));
     notes
 }
@@ -32,9 +36,54 @@ fn of_setting(name: &str) -> Option<String> {
     Some(format!("-D {name}: corona reads no such setting; did you mean {meant}?"))
 }
 
+/// The memory that settings of `-D` ask for, in MiB, each as the user has written it.
+pub(in crate::commands) fn memory_of(settings: &[(String, String)]) -> Vec<(String, i64)> {
+    const KEYS: [&str; 2] = ["mapred.job.map.memory.mb", "mapred.job.reduce.memory.mb"];
+    let asked = settings.iter().filter(|(key, _)| KEYS.contains(&&**key));
+    asked
+        .filter_map(|(key, value)| Some((format!("-D {key}={value}"), value.trim().parse().ok()?)))
+        .collect()
+}
+
+/// The note on a job whose tasks ask for more memory than any node has, as far as the cluster manager's pages show it
+/// soon.
+pub(in crate::commands) async fn of_memory(
+    asked: Vec<(String, i64)>,
+    manager: Option<Web>,
+) -> Option<String> {
+    let (said, mib) = asked.into_iter().max_by_key(|(_, mib)| *mib)?;
+    let manager = manager?;
+    let nodes = tokio::time::timeout(CLUSTER_PATIENCE, nodes::read(&manager)).await.ok()?.ok()?;
+    too_much(&said, mib, &nodes)
+}
+
+fn too_much(said: &str, mib: i64, nodes: &Nodes) -> Option<String> {
+    let most = nodes.nodes.iter().filter_map(|node| node.total?.memory_mb).max()?;
+    (mib > most.into()).then(|| {
+        format!(
+            "{said}: no node has so much memory, the largest has {most} MiB; where the cluster counts memory, such \
+             a task never runs: ask for less"
+        )
+    })
+}
+
 fn of_input(inputs: &Inputs) -> Option<String> {
     let files = counted(inputs.files as u64, "file");
-    (inputs.bytes == 0).then(|| format!("the input is empty ({files}), and so will the output be"))
+    (inputs.bytes == 0).then(|| {
+        format!(
+            "the input is empty ({files}), and so will the output be; files whose names begin with _ or . do \
+             not count"
+        )
+    })
+}
+
+/// An input that is named more than once, which is read as often.
+fn of_repeated(inputs: &[String]) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    let input = inputs.iter().find(|input| !seen.insert(*input))?;
+    Some(format!(
+        "--input names {input} more than once, so its lines are read as often; name it once"
+    ))
 }
 
 /// Files of this directory that commands name and tasks do not get. `is_file` and `is_program` look at
@@ -45,14 +94,8 @@ fn of_commands(
     is_program: &dyn Fn(&str) -> bool,
 ) -> Vec<String> {
     let shipped = [&steps.file[..], &steps.archive[..]].concat();
-    let commands = [
-        ("--mapper", Some(&steps.mapper)),
-        ("--combiner", steps.combiner.as_ref()),
-        ("--reducer", steps.reducer.as_ref()),
-    ];
     let mut notes = Vec::new();
-    for (option, command) in commands {
-        let Some(command) = command else { continue };
+    for (option, command) in steps.commands() {
         let command = match command.strip_prefix("builtin:") {
             Some(step) => step.strip_prefix("sh ").unwrap_or_default(),
             None => command,
@@ -64,17 +107,20 @@ fn of_commands(
             ));
             continue;
         }
-        for (number, word) in command.split(BETWEEN).filter(|word| !word.is_empty()).enumerate() {
+        let words = || command.split(BETWEEN).filter(|word| !word.is_empty());
+        let scripts: Vec<&str> = scripts(words()).collect();
+        for (number, word) in words().enumerate() {
             let word = word.trim_matches(['"', '\'']);
             let is_of_path = number == 0 && !word.contains('/') && is_program(word);
-            if word.starts_with(['-', '/'])
-                || word.contains(REPLACED)
-                || is_of_path
-                || !is_file(word)
-            {
+            if word.starts_with(['-', '/']) || word.contains(REPLACED) || is_of_path {
                 continue;
             }
-            notes.extend(of_file(option, word, &shipped));
+            let is_own = scripts.contains(&word) || number == 0 && word.starts_with("./");
+            match is_file(word) {
+                true => notes.extend(of_file(option, word, &shipped)),
+                false if is_own => notes.extend(of_missing(option, word, &shipped)),
+                false => {}
+            }
         }
     }
     notes.dedup();
@@ -84,20 +130,41 @@ fn of_commands(
 /// The note on a file of this directory that a command names, if tasks do not get it under this name.
 fn of_file(option: &str, word: &str, shipped: &[ShippedFile]) -> Option<String> {
     let plain = word.strip_prefix("./").unwrap_or(word);
-    let first = plain.split('/').next().unwrap_or_default();
-    if shipped.iter().any(|file| file.name == first) {
+    if is_shipped(plain, shipped) {
         return None;
     }
     Some(match shipped.iter().find(|file| file.path == Path::new(plain)) {
-        Some(file) => format!(
-            "{option} names {word}, but --file gives it to the tasks as {}, in their working directory",
-            file.name
+        Some(ShippedFile { name, .. }) => format!(
+            "{option} names {word}, but --file gives it to the tasks as {name}, in their working directory; \
+             write {name} in the command"
         ),
         None => format!(
             "{option} names {word}, a file of this directory, which the tasks do not get; if they need it, \
-             add --file {plain}"
+             add --file {plain}{}",
+            match plain.rsplit_once('/') {
+                Some((_, name)) => format!(", and write {name} in the command"),
+                None => String::new(),
+            }
         ),
     })
+}
+
+/// The note on a script that tasks do not get, and that is not here.
+fn of_missing(option: &str, word: &str, shipped: &[ShippedFile]) -> Option<String> {
+    let plain = word.strip_prefix("./").unwrap_or(word);
+    let name = plain.rsplit('/').next().unwrap_or_default();
+    (!is_shipped(plain, shipped)).then(|| {
+        format!(
+            "{option} names {word}, which is neither here nor a file of the job; if the tasks need it, add \
+             --file DIRECTORY/{name}"
+        )
+    })
+}
+
+/// Whether tasks have what has this name below their working directory.
+fn is_shipped(name: &str, shipped: &[ShippedFile]) -> bool {
+    let first = name.split('/').next().unwrap_or_default();
+    shipped.iter().any(|file| file.name == first)
 }
 
 fn is_on_path(program: &str) -> bool {
@@ -108,6 +175,7 @@ fn is_on_path(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -135,7 +203,10 @@ mod tests {
                 &["--mapper", "python3 scripts/map.py", "--file", "scripts/map.py"],
                 "gives it to the tasks as map.py",
             ),
+            (&["--mapper", "python3 scripts/map.py"], "and write map.py in the command"),
             (&["--mapper", "./my map.sh"], "\"'./my map.sh'\""),
+            (&["--mapper", "python3 other.py"], "neither here nor a file of the job"),
+            (&["--mapper", "./other | tr a b"], "names ./other, which is neither here"),
         ] {
             let notes = notes(line);
             assert!(notes.len() == 1 && notes[0].contains(expected), "{line:?}: {notes:?}");
@@ -145,10 +216,31 @@ mod tests {
             &["--mapper", "python3 map.py", "--file", "map.py"],
             &["--mapper", "scripts/map.py", "--file", "scripts"],
             &["--mapper", "builtin:grep map.py"],
-            &["--mapper", "python3 other.py"],
+            &["--mapper", "grep other.py"],
+            &["--mapper", "python3 lib/other.py", "--file", "lib"],
+            &["--mapper", "./run", "--file", "x#run"],
         ] {
             assert_eq!(notes(line), Vec::<String>::new(), "{line:?}");
         }
+    }
+
+    #[test]
+    fn more_memory_than_any_node_has_is_noted() {
+        let node = |mib: Option<i32>| json!({ "name": "n", "problems": [], "total": { "cpus": 1, "memory_mb": mib } });
+        let nodes = |nodes: &[Value]| -> Nodes {
+            serde_json::from_value(json!({ "total": nodes.len(), "nodes": nodes })).unwrap()
+        };
+        let settings = [("mapred.job.reduce.memory.mb", "70000"), ("mapred.reduce.tasks", "9")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let asked = memory_of(&settings);
+        assert_eq!(asked, [("-D mapred.job.reduce.memory.mb=70000".to_owned(), 70_000)]);
+        let (said, mib) = &asked[0];
+        let of = |nodes: &Nodes| too_much(said, *mib, nodes);
+        let few = nodes(&[node(Some(100)), node(None), node(Some(60_000))]);
+        let note = of(&few).unwrap();
+        assert!(note.starts_with(said) && note.contains("the largest has 60000 MiB"), "{note}");
+        assert_eq!(of(&nodes(&[node(Some(100)), node(Some(70_000))])), None);
+        assert_eq!(of(&nodes(&[node(None)])), None);
     }
 
     #[test]
@@ -159,7 +251,12 @@ mod tests {
             assert_eq!(of_setting(name), None, "{name}");
         }
         let empty = of_input(&Inputs::default()).unwrap();
-        assert_eq!(empty, "the input is empty (0 files), and so will the output be");
+        assert!(empty.starts_with("the input is empty (0 files), and so will the output be"));
         assert_eq!(of_input(&Inputs { files: 1, bytes: 1, splits: Vec::new() }), None);
+        let repeated = |inputs: &[&str]| {
+            of_repeated(&inputs.iter().map(|&input| input.to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(repeated(&["a", "b"]), None);
+        assert!(repeated(&["a", "b", "a"]).unwrap().contains("--input names a more than once"));
     }
 }

@@ -24,10 +24,10 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Finds the directory. `instead` says what else the user can do.
+    /// Finds the directory. `instead` says how the user names another one.
     ///
     /// # Errors
-    /// It exists and is not to be replaced, has anything else than the output of a job, or has an input.
+    /// It exists and is not to be replaced, has anything else than the output of a job, or is or has an input.
     pub(super) async fn find<'a>(
         systems: &FileSystems,
         directory: &str,
@@ -39,24 +39,6 @@ impl Output {
         let Some(found) = files.find(&path).await? else {
             return Ok(Output { files, path, earlier: None });
         };
-        ensure!(
-            overwrite,
-            "Output directory {path} already exists; delete it, {instead}, or add --overwrite, which \
-             replaces the output of an earlier job"
-        );
-        ensure!(found.is_directory, "{path} is a file; --overwrite replaces directories only");
-        let entries = files.list(&path, MAX_ENTRIES).await?;
-        let others = others(&entries);
-        if !others.is_empty() {
-            let named: Vec<&str> = others.iter().take(MOST_NAMED).copied().collect();
-            let left = others.len() - named.len();
-            let more = if left > 0 { format!(" and {left} more") } else { String::new() };
-            bail!(
-                "{path} has more than the output of a job: {}{more}; --overwrite leaves it as it is: \
-                 delete it yourself, or {instead}",
-                printable(&named.join(", "))
-            );
-        }
         // An input of another file system, or of none that is known, does not lie in it.
         let is_in_it = |input: &&str| {
             systems.resolve(input).is_ok_and(|(of, input)| {
@@ -65,7 +47,29 @@ impl Output {
             })
         };
         if let Some(input) = inputs.find(is_in_it) {
-            bail!("the input {input} lies in {path}, which --overwrite would delete");
+            bail!(
+                "the output {path} is or holds the input {input}, which is not overwritten: {instead}"
+            );
+        }
+        ensure!(
+            overwrite,
+            "Output directory {path} already exists; nothing is overwritten: {instead}; --overwrite \
+             replaces the output of an earlier job"
+        );
+        ensure!(
+            found.is_directory,
+            "{path} is a file, which --overwrite leaves as it is: {instead}"
+        );
+        let entries = files.list(&path, MAX_ENTRIES).await?;
+        let others = others(&entries);
+        if !others.is_empty() {
+            let named: Vec<&str> = others.iter().take(MOST_NAMED).copied().collect();
+            let left = others.len() - named.len();
+            let more = if left > 0 { format!(" and {left} more") } else { String::new() };
+            bail!(
+                "{path} has more than the output of a job: {}{more}; --overwrite leaves it as it is: {instead}",
+                printable(&named.join(", "))
+            );
         }
         Ok(Output { files, path, earlier: Some(entries) })
     }
@@ -135,7 +139,8 @@ mod tests {
         let uri = format!("file:{}", out.display());
         let find_of = |overwrite, input: &str| {
             let inputs = std::iter::once(input);
-            let found = Output::find(&systems, &uri, overwrite, "name another --output", inputs);
+            let instead = "name a new directory with --output";
+            let found = Output::find(&systems, &uri, overwrite, instead, inputs);
             runtime.block_on(found).map_err(|error| error.to_string())
         };
         let find = |overwrite, input: &str| find_of(overwrite, &format!("{uri}{input}"));
@@ -152,17 +157,22 @@ mod tests {
         make(&job);
         let refused = find(false, "2/in").err().unwrap();
         assert!(
-            refused.contains("already exists; delete it, name another --output, or"),
+            refused.contains("already exists; nothing is overwritten: name a new directory with"),
             "{refused}"
         );
-        let refused = find(true, "/part-00000").err().unwrap();
-        assert!(refused.contains("which --overwrite would delete"), "{refused}");
+        for (overwrite, input) in
+            [(false, ""), (true, ""), (false, "/part-00000"), (true, "/part-00000")]
+        {
+            let refused = find(overwrite, input).err().unwrap();
+            assert!(refused.contains("which is not overwritten: name a new"), "{refused}");
+            assert!(!refused.contains("--overwrite"), "{refused}");
+        }
         // However the input is named.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&out, &link).unwrap();
         for input in [&out, &link].map(|dir| dir.join("part-00000").display().to_string()) {
             let refused = find_of(true, &input).err().unwrap();
-            assert!(refused.contains("which --overwrite would delete"), "{input}: {refused}");
+            assert!(refused.contains("which is not overwritten"), "{input}: {refused}");
         }
         for (more, named) in [
             (&["notes.txt"][..], "notes.txt"),

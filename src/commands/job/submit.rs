@@ -31,7 +31,7 @@ use super::stop::Stop;
 use super::waiting::Waiting;
 use super::{conf, split_file};
 use crate::commands::EXIT_FAILED;
-use crate::commands::jobs::{Caller, Which, again, for_browsers};
+use crate::commands::jobs::{Caller, Which, for_browsers};
 use corona_terminal::console::{Console, printable};
 
 pub(super) const HELP: &str = "\
@@ -148,7 +148,8 @@ impl Submit {
         // Patterns, and directories above the output, lead to files that only the splits name.
         inputs.extend(splits_of(&ready.splits)?.into_iter().map(|(path, _)| path));
         let inputs = inputs.iter().map(String::as_str);
-        Output::find(systems, &directory, self.overwrite, "change JOB_XML", inputs).await
+        let instead = "name a new directory as mapred.output.dir of JOB_XML";
+        Output::find(systems, &directory, self.overwrite, instead, inputs).await
     }
 
     /// Submits the job and follows it to its end. Returns whether it succeeded.
@@ -171,7 +172,8 @@ impl Submit {
         let id = self.submit(caller, &place, ready, &mut stop, console).await?;
         if self.no_wait && !stop.is_wanted() {
             let client = &mut caller.client;
-            let profile = again(async || client.get_job_profile(id.clone()).await).await;
+            let profile =
+                caller.retry.again(async || client.get_job_profile(id.clone()).await).await;
             let page = caller.checked(profile)?.map(|profile| for_browsers(&profile.url));
             let page = page.unwrap_or_default();
             match self.json {

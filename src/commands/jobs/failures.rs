@@ -5,7 +5,7 @@ use corona::hadoop::writables::{
 };
 use serde::Serialize;
 
-use super::{Caller, again};
+use super::Caller;
 use corona_terminal::console::printable;
 use corona_terminal::counted;
 
@@ -83,10 +83,13 @@ impl Reports {
     pub(in crate::commands) async fn of(caller: &mut Caller, id: &JobId) -> Reports {
         let client = &mut caller.client;
         let known = |reports: Result<Option<Vec<TaskReport>>, _>| reports.ok().flatten();
-        let setup = again(async || client.get_setup_task_reports(id.clone()).await).await;
-        let maps = again(async || client.get_map_task_reports(id.clone()).await).await;
-        let reduces = again(async || client.get_reduce_task_reports(id.clone()).await).await;
-        let cleanup = again(async || client.get_cleanup_task_reports(id.clone()).await).await;
+        let setup =
+            caller.retry.again(async || client.get_setup_task_reports(id.clone()).await).await;
+        let maps = caller.retry.again(async || client.get_map_task_reports(id.clone()).await).await;
+        let reduces =
+            caller.retry.again(async || client.get_reduce_task_reports(id.clone()).await).await;
+        let cleanup =
+            caller.retry.again(async || client.get_cleanup_task_reports(id.clone()).await).await;
         let others = [known(setup), known(cleanup)].into_iter().flatten().flatten();
         Reports {
             maps: known(maps).unwrap_or_default(),
@@ -117,7 +120,9 @@ impl Reports {
             let reason = match &ended.last_failed {
                 Some(attempt) => {
                     let client = &mut caller.client;
-                    let said = again(async || client.get_task_diagnostics(attempt.clone()).await);
+                    let said = caller
+                        .retry
+                        .again(async || client.get_task_diagnostics(attempt.clone()).await);
                     said.await
                         .ok()
                         .flatten()
@@ -138,7 +143,7 @@ pub(super) async fn events(caller: &mut Caller, id: &JobId) -> Vec<TaskCompletio
     while events.len() < MOST_EVENTS {
         let from = i32::try_from(events.len()).unwrap_or(i32::MAX);
         let next = async || client.get_task_completion_events(id.clone(), from, EVENTS).await;
-        let next = again(next).await.ok().flatten().unwrap_or_default();
+        let next = caller.retry.again(next).await.ok().flatten().unwrap_or_default();
         if next.is_empty() {
             break;
         }
@@ -248,12 +253,28 @@ fn hint(reason: &str) -> Option<&'static str> {
             false => "-D corona.task.max.record.bytes=BYTES allows longer lines",
         });
     }
-    let is_compressed = of_input && COMPRESSED.iter().any(|ending| first.contains(ending));
-    is_compressed.then_some(
-        "the ending of the file's name decides how it is read; it is damaged, or of another kind than its \
-         name says",
+    if of_input && COMPRESSED.iter().any(|ending| first.contains(ending)) {
+        return Some(
+            "the ending of the file's name decides how it is read; it is damaged, or of another kind than its \
+             name says: rename it, or compress it again",
+        );
+    }
+    let is_without = MISSING_PACKAGE.iter().any(|text| reason.contains(text));
+    is_without.then_some(
+        "the program needs a package that this node does not have: give it to the tasks with --file for a file or \
+         directory of yours, with --archive for a whole environment, or install it on every node",
     )
 }
+
+/// What Python, Perl, Ruby, Node and R write where a package is missing.
+const MISSING_PACKAGE: [&str; 6] = [
+    "ModuleNotFoundError",
+    "ImportError: No module named",
+    "in @INC",
+    "cannot load such file",
+    "Cannot find module",
+    "there is no package called",
+];
 
 #[cfg(test)]
 mod tests {
@@ -353,6 +374,11 @@ mod tests {
             (&format!("{input}b.txt: Permission denied (os error 13)"), None),
             ("PipeMapRed.waitOutputThreads(): subprocess failed with code 3", None),
             ("code 3\nLast lines of stderr:\nx ended before it had read its input", None),
+            (
+                "code 1\nLast lines of stderr:\nModuleNotFoundError: No module named 'x'",
+                Some("with --file for a file or directory"),
+            ),
+            ("code 2\nLast lines of stderr:\nCan't locate X.pm in @INC", Some("--archive")),
             ("", None),
         ] {
             let found = hint(reason);

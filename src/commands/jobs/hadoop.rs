@@ -10,7 +10,7 @@ use super::super::cluster::block_on;
 use super::super::hadoop::generic::Generic;
 use super::super::hadoop::table::{self, Command, Fate};
 use super::super::job;
-use super::{Caller, Which, again, job_order};
+use super::{Caller, Which, job_order};
 use corona_terminal::console::{Console, printable};
 
 /// The original's -1.
@@ -139,7 +139,7 @@ async fn of_job(
     caller: &mut Caller,
 ) -> anyhow::Result<Asked> {
     let client = &mut caller.client;
-    let status = again(async || client.get_job_status(job.clone()).await).await;
+    let status = caller.retry.again(async || client.get_job_status(job.clone()).await).await;
     let Some(status) = caller.checked(status)? else {
         return Ok(Asked::Failed(format!("Could not find job {job}\n")));
     };

@@ -133,7 +133,7 @@ fn chosen(events: &[TaskCompletionEvent], wanted: Option<&Wanted>) -> (Vec<Place
 impl Logs {
     pub(super) fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
         let Logs { one: One { job, output, which }, task, log, tail } = self;
-        let due = Duration::from_secs(which.timeout.into());
+        let due = which.patience();
         let mut caller = which.caller()?;
         let (mut places, more, page) = block_on(async {
             let profile = caller.client.get_job_profile(job.clone()).await;

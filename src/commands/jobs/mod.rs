@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
@@ -31,7 +31,9 @@ use corona::hadoop::writables::{
 use serde::Serialize;
 
 use super::UsageError;
-use super::arguments::{FoundSource, Override, conf_dir_of_client, pairs, parse_override};
+use super::arguments::{
+    FoundSource, Override, conf_dir_of_client, no_cluster_hint, pairs, parse_override,
+};
 use super::cluster::{WebArguments, block_on};
 use super::daemon::usable;
 use super::finished_jobs::{self, Finished, Wanted};
@@ -50,8 +52,11 @@ pub(super) use summary::{summary, wrote_nothing};
 
 /// How long services other than the cluster manager may take when a job is explained.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a job tracker may take if no option says so.
-const PATIENCE_SECONDS: u16 = 60;
+/// How long a job tracker may take if no option says so, and how long one that is being restarted is waited for.
+const USUAL_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a job tracker is called that refuses connections where nothing names a cluster.
+const NO_CLUSTER_PATIENCE: Duration = Duration::from_secs(2);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -129,9 +134,10 @@ pub(super) struct Which {
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<Override>,
 
-    /// Seconds to wait for the job tracker
-    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE_SECONDS, value_parser = clap::value_parser!(u16).range(1..))]
-    timeout: u16,
+    /// Seconds to wait for the job tracker [default: 60, and longer while it
+    /// takes a new job]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..))]
+    timeout: Option<u16>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -344,6 +350,9 @@ pub(super) struct Caller {
     pub(super) client: JobSubmissionClient,
     pub(super) who: String,
     options: ClientOptions,
+    /// What to do if it cannot be reached.
+    hint: &'static str,
+    pub(super) retry: Retry,
 }
 
 impl Which {
@@ -356,7 +365,7 @@ impl Which {
             conf_dir: generic.conf_dir.clone(),
             conf_files: generic.conf_files.clone(),
             overrides: generic.settings.iter().map(setting).collect(),
-            timeout: PATIENCE_SECONDS,
+            timeout: None,
         }
     }
 
@@ -418,6 +427,11 @@ impl Which {
         let mut caller = self.caller_at(address.clone())?;
         if self.job_tracker.is_none() && address.to_string() == keys::JT_ADDRESS.default {
             caller.who = format!("{} (the default: no configuration names one)", caller.who);
+            let hint = no_cluster_hint(&address, |name| std::env::var_os(name));
+            if self.conf_dir.is_none() && !hint.is_empty() {
+                caller.hint = hint;
+                caller.retry.until_connected = caller.retry.within.min(NO_CLUSTER_PATIENCE);
+            }
         }
         Ok(caller)
     }
@@ -435,18 +449,25 @@ impl Which {
         }
     }
 
-    /// The pages of the cluster manager, if their address is known.
+    /// The pages of the cluster manager, if their address is known. With `--job-tracker` alone there are none:
+    /// those of the configuration may be another cluster's.
     pub(super) fn manager(&self) -> Option<Web> {
-        let settings = self.client().ok()?;
-        let address = settings.http_address;
-        let timeout = Duration::from_secs(self.timeout.into());
-        (address.port != 0).then(|| Web::new(address, timeout))
+        let is_other = self.job_tracker.is_some() && self.conf_dir.is_none();
+        let address = self.client().ok().filter(|_| !is_other)?.http_address;
+        (address.port != 0).then(|| Web::new(address, self.patience()))
+    }
+
+    /// How long a call may take.
+    fn patience(&self) -> Duration {
+        let named = self.timeout.map(|seconds| Duration::from_secs(seconds.into()));
+        named.unwrap_or(USUAL_PATIENCE)
     }
 
     /// A caller of the job tracker at an address.
     pub(super) fn caller_at(&self, address: HostPort) -> anyhow::Result<Caller> {
-        let due = Duration::from_secs(self.timeout.into());
-        Ok(Caller::new(address, self.file_systems()?, due))
+        let mut caller = Caller::new(address, self.file_systems()?, self.patience());
+        caller.retry.is_bound = self.timeout.is_some();
+        Ok(caller)
     }
 }
 
@@ -465,7 +486,9 @@ impl Caller {
         let who = format!("the job tracker at {address}");
         let address = InetAddress { host: address.host.to_string(), port: address.port };
         let client = JobSubmissionClient::new(address.clone(), options.clone());
-        Caller { client, address, who, options }
+        let hint = "; nothing listens there: check the address, or start the cluster";
+        let retry = Retry { within: due, until_connected: due, is_bound: false };
+        Caller { client, address, who, options, hint, retry }
     }
 
     /// A caller of the job tracker that these arguments configure, and the address of the pages of finished
@@ -502,8 +525,18 @@ impl Caller {
             other if other.is_http() => anyhow!(
                 "{who} answered with HTTP: this looks like the port of the pages; {OWN_PORT}"
             ),
+            CallError::Connect { error, .. } => {
+                let is_refused = error.kind() == std::io::ErrorKind::ConnectionRefused;
+                let hint = if is_refused { self.hint } else { "; check the address" };
+                anyhow!("{who} cannot be reached: {error}{hint}")
+            }
             other => anyhow!("{who}: {other}"),
         })
+    }
+
+    /// How calls are repeated when one has been answered: there is a cluster.
+    pub(super) fn has_answered(&mut self) {
+        self.retry.until_connected = self.retry.within;
     }
 
     /// The names of these jobs and what else does not change of them, as far as the job tracker knows
@@ -551,8 +584,7 @@ impl Histories {
             Some(address) => Some(address.clone()),
             None => which.with_source(|source| source.load())?.finished_jobs,
         };
-        let due = Duration::from_secs(which.timeout.into());
-        Ok(address.map(|address| finished_jobs::pages(address, due)))
+        Ok(address.map(|address| finished_jobs::pages(address, which.patience())))
     }
 }
 
@@ -831,7 +863,7 @@ impl One {
 
     /// The history is on the pages of the service, whose address is in the profile of the job.
     fn history(&self) -> anyhow::Result<String> {
-        let due = Duration::from_secs(self.which.timeout.into());
+        let due = self.which.patience();
         let mut caller = self.which.caller()?;
         let profile = block_on(async {
             let profile = caller.client.get_job_profile(self.job.clone()).await;
@@ -1013,42 +1045,57 @@ fn errors_of(task: &Task, width: Option<usize>) -> String {
     text
 }
 
-/// How long a job tracker that is being restarted is waited for, and the pause between two calls.
-const RESTART_PATIENCE: Duration = Duration::from_secs(60);
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
-
-/// Makes a call again while the job tracker cannot be reached, as during a restart. The calls of a client
+/// How calls are repeated while the job tracker cannot be reached, as during a restart. The calls of a client
 /// can all be repeated: the second submission of a job only returns its status.
-pub(super) async fn again<T>(
-    mut call: impl AsyncFnMut() -> Result<T, CallError>,
-) -> Result<T, CallError> {
-    let began = Instant::now();
-    loop {
-        match call().await {
-            Ok(value) => return Ok(value),
-            Err(error) => {
-                let is_answer = matches!(
-                    error,
-                    CallError::Remote(_) | CallError::Refused(_) | CallError::Version { .. }
-                ) || error.is_http();
-                if is_answer || began.elapsed() >= RESTART_PATIENCE {
-                    return Err(error);
-                }
-            }
-        }
-        tokio::time::sleep(RETRY_PAUSE).await;
-    }
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retry {
+    /// For how long.
+    within: Duration,
+    /// The same while there is no connection.
+    until_connected: Duration,
+    /// Whether the user has chosen the time, so that nothing takes longer.
+    is_bound: bool,
 }
 
-/// The same for a call that waits for the cluster manager too: a job tracker that takes long is asked again
-/// for as long as it takes.
-pub(super) async fn patiently<T>(
-    mut call: impl AsyncFnMut() -> Result<T, CallError>,
-) -> Result<T, CallError> {
-    loop {
-        match again(&mut call).await {
-            Err(CallError::Timeout(_)) => {}
-            answer => return answer,
+impl Retry {
+    /// Makes a call until it is answered.
+    pub(super) async fn again<T>(
+        self,
+        mut call: impl AsyncFnMut() -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let began = tokio::time::Instant::now();
+        let mut earlier = None;
+        loop {
+            let left = self.within.saturating_sub(began.elapsed());
+            let error = match tokio::time::timeout(left, call()).await {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(error)) => error,
+                Err(_) => return Err(earlier.unwrap_or(CallError::Timeout(self.within))),
+            };
+            let is_answer = matches!(
+                error,
+                CallError::Remote(_) | CallError::Refused(_) | CallError::Version { .. }
+            ) || error.is_http();
+            let most = if error.is_connect() { self.until_connected } else { self.within };
+            if is_answer || began.elapsed() + RETRY_PAUSE > most {
+                return Err(error);
+            }
+            earlier = Some(error);
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// The same for a call that waits for the cluster manager too: a job tracker that takes long is asked again
+    /// for as long as it takes, unless the user has chosen a time.
+    pub(super) async fn patiently<T>(
+        self,
+        mut call: impl AsyncFnMut() -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        loop {
+            match self.again(&mut call).await {
+                Err(CallError::Timeout(_)) if !self.is_bound => {}
+                answer => return answer,
+            }
         }
     }
 }
@@ -1215,6 +1262,46 @@ mod tests {
         ] {
             assert_eq!(who(more).as_deref().map_err(|error| &**error), expected, "{more:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_are_repeated_within_their_time() {
+        use std::io::ErrorKind::ConnectionRefused;
+        let seconds = Duration::from_secs;
+        let refused = || CallError::Connect {
+            address: InetAddress { host: "h".to_owned(), port: 1 },
+            error: ConnectionRefused.into(),
+        };
+        let usual = Retry { within: seconds(60), until_connected: seconds(60), is_bound: false };
+        let named = Retry { within: seconds(5), until_connected: seconds(5), is_bound: true };
+        let unknown = Retry { until_connected: seconds(2), ..usual };
+        for (retry, most) in [(usual, 60), (named, 5), (unknown, 2)] {
+            let began = tokio::time::Instant::now();
+            let ended = retry.patiently(async || Err::<(), _>(refused())).await;
+            assert!(ended.is_err_and(|error| error.is_connect()), "{retry:?}");
+            let took = began.elapsed();
+            assert!(seconds(most - 1) <= took && took <= seconds(most), "{retry:?}: {took:?}");
+        }
+        // One that does not answer.
+        let silent = async || {
+            tokio::time::sleep(seconds(50)).await;
+            Err::<(), _>(CallError::Timeout(seconds(50)))
+        };
+        let began = tokio::time::Instant::now();
+        let ended = named.patiently(silent).await;
+        assert!(matches!(ended, Err(CallError::Timeout(_))), "{ended:?}");
+        assert_eq!(began.elapsed(), seconds(5));
+        // One that answers late, and was reached before.
+        let mut calls = 0;
+        let late = async || {
+            calls += 1;
+            match calls {
+                1 => Err(CallError::Timeout(seconds(50))),
+                2..20 => Err(refused()),
+                _ => Ok(calls),
+            }
+        };
+        assert_eq!(usual.patiently(late).await.unwrap(), 20);
     }
 
     #[test]

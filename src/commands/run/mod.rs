@@ -23,7 +23,7 @@ use corona::mapreduce::native::{NativeJob, encoded};
 use corona::net::Backoff;
 
 use super::arguments::parse_size;
-use super::job::commands::{Job, Look, MayRun, Part};
+use super::job::commands::{Job, Look, MayRun, Part, memory_of, of_memory};
 use super::job::stop::Stop;
 use super::jobs::Which;
 use super::{EXIT_FAILED, UsageError};
@@ -139,6 +139,11 @@ pub(super) struct Arguments {
     command: Vec<String>,
 }
 
+/// Bytes, as whole MiB.
+fn mib(bytes: usize) -> i64 {
+    i64::try_from(bytes.div_ceil(1 << 20).max(1)).unwrap_or(i64::MAX)
+}
+
 /// Seconds, as milliseconds.
 fn parse_seconds(text: &str) -> Result<u64, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
@@ -215,6 +220,12 @@ impl Arguments {
         // Before there are other threads: no signal is lost from here on.
         let mut stop = Stop::listen()?;
         let conf = self.conf(&commands)?;
+        let mut asked = memory_of(&self.which.settings());
+        asked.extend(self.memory.map(|bytes| ("--memory".to_owned(), mib(bytes))));
+        let of_memory = async { Ok(of_memory(asked, self.which.manager()).await) };
+        if let Some(note) = stop.before_submission(of_memory).await? {
+            console.complain_wrapped(&format!("note: {}", printable(&note)));
+        }
         let temporary = match self.output {
             Some(_) => None,
             None => Some(
@@ -383,8 +394,7 @@ impl Arguments {
         let list = serde_json::to_string(commands)?;
         conf.set("corona.task.mapper", &format!("commands {}", encoded(&list)));
         if let Some(bytes) = self.memory {
-            let mib = bytes.div_ceil(1 << 20).max(1);
-            conf.set("mapred.job.map.memory.mb", &mib.to_string());
+            conf.set("mapred.job.map.memory.mb", &mib(bytes).to_string());
         }
         let settings = self.which.settings();
         for (key, value) in &settings {

@@ -106,6 +106,14 @@ fn failure_has_status_one_and_one_line() {
 }
 
 #[test]
+fn a_missing_right_names_the_user_who_needs_it() {
+    let said = of_rights("/j/lock: cannot open: Permission denied (os error 13)", 7);
+    assert_eq!(said, "; this process runs as user 7, which needs the right to do so");
+    // The answer of a name node, which knows users by name.
+    assert_eq!(of_rights("Permission denied: user=a, access=WRITE", 7), "");
+}
+
+#[test]
 fn error_and_causes_fit_one_line() {
     let error = anyhow!("bad token:\n  line 3\r\n").context("cannot read core-site.xml");
     assert_eq!(one_line(&error), "cannot read core-site.xml: bad token: line 3");

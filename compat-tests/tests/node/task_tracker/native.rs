@@ -246,7 +246,9 @@ fn a_mapper_that_fails_says_why_and_leaves_nothing() {
         assert_eq!(report.state, TaskState::Failed);
         let why = job.job_tracker.diagnostics(&map);
         assert!(
-            why.contains("subprocess failed with code 3\nLast lines of stderr:\nit is broken"),
+            why.contains(
+                "subprocess failed with code 3\nin the map: cat > /dev/null; echo it is broken"
+            ) && why.contains("\nLast lines of stderr:\nit is broken"),
             "{why}"
         );
         assert!(!job.output.join(format!("_temporary/_{map}")).exists());

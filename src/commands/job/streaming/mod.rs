@@ -164,7 +164,7 @@ async fn run_job(line: &Line, console: &mut Console<'_>) -> Result<bool, NotRun>
     let found = Inputs::find(&systems, &inputs, &selection);
     let found = stop.before_submission(found).await?;
     let splits = found.splits.iter().map(|split| split.path.as_str());
-    let output = Output::find(&systems, wanted, false, "name another -output", splits);
+    let output = Output::find(&systems, wanted, false, "name a new directory with -output", splits);
     let output = stop.before_submission(output).await?;
     conf.set("mapred.output.dir", &output.path.to_string());
     conf.set("mapred.input.dir", &list_of(&inputs));
