@@ -257,7 +257,7 @@ mod tests {
         for words in [&["sed", "s/grep//"][..], &["sh", "-c", "grep x | sort"], &["sh", "-c", ""]] {
             assert_eq!(hint(words, 1), "", "{words:?}");
         }
-        assert!(hint(&["sh", "-c", "no-such-program"], 127).contains("PATH"));
+        assert!(hint(&["sh", "-c", "no-such-program"], 127).contains("start it as ./FILE"));
         assert!(hint(&["sh", "-c", "./data"], 126).contains("could not execute"));
         for words in [&["python3", "count.py"][..], &["sh", "-c", "cat | python3 count.py -x"]] {
             assert!(hint(words, 2).contains("--file count.py)"), "{words:?}");
