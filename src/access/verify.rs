@@ -284,7 +284,9 @@ pub(crate) fn explain(error: &io::Error) -> String {
             Alert::CertificateExpired | Alert::BadCertificate => {
                 "the peer does not accept our certificate: it has expired, or one of the two clocks is wrong"
             }
-            Alert::CertificateRevoked => "our access to this cluster has been revoked",
+            Alert::CertificateRevoked => {
+                "our access to this cluster has been revoked; a new string from its administrator gives it back"
+            }
             Alert::CertificateRequired => "the peer needs a certificate",
             _ => return format!("the peer ended the TLS handshake with the alert {alert:?}"),
         },

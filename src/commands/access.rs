@@ -231,7 +231,12 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         Action::Audit(audit) => audit.run(console)?,
         Action::Revoke(Revoke { ids, of }) => {
             let at = of.open()?;
-            ids.into_iter().try_for_each(|id| at.revoke(id))?;
+            let known = at.list()?;
+            for id in ids {
+                at.revoke(id)?;
+                let entry = known.iter().find(|entry| entry.id == id);
+                console.print(&format!("{}\n", revoked(id, entry)))?;
+            }
         }
         Action::Rotate(Rotate { id, of }) => print(&of.open()?.rotate(id)?, console)?,
         Action::Enrol(enrol) => enrol.run(console)?,
@@ -403,6 +408,14 @@ impl At {
     }
 }
 
+/// How access ends: daemons ask for what has been revoked every 15 seconds.
+fn revoked(id: GrantId, entry: Option<&Entry>) -> String {
+    let holder = entry.map_or_else(String::new, |Entry { role, user, .. }| {
+        user.as_ref().map_or_else(|| format!(" ({role})"), |user| format!(" ({role} {user})"))
+    });
+    format!("revoked {id}{holder}: the string and all certificates issued for it, within 15 s")
+}
+
 /// The user as whom this process acts, for the audit.
 fn this_user() -> String {
     let uid = rustix::process::geteuid().as_raw();
@@ -453,7 +466,7 @@ fn table(entries: &[Entry]) -> Table {
         Column::whole("STATE"),
         Column::number("USES LEFT"),
         Column::number("ISSUED"),
-        Column::text("LAST TO", 8),
+        Column::text("LAST TO", 15),
         Column::whole("CREATED"),
     ]);
     for entry in entries {
@@ -466,7 +479,7 @@ fn table(entries: &[Entry]) -> Table {
             number(entry.uses_left),
             number(Some(entry.issued)),
             Cell::from(entry.last_name.clone().unwrap_or_default()),
-            Cell::from(Date(created).to_string()),
+            Cell::from(Date(created).to_the_minute()),
         ]);
     }
     table

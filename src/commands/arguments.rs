@@ -59,7 +59,7 @@ pub(super) fn existing_conf_dir(
 }
 
 /// The directory of the configuration files of a command of users: as [`existing_conf_dir`], else that of the
-/// cluster of `corona login`.
+/// cluster of `corona login`, else that of the head that this user has started here.
 ///
 /// # Errors
 /// As [`existing_conf_dir`].
@@ -68,7 +68,8 @@ pub(super) fn conf_dir_of_client(
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> anyhow::Result<Option<PathBuf>> {
     let found = existing_conf_dir(named, &variable)?;
-    Ok(found.or_else(|| Profile::of_user(variable)?.conf_dir()))
+    let of_login = || Profile::of_user(variable)?.conf_dir();
+    Ok(found.or_else(of_login).or_else(super::head::conf_dir_of_own_head))
 }
 
 /// What to do if nothing answers at an address where a cluster would be by default, and nothing names one.

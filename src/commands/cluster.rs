@@ -296,7 +296,10 @@ impl<S: Service> Peer<S> {
             Err(CallError::Timeout(due)) => {
                 anyhow!("{who} did not answer {method} {}; it may still do it", Within(due))
             }
-            Err(CallError::Fault(fault)) => anyhow!("{who} refused {method}: {}", fault.message),
+            Err(CallError::Fault(fault)) => {
+                let reason = fault.message.strip_prefix(method).unwrap_or(&fault.message);
+                anyhow!("{who} refused {method}: {}", reason.trim_start_matches(": "))
+            }
             Err(other) if is_http(&other) => anyhow!(
                 "{who} answered {method} with HTTP: this looks like the port of the pages; name the \
                  port of cm.server.address with --address"

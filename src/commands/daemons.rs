@@ -38,7 +38,8 @@ const LOG_LOOK: Duration = Duration::from_secs(60);
 pub(super) const PID: &str = "pid";
 pub(super) const PROBLEM: &str = "problem";
 /// Directories that every keeper of daemons needs.
-const FOLDERS: [&str; 3] = ["conf", "logs", "run"];
+pub(super) const CONF_FOLDER: &str = "conf";
+const FOLDERS: [&str; 3] = [CONF_FOLDER, "logs", "run"];
 
 /// The directory of daemons, which one process uses at a time.
 pub(super) struct Home {
@@ -82,7 +83,7 @@ impl Home {
 
     /// The directory of the configuration.
     pub(super) fn conf(&self) -> PathBuf {
-        self.root.join("conf")
+        self.root.join(CONF_FOLDER)
     }
 
     /// A path in the directory, as text.

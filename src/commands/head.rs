@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -22,7 +23,7 @@ use super::arguments::{Override, parse_override};
 use super::closed;
 use super::cluster::block_on;
 use super::daemon::{tell_systemd, usable};
-use super::daemons::{Daemons, Home, PID, PROBLEM};
+use super::daemons::{CONF_FOLDER, Daemons, Home, PID, PROBLEM};
 use super::invitation::{ClusterFacts, HeadPorts, Marker, read_private, write_private};
 use super::parts::{HEAD_FOLDERS, Site, is_secret};
 use super::signals::shutdown_signal;
@@ -300,9 +301,9 @@ async fn reachable(host: &str) -> anyhow::Result<IpAddr> {
     }
     let instead = match address_towards(&Endpoint::new(ELSEWHERE, 9)).await {
         Ok(own) if !own.is_loopback() => {
-            format!("name an address or a name that they can reach, such as --host {own}")
+            format!("name one that the other machines can reach, such as --host {own}")
         }
-        _ => "name an address or a name that they can reach with --host".to_owned(),
+        _ => "name one that the other machines can reach with --host".to_owned(),
     };
     let found: Vec<SocketAddr> = match tokio::net::lookup_host((host, 0)).await {
         Ok(found) => found.collect(),
@@ -428,6 +429,13 @@ pub(super) fn authority_of(directory: &Path) -> anyhow::Result<(Authority, HostP
 /// The usual directory of a head, if one was started there.
 pub(super) fn usual_head() -> Option<PathBuf> {
     usual_directory("head").ok().filter(|directory| directory.join(HEAD_FILE).is_file())
+}
+
+/// The configuration of the head that this user has started here. That of another user's head is not readable.
+pub(super) fn conf_dir_of_own_head() -> Option<PathBuf> {
+    let directory = usual_head()?;
+    let owner = fs::metadata(&directory).ok()?.uid();
+    (owner == rustix::process::geteuid().as_raw()).then(|| directory.join(CONF_FOLDER))
 }
 
 /// What is to be known of the access to the cluster.

@@ -72,9 +72,9 @@ impl Invitation {
         let (is_node, wants_node) = (invitation.access.role == Role::Node, role == Role::Node);
         ensure!(
             is_node == wants_node,
-            "this string is for '{}'; '{}' needs the other one that 'corona head' prints",
+            "this string is for '{}'; '{}' needs one that begins with corona1:{role}:",
             command(is_node),
-            command(wants_node)
+            command(wants_node),
         );
         Ok(invitation)
     }

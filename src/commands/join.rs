@@ -318,8 +318,8 @@ impl Arguments {
         let files = match marker.is_seen() {
             true => format!("files: this machine sees {shared} of the head"),
             false => format!(
-                "files: this machine does not see {shared} of the head; jobs read and write on HDFS, or \
-                 in a directory that all machines mount"
+                "files: no directory is known to be shared with the head; jobs read and write on HDFS, or in a \
+                 directory that all machines mount"
             ),
         };
         format!(

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use corona::access::Role;
+use corona::process::machine_name_or_localhost;
 
 use super::closed::required_keys;
 use super::cluster::block_on;
@@ -90,7 +91,7 @@ fn login(
     }
     let fresh = profile.new_identity()?;
     let facts = block_on(async {
-        invitation.enrol(&fresh, "client").await?;
+        invitation.enrol(&fresh, &machine_name_or_localhost()).await?;
         invitation.learn().await
     })?;
     let identity = profile.keep_identity(name)?;

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::arguments::no_cluster_hint;
+use corona_terminal::console::printable;
 
 /// The largest page that is read.
 const MAX_PAGE_BYTES: usize = 64 << 20;
@@ -146,9 +147,20 @@ impl Web {
     pub(super) async fn page(&self, path: &str) -> anyhow::Result<String> {
         let (status, body) = self.get(path).await?;
         if status != StatusCode::OK {
-            bail!("{} answered {status} for {path}", self.who());
+            return Err(self.refusal(status, &body, path));
         }
         Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// Why there is no page: in the words of the daemon, where it refuses.
+    fn refusal(&self, status: StatusCode, body: &[u8], path: &str) -> anyhow::Error {
+        let words = String::from_utf8_lossy(body);
+        match words.lines().next().map(printable) {
+            Some(reason) if status == StatusCode::FORBIDDEN => {
+                anyhow!("{} refuse {path}: {reason:.500}", self.who())
+            }
+            _ => anyhow!("{} answered {status} for {path}", self.who()),
+        }
     }
 
     /// As [`Self::page`]; none if there is no such page, or not any more.
@@ -160,7 +172,7 @@ impl Web {
         match status {
             StatusCode::OK => Ok(Some(String::from_utf8_lossy(&body).into_owned())),
             StatusCode::NOT_FOUND | StatusCode::GONE => Ok(None),
-            _ => bail!("{} answered {status} for {path}", self.who()),
+            _ => Err(self.refusal(status, &body, path)),
         }
     }
 

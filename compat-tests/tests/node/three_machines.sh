@@ -103,7 +103,7 @@ serve alpha "corona head ready" "$corona" head --dir "$own/head" --host 10.77.0.
 serve beta "corona node ready" "$corona" join "$(line_for join)" --dir "$own/node" --slots 2
 serve gamma "corona node ready" "$corona" join "$(line_for join)" --dir "$own/node" --slots 2
 on laptop "$corona" login "$(line_for login)"
-grep -q "does not see $own/head of the head" "$root/beta.out" || fail "beta takes its own files for the head's"
+grep -q "no directory is known to be shared with the head" "$root/beta.out" || fail "beta takes its own files for the head's"
 await "two nodes" has_nodes 2
 seq 1 2000 >"$shared/numbers"
 # The script lies on the laptop alone: it comes to the nodes through the job tracker.
