@@ -152,6 +152,16 @@ impl Site {
     }
 }
 
+/// The command that starts the cluster of a configuration, if one of this program has written it.
+pub(super) fn start_of(conf_dir: &Path) -> Option<String> {
+    let text = fs::read_to_string(conf_dir.join("core-site.xml")).ok()?;
+    let writers = ["corona mini-cluster", "corona head"];
+    let who =
+        writers.into_iter().find(|who| text.contains(&format!("<!-- {who} writes this file")))?;
+    let home = conf_dir.canonicalize().ok()?.parent()?.display().to_string();
+    Some(format!("{who} --dir {home}"))
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -233,5 +243,18 @@ mod tests {
         assert!(xml.contains("a test writes this file") && !xml.contains("<value>1</value>"));
         assert_eq!(read("mapred-site.xml"), "mine");
         assert!(read("corona.xml").contains("<configuration>"));
+    }
+
+    #[test]
+    fn the_configuration_of_a_cluster_tells_how_it_is_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let conf = dir.path().canonicalize().unwrap().join("conf");
+        fs::create_dir(&conf).unwrap();
+        assert_eq!(start_of(&conf), None);
+        for (who, starts) in [("corona mini-cluster", true), ("corona head", true), ("x", false)] {
+            Site::default().write(&conf, who).unwrap();
+            let expected = format!("{who} --dir {}", dir.path().canonicalize().unwrap().display());
+            assert_eq!(start_of(&conf), starts.then_some(expected));
+        }
     }
 }

@@ -427,6 +427,10 @@ fn usual_mistakes_are_explained() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // An output that exists is kept.
+    let inner =
+        mistake("output in the input", &["--input", "nested/sub", "--mapper", "cat"], 0, &[]);
+    let text = stderr(&run(&cluster, &inner, "nested/sub/out"));
+    assert!(text.contains("nested/sub/out lies in the input file:/"), "{text}");
     let taken = mistake("output that exists", &["--input", "in/a.txt", "--mapper", "cat"], 1, &[]);
     for (output, expected) in [
         (
@@ -440,6 +444,14 @@ fn usual_mistakes_are_explained() {
         assert!(text.contains(expected), "{text}");
     }
     assert!(cluster.path("in/a.txt").exists() && cluster.path("scripts/map.py").exists());
+    // A cluster that does not run any more.
+    let root = cluster.stop();
+    let words = ["jobs", "list", "--conf-dir", "cluster/conf", "--timeout", "5"];
+    let output = corona().args(words).current_dir(root.path()).output().unwrap();
+    let text = stderr(&output);
+    println!("== {words:?}\n{text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("; start the cluster with 'corona mini-cluster --dir /"), "{text}");
 }
 
 #[test]

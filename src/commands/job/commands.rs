@@ -101,7 +101,7 @@ impl Job {
         conf.set("mapred.map.tasks", &splits.len().to_string());
         conf::check_tasks(&conf, splits.len())?;
         let mut caller = which.caller()?;
-        let waiting = Waiting::new(&caller.who, which.manager());
+        let waiting = Waiting::of(&caller, which);
         let ends = splits.iter().map(|it| (&*it.path, it.start.saturating_add(it.length)));
         let sight = Sight::new(&output, ends);
         let place = Place { systems, output: &output, sight: &sight, waiting: &waiting };

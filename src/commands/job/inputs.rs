@@ -111,6 +111,8 @@ pub(super) struct Inputs {
     pub(super) bytes: u64,
     /// What the maps read.
     pub(super) splits: Vec<InputSplit>,
+    /// The directories that are named.
+    pub(super) directories: Vec<FsPath>,
 }
 
 impl Inputs {
@@ -125,6 +127,7 @@ impl Inputs {
         selection: &Selection,
     ) -> anyhow::Result<Inputs> {
         let mut named: Vec<(Arc<dyn FileSystem>, FileStatus)> = Vec::new();
+        let mut found = Inputs::default();
         for input in inputs {
             let (files, path) = systems.resolve(input)?;
             let matches = matching(&*files, &path).await.map_err(unreachable)?;
@@ -137,6 +140,7 @@ impl Inputs {
                     named.push((files.clone(), status));
                     continue;
                 }
+                found.directories.push(status.path.clone());
                 let mut waiting = vec![status.path];
                 while let Some(directory) = waiting.pop() {
                     for entry in not_hidden(&*files, input, &directory).await? {
@@ -158,7 +162,6 @@ impl Inputs {
                 }
             }
         }
-        let mut found = Inputs::default();
         let total = named.iter().fold(0_u64, |sum, (_, file)| sum.saturating_add(file.bytes));
         for (file, blocks) in with_blocks(named, selection).await? {
             found.add(&file, &blocks, total, selection)?;

@@ -321,7 +321,7 @@ impl Run {
         let systems = FileSystems::new(self.which.file_systems()?)?;
         let selection = self.selection(&site)?;
         let inputs = Inputs::find(&systems, &self.input, &selection);
-        let waiting = Waiting::new("the file system of the inputs", None);
+        let waiting = Waiting::new("the file system of the inputs");
         let inputs = stop.before_submission(waiting.on(inputs, console)).await?;
         let output = self.find_output(&systems, &inputs);
         let output = stop.before_submission(output).await?;
@@ -331,7 +331,7 @@ impl Run {
         conf::check_tasks(&conf, inputs.splits.len())?;
         let mut caller = self.which.caller()?;
         let settings = self.which.settings();
-        let mut noted = notes::of(&self, &settings, &inputs);
+        let mut noted = notes::of(&self, &settings, &inputs, &output.path);
         let asked = notes::memory_of(&settings);
         let of_memory = async { Ok(notes::of_memory(asked, self.which.manager()).await) };
         noted.extend(stop.before_submission(of_memory).await?);
@@ -355,7 +355,7 @@ impl Run {
             show(&planned, self.json, console)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let waiting = Waiting::new(&caller.who, self.which.manager());
+        let waiting = Waiting::of(&caller, &self.which);
         let splits = inputs.splits.iter().map(|it| (&*it.path, it.start.saturating_add(it.length)));
         let sight = Sight::new(&output, splits);
         let place = Place { systems: &systems, output: &output, sight: &sight, waiting: &waiting };

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use corona::api::cluster::Nodes;
 use corona::config::keys;
+use corona::filesystem::FsPath;
 use corona::mapreduce::streaming_keys::{self, STREAMING_KEYS};
 use corona::task::hints::{BETWEEN, scripts};
 
@@ -19,10 +20,16 @@ use corona_terminal::counted;
 const REPLACED: [char; 7] = ['$', '*', '?', '[', '{', '~', '`'];
 
 /// The notes on a job with these settings of `-D` and inputs.
-pub(super) fn of(run: &Run, settings: &[(String, String)], inputs: &Inputs) -> Vec<String> {
+pub(super) fn of(
+    run: &Run,
+    settings: &[(String, String)],
+    inputs: &Inputs,
+    output: &FsPath,
+) -> Vec<String> {
     let mut notes: Vec<String> = settings.iter().filter_map(|(name, _)| of_setting(name)).collect();
     notes.extend(of_input(inputs));
     notes.extend(of_repeated(&run.input));
+    notes.extend(of_output(output, inputs));
     notes.extend(of_commands(&run.steps, &|word| Path::new(word).is_file(), &is_on_path));
     notes
 }
@@ -75,6 +82,18 @@ fn of_input(inputs: &Inputs) -> Option<String> {
              not count"
         )
     })
+}
+
+/// An output in a directory that is an input: a later job stops at it, or reads it.
+fn of_output(output: &FsPath, inputs: &Inputs) -> Option<String> {
+    let lies_in = |directory: &&FsPath| {
+        output.root() == directory.root() && Path::new(output.path()).starts_with(directory.path())
+    };
+    let directory = inputs.directories.iter().find(lies_in)?;
+    Some(format!(
+        "the output {output} lies in the input {directory}, where a later job with this input finds it; name a \
+         directory beside it with --output"
+    ))
 }
 
 /// An input that is named more than once, which is read as often.
@@ -252,7 +271,11 @@ mod tests {
         }
         let empty = of_input(&Inputs::default()).unwrap();
         assert!(empty.starts_with("the input is empty (0 files), and so will the output be"));
-        assert_eq!(of_input(&Inputs { files: 1, bytes: 1, splits: Vec::new() }), None);
+        assert_eq!(of_input(&Inputs { files: 1, bytes: 1, ..Inputs::default() }), None);
+        let path = |text: &str| FsPath::parse(text).unwrap();
+        let inputs = Inputs { directories: vec![path("file:/a/in")], ..Inputs::default() };
+        assert!(of_output(&path("file:/a/in/out"), &inputs).unwrap().contains("lies in the input"));
+        assert_eq!(of_output(&path("file:/a/input"), &inputs), None);
         let repeated = |inputs: &[&str]| {
             of_repeated(&inputs.iter().map(|&input| input.to_owned()).collect::<Vec<_>>())
         };

@@ -165,7 +165,7 @@ impl Submit {
         let (maps, bytes) = (ready.maps, ready.bytes);
         let reduces = conf::reduces(&ready.conf);
         let shown = ready.conf.get("mapred.output.dir").unwrap_or_default();
-        let waiting = Waiting::new(&caller.who, self.which.manager());
+        let waiting = Waiting::of(caller, &self.which);
         let ends = splits_of(&ready.splits)?;
         let sight = Sight::new(output, ends.iter().map(|(path, end)| (&**path, *end)));
         let place = Place { systems, output, sight: &sight, waiting: &waiting };

@@ -9,7 +9,7 @@ use corona::api::jobs::JobWaits;
 use corona::hadoop::writables::JobId;
 use tokio::time::{Instant, timeout};
 
-use crate::commands::jobs::pages_at;
+use crate::commands::jobs::{Caller, Which, pages_at};
 use crate::commands::web::{Answer, Web};
 use corona_terminal::console::{Console, printable};
 
@@ -27,6 +27,8 @@ pub(super) struct Waiting {
     who: String,
     /// The pages of the cluster manager, which may know why.
     manager: Option<Web>,
+    /// What to do if they refuse connections too.
+    hint: String,
     progress: Idle,
 }
 
@@ -84,9 +86,16 @@ fn text_of(of: &JobWaits) -> Option<String> {
 }
 
 impl Waiting {
-    pub(super) fn new(who: &str, manager: Option<Web>) -> Waiting {
-        let manager = manager.map(|pages| pages.within(PATIENCE));
-        Waiting { who: who.to_owned(), manager, progress: Idle::new(Instant::now()) }
+    /// A wait for something of this name.
+    pub(super) fn new(who: &str) -> Waiting {
+        let progress = Idle::new(Instant::now());
+        Waiting { who: who.to_owned(), manager: None, hint: String::new(), progress }
+    }
+
+    /// A wait for a job tracker and its cluster.
+    pub(super) fn of(caller: &Caller, which: &Which) -> Waiting {
+        let manager = which.manager().map(|pages| pages.within(PATIENCE));
+        Waiting { manager, hint: caller.hint.clone(), ..Waiting::new(&caller.who) }
     }
 
     /// The result of calls of the job tracker. When they take long, it says so, and why as far as that is
@@ -125,7 +134,11 @@ impl Waiting {
         match pages.api::<Status>("/api/v1/status").await {
             Ok(Answer::Found(status)) => manager_reason(&status).map(str::to_owned),
             Ok(_) => None,
-            Err(error) => Some(format!("{error:#}")),
+            Err(error) => {
+                let text = format!("{error:#}");
+                let is_refused = text.ends_with("Connection refused (os error 111)");
+                Some(if is_refused { text + &self.hint } else { text })
+            }
         }
     }
 
@@ -221,7 +234,7 @@ mod tests {
     async fn calls_that_take_long_are_announced() {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console::of_test(&mut out, &mut err);
-        let waiting = Waiting::new("the job tracker at h:1", None);
+        let waiting = Waiting::new("the job tracker at h:1");
         let soon = waiting.on(async { 1 }, &mut console).await;
         let later = async {
             tokio::time::sleep(Duration::from_secs(40)).await;

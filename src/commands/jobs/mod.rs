@@ -38,6 +38,7 @@ use super::cluster::{WebArguments, block_on};
 use super::daemon::usable;
 use super::finished_jobs::{self, Finished, Wanted};
 use super::hadoop::generic::Generic;
+use super::parts::start_of;
 use super::sessions::explain;
 use super::times::{Ago, Date};
 use super::web::{Answer, Web};
@@ -350,8 +351,8 @@ pub(super) struct Caller {
     pub(super) client: JobSubmissionClient,
     pub(super) who: String,
     options: ClientOptions,
-    /// What to do if it cannot be reached.
-    hint: &'static str,
+    /// What to do if it refuses connections.
+    pub(super) hint: String,
     pub(super) retry: Retry,
 }
 
@@ -425,11 +426,20 @@ impl Which {
             None => self.configured()?,
         };
         let mut caller = self.caller_at(address.clone())?;
-        if self.job_tracker.is_none() && address.to_string() == keys::JT_ADDRESS.default {
+        if self.job_tracker.is_some() {
+            return Ok(caller);
+        }
+        let variable = |name: &str| std::env::var_os(name);
+        let conf_dir = conf_dir_of_client(self.conf_dir.clone(), variable)?;
+        if let Some(start) = conf_dir.as_deref().and_then(start_of) {
+            caller.hint = format!("; start the cluster with '{start}'");
+        } else if address.to_string() == keys::JT_ADDRESS.default {
             caller.who = format!("{} (the default: no configuration names one)", caller.who);
-            let hint = no_cluster_hint(&address, |name| std::env::var_os(name));
-            if self.conf_dir.is_none() && !hint.is_empty() {
-                caller.hint = hint;
+            caller.hint = match &conf_dir {
+                Some(dir) => without_site(dir),
+                None => no_cluster_hint(&address, variable).to_owned(),
+            };
+            if caller.hint != NOTHING_LISTENS {
                 caller.retry.until_connected = caller.retry.within.min(NO_CLUSTER_PATIENCE);
             }
         }
@@ -471,6 +481,23 @@ impl Which {
     }
 }
 
+const NOTHING_LISTENS: &str = "; nothing listens there: check the address, or start the cluster";
+
+/// The hint for a directory of a configuration that names no job tracker.
+fn without_site(dir: &Path) -> String {
+    let inner = dir.join("conf");
+    match (dir.join("core-site.xml").exists(), inner.join("core-site.xml").exists()) {
+        (true, _) => NOTHING_LISTENS.to_owned(),
+        (false, true) => {
+            format!("; {} has no core-site.xml: use --conf-dir {}", dir.display(), inner.display())
+        }
+        (false, false) => format!(
+            "; {} has no core-site.xml: name the directory that has it with --conf-dir",
+            dir.display()
+        ),
+    }
+}
+
 impl Caller {
     fn new(address: HostPort, files: FileSystemSettings, due: Duration) -> Caller {
         let mut groups = files.groups;
@@ -486,7 +513,7 @@ impl Caller {
         let who = format!("the job tracker at {address}");
         let address = InetAddress { host: address.host.to_string(), port: address.port };
         let client = JobSubmissionClient::new(address.clone(), options.clone());
-        let hint = "; nothing listens there: check the address, or start the cluster";
+        let hint = NOTHING_LISTENS.to_owned();
         let retry = Retry { within: due, until_connected: due, is_bound: false };
         Caller { client, address, who, options, hint, retry }
     }
@@ -527,7 +554,7 @@ impl Caller {
             ),
             CallError::Connect { error, .. } => {
                 let is_refused = error.kind() == std::io::ErrorKind::ConnectionRefused;
-                let hint = if is_refused { self.hint } else { "; check the address" };
+                let hint = if is_refused { &*self.hint } else { "; check the address" };
                 anyhow!("{who} cannot be reached: {error}{hint}")
             }
             other => anyhow!("{who}: {other}"),
@@ -555,7 +582,9 @@ impl Caller {
     }
 
     fn known<T>(&self, result: Result<Option<T>, CallError>, job: &JobId) -> anyhow::Result<T> {
-        self.checked(result)?.with_context(|| format!("{} knows no job {job}", self.who))
+        self.checked(result)?.with_context(|| {
+            format!("{} knows no job {job}; 'corona jobs list --all' lists its jobs", self.who)
+        })
     }
 
     /// Whether the job tracker has no task of a job, not even one that sets it up or cleans up after it. Jobs
@@ -1262,6 +1291,18 @@ mod tests {
         ] {
             assert_eq!(who(more).as_deref().map_err(|error| &**error), expected, "{more:?}");
         }
+    }
+
+    #[test]
+    fn a_directory_above_that_of_the_configuration_is_found_out() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(without_site(dir.path()).contains("name the directory that has it"));
+        std::fs::create_dir(dir.path().join("conf")).unwrap();
+        std::fs::write(dir.path().join("conf/core-site.xml"), "").unwrap();
+        let hint = without_site(dir.path());
+        let expected = format!("use --conf-dir {}", dir.path().join("conf").display());
+        assert!(hint.ends_with(&expected), "{hint}");
+        assert_eq!(without_site(&dir.path().join("conf")), NOTHING_LISTENS);
     }
 
     #[tokio::test(start_paused = true)]

@@ -189,7 +189,7 @@ async fn submit(
     console: &mut Console<'_>,
 ) -> anyhow::Result<bool> {
     let mut caller = which.caller()?;
-    let waiting = Waiting::new(&caller.who, which.manager());
+    let waiting = Waiting::of(&caller, which);
     let ends = inputs.splits.iter().map(|it| (&*it.path, it.start.saturating_add(it.length)));
     let sight = Sight::new(&output, ends);
     let place = Place { systems, output: &output, sight: &sight, waiting: &waiting };
