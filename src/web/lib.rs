@@ -9,6 +9,7 @@ pub mod compression;
 pub mod events;
 pub mod exchange;
 pub mod files;
+pub mod frame;
 pub mod histogram;
 pub mod hosts;
 pub mod http;

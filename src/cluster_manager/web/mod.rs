@@ -11,7 +11,6 @@ mod exchange;
 mod filter;
 mod gather;
 mod history;
-mod layout;
 mod original;
 mod pages;
 mod problems;
@@ -25,7 +24,7 @@ use bytes::Bytes;
 use hyper::body::Body;
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
-use maud::Markup;
+use maud::{Markup, html};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::interval;
 
@@ -34,7 +33,6 @@ use self::exchange::{Answer, Parameters};
 use self::filter::Filter;
 use self::gather::{Gather, Overview, Pools, count_nodes};
 use self::history::{History, Latencies, Sample};
-use self::layout::{Frame, Section};
 use self::pages::kill::SAFE_MODE;
 use self::problems::{Problem, Sources};
 use super::access::Access;
@@ -59,21 +57,26 @@ use corona_model::types::{Millis, ResourceType};
 use corona_net::Counters;
 use corona_process::machine_name_or_localhost;
 use corona_web::attempts::{Attempts, Failed};
+use corona_web::frame::{Frame, Updates};
 use corona_web::hosts::Hosts;
 use corona_web::making::{REFRESH_MS, compress, make_answer, refresh_ms};
 use corona_web::operator::{Form, Objection, read_own_form};
 use corona_web::server::{Admission, Room};
 use corona_web::{compression, files};
 
+/// The pages that every page leads to.
+const SECTIONS: [(&str, &str); 6] = [
+    ("/", "Cluster"),
+    ("/pools", "Pools"),
+    ("/sessions", "Sessions"),
+    ("/nodes", "Nodes"),
+    ("/retired", "Retired"),
+    ("/configuration", "Configuration"),
+];
 /// Answers that are made at a time: each may hold a copy of all sessions or nodes.
 const MAKERS: usize = 2;
 /// The driving task is taken for dead when it was not seen for longer than this.
 const BEAT_LIMIT: Duration = Duration::from_secs(10);
-
-/// The address of another service's pages, if a browser on another machine can use it.
-fn page_address(of: Option<&HostPort>) -> Option<Box<str>> {
-    Some(of?.page_address()?.into())
-}
 
 /// Everything that the pages show, and the ways to it.
 #[derive(Debug)]
@@ -99,9 +102,9 @@ pub(super) struct Pages {
     /// The name of this cluster manager: that of its web address, up to the first dot.
     host: Box<str>,
     /// Where the job tracker service shows the jobs that run.
-    running_jobs: Option<Box<str>>,
+    running_jobs: Option<String>,
     /// Where the proxy job tracker shows finished jobs.
-    finished_jobs: Option<Box<str>>,
+    finished_jobs: Option<String>,
     attempts: Attempts,
     admission: Admission,
     /// A place for each answer that is being made.
@@ -175,8 +178,8 @@ impl Pages {
             history: History::new(settings.sample_period),
             kill_token: settings.kill_token.clone(),
             host: short_name(host).into(),
-            running_jobs: page_address(settings.running_jobs.as_ref()),
-            finished_jobs: page_address(settings.finished_jobs.as_ref()),
+            running_jobs: settings.running_jobs.as_ref().and_then(HostPort::page_address),
+            finished_jobs: settings.finished_jobs.as_ref().and_then(HostPort::page_address),
             attempts: Attempts::default(),
             admission: Admission::new(room, Hosts::of_machine(names)).with_gate(gate),
             makers: Semaphore::new(MAKERS),
@@ -313,7 +316,7 @@ impl Pages {
             ["pools"] => {
                 let pools = self.gather.pools().await;
                 let refresh = refresh_ms(pools.views.len());
-                self.make(Section::Pools, "Pools", overview, Some(refresh), move |overview| {
+                self.make("/pools", "Pools", overview, Some(refresh), move |overview| {
                     pages::pools::content(&pools, overview, &parameters)
                 })
                 .await
@@ -321,7 +324,7 @@ impl Pages {
             ["sessions"] => {
                 let sessions = self.gather.sessions().await;
                 let refresh = refresh_ms(sessions.len());
-                self.make(Section::Sessions, "Sessions", overview, Some(refresh), move |overview| {
+                self.make("/sessions", "Sessions", overview, Some(refresh), move |overview| {
                     pages::sessions::content(&sessions, overview, &parameters)
                 })
                 .await
@@ -337,7 +340,7 @@ impl Pages {
             ["nodes"] => {
                 let nodes = self.gather.nodes().await;
                 let refresh = refresh_ms(nodes.len());
-                self.make(Section::Nodes, "Nodes", overview, Some(refresh), move |overview| {
+                self.make("/nodes", "Nodes", overview, Some(refresh), move |overview| {
                     pages::nodes::content(&nodes, overview, &parameters)
                 })
                 .await
@@ -353,7 +356,7 @@ impl Pages {
             ["retired"] => {
                 let retired = self.gather.retired().await;
                 let refresh = refresh_ms(retired.len());
-                self.make(Section::Retired, "Retired", overview, Some(refresh), move |overview| {
+                self.make("/retired", "Retired", overview, Some(refresh), move |overview| {
                     pages::retired::content(&retired, overview, &parameters)
                 })
                 .await
@@ -363,7 +366,7 @@ impl Pages {
                 let loaded_at = loaded_at(&status);
                 let title = "Configuration";
                 let refresh = Some(REFRESH_MS);
-                self.make(Section::Configuration, title, overview, refresh, move |_| {
+                self.make("/configuration", title, overview, refresh, move |_| {
                     pages::configuration::content(&status, loaded_at, &parameters)
                 })
                 .await
@@ -393,10 +396,7 @@ impl Pages {
             overview: overview.clone(),
         };
         let refresh = Some(REFRESH_MS);
-        self.make(Section::Cluster, "Cluster", overview, refresh, move |_| {
-            pages::cluster::content(&view)
-        })
-        .await
+        self.make("/", "Cluster", overview, refresh, move |_| pages::cluster::content(&view)).await
     }
 
     fn problems(
@@ -433,7 +433,7 @@ impl Pages {
             };
             let finished_jobs = self.finished_jobs.clone();
             return self
-                .make(Section::Retired, &title, overview, None, move |overview| {
+                .make("/retired", &title, overview, None, move |overview| {
                     pages::session::ended(&ended, overview, finished_jobs.as_deref())
                 })
                 .await;
@@ -445,7 +445,7 @@ impl Pages {
             may_be_killed: self.kill_token.is_some(),
         };
         let refresh = Some(refresh_ms(view.grants.len()));
-        self.make(Section::Sessions, &title, overview, refresh, move |overview| {
+        self.make("/sessions", &title, overview, refresh, move |overview| {
             pages::session::running(&view, overview, &parameters)
         })
         .await
@@ -463,7 +463,7 @@ impl Pages {
         let overview = self.gather.overview();
         let title = format!("End session {handle}");
         let mut page = self
-            .make(Section::Sessions, &title, overview, None, move |overview| {
+            .make("/sessions", &title, overview, None, move |overview| {
                 pages::kill::content(&session, overview, objection)
             })
             .await;
@@ -571,7 +571,7 @@ impl Pages {
             may_be_changed: self.kill_token.is_some(),
         };
         let refresh = Some(refresh_ms(view.grants.len()));
-        self.make(Section::Nodes, &format!("Node {name}"), overview, refresh, move |overview| {
+        self.make("/nodes", &format!("Node {name}"), overview, refresh, move |overview| {
             pages::node::content(&view, overview, &parameters)
         })
         .await
@@ -589,7 +589,7 @@ impl Pages {
         let title = format!("Lift the blacklisting of node {name}");
         let overview = self.gather.overview();
         let mut page = self
-            .make(Section::Nodes, &title, overview, None, move |overview| {
+            .make("/nodes", &title, overview, None, move |overview| {
                 pages::node::question(&detail, overview, objection)
             })
             .await;
@@ -642,27 +642,17 @@ impl Pages {
     /// Makes a page on a thread that may take its time.
     async fn make(
         &self,
-        section: Section,
+        section: &str,
         title: &str,
         overview: Overview,
         refresh_ms: Option<u64>,
         content: impl FnOnce(&Overview) -> Markup + Send + 'static,
     ) -> Answer {
-        let (title, host) = (title.to_owned(), self.host.clone());
-        let (running_jobs, finished_jobs) = (self.running_jobs.clone(), self.finished_jobs.clone());
+        let frame = self.frame(Some(section), title, overview.now, overview.safe_mode);
+        let [before, after] = Frame { refresh_ms, ..frame }.around();
         self.make_answer(move || {
             let content = content(&overview);
-            let frame = Frame {
-                title: &title,
-                section: Some(section),
-                host: &host,
-                safe_mode: overview.safe_mode,
-                now: overview.now,
-                refresh_ms,
-                running_jobs: running_jobs.as_deref(),
-                finished_jobs: finished_jobs.as_deref(),
-            };
-            exchange::html(StatusCode::OK, layout::page(&frame, &content))
+            exchange::html(StatusCode::OK, html! { (before) (content) (after) })
         })
         .await
     }
@@ -673,17 +663,39 @@ impl Pages {
 
     /// A page with a sentence.
     fn say(&self, status: StatusCode, title: &str, sentence: &str) -> Answer {
-        let frame = Frame {
-            title,
-            section: None,
-            host: &self.host,
-            safe_mode: self.metrics.safe_mode(),
-            now: self.core.look(|_, now| now),
-            refresh_ms: None,
-            running_jobs: self.running_jobs.as_deref(),
-            finished_jobs: self.finished_jobs.as_deref(),
+        let now = self.core.look(|_, now| now);
+        let frame = self.frame(None, title, now, self.metrics.safe_mode());
+        exchange::html(status, frame.notice(sentence))
+    }
+
+    fn frame<'a>(
+        &'a self,
+        section: Option<&'a str>,
+        title: &'a str,
+        now: Millis,
+        safe_mode: bool,
+    ) -> Frame<'a> {
+        let mark = html! {
+            span #safe-mode data-live {
+                @if safe_mode { strong.badge.warn { "Safe mode" } }
+            }
         };
-        exchange::html(status, layout::notice(&frame, sentence))
+        Frame {
+            title,
+            host: &self.host,
+            service: self.host.to_string(),
+            mark: Some(mark),
+            sections: &SECTIONS,
+            section,
+            elsewhere: vec![
+                (self.running_jobs.clone(), "Running jobs"),
+                (self.finished_jobs.clone(), "Finished jobs"),
+            ],
+            links: vec![(Some("/api/v1".into()), "API"), (Some("/metrics".into()), "Metrics")],
+            now,
+            refresh_ms: None,
+            updates: Updates::Events,
+        }
     }
 
     fn not_found(&self, sentence: &str) -> Answer {

@@ -265,7 +265,9 @@ async fn every_page_is_whole_for_an_empty_and_for_a_busy_cluster() {
             let page = world.body(address).await;
             assert!(page.starts_with("<!DOCTYPE html><html lang=\"en\">"), "{address}");
             assert!(page.ends_with("</footer></body></html>"), "{address}");
-            assert_eq!(page.matches("<h1>").count(), 1, "{address}");
+            for once in ["<h1>", " aria-current=\"page\""] {
+                assert_eq!(page.matches(once).count(), 1, "{address}: {once}");
+            }
             for unwanted in ["style=\"", "onclick", "<style", "javascript:"] {
                 assert!(!page.contains(unwanted), "{address}: {unwanted}");
             }

@@ -15,12 +15,11 @@ use std::task::{Context, Poll};
 
 use corona_mapreduce::JobId;
 use corona_web::exchange::{html as page, page_text, respond, text};
-use corona_web::files;
+use corona_web::frame::Frame;
 use corona_web::making::make_answer;
-use corona_web::units::as_of;
 use hyper::StatusCode;
-use hyper::body::{Body, Bytes, Frame};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use hyper::body::{self, Body, Bytes};
+use maud::{Markup, html};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -31,9 +30,6 @@ use super::index::Query;
 
 const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
-
-/// What stands in a page until its content is there.
-const CONTENT: &str = "\u{0}";
 
 /// A job that is shown.
 pub(super) struct View<'a> {
@@ -221,9 +217,8 @@ async fn show(
         What::Task | What::Counters => part.unwrap_or(file.job.as_str()).to_owned(),
         What::Analysis => format!("Analysis of {}", file.job),
     };
-    let frame = frame(shared, &title, &PreEscaped(CONTENT.to_owned())).into_string();
-    let (before, after) = frame.split_once(CONTENT).unwrap_or((&frame, ""));
-    let (first, after) = (Bytes::from(page_text(before)), page_text(after));
+    let [before, after] = around(shared, None, &title).around().map(page_text);
+    let first = Bytes::from(before);
     let (shared, part) = (shared.clone(), part.map(str::to_owned));
     let query = query.clone();
     let rest = tokio::spawn(async move {
@@ -344,42 +339,20 @@ const SECTIONS: [(&str, &str); 3] =
 
 /// The same for a page at the address of a section.
 fn frame_in(shared: &Shared, section: Option<&str>, title: &str, content: &Markup) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            (files::head(title, &shared.host))
-            body {
-                a.skip href="#main" { "Skip to the content" }
-                header.top {
-                    div.name {
-                        a.brand href="/" { span aria-hidden="true" { "◔ " } "Corona" }
-                        span.host { "proxy job tracker " (shared.host) }
-                    }
-                    nav aria-label="Pages" {
-                        ul {
-                            @for (path, name) in SECTIONS {
-                                li {
-                                    a href=(path) aria-current=[(section == Some(path)).then_some("page")] {
-                                        (name)
-                                    }
-                                }
-                            }
-                            @if let Some(cluster) = shared.cluster_pages() {
-                                li { a href=(cluster) { "Cluster" } }
-                            }
-                        }
-                    }
-                }
-                main #main tabindex="-1" { (content) }
-                footer {
-                    (as_of(super::now()))
-                    ul {
-                        li { a href="/api/v1/jobs" { "API" } }
-                        li { a href="/metrics" { "Metrics" } }
-                    }
-                }
-            }
-        }
+    around(shared, section, title).page(content)
+}
+
+fn around<'a>(shared: &'a Shared, section: Option<&'a str>, title: &'a str) -> Frame<'a> {
+    Frame {
+        title,
+        host: &shared.host,
+        service: format!("proxy job tracker {}", shared.host),
+        sections: &SECTIONS,
+        section,
+        elsewhere: vec![(shared.cluster_pages(), "Cluster")],
+        links: vec![(Some("/api/v1/jobs".into()), "API"), (Some("/metrics".into()), "Metrics")],
+        now: super::now(),
+        ..Frame::default()
     }
 }
 
@@ -404,16 +377,16 @@ impl Body for Late {
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+    ) -> Poll<Option<Result<body::Frame<Bytes>, std::io::Error>>> {
         if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
+            return Poll::Ready(Some(Ok(body::Frame::data(first))));
         }
         let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
         match Pin::new(rest).poll(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(made) => {
                 self.rest = None;
-                let made = made.map(Frame::data).map_err(std::io::Error::other);
+                let made = made.map(body::Frame::data).map_err(std::io::Error::other);
                 Poll::Ready(Some(made))
             }
         }
@@ -430,8 +403,8 @@ impl Body for Pieces {
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-        self.0.poll_recv(context).map(|piece| Some(piece?.map(Frame::data)))
+    ) -> Poll<Option<Result<body::Frame<Bytes>, std::io::Error>>> {
+        self.0.poll_recv(context).map(|piece| Some(piece?.map(body::Frame::data)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{Stage, View, count, since_epoch_ms};
@@ -10,8 +10,8 @@ use crate::localise::TaskKind;
 use crate::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
 use corona_model::types::{Millis, ResourceType};
 use corona_web::budget;
-use corona_web::files;
-use corona_web::units::{Bytes, Count, Name, Span, Time, as_of, bar, class_of, plural};
+use corona_web::frame::{Frame, Updates};
+use corona_web::units::{Bytes, Count, Name, Span, Time, bar, class_of, plural};
 
 /// The least pause between two looks of one browser at the same page.
 const REFRESH_MS: u64 = 1000;
@@ -96,38 +96,21 @@ pub(super) fn no_job(view: &View<'_>) -> Markup {
 }
 
 fn page(view: &View<'_>, title: &str, content: &Markup) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            (files::head(title, &view.tracker.identity.host))
-            body data-refresh-ms=(REFRESH_MS) data-events="none" {
-                a.skip href="#main" { "Skip to the content" }
-                header.top {
-                    div.name {
-                        a.brand href="/" { span aria-hidden="true" { "◔ " } "Corona" }
-                        span.host { (view.tracker.identity.host) }
-                    }
-                    // The script shows and fills it.
-                    div.live #live hidden {
-                        button #live-toggle type="button" aria-pressed="true" { "Live" }
-                        span #live-time {}
-                    }
-                }
-                p.unseen #live-news role="status" aria-live="polite" {}
-                main #main tabindex="-1" { (content) }
-                footer {
-                    (as_of(Millis(since_epoch_ms(view.now))))
-                    ul {
-                        @if let Some(pages) = &view.about.finished_jobs {
-                            li { a href=(pages) { "Finished jobs" } }
-                        }
-                        li { a href="/api/v1/tracker" { "API" } }
-                        li { a href="/metrics" { "Metrics" } }
-                    }
-                }
-            }
-        }
-    }
+    let frame = Frame {
+        title,
+        host: &view.tracker.identity.host,
+        service: view.tracker.identity.host.to_string(),
+        links: vec![
+            (view.about.finished_jobs.clone(), "Finished jobs"),
+            (Some("/api/v1/tracker".into()), "API"),
+            (Some("/metrics".into()), "Metrics"),
+        ],
+        now: Millis(since_epoch_ms(view.now)),
+        refresh_ms: Some(REFRESH_MS),
+        updates: Updates::Polled,
+        ..Frame::default()
+    };
+    frame.page(content)
 }
 
 fn time(time: SystemTime) -> Time {

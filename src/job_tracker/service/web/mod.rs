@@ -8,7 +8,6 @@ mod api;
 pub(super) mod events;
 pub(super) mod files;
 pub(super) mod gather;
-mod layout;
 pub(super) mod manager;
 mod metrics;
 mod original;
@@ -31,6 +30,7 @@ use corona_web::attempts::{Attempts, Failed};
 use corona_web::budget;
 use corona_web::events::{Stream, Wanted};
 use corona_web::exchange::{self, Parameters};
+use corona_web::frame::{Frame, Updates};
 use corona_web::hosts::Hosts;
 use corona_web::making::{REFRESH_MS, SLOW_REFRESH_MS, compress, make_answer, refresh_ms};
 use corona_web::operator::{Form, Objection, read_own_form};
@@ -39,7 +39,7 @@ use corona_web::{compression, files as static_files, prefix, prometheus};
 use hyper::body::Body;
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
-use maud::Markup;
+use maud::{Markup, html};
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
@@ -51,7 +51,6 @@ use corona_api::jobs::{
 
 use self::api::Paging;
 use self::gather::{Found, Looks, Row};
-use self::layout::{Frame, Section};
 use self::pages::end::Target;
 use self::pages::job_path;
 use self::shown::Shown;
@@ -65,6 +64,9 @@ use corona_job_engine::{JobInput, JobReply, NodeUse};
 /// What is sent back.
 type Answer = exchange::Answer<Stream>;
 
+/// The pages that every page leads to.
+const SECTIONS: [(&str, &str); 3] =
+    [("/", "Running jobs"), ("/ended", "Ended jobs"), ("/trackers", "Task trackers")];
 /// Answers that are made at a time: each may hold a copy of all tasks of a large job.
 const MAKERS: usize = 2;
 /// Completion events in one answer.
@@ -308,7 +310,7 @@ impl Pages {
             ["trackers"] => {
                 let trackers = self.shown.cluster.trackers();
                 let refresh = refresh_ms(trackers.len());
-                self.make(Some(Section::Trackers), "Task trackers", Some(refresh), move || {
+                self.make("/trackers", "Task trackers", Some(refresh), move || {
                     pages::trackers::content(&trackers, manager.as_deref(), &parameters)
                 })
                 .await
@@ -320,7 +322,7 @@ impl Pages {
                 let refresh = row.progress.finished_at.is_none();
                 let refresh = refresh.then(|| refresh_ms(detail.tasks.len()));
                 let title = format!("Tasks of {}", row.description.id);
-                self.make(Some(section(&row)), &title, refresh, move || {
+                self.make(section(&row), &title, refresh, move || {
                     pages::tasks::content(&row, &detail, &parameters)
                 })
                 .await
@@ -332,7 +334,7 @@ impl Pages {
                 let places = self.shown.places(attempts.map(|attempt| &*attempt.node));
                 let refresh = row.progress.finished_at.is_none().then_some(SLOW_REFRESH_MS);
                 let title = format!("Failures of {}", row.description.id);
-                self.make(Some(section(&row)), &title, refresh, move || {
+                self.make(section(&row), &title, refresh, move || {
                     pages::failures::content(&row, &tasks, &places, &parameters)
                 })
                 .await
@@ -340,7 +342,7 @@ impl Pages {
             ["jobs", id, "tasks", name] => {
                 let view = self.task_view(id, name, |key| key.1.is_none()).await?.0;
                 let refresh = view.row.progress.finished_at.is_none().then_some(REFRESH_MS);
-                self.make(Some(section(&view.row)), &format!("Task {name}"), refresh, move || {
+                self.make(section(&view.row), &format!("Task {name}"), refresh, move || {
                     pages::task::task(&view)
                 })
                 .await
@@ -353,19 +355,16 @@ impl Pages {
                     return Err(NO_ATTEMPT);
                 }
                 let refresh = view.row.progress.finished_at.is_none().then_some(REFRESH_MS);
-                self.make(
-                    Some(section(&view.row)),
-                    &format!("Attempt {name}"),
-                    refresh,
-                    move || pages::task::attempt(&view, number).unwrap_or_default(),
-                )
+                self.make(section(&view.row), &format!("Attempt {name}"), refresh, move || {
+                    pages::task::attempt(&view, number).unwrap_or_default()
+                })
                 .await
             }
             ["jobs", id, "configuration"] => {
                 let row = self.job(id)?.row();
                 let properties = self.properties(&row.description.id).await?;
                 let title = format!("Configuration of {}", row.description.id);
-                self.make(Some(section(&row)), &title, None, move || {
+                self.make(section(&row), &title, None, move || {
                     pages::configuration::content(&row.description.id, &properties, &parameters)
                 })
                 .await
@@ -387,13 +386,13 @@ impl Pages {
 
     async fn jobs(&self, list: pages::jobs::List, parameters: Parameters) -> Answer {
         let (section, title) = match list {
-            pages::jobs::List::Running => (Section::Running, "Running jobs"),
-            pages::jobs::List::Ended => (Section::Ended, "Ended jobs"),
+            pages::jobs::List::Running => ("/", "Running jobs"),
+            pages::jobs::List::Ended => ("/ended", "Ended jobs"),
         };
         let (rows, hidden) = (self.shown.rows(), !self.shown.shows_jobs());
         let refresh = refresh_ms(rows.len());
         let load = self.shown.store.load();
-        self.make(Some(section), title, Some(refresh), move || {
+        self.make(section, title, Some(refresh), move || {
             pages::jobs::content(list, &rows, &load, now(), hidden, &parameters)
         })
         .await
@@ -427,7 +426,7 @@ impl Pages {
             cluster_manager: self.cluster_manager.clone(),
             now: now(),
         };
-        Ok(self.make(Some(section), &title, refresh, move || pages::job::content(&view)).await)
+        Ok(self.make(section, &title, refresh, move || pages::job::content(&view)).await)
     }
 
     /// What pages of a task and of an attempt show.
@@ -777,9 +776,7 @@ impl Pages {
         let title = format!("End {}", target.name(&row.description.id));
         let section = section(&row);
         let mut page = self
-            .make(Some(section), &title, None, move || {
-                pages::end::content(&row, &target, objection)
-            })
+            .make(section, &title, None, move || pages::end::content(&row, &target, objection))
             .await;
         if let Some(objection) = objection {
             *page.status_mut() = objection.status();
@@ -790,27 +787,14 @@ impl Pages {
     /// Makes a page on a thread that may take its time.
     async fn make(
         &self,
-        section: Option<Section>,
+        section: &str,
         title: &str,
         refresh_ms: Option<u64>,
         content: impl FnOnce() -> Markup + Send + 'static,
     ) -> Answer {
-        let (title, host) = (title.to_owned(), self.host.clone());
-        let cluster_manager = self.cluster_manager.clone();
-        let finished_jobs = self.finished_jobs.clone();
+        let [before, after] = Frame { refresh_ms, ..self.frame(Some(section), title) }.around();
         make_answer(&self.makers, move || {
-            let content = content();
-            let cluster_manager = cluster_manager.as_deref();
-            let frame = Frame {
-                title: &title,
-                section,
-                host: &host,
-                now: now(),
-                refresh_ms,
-                cluster_manager,
-                finished_jobs: finished_jobs.as_deref(),
-            };
-            exchange::html(StatusCode::OK, layout::page(&frame, &content))
+            exchange::html(StatusCode::OK, html! { (before) (content()) (after) })
         })
         .await
     }
@@ -833,16 +817,26 @@ impl Pages {
 
     /// A page that says a sentence.
     fn say(&self, status: StatusCode, title: &str, sentence: &str) -> Answer {
-        let frame = Frame {
+        exchange::html(status, self.frame(None, title).notice(sentence))
+    }
+
+    fn frame<'a>(&'a self, section: Option<&'a str>, title: &'a str) -> Frame<'a> {
+        Frame {
             title,
-            section: None,
             host: &self.host,
+            service: format!("{} jobs", self.host),
+            sections: &SECTIONS,
+            section,
+            elsewhere: vec![(self.cluster_manager.clone(), "Cluster")],
+            links: vec![
+                (self.finished_jobs.clone(), "Finished jobs"),
+                (Some("/api/v1".into()), "API"),
+                (Some("/metrics".into()), "Metrics"),
+            ],
             now: now(),
-            refresh_ms: None,
-            cluster_manager: self.cluster_manager.as_deref(),
-            finished_jobs: self.finished_jobs.as_deref(),
-        };
-        exchange::html(status, layout::notice(&frame, sentence))
+            updates: Updates::Polled,
+            ..Frame::default()
+        }
     }
 
     fn refuse(&self, nothing: Nothing) -> Answer {
@@ -900,10 +894,10 @@ fn total(counters: &Counters) -> JobCounters {
     JobCounters { total: api::counters(counters), ..JobCounters::default() }
 }
 
-fn section(row: &Row) -> Section {
+fn section(row: &Row) -> &'static str {
     match row.progress.finished_at {
-        Some(Millis(_)) => Section::Ended,
-        None => Section::Running,
+        Some(Millis(_)) => "/ended",
+        None => "/",
     }
 }
 
