@@ -98,6 +98,7 @@ use corona_config::{ClusterManagerSettings, ConfigErrors, HaAck, Interfaces, Loa
 use corona_engine::{Engine, Input, Start};
 use corona_model::settings::Hosts;
 use corona_model::types::Millis;
+use corona_net::CannotListen;
 use corona_net::memory::Memory;
 use corona_process::Boxed;
 use corona_process::panics::{ServiceTasks, TaskPanicked, blocking, restart_on_panic};
@@ -177,15 +178,8 @@ pub enum Failure {
 #[derive(Debug, Error)]
 pub enum StartError {
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {error}{}", Remedy(.error, .key))]
-    Listen {
-        /// The configuration key.
-        key: &'static str,
-        /// Its value.
-        address: String,
-        /// The system's error.
-        error: io::Error,
-    },
+    #[error("cannot listen on {}: {}{}", .0.address, .0.error, Remedy(.0))]
+    Listen(#[from] CannotListen),
     /// The host files cannot be read.
     #[error(transparent)]
     HostFiles(#[from] ConfigErrors),
@@ -399,13 +393,8 @@ impl ClusterManager {
             operations: operations.clone(),
             given_sessions: core.look(|engine, _| GivenSessions::new(engine)),
         };
-        let address = |listener: &TcpListener, key| {
-            listener.local_addr().map_err(|error| StartError::Listen {
-                key,
-                address: String::new(),
-                error,
-            })
-        };
+        let address =
+            |listener: &TcpListener, key| listener.local_addr().map_err(CannotListen::at(key, &""));
         let thrift_address = address(&thrift, SERVER_ADDRESS)?;
         let mut thrift = Server::with_memory(thrift, rpc, limits, memory).with_gate(gate.clone());
         if let Some(handed) = handed {
@@ -674,11 +663,11 @@ const SERVER_ADDRESS: &str = "cm.server.address";
 const HTTP_ADDRESS: &str = "cm.server.http.address";
 
 /// Advice for when an address cannot be listened on.
-struct Remedy<'a>(&'a io::Error, &'a str);
+struct Remedy<'a>(&'a CannotListen);
 
 impl fmt::Display for Remedy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Remedy(error, key) = self;
+        let CannotListen { key, error, .. } = self.0;
         match error.kind() {
             io::ErrorKind::AddrInUse => {
                 write!(f, "; set {key} to another port, or to port 0 for any free one")
@@ -689,26 +678,19 @@ impl fmt::Display for Remedy<'_> {
 }
 
 /// Only the port of the address is used: the original listens on all interfaces.
-fn bind_thrift(settings: &ClusterManagerSettings) -> Result<TcpListener, StartError> {
+fn bind_thrift(settings: &ClusterManagerSettings) -> Result<TcpListener, CannotListen> {
     let address = &settings.server_address;
     let on = match settings.interfaces {
         Interfaces::All => ListenOn::AnyAddress(address.port),
         Interfaces::Loopback => ListenOn::Address((Ipv4Addr::LOCALHOST, address.port).into()),
     };
-    listen(on).map_err(|error| StartError::Listen {
-        key: SERVER_ADDRESS,
-        address: address.to_string(),
-        error,
-    })
+    listen(on).map_err(CannotListen::at(SERVER_ADDRESS, address))
 }
 
-async fn bind_web(settings: &ClusterManagerSettings) -> Result<TcpListener, StartError> {
+async fn bind_web(settings: &ClusterManagerSettings) -> Result<TcpListener, CannotListen> {
     let address = &settings.http_address;
-    TcpListener::bind((&*address.host, address.port)).await.map_err(|error| StartError::Listen {
-        key: HTTP_ADDRESS,
-        address: address.to_string(),
-        error,
-    })
+    let opened = TcpListener::bind((&*address.host, address.port)).await;
+    opened.map_err(CannotListen::at(HTTP_ADDRESS, address))
 }
 
 fn new_engine(

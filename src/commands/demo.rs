@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use corona::cluster_manager::StartError;
 use corona::demo::{self, Demo, DemoError, News, Options};
+use corona::net::CannotListen;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -160,7 +161,7 @@ async fn show(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Resul
 
 /// A taken port is the most likely problem of a newcomer.
 fn explain(error: DemoError, options: &Options) -> anyhow::Error {
-    let DemoError::Start(StartError::Listen { key, error, .. }) = &error else {
+    let DemoError::Start(StartError::Listen(CannotListen { key, error, .. })) = &error else {
         return error.into();
     };
     let (port, what, option) = match *key {

@@ -36,7 +36,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 pub use backoff::Backoff;
 pub use counters::{Counters, Ending};
-pub use listen::{ListenOn, Reserved, listen};
+pub use listen::{CannotListen, ListenOn, Reserved, address_of, listen, listen_at};
 pub use write_timeout::WriteTimeout;
 
 /// The peer to which a limit for each peer counts an address: the address itself, or its /64

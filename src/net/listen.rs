@@ -4,7 +4,8 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::TcpListener;
+use thiserror::Error;
+use tokio::net::{TcpListener, lookup_host};
 
 /// Where to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,55 @@ pub fn listen(on: ListenOn) -> io::Result<TcpListener> {
             result => result,
         },
     }
+}
+
+/// A configured address cannot be listened on.
+#[derive(Debug, Error)]
+#[error("cannot listen on {address} ({key}): {error}")]
+pub struct CannotListen {
+    /// The configuration key.
+    pub key: &'static str,
+    /// Its value.
+    pub address: String,
+    /// The system's error.
+    pub error: io::Error,
+}
+
+impl CannotListen {
+    /// Names the key and its value for errors of the system.
+    pub fn at(
+        key: &'static str,
+        address: &dyn ToString,
+    ) -> impl Fn(io::Error) -> CannotListen + use<> {
+        let address = address.to_string();
+        move |error| CannotListen { key, address: address.clone(), error }
+    }
+}
+
+/// Opens a listener on the first address of a host. Must be called within a tokio runtime.
+///
+/// # Errors
+/// The name has no address, or those of [`listen`].
+pub async fn listen_at(
+    key: &'static str,
+    host: &str,
+    port: u16,
+) -> Result<TcpListener, CannotListen> {
+    let failed = match host.contains(':') {
+        true => CannotListen::at(key, &format!("[{host}]:{port}")),
+        false => CannotListen::at(key, &format!("{host}:{port}")),
+    };
+    let address = address_of(host, port).await.map_err(&failed)?;
+    listen(ListenOn::Address(address)).map_err(failed)
+}
+
+/// The first address of a host.
+///
+/// # Errors
+/// The name has none, or cannot be looked up.
+pub async fn address_of(host: &str, port: u16) -> io::Result<SocketAddr> {
+    let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    lookup_host((host, port)).await?.next().ok_or_else(none)
 }
 
 /// A TCP port of one address that the system gives to nobody who asks for any free port, while this

@@ -29,7 +29,6 @@ mod statistics;
 mod tests;
 mod thrift;
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -41,7 +40,7 @@ use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::protocols::{ALL, job_aggregator};
 use corona_hadoop::rpc;
 use corona_model::types::Millis;
-use corona_net::{ListenOn, listen};
+use corona_net::{CannotListen, ListenOn, listen, listen_at};
 use corona_process::Boxed;
 use corona_process::panics::{ServiceTasks, TaskPanicked, restart_on_panic};
 use corona_web::hosts::Hosts;
@@ -49,7 +48,7 @@ use corona_web::server::{self as web, Admission, Room};
 use corona_wire::calls::ProxyJobTracker as Contract;
 use corona_wire::server::{self, Server};
 use thiserror::Error;
-use tokio::net::{TcpListener, lookup_host};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use self::clean_up::Cleaned;
@@ -117,15 +116,8 @@ struct Shared {
 #[derive(Debug, Error)]
 pub enum StartError {
     /// An address cannot be listened on.
-    #[error("cannot listen on {address} ({key}): {error}")]
-    Listen {
-        /// The configuration key.
-        key: &'static str,
-        /// Its value.
-        address: String,
-        /// The system's message.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] CannotListen),
     /// Its certificate cannot be used.
     #[error(transparent)]
     Access(#[from] GateError),
@@ -272,29 +264,21 @@ fn admission(settings: &ProxyJobTrackerSettings) -> Admission {
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// On all interfaces if the address is configured, as the original, unless no other machine may reach it.
-fn open_thrift(settings: &ProxyJobTrackerSettings) -> Result<TcpListener, StartError> {
+fn open_thrift(settings: &ProxyJobTrackerSettings) -> Result<TcpListener, CannotListen> {
     let port = settings.thrift.port;
     let on = match settings.thrift_on_all {
         true => ListenOn::AnyAddress(port),
         false => ListenOn::Address((Ipv4Addr::LOCALHOST, port).into()),
     };
-    listen(on).map_err(|error| failed(THRIFT, &settings.thrift, error))
+    listen(on).map_err(CannotListen::at(THRIFT, &settings.thrift))
 }
 
-async fn open(key: &'static str, address: &HostPort) -> Result<TcpListener, StartError> {
-    let failed = |error| failed(key, address, error);
-    let mut found = lookup_host((&*address.host, address.port)).await.map_err(failed)?;
-    let none = || failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
-    listen(ListenOn::Address(found.next().ok_or_else(none)?)).map_err(failed)
+async fn open(key: &'static str, address: &HostPort) -> Result<TcpListener, CannotListen> {
+    listen_at(key, &address.host, address.port).await
 }
 
-fn local(key: &'static str, listener: &TcpListener) -> Result<SocketAddr, StartError> {
-    let address = || HostPort::default();
-    listener.local_addr().map_err(|error| failed(key, &address(), error))
-}
-
-fn failed(key: &'static str, address: &HostPort, error: io::Error) -> StartError {
-    StartError::Listen { key, address: address.to_string(), error }
+fn local(key: &'static str, listener: &TcpListener) -> Result<SocketAddr, CannotListen> {
+    listener.local_addr().map_err(CannotListen::at(key, &HostPort::default()))
 }
 
 /// The time of the machine's clock.

@@ -47,6 +47,7 @@ use crate::names::Resolver;
 use corona_access::Gate;
 use corona_config::{GatewaySettings, HaAck, HaSettings, Interfaces, Loaded, ZooKeeperSettings};
 use corona_journal::Journal;
+use corona_net::CannotListen;
 use corona_net::connections::Connections;
 use corona_process::Boxed;
 use corona_standby::{Ack, FencedBecause, Input, Settings};
@@ -146,10 +147,7 @@ impl Instance {
         };
         let (ha, directory) = (ha.clone(), directory.clone());
         let directory = std::path::absolute(&directory).unwrap_or(directory);
-        let refused = |key, address: &corona_config::HostPort| {
-            let address = address.to_string();
-            move |error| StartError::Listen { key, address, error }
-        };
+        let refused = |key| CannotListen::at(key, &ha.address);
         let at = ListenOn::AnyAddress(ha.address.port);
         let at = match settings.interfaces {
             Interfaces::All => at,
@@ -157,11 +155,11 @@ impl Instance {
                 ListenOn::Address((Ipv4Addr::LOCALHOST, ha.address.port).into())
             }
         };
-        let door = listen(at).map_err(refused(REPLICATION_ADDRESS, &ha.address))?;
+        let door = listen(at).map_err(refused(REPLICATION_ADDRESS))?;
         let (thrift, web) = (bind_thrift(settings)?, bind_web(settings).await?);
         let port = |listener: &TcpListener, key| {
             let address = listener.local_addr();
-            address.map(|address| address.port()).map_err(refused(key, &ha.address))
+            address.map(|address| address.port()).map_err(refused(key))
         };
         let on_host = |port| corona_config::HostPort { port, ..ha.address.clone() }.to_string();
         let me = Leader {
@@ -170,8 +168,7 @@ impl Instance {
             thrift: on_host(port(&thrift, super::SERVER_ADDRESS)?),
             http: on_host(port(&web, HTTP_ADDRESS)?),
         };
-        let plain =
-            |listener: TcpListener, key| listener.into_std().map_err(refused(key, &ha.address));
+        let plain = |listener: TcpListener, key| listener.into_std().map_err(refused(key));
         Ok(Instance {
             thrift: plain(thrift, super::SERVER_ADDRESS)?,
             web: plain(web, HTTP_ADDRESS)?,
@@ -374,9 +371,8 @@ impl Tasks {
 
 /// Another handle of a listener: what waits to be accepted stays when one of them is closed.
 fn again_of(listener: &std::net::TcpListener) -> Result<TcpListener, StartError> {
-    let failed =
-        |error| StartError::Listen { key: super::SERVER_ADDRESS, address: String::new(), error };
-    TcpListener::from_std(listener.try_clone().map_err(failed)?).map_err(failed)
+    let again = listener.try_clone().and_then(TcpListener::from_std);
+    Ok(again.map_err(CannotListen::at(super::SERVER_ADDRESS, &""))?)
 }
 
 /// Why this instance was fenced, until it has reached ZooKeeper again.

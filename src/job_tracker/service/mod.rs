@@ -60,7 +60,6 @@ mod waiting;
 mod web;
 
 use std::future::pending;
-use std::io;
 use std::net::{self, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -76,11 +75,12 @@ use corona_hadoop::protocols::{
 };
 use corona_hadoop::rpc::{self, User};
 use corona_hadoop::writables::InetAddress;
+use corona_net::{CannotListen, address_of};
 use corona_process::Boxed;
 use corona_process::panics::{Loops, TaskPanicked, run_essential};
 use corona_session_driver::{DriverHost, Endpoint, Listen, Options, Timers};
 use thiserror::Error;
-use tokio::net::{TcpListener, lookup_host};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use self::access::Access;
@@ -199,15 +199,8 @@ struct Shared {
 #[derive(Debug, Error)]
 pub enum StartError {
     /// An address cannot be listened on.
-    #[error("cannot listen on {address} ({key}): {error}")]
-    Listen {
-        /// The configuration key.
-        key: &'static str,
-        /// Its value.
-        address: String,
-        /// What the system says.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] CannotListen),
     /// Its certificate cannot be used.
     #[error(transparent)]
     Access(#[from] GateError),
@@ -269,17 +262,15 @@ impl JobTracker {
         let home = Home::open(&settings.data_dir)?;
         let user = user.unwrap_or_else(|| "unknown".into());
         let listener = listen(ADDRESS, &settings.address, home.ports().rpc, &mut listeners).await?;
-        let socket =
-            listener.local_addr().map_err(|error| failed(ADDRESS, &settings.address, error))?;
+        let socket = listener.local_addr().map_err(CannotListen::at(ADDRESS, &settings.address))?;
         let address = InetAddress { host: settings.address.host.to_string(), port: socket.port() };
         let host = notifications(&settings, home.ports().notifications, &gate).await?;
         let notifications = host.advertised().clone();
         let pages =
             listen(HTTP_ADDRESS, &settings.http_address, home.ports().pages, &mut listeners)
                 .await?;
-        let pages_socket = pages
-            .local_addr()
-            .map_err(|error| failed(HTTP_ADDRESS, &settings.http_address, error))?;
+        let pages_socket =
+            pages.local_addr().map_err(CannotListen::at(HTTP_ADDRESS, &settings.http_address))?;
         home.remember_ports(home::Ports {
             rpc: socket.port(),
             notifications: notifications.port,
@@ -480,10 +471,6 @@ const ADDRESS: &str = "corona.jt.address";
 const HTTP_ADDRESS: &str = "mapred.job.tracker.http.address";
 const NOTIFICATION_PORT: &str = "corona.jt.notification.port";
 
-fn failed(key: &'static str, address: &HostPort, error: io::Error) -> StartError {
-    StartError::Listen { key, address: address.to_string(), error }
-}
-
 /// Listens on an address; if any port will do, on that of the last run if it is free. A listener of a former
 /// service at that address is used.
 async fn listen(
@@ -491,13 +478,9 @@ async fn listen(
     address: &HostPort,
     last: u16,
     former: &mut Vec<net::TcpListener>,
-) -> Result<TcpListener, StartError> {
-    let mut found = lookup_host((&*address.host, address.port))
-        .await
-        .map_err(|error| failed(key, address, error))?;
-    let none =
-        || failed(key, address, io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
-    let mut socket = found.next().ok_or_else(none)?;
+) -> Result<TcpListener, CannotListen> {
+    let failed = CannotListen::at(key, address);
+    let mut socket = address_of(&address.host, address.port).await.map_err(&failed)?;
     let mut at = |socket| {
         let same = |listener: &net::TcpListener| listener.local_addr().is_ok_and(|at| at == socket);
         match former.iter().position(same) {
@@ -516,7 +499,7 @@ async fn listen(
         }
         socket.set_port(0);
     }
-    at(socket).map_err(|error| failed(key, address, error))
+    at(socket).map_err(failed)
 }
 
 /// Listens for the cluster manager's notifications.
@@ -524,7 +507,7 @@ async fn notifications(
     settings: &JobTrackerServiceSettings,
     last: u16,
     gate: &Arc<Gate>,
-) -> Result<DriverHost, StartError> {
+) -> Result<DriverHost, CannotListen> {
     let manager = endpoint(&settings.cluster_manager);
     let open = async |port| {
         let mut listen = Listen::default();
@@ -539,11 +522,7 @@ async fn notifications(
     {
         return Ok(host);
     }
-    open(configured).await.map_err(|error| StartError::Listen {
-        key: NOTIFICATION_PORT,
-        address: configured.to_string(),
-        error,
-    })
+    open(configured).await.map_err(CannotListen::at(NOTIFICATION_PORT, &configured))
 }
 
 /// The longest pause between heartbeats of a session: their replies report that a user has ended it.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use thiserror::Error;
-use tokio::net::{TcpListener, lookup_host};
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 
@@ -44,6 +44,7 @@ use corona_config::{
 use corona_hadoop::rpc;
 use corona_hadoop::writables::NodeHealth;
 use corona_model::types::ResourceType;
+use corona_net::{CannotListen, listen_at};
 use corona_process::Boxed;
 use corona_process::panics::{ServiceTasks, run_essential};
 use corona_process::procfs::Machine;
@@ -96,15 +97,8 @@ pub enum StartError {
         cpus: i16,
     },
     /// An address cannot be listened on.
-    #[error("cannot listen on {address} ({key}): {error}")]
-    Listen {
-        /// The configuration key.
-        key: &'static str,
-        /// Its value.
-        address: String,
-        /// The system's error.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] CannotListen),
     /// Strangers could connect where tasks do.
     #[error(
         "mapred.task.tracker.report.address is {0}: tasks call without TLS, so where corona.tls=require it must be an \
@@ -175,11 +169,8 @@ impl TaskTracker {
             true => (ListenOn::Address((host.address, port).into()), &*host_address),
             false => (ListenOn::AnyAddress(port), "any address"),
         };
-        let callbacks = listen(callbacks_on).map_err(|error| StartError::Listen {
-            key: CALLBACK_PORT,
-            address: format!("{callback_host}:{port}"),
-            error,
-        })?;
+        let callbacks = listen(callbacks_on)
+            .map_err(CannotListen::at(CALLBACK_PORT, &format!("{callback_host}:{port}")))?;
         let addresses = Addresses {
             http: local(&web)?,
             actions: local(&actions)?,
@@ -439,11 +430,8 @@ const REPORT_ADDRESS: &str = "mapred.task.tracker.report.address";
 const ACTION_ADDRESS: &str = "slave.host.name, corona.tt.action.port";
 const CALLBACK_PORT: &str = "corona.tt.callback.port";
 
-async fn open(key: &'static str, address: &HostPort) -> Result<TcpListener, StartError> {
-    let failed = |error| StartError::Listen { key, address: address.to_string(), error };
-    let mut found = lookup_host((&*address.host, address.port)).await.map_err(failed)?;
-    let none = || failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
-    listen(ListenOn::Address(found.next().ok_or_else(none)?)).map_err(failed)
+async fn open(key: &'static str, address: &HostPort) -> Result<TcpListener, CannotListen> {
+    listen_at(key, &address.host, address.port).await
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, StartError> {
