@@ -12,15 +12,14 @@ use clap::Args;
 use corona::cluster_manager::{Again, Beginning, ClusterManager, End, Instance, ReloadRequest};
 use corona::config::{self, ClusterManagerSettings};
 use corona::process::budget::Use;
-use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    CONNECTION_BYTES, announce, budget, calls_in_flight, end_with_parent, executor,
-    in_flight_bytes, serve_until, tell_systemd, threads, usable,
+    CONNECTION_BYTES, budget, calls_in_flight, end_with_parent, executor, in_flight_bytes, ready,
+    serve_until, starting, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
@@ -154,20 +153,15 @@ async fn serve(
     stop: impl Future<Output = StopSignal>,
 ) -> anyhow::Result<Option<Again>> {
     let mut loaded = usable(start.source.of_service().load())?;
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
+    starting("ClusterManager", &loaded.warnings);
     fit(&mut loaded.settings);
-    tracing::info!("STARTUP_MSG: Starting ClusterManager, corona {}", env!("CARGO_PKG_VERSION"));
     if loaded.settings.ha.is_some() {
         return serve_instance(loaded, start.beginning, stop).await;
     }
     let manager = ClusterManager::bind(loaded, start.beginning).await?;
     announce_ready(manager.thrift_address(), manager.web_address());
     let hangups = reload_on_hangup(manager.reload_request())?;
-    let (stop_sender, stop_receiver) = watch::channel(false);
-    let serving = manager.run(stop_receiver);
-    let served = serve_until("ClusterManager", serving, stop, &stop_sender).await;
+    let served = serve_until("ClusterManager", |stopped| manager.run(stopped), stop).await;
     hangups.abort();
     served??;
     Ok(None)
@@ -211,10 +205,9 @@ async fn serve_instance(
             }
         }
     });
-    let (stop_sender, stop_receiver) = watch::channel(false);
     let on_lead = Box::new(move |request| drop(leads.send_replace(Some(request))));
-    let serving = instance.run(stop_receiver, on_lead);
-    let served = serve_until("ClusterManager", serving, stop, &stop_sender).await;
+    let served =
+        serve_until("ClusterManager", |stopped| instance.run(stopped, on_lead), stop).await;
     hangups.abort();
     match served?? {
         End::Stopped => Ok(None),
@@ -223,11 +216,10 @@ async fn serve_instance(
 }
 
 fn announce_ready(thrift: SocketAddr, web: SocketAddr) {
-    announce(&format!(
+    ready(&format!(
         "corona cluster manager ready: thrift {thrift} http {web}\npages http://{}/",
         shown_address(web)
     ));
-    tell_systemd(NotifyState::Ready);
 }
 
 /// The address of a listener in a form that works on this machine.

@@ -1,6 +1,7 @@
 //! Common parts of all services: limits of the process, the line on stdout when it is ready, and
 //! the notifications of systemd.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::io::Write;
 use std::pin::Pin;
@@ -116,7 +117,7 @@ where
         let stop = shutdown_signal().context("cannot listen for signals")?;
         serve(Box::pin(stop)).await
     });
-    // A disk that does not answer must not keep the process from ending.
+    // A disk or a name server that does not answer must not keep the process from ending.
     runtime.shutdown_background();
     served
 }
@@ -183,25 +184,39 @@ async fn feed_watchdog() {
     }
 }
 
-/// Prints the line on stdout. A failure to write it does not end the service.
-pub(super) fn announce(line: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+/// Logs the start of a service under the original's name of it, and what its configuration warns of.
+pub(super) fn starting(name: &str, warnings: &[impl Display]) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    tracing::info!("STARTUP_MSG: Starting {name}, corona {}", env!("CARGO_PKG_VERSION"));
 }
 
-/// Runs `serving` until it returns, or until `stop` completes: then it signals
-/// the end to `serving` and waits for it. The log uses the original's name of
-/// the service.
+/// Prints the line on stdout when a service is ready, and notifies systemd. A failure to write the line does not
+/// end the service.
+pub(super) fn ready(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    drop(stdout);
+    tell_systemd(NotifyState::Ready);
+}
+
+/// Runs what `serve` returns until it ends, or until `stop` completes: then the receiver that `serve` got becomes
+/// true, and the end is waited for. The log uses the original's name of the service.
 ///
 /// # Errors
 /// When it panics.
-pub(super) async fn serve_until<T: Send + 'static>(
+pub(super) async fn serve_until<T, F>(
     name: &str,
-    serving: impl Future<Output = T> + Send + 'static,
+    serve: impl FnOnce(watch::Receiver<bool>) -> F,
     stop: impl Future<Output = StopSignal>,
-    tell: &watch::Sender<bool>,
-) -> anyhow::Result<T> {
-    let mut serving = tokio::spawn(serving);
+) -> anyhow::Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let (tell, told) = watch::channel(false);
+    let mut serving = tokio::spawn(serve(told));
     let ended = tokio::select! {
         ended = &mut serving => ended,
         signal = stop => {
@@ -218,21 +233,21 @@ pub(super) async fn serve_until<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, ready};
+    use std::future::pending;
 
     use super::*;
 
     #[tokio::test]
     async fn a_service_ends_by_itself_or_when_it_is_told() {
-        let (tell, mut told) = watch::channel(false);
-        let by_itself = serve_until("Service", async { 1 }, pending(), &tell).await;
+        let by_itself = serve_until("Service", |_| async { 1 }, pending()).await;
         assert_eq!(by_itself.unwrap(), 1);
-        let broken = async { panic!("out of luck") };
-        let error = serve_until::<()>("Service", broken, pending(), &tell).await.unwrap_err();
+        let broken = |_| async { panic!("out of luck") };
+        let error = serve_until::<(), _>("Service", broken, pending()).await.unwrap_err();
         assert_eq!(error.to_string(), "the service panicked");
-        assert!(!*tell.borrow());
-        let when_told = async move { told.wait_for(|told| *told).await.is_ok() };
-        let signal = ready(StopSignal::Terminate);
-        assert!(serve_until("Service", when_told, signal, &tell).await.unwrap());
+        let when_told = |mut told: watch::Receiver<bool>| async move {
+            told.wait_for(|told| *told).await.is_ok()
+        };
+        let signal = std::future::ready(StopSignal::Terminate);
+        assert!(serve_until("Service", when_told, signal).await.unwrap());
     }
 }

@@ -8,15 +8,11 @@ use clap::Args;
 use corona::cluster_manager::Gateway;
 use corona::config::{GatewaySettings, keys};
 use corona::process::budget::Use;
-use sd_notify::NotifyState;
-use tokio::sync::watch;
 
 use super::arguments::SourceArguments;
-use super::daemon::{
-    CONNECTION_BYTES, announce, budget, executor, serve_until, tell_systemd, threads, usable,
-};
+use super::daemon::{CONNECTION_BYTES, budget, ready, run_service, serve_until, threads, usable};
 use super::logging::LogArguments;
-use super::signals::{StopSignal, shutdown_signal};
+use super::signals::StopSignal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,14 +54,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let connections =
         Use::new(RELAYED, settings.max_connections).files(2).memory(2 * CONNECTION_BYTES);
     settings.max_connections = budget(&[connections]).of(RELAYED);
-    let runtime = executor(threads())?;
-    let served = runtime.block_on(async {
-        let stop = shutdown_signal().context("cannot listen for signals")?;
-        serve(settings, stop).await
-    });
-    // A name that is being looked up must not keep the process from ending.
-    runtime.shutdown_background();
-    served
+    run_service(threads(), |stop| serve(settings, stop))
 }
 
 fn settings(
@@ -91,10 +80,8 @@ async fn serve(
     let gateway = Gateway::bind(settings)
         .await
         .with_context(|| format!("cannot listen on {shown} ({})", keys::HA_GATEWAY_ADDRESS.name))?;
-    announce(&format!("corona gateway ready: thrift {}", gateway.address()?));
-    tell_systemd(NotifyState::Ready);
-    let (stop_sender, stop_receiver) = watch::channel(false);
-    serve_until("Gateway", gateway.run(stop_receiver), stop, &stop_sender).await
+    ready(&format!("corona gateway ready: thrift {}", gateway.address()?));
+    serve_until("Gateway", |stopped| gateway.run(stopped), stop).await
 }
 
 #[cfg(test)]

@@ -19,15 +19,13 @@ use corona::job_tracker::service::{Ending, FILES_OF_JOBS, JobTracker, Kept};
 use corona::process::budget::Use;
 use corona::process::descriptors;
 use corona::process::handover::{self, Handed};
-use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    CONNECTION_BYTES, MIB, announce, budget, calls_in_flight, end_with_parent, in_flight_bytes,
-    run_service, serve_until, tell_systemd, threads, usable,
+    CONNECTION_BYTES, MIB, budget, calls_in_flight, end_with_parent, in_flight_bytes, ready,
+    run_service, serve_until, starting, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::StopSignal;
@@ -178,15 +176,11 @@ async fn serve_parent(
     let job_xml = PathBuf::from(format!("{}.xml", arguments.job));
     ensure!(job_xml.exists(), "{} is not in the working directory", job_xml.display());
     let loaded = usable(source.of_service().load_remote_job_tracker(&job_xml))?;
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
-    tracing::info!("STARTUP_MSG: Starting CoronaJobTracker, corona {}", env!("CARGO_PKG_VERSION"));
+    starting("CoronaJobTracker", &loaded.warnings);
     let tracker = RemoteJobTracker::start(arguments, loaded, job_xml).await?;
     tracing::info!("CoronaJobTracker up at {}, session {}", tracker.address(), tracker.session());
-    let (stop_sender, stop_receiver) = watch::channel(false);
-    let serving = tracker.run(stop_receiver);
-    *status = match serve_until("CoronaJobTracker", serving, stop, &stop_sender).await? {
+    let serve = |stopped| tracker.run(stopped);
+    *status = match serve_until("CoronaJobTracker", serve, stop).await? {
         standalone::Ending::Lingered => ExitCode::SUCCESS,
         standalone::Ending::Stopped => ExitCode::from(TERMINATED),
         standalone::Ending::ParentGone | standalone::Ending::Panicked => ExitCode::FAILURE,
@@ -204,10 +198,7 @@ async fn serve(
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     handover::hear_hangups().context("cannot listen for SIGHUP")?;
     let mut loaded = usable(source.of_service().load_job_tracker())?;
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
-    tracing::info!("STARTUP_MSG: Starting JobTracker, corona {}", env!("CARGO_PKG_VERSION"));
+    starting("JobTracker", &loaded.warnings);
     fit(&mut loaded.settings);
     let connections = kept.connections.len();
     let tracker = JobTracker::bind_with(loaded, kept).await?;
@@ -215,15 +206,13 @@ async fn serve(
         tracing::info!("{connections} connections of clients and task trackers have been kept");
     }
     let to = tracker.addresses();
-    announce(&format!(
+    ready(&format!(
         "corona job tracker ready: rpc {} notifications {} pages {} jobs resumed {}",
         to.rpc,
         to.notifications,
         to.pages,
         tracker.resumed()
     ));
-    tell_systemd(NotifyState::Ready);
-    let (stop_sender, stop_receiver) = watch::channel(false);
     let keeper = tracker.keeper();
     let hung_up = Cell::new(false);
     let mut stop = pin!(stop);
@@ -244,8 +233,7 @@ async fn serve(
             }
         }
     };
-    let serving = tracker.run(stop_receiver);
-    match serve_until("JobTracker", serving, stop, &stop_sender).await? {
+    match serve_until("JobTracker", |stopped| tracker.run(stopped), stop).await? {
         Ending::Stopped => {
             *again = hung_up.get().then(|| keeper.take());
             Ok(())

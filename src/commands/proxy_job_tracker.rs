@@ -7,13 +7,11 @@ use std::future::Future;
 use clap::Args;
 use corona::process::budget::Use;
 use corona::proxy_job_tracker::{Ending, ProxyJobTracker};
-use sd_notify::NotifyState;
-use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    CONNECTION_BYTES, announce, budget, end_with_parent, run_service_with, serve_until,
-    tell_systemd, threads, usable,
+    CONNECTION_BYTES, budget, end_with_parent, ready, run_service_with, serve_until, starting,
+    threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::StopSignal;
@@ -71,11 +69,7 @@ const INDEXED_BYTES: u64 = 1 << 10;
 
 async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
     let mut loaded = usable(source.of_service().load_proxy_job_tracker())?;
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
-    let version = env!("CARGO_PKG_VERSION");
-    tracing::info!("STARTUP_MSG: Starting ProxyJobTracker, corona {version}");
+    starting("ProxyJobTracker", &loaded.warnings);
     let budget = budget(&[
         // Each may be relayed, or read a history.
         Use::new(PAGES, loaded.settings.max_connections).files(2).memory(4 * CONNECTION_BYTES),
@@ -86,14 +80,11 @@ async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> a
     loaded.settings.max_jobs = budget.of(INDEXED);
     let proxy = ProxyJobTracker::bind(loaded).await?;
     let at = proxy.addresses();
-    announce(&format!(
+    ready(&format!(
         "corona proxy job tracker ready: thrift {} rpc {} http {}",
         at.thrift, at.rpc, at.http
     ));
-    tell_systemd(NotifyState::Ready);
-    let (stop_sender, stop_receiver) = watch::channel(false);
-    let serving = proxy.run(stop_receiver);
-    match serve_until("ProxyJobTracker", serving, stop, &stop_sender).await? {
+    match serve_until("ProxyJobTracker", |stopped| proxy.run(stopped), stop).await? {
         Ending::Stopped => Ok(()),
         Ending::Panicked(panic) => Err(panic.into()),
     }

@@ -3,7 +3,6 @@
 //! Wiring only: addresses, the file, signals, and the output at the start and at the end.
 
 use std::future::Future;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -20,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::arguments::{create_file, parse_address, parse_networks, parse_size};
+use super::daemon::ready;
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
 use corona_terminal::console::{Console, FormArguments, TextForm};
@@ -185,7 +185,7 @@ async fn relay(
     let (stop_sender, stopped) = watch::channel(false);
     let relaying = tokio::spawn(relay.run(vec![recorder.feed()], stopped));
     let file = corona_terminal::console::printable(&out.display().to_string()).into_owned();
-    announce(&format!("corona record ready: listen {address} upstream {upstream} out {file}"));
+    ready(&format!("corona record ready: listen {address} upstream {upstream} out {file}"));
     let signal = stop.await;
     tracing::info!("ending after {signal}");
     stop_sender.send_replace(true);
@@ -231,10 +231,4 @@ fn conclude(
 pub(super) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Prints the line on stdout. A failure to write it does not end the relay.
-pub(super) fn announce(line: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }

@@ -25,8 +25,9 @@ use super::arguments::{
     Override, create_file, existing_conf_dir, pairs, parse_address, parse_networks, parse_override,
     parse_size,
 };
+use super::daemon::ready;
 use super::logging::LogArguments;
-use super::record::{announce, now_us};
+use super::record::now_us;
 use super::replay::{Form, parse_report};
 use super::signals::shutdown_signal;
 use corona_terminal::console::{Console, harmless_json, printable};
@@ -276,7 +277,7 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Stats, Option<Recorder>
     let pages = pages.transpose()?;
     let http = pages.as_ref().map(|pages| format!(" http {}", pages.address()));
     let http = http.unwrap_or_default();
-    announce(&format!("corona shadow ready: listen {address} primary {primary}{http}"));
+    ready(&format!("corona shadow ready: listen {address} primary {primary}{http}"));
     let signal = stop.await;
     tracing::info!("ending after {signal}");
     stop_sender.send_replace(true);

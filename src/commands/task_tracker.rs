@@ -10,13 +10,11 @@ use corona::config::{HostPort, TaskTrackerSettings};
 use corona::process::budget::Use;
 use corona::task_tracker::node::heartbeats::Ending;
 use corona::task_tracker::service::TaskTracker;
-use sd_notify::NotifyState;
-use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    CONNECTION_BYTES, announce, budget, calls_in_flight, end_with_parent, in_flight_bytes,
-    run_service, serve_until, tell_systemd, threads, usable,
+    CONNECTION_BYTES, budget, calls_in_flight, end_with_parent, in_flight_bytes, ready,
+    run_service, serve_until, starting, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::StopSignal;
@@ -70,15 +68,12 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
 /// refuses the node.
 async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
     let mut loaded = usable(source.of_service().load_task_tracker())?;
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
-    tracing::info!("STARTUP_MSG: Starting TaskTracker, corona {}", env!("CARGO_PKG_VERSION"));
+    starting("TaskTracker", &loaded.warnings);
     fit(&mut loaded.settings);
     let cluster_manager = loaded.settings.cluster_manager.clone();
     let tracker = TaskTracker::bind(loaded, &|name| std::env::var(name).ok()).await?;
     let to = tracker.addresses();
-    announce(&format!(
+    ready(&format!(
         "corona task tracker ready: http {} actions {} umbilical {} thrift {} name {}",
         to.http,
         to.actions,
@@ -86,10 +81,7 @@ async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> a
         to.callbacks,
         tracker.name()
     ));
-    tell_systemd(NotifyState::Ready);
-    let (stop_sender, stop_receiver) = watch::channel(false);
-    let serving = tracker.run(stop_receiver);
-    let ending = serve_until("TaskTracker", serving, stop, &stop_sender).await?;
+    let ending = serve_until("TaskTracker", |stopped| tracker.run(stopped), stop).await?;
     conclude(ending, &cluster_manager)
 }
 
