@@ -282,8 +282,8 @@ mod tests {
     use crate::clock::Clock;
     use crate::metrics::Metrics;
     use crate::names::Resolver;
-    use crate::new_engine;
     use crate::notifier::Wake;
+    use crate::origin::new_engine;
     use crate::outlet::Outlet;
     use crate::testing::{Effects, reach};
     use corona_config::{self as config, ClusterManagerSettings};
@@ -293,7 +293,7 @@ mod tests {
 
     fn calls(settings: ClusterManagerSettings, outlet: Arc<dyn Outlet>) -> Calls {
         let clock = Clock::new();
-        let engine = new_engine(&settings, clock.now(), Hosts::default()).unwrap();
+        let engine = new_engine(&settings, clock.now(), &Hosts::default()).unwrap();
         let names = reach(&settings.names).names;
         Calls {
             core: Arc::new(Core::new(engine, clock, outlet, Arc::new(Metrics::new()))),

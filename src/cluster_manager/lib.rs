@@ -24,6 +24,7 @@ mod metrics;
 mod names;
 mod notifier;
 mod operations;
+mod origin;
 mod outlet;
 mod persist;
 mod racks;
@@ -44,7 +45,7 @@ mod whole_tests;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,15 +55,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::interval;
 
 use self::access::Access;
-use self::calls::Calls;
-use self::clock::Clock;
 use self::commits::Commits;
 use self::core::Core;
 pub use self::core::EngineBroken;
 pub use self::dry_run::{
     Called, Decision, DecisionSettings, DryRun, Found, HostRacks, Lookup, Lookups,
 };
-use self::given_sessions::GivenSessions;
 use self::ha::Takeover;
 use self::ha::instance_role::InstanceRole;
 use self::ha::role_events::RoleEvents;
@@ -70,9 +68,8 @@ pub use self::ha::{Again, End, Gateway, Instance, InstanceFailure};
 use self::journal::Kept;
 use self::journal::appender::{Acknowledged, Journaled};
 pub use self::journal::follower::{JournalWatcher, watch_journal};
+use self::journal::opening::Disk;
 pub use self::journal::opening::JournalError;
-use self::journal::opening::{self, Disk, Opened, outbox_of};
-use self::journal::outbox::Outbox;
 pub use self::journal::show::JournalRecord;
 use self::large_calls::Entrance;
 use self::live::Live;
@@ -80,28 +77,27 @@ use self::metrics::Metrics;
 use self::names::{Names, Resolver};
 use self::notifier::{GiveUp, Notifier, Patience, Reach, Recorded};
 use self::operations::Operations;
+pub use self::origin::Beginning;
+use self::origin::{Origin, State};
 use self::outlet::Outlet;
 use self::persist::Persist;
-use self::racks::Racks;
 pub use self::recovery::RecoveryError;
-use self::recovery::recover;
 use self::reload::Reloader;
 pub use self::reload::{ConfigStatus, ReloadRequest};
 use self::rpc::Rpc;
 use self::safe_mode::SafeModeSwitch;
 pub use self::state_file::{StateFileError, Wrong, rewritten_state};
 use self::unreachable::end_unreachable;
+use self::web::Pages;
 use self::web::events::{Events, Happening};
-use self::web::{Pages, Parts};
 use corona_access::{Gate, GateError};
-use corona_config::{ClusterManagerSettings, ConfigErrors, HaAck, Interfaces, Loaded};
-use corona_engine::{Engine, Input, Start};
+use corona_config::{ClusterManagerSettings, ConfigErrors, HaAck, HostFiles, Interfaces, Loaded};
+use corona_engine::Input;
 use corona_model::settings::Hosts;
-use corona_model::types::Millis;
 use corona_net::CannotListen;
 use corona_net::memory::Memory;
 use corona_process::Boxed;
-use corona_process::panics::{ServiceTasks, TaskPanicked, blocking, restart_on_panic};
+use corona_process::panics::{ServiceTasks, TaskPanicked, restart_on_panic};
 use corona_wire::calls::ClusterManager as Contract;
 use corona_wire::server::{Limits, ListenOn, Server, listen};
 
@@ -115,50 +111,36 @@ const LINGER: Duration = Duration::from_secs(5);
 /// A cluster manager that listens and is ready to serve.
 #[derive(Debug)]
 pub struct ClusterManager {
-    gate: Arc<Gate>,
+    parts: Parts,
     thrift: Server<Rpc>,
     thrift_address: SocketAddr,
     web: TcpListener,
     web_address: SocketAddr,
-    core: Arc<Core>,
-    notifier: Arc<Notifier>,
     give_ups: mpsc::Receiver<GiveUp>,
     pages: Pages,
-    reloader: Arc<Reloader>,
-    safe_mode: Arc<SafeModeSwitch>,
-    journal: Option<Arc<Kept>>,
     /// Whether its state comes from the journal.
     is_resumed: bool,
     /// The contents of the host files.
     hosts: Hosts,
-    /// Of one of several instances.
-    roles: Option<RoleEvents>,
+}
+
+/// What calls, pages and background tasks share.
+#[derive(Clone, Debug)]
+struct Parts {
+    gate: Arc<Gate>,
+    core: Arc<Core>,
+    notifier: Arc<Notifier>,
+    access: Arc<Access>,
+    metrics: Arc<Metrics>,
+    reloader: Arc<Reloader>,
     events: Arc<Events>,
-}
-
-/// The state from which a cluster manager starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beginning {
-    /// From the journal, or from nothing if that is empty. There must be no state file.
-    Resume,
-    /// From nothing; the journal is set aside. There must be no state file.
-    Fresh,
-    /// From the state file, which stays where it is; the journal is set aside.
-    StateFile,
-    /// From the state file if there is one, else as [`Beginning::Resume`]. The file is moved aside,
-    /// and so is one that is written later when safe mode ends without a stop: no later start
-    /// recovers from a state that is out of date by then.
-    StateFileIfPresent,
-    /// From the journal if it leads back to any state: it is never older than the state file, which is
-    /// then moved aside. Else as [`Beginning::StateFileIfPresent`].
-    JournalIfPresent,
-}
-
-impl Beginning {
-    /// Whether a state file is moved aside when the state has been recovered or is out of date.
-    fn sets_state_file_aside(self) -> bool {
-        matches!(self, Beginning::StateFileIfPresent | Beginning::JournalIfPresent)
-    }
+    safe_mode: Arc<SafeModeSwitch>,
+    persist: Arc<Persist>,
+    operations: Arc<Operations>,
+    host_files: HostFiles,
+    journal: Option<Arc<Kept>>,
+    /// The standing as one of several instances.
+    ha: Option<Arc<InstanceRole>>,
 }
 
 /// Why a cluster manager has stopped by itself.
@@ -244,210 +226,83 @@ impl ClusterManager {
         disk: Disk,
         mut takeover: Option<Takeover>,
     ) -> Result<Self, StartError> {
-        let settings = loaded.settings.clone();
+        let settings = &loaded.settings;
         let gate = Gate::open(&settings.tls)?;
-        let taken = takeover.as_mut().and_then(|takeover| takeover.opened.take());
-        let goes_on = taken.is_some() || takeover.as_ref().is_some_and(|one| one.goes_on);
-        let beginning = if goes_on { Beginning::Resume } else { beginning };
-        let state_path = std::path::absolute(&settings.state_file)
-            .unwrap_or_else(|_| settings.state_file.clone());
-        let is_there = state_path.exists() && !goes_on;
-        if matches!(beginning, Beginning::Resume | Beginning::Fresh) && is_there {
-            return Err(StartError::StateFileExists { path: state_path });
-        }
-        let may_be_from_file = match beginning {
-            Beginning::Resume | Beginning::Fresh => false,
-            Beginning::StateFile => true,
-            Beginning::StateFileIfPresent | Beginning::JournalIfPresent => is_there,
-        };
-        let hosts = settings.host_files.load()?.hosts;
-        tracing::info!(
-            "Included hosts: {} Excluded hosts: {}",
-            hosts.include.len(),
-            hosts.exclude.len()
-        );
-        let racks = Racks::new(settings.topology.clone(), settings.racks.clone(), &resolver);
-        let directory = settings.journal.directory.as_ref();
-        let directory =
-            directory.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
-        let resumes = match beginning {
-            Beginning::JournalIfPresent => true,
-            Beginning::Fresh => false,
-            _ => !may_be_from_file,
-        };
-        let mut journal = match &directory {
-            _ if taken.is_some() => taken,
-            Some(path) if resumes => Some(open_journal(&disk, path, &settings).await?),
-            _ => None,
-        };
-        let resumed = journal.as_mut().and_then(Opened::take_state);
-        let is_resumed = resumed.is_some();
-        let last_input = resumed.as_ref().map(|(engine, ..)| engine.now());
-        let from_file = may_be_from_file && !is_resumed;
-        let (engine, outbox, clock) = if let Some((engine, outbox, now)) = resumed {
-            (engine, outbox, Clock::not_before(now))
-        } else if from_file {
-            let clock = Clock::new();
-            let recovered =
-                recover(&settings, &state_path, clock.now(), hosts.clone(), &racks).await;
-            let (engine, undelivered) = recovered
-                .map_err(|error| StartError::Recovery { path: state_path.clone(), error })?;
-            (engine, outbox_of(&undelivered), clock)
-        } else {
-            let clock = Clock::new();
-            tracing::info!("Starting Cluster Manager with clean state");
-            (new_engine(&settings, clock.now(), hosts.clone())?, Outbox::default(), clock)
-        };
+        let found = Origin::find(settings, beginning, takeover.as_mut(), &resolver, &disk);
+        let mut origin = found.await?;
         let (web, thrift, handed, ha) = match takeover {
             Some(Takeover { web, thrift, handed, instance_role, ack, .. }) => {
                 (web, thrift, Some(handed), Some((instance_role, ack)))
             }
-            None => (bind_web(&settings).await?, bind_thrift(&settings)?, None, None),
+            None => (bind_web(settings).await?, bind_thrift(settings)?, None, None),
         };
-
         let metrics = Arc::new(Metrics::new());
-        let limits = limits(&settings);
+        let limits = limits(settings);
         // Connections to sessions share the memory with those of peers.
         let connections = limits.max_connections.saturating_add(settings.engine.bounds.sessions);
         let memory = Memory::new(limits.max_total_inflight_bytes, connections);
         let names = Names::new(&settings.names, resolver);
         let reach = Reach { names: names.clone(), memory: memory.clone() };
         // From here on the files change: nothing is left that is likely to fail.
-        let journal = match (&directory, journal) {
-            (None, _) => None,
-            (Some(_), Some(opened)) if is_resumed => Some(opened),
-            (Some(path), opened) => {
-                Some(start_journal(&disk, path, &settings, opened, &engine, &outbox).await?)
-            }
-        };
-        let journal = journal.map(|opened| Arc::new(Kept::new(opened, settings.journal.clone())));
-        let acknowledged = journal.as_ref().map(|_| Arc::new(Acknowledged::default()));
+        let journal = origin.keep_journal(&disk, &settings.journal).await?;
         let commits = match &journal {
             Some(kept) => commits_of(kept, ha.as_ref()),
             None => Commits::everything(),
         };
-        let recorded = Recorded { commits: commits.clone(), acknowledged: acknowledged.clone() };
-        let patience = patience(&settings);
-        let (notifier, give_ups) = Notifier::new(patience, metrics.clone(), reach, recorded);
-        let events = Events::new(clock.now(), settings.web.max_subscribers, commits);
-        let events = Arc::new(events);
-        let kinds = engine.legal_types();
-        let live = Live::new(notifier.clone(), events.clone(), metrics.clone(), kinds);
-        let outlet: Arc<dyn Outlet> = match (&journal, acknowledged) {
-            (Some(kept), Some(acknowledged)) => {
-                let journal = kept.journal().clone();
-                let commits = commits_of(kept, ha.as_ref());
-                let serial = outbox.last();
-                Arc::new(Journaled::new(live, journal, commits, acknowledged, serial))
-            }
-            _ => Arc::new(live),
-        };
-        let core = Arc::new(Core::new(engine, clock, outlet, metrics.clone()));
-        if let Some(last_input) = last_input {
-            // Nobody could heartbeat meanwhile. In safe mode it is refused: its end forgives all silence.
-            let _ = core.apply(Input::HeldUp { ms: clock.now().since(last_input) });
-        }
-        // Until safe mode ends.
-        notifier.pause();
-        notifier.restore(outbox);
-        if core.look(|engine, _| **engine.settings() != settings.engine) {
-            let settings = Box::new(settings.engine.clone());
-            // Settings that were checked when they were read are not refused.
-            let _ = core.apply(Input::SettingsChanged { settings });
-        }
-
-        let entrance = Entrance::new(&settings);
-        let access = Arc::new(Access::new(settings.access, names));
+        let (clock, is_resumed) = (origin.state.clock, origin.state.last_input.is_some());
+        let (core, notifier, give_ups, events) =
+            start_core(origin.state, settings, journal.as_deref(), commits, reach, &metrics);
+        let access = Arc::new(Access::new(settings.access.clone(), names));
         access.log_openness();
-        let mut safe_mode = SafeModeSwitch::new(settings.proxy_job_tracker_address, clock);
-        if !settings.proxy_job_tracker_expected {
-            safe_mode = safe_mode.without_expecting_a_proxy_job_tracker();
-        }
-        let safe_mode = Arc::new(safe_mode);
-        let compress = settings.compress_state;
-        let mut persist = Persist::new(
+        let proxy_job_tracker = settings.proxy_job_tracker_address.clone();
+        let is_expected = settings.proxy_job_tracker_expected;
+        let safe_mode = Arc::new(SafeModeSwitch::new(proxy_job_tracker, is_expected, clock));
+        let persist = Arc::new(Persist::new(
             core.clone(),
             notifier.clone(),
             safe_mode.clone(),
-            state_path.clone(),
-            compress,
-        );
-        if beginning.sets_state_file_aside() {
-            persist = persist.setting_aside_what_is_outdated();
-        }
-        let persist = Arc::new(persist);
-        let operations = Arc::new(Operations::default());
-        let calls = Calls {
-            core: core.clone(),
-            access: access.clone(),
-            racks,
+            origin.state_file,
+            settings.compress_state,
+            origin.sets_aside,
+        ));
+        let parts = Parts {
+            gate: gate.clone(),
+            reloader: Arc::new(Reloader::new(&loaded, core.clone())),
+            core,
+            notifier,
+            access,
+            metrics,
+            events,
+            safe_mode,
+            persist,
+            operations: Arc::default(),
             host_files: settings.host_files.clone(),
-            entrance,
+            journal,
+            ha: ha.map(|(instance_role, _)| instance_role),
         };
-        let rpc = Rpc {
-            calls,
-            metrics: metrics.clone(),
-            notifier: notifier.clone(),
-            safe_mode: safe_mode.clone(),
-            persist: persist.clone(),
-            operations: operations.clone(),
-            given_sessions: core.look(|engine, _| GivenSessions::new(engine)),
-        };
+        let rpc = Rpc::new(parts.clone(), origin.racks, Entrance::new(settings));
         let address =
             |listener: &TcpListener, key| listener.local_addr().map_err(CannotListen::at(key, &""));
         let thrift_address = address(&thrift, SERVER_ADDRESS)?;
-        let mut thrift = Server::with_memory(thrift, rpc, limits, memory).with_gate(gate.clone());
+        let mut thrift = Server::with_memory(thrift, rpc, limits, memory).with_gate(gate);
         if let Some(handed) = handed {
             thrift = thrift.with_handed(handed);
         }
-        let reloader = Arc::new(Reloader::new(&loaded, core.clone()));
         // Last, so that a start that fails leaves the file for the next one.
-        if is_there && beginning.sets_state_file_aside() {
-            let name = if from_file { state_file::RECOVERED } else { state_file::OUTDATED };
-            let aside = state_file::set_aside(&state_path, name)
-                .map_err(|error| StartError::SetAside { path: state_path.clone(), error })?;
-            persist.file_is_gone();
-            tracing::info!("The state file is now {}", aside.display());
+        if let Some(ending) = origin.aside {
+            parts.persist.set_aside(ending)?;
         }
-        let parts = Parts {
-            gate: gate.clone(),
-            core: core.clone(),
-            notifier: notifier.clone(),
-            access,
-            metrics,
-            wire: thrift.counters(),
-            reloader: reloader.clone(),
-            events,
-            safe_mode: safe_mode.clone(),
-            persist,
-            operations,
-            host_files: settings.host_files,
-            journal: journal.clone(),
-            ha: ha.as_ref().map(|(instance_role, _)| instance_role.clone()),
-        };
-        let roles = ha.map(|(instance_role, _)| RoleEvents {
-            instance_role,
-            events: parts.events.clone(),
-            core: core.clone(),
-        });
-        let events = parts.events.clone();
+        let wire = thrift.counters();
         Ok(ClusterManager {
-            gate,
             thrift_address,
             web_address: address(&web, HTTP_ADDRESS)?,
             thrift,
             web,
-            pages: Pages::new(parts, &settings.web, &settings.http_address.host),
-            reloader,
-            core,
-            notifier,
             give_ups,
-            safe_mode,
-            journal,
+            pages: Pages::new(parts.clone(), wire, &settings.web, &settings.http_address.host),
             is_resumed,
-            hosts,
-            roles,
-            events,
+            hosts: origin.hosts,
+            parts,
         })
     }
 
@@ -463,17 +318,17 @@ impl ClusterManager {
 
     /// The journal, if one is kept.
     fn journal(&self) -> Option<Arc<corona_journal::Journal>> {
-        self.journal.as_ref().map(|kept| kept.journal().clone())
+        self.parts.journal.as_ref().map(|kept| kept.journal().clone())
     }
 
     /// A way to have the scheduling files read again at once.
     pub fn reload_request(&self) -> ReloadRequest {
-        self.reloader.request()
+        self.parts.reloader.request()
     }
 
     /// The state of the configuration.
     pub fn config_status(&self) -> ConfigStatus {
-        self.reloader.status()
+        self.parts.reloader.status()
     }
 
     /// Ends safe mode and serves until `stop` becomes true or its sender is dropped; then it
@@ -486,35 +341,21 @@ impl ClusterManager {
     }
 
     async fn serve(self, stop: watch::Receiver<bool>) -> Result<(), Failure> {
-        let ClusterManager {
-            gate,
-            thrift,
-            web,
-            core,
-            notifier,
-            give_ups,
-            pages,
-            reloader,
-            safe_mode,
-            journal,
-            is_resumed,
-            hosts,
-            roles,
-            events,
-            ..
-        } = self;
+        let ClusterManager { parts, thrift, web, give_ups, pages, is_resumed, hosts, .. } = self;
+        let Parts { gate, core, notifier, reloader, events, safe_mode, journal, ha, .. } = parts;
         let _awake = journal.is_some().then(keep_awake);
         let mut tasks = ServiceTasks::default();
-        let (mut stop_auditing, audited) = (stop.clone(), gate.clone());
+        let (mut stop_auditing, audited, published) = (stop.clone(), gate.clone(), events.clone());
         tasks.spawn("the events of privileged actions", async move {
             tokio::select! {
                 _ = stop_auditing.wait_for(|stop| *stop) => {}
-                () = events.publish_actions(Happening::PrivilegedAction) => {}
+                () = published.publish_actions(Happening::PrivilegedAction) => {}
                 () = note_acts_here(audited) => {}
             }
         });
         tasks.spawn("the renewal of the certificate", gate.maintain(stop.clone()));
-        if let Some(roles) = roles {
+        if let Some(instance_role) = ha {
+            let roles = RoleEvents { instance_role, events, core: core.clone() };
             let mut stop = stop.clone();
             tasks.spawn("the events of instances", async move {
                 tokio::select! {
@@ -603,45 +444,43 @@ fn keep_awake() -> std::sync::mpsc::SyncSender<()> {
     stop
 }
 
-/// Opens the journal and goes through it.
-async fn open_journal(
-    disk: &Disk,
-    path: &Path,
+/// The engine behind the outlet that notifies sessions once its decisions are in the journal.
+fn start_core(
+    state: State,
     settings: &ClusterManagerSettings,
-) -> Result<Opened, StartError> {
-    let (disk, directory, options) = (disk.clone(), path.to_owned(), settings.journal.clone());
-    let opened = blocking(move || opening::open(&disk, &directory, &options, hash_seed())).await;
-    let opened = opened.map_err(|error| StartError::Journal { path: path.to_owned(), error })?;
-    if let Some(resumed) = &opened.recovered {
-        resumed.log(path);
+    journal: Option<&Kept>,
+    commits: Commits,
+    reach: Reach,
+    metrics: &Arc<Metrics>,
+) -> (Arc<Core>, Arc<Notifier>, mpsc::Receiver<GiveUp>, Arc<Events>) {
+    let State { engine, outbox, clock, last_input } = state;
+    let acknowledged = journal.map(|_| Arc::new(Acknowledged::default()));
+    let recorded = Recorded { commits: commits.clone(), acknowledged: acknowledged.clone() };
+    let (notifier, give_ups) = Notifier::new(patience(settings), metrics.clone(), reach, recorded);
+    let events = Events::new(clock.now(), settings.web.max_subscribers, commits.clone());
+    let events = Arc::new(events);
+    let live = Live::new(notifier.clone(), events.clone(), metrics.clone(), engine.legal_types());
+    let outlet: Arc<dyn Outlet> = match (journal, acknowledged) {
+        (Some(kept), Some(acknowledged)) => {
+            let (journal, serial) = (kept.journal().clone(), outbox.last());
+            Arc::new(Journaled::new(live, journal, commits, acknowledged, serial))
+        }
+        _ => Arc::new(live),
+    };
+    let core = Arc::new(Core::new(engine, clock, outlet, metrics.clone()));
+    if let Some(last_input) = last_input {
+        // Nobody could heartbeat meanwhile. In safe mode it is refused: its end forgives all silence.
+        let _ = core.apply(Input::HeldUp { ms: clock.now().since(last_input) });
     }
-    Ok(opened)
-}
-
-/// Starts a new journal: in the opened one if it is empty, else in place of an existing one, which
-/// is set aside.
-async fn start_journal(
-    disk: &Disk,
-    path: &Path,
-    settings: &ClusterManagerSettings,
-    empty: Option<Opened>,
-    engine: &Engine,
-    outbox: &Outbox,
-) -> Result<Opened, StartError> {
-    let failed = |error| StartError::Journal { path: path.to_owned(), error };
-    let first = opening::first_record(engine, outbox.clone()).map_err(failed)?;
-    let (disk, directory, options) = (disk.clone(), path.to_owned(), settings.journal.clone());
-    let started = blocking(move || match empty {
-        Some(opened) => opening::begin(opened, &first).map(|opened| (opened, None)),
-        None => opening::start_new(&disk, &directory, &options, &first),
-    })
-    .await;
-    let (opened, aside) = started.map_err(failed)?;
-    match aside {
-        Some(aside) => tracing::info!("The old journal is now {}", aside.display()),
-        None => tracing::info!("Starting a journal in {}", path.display()),
+    // Until safe mode ends.
+    notifier.pause();
+    notifier.restore(outbox);
+    if core.look(|engine, _| **engine.settings() != settings.engine) {
+        let settings = Box::new(settings.engine.clone());
+        // Settings that were checked when they were read are not refused.
+        let _ = core.apply(Input::SettingsChanged { settings });
     }
-    Ok(opened)
+    (core, notifier, give_ups, events)
 }
 
 /// How far replies and notifications may be sent.
@@ -691,19 +530,6 @@ async fn bind_web(settings: &ClusterManagerSettings) -> Result<TcpListener, Cann
     let address = &settings.http_address;
     let opened = TcpListener::bind((&*address.host, address.port)).await;
     opened.map_err(CannotListen::at(HTTP_ADDRESS, address))
-}
-
-fn new_engine(
-    settings: &ClusterManagerSettings,
-    now: Millis,
-    hosts: Hosts,
-) -> Result<Engine, StartError> {
-    let id_prefix = state_file::id_prefix(now).map_err(StartError::Clock)?;
-    let start = Start { now, id_prefix, hash_seed: hash_seed() };
-    let mut engine = Engine::new(settings.engine.clone(), start);
-    // A fresh engine is not in safe mode and has no nodes: it refuses nothing, and nothing happens.
-    let _ = engine.apply(now, Input::HostsChanged { hosts });
-    Ok(engine)
 }
 
 fn hash_seed() -> u64 {

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 
+use super::StartError;
 use super::core::Core;
 use super::notifier::Notifier;
 use super::safe_mode::SafeModeSwitch;
@@ -55,19 +56,19 @@ impl Persist {
         safe_mode: Arc<SafeModeSwitch>,
         path: PathBuf,
         compress: bool,
+        sets_aside: bool,
     ) -> Persist {
         let saved = Mutex::new(saved(&path));
-        Persist { core, notifier, safe_mode, path, compress, sets_aside: false, saved }
+        Persist { core, notifier, safe_mode, path, compress, sets_aside, saved }
     }
 
-    /// For a start that recovers whenever there is a file: a file that is out of date must not stay.
-    pub(super) fn setting_aside_what_is_outdated(self) -> Persist {
-        Persist { sets_aside: true, ..self }
-    }
-
-    /// The file has been moved.
-    pub(super) fn file_is_gone(&self) {
+    /// Moves the file aside, from which the state has come, or which is older than it.
+    pub(super) fn set_aside(&self, ending: &str) -> Result<(), StartError> {
+        let aside = state_file::set_aside(&self.path, ending)
+            .map_err(|error| StartError::SetAside { path: self.path.clone(), error })?;
         *self.saved() = None;
+        tracing::info!("The state file is now {}", aside.display());
+        Ok(())
     }
 
     /// To be called when safe mode has ended: the written state is then out of date.
@@ -87,7 +88,7 @@ impl Persist {
         match moved.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
             Ok(None) => {}
             Ok(Some(aside)) => {
-                self.file_is_gone();
+                *self.saved() = None;
                 tracing::info!("The state file is out of date; renamed to {}", aside.display());
             }
             Err(error) => tracing::error!(

@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::Parts;
 use super::calls::{Calls, Due};
 use super::given_sessions::GivenSessions;
-use super::metrics::{Metrics, place_of_call};
-use super::notifier::Notifier;
-use super::operations::{Operation, Operations};
-use super::persist::Persist;
-use super::safe_mode::SafeModeSwitch;
+use super::large_calls::Entrance;
+use super::metrics::place_of_call;
+use super::operations::Operation;
+use super::racks::Racks;
 use super::translate;
 use corona_wire::Exception;
 use corona_wire::calls::{
@@ -22,13 +22,9 @@ use corona_wire::server::{Answer, Handler, Peer};
 /// Answers the calls of peers.
 #[derive(Debug)]
 pub(super) struct Rpc {
-    pub(super) calls: Calls,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) notifier: Arc<Notifier>,
-    pub(super) safe_mode: Arc<SafeModeSwitch>,
-    pub(super) persist: Arc<Persist>,
-    pub(super) operations: Arc<Operations>,
-    pub(super) given_sessions: GivenSessions,
+    parts: Parts,
+    calls: Calls,
+    given_sessions: GivenSessions,
 }
 
 impl Handler<ClusterManager> for Rpc {
@@ -51,11 +47,11 @@ impl Handler<ClusterManager> for Rpc {
             Some(record) => {
                 let asked = Instant::now();
                 self.calls.core.committed_up_to(record).await;
-                self.metrics.commit_wait.record(asked.elapsed());
+                self.parts.metrics.commit_wait.record(asked.elapsed());
             }
             None => self.calls.core.committed().await,
         }
-        self.metrics.count_call(method, started.elapsed(), &answer);
+        self.parts.metrics.count_call(method, started.elapsed(), &answer);
         answer
     }
 
@@ -76,6 +72,14 @@ impl Handler<ClusterManager> for Rpc {
 }
 
 impl Rpc {
+    pub(super) fn new(parts: Parts, racks: Racks, entrance: Entrance) -> Rpc {
+        let (core, access) = (parts.core.clone(), parts.access.clone());
+        let given_sessions = core.look(|engine, _| GivenSessions::new(engine));
+        let host_files = parts.host_files.clone();
+        let calls = Calls { core, access, racks, host_files, entrance };
+        Rpc { parts, calls, given_sessions }
+    }
+
     /// Has a member that submits jobs start sessions as the user that its certificate names, under ids that
     /// it was given, and change that user's sessions only. Returns why it may not make the call.
     fn hold_to_user(&self, user: &str, call: &mut Call) -> Option<String> {
@@ -137,18 +141,18 @@ impl Rpc {
     }
 
     async fn set_safe_mode(&self, peer: SocketAddr, on: bool) -> Answer<Answered> {
-        let outcome = self.safe_mode.set(&self.calls.core, on).await;
+        let outcome = self.parts.safe_mode.set(&self.calls.core, on).await;
         let done = outcome.is_ok();
         self.note(peer, Operation::SetSafeMode { on }, outcome.map_err(|e| e.to_string()));
         if !on {
             // It runs to its end even if the caller has disconnected.
-            tokio::spawn(self.persist.clone().safe_mode_ended());
+            tokio::spawn(self.parts.persist.clone().safe_mode_ended());
         }
         Answer::Reply(Answered::SetSafeMode(done))
     }
 
     async fn persist_state(&self, peer: SocketAddr) -> Answer<Answered> {
-        match tokio::spawn(self.persist.clone().run()).await {
+        match tokio::spawn(self.parts.persist.clone().run()).await {
             Ok(outcome) => {
                 let done = outcome.is_ok();
                 self.note(peer, Operation::PersistState, outcome.map_err(|e| e.to_string()));
@@ -164,17 +168,17 @@ impl Rpc {
 
     /// Notes for which peer the session's host is looked up.
     fn note_peer(&self, handle: &Arc<str>, peer: SocketAddr) {
-        self.notifier.note_peer(handle, peer.ip());
+        self.parts.notifier.note_peer(handle, peer.ip());
         // If the session has ended in between, nothing else removes the peer.
         if !self.calls.core.look(|engine, _| engine.is_running(handle)) {
-            self.notifier.forget_peer(handle);
+            self.parts.notifier.forget_peer(handle);
         }
     }
 
     /// Keeps the outcome of an administrative call, for the pages and tools.
     fn note(&self, peer: SocketAddr, operation: Operation, outcome: Result<(), String>) {
         let now = self.calls.core.look(|_, now| now);
-        self.operations.note(operation, now, peer.ip(), outcome);
+        self.parts.operations.note(operation, now, peer.ip(), outcome);
     }
 
     /// The same where the answer has the reason.

@@ -67,21 +67,17 @@ impl CallFailure {
 }
 
 impl SafeModeSwitch {
-    pub(super) fn new(proxy_job_tracker: HostPort, clock: Clock) -> SafeModeSwitch {
+    /// `expected` is whether the configuration names a proxy job tracker: if not, that none is there at the
+    /// start is not a problem.
+    pub(super) fn new(proxy_job_tracker: HostPort, expected: bool, clock: Clock) -> SafeModeSwitch {
         let history = History { since: clock.now(), acknowledged: None };
         SafeModeSwitch {
             proxy_job_tracker,
-            expected: true,
+            expected,
             clock,
             one_at_a_time: Arc::default(),
             history: std::sync::Mutex::new(history),
         }
-    }
-
-    /// Where the configuration names no proxy job tracker: that none is there at the start is not a
-    /// problem.
-    pub(super) fn without_expecting_a_proxy_job_tracker(self) -> SafeModeSwitch {
-        SafeModeSwitch { expected: false, ..self }
     }
 
     /// Ends safe mode at the start: at once here; the returned future notifies the proxy job

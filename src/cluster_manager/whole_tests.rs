@@ -362,7 +362,7 @@ impl Serving {
         let manager =
             ClusterManager::bind_with(loaded, beginning, resolver, disk, None).await.unwrap();
         let (thrift, web) = (manager.thrift_address(), manager.web_address());
-        let core = manager.core.clone();
+        let core = manager.parts.core.clone();
         let (stop, stopped) = watch::channel(false);
         let ended = tokio::spawn(manager.run(stopped));
         Serving { thrift, web, core, stop, ended }
@@ -761,7 +761,7 @@ async fn a_panic_in_the_engine_ends_the_service_unless_nothing_is_lost() {
     let overrides = overrides.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let loaded = corona_config::load(None, &overrides).unwrap();
     let manager = ClusterManager::bind(loaded, Beginning::Resume).await.unwrap();
-    let (thrift, core) = (manager.thrift_address(), manager.core.clone());
+    let (thrift, core) = (manager.thrift_address(), manager.parts.core.clone());
     let (_stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(manager.run(stopped));
 

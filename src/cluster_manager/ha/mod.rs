@@ -39,6 +39,7 @@ use self::pages::StandbyPages;
 use self::relay::{Relays, To};
 use self::zookeeper::Election;
 use super::journal::opening::{Disk, Opened};
+use super::origin::absolute;
 use super::{
     Beginning, ClusterManager, Failure, HTTP_ADDRESS, REPLICATION_ADDRESS, ReloadRequest,
     StartError, bind_thrift, bind_web,
@@ -145,8 +146,7 @@ impl Instance {
         let (Some(ha), Some(directory)) = (&settings.ha, &settings.journal.directory) else {
             return Err(StartError::NoInstance);
         };
-        let (ha, directory) = (ha.clone(), directory.clone());
-        let directory = std::path::absolute(&directory).unwrap_or(directory);
+        let (ha, directory) = (ha.clone(), absolute(directory));
         let refused = |key| CannotListen::at(key, &ha.address);
         let at = ListenOn::AnyAddress(ha.address.port);
         let at = match settings.interfaces {

@@ -85,7 +85,7 @@ impl Pages {
                 self.make_json(move || answers::retired(now, &kinds, &retired, limit)).await
             }
             "configuration" => {
-                let status = self.reloader.status();
+                let status = self.parts.reloader.status();
                 self.make_json(move || configuration(&status)).await
             }
             "silent-hosts" => {
@@ -98,8 +98,8 @@ impl Pages {
             }
             "latencies" => {
                 let latencies = Latencies {
-                    last_minute: latencies(&self.history.lately(&self.metrics)),
-                    since_start: latencies(&history::Latencies::of(&self.metrics)),
+                    last_minute: latencies(&self.history.lately(&self.parts.metrics)),
+                    since_start: latencies(&history::Latencies::of(&self.parts.metrics)),
                 };
                 self.make_json(move || latencies).await
             }
@@ -112,9 +112,9 @@ impl Pages {
         let counts = count_nodes(&nodes, &overview.hosts);
         let pools = self.gather.pools().await;
         let journal = self.journal_status();
-        let queues = self.notifier.counts();
+        let queues = self.parts.notifier.counts();
         let problems = self.problems(overview, &counts, &pools, &queues, journal.as_ref());
-        let (safe_mode, proxy_job_tracker) = self.safe_mode.to_api(overview.safe_mode);
+        let (safe_mode, proxy_job_tracker) = self.parts.safe_mode.to_api(overview.safe_mode);
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             now_ms: overview.now.0,
@@ -126,13 +126,13 @@ impl Pages {
             proxy_job_tracker,
             nodes: nodes.len(),
             sessions: overview.sessions,
-            pending_notifications: self.notifier.pending_calls(),
+            pending_notifications: self.parts.notifier.pending_calls(),
             slots: slots(overview.slots, &overview.kinds),
             journal,
-            ha: self.ha.as_ref().map(|standing| standing.to_api()),
-            state_file: self.persist.to_api(),
-            host_files: Some(host_files(&self.host_files, &overview.hosts)),
-            operations: self.operations.to_api(),
+            ha: self.parts.ha.as_ref().map(|standing| standing.to_api()),
+            state_file: self.parts.persist.to_api(),
+            host_files: Some(host_files(&self.parts.host_files, &overview.hosts)),
+            operations: self.parts.operations.to_api(),
             problems: problems.iter().map(Problem::to_api).collect(),
         }
     }
@@ -229,7 +229,7 @@ fn cluster(overview: &Overview, nodes: &[NodeView], pages: &Pages) -> Cluster {
         nodes_late: usize::try_from(counts.late).unwrap_or(usize::MAX),
         unusable_slots: by_type(overview.kinds.iter().copied(), |kind| counts.unusable_slots[kind]),
         sessions: overview.sessions,
-        pending_notifications: pages.notifier.pending_calls(),
+        pending_notifications: pages.parts.notifier.pending_calls(),
         slots: slots(overview.slots, &overview.kinds),
     }
 }

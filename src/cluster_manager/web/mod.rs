@@ -28,29 +28,21 @@ use maud::{Markup, html};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::interval;
 
-use self::events::{Events, Wanted};
+use self::events::Wanted;
 use self::exchange::{Answer, Parameters};
 use self::filter::Filter;
 use self::gather::{Gather, Overview, Pools, count_nodes};
 use self::history::{History, Latencies, Sample};
 use self::pages::kill::SAFE_MODE;
 use self::problems::{Problem, Sources};
-use super::access::Access;
-use super::core::Core;
-use super::ha::instance_role::InstanceRole;
+use super::Parts;
 use super::ha::pages::write_leader_metrics;
-use super::journal::Kept;
+use super::metrics::exposition;
 use super::metrics::exposition::{ConfigurationCounts, Gauges, NodeCounts, QueueCounts, WebCounts};
 use super::metrics::original::Records;
-use super::metrics::{Metrics, exposition};
-use super::notifier::Notifier;
-use super::operations::Operations;
-use super::persist::Persist;
-use super::reload::{ConfigStatus, Reloader};
-use super::safe_mode::SafeModeSwitch;
-use corona_access::{Gate, Peer};
+use super::reload::ConfigStatus;
+use corona_access::Peer;
 use corona_api::cluster::JournalStatus;
-use corona_config::HostFiles;
 use corona_config::{HostPort, Secret, WebSettings};
 use corona_engine::{Input, Refusal, Reply};
 use corona_model::types::{Millis, ResourceType};
@@ -82,19 +74,8 @@ const BEAT_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Pages {
     gather: Gather,
-    core: Arc<Core>,
-    notifier: Arc<Notifier>,
-    access: Arc<Access>,
-    metrics: Arc<Metrics>,
+    parts: Parts,
     wire: Arc<Counters>,
-    reloader: Arc<Reloader>,
-    events: Arc<Events>,
-    safe_mode: Arc<SafeModeSwitch>,
-    persist: Arc<Persist>,
-    operations: Arc<Operations>,
-    host_files: HostFiles,
-    journal: Option<Arc<Kept>>,
-    ha: Option<Arc<InstanceRole>>,
     /// When this process was started.
     started: Millis,
     history: History,
@@ -113,46 +94,14 @@ pub(super) struct Pages {
     scrapers: Semaphore,
 }
 
-/// The sources of the pages.
-#[derive(Debug)]
-pub(super) struct Parts {
-    pub(super) gate: Arc<Gate>,
-    pub(super) core: Arc<Core>,
-    pub(super) notifier: Arc<Notifier>,
-    pub(super) access: Arc<Access>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) wire: Arc<Counters>,
-    pub(super) reloader: Arc<Reloader>,
-    pub(super) events: Arc<Events>,
-    pub(super) safe_mode: Arc<SafeModeSwitch>,
-    pub(super) persist: Arc<Persist>,
-    pub(super) operations: Arc<Operations>,
-    pub(super) host_files: HostFiles,
-    pub(super) journal: Option<Arc<Kept>>,
-    /// The standing as one of several instances.
-    pub(super) ha: Option<Arc<InstanceRole>>,
-}
-
 impl Pages {
     /// `host` is the host of the configured web address.
-    pub(super) fn new(parts: Parts, settings: &WebSettings, host: &str) -> Pages {
-        let Parts {
-            gate,
-            core,
-            notifier,
-            access,
-            metrics,
-            wire,
-            reloader,
-            events,
-            safe_mode,
-            persist,
-            operations,
-            host_files,
-            journal,
-            ha,
-        } = parts;
-        let started = core.look(|_, now| now);
+    pub(super) fn new(
+        parts: Parts,
+        wire: Arc<Counters>,
+        settings: &WebSettings,
+        host: &str,
+    ) -> Pages {
         let names = settings.hosts.iter().map(|name| &**name).chain([host]);
         let room = Room {
             connections: settings.max_connections,
@@ -160,28 +109,17 @@ impl Pages {
             probes: settings.probe_connections,
         };
         Pages {
-            gather: Gather::new(core.clone(), settings.tracker_port),
-            core,
-            notifier,
-            access,
-            metrics,
+            gather: Gather::new(parts.core.clone(), settings.tracker_port),
+            started: parts.core.look(|_, now| now),
             wire,
-            reloader,
-            events,
-            safe_mode,
-            persist,
-            operations,
-            host_files,
-            journal,
-            ha,
-            started,
             history: History::new(settings.sample_period),
             kill_token: settings.kill_token.clone(),
             host: short_name(host).into(),
             running_jobs: settings.running_jobs.as_ref().and_then(HostPort::page_address),
             finished_jobs: settings.finished_jobs.as_ref().and_then(HostPort::page_address),
             attempts: Attempts::default(),
-            admission: Admission::new(room, Hosts::of_machine(names)).with_gate(gate),
+            admission: Admission::new(room, Hosts::of_machine(names)).with_gate(parts.gate.clone()),
+            parts,
             makers: Semaphore::new(MAKERS),
             scrapers: Semaphore::new(1),
         }
@@ -197,7 +135,7 @@ impl Pages {
                 _ = stop.wait_for(|stop| *stop) => return,
                 _ = due.tick() => {
                     let Overview { now, slots, .. } = self.gather.overview();
-                    self.history.add(Sample { at: now, slots }, &self.metrics);
+                    self.history.add(Sample { at: now, slots }, &self.parts.metrics);
                 }
             }
         }
@@ -278,7 +216,7 @@ impl Pages {
         if let ["api", "v1", "events"] = segments[..] {
             let last = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
             let wanted = Wanted { subject: None, reader: Some(caller) };
-            return self.events.answer(last, &parameters, wanted, stop);
+            return self.parts.events.answer(last, &parameters, wanted, stop);
         }
         match segments[..] {
             ["api", "v1"] | ["api", "v1", ""] => return api::index(),
@@ -362,7 +300,7 @@ impl Pages {
                 .await
             }
             ["configuration"] => {
-                let status = self.reloader.status();
+                let status = self.parts.reloader.status();
                 let loaded_at = loaded_at(&status);
                 let title = "Configuration";
                 let refresh = Some(REFRESH_MS);
@@ -379,20 +317,20 @@ impl Pages {
     async fn cluster_page(&self, overview: Overview) -> Answer {
         let nodes = count_nodes(&self.gather.nodes().await, &overview.hosts);
         let pools = self.gather.pools().await;
-        let queues = self.notifier.counts();
+        let queues = self.parts.notifier.counts();
         let journal = self.journal_status();
         let view = pages::cluster::View {
             problems: self.problems(&overview, &nodes, &pools, &queues, journal.as_ref()),
             journal,
-            ha: self.ha.as_ref().map(|standing| standing.to_api()),
+            ha: self.parts.ha.as_ref().map(|standing| standing.to_api()),
             nodes,
             pools,
             queues,
             samples: self.history.samples(),
             span: self.history.span(),
-            lately: self.history.lately(&self.metrics),
-            since_start: Latencies::of(&self.metrics),
-            events: self.events.notable(),
+            lately: self.history.lately(&self.parts.metrics),
+            since_start: Latencies::of(&self.parts.metrics),
+            events: self.parts.events.notable(),
             overview: overview.clone(),
         };
         let refresh = Some(REFRESH_MS);
@@ -407,15 +345,15 @@ impl Pages {
         queues: &QueueCounts,
         journal: Option<&JournalStatus>,
     ) -> Vec<Problem> {
-        let (configuration, operations) = (&self.reloader.status(), &*self.operations);
-        let ha = self.ha.as_deref();
+        let (configuration, operations) = (&self.parts.reloader.status(), &*self.parts.operations);
+        let ha = self.parts.ha.as_deref();
         let sources =
             Sources { overview, nodes, pools, queues, configuration, operations, journal, ha };
         problems::list(&sources)
     }
 
     fn journal_status(&self) -> Option<JournalStatus> {
-        self.journal.as_ref().map(|journal| journal.to_api())
+        self.parts.journal.as_ref().map(|journal| journal.to_api())
     }
 
     async fn session_page(
@@ -476,11 +414,11 @@ impl Pages {
     /// Has this instance hand over to a standby, if the sender may make administrative calls.
     fn step_down(&self, headers: &HeaderMap, peer: SocketAddr) -> Answer {
         let refuse = |status, error: String| api::refuse((status, error));
-        let Some(standing) = &self.ha else {
+        let Some(standing) = &self.parts.ha else {
             let error = "there is no standby: corona.cm.ha.zookeeper is not set".to_owned();
             return refuse(StatusCode::CONFLICT, error);
         };
-        if !self.access.may_administer(peer) || !exchange::is_own_form(headers) {
+        if !self.parts.access.may_administer(peer) || !exchange::is_own_form(headers) {
             return api::refuse(may_not_administer(peer));
         }
         match standing.request_step_down() {
@@ -494,7 +432,7 @@ impl Pages {
 
     /// Drains a node or lets it serve again, if the sender may make administrative calls.
     async fn drain(&self, name: &str, form: Option<Parameters>, peer: SocketAddr) -> Answer {
-        let Some(form) = form.filter(|_| self.access.may_administer(peer)) else {
+        let Some(form) = form.filter(|_| self.parts.access.may_administer(peer)) else {
             return api::refuse(may_not_administer(peer));
         };
         let on = match form.text("on") {
@@ -502,8 +440,8 @@ impl Pages {
             Some("0") => false,
             _ => return api::refuse((StatusCode::BAD_REQUEST, "on: expected 0 or 1".to_owned())),
         };
-        let applied = self.core.apply(Input::DrainNode { node: name.into(), on });
-        self.core.committed().await;
+        let applied = self.parts.core.apply(Input::DrainNode { node: name.into(), on });
+        self.parts.core.committed().await;
         if applied.is_err() {
             let error = "the cluster manager is in safe mode: no node can be drained".to_owned();
             return api::refuse((StatusCode::SERVICE_UNAVAILABLE, error));
@@ -531,8 +469,8 @@ impl Pages {
             return self.not_found("No session with this id is running.");
         }
         tracing::info!("Killing session {handle}");
-        let killed = self.core.apply(Input::KillSession { handle: handle.into() });
-        self.core.committed().await;
+        let killed = self.parts.core.apply(Input::KillSession { handle: handle.into() });
+        self.parts.core.committed().await;
         match killed {
             Err(Refusal::SafeMode) => self.kill_page(handle, Some(SAFE_MODE)).await,
             Ok(_) | Err(_) => {
@@ -546,7 +484,7 @@ impl Pages {
     /// names the attempt in the log.
     fn authorise(&self, form: &Form, peer: SocketAddr, action: &str) -> Result<(), Denial> {
         let token = self.kill_token.as_ref().ok_or(Denial::NoToken)?;
-        if !self.access.may_administer(peer) {
+        if !self.parts.access.may_administer(peer) {
             return Err(Denial::Elsewhere);
         }
         let form = form.as_ref().map_err(|objection| Denial::Objection(*objection))?;
@@ -627,8 +565,8 @@ impl Pages {
         if self.gather.node(name).is_none() {
             return Err(Denial::UnknownNode);
         }
-        let cleared = self.core.apply(Input::ClearBlacklist { node: name.into(), kind });
-        self.core.committed().await;
+        let cleared = self.parts.core.apply(Input::ClearBlacklist { node: name.into(), kind });
+        self.parts.core.committed().await;
         match cleared {
             Ok(Reply::BlacklistCleared { kinds }) => {
                 tracing::info!("{} lifted the blacklisting of node {name}", peer.ip());
@@ -663,8 +601,8 @@ impl Pages {
 
     /// A page with a sentence.
     fn say(&self, status: StatusCode, title: &str, sentence: &str) -> Answer {
-        let now = self.core.look(|_, now| now);
-        let frame = self.frame(None, title, now, self.metrics.safe_mode());
+        let now = self.parts.core.look(|_, now| now);
+        let frame = self.frame(None, title, now, self.parts.metrics.safe_mode());
         exchange::html(status, frame.notice(sentence))
     }
 
@@ -704,13 +642,13 @@ impl Pages {
 
     /// Whether the process lives: the task that drives the engine comes by.
     fn health(&self) -> Answer {
-        fine_or("ok\n", sickness(self.metrics.since_beat()))
+        fine_or("ok\n", sickness(self.parts.metrics.since_beat()))
     }
 
     /// Whether calls are served and not refused.
     fn readiness(&self, stop: &watch::Receiver<bool>) -> Answer {
-        let (stopping, safe_mode) = (*stop.borrow(), self.metrics.safe_mode());
-        fine_or("ready\n", unreadiness(stopping, safe_mode, self.metrics.since_beat()))
+        let (stopping, safe_mode) = (*stop.borrow(), self.parts.metrics.safe_mode());
+        fine_or("ready\n", unreadiness(stopping, safe_mode, self.parts.metrics.since_beat()))
     }
 
     async fn answer_metrics(&self, parameters: &Parameters) -> Answer {
@@ -719,8 +657,8 @@ impl Pages {
             let sentence = "format: one of prometheus, json, text\n";
             return exchange::text(StatusCode::BAD_REQUEST, sentence);
         }
-        let (metrics, gauges) = (self.metrics.clone(), self.gauges().await);
-        let ha = self.ha.clone();
+        let (metrics, gauges) = (self.parts.metrics.clone(), self.gauges().await);
+        let ha = self.parts.ha.clone();
         make_answer(&self.scrapers, move || {
             let original = || Records::new(&metrics, &gauges, &machine_name_or_localhost());
             match &*form {
@@ -747,7 +685,7 @@ impl Pages {
         let overview = self.gather.overview();
         let nodes = count_nodes(&self.gather.nodes().await, &overview.hosts);
         let pools = self.gather.pools().await;
-        let status = self.reloader.status();
+        let status = self.parts.reloader.status();
         Gauges {
             now: overview.now,
             first_started: overview.first_started,
@@ -760,7 +698,7 @@ impl Pages {
             sessions: overview.sessions,
             pools: pools.views.clone(),
             first_waits: pools.first_waits.clone(),
-            queues: self.notifier.counts(),
+            queues: self.parts.notifier.counts(),
             wire: self.wire.clone(),
             journal: self.journal_status(),
             configuration: ConfigurationCounts {
@@ -772,7 +710,7 @@ impl Pages {
             },
             web: WebCounts {
                 connections: self.admission.open() as u64,
-                subscribers: self.events.subscribers() as u64,
+                subscribers: self.parts.events.subscribers() as u64,
             },
         }
     }
@@ -803,7 +741,7 @@ impl Pages {
             "cm.jsp" | "cm_old.jsp" | "index.html" => original::cluster_page(parameters),
             "machines.jsp" => original::machines(parameters),
             "jobresources.jsp" => original::job_resources(parameters),
-            "conf" => conf::answer(&self.reloader.status().in_force, parameters),
+            "conf" => conf::answer(&self.parts.reloader.status().in_force, parameters),
             _ => return None,
         };
         Some(answered)

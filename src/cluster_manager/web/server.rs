@@ -36,15 +36,15 @@ impl Site for Pages {
     }
 
     fn may_connect(&self, peer: SocketAddr) -> bool {
-        self.access.may_see_pages(peer)
+        self.parts.access.may_see_pages(peer)
     }
 
     fn count_request(&self) {
-        self.metrics.web_requests.add(1);
+        self.parts.metrics.web_requests.add(1);
     }
 
     fn count_refused(&self) {
-        self.metrics.web_refused.add(1);
+        self.parts.metrics.web_refused.add(1);
     }
 
     async fn answer(

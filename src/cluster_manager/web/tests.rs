@@ -8,11 +8,18 @@ use hyper::header::{
     HeaderName, LOCATION, ORIGIN, VARY,
 };
 
+use super::events::Events;
 use super::*;
+use crate::access::Access;
 use crate::clock::Clock;
 use crate::commits::Commits;
+use crate::core::Core;
 use crate::live::Live;
-use crate::notifier::{Patience, Recorded};
+use crate::metrics::Metrics;
+use crate::notifier::{Notifier, Patience, Recorded};
+use crate::persist::Persist;
+use crate::reload::Reloader;
+use crate::safe_mode::SafeModeSwitch;
 use crate::testing::reach;
 use corona_api::cluster as shapes;
 use corona_config as config;
@@ -132,17 +139,22 @@ impl World {
         let live = Live::new(notifier.clone(), events.clone(), metrics.clone(), kinds);
         let core = Arc::new(Core::new(engine, clock, Arc::new(live), metrics.clone()));
         let proxy_job_tracker = settings.proxy_job_tracker_address.clone();
-        let safe_mode = Arc::new(SafeModeSwitch::new(proxy_job_tracker, clock));
+        let safe_mode = Arc::new(SafeModeSwitch::new(proxy_job_tracker, true, clock));
         let state_file = settings.state_file.clone();
-        let persist =
-            Persist::new(core.clone(), notifier.clone(), safe_mode.clone(), state_file, false);
+        let persist = Persist::new(
+            core.clone(),
+            notifier.clone(),
+            safe_mode.clone(),
+            state_file,
+            false,
+            false,
+        );
         let parts = Parts {
             gate: corona_access::Gate::off(),
             core: core.clone(),
             notifier,
             access: Arc::new(access),
             metrics,
-            wire: Arc::default(),
             reloader: Arc::new(Reloader::new(&loaded, core)),
             events,
             safe_mode,
@@ -152,7 +164,7 @@ impl World {
             journal: None,
             ha: None,
         };
-        let pages = Pages::new(parts, &settings.web, "manager.example.com");
+        let pages = Pages::new(parts, Arc::default(), &settings.web, "manager.example.com");
         World {
             pages: Arc::new(pages),
             stop: watch::Sender::new(false),
@@ -161,7 +173,7 @@ impl World {
     }
 
     fn apply(&self, input: Input) -> Reply {
-        self.pages.core.apply(input).unwrap()
+        self.pages.parts.core.apply(input).unwrap()
     }
 
     fn node(&self, name: &str, cpus: i16) {
@@ -191,7 +203,7 @@ impl World {
         };
         let requests = ids.map(request).collect();
         self.apply(Input::RequestResources { handle: handle.into(), requests, racks: vec![] });
-        while self.pages.core.look(|engine, _| engine.wants_pass()) {
+        while self.pages.parts.core.look(|engine, _| engine.wants_pass()) {
             self.apply(Input::Pass);
         }
     }
@@ -296,7 +308,7 @@ async fn every_page_is_whole_for_an_empty_and_for_a_busy_cluster() {
 #[tokio::test]
 async fn the_page_and_the_api_explain_a_redirected_session_in_the_same_words() {
     let world = World::new(&[]);
-    let mut settings = world.pages.core.look(|engine, _| (**engine.settings()).clone());
+    let mut settings = world.pages.parts.core.look(|engine, _| (**engine.settings()).clone());
     let (nightly, new) = (PoolName::new("ads", "nightly"), PoolName::new("ads", "new"));
     settings.scheduling.redirects.insert(nightly, new.clone());
     settings.pools.pools.entry(new).or_default().maximum[ResourceType::Map] = 2;
@@ -308,7 +320,7 @@ async fn the_page_and_the_api_explain_a_redirected_session_in_the_same_words() {
     assert_eq!((&map["max_concurrent"], map.get("first_wait_ms")), (&json!(0), None));
 
     world.node("n1", 8);
-    while world.pages.core.look(|engine, _| engine.wants_pass()) {
+    while world.pages.parts.core.look(|engine, _| engine.wants_pass()) {
         world.apply(Input::Pass);
     }
     let page = world.body("/sessions/2026.1").await.replace("<wbr>", "");
@@ -382,7 +394,7 @@ async fn groups_of_a_tree_fold() {
     let world = World::new(&[]);
     let flat = world.body("/pools").await;
     assert!(!flat.contains("class=\"fold\""), "two levels look as they did");
-    let mut settings = world.pages.core.look(|engine, _| (**engine.settings()).clone());
+    let mut settings = world.pages.parts.core.look(|engine, _| (**engine.settings()).clone());
     let pools = &mut settings.pools;
     for (group, parent) in [("revenue", None), ("ads", Some("revenue")), ("revenue-2", None)] {
         pools.queues.groups.entry(group.into()).or_default().parent = parent.map(Into::into);
@@ -567,7 +579,7 @@ async fn late_nodes_are_shown_everywhere() {
     while late == 0 {
         tokio::task::yield_now().await;
         world.apply(Input::Tick);
-        late = world.pages.core.look(|engine, _| engine.late_nodes());
+        late = world.pages.parts.core.look(|engine, _| engine.late_nodes());
     }
     for (address, parts) in [
         ("/", &["<a href=\"/nodes?state=late\">1 node is late</a>", "Node n1 is late"][..]),
@@ -718,7 +730,8 @@ async fn only_a_post_with_the_token_lifts_a_blacklisting() {
 async fn only_a_post_of_an_administrator_drains_a_node() {
     const PATH: &str = "/api/v1/nodes/n%201/drain";
     let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "manager.example.com:50032")];
-    let drains = |world: &World| world.pages.core.look(|engine, _| engine.nodes()[0].draining);
+    let drains =
+        |world: &World| world.pages.parts.core.look(|engine, _| engine.nodes()[0].draining);
     let world = blacklisted_node(&[]);
     let far = blacklisted_node(&[("corona.cm.admin.networks", "10.0.0.0/8")]);
     assert_eq!(far.post(PATH, "on=1", &[]).await.status(), StatusCode::FORBIDDEN);
@@ -1056,7 +1069,7 @@ async fn the_api_tells_what_the_pages_tell_of_the_manager_itself() {
 
     let overview = world.pages.gather.overview();
     let sample = Sample { at: Millis(5), slots: overview.slots };
-    world.pages.history.add(sample, &world.pages.metrics);
+    world.pages.history.add(sample, &world.pages.parts.metrics);
     let history: shapes::History = serde_json::from_str(&json("history").await).unwrap();
     assert_eq!(history.period_ms, 10_000);
     assert_eq!(history.samples[0].at_ms, 5);
