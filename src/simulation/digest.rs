@@ -1,18 +1,18 @@
 //! A digest of a run: one number that changes when any input or outcome of the run changes.
 //!
 //! The digests of many seeds are kept in `fixtures/simulation/`. A change of the engine that is not
-//! meant to change a decision must leave them as they are. Therefore the digest is of a text that
-//! is written out field by field ([`render`](super::render)), not the Rust types themselves, and
-//! the hash is defined here, not by a crate or by the standard library.
+//! meant to change a decision must leave them as they are. Therefore the digest is of the bytes that
+//! [journals](codec) hold, whose form outlives changes of the Rust types, and the hash is defined
+//! here, not by a crate or by the standard library.
 
 use std::fmt;
 
-use super::render;
-use corona_engine::{Engine, Input, Outcome};
+use corona_engine::{Engine, Input, Outcome, codec};
 use corona_model::settings::Settings;
 use corona_model::types::Millis;
+use serde::Serialize;
 
-/// FNV-1a with 128 bits over the text of a run.
+/// FNV-1a with 128 bits over the bytes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest(u128);
 
@@ -20,18 +20,10 @@ impl Digest {
     const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
 
-    fn add(&mut self, text: &str) {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(Digest::PRIME);
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(Digest::PRIME);
         }
-    }
-
-    /// The digest of a text.
-    #[cfg(test)]
-    fn of(text: &str) -> Digest {
-        let mut digest = Digest(Digest::OFFSET_BASIS);
-        digest.add(text);
-        digest
     }
 }
 
@@ -46,25 +38,21 @@ impl fmt::Display for Digest {
 #[derive(Debug)]
 pub(super) struct Running {
     digest: Digest,
-    /// The text of the present step.
-    text: String,
+    /// Those of the present step.
+    bytes: Vec<u8>,
 }
 
 impl Running {
     /// Of a run with these settings at the start.
     pub(super) fn new(settings: &Settings) -> Running {
-        let mut running =
-            Running { digest: Digest(Digest::OFFSET_BASIS), text: String::with_capacity(1 << 10) };
-        render::start(&mut running.text, settings);
-        running.take_text();
+        let mut running = Running { digest: Digest(Digest::OFFSET_BASIS), bytes: Vec::new() };
+        running.add(settings);
         running
     }
 
     /// Adds an input and its outcome. `engine` is as the input has left it.
     pub(super) fn step(&mut self, now: Millis, input: &Input, outcome: &Outcome, engine: &Engine) {
-        render::step(&mut self.text, now, input, outcome);
-        render::demands(&mut self.text, engine.wants_pass(), engine.next_deadline());
-        self.take_text();
+        self.add(&(now, input, outcome, engine.wants_pass(), engine.next_deadline()));
     }
 
     /// The digest of all steps so far.
@@ -72,9 +60,11 @@ impl Running {
         self.digest
     }
 
-    fn take_text(&mut self) {
-        self.digest.add(&self.text);
-        self.text.clear();
+    fn add(&mut self, value: &impl Serialize) {
+        let bytes = codec::encode_into(value, std::mem::take(&mut self.bytes));
+        self.bytes = bytes.expect("inputs and outcomes have a form");
+        self.digest.add(&self.bytes);
+        self.bytes.clear();
     }
 }
 
@@ -90,7 +80,9 @@ mod tests {
             ("a", "d228cb696f1a8caf78912b704e4a8964"),
             ("foobar", "343e1662793c64bf6f0d3597ba446f18"),
         ] {
-            assert_eq!(Digest::of(text).to_string(), digest, "{text:?}");
+            let mut added = Digest(Digest::OFFSET_BASIS);
+            added.add(text.as_bytes());
+            assert_eq!(added.to_string(), digest, "{text:?}");
         }
     }
 }

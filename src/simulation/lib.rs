@@ -12,7 +12,6 @@ mod invariants;
 mod model;
 mod peers;
 mod queues;
-mod render;
 mod resources;
 #[cfg(test)]
 mod resources_tests;
