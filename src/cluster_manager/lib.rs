@@ -97,7 +97,7 @@ use corona_model::settings::Hosts;
 use corona_net::CannotListen;
 use corona_net::memory::Memory;
 use corona_process::Boxed;
-use corona_process::panics::{ServiceTasks, TaskPanicked, restart_on_panic};
+use corona_process::panics::{ServiceTasks, TaskPanicked, restart_on_panic, until};
 use corona_wire::calls::ClusterManager as Contract;
 use corona_wire::server::{Limits, ListenOn, Server, listen};
 
@@ -345,45 +345,25 @@ impl ClusterManager {
         let Parts { gate, core, notifier, reloader, events, safe_mode, journal, ha, .. } = parts;
         let _awake = journal.is_some().then(keep_awake);
         let mut tasks = ServiceTasks::default();
-        let (mut stop_auditing, audited, published) = (stop.clone(), gate.clone(), events.clone());
-        tasks.spawn("the events of privileged actions", async move {
-            tokio::select! {
-                _ = stop_auditing.wait_for(|stop| *stop) => {}
-                () = published.publish_actions(Happening::PrivilegedAction) => {}
-                () = note_acts_here(audited) => {}
-            }
-        });
+        let (audited, published) = (gate.clone(), events.clone());
+        let publishing =
+            async move { published.publish_actions(Happening::PrivilegedAction).await };
+        tasks.spawn("the events of privileged actions", until(stop.clone(), publishing));
+        tasks.spawn("the audit of this machine", until(stop.clone(), note_acts_here(audited)));
         tasks.spawn("the renewal of the certificate", gate.maintain(stop.clone()));
         if let Some(instance_role) = ha {
             let roles = RoleEvents { instance_role, events, core: core.clone() };
-            let mut stop = stop.clone();
-            tasks.spawn("the events of instances", async move {
-                tokio::select! {
-                    _ = stop.wait_for(|stop| *stop) => {}
-                    () = roles.run() => {}
-                }
-            });
+            tasks.spawn("the events of instances", until(stop.clone(), roles.run()));
         }
         let tell_proxy_job_tracker = safe_mode.clear_at_start(&core, is_resumed);
         // Until safe mode has ended, this is refused.
         if core.look(|engine, _| **engine.hosts() != hosts) {
             let _ = core.apply(Input::HostsChanged { hosts });
         }
-        let mut stop_telling = stop.clone();
-        tasks.spawn("the notifier of the proxy job tracker", async move {
-            tokio::select! {
-                _ = stop_telling.wait_for(|stop| *stop) => {}
-                () = tell_proxy_job_tracker => {}
-            }
-        });
-        let mut stop_ending = stop.clone();
+        let telling = until(stop.clone(), tell_proxy_job_tracker);
+        tasks.spawn("the notifier of the proxy job tracker", telling);
         let ending = end_unreachable(core.clone(), notifier, give_ups);
-        tasks.spawn("ending unreachable sessions", async move {
-            tokio::select! {
-                _ = stop_ending.wait_for(|stop| *stop) => {}
-                () = ending => {}
-            }
-        });
+        tasks.spawn("ending unreachable sessions", until(stop.clone(), ending));
         let (stop_driving, driven) = (stop.clone(), core.clone());
         tasks.spawn("the scheduler", async move {
             restart_on_panic("the scheduler", || driven.drive(stop_driving.clone())).await;

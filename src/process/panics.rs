@@ -12,6 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet, spawn, spawn_blocking};
 
 /// The pause between a panic of a loop and its restart.
@@ -106,6 +107,14 @@ pub async fn run_essential<T>(
         tracing::error!(%panic, "{task} panicked");
         TaskPanicked { task, panic }
     })
+}
+
+/// Does work until it is done or `stop` becomes true.
+pub async fn until(mut stop: watch::Receiver<bool>, work: impl Future<Output = ()>) {
+    tokio::select! {
+        _ = stop.wait_for(|stop| *stop) => {}
+        () = work => {}
+    }
 }
 
 /// The essential tasks of a service: it cannot work without any of them. Dropping this ends all.

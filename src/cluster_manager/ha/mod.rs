@@ -222,8 +222,7 @@ impl Instance {
         let (leader, leader_seen) = watch::channel(None);
         let (is_connected, connected) = watch::channel(false);
         let (is_led, led) = watch::channel(false);
-        let start = copy_at_start(&self.directory);
-        let (copy, copies) = watch::channel(start);
+        let (copy, copies) = watch::channel(copy_at_start(&self.directory));
         let (resign, resigned) = watch::channel(false);
         let election = Election {
             settings: self.ha.zookeeper.clone(),
@@ -237,25 +236,15 @@ impl Instance {
             resign: resigned,
         };
         let mut election = tokio::spawn(election.run());
-        let door = Arc::new(Door {
-            instances: self.ha.instances.clone(),
-            gate: gate.clone(),
-            leading: watch::Sender::new(None),
-        });
+        let (instances, leading) = (self.ha.instances.clone(), watch::Sender::new(None));
+        let door = Arc::new(Door { instances, gate: gate.clone(), leading });
         let held = Arc::new(Held::default());
         let (end_standby, standby_ended) = watch::channel(false);
         let Instance { loaded, beginning, ha, directory, thrift, web, door: listener, me, again } =
             self;
         tasks.spawn(door.clone().serve(listener));
         tasks.spawn(gate.clone().maintain(stop.clone()));
-        let ticking = instance_role.clone();
-        tasks.spawn(async move {
-            let mut ticks = interval(TICK);
-            loop {
-                ticks.tick().await;
-                ticking.apply(Input::Tick);
-            }
-        });
+        tasks.spawn(tick(instance_role.clone()));
         let copying = Copying {
             me: instance_role.me.clone(),
             directory: directory.clone(),
@@ -274,6 +263,7 @@ impl Instance {
             counts: Arc::default(),
         };
         let fenced = fenced_until_connected(again.clone(), connected.clone(), &mut tasks);
+        let of = &loaded.settings.web;
         let pages = StandbyPages {
             gate,
             instance: instance_role.me.clone(),
@@ -284,29 +274,13 @@ impl Instance {
             held: held.clone(),
             relayed: relays.counts.clone(),
             networks: loaded.settings.access.web_networks.clone(),
-            connections: Connections::new(
-                loaded.settings.web.max_connections,
-                loaded.settings.web.max_connections_per_peer,
-            ),
+            connections: Connections::new(of.max_connections, of.max_connections_per_peer),
         };
         let pages = tokio::spawn(Arc::new(pages).serve(again_of(&web)?, standby_ended.clone()));
         let relays = tokio::spawn(relays.accept(again_of(&thrift)?, standby_ended));
-        tracing::info!(
-            "Role is now standby; instance {}, ZooKeeper {}",
-            me.instance,
-            ha.zookeeper.servers
-        );
-        let mut phase = instance_role.phase();
-        let epoch = tokio::select! {
-            biased;
-            _ = stop.wait_for(|stop| *stop) => Ok(None),
-            led = phase.wait_for(|phase| *phase != Phase::Standby) => match led.map(|phase| *phase) {
-                Ok(Phase::Leading(epoch)) => Ok(Some(epoch)),
-                Ok(Phase::Fenced(why)) => Err(why),
-                Ok(Phase::Standby) | Err(_) => Ok(None),
-            },
-        };
-        let epoch = match epoch {
+        let servers = &ha.zookeeper.servers;
+        tracing::info!("Role is now standby; instance {}, ZooKeeper {servers}", me.instance);
+        let epoch = match until_led(instance_role.phase(), &mut stop).await {
             Ok(epoch) => epoch,
             Err(why) => {
                 end_of(&mut election, &ha.zookeeper).await;
@@ -356,6 +330,34 @@ impl Instance {
             },
             ack_timeout_ms: ms(self.ha.ack_timeout),
         }
+    }
+}
+
+async fn tick(role: Arc<InstanceRole>) {
+    let mut ticks = interval(TICK);
+    loop {
+        ticks.tick().await;
+        role.apply(Input::Tick);
+    }
+}
+
+/// Waits until the instance leads, and returns its epoch, or `None` when it is to stop.
+///
+/// # Errors
+/// It is fenced.
+async fn until_led(
+    mut phase: watch::Receiver<Phase>,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<Option<u64>, FencedBecause> {
+    let led = tokio::select! {
+        biased;
+        _ = stop.wait_for(|stop| *stop) => return Ok(None),
+        led = phase.wait_for(|phase| *phase != Phase::Standby) => led,
+    };
+    match led.map(|phase| *phase) {
+        Ok(Phase::Leading(epoch)) => Ok(Some(epoch)),
+        Ok(Phase::Fenced(why)) => Err(why),
+        Ok(Phase::Standby) | Err(_) => Ok(None),
     }
 }
 
