@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
+use corona::model::form::FileVersion;
 use corona_net::Reserved;
 use serde::{Deserialize, Serialize};
 
@@ -164,15 +165,11 @@ fn node_host(number: u8) -> Ipv4Addr {
 /// The version of the form of the file of ports. One that had no version was the first.
 const VERSION: u32 = 1;
 
-fn first_version() -> u32 {
-    1
-}
-
 /// The file of ports.
 #[derive(Serialize, Deserialize)]
 struct Kept {
-    #[serde(default = "first_version")]
-    version: u32,
+    #[serde(flatten)]
+    version: FileVersion,
     #[serde(flatten)]
     ports: Ports,
 }
@@ -214,8 +211,11 @@ impl Ports {
     }
 
     fn write(&self, path: &Path) -> anyhow::Result<()> {
-        fs::write(path, serde_json::to_vec(&Kept { version: VERSION, ports: *self })?)
-            .with_context(|| format!("cannot write {}", path.display()))
+        fs::write(
+            path,
+            serde_json::to_vec(&Kept { version: FileVersion { version: VERSION }, ports: *self })?,
+        )
+        .with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// The ports that a file keeps.
@@ -223,13 +223,8 @@ impl Ports {
     /// # Errors
     /// It is damaged, or of a later version.
     fn parse(kept: &[u8], path: &Path) -> anyhow::Result<Ports> {
-        #[derive(Deserialize)]
-        struct Versioned {
-            #[serde(default = "first_version")]
-            version: u32,
-        }
         let wrong = || format!("{} cannot be read; delete it to get other ports", path.display());
-        let Versioned { version } = serde_json::from_slice(kept).with_context(wrong)?;
+        let FileVersion { version } = serde_json::from_slice(kept).with_context(wrong)?;
         ensure!(
             version == VERSION,
             "{} has form {version}, which this version of corona does not know; delete it to get other ports",

@@ -3,6 +3,7 @@
 //! A line of the list has the number of a command, a tab, and the value that stands for `{}`. A result is a
 //! line of JSON, followed by what the command has written to stdout and to stderr.
 
+use corona_model::text::shell_word;
 use serde::{Deserialize, Serialize};
 
 /// What stands for the value of a line in a command.
@@ -28,16 +29,11 @@ impl CommandList {
     /// The words of the command of a line with this value.
     pub fn words_of(&self, value: &str) -> Vec<String> {
         let value = match self.is_quoted {
-            true => quoted(value),
+            true => shell_word(value),
             false => value.to_owned(),
         };
         self.words.iter().map(|word| word.replace(VALUE, &value)).collect()
     }
-}
-
-/// A value as one word of a shell.
-fn quoted(value: &str) -> String {
-    format!("'{}'", value.replace('\'', r"'\''"))
 }
 
 /// The number and the value in a line of a list; none if it is no such line.

@@ -49,6 +49,20 @@ pub fn writing<T>(version: u8, write: impl FnOnce() -> T) -> (T, bool) {
     (written, !BEYOND.replace(false))
 }
 
+/// The version of a file of JSON: the first one where it names none.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileVersion {
+    /// Its number.
+    pub version: u32,
+}
+
+impl Default for FileVersion {
+    fn default() -> Self {
+        FileVersion { version: 1 }
+    }
+}
+
 /// A value that the first version of the form does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Later<T>(pub T);

@@ -14,6 +14,11 @@ pub fn cut(text: &str, most: usize) -> &str {
     text.get(..boundary(text, most)).unwrap_or_default()
 }
 
+/// A text as one word of a shell.
+pub fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Whether a character is not seen, or changes how others are seen: it controls a terminal, ends a
 /// line, turns the direction of writing, or has no width. In a peer's name it can make a text look like
 /// another one, so logs, terminals and pages show it [escaped](escape).

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use corona_hadoop::writables::{JobId, SessionInfo};
+use corona_model::form::FileVersion;
 use corona_process::panics::{caught, spawn_detached};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
@@ -44,26 +45,16 @@ pub(super) struct Builds {
 /// The version of the form of the file. One that had no version was the first.
 const VERSION: u32 = 1;
 
-fn first_version() -> u32 {
-    1
-}
-
 type Again = Arc<Mutex<HashSet<(corona_mapreduce::JobId, Arc<str>)>>>;
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Learnt {
-    #[serde(default = "first_version")]
-    version: u32,
+    #[serde(flatten)]
+    version: FileVersion,
     #[serde(default)]
     latest: Option<String>,
     #[serde(default)]
     of_hosts: BTreeMap<IpAddr, String>,
-}
-
-impl Default for Learnt {
-    fn default() -> Learnt {
-        Learnt { version: VERSION, latest: None, of_hosts: BTreeMap::new() }
-    }
 }
 
 impl Learnt {
@@ -71,12 +62,13 @@ impl Learnt {
     /// tracker that refuses teaches it again.
     fn read(path: &Path) -> Learnt {
         let learnt = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let Learnt { version, latest, of_hosts } = learnt.unwrap_or_default();
+        let learnt: Learnt = learnt.unwrap_or_default();
+        let FileVersion { version } = learnt.version;
         if version != VERSION {
             tracing::warn!(path = %path.display(), "form {version} is not known to this version of the program; the builds of task trackers are learnt again");
             return Learnt::default();
         }
-        Learnt { version, latest, of_hosts }
+        learnt
     }
 }
 
@@ -253,7 +245,7 @@ mod tests {
             assert_eq!(Builds::new("0.19", Some(file.clone())).of(A), build, "{text}");
         }
         let learnt = Learnt::read(&file);
-        assert_eq!((learnt.version, learnt.latest), (VERSION, None));
+        assert_eq!((learnt.version.version, learnt.latest), (VERSION, None));
         fs::write(&file, fixture).unwrap();
         let again = serde_json::to_string(&Learnt::read(&file)).unwrap();
         assert_eq!(again, fixture.trim_end(), "it is as this version writes it");

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use corona_model::form::FileVersion;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -49,14 +50,10 @@ pub(super) struct Ports {
 /// The version of the form of the file of ports. One that had no version was the first.
 const VERSION: u32 = 1;
 
-fn first_version() -> u32 {
-    1
-}
-
 #[derive(Serialize, Deserialize)]
 struct Kept {
-    #[serde(default = "first_version")]
-    version: u32,
+    #[serde(flatten)]
+    version: FileVersion,
     #[serde(flatten, default)]
     ports: Ports,
 }
@@ -66,8 +63,8 @@ impl Ports {
     fn read(path: &Path) -> Ports {
         let text = fs::read(path).unwrap_or_default();
         match serde_json::from_slice::<Kept>(&text) {
-            Ok(Kept { version: VERSION, ports }) => ports,
-            Ok(Kept { version, .. }) => {
+            Ok(Kept { version: FileVersion { version: VERSION }, ports }) => ports,
+            Ok(Kept { version: FileVersion { version }, .. }) => {
                 tracing::warn!(path = %path.display(), "form {version} is not known to this version of the program; any ports are taken");
                 Ports::default()
             }
@@ -128,7 +125,8 @@ impl Home {
     /// Notes the ports of this run.
     pub(super) fn remember_ports(&self, ports: Ports) -> Result<(), HomeError> {
         let path = self.directory.join(PORTS);
-        let text = serde_json::to_vec(&Kept { version: VERSION, ports }).map_err(io::Error::from);
+        let kept = Kept { version: FileVersion { version: VERSION }, ports };
+        let text = serde_json::to_vec(&kept).map_err(io::Error::from);
         let failed = |error| HomeError::System { path: path.clone(), what: "write", error };
         fs::write(&path, text.map_err(failed)?).map_err(failed)
     }

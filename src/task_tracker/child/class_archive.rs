@@ -22,7 +22,6 @@ use std::time::{Duration, UNIX_EPOCH};
 use thiserror::Error;
 use tokio::process::Command;
 
-use super::command::quoted;
 use crate::layout;
 use crate::programs::{RunError, first_line, run};
 use corona_config::{JobConf, SiteProperties, keys};
@@ -30,6 +29,7 @@ use corona_hadoop::writables::{
     Counters, JvmId, Phase, RecordRange, SkipRanges, Task, TaskAttemptId, TaskKind, TaskState,
     TaskStatus,
 };
+use corona_model::text::shell_word;
 use corona_process::panics::{blocking, caught};
 
 /// The directory in a local directory that has the archives.
@@ -361,7 +361,7 @@ impl ArchivedInstall {
     ) -> Result<(), ArchiveError> {
         let java = self.java.display().to_string();
         let words: Vec<String> =
-            std::iter::once(&*java).chain(arguments.iter().copied()).map(quoted).collect();
+            std::iter::once(&*java).chain(arguments.iter().copied()).map(shell_word).collect();
         let mut bash = Command::new("bash");
         // The child reads its number from the variable.
         let line = format!("export JVM_PID=$$; exec nice -n 19 {}", words.join(" "));

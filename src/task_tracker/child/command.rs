@@ -14,6 +14,7 @@ use super::profile;
 use crate::localise::{LocalAttempt, TaskKind};
 use corona_config::{JobConf, NativeTasks, keys};
 use corona_mapreduce::native::NativeJob;
+use corona_model::text::shell_word;
 use corona_process::memory::SMALL_PAGES;
 
 /// Parts of options of Java with which an archive is not used: it would be another one, or be ignored.
@@ -200,7 +201,7 @@ impl Builder<'_> {
         }
         line.push_str("exec ");
         line.push_str(&words.join(" "));
-        let log = |name| quoted(&self.launch.task_log_dir.join(name).display().to_string());
+        let log = |name| shell_word(&self.launch.task_log_dir.join(name).display().to_string());
         line.push_str(&format!("  < /dev/null  1>> {} 2>> {}", log("stdout"), log("stderr")));
         line
     }
@@ -209,41 +210,41 @@ impl Builder<'_> {
     fn java(&self) -> Vec<String> {
         let launch = self.launch;
         let mut words = self.nice();
-        words.push(quoted(&launch.install.java.display().to_string()));
+        words.push(shell_word(&launch.install.java.display().to_string()));
         let libraries = self.library_path();
         let mut options = self.java_options();
         let own_libraries =
             options.iter_mut().find(|option| option.starts_with("-Djava.library.path="));
         match own_libraries {
             Some(option) => option.push_str(&format!(":{libraries}")),
-            None => words.push(quoted(&format!("-Djava.library.path={libraries}"))),
+            None => words.push(shell_word(&format!("-Djava.library.path={libraries}"))),
         }
         let archive = self.archive(&options);
         if let Some(archive) = &archive {
-            words.extend(archive_options(archive).map(|option| quoted(&option)));
+            words.extend(archive_options(archive).map(|option| shell_word(&option)));
             if !options.iter().any(|option| is_of_compilation(option)) {
-                words.extend(self.compilation().iter().copied().map(quoted));
+                words.extend(self.compilation().iter().copied().map(shell_word));
             }
         }
         words.extend(as_the_original_quotes(&options));
         let temporary_dir = self.temporary_dir();
-        words.push(quoted(&format!("-Djava.io.tmpdir={}", temporary_dir.display())));
-        words.push(quoted("-classpath"));
+        words.push(shell_word(&format!("-Djava.io.tmpdir={}", temporary_dir.display())));
+        words.push(shell_word("-classpath"));
         let system = archive.map(|archive| archive.class_path.clone());
-        words.push(quoted(&self.class_path(system)));
-        words.push(quoted(&format!("-Dhadoop.log.dir={}", launch.log_dir.display())));
-        words.push(quoted("-Dhadoop.root.logger=INFO,TLA"));
-        words.push(quoted(&format!("-Dhadoop.tasklog.taskid={}", self.attempt.id)));
+        words.push(shell_word(&self.class_path(system)));
+        words.push(shell_word(&format!("-Dhadoop.log.dir={}", launch.log_dir.display())));
+        words.push(shell_word("-Dhadoop.root.logger=INFO,TLA"));
+        words.push(shell_word(&format!("-Dhadoop.tasklog.taskid={}", self.attempt.id)));
         let limit_bytes = self.conf.number(&keys::JOB_LOG_LIMIT).unwrap_or(0).saturating_mul(1024);
-        words.push(quoted(&format!("-Dhadoop.tasklog.totalLogFileSize={limit_bytes}")));
+        words.push(shell_word(&format!("-Dhadoop.tasklog.totalLogFileSize={limit_bytes}")));
         if let Some(option) = profile::option(self.conf, self.attempt.is_map, launch.task_log_dir) {
-            words.push(quoted(&option));
+            words.push(shell_word(&option));
         }
-        words.push(quoted(&self.conf.text(&keys::JOB_CHILD_CLASS)));
-        words.push(quoted(&launch.umbilical.ip().to_string()));
-        words.push(quoted(&launch.umbilical.port().to_string()));
-        words.push(quoted(self.attempt.id.as_str()));
-        words.push(quoted(&launch.jvm_number.to_string()));
+        words.push(shell_word(&self.conf.text(&keys::JOB_CHILD_CLASS)));
+        words.push(shell_word(&launch.umbilical.ip().to_string()));
+        words.push(shell_word(&launch.umbilical.port().to_string()));
+        words.push(shell_word(self.attempt.id.as_str()));
+        words.push(shell_word(&launch.jvm_number.to_string()));
         words
     }
 
@@ -251,7 +252,7 @@ impl Builder<'_> {
     fn program(&self, program: &str) -> Vec<String> {
         let mut words = self.nice();
         let program = program.replace("@taskid@", self.attempt.id.as_str());
-        words.extend(program.split_whitespace().map(quoted));
+        words.extend(program.split_whitespace().map(shell_word));
         words
     }
 
@@ -272,8 +273,8 @@ impl Builder<'_> {
     /// The words of a native task, quoted.
     fn native(&self) -> Vec<String> {
         let mut words = self.nice();
-        words.push(quoted(&self.launch.install.native.program.display().to_string()));
-        words.push(quoted(NATIVE_TASK));
+        words.push(shell_word(&self.launch.install.native.program.display().to_string()));
+        words.push(shell_word(NATIVE_TASK));
         words
     }
 
@@ -295,7 +296,7 @@ impl Builder<'_> {
     /// The words that lower the priority.
     fn nice(&self) -> Vec<String> {
         match self.conf.text(&keys::JOB_NICE_LEVEL).parse::<i32>() {
-            Ok(level) => ["nice", "-n", &level.to_string()].map(quoted).to_vec(),
+            Ok(level) => ["nice", "-n", &level.to_string()].map(shell_word).to_vec(),
             Err(_) => Vec::new(),
         }
     }
@@ -446,11 +447,6 @@ fn is_of_compilation(option: &str) -> bool {
     ["Tier", "Compil", "JVMCI", "-Xint", "-Xcomp"].iter().any(|part| option.contains(part))
 }
 
-/// One word for the shell, whatever is in it.
-pub(super) fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 /// Words in single quotes, quotes in them left as they are: the original does it so, and options
 /// with quotes of their own, with blanks between them, rely on it. Where the line would not end as it
 /// began they are quoted in full.
@@ -458,7 +454,7 @@ fn as_the_original_quotes(words: &[String]) -> Vec<String> {
     let quotes: usize = words.iter().map(|word| word.matches('\'').count()).sum();
     match quotes % 2 {
         0 => words.iter().map(|word| format!("'{word}'")).collect(),
-        _ => words.iter().map(|word| quoted(word)).collect(),
+        _ => words.iter().map(|word| shell_word(word)).collect(),
     }
 }
 

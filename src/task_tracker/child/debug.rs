@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use super::LogFile;
-use super::command::quoted;
 use super::logs::Logs;
 use crate::localise::LocalAttempt;
 use crate::programs::{RunError, run_for};
 use corona_config::{JobConf, keys};
+use corona_model::text::shell_word;
 use corona_process::panics::blocking;
 
 /// How much of the output of a debug script is kept, in bytes.
@@ -72,12 +72,12 @@ impl DebugScript {
 fn line(script: &str, logs: &Path, job_xml: &Path, conf: &JobConf) -> String {
     let mut words = vec![script.to_owned()];
     for log in [LogFile::Stdout, LogFile::Stderr, LogFile::Syslog] {
-        words.push(quoted(&logs.join(log.file_name()).display().to_string()));
+        words.push(shell_word(&logs.join(log.file_name()).display().to_string()));
     }
-    words.push(quoted(&job_xml.display().to_string()));
+    words.push(shell_word(&job_xml.display().to_string()));
     let pipes = conf.text_if_set(&keys::JOB_PIPES_PROGRAM);
     let program = pipes.as_deref().and_then(|uri| uri.split_once('#'));
-    words.extend(program.map(|(_, program)| quoted(program)));
+    words.extend(program.map(|(_, program)| shell_word(program)));
     format!("exec {} 2>&1", words.join(" "))
 }
 

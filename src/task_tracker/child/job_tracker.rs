@@ -5,10 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::command::{ChildCommand, CommandError, Install, checked, library_path, quoted};
+use super::command::{ChildCommand, CommandError, Install, checked, library_path};
 use crate::ids::AttemptId;
 use corona_config::{JobConf, keys};
 use corona_hadoop::writables::InetAddress;
+use corona_model::text::shell_word;
 use corona_process::memory::FRUGAL;
 
 /// Its main class.
@@ -60,8 +61,8 @@ pub fn job_tracker(
         launch.http.1.to_string(),
         launch.jvm_number.to_string(),
     ]);
-    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-    let log = |name| quoted(&launch.own_log_dir.join(name).display().to_string());
+    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+    let log = |name| shell_word(&launch.own_log_dir.join(name).display().to_string());
     let line = format!(
         " export JVM_PID=`echo $$` ; exec {}  < /dev/null  1>> {} 2>> {}",
         words.join(" "),

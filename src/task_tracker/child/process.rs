@@ -18,9 +18,10 @@ use tokio::process::{Child, Command};
 use tokio::sync::{Notify, watch};
 
 use super::cgroup::TaskGroup;
-use super::command::{ChildCommand, DirectCommand, quoted};
+use super::command::{ChildCommand, DirectCommand};
 use super::orphans::{self, Leftovers, ProcessNotes, of_group};
 use crate::ids::AttemptId;
+use corona_model::text::shell_word;
 use corona_process::panics::caught;
 
 /// How a process has ended.
@@ -120,7 +121,7 @@ fn with_shell(line: &str, group: Option<&TaskGroup>) -> Command {
         None => line.to_owned(),
         // Before anything is started that could stay outside.
         Some(group) => {
-            let procs = quoted(&group.procs().display().to_string());
+            let procs = shell_word(&group.procs().display().to_string());
             format!("{{ echo 0 > {procs}; }} 2> /dev/null ;{line}")
         }
     };

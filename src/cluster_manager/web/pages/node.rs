@@ -12,7 +12,7 @@ use crate::web::gather::Overview;
 use corona_api::cluster::handle_order;
 use corona_engine::{Complaint, NodeDetail, NodeFaults, NodeGrant};
 use corona_model::settings::FaultLimits;
-use corona_model::text::natural_order;
+use corona_model::text::{natural_order, shell_word};
 use corona_model::types::ResourceType;
 use corona_web::operator::{Objection, token_field};
 use corona_web::table::{Column, Table};
@@ -104,7 +104,7 @@ fn how_to_lift(name: &str, may_be_changed: bool) -> Markup {
         p {
             "Slots of a blacklisted type are not granted until the node restarts or expires, or until an operator lifts the blacklisting"
             @if may_be_changed {
-                ": " code { "corona nodes clear-blacklist " (shell_word(name)) }
+                ": " code { "corona nodes clear-blacklist " (word_of_line(name)) }
             } @else {
                 ", which needs " code { "corona.cm.web.kill.token" } " to be set"
             }
@@ -118,18 +118,18 @@ fn how_to_undo(name: &str) -> Markup {
     html! {
         p {
             "An operator drains this node: it is granted nothing. To see when it can be stopped: "
-            code { "corona nodes drain " (shell_word(name)) " --wait" }
-            ". Let it serve again: " code { "corona nodes drain " (shell_word(name)) " --undo" } "."
+            code { "corona nodes drain " (word_of_line(name)) " --wait" }
+            ". Let it serve again: " code { "corona nodes drain " (word_of_line(name)) " --undo" } "."
         }
     }
 }
 
 /// A word of a command line, as a shell takes it.
-fn shell_word(word: &str) -> String {
+fn word_of_line(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._/:@,+=".contains(c);
     match !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
         true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+        false => shell_word(word),
     }
 }
 
@@ -363,7 +363,7 @@ mod tests {
             ("n 1", "'n 1'"),
             ("n'; reboot '", r"'n'\''; reboot '\'''"),
         ] {
-            assert_eq!(shell_word(name), word);
+            assert_eq!(word_of_line(name), word);
         }
     }
 }
