@@ -13,6 +13,7 @@ use super::metrics::place_of_call;
 use super::operations::Operation;
 use super::racks::Racks;
 use super::translate;
+use corona_process::panics::spawn_detached;
 use corona_wire::Exception;
 use corona_wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Answered,
@@ -146,7 +147,8 @@ impl Rpc {
         self.note(peer, Operation::SetSafeMode { on }, outcome.map_err(|e| e.to_string()));
         if !on {
             // It runs to its end even if the caller has disconnected.
-            tokio::spawn(self.parts.persist.clone().safe_mode_ended());
+            let ended = self.parts.persist.clone().safe_mode_ended();
+            spawn_detached("what follows the end of safe mode", ended);
         }
         Answer::Reply(Answered::SetSafeMode(done))
     }

@@ -22,7 +22,7 @@ use corona_config::JournalSettings;
 use corona_journal::{
     DiskStorage, Journal, RECORD_HEADER, Recovered, Status, StorageError, first_record, seed,
 };
-use corona_process::panics::blocking;
+use corona_process::panics::{blocking, spawn_detached};
 use corona_standby::Copy;
 use corona_standby::stream::{self, Head, Kind, MAX_PAYLOAD, OPENING};
 
@@ -208,7 +208,7 @@ impl Copying {
         let (journal, reader) = opened.await.map_err(|error| Ended::Protocol(error.to_string()))?;
         let (stop_images, stopped) = watch::channel(false);
         let (making, image_bytes) = (journal.clone(), self.settings.image_bytes);
-        tokio::spawn(async move {
+        spawn_detached("the images of a copy", async move {
             make_images(&making, &Images::default(), image_bytes, stopped).await;
         });
         let mut state = self.held.state();

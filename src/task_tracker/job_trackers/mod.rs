@@ -26,6 +26,7 @@ use super::tracker::{self, KeptLogs};
 use corona_config::{ConfigErrors, JobConf, SiteProperties};
 use corona_hadoop::rpc::Fault;
 use corona_hadoop::writables::{SessionInfo, Task};
+use corona_process::panics::spawn_detached;
 
 /// Returns a guard that keeps the logs of an attempt from being deleted for their age, as long as
 /// it lives.
@@ -184,7 +185,7 @@ impl JobTrackers {
         if !self.shared.started(&id, &child) {
             child.kill();
         }
-        tokio::spawn(async move {
+        spawn_detached("what follows the end of a remote job tracker", async move {
             let exit = child.wait().await;
             tracing::info!(job_tracker = %id, status = exit.shell_status(), "a remote job tracker ended");
             child.wait_until_gone().await;

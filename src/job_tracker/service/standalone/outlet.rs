@@ -10,6 +10,7 @@ use corona_hadoop::writables::{StateUpdate, Update};
 use corona_mapreduce::HistoryRecord;
 use corona_mapreduce::history::{AttemptEnd, AttemptResult};
 use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
+use corona_process::panics::caught;
 use corona_session_driver::SessionDriver;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -174,7 +175,13 @@ impl Outlet for RemoteOutlet {
     fn end(&mut self, status: SessionStatus, feedback: Vec<NodeUsage>) {
         if let Some(ending) = self.ending.take() {
             let driver = self.live.driver.clone();
-            tokio::spawn(ending.carry_out(driver, status, feedback));
+            let closed = ending.closed.clone();
+            tokio::spawn(async move {
+                if let Err(panic) = caught(ending.carry_out(driver, status, feedback)).await {
+                    tracing::error!(%panic, "what follows the end of the job panicked");
+                    closed.send_replace(true);
+                }
+            });
         }
     }
 

@@ -1,17 +1,19 @@
 //! What the parent asks: the submission of the job, and every question and order of its client.
 //! Spec: mapreduce/03 §3.5.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use corona_hadoop::protocols::job_submission::JobSubmission;
-use corona_hadoop::rpc::{Caller, Fault};
+use corona_hadoop::rpc::{CallError, Caller, Fault};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{
     ClusterStatus, InetAddress, JobProfile, JobQueueInfo, JobStatus, QueueAclsInfo, TaskAttemptId,
     TaskCompletionEvent, TaskReport,
 };
 use corona_mapreduce::{TaskKind, TaskRole};
+use corona_process::panics::caught;
 use corona_session_driver::InfoUpdate;
 use tokio::time::timeout;
 
@@ -154,8 +156,12 @@ impl Running {
                 inbox: inbox.0.downgrade(),
                 most: MAX_UPDATES,
             };
+            let address = self.parent.address.clone();
             tokio::spawn(async move {
-                if let Err(error) = saver.run(items).await {
+                let saved = caught(saver.run(items)).await.unwrap_or_else(|panic| {
+                    Err(CallError::Connect { address, error: io::Error::other(panic) })
+                });
+                if let Err(error) = saved {
                     // A job tracker that ends already does not need the reason.
                     let _ = save_failed.send(error);
                 }
