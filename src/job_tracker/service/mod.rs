@@ -94,11 +94,9 @@ use self::launcher::Launcher;
 use self::log::Journals;
 use self::meter::Meter;
 use self::owed::Owed;
-use self::store::{Bound, Known, Most, Places, Store};
+use self::store::{Known, Store};
 use self::sweeps::Sweeps;
 use self::web::Pages;
-use self::web::files::JobSessions;
-use self::web::manager::Manager;
 use self::web::shown::Shown;
 
 pub use self::history::{FILES_OF_JOBS, Mark};
@@ -282,19 +280,6 @@ impl JobTracker {
             Some(_) => format!("corona://{address}/"),
             None => system_dir.clone(),
         };
-        let most = Most {
-            waiting: settings.max_waiting_jobs,
-            jobs_per_user: settings.max_jobs_per_user,
-            finished_jobs: settings.finished_jobs,
-            finished_tasks: settings.finished_tasks,
-        };
-        let places = Places::new(
-            Bound { most: settings.max_jobs, from: settings.max_jobs_from.as_str().into() },
-            Bound {
-                most: settings.max_jobs_memory,
-                from: settings.max_jobs_memory_from.as_str().into(),
-            },
-        );
         let finished = Finished::new(home.finished(), settings.finished_jobs);
         let failed = |path: PathBuf, what| move |error| HomeError::System { path, what, error };
         let sync = settings.journal_sync;
@@ -305,29 +290,14 @@ impl JobTracker {
         let (owed, debts) = Owed::open(home.owed(), sync, host.clone(), ends)
             .map_err(failed(home.owed(), "keep which sessions are to be ended"))?;
         let home = Arc::new(home);
-        let manager = &settings.cluster_manager_pages;
-        let shown = Arc::new(Shown {
-            store: Arc::new(Store::new(most, places)),
-            cluster: Arc::new(Cluster::new(settings.node_expiry)),
-            files: files.clone(),
-            meter: Arc::default(),
-            events: Shown::new_events(clock::now(), &settings),
-            manager: Manager::new(&manager.host, manager.port),
-            sessions: JobSessions::default(),
-            home: Some(home.clone()),
-            only: None,
-            started_ms: clock::now().0,
-            name: address.host.clone(),
-            // One that listens on all addresses is named as clients name it.
-            at: HostPort {
-                host: match &*settings.http_address.host {
-                    "0.0.0.0" | "::" => address.host.as_str().into(),
-                    _ => settings.http_address.host.clone(),
-                },
-                port: pages_socket.port(),
-            },
-            settings: settings.clone(),
-        });
+        // One that listens on all addresses is named as clients name it.
+        let at = match &*settings.http_address.host {
+            "0.0.0.0" | "::" => address.host.as_str().into(),
+            _ => settings.http_address.host.clone(),
+        };
+        let at = HostPort { host: at, port: pages_socket.port() };
+        let (store, of, name) = (Store::of(&settings), Some(home.clone()), &address.host);
+        let shown = Shown::new(&settings, store, files.clone(), of, None, name, at);
         let shared = Arc::new(Shared {
             large_answers: LargeAnswers::default(),
             finished: Arc::new(finished),
@@ -371,18 +341,7 @@ impl JobTracker {
             shared.store.give(id, user);
         }
         let resumed = shared.resume_jobs(debts).await;
-        let limits = rpc::Limits {
-            max_total_inflight_bytes: shared.settings.rpc_max_total_inflight_bytes,
-            max_connections: shared.settings.rpc_max_connections,
-            // Calls wait for their job: those of one that is stuck must leave room for others.
-            max_running_calls: shared.settings.rpc_max_connections,
-            // The largest is the state of a job for its next remote job tracker.
-            max_reply_bytes: shared
-                .settings
-                .max_remote_state_bytes
-                .max(rpc::Limits::default().max_reply_bytes),
-            ..rpc::Limits::default()
-        };
+        let limits = limits(&shared.settings);
         let addresses = Addresses {
             rpc: shared.address.to_string(),
             rpc_socket: socket,
@@ -465,6 +424,19 @@ fn services(shared: &Arc<Shared>) -> rpc::Services {
         .offer(inter_corona_job_tracker::Served::new(shared.clone()))
         .offer(file_protocol::Served::new(shared.clone()))
         .know(ALL)
+}
+
+fn limits(settings: &JobTrackerServiceSettings) -> rpc::Limits {
+    let least = rpc::Limits::default().max_reply_bytes;
+    rpc::Limits {
+        max_total_inflight_bytes: settings.rpc_max_total_inflight_bytes,
+        max_connections: settings.rpc_max_connections,
+        // Calls wait for their job: those of one that is stuck must leave room for others.
+        max_running_calls: settings.rpc_max_connections,
+        // The largest is the state of a job for its next remote job tracker.
+        max_reply_bytes: settings.max_remote_state_bytes.max(least),
+        ..rpc::Limits::default()
+    }
 }
 
 const ADDRESS: &str = "corona.jt.address";

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use corona_config::JobTrackerServiceSettings;
 use corona_hadoop::writables::JobStatus;
 use corona_mapreduce::{Counters, JobId, PerKind};
 use corona_model::types::{Millis, SessionPriority};
@@ -249,12 +250,6 @@ impl Places {
         Places { jobs, memory, holders: Mutex::default() }
     }
 
-    /// For a job tracker that has one job.
-    pub(super) fn of_one() -> Places {
-        let from: Arc<str> = "its only job".into();
-        Places::new(Bound { most: 1, from: from.clone() }, Bound { most: u64::MAX, from })
-    }
-
     /// How many are taken.
     pub(super) fn used(&self) -> usize {
         self.holders().len()
@@ -299,6 +294,29 @@ impl Places {
 }
 
 impl Store {
+    /// An empty one with the limits of the configuration.
+    pub(super) fn of(settings: &JobTrackerServiceSettings) -> Store {
+        let most = Most {
+            waiting: settings.max_waiting_jobs,
+            jobs_per_user: settings.max_jobs_per_user,
+            finished_jobs: settings.finished_jobs,
+            finished_tasks: settings.finished_tasks,
+        };
+        let (jobs, memory) = (&*settings.max_jobs_from, &*settings.max_jobs_memory_from);
+        let jobs = Bound { most: settings.max_jobs, from: jobs.into() };
+        let memory = Bound { most: settings.max_jobs_memory, from: memory.into() };
+        Store::new(most, Places::new(jobs, memory))
+    }
+
+    /// That of a job tracker that has one job.
+    pub(super) fn of_one() -> Store {
+        let most =
+            Most { waiting: 0, jobs_per_user: 1, finished_jobs: 1, finished_tasks: usize::MAX };
+        let from: Arc<str> = "its only job".into();
+        let jobs = Bound { most: 1, from: from.clone() };
+        Store::new(most, Places::new(jobs, Bound { most: u64::MAX, from }))
+    }
+
     pub(super) fn new(most: Most, places: Places) -> Store {
         let (state, places) = (Mutex::default(), Arc::new(places));
         let waiting_files = tokio::sync::Mutex::default();

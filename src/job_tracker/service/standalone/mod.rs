@@ -35,7 +35,6 @@ use corona_hadoop::protocols::{ALL, inter_tracker, job_submission};
 use corona_hadoop::rpc::{self, CallError, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
-use corona_mapreduce::JobId;
 use corona_mapreduce::settings::pool_of_job;
 use corona_model::types::session_directory;
 use corona_process::Boxed;
@@ -53,16 +52,14 @@ use self::parent::{Item, Parent, is_refused};
 use self::reports::Reports;
 use self::submission::Submissions;
 use super::builds::Builds;
-use super::clock::{self, now};
+use super::clock;
 use super::cluster::Cluster;
 use super::job::Job;
 use super::launcher::Launcher;
 use super::meter::Meter;
 use super::session_types;
-use super::store::{Most, Places, Store};
+use super::store::Store;
 use super::web::Pages;
-use super::web::files::JobSessions;
-use super::web::manager::Manager;
 use super::web::shown::Shown;
 use super::{JobTrackerServiceSettings, endpoint, reach, session_options};
 use corona_job_engine::JobInput;
@@ -258,7 +255,7 @@ impl RemoteJobTracker {
         let files = Arc::new(FileSystems::new(file_systems)?);
         let (_, system_dir) = files.resolve(&named_system_dir(&settings).await)?;
         let job_dir = format!("{}/{}", system_dir.to_string().trim_end_matches('/'), arguments.job);
-        let (listener, pages, address) = listen(&arguments).await?;
+        let (listener, pages, address, pages_at) = listen(&arguments).await?;
         // The session is opened while the parent looks for what an earlier job tracker has left.
         let (state, session) = tokio::join!(
             saved_state(&parent, restarts),
@@ -278,16 +275,12 @@ impl RemoteJobTracker {
             }
         };
         let (tell_failure, save_failed) = oneshot::channel();
-        let (to_parent, items) = match restarts.restoring {
-            true => {
-                let (sender, items) = mpsc::channel(MAX_ITEMS);
-                (Some(ToParent::new(sender)), Some(items))
-            }
-            false => (None, None),
-        };
+        let (to_parent, items) = restarts.restoring.then(|| mpsc::channel(MAX_ITEMS)).unzip();
+        let to_parent = to_parent.map(ToParent::new);
         let beginning = Beginning { events, first, items, save_failed: tell_failure };
         let linger = settings.linger;
-        let shown = shown(&settings, &files, &address, &pages, arguments.job.clone())?;
+        let (store, job, host) = (Store::of_one(), Some(arguments.job.clone()), &address.host);
+        let shown = Shown::new(&settings, store, files.clone(), None, job, host, pages_at);
         let running = Arc::new(Running {
             job_dir,
             conf,
@@ -543,7 +536,7 @@ async fn open_session(
 /// pages. The address is that for calls.
 async fn listen(
     arguments: &Arguments,
-) -> Result<(TcpListener, TcpListener, InetAddress), StartError> {
+) -> Result<(TcpListener, TcpListener, InetAddress, HostPort), StartError> {
     let host = match &arguments.node {
         Some((host, _)) => host.clone(),
         None => corona_process::machine_name().unwrap_or_default(),
@@ -554,40 +547,10 @@ async fn listen(
     let socket = found.ok_or_else(none).map_err(failed)?;
     let at_any_port = || corona_net::listen(corona_net::ListenOn::Address(socket)).map_err(failed);
     let (listener, pages) = (at_any_port()?, at_any_port()?);
-    let port = listener.local_addr().map_err(failed)?.port();
-    Ok((listener, pages, InetAddress { host, port }))
-}
-
-/// What the pages show: the one job, once it was submitted.
-fn shown(
-    settings: &JobTrackerServiceSettings,
-    files: &Arc<FileSystems>,
-    address: &InetAddress,
-    pages: &TcpListener,
-    job: JobId,
-) -> Result<Arc<Shown>, StartError> {
-    let host = address.host.clone();
-    let failed = |error| StartError::Listen { host: host.clone(), error };
-    let manager = &settings.cluster_manager_pages;
-    let most = Most { waiting: 0, jobs_per_user: 1, finished_jobs: 1, finished_tasks: usize::MAX };
-    Ok(Arc::new(Shown {
-        store: Arc::new(Store::new(most, Places::of_one())),
-        cluster: Arc::new(Cluster::new(settings.node_expiry)),
-        files: files.clone(),
-        meter: Arc::default(),
-        events: Shown::new_events(now(), settings),
-        manager: Manager::new(&manager.host, manager.port),
-        sessions: JobSessions::default(),
-        home: None,
-        only: Some(job),
-        started_ms: now().0,
-        at: HostPort {
-            host: host.as_str().into(),
-            port: pages.local_addr().map_err(failed)?.port(),
-        },
-        name: host.clone(),
-        settings: settings.clone(),
-    }))
+    let port = |listener: &TcpListener| listener.local_addr().map(|at| at.port()).map_err(failed);
+    let at = HostPort { host: host.as_str().into(), port: port(&pages)? };
+    let port = port(&listener)?;
+    Ok((listener, pages, InetAddress { host, port }, at))
 }
 
 /// The directory of the history of a session, as the cluster manager chooses it: the job keeps the id of

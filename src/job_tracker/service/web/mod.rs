@@ -135,6 +135,7 @@ const NO_JOB: Nothing = Nothing::NotFound("This service knows no job with this i
 const NO_TASK: Nothing = Nothing::NotFound("The job has no task with this name.");
 const NO_ATTEMPT: Nothing = Nothing::NotFound("The job has no attempt with this name.");
 const NO_PAGE: Nothing = Nothing::NotFound("There is nothing at this address.");
+const NO_API_PATH: Nothing = Nothing::NotFound("no such path in the API; /api/v1 lists its paths");
 
 impl Pages {
     pub(super) fn new(shown: Arc<Shown>, gate: Arc<Gate>) -> Pages {
@@ -468,7 +469,20 @@ impl Pages {
                 let (rows, paging) = (self.shown.rows(), paging()?);
                 self.checked(move || api::jobs(rows, &parameters, &paging, now().0)).await
             }
-            ["jobs", id] => {
+            ["jobs", id, ref path @ ..] => self.api_of_job(id, path, parameters).await?,
+            _ => return Err(NO_API_PATH),
+        })
+    }
+
+    async fn api_of_job(
+        &self,
+        id: &str,
+        path: &[&str],
+        parameters: Parameters,
+    ) -> Result<Answer, Nothing> {
+        let paging = || Paging::of(&parameters).map_err(Nothing::Wrong);
+        Ok(match *path {
+            [] => {
                 let found = self.job(id)?;
                 let row = found.row();
                 let detail = match &found {
@@ -487,7 +501,7 @@ impl Pages {
                 })
                 .await
             }
-            ["jobs", id, "nodes", node] => {
+            ["nodes", node] => {
                 let node = node.to_owned();
                 let of = match self.job(id)? {
                     Found::Whole(_, job) => job.look(move |job| job.use_of_node(&node)).await?,
@@ -499,49 +513,33 @@ impl Pages {
                 };
                 self.json(move || api::use_of_node(of)).await
             }
-            ["jobs", id, "tasks"] => {
+            ["tasks"] => {
                 let ((row, job), paging) = (self.whole(id)?, paging()?);
                 let detail = self.shown.detail(&self.looks, &job).await?;
                 self.checked(move || api::tasks(&row.description.id, &detail, &parameters, &paging))
                     .await
             }
-            ["jobs", id, "tasks", name] => {
+            ["tasks", name] => {
                 let view = self.task_view(id, name, |key| key.1.is_none()).await?.0;
                 self.json(move || api::task(&view.row.description.id, &view.task, &view.places))
                     .await
             }
-            ["jobs", id, "attempts", name] => {
+            ["attempts", name] => {
                 let (view, number) = self.task_view(id, name, |key| key.1.is_some()).await?;
                 let (job, places) = (&view.row.description.id, &view.places);
                 let attempt = number.and_then(|it| api::one_attempt(job, &view.task, it, places));
                 let attempt = attempt.ok_or(NO_ATTEMPT)?;
                 self.json(move || attempt).await
             }
-            ["jobs", id, "failures"] => {
+            ["failures"] => {
                 let (row, job) = self.whole(id)?;
                 let tasks = gather::ended_attempts(&job).await?;
                 let attempts = tasks.iter().flat_map(|task| &task.view.attempts);
                 let places = self.shown.places(attempts.map(|attempt| &*attempt.node));
                 self.json(move || api::failures(&row.description.id, &tasks, &places)).await
             }
-            ["jobs", id, "counters"] => match self.job(id)? {
-                Found::Whole(_, job) => {
-                    let detail = self.shown.detail(&self.looks, &job).await?;
-                    self.json(move || JobCounters {
-                        maps: Some(api::counters(&detail.by_kind.map)),
-                        reduces: Some(api::counters(&detail.by_kind.reduce)),
-                        total: api::counters(&detail.counters),
-                    })
-                    .await
-                }
-                Found::OnNode(_, job) => {
-                    let counters = job.counters().ok_or_else(|| on_node(job.pages().as_deref()))?;
-                    self.json(move || total(&counters)).await
-                }
-                Found::Waiting(..) => self.json(JobCounters::default).await,
-                Found::Retired(retired) => self.json(move || total(&retired.counters)).await,
-            },
-            ["jobs", id, "events"] => {
+            ["counters"] => self.counters(id).await?,
+            ["events"] => {
                 let (row, job) = self.whole(id)?;
                 let limit = paging()?.limit.min(MOST_EVENTS);
                 let from = match parameters.text("from").map(str::parse) {
@@ -554,37 +552,58 @@ impl Pages {
                 let events = job.look(move |job| job.events(from, limit)).await?;
                 self.json(move || api::events(&row.description.id, from, &events)).await
             }
-            ["jobs", id, "waits"] => {
-                let found = self.job(id)?;
-                let row = found.row();
-                let waits = match found.is_waiting() {
-                    true => self.shown.waits(&row.description.id).await,
-                    false => Ok(Vec::new()),
-                };
-                let (requested, note) = (row.progress.requested, found.note());
-                self.json(move || {
-                    let (waits, error) = match waits {
-                        Ok(waits) => (Some(waits), None),
-                        Err(error) => (None, Some(error.to_string())),
-                    };
-                    let note = note.map(|note| note.to_string());
-                    JobWaits { requested_slots: requested, waits, error, note }
-                })
-                .await
-            }
-            ["jobs", id, "configuration"] => {
+            ["waits"] => self.waits(id).await?,
+            ["configuration"] => {
                 let row = self.job(id)?.row();
                 let properties = self.properties(&row.description.id).await?;
                 self.json(move || JobProperties { properties }).await
             }
-            ["jobs", id, "history"] => {
+            ["history"] => {
                 let row = self.job(id)?.row();
                 exchange::text(StatusCode::OK, self.history(&row.description.id).await?)
             }
-            _ => {
-                return Err(Nothing::NotFound("no such path in the API; /api/v1 lists its paths"));
-            }
+            _ => return Err(NO_API_PATH),
         })
+    }
+
+    async fn counters(&self, id: &str) -> Result<Answer, Nothing> {
+        Ok(match self.job(id)? {
+            Found::Whole(_, job) => {
+                let detail = self.shown.detail(&self.looks, &job).await?;
+                self.json(move || JobCounters {
+                    maps: Some(api::counters(&detail.by_kind.map)),
+                    reduces: Some(api::counters(&detail.by_kind.reduce)),
+                    total: api::counters(&detail.counters),
+                })
+                .await
+            }
+            Found::OnNode(_, job) => {
+                let counters = job.counters().ok_or_else(|| on_node(job.pages().as_deref()))?;
+                self.json(move || total(&counters)).await
+            }
+            Found::Waiting(..) => self.json(JobCounters::default).await,
+            Found::Retired(retired) => self.json(move || total(&retired.counters)).await,
+        })
+    }
+
+    async fn waits(&self, id: &str) -> Result<Answer, Nothing> {
+        let found = self.job(id)?;
+        let row = found.row();
+        let waits = match found.is_waiting() {
+            true => self.shown.waits(&row.description.id).await,
+            false => Ok(Vec::new()),
+        };
+        let (requested, note) = (row.progress.requested, found.note());
+        Ok(self
+            .json(move || {
+                let (waits, error) = match waits {
+                    Ok(waits) => (Some(waits), None),
+                    Err(error) => (None, Some(error.to_string())),
+                };
+                let note = note.map(|note| note.to_string());
+                JobWaits { requested_slots: requested, waits, error, note }
+            })
+            .await)
     }
 
     async fn status(&self) -> JobService {

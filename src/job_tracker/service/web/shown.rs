@@ -5,9 +5,9 @@ use std::sync::Arc;
 use corona_config::{HostPort, JobTrackerServiceSettings};
 use corona_filesystem::FileSystems;
 use corona_mapreduce::JobId;
-use corona_model::types::Millis;
 use corona_web::events::Committed;
 
+use super::super::clock::now;
 use super::super::cluster::Cluster;
 use super::super::home::Home;
 use super::super::meter::Meter;
@@ -41,11 +41,32 @@ pub(in crate::service) struct Shown {
 
 impl Shown {
     /// No events so far. Streams may take half of the connections, so that pages stay reachable.
-    pub(in crate::service) fn new_events(
-        now: Millis,
+    pub(in crate::service) fn new(
         settings: &JobTrackerServiceSettings,
-    ) -> Arc<Events> {
-        Arc::new(Events::new(now, settings.web.max_connections.div_ceil(2), Committed))
+        store: Store,
+        files: Arc<FileSystems>,
+        home: Option<Arc<Home>>,
+        only: Option<JobId>,
+        name: &str,
+        at: HostPort,
+    ) -> Arc<Shown> {
+        let (streams, now) = (settings.web.max_connections.div_ceil(2), now());
+        let manager = &settings.cluster_manager_pages;
+        Arc::new(Shown {
+            store: Arc::new(store),
+            cluster: Arc::new(Cluster::new(settings.node_expiry)),
+            files,
+            meter: Arc::default(),
+            events: Arc::new(Events::new(now, streams, Committed)),
+            manager: Manager::new(&manager.host, manager.port),
+            sessions: JobSessions::default(),
+            home,
+            only,
+            started_ms: now.0,
+            name: name.to_owned(),
+            at,
+            settings: settings.clone(),
+        })
     }
 
     /// The address before the name of a page.
