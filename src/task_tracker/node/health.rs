@@ -24,42 +24,31 @@ const MAX_REPORT_BYTES: usize = 16 << 10;
 /// The beginning of a line that reports a problem.
 const ERROR: &str = "ERROR";
 
-/// Runs the script at once and after each pause, until `stop` becomes true. Every result goes to
-/// `results`.
-pub async fn watch_health(
-    settings: HealthSettings,
-    results: watch::Sender<NodeHealth>,
-    mut stop: watch::Receiver<bool>,
-) {
+/// Runs the script at once and after each pause. Every result goes to `results`.
+pub async fn watch_health(settings: HealthSettings, results: watch::Sender<NodeHealth>) {
     if !is_executable(&settings.script) {
         let path = settings.script.display();
         tracing::error!(%path, "the health script is no executable file; the health of this node is not checked");
         return;
     }
-    let checking = async {
-        let mut ticks = interval(settings.interval);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let last = results.borrow().clone();
-            let result = check(&settings, &last).await;
-            if (result.is_healthy, &result.report) != (last.is_healthy, &last.report) {
-                match result.is_healthy {
-                    true => tracing::info!("the health script reports a healthy node"),
-                    false => {
-                        tracing::error!(
-                            report = result.report,
-                            "the health script reports an unhealthy node"
-                        );
-                    }
+    let mut ticks = interval(settings.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let last = results.borrow().clone();
+        let result = check(&settings, &last).await;
+        if (result.is_healthy, &result.report) != (last.is_healthy, &last.report) {
+            match result.is_healthy {
+                true => tracing::info!("the health script reports a healthy node"),
+                false => {
+                    tracing::error!(
+                        report = result.report,
+                        "the health script reports an unhealthy node"
+                    );
                 }
             }
-            results.send_replace(result);
         }
-    };
-    tokio::select! {
-        () = checking => {}
-        _ = stop.wait_for(|stop| *stop) => {}
+        results.send_replace(result);
     }
 }
 
@@ -106,6 +95,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use corona_process::panics::until;
 
     struct World {
         dir: tempfile::TempDir,
@@ -162,7 +152,7 @@ mod tests {
         let sick = world.dir.path().join("sick");
         let (results, mut seen) = watch::channel(NodeHealth::default());
         let (stop, stopped) = watch::channel(false);
-        let watching = tokio::spawn(watch_health(world.settings.clone(), results, stopped));
+        let watching = tokio::spawn(until(stopped, watch_health(world.settings.clone(), results)));
         let limit = Duration::from_secs(60);
         let mut wait = async |is_healthy: bool| {
             let wanted = |health: &NodeHealth| {
@@ -184,8 +174,7 @@ mod tests {
         let world = world("");
         fs::set_permissions(&world.settings.script, fs::Permissions::from_mode(0o644)).unwrap();
         let (results, seen) = watch::channel(NodeHealth::default());
-        let (_stop, stopped) = watch::channel(false);
-        watch_health(world.settings, results, stopped).await;
+        watch_health(world.settings, results).await;
         assert_eq!(*seen.borrow(), NodeHealth::default());
     }
 }

@@ -13,7 +13,6 @@ use std::time::SystemTime;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::task::spawn_blocking;
 
 use super::child::Install;
 use super::child::{ArchivedInstall, Cgroups, ClassArchives, Logs, ProcessNotes, end_orphans};
@@ -31,7 +30,7 @@ use super::node::fitness::Fitness;
 use super::node::health::watch_health;
 use super::node::heartbeats::{Ending, Heartbeats, NodeInfo, Pauses};
 use super::node::host::{Host, HostError, name_of};
-use super::node::install;
+use super::node::install::{self, FoundProgram};
 use super::node::link::Link;
 use super::node::lock::{DirLocks, LockError};
 use super::pages::{About, NodePages};
@@ -39,14 +38,14 @@ use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, Tracke
 use corona_access::{Gate, GateError, TlsMode};
 use corona_config::{
     HealthSettings, HostPort, JobTrackerCommand, LoadedTaskTracker, RemoteJobTrackerSettings,
-    TaskTrackerSettings, keys,
+    SiteProperties, TaskTrackerSettings, keys,
 };
 use corona_hadoop::rpc;
 use corona_hadoop::writables::NodeHealth;
 use corona_model::types::ResourceType;
 use corona_net::{CannotListen, listen_at};
 use corona_process::Boxed;
-use corona_process::panics::{ServiceTasks, run_essential};
+use corona_process::panics::{ServiceTasks, blocking, run_essential, until};
 use corona_process::procfs::Machine;
 use corona_process::threads::Threads;
 use corona_web::hosts::Hosts;
@@ -139,127 +138,49 @@ impl TaskTracker {
         loaded: LoadedTaskTracker,
         variable: &(dyn Fn(&str) -> Option<String> + Sync),
     ) -> Result<TaskTracker, StartError> {
-        let settings = Arc::new(loaded.settings);
+        let LoadedTaskTracker { settings, site, arguments, file_systems, user, .. } = loaded;
+        let settings = Arc::new(settings);
         let gate = Gate::open(&settings.tls)?;
-        // A second task tracker of this machine fails here, before it ends the tasks of the first.
-        let web = open(HTTP_ADDRESS, &settings.http.address).await?;
-        let configured = settings.host.clone();
-        let host = blocking(move || Host::find(configured.as_deref())).await??;
-        if host.is_hidden_from(&settings.cluster_manager.host) {
-            tracing::warn!(
-                "{} resolves to {}, which other machines cannot reach; set slave.host.name",
-                host.name,
-                host.address
-            );
-        }
-        let granted = granted(&settings)?;
-        let slots = accepted(granted, settings.slot_multiplier);
-        let dirs = settings.clone();
-        let (dirs, locks, deletion) = blocking(move || clear(&dirs)).await??;
-        let umbilical = open(REPORT_ADDRESS, &settings.report_address).await?;
-        let reported = local(&umbilical)?;
-        if gate.mode() == TlsMode::Require && !reported.ip().is_loopback() {
-            return Err(StartError::ReportAddress(reported));
-        }
-        let host_address = host.address.to_string();
-        let actions_at = HostPort { host: host_address.clone().into(), port: settings.action_port };
-        let actions = open(ACTION_ADDRESS, &actions_at).await?;
-        let port = settings.callback_port;
-        let (callbacks_on, callback_host) = match settings.callbacks_on_host_only {
-            true => (ListenOn::Address((host.address, port).into()), &*host_address),
-            false => (ListenOn::AnyAddress(port), "any address"),
-        };
-        let callbacks = listen(callbacks_on)
-            .map_err(CannotListen::at(CALLBACK_PORT, &format!("{callback_host}:{port}")))?;
-        let addresses = Addresses {
-            http: local(&web)?,
-            actions: local(&actions)?,
-            umbilical: address_for_tasks(local(&umbilical)?),
-            callbacks: local(&callbacks)?,
-        };
-        let report_host = settings.report_address.host.clone();
-        let report_host = blocking(move || name_of(&report_host)).await?;
-        let name = host.tracker_name(&report_host, addresses.umbilical);
-        let files = Arc::new(FileSystems::new(&settings.files, loaded.file_systems)?);
+        let place = Place::take(&settings, &gate).await?;
+        let (dirs, host, addresses) = (&place.dirs, &place.host, place.addresses);
+        let files = Arc::new(FileSystems::new(&settings.files, file_systems)?);
         let counters = files.counters();
         let outputs = Arc::new(MapOutputs::new(dirs.clone(), settings.index_cache_bytes));
         let logs = Logs::new(settings.logs.clone());
-        let notes = notes_in(&dirs)?;
-        let install::FoundProgram { install, java_problem, expects_java, java_version } =
-            install::find(&settings.child, &settings.files, variable).await;
-        let job_trackers = match &settings.remote_job_trackers {
-            None => None,
-            Some(remote) => Some(job_trackers::Parts {
-                limit: usize::try_from(
-                    slots_of(&settings, ResourceType::JobTracker)?
-                        .saturating_mul(settings.slot_multiplier),
-                )
-                .unwrap_or(usize::MAX),
-                program: job_tracker_program(remote, &install, &loaded.arguments).await,
-                install: install.clone(),
-                site: loaded.site.clone(),
-                dirs: dirs.clone(),
-                system_dir: files.system_dir().to_string(),
-                files: files.clone(),
-                notes: notes_in(&dirs)?,
-                deletion: deletion.clone(),
-                logs: logs.clone(),
-                http: (host.name.clone(), addresses.http.port()),
-                sigkill_delay: settings.child.sigkill_delay,
-            }),
-        };
-        let site = loaded.site.clone();
-        let localiser = Localiser::new(
-            loaded.site,
-            settings.host.clone(),
-            &settings.files,
-            dirs.clone(),
-            files,
-            deletion,
-        );
-        let user = loaded.user.unwrap_or_else(|| "unknown".into());
+        let found = install::find(&settings.child, &settings.files, variable).await;
+        let job_trackers =
+            job_tracker_parts(&settings, &place, &found, &files, &logs, &site, &arguments).await?;
+        let archives = archives(&settings, &place, &found, &site);
+        let (own_host, sources) = (settings.host.clone(), &settings.files);
+        let localiser =
+            Localiser::new(site, own_host, sources, dirs.clone(), files, place.deletion.clone());
+        let user = user.unwrap_or_else(|| "unknown".into());
         let user = rpc::User { groups: vec![user.clone()], name: user };
-        let (lost_sender, lost) = mpsc::channel(LOST_OUTPUTS);
         let no_threads = |error| StartError::Machine { what: "start threads", error };
-        let http = HttpServer::new(outputs.clone(), logs.clone(), lost_sender, &settings.http);
-        let names = settings.http.hosts.iter().map(|name| &**name);
-        let own = [&*settings.http.address.host, &*host.name];
-        let hosts = Hosts::of_machine(names.chain(own));
-        let http = http.map_err(no_threads)?.with_hosts(hosts).with_gate(gate.clone());
+        let (http, lost) =
+            http_server(&settings, &place, &outputs, &logs, &gate).map_err(no_threads)?;
         let heartbeat_threads =
             Threads::start("heartbeat", HEARTBEAT_THREADS).map_err(no_threads)?;
-        let identity = Identity {
-            name: name.clone(),
-            host: host.name.clone(),
-            http_port: addresses.http.port(),
-        };
         let (health_sender, health) = watch::channel(NodeHealth::default());
         let fitness = Arc::new(Fitness::new(dirs.clone(), Some(settings.logs.log_dir.clone())));
-        let cgroups = cgroups(&settings, &dirs).await?;
-        let archives = settings.child.class_archive.then(|| {
-            ClassArchives::new(ArchivedInstall {
-                java: install.java.clone(),
-                version: java_version,
-                class_path: install.class_path.clone(),
-                local_dir: dirs.usable().into_iter().next().unwrap_or_default(),
-                umbilical: addresses.umbilical,
-                limit: settings.child.class_archive_timeout,
-                site: site.clone(),
-            })
-        });
+        let about = about(&settings, &place, &found);
         let tracker = Tracker::start(Parts {
-            identity,
-            slots,
-            install,
+            identity: Identity {
+                name: place.name.clone(),
+                host: host.name.clone(),
+                http_port: addresses.http.port(),
+            },
+            slots: accepted(place.granted, settings.slot_multiplier),
+            install: found.install,
             dirs: dirs.clone(),
             fitness: fitness.clone(),
             localiser,
-            notes,
+            notes: notes_in(dirs)?,
             logs,
             outputs,
             umbilical: addresses.umbilical,
             archives,
-            cgroups,
+            cgroups: cgroups(&settings, dirs).await,
             health,
             settings: TrackerSettings::of(&settings, user),
         });
@@ -271,40 +192,19 @@ impl TaskTracker {
             Some(job_trackers) => tracker.action_services(Arc::new(job_trackers.clone())),
             None => tracker.action_services(Arc::new(NoJobTrackers)),
         };
+        let actions = host.application_address(addresses.actions.port());
         let node = NodeInfo {
-            name: name.clone(),
+            name: place.name.clone(),
             host: host.name.clone(),
             callback_port: addresses.callbacks.port(),
-            applications: applications(
-                &host.application_address(addresses.actions.port()),
-                runs_job_trackers,
-            ),
+            applications: applications(&actions, runs_job_trackers),
         };
-        let pauses = Pauses::new(settings.heartbeat_interval);
         let to_make_room = tracker.clone();
-        let make_room = Arc::new(move || {
-            if let Some(attempt) = to_make_room.kill_one_for_room() {
-                tracing::warn!(%attempt, "killed an attempt because the local directories are full");
-            }
-        });
-        let rpc_limits = rpc::Limits {
-            max_connections: settings.rpc_max_connections,
-            max_total_inflight_bytes: settings.rpc_max_total_inflight_bytes,
-            ..rpc::Limits::default()
-        };
+        let make_room = Arc::new(move || to_make_room.kill_one_for_room());
+        let patience = settings.callback_timeout;
+        let callbacks = Callbacks::serve(tracker.clone(), place.callbacks, patience);
+        let rpc_limits = limits(&settings);
         let link = Arc::new(Link::default());
-        let about = About {
-            addresses,
-            cluster_manager: settings.cluster_manager.clone(),
-            cluster_manager_pages: pages_of(&settings),
-            finished_jobs: settings.finished_jobs.as_ref().and_then(HostPort::page_address),
-            granted,
-            slot_multiplier: settings.slot_multiplier,
-            node_expiry: settings.node_expiry,
-            started: SystemTime::now(),
-            java_problem,
-            expects_java,
-        };
         let looked_at = tracker.clone();
         let look = Box::new(move || looked_at.snapshot());
         let looked_at = job_trackers.clone();
@@ -317,28 +217,27 @@ impl TaskTracker {
             heartbeats: Heartbeats::new(
                 settings.clone(),
                 node,
-                pauses,
-                dirs,
+                Pauses::new(settings.heartbeat_interval),
+                place.dirs,
                 fitness,
                 link,
                 heartbeat_threads,
                 make_room,
             ),
-            callbacks: Callbacks::serve(tracker.clone(), callbacks, settings.callback_timeout)
-                .with_gate(gate.clone()),
-            actions: rpc::Server::new(actions, services, rpc_limits.clone())
+            callbacks: callbacks.with_gate(gate.clone()),
+            actions: rpc::Server::new(place.actions, services, rpc_limits.clone())
                 .with_gate(gate.clone()),
             gate,
-            umbilical: rpc::Server::new(umbilical, tracker.umbilical_services(), rpc_limits),
+            umbilical: rpc::Server::new(place.umbilical, tracker.umbilical_services(), rpc_limits),
             http: Arc::new(http.with_pages(Arc::new(pages))),
-            web,
+            web: place.web,
             lost,
             health: settings.health.clone().map(|health| (health, health_sender)),
             tracker,
             job_trackers,
             addresses,
-            name,
-            _locks: locks,
+            name: place.name,
+            _locks: place.locks,
         })
     }
 
@@ -370,11 +269,11 @@ impl TaskTracker {
         servers.spawn("the server for the cluster manager", callbacks);
         servers.spawn("the HTTP server", http.serve(self.web, stopped.clone()));
         if let Some((settings, results)) = self.health {
-            let checking = watch_health(settings, results, stopped.clone());
+            let checking = until(stopped.clone(), watch_health(settings, results));
             servers.spawn("the health checks", checking);
         }
-        let telling = tell_of_lost_outputs(tracker.clone(), self.lost, stopped);
-        servers.spawn("the reporter of lost map outputs", telling);
+        let telling = tell_of_lost_outputs(tracker.clone(), self.lost);
+        servers.spawn("the reporter of lost map outputs", until(stopped, telling));
         let ending = until_broken(&mut servers, heartbeats.run(stop)).await;
         // Tasks can report as long as they run.
         let stop_job_trackers = async {
@@ -391,6 +290,165 @@ impl TaskTracker {
         // Panics are only logged from here on.
         while servers.ended().await.is_err() {}
         ending
+    }
+}
+
+/// What a task tracker has of its machine.
+struct Place {
+    host: Host,
+    granted: SlotCounts,
+    dirs: Arc<LocalDirs>,
+    locks: DirLocks,
+    deletion: Deletion,
+    web: TcpListener,
+    umbilical: TcpListener,
+    actions: TcpListener,
+    callbacks: TcpListener,
+    addresses: Addresses,
+    name: String,
+}
+
+impl Place {
+    async fn take(settings: &Arc<TaskTrackerSettings>, gate: &Gate) -> Result<Place, StartError> {
+        // A second task tracker of this machine fails here, before it ends the tasks of the first.
+        let web = open(HTTP_ADDRESS, &settings.http.address).await?;
+        let configured = settings.host.clone();
+        let host = blocking(move || Host::find(configured.as_deref())).await?;
+        if host.is_hidden_from(&settings.cluster_manager.host) {
+            tracing::warn!(
+                "{} resolves to {}, which other machines cannot reach; set slave.host.name",
+                host.name,
+                host.address
+            );
+        }
+        let granted = granted(settings)?;
+        let dirs = settings.clone();
+        let (dirs, locks, deletion) = blocking(move || clear(&dirs)).await?;
+        let umbilical = open(REPORT_ADDRESS, &settings.report_address).await?;
+        let reported = local(&umbilical)?;
+        if gate.mode() == TlsMode::Require && !reported.ip().is_loopback() {
+            return Err(StartError::ReportAddress(reported));
+        }
+        let host_address = host.address.to_string();
+        let actions_at = HostPort { host: host_address.clone().into(), port: settings.action_port };
+        let actions = open(ACTION_ADDRESS, &actions_at).await?;
+        let port = settings.callback_port;
+        let (callbacks_on, callback_host) = match settings.callbacks_on_host_only {
+            true => (ListenOn::Address((host.address, port).into()), &*host_address),
+            false => (ListenOn::AnyAddress(port), "any address"),
+        };
+        let callbacks = listen(callbacks_on)
+            .map_err(CannotListen::at(CALLBACK_PORT, &format!("{callback_host}:{port}")))?;
+        let addresses = Addresses {
+            http: local(&web)?,
+            actions: local(&actions)?,
+            umbilical: address_for_tasks(local(&umbilical)?),
+            callbacks: local(&callbacks)?,
+        };
+        let report_host = settings.report_address.host.clone();
+        let report_host = blocking(move || name_of(&report_host)).await;
+        let name = host.tracker_name(&report_host, addresses.umbilical);
+        Ok(Place {
+            host,
+            granted,
+            dirs,
+            locks,
+            deletion,
+            web,
+            umbilical,
+            actions,
+            callbacks,
+            addresses,
+            name,
+        })
+    }
+}
+
+/// What remote job trackers need here, if any may run.
+async fn job_tracker_parts(
+    settings: &TaskTrackerSettings,
+    place: &Place,
+    found: &FoundProgram,
+    files: &Arc<FileSystems>,
+    logs: &Logs,
+    site: &SiteProperties,
+    arguments: &[String],
+) -> Result<Option<job_trackers::Parts>, StartError> {
+    let Some(remote) = &settings.remote_job_trackers else { return Ok(None) };
+    let slots = slots_of(settings, ResourceType::JobTracker)?;
+    let slots = slots.saturating_mul(settings.slot_multiplier);
+    Ok(Some(job_trackers::Parts {
+        limit: usize::try_from(slots).unwrap_or(usize::MAX),
+        program: job_tracker_program(remote, &found.install, arguments).await,
+        install: found.install.clone(),
+        site: site.clone(),
+        dirs: place.dirs.clone(),
+        system_dir: files.system_dir().to_string(),
+        files: files.clone(),
+        notes: notes_in(&place.dirs)?,
+        deletion: place.deletion.clone(),
+        logs: logs.clone(),
+        http: (place.host.name.clone(), place.addresses.http.port()),
+        sigkill_delay: settings.child.sigkill_delay,
+    }))
+}
+
+fn http_server(
+    settings: &TaskTrackerSettings,
+    place: &Place,
+    outputs: &Arc<MapOutputs>,
+    logs: &Logs,
+    gate: &Arc<Gate>,
+) -> io::Result<(HttpServer, mpsc::Receiver<LostOutput>)> {
+    let (sender, lost) = mpsc::channel(LOST_OUTPUTS);
+    let server = HttpServer::new(outputs.clone(), logs.clone(), sender, &settings.http)?;
+    let names = settings.http.hosts.iter().map(|name| &**name);
+    let own = [&*settings.http.address.host, &*place.host.name];
+    let hosts = Hosts::of_machine(names.chain(own));
+    Ok((server.with_hosts(hosts).with_gate(gate.clone()), lost))
+}
+
+/// What the pages say of this task tracker.
+fn about(settings: &TaskTrackerSettings, place: &Place, found: &FoundProgram) -> About {
+    About {
+        addresses: place.addresses,
+        cluster_manager: settings.cluster_manager.clone(),
+        cluster_manager_pages: pages_of(settings),
+        finished_jobs: settings.finished_jobs.as_ref().and_then(HostPort::page_address),
+        granted: place.granted,
+        slot_multiplier: settings.slot_multiplier,
+        node_expiry: settings.node_expiry,
+        started: SystemTime::now(),
+        java_problem: found.java_problem.clone(),
+        expects_java: found.expects_java,
+    }
+}
+
+/// Archives of the classes of Java's tasks, if they are wanted.
+fn archives(
+    settings: &TaskTrackerSettings,
+    place: &Place,
+    found: &FoundProgram,
+    site: &SiteProperties,
+) -> Option<Arc<ClassArchives>> {
+    settings.child.class_archive.then(|| {
+        ClassArchives::new(ArchivedInstall {
+            java: found.install.java.clone(),
+            version: found.java_version.clone(),
+            class_path: found.install.class_path.clone(),
+            local_dir: place.dirs.usable().into_iter().next().unwrap_or_default(),
+            umbilical: place.addresses.umbilical,
+            limit: settings.child.class_archive_timeout,
+            site: site.clone(),
+        })
+    })
+}
+
+fn limits(settings: &TaskTrackerSettings) -> rpc::Limits {
+    rpc::Limits {
+        max_connections: settings.rpc_max_connections,
+        max_total_inflight_bytes: settings.rpc_max_total_inflight_bytes,
+        ..rpc::Limits::default()
     }
 }
 
@@ -519,21 +577,18 @@ fn pages_of(settings: &TaskTrackerSettings) -> Option<String> {
 
 /// The control groups of tasks, if they are wanted and can be made. If not, tasks run without them,
 /// which is logged once.
-async fn cgroups(
-    settings: &Arc<TaskTrackerSettings>,
-    dirs: &LocalDirs,
-) -> Result<Option<Cgroups>, StartError> {
-    let Some(wanted) = settings.cgroups.clone() else { return Ok(None) };
+async fn cgroups(settings: &Arc<TaskTrackerSettings>, dirs: &LocalDirs) -> Option<Cgroups> {
+    let wanted = settings.cgroups.clone()?;
     let dir = dirs.usable().into_iter().next().unwrap_or_default();
     let memory = wanted.memory;
-    let opened = blocking(move || Cgroups::open(&wanted, &dir)).await?;
+    let opened = blocking(move || Cgroups::open(&wanted, &dir)).await;
     let fallback = match memory {
         true => {
             "; the memory of each task is checked instead, every mapred.tasktracker.taskmemorymanager.monitoring-interval"
         }
         false => "",
     };
-    Ok(match opened {
+    match opened {
         Ok((cgroups, missing)) => {
             if !missing.is_empty() {
                 let missing = missing.join(" and ");
@@ -545,7 +600,7 @@ async fn cgroups(
             tracing::warn!(%error, "tasks have no cgroups{fallback}");
             None
         }
-    })
+    }
 }
 
 /// Where notes of processes are left for the next run.
@@ -592,30 +647,10 @@ fn applications(
     types.map(|kind| (kind, actions.to_owned())).collect()
 }
 
-async fn blocking<T: Send + 'static>(
-    look: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, StartError> {
-    let failed = |_| StartError::Machine {
-        what: "look at the machine",
-        error: io::Error::other("the program ends"),
-    };
-    spawn_blocking(look).await.map_err(failed)
-}
-
 /// A map whose output is not there has to run again.
-async fn tell_of_lost_outputs(
-    tracker: Tracker,
-    mut lost: mpsc::Receiver<LostOutput>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let telling = async {
-        while let Some(LostOutput { attempt, diagnostics }) = lost.recv().await {
-            tracker.lose_output(&attempt, &diagnostics);
-        }
-    };
-    tokio::select! {
-        () = telling => {}
-        _ = stop.wait_for(|stop| *stop) => {}
+async fn tell_of_lost_outputs(tracker: Tracker, mut lost: mpsc::Receiver<LostOutput>) {
+    while let Some(LostOutput { attempt, diagnostics }) = lost.recv().await {
+        tracker.lose_output(&attempt, &diagnostics);
     }
 }
 

@@ -240,17 +240,16 @@ impl Tracker {
         self.shared.apply(|table, _| table.lose_output(&id, why));
     }
 
-    /// Kills the task that loses the least work, to free disk space. Returns its attempt, if there
-    /// is one. [`LocalDirs::must_kill`] decides whether that is necessary.
-    pub fn kill_one_for_room(&self) -> Option<String> {
-        let mut killed = None;
+    /// Kills the task that loses the least work, if there is one, to free disk space.
+    /// [`LocalDirs::must_kill`] decides whether that is necessary.
+    pub fn kill_one_for_room(&self) {
         self.shared.apply(|table, now| {
             let run = table.cheapest()?;
-            killed = Some(run.attempt.to_string());
+            let attempt = &run.attempt;
+            tracing::warn!(%attempt, "killed an attempt because the local directories are full");
             let why = "Tasktracker running out of space. Killing task.";
             Some(table.kill(&run, Cause::Request, why, now))
         });
-        killed
     }
 
     /// Accepts no more work, ends all processes and their descendants, and waits for that up to a

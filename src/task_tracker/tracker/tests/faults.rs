@@ -78,19 +78,6 @@ async fn a_process_that_stays_after_its_work_is_ended() {
     world.end(&task).await;
 }
 
-#[tokio::test]
-async fn a_process_that_says_nothing_is_ended() {
-    let world = World::new().await;
-    let task = world.task("map", PROGRAM, &[("mapred.task.timeout", "50")]);
-    world.launch(&task).await;
-    let why = end_of(&world, &task, TaskState::FailedUnclean).await;
-    let before = format!("Task {} failed to report status for ", task.attempt);
-    let seconds =
-        why.strip_prefix(&before).and_then(|rest| rest.strip_suffix(" seconds. Killing!"));
-    assert!(seconds.is_some_and(|seconds| seconds.parse::<u64>().is_ok()), "{why}");
-    world.end(&task).await;
-}
-
 /// How far a run comes before it ends early.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum EndsEarly {
@@ -203,43 +190,6 @@ async fn files_of_a_failed_attempt_stay_where_its_job_wants_that() {
         assert!(!other.work.parent().unwrap().exists());
         assert_eq!(child.work.ancestors().nth(2).unwrap().join("job.xml").exists(), keep);
     }
-}
-
-#[tokio::test]
-async fn kills_end_what_runs_and_what_waits() {
-    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
-    let running = world.task("map", PROGRAM, &[]);
-    let mut waiting = running.clone();
-    waiting.attempt.task.number += 1;
-    let child = world.launched(&running).await;
-    world.launch(&waiting).await;
-    world.act(Action::KillTask(waiting.attempt.clone())).await;
-    end_of(&world, &waiting, TaskState::Killed).await;
-    world.act(Action::KillTask(running.attempt.clone())).await;
-    end_of(&world, &running, TaskState::KilledUnclean).await;
-    child.gone().await;
-    // An unknown attempt is no reason to fail.
-    world.act(Action::KillTask(running.attempt.clone())).await;
-    world.act(Action::KillJob(kind("map").attempt.job().clone())).await;
-    until("nothing is left", || world.is_empty()).await;
-    world.act(Action::KillJob(running.attempt.job().clone())).await;
-}
-
-#[tokio::test]
-async fn the_end_of_a_job_ends_all_of_it_and_reports_nothing() {
-    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
-    let running = world.task("map", PROGRAM, &[]);
-    let mut waiting = running.clone();
-    waiting.attempt.task.number += 1;
-    let child = world.launched(&running).await;
-    world.launch(&waiting).await;
-    world.peer.told(&waiting.attempt, TaskState::Unassigned).await;
-    world.end(&running).await;
-    assert!(!child.runs());
-    let said = [world.peer.said(&running.attempt), world.peer.said(&waiting.attempt)].concat();
-    let ends =
-        |status: &TaskStatus| !matches!(status.state, TaskState::Running | TaskState::Unassigned);
-    assert!(!said.iter().any(ends));
 }
 
 #[tokio::test]
@@ -400,22 +350,6 @@ async fn a_kill_frees_the_slot_of_a_job_that_does_not_come() {
     world.end(&well).await;
 }
 
-#[tokio::test]
-async fn too_much_memory() {
-    let total = procfs::Machine::now().memory_bytes;
-    let world = World::with(|parts| {
-        // All memory is reserved, so any use is too much.
-        parts.settings.memory.reserved_bytes = Some(total);
-        parts.settings.memory.interval = Duration::from_millis(10);
-    })
-    .await;
-    let task = world.task("map", PROGRAM, &[("mapred.job.map.memory.mb", "0")]);
-    world.launch(&task).await;
-    let why = end_of(&world, &task, TaskState::FailedUnclean).await;
-    assert!(why.starts_with(&format!("Failing high-memory task:{} pid:", task.attempt)), "{why}");
-    world.end(&task).await;
-}
-
 /// A map may use any amount here, a reduce none: only the reduce is too large.
 #[tokio::test]
 async fn the_memory_of_a_reduce_is_bounded_by_its_own_key() {
@@ -430,52 +364,6 @@ async fn the_memory_of_a_reduce_is_bounded_by_its_own_key() {
     world.launch(&task).await;
     let why = end_of(&world, &task, TaskState::FailedUnclean).await;
     assert!(why.starts_with(&format!("Failing high-memory task:{} pid:", task.attempt)), "{why}");
-    world.end(&task).await;
-}
-
-#[tokio::test]
-async fn no_room_on_the_disks() {
-    let world = World::new().await;
-    assert_eq!(world.tracker.kill_one_for_room(), None);
-    let task = world.task("map", PROGRAM, &[]);
-    let child = world.launched(&task).await;
-    assert_eq!(world.tracker.kill_one_for_room(), Some(task.attempt.to_string()));
-    let why = end_of(&world, &task, TaskState::KilledUnclean).await;
-    assert_eq!(why, "Tasktracker running out of space. Killing task.");
-    child.gone().await;
-    world.end(&task).await;
-}
-
-#[tokio::test]
-async fn a_log_without_end_is_cut() {
-    let world = World::with(|parts| {
-        parts.settings.log_check_interval = Duration::from_millis(10);
-    })
-    .await;
-    let script = format!("head -c 3000000 /dev/zero | tr '\\0' x; {PROGRAM}");
-    let task = world.task("map", &script, &[]);
-    let child = world.launched(&task).await;
-    let log = world.root.path().join("logs/userlogs").join(task.attempt.to_string()).join("stdout");
-    until("the log is cut", || {
-        use std::os::unix::fs::MetadataExt;
-        fs::metadata(&log).unwrap().blocks() * 512 <= 1 << 20
-    })
-    .await;
-    child.leave(1);
-    world.end(&task).await;
-}
-
-#[tokio::test]
-async fn a_lost_output_is_reported() {
-    let world = World::new().await;
-    let task = world.task("map", PROGRAM, &[]);
-    let mut child = world.launched(&task).await;
-    child.done().await;
-    child.leave(0);
-    end_of(&world, &task, TaskState::Succeeded).await;
-    world.tracker.lose_output(&task.attempt.to_string().parse().unwrap(), "it is not there");
-    let why = end_of(&world, &task, TaskState::Failed).await;
-    assert_eq!(why, "Map output lost, rescheduling: it is not there");
     world.end(&task).await;
 }
 

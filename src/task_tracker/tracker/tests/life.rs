@@ -84,38 +84,6 @@ async fn a_reduce_commits_when_it_may() {
 }
 
 #[tokio::test]
-async fn a_failed_attempt_comes_back_to_be_cleaned_up_after() {
-    let world = World::new().await;
-    let task = world.task("map", PROGRAM, &[]);
-    let child = world.launched(&task).await;
-    child.leave(3);
-    let failed = world.peer.told(&task.attempt, TaskState::FailedUnclean).await;
-    assert_eq!(
-        failed.diagnostics,
-        "java.lang.Throwable: Child Error\n\
-         Caused by: java.io.IOException: Task process exit with nonzero status of 3.\n"
-    );
-    let cleanup = kind("cleanup of failed");
-    let cleanup = Task { job_file: task.job_file.clone(), ..cleanup };
-    let mut child = world.launched(&cleanup).await;
-    assert!(child.work.ends_with(format!("{}.cleanup/work", task.attempt)));
-    assert!(child.task().await.unwrap().task_cleanup);
-    child.done().await;
-    child.leave(0);
-    let cleaned = world.peer.told(&task.attempt, TaskState::Failed).await;
-    assert!(cleaned.finish_time_ms >= failed.finish_time_ms);
-    until("it is forgotten", || world.state(&task).is_none()).await;
-    let directories = || fs::read_dir(child.work.parent()?.parent()?).ok();
-    until("its directories are gone", || {
-        let left = directories().unwrap().flatten().map(|entry| entry.file_name());
-        left.filter(|name| name.to_str().unwrap().starts_with("attempt_")).count() == 0
-    })
-    .await;
-    assert_eq!(world.tracker.snapshot().failures, 1);
-    world.end(&task).await;
-}
-
-#[tokio::test]
 async fn tasks_wait_for_slots_and_those_of_the_other_type_do_not() {
     let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
     let first = world.task("map", PROGRAM, &[]);
