@@ -29,8 +29,6 @@ pub enum NodeAnswer {
     Disallowed,
     /// It is in safe mode.
     SafeMode,
-    /// Nothing: the connection is closed.
-    Close,
 }
 
 /// The cluster manager and the proxy job tracker.
@@ -125,7 +123,6 @@ fn answer(state: &Mutex<State>, call: ClusterManagerCall) -> Answer<ClusterManag
             Answer::Exception(Exception::DisallowedNode(DisallowedNode { host }))
         }
         NodeAnswer::SafeMode => Answer::Exception(Exception::SafeMode(SafeModeException {})),
-        NodeAnswer::Close => Answer::Close,
     }
 }
 

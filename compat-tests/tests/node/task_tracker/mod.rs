@@ -1,6 +1,5 @@
 //! The built program as a task tracker, among a cluster manager, job trackers and tasks of tests.
 
-mod alone;
 mod complete;
 mod ends;
 mod faults;
