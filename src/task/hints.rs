@@ -43,7 +43,7 @@ impl Head {
 }
 
 const RETURNS: &str = "the first line of the script ends in a carriage return, as Windows writes it; \
-     remove those of the file, for example with: sed -i 's/\\r$//' FILE";
+     remove all of them with: sed -i 's/\\r$//' FILE";
 
 /// The file that a name without a slash stands for on the PATH.
 pub(crate) fn find(program: &Path) -> Option<PathBuf> {

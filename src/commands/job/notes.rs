@@ -68,8 +68,8 @@ fn too_much(said: &str, mib: i64, nodes: &Nodes) -> Option<String> {
     let most = nodes.nodes.iter().filter_map(|node| node.total?.memory_mb).max()?;
     (mib > most.into()).then(|| {
         format!(
-            "{said}: no node has so much memory, the largest has {most} MiB; where the cluster counts memory, such \
-             a task never runs: ask for less"
+            "{said}: no node has so much memory, the largest has {most} MiB; a task that \
+             uses so much fails on all of them: ask for less"
         )
     })
 }
