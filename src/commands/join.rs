@@ -317,10 +317,9 @@ impl Arguments {
         let shared = path.parent().unwrap_or(path).display();
         let files = match marker.is_seen() {
             true => format!("files: this machine sees {shared} of the head"),
-            false => format!(
-                "files: no directory is known to be shared with the head; jobs read and write on HDFS, or in a \
+            false => "files: no directory is known to be shared with the head; jobs read and write on HDFS, or in a \
                  directory that all machines mount"
-            ),
+                .to_owned(),
         };
         format!(
             "corona node ready: host {} slots {slots} cluster {} dir {}\n{files}\n",
