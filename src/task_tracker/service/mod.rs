@@ -201,8 +201,7 @@ impl TaskTracker {
         };
         let to_make_room = tracker.clone();
         let make_room = Arc::new(move || to_make_room.kill_one_for_room());
-        let patience = settings.callback_timeout;
-        let callbacks = Callbacks::serve(tracker.clone(), place.callbacks, patience);
+        let server = Callbacks::serve(tracker.clone(), place.callbacks, settings.callback_timeout);
         let rpc_limits = limits(&settings);
         let link = Arc::new(Link::default());
         let looked_at = tracker.clone();
@@ -224,7 +223,7 @@ impl TaskTracker {
                 heartbeat_threads,
                 make_room,
             ),
-            callbacks: callbacks.with_gate(gate.clone()),
+            callbacks: server.with_gate(gate.clone()),
             actions: rpc::Server::new(place.actions, services, rpc_limits.clone())
                 .with_gate(gate.clone()),
             gate,
