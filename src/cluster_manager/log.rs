@@ -110,6 +110,15 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
             info!("Node {name} drains: it is granted nothing")
         }
         Record::NodeDraining { name, on: false } => info!("Node {name} does not drain any more"),
+        Record::NodeReserved { node, handle, kind, id } => {
+            info!("Node {node} is kept for request {id} of {kind} of session {handle}");
+        }
+        Record::ReservationEnded { node, handle, kind, id, served } => {
+            let end = if *served { "it is granted there" } else { "there is no reason any more" };
+            info!(
+                "Node {node} is no longer kept for request {id} of {kind} of session {handle}: {end}"
+            );
+        }
         Record::FeedbackForUnknownNode { name } => {
             info!("Received node feedback for deleted node {name}");
         }

@@ -23,7 +23,7 @@ use super::web::{self, Secret, WebSettings};
 use super::{InForce, Source};
 use corona_model::form::Later;
 use corona_model::queues::Part;
-use corona_model::resources::{Amounts, Dimension, Resources};
+use corona_model::resources::{Amounts, Dimension, ReserveAfter, Resources};
 use corona_model::settings::{Bounds, FaultLimits, Partitioning, Settings};
 use corona_model::types::PerType;
 
@@ -370,6 +370,7 @@ impl<'a> SettingsReader<'a> {
             overcommit: overcommit
                 .map(|key| Part(self.number::<u32>(key).saturating_mul(Part::WHOLE.0 / 100))),
             requested: PerType(requested.0.map(|keys| Amounts(keys.map(|key| self.number(key))))),
+            reservation: Later(ReserveAfter(self.number(&keys::RESERVATION_AFTER))),
         }
     }
 

@@ -33,6 +33,7 @@ impl Engine {
             self.audit_node(node).map_err(|what| format!("node {}: {what}", entry.name))?;
         }
         self.scheduler.audit(&self.sessions)?;
+        self.scheduler.audit_reservations(&self.nodes)?;
         self.audit_hosts()?;
         self.restarts.audit(|name| self.nodes.find(name).is_some())
     }

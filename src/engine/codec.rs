@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 /// changes; a new variant at the end of an enumeration does not require it. Older formats are still
 /// read, and written where they can express the value ([`form::Later`]), so that earlier versions of
 /// the program can read it.
-pub const VERSION: u8 = form::SECOND;
+pub const VERSION: u8 = form::NEWEST;
 
 /// Why bytes are not a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,15 +42,16 @@ pub fn encode_into<T: Serialize + ?Sized>(
     mut bytes: Vec<u8>,
 ) -> Result<Vec<u8>, CodecError> {
     let start = bytes.len();
-    bytes.push(form::FIRST);
-    let (written, complete) = form::writing(form::FIRST, || postcard::to_extend(value, bytes));
-    let mut bytes = written?;
-    if complete {
-        return Ok(bytes);
+    for version in form::FIRST..=VERSION {
+        bytes.truncate(start);
+        bytes.push(version);
+        let (written, complete) = form::writing(version, || postcard::to_extend(value, bytes));
+        bytes = written?;
+        if complete {
+            break;
+        }
     }
-    bytes.truncate(start);
-    bytes.push(form::SECOND);
-    Ok(form::writing(form::SECOND, || postcard::to_extend(value, bytes)).0?)
+    Ok(bytes)
 }
 
 /// A value as bytes.
@@ -84,7 +85,7 @@ mod tests {
     use crate::types::Millis;
 
     #[test]
-    fn only_a_tree_of_queues_needs_the_second_form() {
+    fn only_what_was_added_later_needs_a_later_form() {
         let mut settings = crate::settings::Settings::default();
         let changed = |settings: &crate::settings::Settings| {
             let settings = Box::new(settings.clone());
@@ -95,7 +96,10 @@ mod tests {
         settings.pools.queues.groups.insert("ads".into(), Default::default());
         let tree = changed(&settings);
         assert_eq!(tree.first(), Some(&form::SECOND));
-        for bytes in [plain, tree] {
+        settings.resources.reservation.0 = corona_model::resources::ReserveAfter(5);
+        let reserving = changed(&settings);
+        assert_eq!(reserving.first(), Some(&form::THIRD));
+        for bytes in [plain, tree, reserving] {
             let Input::SettingsChanged { settings } = decode(&bytes).unwrap() else { panic!() };
             assert_eq!(changed(&settings), bytes);
         }
@@ -114,7 +118,7 @@ mod tests {
             (&[][..], "Empty"),
             (&bytes[..bytes.len() - 1], "Malformed"),
             (&longer, "TrailingBytes(2)"),
-            (&later, "UnknownVersion(3)"),
+            (&later, "UnknownVersion(4)"),
         ] {
             let found = decode::<(Millis, Input)>(bytes).unwrap_err();
             assert!(format!("{found:?}").starts_with(error), "{found:?}");

@@ -96,6 +96,9 @@ impl Engine {
         let mut sessions = Sessions::from_image(image.sessions, &topology, resources, seed)?;
         let remains = Remains::from_image(image.remains, &topology, resources, seed)?;
         let scheduler = Scheduler::from_image(image.scheduler, &settings, &mut sessions, seed)?;
+        for node in scheduler.reserved_nodes() {
+            nodes.mark_reserved(node)?;
+        }
         nodes.count_grants(|session, req| {
             let requests = &sessions.get(session)?.requests;
             Some((requests.get(req)?.kind, requests.wish(req)))

@@ -600,6 +600,22 @@ pub enum Record {
         name: Arc<str>,
         on: bool,
     },
+    /// A node is kept for a request.
+    NodeReserved {
+        node: Arc<str>,
+        handle: Arc<str>,
+        kind: ResourceType,
+        id: i32,
+    },
+    /// A node is kept for a request no longer.
+    ReservationEnded {
+        node: Arc<str>,
+        handle: Arc<str>,
+        kind: ResourceType,
+        id: i32,
+        /// Whether the request was granted there.
+        served: bool,
+    },
 }
 
 /// When a request came. It decides nothing.

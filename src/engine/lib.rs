@@ -73,8 +73,8 @@ use self::remains::Remains;
 use self::restarts::Restarts;
 use self::scheduler::Scheduler;
 pub use self::scheduler::{
-    Ahead, Competition, Holder, HolderClaim, IdRange, Lack, Precedence, Preemption, Rivals,
-    Unusable, WaitReason, WaitingRequests,
+    Ahead, Competition, Holder, HolderClaim, IdRange, Lack, Precedence, Preemption, ReservedNode,
+    Rivals, Unusable, WaitReason, WaitingRequests,
 };
 pub use self::sessions::RetiredSession;
 use self::sessions::Sessions;
@@ -329,6 +329,9 @@ impl Engine {
         self.legal = settings.partitioning.legal_types();
         let settings = self.with_vanished_queues(settings);
         let counts_otherwise = self.settings.resources != settings.resources;
+        if counts_otherwise {
+            self.end_reservations(effects);
+        }
         self.settings = Arc::new(settings);
         if counts_otherwise {
             self.count_all_anew();

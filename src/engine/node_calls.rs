@@ -254,6 +254,9 @@ impl Engine {
     fn lose_node(&mut self, node: NodeIdx, expired: bool, now: Millis, effects: &mut Vec<Effect>) {
         let name = self.nodes[node].name.clone();
         self.restarts.forget(&name);
+        if self.nodes[node].reserved {
+            self.end_reservation_of(node, effects);
+        }
         // Nothing that is freed below may be given out again.
         self.nodes.retire(node);
         let entry = &self.nodes[node];

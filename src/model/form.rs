@@ -2,7 +2,7 @@
 //!
 //! The form of journals names no fields, so a reader has to know which ones there are. A [`Later`] is
 //! encoded only if it has a value other than the default; [`writing`] then says that the bytes need
-//! the second version of the form. In bytes of the first version there is none, which means the default.
+//! a later version of the form. In bytes of earlier versions there is none, which means the default.
 
 use std::cell::Cell;
 
@@ -10,12 +10,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The first version of the form, without anything that was added.
 pub const FIRST: u8 = 1;
-/// The version with all of [`Later`].
+/// The version with queues in a tree and counted resources.
 pub const SECOND: u8 = 2;
+/// The version with reservations of nodes.
+pub const THIRD: u8 = 3;
+/// The newest version.
+pub const NEWEST: u8 = THIRD;
 
 thread_local! {
     /// The version of the bytes that this thread reads or writes at this moment.
-    static VERSION: Cell<u8> = const { Cell::new(SECOND) };
+    static VERSION: Cell<u8> = const { Cell::new(NEWEST) };
     /// Whether a value was met that the version cannot express.
     static BEYOND: Cell<bool> = const { Cell::new(false) };
 }
@@ -63,13 +67,13 @@ impl Default for FileVersion {
     }
 }
 
-/// A value that the first version of the form does not have.
+/// A value that versions of the form before `SINCE` do not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Later<T>(pub T);
+pub struct Later<T, const SINCE: u8 = SECOND>(pub T);
 
-impl<T: Serialize + Default + PartialEq> Serialize for Later<T> {
+impl<T: Serialize + Default + PartialEq, const SINCE: u8> Serialize for Later<T, SINCE> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() || VERSION.get() >= SECOND {
+        if serializer.is_human_readable() || VERSION.get() >= SINCE {
             return self.0.serialize(serializer);
         }
         if self.0 != T::default() {
@@ -80,23 +84,23 @@ impl<T: Serialize + Default + PartialEq> Serialize for Later<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Later<T> {
+impl<'de, T: Deserialize<'de> + Default, const SINCE: u8> Deserialize<'de> for Later<T, SINCE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if deserializer.is_human_readable() || VERSION.get() >= SECOND {
+        if deserializer.is_human_readable() || VERSION.get() >= SINCE {
             return T::deserialize(deserializer).map(Later);
         }
         Ok(Later::default())
     }
 }
 
-impl<T> std::ops::Deref for Later<T> {
+impl<T, const SINCE: u8> std::ops::Deref for Later<T, SINCE> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.0
     }
 }
 
-impl<T> std::ops::DerefMut for Later<T> {
+impl<T, const SINCE: u8> std::ops::DerefMut for Later<T, SINCE> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }

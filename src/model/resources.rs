@@ -8,6 +8,7 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
+use crate::form::{Later, THIRD};
 use crate::queues::Part;
 use crate::types::{ComputeSpecs, PerType, ResourceType};
 
@@ -154,6 +155,19 @@ pub struct Resources {
     pub overcommit: [Part; 4],
     /// What a request takes that does not say it: `corona.cm.request.default.<TYPE>.<dimension>`
     pub requested: PerType<Amounts>,
+    /// How long a request waits before a node is reserved for it.
+    pub reservation: Later<ReserveAfter, THIRD>,
+}
+
+/// How long a request that an empty node could serve waits before one is reserved for it, in milliseconds:
+/// `corona.cm.reservation.after.ms`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReserveAfter(pub i64);
+
+impl Default for ReserveAfter {
+    fn default() -> Self {
+        ReserveAfter(60_000)
+    }
 }
 
 impl Default for Resources {
@@ -162,6 +176,7 @@ impl Default for Resources {
             counted: [false; 4],
             overcommit: [Part::WHOLE; 4],
             requested: PerType::all(Amounts([1, 1_024, 10, 10])),
+            reservation: Later::default(),
         }
     }
 }

@@ -246,6 +246,7 @@ struct Counts {
     granted: u64,
     revoked: u64,
     dead_nodes: u64,
+    reserved: u64,
 }
 
 #[derive(Serialize)]
@@ -262,8 +263,8 @@ struct FailureReport {
 
 impl Report {
     fn of(summary: &Summary) -> Report {
-        let Summary { inputs, granted, revoked, dead_nodes, refused } = *summary;
-        let counts = Counts { inputs, refused, granted, revoked, dead_nodes };
+        let Summary { inputs, granted, revoked, dead_nodes, refused, reserved } = *summary;
+        let counts = Counts { inputs, refused, granted, revoked, dead_nodes, reserved };
         Report { held: true, runs: None, counts: Some(counts), digests: None, failure: None }
     }
 }
@@ -315,13 +316,13 @@ fn run_all(arguments: &Arguments) -> Result<Total, Box<Failure>> {
 }
 
 fn summary_text(arguments: &Arguments, summary: &Summary, took: Duration) -> String {
-    let Summary { inputs, granted, revoked, dead_nodes, refused } = summary;
+    let Summary { inputs, granted, revoked, dead_nodes, refused, reserved } = summary;
     let Arguments { seed, seeds, steps, .. } = arguments;
     let per_second = *inputs as f64 / took.as_secs_f64().max(1e-9);
     format!(
         "everything held: {} of {} from seed {seed}\n\
          inputs {inputs}, refused {refused}, slots granted {granted}, revoked {revoked}, \
-         notices of dead nodes {dead_nodes}\n\
+         notices of dead nodes {dead_nodes}, nodes reserved {reserved}\n\
          {:.1} s, {per_second:.0} inputs a second\n",
         counted(*seeds, "run"),
         counted(*steps, "step"),

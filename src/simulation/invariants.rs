@@ -219,6 +219,7 @@ impl WaitLimits {
     pub(super) fn check(&mut self, model: &Model, now: Millis) -> Result<(), String> {
         for kind in ResourceType::ALL {
             let nodes = model.nodes.iter().map(|node| (node, model.room(node.1, kind)));
+            let nodes = nodes.filter(|((name, _), _)| !model.reserved.contains_key(*name));
             let nodes: Vec<_> = nodes.filter(|(_, room)| *room > 0).collect();
             for (handle, session) in &model.sessions {
                 let key = (handle.clone(), kind);

@@ -12,6 +12,7 @@ mod invariants;
 mod model;
 mod peers;
 mod queues;
+mod reservations;
 mod resources;
 #[cfg(test)]
 mod resources_tests;
@@ -31,7 +32,7 @@ pub use self::digest::Digest;
 use self::invariants::{Fairness, WaitLimits, compare, explained};
 use self::model::Model;
 use self::peers::{BEGIN, ID_PREFIX, Peers};
-use corona_engine::{Effect, Engine, Input, Notification, Outcome, Start};
+use corona_engine::{Effect, Engine, Input, Notification, Outcome, Record, Start};
 pub use corona_model::random::Random;
 use corona_model::settings::Settings;
 use corona_model::types::{Millis, ResourceType};
@@ -72,6 +73,8 @@ pub struct Summary {
     pub dead_nodes: u64,
     /// Inputs that were refused.
     pub refused: u64,
+    /// Nodes that were kept for requests.
+    pub reserved: u64,
 }
 
 impl Summary {
@@ -82,12 +85,16 @@ impl Summary {
         self.revoked += other.revoked;
         self.dead_nodes += other.dead_nodes;
         self.refused += other.refused;
+        self.reserved += other.reserved;
     }
 
     fn count(&mut self, outcome: &Outcome) {
         self.inputs += 1;
         self.refused += u64::from(outcome.reply.is_err());
         for effect in &outcome.effects {
+            if let Effect::Record(Record::NodeReserved { .. }) = effect {
+                self.reserved += 1;
+            }
             let Effect::Notify { notification, .. } = effect else { continue };
             match notification {
                 Notification::Granted(grants) => self.granted += grants.len() as u64,
@@ -312,6 +319,7 @@ impl<S: Subject> Watch<S> {
         if quiet && self.unwatched >= self.audit_every {
             self.unwatched = 0;
             self.patience.check(&self.model, now)?;
+            self.model.check_reservations()?;
         }
         if self.summary.inputs.is_multiple_of(self.audit_every) {
             self.compare_all(now)?;
@@ -323,6 +331,7 @@ impl<S: Subject> Watch<S> {
     fn inspect(&mut self, now: Millis) -> Result<(), String> {
         if self.is_quiet(now) {
             self.patience.check(&self.model, now)?;
+            self.model.check_reservations()?;
         }
         self.compare_all(now)
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::queues::Claimed;
+use super::reservations::Reserved;
 use corona_engine::{
     Effect, Input, NodeUsageReport, Notification, Outcome, Refusal, Reply, RequestSummary,
     SessionView,
@@ -37,6 +38,7 @@ pub(super) struct Wish {
     pub(super) specs: Option<ComputeSpecs>,
     pub(super) hosts: Vec<Name>,
     pub(super) excluded: Vec<Name>,
+    pub(super) asked: Millis,
     pub(super) state: WishState,
 }
 
@@ -110,6 +112,10 @@ pub(super) struct Model {
     /// Pools that have sessions.
     pub(super) pools: BTreeMap<PoolName, PerType<Counts>>,
     pub(super) groups: BTreeMap<Name, PerType<Counts>>,
+    /// Nodes that are kept for requests.
+    pub(super) reserved: BTreeMap<Name, Reserved>,
+    /// Of the last outcome: requests whose nodes served them.
+    pub(super) served: Vec<(Name, Reserved)>,
     /// When the settings were last changed.
     pub(super) settings_from: Millis,
     sessions_started: u64,
@@ -157,6 +163,8 @@ impl Model {
             sessions: BTreeMap::new(),
             pools: BTreeMap::new(),
             groups: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+            served: Vec::new(),
             settings_from: Millis(i64::MIN),
             sessions_started: 0,
             to_restart: BTreeSet::new(),
@@ -227,9 +235,13 @@ impl Model {
                 }
                 Effect::ForgetSession { handle } => ended.push(handle.clone()),
                 Effect::ResumeNotifications => resumes = true,
-                Effect::Record(_) => {}
+                Effect::Record(record) => {
+                    let free = matches!(input, Input::SettingsChanged { .. });
+                    self.note_reservation(now, record, free)?;
+                }
             }
         }
+        self.check_served()?;
         claimed.check()?;
         given.into_iter().try_for_each(|kind| self.check_reserve(kind, missing[kind]))?;
         for (kind, (shares, pools)) in &victims {
@@ -257,7 +269,7 @@ impl Model {
     }
 
     /// Whether the node may be given grants of the type, apart from its room.
-    fn serves(&self, node: &Node, kind: ResourceType) -> bool {
+    pub(super) fn serves(&self, node: &Node, kind: ResourceType) -> bool {
         let Settings { reserved_memory_mb, reserved_disk_gb, .. } = self.settings;
         !node.shut
             && !node.draining
@@ -524,6 +536,7 @@ impl Model {
                 specs: wish.specs,
                 hosts: wish.hosts.clone(),
                 excluded: wish.exclude_hosts.clone(),
+                asked: now,
                 state: WishState::Waits,
             });
             added.push(wish.kind);
@@ -772,6 +785,7 @@ impl Model {
             (!wish.excluded.contains(&node.address.host), "on an excluded host"),
             (self.room(node, kind) >= self.need(wish), "without room for it"),
             (self.has_resources(&grant.node_name, wish), "without the resources for it"),
+            (!self.is_kept_from(&grant.node_name, handle, grant.id), "kept for another request"),
             (
                 near || !may_wait || waited_ms > waits.node_locality_wait_ms[kind],
                 "far away before its wait is over",

@@ -84,6 +84,12 @@ impl Model {
         (0..4).all(|at| demand[at] == 0 || taken[at] + demand[at] <= capacity[at])
     }
 
+    /// Whether a node has the resources for a request when nothing runs there.
+    pub(super) fn has_capacity(&self, node: &Node, wish: &Wish) -> bool {
+        let (capacity, demand) = (self.capacity(node), self.demand(wish));
+        (0..4).all(|at| demand[at] <= capacity[at])
+    }
+
     /// Counts the slots of all grants by the present settings.
     pub(super) fn count_slots_anew(&mut self) {
         let slots = self.slots_taken();

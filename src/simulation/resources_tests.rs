@@ -1,10 +1,16 @@
 //! Resources beside slots in the simulation: it passes, survives images, and finds each rule that is missing.
 
+use super::model::Name;
 use super::tests::{Fault, SHORT, check_faults_are_found, check_restored};
 use super::*;
+use corona_engine::Record;
+use corona_model::form::Later;
 use corona_model::queues::Part;
-use corona_model::resources::{Amounts, Resources};
-use corona_model::types::{ComputeSpecs, PerType};
+use corona_model::resources::{Amounts, ReserveAfter, Resources};
+use corona_model::types::{
+    Address, ComputeSpecs, NodeReport, PerType, PoolName, ResourceRequest, SessionInfo,
+};
+use std::collections::BTreeSet;
 
 fn plan(seed: u64) -> Plan {
     let trees = seed.is_multiple_of(4);
@@ -20,7 +26,7 @@ fn runs_with_resources_pass() {
         let (seed, run) = (plan.seed, run(plan));
         all.add(run.unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what)));
     }
-    assert!(all.granted > 2000, "{all:?}");
+    assert!(all.granted > 2000 && all.reserved > 100, "{all:?}");
 }
 
 #[test]
@@ -110,4 +116,241 @@ fn faults() -> Vec<Fault> {
 #[test]
 fn each_wrong_count_is_found_within_six_hundred_seeds() {
     check_faults_are_found(faults(), plan);
+}
+
+/// Ways in which nodes may be kept wrongly.
+fn wrong_reservations() -> Vec<Fault> {
+    let says = |name, says| Fault { name, hears: |input| input, says };
+    fn reserved(effects: &mut [Effect], change: impl Fn(&mut Record)) {
+        for effect in effects {
+            if let Effect::Record(record) = effect {
+                change(record);
+            }
+        }
+    }
+    vec![
+        hears("a node is kept before the wait is over", |i| {
+            rules(i, |rules| rules.reservation.0.0 = 0)
+        }),
+        says("nodes are kept without a record", |effects| {
+            let silent =
+                |effect: &Effect| matches!(effect, Effect::Record(Record::NodeReserved { .. }));
+            effects.retain(|effect| !silent(effect));
+        }),
+        says("the end of a reservation has no record", |effects| {
+            let silent =
+                |effect: &Effect| matches!(effect, Effect::Record(Record::ReservationEnded { .. }));
+            effects.retain(|effect| !silent(effect));
+        }),
+        says("each reservation ends as if it was served", |effects| {
+            reserved(effects, |record| {
+                if let Record::ReservationEnded { served, .. } = record {
+                    *served = true;
+                }
+            });
+        }),
+        says("no reservation ends as if it was served", |effects| {
+            reserved(effects, |record| {
+                if let Record::ReservationEnded { served, .. } = record {
+                    *served = false;
+                }
+            });
+        }),
+        says("a node is kept for another request", |effects| {
+            reserved(effects, |record| {
+                if let Record::NodeReserved { id, .. } | Record::ReservationEnded { id, .. } =
+                    record
+                {
+                    *id += 1;
+                }
+            });
+        }),
+        says("a node is kept for another type", |effects| {
+            reserved(effects, |record| {
+                if let Record::NodeReserved { kind, .. } | Record::ReservationEnded { kind, .. } =
+                    record
+                {
+                    *kind = match kind {
+                        ResourceType::Map => ResourceType::Reduce,
+                        _ => ResourceType::Map,
+                    };
+                }
+            });
+        }),
+    ]
+}
+
+#[test]
+fn each_wrong_reservation_is_found_within_six_hundred_seeds() {
+    check_faults_are_found(wrong_reservations(), plan);
+}
+
+/// Small requests that take each place as soon as it becomes free, and a large one.
+struct Churn {
+    engine: Engine,
+    now: Millis,
+    random: Random,
+    longest_ms: i64,
+    next_id: i32,
+    /// The ends of the tasks that run: session and request.
+    ends: BTreeSet<(Millis, Name, i32)>,
+    /// When the large request was granted.
+    served: Option<Millis>,
+}
+
+const STEP_MS: i64 = 250;
+
+/// The session with the large request.
+fn large() -> Name {
+    format!("{ID_PREFIX}.1").into()
+}
+
+impl Churn {
+    fn new(seed: u64, after_ms: i64) -> Churn {
+        let mut random = Random::new(seed);
+        let mut settings = Settings::default();
+        settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 1)).into());
+        settings.resources.counted = [true, true, false, false];
+        settings.resources.reservation = Later(ReserveAfter(after_ms));
+        let mut churn = Churn {
+            engine: new_engine(&settings),
+            now: BEGIN,
+            longest_ms: random.between(2_000, 10_000),
+            next_id: 1,
+            ends: BTreeSet::new(),
+            served: None,
+            random,
+        };
+        let nodes = churn.random.between(1, 3);
+        for node in 0..nodes {
+            let name = format!("n{node}");
+            let total =
+                ComputeSpecs { num_cpus: 24, memory_mb: Some(1_000), ..ComputeSpecs::default() };
+            let report = NodeReport {
+                name: name.as_str().into(),
+                address: Address { host: name.as_str().into(), port: 5000 },
+                total,
+                free: Some(total),
+                apps: PerType(["m:1", "r:1", "j:1"].map(|app| Some(app.into()))),
+            };
+            churn.apply(Input::HeartbeatNode { report, rack: None });
+        }
+        let sessions = churn.random.between(1, 3);
+        for session in 0..sessions {
+            let handle: Name = format!("{ID_PREFIX}.{}", 2 + session).into();
+            churn.start(&handle, &format!("small{}", session % 2));
+            // As many as run at a time, and a few that wait.
+            churn.ask_small(&handle, (8 * nodes / sessions) as usize + 2);
+        }
+        churn
+    }
+
+    fn start(&mut self, handle: &Name, pool: &str) {
+        let info = SessionInfo {
+            address: Address { host: "driver".into(), port: 1 },
+            name: handle.clone(),
+            user_id: "user".into(),
+            group_ids: None,
+            pool: Some(PoolName::new("g", pool)),
+            priority: None,
+            no_preempt: Some(false),
+            url: None,
+            deadline: None,
+        };
+        self.apply(Input::NextSessionId);
+        self.apply(Input::StartSession { handle: handle.clone(), info });
+    }
+
+    fn ask(&mut self, handle: &Name, memory_mb: i64) {
+        let memory_mb = Some(memory_mb as i32);
+        let specs = ComputeSpecs { num_cpus: 1, memory_mb, ..ComputeSpecs::default() };
+        let request = ResourceRequest {
+            id: self.next_id,
+            hosts: Vec::new(),
+            specs: Some(specs),
+            kind: ResourceType::Map,
+            exclude_hosts: Vec::new(),
+        };
+        self.next_id += 1;
+        let (handle, requests) = (handle.clone(), vec![request]);
+        self.apply(Input::RequestResources { handle, requests, racks: Vec::new() });
+    }
+
+    fn ask_small(&mut self, handle: &Name, count: usize) {
+        for _ in 0..count {
+            let memory_mb = self.random.between(50, 200);
+            self.ask(handle, memory_mb);
+        }
+    }
+
+    fn apply(&mut self, input: Input) {
+        self.apply_one(input);
+        while self.engine.wants_pass() {
+            self.apply_one(Input::Pass);
+        }
+    }
+
+    fn apply_one(&mut self, input: Input) {
+        let outcome = self.engine.apply(self.now, input);
+        outcome.reply.unwrap();
+        for effect in outcome.effects {
+            let Effect::Notify { handle, notification: Notification::Granted(grants), .. } = effect
+            else {
+                continue;
+            };
+            for grant in grants {
+                let runs_ms = self.random.between(1, self.longest_ms);
+                self.ends.insert((self.now.plus_ms(runs_ms), handle.clone(), grant.id));
+                if *handle == *large() {
+                    self.served = Some(self.now);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        self.now = self.now.plus_ms(STEP_MS);
+        while let Some((_, handle, id)) = self.ends.first().cloned().filter(|end| end.0 <= self.now)
+        {
+            self.ends.pop_first();
+            self.apply(Input::ReleaseResources { handle: handle.clone(), ids: vec![id] });
+            self.ask_small(&handle, 1);
+        }
+        if self.engine.next_deadline().is_some_and(|due| due <= self.now) {
+            self.apply(Input::Tick);
+        }
+    }
+
+    /// How long a request for 60 % of a node waits, at most until `limit_ms`.
+    fn large_waits_ms(mut self, limit_ms: i64) -> Option<i64> {
+        for _ in 0..self.random.between(20, 60) {
+            self.step();
+        }
+        let asked = self.now;
+        self.start(&large(), "large");
+        self.ask(&large(), 600);
+        while self.served.is_none() && self.now.since(asked) < limit_ms {
+            self.step();
+        }
+        self.served.map(|served| served.since(asked))
+    }
+}
+
+/// A request for 60 % of a node amid a churn of small ones is served within the wait for the reservation and
+/// the longest task. Reservations are looked at once in a second, and the churn moves in steps.
+#[test]
+fn large_requests_are_served_amid_small_ones() {
+    const AFTER_MS: i64 = 20_000;
+    let mut never_without = 0;
+    for seed in 1..=1_000 {
+        let churn = Churn::new(seed, AFTER_MS);
+        let limit_ms = AFTER_MS + churn.longest_ms + 1_001 + 2 * STEP_MS;
+        let waited = churn.large_waits_ms(limit_ms);
+        assert!(waited.is_some(), "seed {seed}: not within {limit_ms} ms");
+        if seed.is_multiple_of(10) {
+            let without = Churn::new(seed, i64::MAX).large_waits_ms(limit_ms);
+            never_without += u32::from(without.is_none());
+        }
+    }
+    assert!(never_without > 50, "{never_without} of 100 wait for longer without reservations");
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::Random;
+use corona_model::form::Later;
 use corona_model::queues::{
     Part, PlaceBy, Placement, PreemptionRule, QueueRules, Queues, SiblingOrder, Submitters,
 };
-use corona_model::resources::Amounts;
+use corona_model::resources::{Amounts, ReserveAfter};
 use corona_model::settings::{
     GroupSettings, Hosts, Partitioning, PoolSettings, SchedulingMode, Settings, UNLIMITED,
 };
@@ -174,6 +175,9 @@ pub(super) fn resources(random: &mut Random, settings: &mut Settings) {
         ])
     };
     resources.requested = PerType([0; 3].map(|_: i32| usual(random)));
+    // Follows from another number, so that runs draw the same numbers as before there were reservations.
+    let shortest = resources.overcommit.iter().map(|part| part.0).min().unwrap_or(0);
+    resources.reservation = Later(ReserveAfter(i64::from(shortest) - 5_000));
 }
 
 /// Puts the groups into a tree with rules.

@@ -174,6 +174,8 @@ impl Metrics {
             | Record::NodeRunnable { .. }
             | Record::BlacklistCleared { .. }
             | Record::NodeDraining { .. }
+            | Record::NodeReserved { .. }
+            | Record::ReservationEnded { .. }
             | Record::FeedbackForUnknownNode { .. }
             | Record::RestartRequested { .. }
             | Record::RestartTold { .. }

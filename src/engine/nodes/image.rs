@@ -144,6 +144,14 @@ impl Nodes {
         Ok(all)
     }
 
+    /// Marks a node as kept for a request.
+    pub(crate) fn mark_reserved(&mut self, node: NodeIdx) -> Result<(), ImageError> {
+        let entry = self.slab.get_mut(node);
+        entry.ok_or_else(|| ImageError::new("a node is reserved that is not known"))?.reserved =
+            true;
+        Ok(())
+    }
+
     /// Counts the grants on the nodes, from the requests that hold them. `request` gives the type
     /// and the needs of a request.
     pub(crate) fn count_grants(
@@ -211,6 +219,7 @@ impl Node {
             allowed,
             draining,
             late: false,
+            reserved: false,
             last_heartbeat: image.last_heartbeat,
             grants: Arena::from_image(image.grants, |_, holder| Ok(holder))?,
             sessions: Visits(image.visits),

@@ -157,6 +157,8 @@ pub(super) struct Node {
     pub(super) draining: bool,
     /// Whether it has missed too many heartbeats; [`Nodes`] lists late nodes apart.
     pub(super) late: bool,
+    /// Whether it is kept for one request, and in no index meanwhile.
+    pub(super) reserved: bool,
     pub(super) last_heartbeat: Millis,
     // Further fields that a grant changes.
     /// Grants on the node: session, request, in no particular order.
@@ -236,6 +238,11 @@ impl Node {
     /// Slots of the type that are free, whatever else speaks against the node.
     pub(super) fn room(&self, kind: ResourceType) -> u32 {
         self.slots[kind].saturating_sub(self.used[kind])
+    }
+
+    /// Whether it may be given more of the type if it has room.
+    pub(super) fn is_usable(&self, kind: ResourceType) -> bool {
+        self.usable[kind]
     }
 
     /// The resources that it may still give out.
@@ -402,6 +409,7 @@ impl Nodes {
             allowed: true,
             draining: false,
             late: false,
+            reserved: false,
             apps: PerType::default(),
             slots: PerType::all(0),
             used: PerType::all(0),
@@ -749,9 +757,29 @@ impl Nodes {
         Some(belongs)
     }
 
-    /// Whether the node has a slot and something of each resource that is counted.
+    /// Keeps a node for one request. Returns its name.
+    pub(super) fn reserve(&mut self, node: NodeIdx) -> Arc<str> {
+        self.slab[node].reserved = true;
+        for kind in ResourceType::ALL {
+            self.place(node, kind);
+        }
+        self.slab[node].name.clone()
+    }
+
+    /// A node is kept for a request no longer. Returns its name, if it still exists and was kept.
+    pub(super) fn end_reservation(&mut self, node: NodeIdx) -> Option<Arc<str>> {
+        let entry = self.slab.get_mut(node).filter(|entry| entry.reserved)?;
+        entry.reserved = false;
+        let name = entry.name.clone();
+        for kind in ResourceType::ALL {
+            self.place(node, kind);
+        }
+        Some(name)
+    }
+
+    /// Whether the node has a slot and something of each resource that is counted, and is kept for nobody.
     fn has_room(&self, entry: &Node, kind: ResourceType) -> bool {
-        entry.room(kind) > 0 && (!self.counts() || self.has_spare(entry))
+        entry.room(kind) > 0 && (!self.counts() || !entry.reserved && self.has_spare(entry))
     }
 
     fn has_spare(&self, entry: &Node) -> bool {

@@ -196,7 +196,7 @@ impl Pending {
     }
 
     /// The pending requests in the order of arrival.
-    fn order<'a>(&self, requests: &'a Requests) -> impl Iterator<Item = ReqIdx> + 'a {
+    pub(super) fn order<'a>(&self, requests: &'a Requests) -> impl Iterator<Item = ReqIdx> + 'a {
         let some = |req: ReqIdx| Some(req).filter(|req| *req != ReqIdx::NONE);
         std::iter::successors(some(self.head), move |req| some(requests.next(*req)))
     }

@@ -63,7 +63,7 @@ impl Request {
 }
 
 /// What a request takes of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Wish {
     /// Slots.
     pub(super) need: u32,

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use super::order::{Precedence, QueueIdx, QueueKey};
 use super::reasons::{
-    About, Ahead, Competition, Holder, HolderClaim, IdRange, Rivals, Unusable, WaitReason,
-    WaitingRequests,
+    About, Ahead, Competition, Holder, HolderClaim, IdRange, ReservedNode, Rivals, Unusable,
+    WaitReason, WaitingRequests,
 };
 use super::tree::Pool;
-use super::{Level, SessionKey, levels};
+use super::{Level, Reservation, SessionKey, levels};
 use crate::Engine;
 use crate::index::{ClassIdx, GroupIdx, HostIdx, NodeIdx, ReqIdx, SessionIdx};
 use crate::nodes::{Node, Obstacle};
@@ -220,7 +220,8 @@ impl<'a> Question<'a> {
             return Verdict::Never(Own::Resources { demand, able });
         }
         let fits = |offer: &Offer| {
-            offer.obstacle.is_none() && offer.room >= wish.need && demand.fits(&offer.spare)
+            let usable = offer.obstacle.is_none() && !offer.reserved;
+            usable && offer.room >= wish.need && demand.fits(&offer.spare)
         };
         match (by_slots, others().any(fits)) {
             (Verdict::Fits, false) => Verdict::NotNow(Own::Resources { demand, able }),
@@ -229,14 +230,29 @@ impl<'a> Question<'a> {
     }
 
     /// What the resources are of which too little is left on each node.
-    fn too_little(&self, demand: Amounts, able: usize) -> WaitReason {
-        let usable = || self.offers.all.iter().filter(|offer| offer.obstacle.is_none());
+    fn too_little(&self, demand: Amounts, able: usize, waiting: &Waiting) -> WaitReason {
+        let usable = || {
+            let all = self.offers.all.iter();
+            all.filter(|offer| offer.obstacle.is_none() && !offer.reserved)
+        };
         let free = usable().fold(Amounts::ZERO, |sum, offer| sum.plus(offer.spare));
         // The place that lacks the smallest part of the demand.
         let largest = usable().map(|offer| (demand.minus(offer.spare), offer.spare));
         let largest = largest.min_by_key(|(lack, spare)| (lack.dominant_share(&demand), *spare));
         let largest = largest.map_or(Amounts::ZERO, |(_, spare)| spare);
-        WaitReason::TooLittle { demand, free, largest, able }
+        let reservation = self.reservation(waiting);
+        let kept = self.offers.all.iter().filter(|offer| offer.reserved).count();
+        let kept = kept.saturating_sub(usize::from(reservation.is_some()));
+        WaitReason::TooLittle { demand, free, largest, able, kept, reservation }
+    }
+
+    /// The node that is kept for one of the requests.
+    fn reservation(&self, waiting: &Waiting) -> Option<ReservedNode> {
+        let reservation = self.engine.scheduler.reservations.get(&self.entry.pool)?;
+        let Reservation { node, handle, id, kind, since } = reservation;
+        let own = *handle == self.entry.handle && *kind == self.kind && waiting.ids.contains(id);
+        let node = self.engine.nodes.get(*node).filter(|_| own)?;
+        Some(ReservedNode { node: node.name.clone(), request: *id, since: *since })
     }
 
     fn verdict_by_slots(&self, request: &Request) -> Verdict {
@@ -303,7 +319,7 @@ impl<'a> Question<'a> {
                 hosts.truncate(HOSTS_NAMED);
                 WaitReason::NearNode { until, hosts, host_count }
             }
-            (Own::Resources { demand, able }, _) => self.too_little(demand, able),
+            (Own::Resources { demand, able }, _) => self.too_little(demand, able, waiting),
             (Own::Reserved, _) => self.reserved(),
             (Own::Common | Own::NextPass, _) => WaitReason::NextPass { ahead: self.ahead(None) },
         }
@@ -472,6 +488,8 @@ struct Offer {
     slots: u32,
     room: u32,
     obstacle: Option<Obstacle>,
+    /// Whether it is kept for one request.
+    reserved: bool,
     /// The resources that it gives out, and what is left of them.
     capacity: Amounts,
     spare: Amounts,
@@ -573,6 +591,7 @@ impl Offer {
             slots: node.slots[kind],
             room: node.room(kind),
             obstacle,
+            reserved: node.reserved,
             capacity: node.capacity,
             spare: node.spare(),
         })

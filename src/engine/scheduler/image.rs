@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 
-use corona_model::form::Later;
+use corona_model::form::{Later, THIRD};
 use corona_model::resources::Amounts;
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
 use super::preemption::Clock;
 use super::tree::{Group, Hunger, Pool};
-use super::{Scheduler, SessionKey, Tree};
+use super::{Reservations, Scheduler, SessionKey, Tree};
 use crate::arena::{Arena, ArenaImage};
 use crate::check::{ImageError, check};
-use crate::index::{GroupIdx, SessionIdx};
+use crate::index::{GroupIdx, NodeIdx, SessionIdx};
 use crate::lookup::{HashSeed, Lookup};
 use crate::sessions::{Demand, Sessions};
 use crate::settings::Settings;
@@ -34,6 +34,8 @@ pub(crate) struct SchedulerImage {
     slots: Later<PerType<u64>>,
     /// The resources of the cluster, if they are counted.
     whole: Later<Option<Amounts>>,
+    reservations: Later<Reservations, THIRD>,
+    reserved_last: Later<Option<Millis>, THIRD>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +83,8 @@ impl Scheduler {
             preemption: self.preemption,
             slots: Later(self.tree.slots),
             whole: Later(self.tree.whole),
+            reservations: Later(self.reservations.clone()),
+            reserved_last: Later(self.reserved_last),
         }
     }
 
@@ -91,8 +95,18 @@ impl Scheduler {
         sessions: &mut Sessions,
         seed: HashSeed,
     ) -> Result<Self, ImageError> {
-        let SchedulerImage { groups, pools, blocked, pass, wanted, preemption, slots, whole } =
-            image;
+        let SchedulerImage {
+            groups,
+            pools,
+            blocked,
+            pass,
+            wanted,
+            preemption,
+            slots,
+            whole,
+            reservations,
+            reserved_last,
+        } = image;
         check(
             whole.is_some() == settings.resources.are_counted(),
             "resources are counted by half",
@@ -100,6 +114,8 @@ impl Scheduler {
         let mut scheduler = Scheduler::new(seed);
         scheduler.tree = Tree::from_image(groups, pools, settings, seed)?;
         scheduler.tree.whole = *whole;
+        check(whole.is_some() || reservations.is_empty(), "a node is reserved where slots count")?;
+        (scheduler.reservations, scheduler.reserved_last) = (reservations.0, *reserved_last);
         (scheduler.pass, scheduler.wanted, scheduler.preemption) = (pass, wanted, preemption);
         for (set, image) in scheduler.blocked.0.iter_mut().zip(blocked.0) {
             *set = IndexSet::with_capacity_and_hasher(image.len(), seed.state());
@@ -120,6 +136,11 @@ impl Scheduler {
         scheduler.enqueue_all(sessions);
         scheduler.tree.refresh_all();
         Ok(scheduler)
+    }
+
+    /// Nodes that are kept for requests, some of them perhaps gone.
+    pub(crate) fn reserved_nodes(&self) -> impl Iterator<Item = NodeIdx> {
+        self.reservations.values().map(|reservation| reservation.node)
     }
 
     /// Adds the sessions to their pools, and counts their requests and grants.

@@ -155,6 +155,13 @@ impl Search<'_> {
         found
     }
 
+    /// Whether some node has room for a request when its place does not matter.
+    pub(crate) fn has_room_for(&self, wish: &Wish, excluded: &[HostIdx]) -> bool {
+        self.runnable()
+            .best_fits(wish.demand)
+            .any(|node| self.fits(node, wish) && !excluded.contains(&self.nodes[node].host))
+    }
+
     /// All places with room that may be wanted, each with the first request that it can serve.
     fn front(&self, pending: &mut Pending, level: Level, pass: u64, from: Seq) -> Box<Front> {
         let classes = pending.class_numbers();

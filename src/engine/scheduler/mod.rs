@@ -14,6 +14,7 @@ mod order;
 mod preemption;
 mod queue;
 mod reasons;
+mod reservation;
 pub(crate) mod shares;
 mod tree;
 
@@ -28,9 +29,10 @@ pub use self::order::Precedence;
 pub(crate) use self::order::{QueueIdx, SessionKey, SessionStanding};
 pub use self::preemption::Lack;
 pub use self::reasons::{
-    Ahead, Competition, Holder, HolderClaim, IdRange, Preemption, Rivals, Unusable, WaitReason,
-    WaitingRequests,
+    Ahead, Competition, Holder, HolderClaim, IdRange, Preemption, ReservedNode, Rivals, Unusable,
+    WaitReason, WaitingRequests,
 };
+pub(crate) use self::reservation::{Reservation, Reservations};
 pub(crate) use self::tree::Tree;
 use super::Engine;
 use super::check::hold;
@@ -122,6 +124,9 @@ pub(crate) struct Scheduler {
     wanted: PerType<bool>,
     pending: PerType<i64>,
     preemption: PerType<preemption::Clock>,
+    pub(crate) reservations: Reservations,
+    /// When nodes were last reserved, or might have been.
+    reserved_last: Option<Millis>,
 }
 
 impl Scheduler {
@@ -135,6 +140,8 @@ impl Scheduler {
             wanted: PerType::all(false),
             pending: PerType::all(0),
             preemption: PerType::default(),
+            reservations: Reservations::new(),
+            reserved_last: None,
         }
     }
 
@@ -185,7 +192,7 @@ impl Scheduler {
     pub(crate) fn next_deadline(&self) -> Option<Millis> {
         let wake = self.wakes.first().map(|(at, ..)| *at);
         let preemption = ResourceType::ALL.into_iter().filter_map(|kind| self.preemption_due(kind));
-        preemption.chain(wake).min()
+        preemption.chain(wake).chain(self.reservations_due()).min()
     }
 }
 
@@ -209,15 +216,20 @@ impl Engine {
             let preemption_due = self.scheduler.preemption_due(kind).is_some_and(|at| at <= now);
             self.scheduler.wanted[kind] |= wait_over || preemption_due;
         }
+        if self.scheduler.reservations_due().is_some_and(|at| at <= now) {
+            self.scheduler.wanted = PerType::all(true);
+        }
     }
 
     /// Matches pending requests with free slots, type by type.
     pub(super) fn pass(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        self.review_reservations(effects);
         for kind in ResourceType::ALL {
             if self.kind_wants_pass(kind) {
                 self.pass_of(kind, now, effects);
             }
         }
+        self.reserve_if_due(now, effects);
     }
 
     fn pass_of(&mut self, kind: ResourceType, now: Millis, effects: &mut Vec<Effect>) {
@@ -229,13 +241,12 @@ impl Engine {
         self.count_resources();
         let mut given: Vec<SessionIdx> = Vec::new();
         let mut held: Vec<QueueIdx> = Vec::new();
+        let mut ready = self.ready_reservations(kind);
         let mut work_left = self.settings.scheduling.grants_per_pass;
         let fully_scheduled = loop {
             let next = self.scheduler.tree.first(kind);
-            let (Some((pool, session)), true) = (next, self.nodes.runnable(kind).count() > 0)
-            else {
-                break true;
-            };
+            let has_room = self.nodes.runnable(kind).count() > 0 || !ready.is_empty();
+            let (Some((pool, session)), true) = (next, has_room) else { break true };
             if work_left == 0 {
                 break false;
             }
@@ -248,6 +259,10 @@ impl Engine {
             work_left -= 1;
             match self.find_match(session, kind, most, now) {
                 Some((req, node)) => {
+                    if self.nodes[node].reserved {
+                        ready.retain(|ready| *ready != pool);
+                        self.end_reservation(pool, true, effects);
+                    }
                     if self.sessions[session].demand(kind).batch.is_empty() {
                         given.push(session);
                     }
@@ -263,6 +278,10 @@ impl Engine {
             self.hand_out(session, kind, effects);
         }
         if fully_scheduled {
+            // Their queues may be given nothing at present.
+            for pool in ready {
+                self.end_reservation(pool, false, effects);
+            }
             self.preempt_if_due(kind, now, effects);
         } else {
             self.scheduler.wanted[kind] = true;
@@ -340,6 +359,9 @@ impl Engine {
         most: u32,
         now: Millis,
     ) -> Option<(ReqIdx, NodeIdx)> {
+        if let Some(found) = self.reserved_for(session, kind, most) {
+            return Some(found);
+        }
         let waits = self.waits(kind);
         let pass = self.scheduler.pass;
         let Session { requests, demand, .. } = &mut self.sessions[session];
@@ -446,6 +468,9 @@ impl Engine {
         } else if belongs && moves {
             self.move_in_queue(session, kind);
         }
+        if change.pending < 0 {
+            self.scheduler.look_at_reservation_of(pool);
+        }
         let more_reserved = self.scheduler.tree.add(pool, kind, change);
         let user = &self.sessions[session].info.user_id;
         for pool in pools {
@@ -529,6 +554,7 @@ impl Engine {
         for kind in ResourceType::ALL {
             self.clear_block(session, kind);
         }
+        self.scheduler.look_at_reservation_of(pool);
         self.leave_pool(session);
         self.scheduler.tree.forget_if_unused(pool);
     }
@@ -603,6 +629,7 @@ impl Engine {
             let demand = self.sessions[*session].demand(kind);
             let waits_for_place = demand.blocked.is_some_and(|blocked| blocked.until.is_some());
             !waits_for_place
+                || self.scheduler.reservations.contains_key(&self.sessions[*session].pool)
                 || self.scheduler.tree.has_reserves()
                 || fresh.len() > WORTH_LOOKING_AT
                 || demand.pending.may_have_hostless()

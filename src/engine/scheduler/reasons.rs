@@ -133,6 +133,10 @@ pub enum WaitReason {
         largest: Amounts,
         /// Nodes that have enough when nothing runs there, usable or not.
         able: usize,
+        /// Nodes that are kept for requests of others.
+        kept: usize,
+        /// The node that is kept for one of these requests.
+        reservation: Option<ReservedNode>,
     },
     /// The requests exclude the hosts of all nodes with enough free slots.
     HostsExcluded {
@@ -158,6 +162,14 @@ pub enum WaitReason {
         /// Sessions, pools and groups served first.
         ahead: Ahead,
     },
+}
+
+/// A node that is kept for a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReservedNode {
+    pub node: Arc<str>,
+    pub request: i32,
+    pub since: Millis,
 }
 
 /// Nodes that serve a type but are granted nothing, each counted under the first reason that holds.
@@ -388,15 +400,26 @@ impl WaitReason {
                 };
                 format!("{needs} {} on one node, and {most}", counted(*need, "slot"))
             }
-            Self::TooLittle { demand, free, largest, able } => {
+            Self::TooLittle { demand, free, largest, able, kept, reservation } => {
                 let needs = about.one_or("it needs", "each needs");
                 let needs = format!("{needs} {demand} on one node");
-                match able {
-                    0 => format!("{needs}, and no node has so much: {they} can never be served"),
-                    _ => format!(
-                        "{needs}; all nodes together have {free} left, and the one that lacks least has {largest}"
-                    ),
+                if *able == 0 {
+                    return format!("{needs}, and no node has so much: {they} can never be served");
                 }
+                let mut said = vec![format!(
+                    "{needs}; all nodes together have {free} left, and the one that lacks least has {largest}"
+                )];
+                match kept {
+                    0 => {}
+                    1 => said.push("another node is kept for a request of others".into()),
+                    kept => said.push(format!("{kept} nodes are kept for requests of others")),
+                }
+                said.extend(reservation.as_ref().map(|reservation| {
+                    let ReservedNode { node, request, since } = reservation;
+                    let age = Span(about.now.since(*since).max(1_000));
+                    format!("node {node} has been kept for request {request} for {age}")
+                }));
+                clauses(said)
             }
             Self::HostsExcluded { nodes, full, unusable } => {
                 let exclude = about.one_or("it excludes", "they exclude");

@@ -61,7 +61,7 @@ fn reason(world: &World, handle: &str) -> String {
 /// An image of the world's engine that is read again makes the same views.
 fn restored(world: &World) -> World {
     let bytes = codec::encode(&world.engine.image()).unwrap();
-    assert_eq!(bytes.first(), Some(&codec::VERSION), "a tree needs the second form");
+    assert_eq!(bytes.first(), Some(&corona_model::form::SECOND), "a tree needs the second form");
     let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
     assert_eq!(engine.image(), world.engine.image());
     World { engine, now: world.now, told: BTreeMap::new() }

@@ -125,3 +125,92 @@ fn an_image_keeps_what_is_held() {
     again.release("2026.1", &[1]);
     assert_eq!(again.holds("2026.1", Map), 2);
 }
+
+/// A node that small requests fill, and a large one that has waited for a node for its time.
+fn with_reservation() -> World {
+    let mut world = counting(|settings| settings.resources.reservation.0.0 = 5_000);
+    node(&mut world, "n1", 16, 1_000);
+    world.start("2026.1", "g.small");
+    world.ask("2026.1", taking(1..=30, 1, 100));
+    assert_eq!(world.holds("2026.1", Map), 10);
+    world.start("2026.2", "g.large");
+    world.ask("2026.2", taking(1..=1, 2, 300));
+    world.release("2026.1", &[1]);
+    assert_eq!(world.holds("2026.1", Map), 10, "a small one takes the place of a small one");
+    world.wait(6_100);
+    world
+}
+
+#[test]
+fn a_request_that_is_passed_over_reserves_a_node() {
+    let mut world = with_reservation();
+    world.release("2026.1", &[3, 5]);
+    assert_eq!(world.holds("2026.1", Map), 8, "nothing else is granted there");
+    let why = "it needs 2 CPUs and 300 MB of memory on one node; all nodes together have nothing left, and \
+               the one that lacks least has nothing; node n1 has been kept for request 1 for 1 s";
+    world.now += 100;
+    let told = text(&world, "2026.2");
+    assert_eq!(told.split(" for 1 s").next(), why.split(" for 1 s").next(), "{told}");
+    assert!(text(&world, "2026.1").contains("another node is kept for a request of others"));
+    world.release("2026.1", &[7]);
+    assert_eq!(world.granted("2026.2"), [1]);
+    world.release("2026.1", &[9]);
+    assert_eq!(world.holds("2026.1", Map), 7, "the node serves everybody again");
+}
+
+#[test]
+fn a_reservation_ends_with_its_reason() {
+    type Event = fn(&mut World);
+    let events: [(&str, Event); 5] = [
+        ("the request is released", |world| world.release("2026.2", &[1])),
+        ("its session ends", |world| world.end("2026.2")),
+        ("another node serves it", |world| node(world, "n2", 2, 300)),
+        ("its pool may have no more", |world| {
+            let mut settings = Settings::clone(world.engine.settings());
+            let pool = PoolName::new("g", "large");
+            settings.pools.pools.entry(pool).or_default().maximum[Map] = 0;
+            world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+            world.release("2026.1", &[3, 5, 7]);
+        }),
+        ("only slots are counted", |world| {
+            let mut settings = Settings::clone(world.engine.settings());
+            settings.resources.counted = [false; 4];
+            world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+        }),
+    ];
+    for (what, event) in events {
+        let mut world = with_reservation();
+        event(&mut world);
+        let before = world.holds("2026.1", Map);
+        world.release("2026.1", &[9]);
+        assert_eq!(world.holds("2026.1", Map), before, "{what}");
+    }
+}
+
+#[test]
+fn a_reservation_ends_with_its_node() {
+    let mut world = with_reservation();
+    world.run(Input::DrainNode { node: "n1".into(), on: true }).unwrap();
+    world.wait(1_100);
+    node(&mut world, "n2", 16, 200);
+    assert_eq!(world.holds("2026.1", Map), 12);
+    world.run(Input::DrainNode { node: "n1".into(), on: false }).unwrap();
+    world.release("2026.1", &[3]);
+    world.wait(1_100);
+    assert!(text(&world, "2026.2").contains("node n1 has been kept"), "and is made again");
+    let host: Arc<str> = "n1".into();
+    world.run(Input::NodesEnded { host: host.clone(), names: vec![host] }).unwrap();
+    assert!(!text(&world, "2026.2").contains("kept"));
+}
+
+#[test]
+fn an_image_keeps_reservations() {
+    let world = with_reservation();
+    let bytes = codec::encode(&world.engine.image()).unwrap();
+    assert_eq!(bytes.first(), Some(&codec::VERSION));
+    let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
+    assert_eq!(engine.image(), world.engine.image());
+    let mut again = World { engine, now: world.now, told: BTreeMap::new() };
+    again.release("2026.1", &[3, 5, 7]);
+    assert_eq!(again.granted("2026.2"), [1]);
+}
