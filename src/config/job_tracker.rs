@@ -55,6 +55,12 @@ pub struct JobTrackerServiceSettings {
     pub job_files_max_bytes: u64,
     /// Bytes of those of all jobs.
     pub job_files_max_total_bytes: u64,
+    /// Bytes of the outputs that are kept for one user.
+    pub job_output_max_user_bytes: u64,
+    /// Bytes of those of all users.
+    pub job_output_max_total_bytes: u64,
+    /// How long they are kept after their jobs.
+    pub job_output_retention: Duration,
     /// What nodes and clients get that join the cluster; `None` if there is nothing.
     pub cluster_file: Option<PathBuf>,
     /// The build that task trackers compare with their own.
@@ -229,6 +235,11 @@ impl SettingsReader<'_> {
             deliver_files: self.value(&keys::JT_DELIVER_FILES, typed::boolean),
             job_files_max_bytes: self.number(&keys::JT_JOB_FILES_MAX),
             job_files_max_total_bytes: self.number(&keys::JT_JOB_FILES_TOTAL),
+            job_output_max_user_bytes: self.number(&keys::JT_JOB_OUTPUT_USER),
+            job_output_max_total_bytes: self.number(&keys::JT_JOB_OUTPUT_TOTAL),
+            job_output_retention: Duration::from_secs(
+                3600 * self.number::<u64>(&keys::JT_JOB_OUTPUT_RETAIN),
+            ),
             cluster_file: self.path(&keys::JT_CLUSTER_FILE),
             build_version: self.text(&keys::JT_BUILD_VERSION),
             heartbeat_interval: self.span(&keys::JT_HEARTBEAT),
@@ -318,6 +329,9 @@ mod tests {
             ("corona.jt.deliver.files", "true", "deliver_files: true"),
             ("corona.jt.job.files.max.bytes", "7", "job_files_max_bytes: 7"),
             ("corona.jt.job.files.max.total.bytes", "7", "job_files_max_total_bytes: 7"),
+            ("corona.jt.job.output.max.user.bytes", "7", "job_output_max_user_bytes: 7"),
+            ("corona.jt.job.output.max.total.bytes", "7", "job_output_max_total_bytes: 7"),
+            ("corona.jt.job.output.retain.hours", "7", "job_output_retention: 25200s"),
             ("corona.jt.cluster.file", "/seven", "cluster_file: Some(\"/seven\")"),
             ("corona.jt.build.version", "seven", "build_version: \"seven\""),
             ("corona.proxy.job.tracker.rpcaddr", "proxy:4444", "port: 4444"),

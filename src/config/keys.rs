@@ -889,6 +889,12 @@ keys! {
         "With corona.jt.deliver.files, maximum size of the files of one job: configuration, splits, jar, and what it ships.";
     JT_JOB_FILES_TOTAL = "corona.jt.job.files.max.total.bytes", long(1), "107374182400", "bytes", JobServiceOwn,
         "With corona.jt.deliver.files, maximum size of the files of all jobs together. Each file counts 4096 bytes more.";
+    JT_JOB_OUTPUT_USER = "corona.jt.job.output.max.user.bytes", long(1), "10737418240", "bytes", JobServiceOwn,
+        "With corona.jt.deliver.files, maximum size of the outputs of one user's lists of commands that the job tracker keeps until the user's client has taken them.";
+    JT_JOB_OUTPUT_TOTAL = "corona.jt.job.output.max.total.bytes", long(1), "107374182400", "bytes", JobServiceOwn,
+        "The same for all users together. Each file counts 4096 bytes more.";
+    JT_JOB_OUTPUT_RETAIN = "corona.jt.job.output.retain.hours", int(1), "72", "hours", JobServiceOwn,
+        "How long such outputs are kept after the end of their job.";
     JT_CLUSTER_FILE = "corona.jt.cluster.file", Path, "", "", JobServiceOwn,
         "A file that nodes and clients get when they join; `corona head` writes it. Unset: there is nothing to join.";
     JT_BUILD_VERSION = "corona.jt.build.version", Text, "", "", JobServiceOwn,

@@ -1,6 +1,6 @@
 //! `corona:` — the files of jobs that a job tracker keeps and gives over the network, for machines that
-//! share no directory. It has what clients need to leave a job there and task trackers to fetch it, and
-//! nothing else.
+//! share no directory. It has what clients need to leave a job there, task trackers to fetch it, and tasks
+//! to leave their output there, and nothing else.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -20,7 +20,7 @@ use crate::{
 };
 use corona_hadoop::protocols::job_files::JobFilesClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, User};
-use corona_hadoop::writables::{FilePiece, InetAddress, JobFileStatus};
+use corona_hadoop::writables::{FilePiece, InetAddress, JobFilePage, JobFileStatus};
 use corona_net::Backoff;
 
 /// Bytes of a piece, read or written.
@@ -158,9 +158,13 @@ impl JobTrackerFiles {
         (self as &dyn FileSystem).check("status", path)?;
         let found = call!(self, "status", path, client => client.status(path.path().to_owned()))?;
         let found = found.ok_or_else(|| FsError::not_found("status", path).at(&self.address))?;
-        let JobFileStatus { is_directory, bytes, modified_ms } = found;
-        Ok(FileStatus {
-            path: path.clone(),
+        Ok(self.shown(path.clone(), found))
+    }
+
+    fn shown(&self, path: FsPath, status: JobFileStatus) -> FileStatus {
+        let JobFileStatus { is_directory, bytes, modified_ms } = status;
+        FileStatus {
+            path,
             is_directory,
             bytes: u64::try_from(bytes).unwrap_or(0),
             replication: i16::from(!is_directory),
@@ -170,7 +174,32 @@ impl JobTrackerFiles {
             permission: MODE,
             owner: self.owner.clone(),
             group: String::new(),
-        })
+        }
+    }
+
+    async fn page(&self, path: &FsPath, from: Option<Vec<u8>>) -> Result<Page, FsError> {
+        (self as &dyn FileSystem).check("list", path)?;
+        let malformed = |why: &str| FsError::new(ErrorKind::Malformed, "list", path, why);
+        let after = from.map(String::from_utf8).transpose();
+        let after = after.map_err(|_| malformed("a name is no text"))?;
+        let (text, behind) = (path.path(), after.clone());
+        let JobFilePage { entries, has_more } = call!(self, "list", path, client => {
+            client.list(text.to_owned(), behind.clone())
+        })?;
+        // It comes from a peer: each page begins behind the one before, so that the listing has an end.
+        let mut last = after;
+        let mut page = Page::default();
+        for entry in entries {
+            if last.as_ref().is_some_and(|last| *last >= entry.name) {
+                return Err(malformed("the entries are in no order").at(&self.address));
+            }
+            let of_entry = path.entry(&entry.name);
+            let of_entry = of_entry.map_err(|wrong| malformed(&wrong.to_string()))?;
+            page.entries.push(self.shown(of_entry, entry.status));
+            last = Some(entry.name);
+        }
+        page.next = last.filter(|_| has_more && !page.entries.is_empty()).map(String::into_bytes);
+        Ok(page)
     }
 
     fn refuse<'a, T: Send + 'a>(&'a self, call: &'static str, path: &FsPath) -> Answer<'a, T> {
@@ -194,8 +223,8 @@ impl FileSystem for JobTrackerFiles {
         Box::pin(self.status_now(path))
     }
 
-    fn list_page<'a>(&'a self, path: &'a FsPath, _from: Option<Vec<u8>>) -> Answer<'a, Page> {
-        self.refuse("list", path)
+    fn list_page<'a>(&'a self, path: &'a FsPath, from: Option<Vec<u8>>) -> Answer<'a, Page> {
+        Box::pin(self.page(path, from))
     }
 
     fn open<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileReader>> {

@@ -141,6 +141,43 @@ job --input "$own/numbers" --output "$shared/out3" --mapper cat >"$root/job" 2>&
     fail "a job with copies of its input: $(cat "$root/job")"
 [[ -z $(find "$shared" "$root"/of-*/ -maxdepth 1 -name '.corona-*') ]] || fail "markers are left"
 
+# A list of commands needs no directory that others see.
+list() {
+    on laptop "$corona" run "$@"
+}
+kept() {
+    find "$root/of-alpha/head" -path '*/outputs/*/*' | head -3
+}
+if list --array 1-40 --output list -- 'echo number-{}; uname >&2; test {} -ne 7' >"$root/run" 2>&1; then
+    fail "a command that fails was called a success"
+fi
+grep -q "keeps the list and the results" "$root/run" || fail "the list: $(cat "$root/run")"
+grep -q "40 commands: 39 succeeded, 1 failed, 0 without a result" "$root/run" || fail "the list: $(cat "$root/run")"
+[[ $(cat "$root"/of-laptop/list/{1,7,40}.out | tr '\n' ' ') == "number-1 number-7 number-40 " ]] || fail "outputs of the list"
+[[ $(cat "$root"/of-laptop/list/*.err | grep -c Linux) -eq 40 && ! -e $root/of-beta/list ]] || fail "outputs of the list"
+[[ $(list --array 1-3 --keep-order -- echo {} 2>/dev/null | tr '\n' ' ') == "1 2 3 " ]] || fail "the list on stdout"
+[[ -z $(kept) && -z $(ls "$root/of-alpha/head/system") ]] || fail "files of lists are left: $(kept)"
+seen "a list of commands has run where nothing is shared"
+
+# The client ends, and the head is started again, while its commands run.
+become laptop "$corona" run --array 1-20 --output ended -- \
+    sh -c "if [ {} -gt 3 ]; then while [ ! -e $shared/on ]; do sleep 0.1; done; fi; echo {}" >"$root/run" 2>&1 &
+client=$!
+is_kept() { [[ -n $(kept) ]]; }
+await "the output of tasks" is_kept
+kill -KILL "$client"
+wait "$client" 2>/dev/null || true
+stop alpha
+serve alpha "corona head ready" "$corona" head --dir "$own/head"
+touch "$shared/on"
+list --array 1-20 --output ended --resume -- \
+    sh -c "if [ {} -gt 3 ]; then while [ ! -e $shared/on ]; do sleep 0.1; done; fi; echo {}" >"$root/run" 2>&1 ||
+    fail "the rest of a list: $(cat "$root/run")"
+[[ $(wc -l <"$root/of-laptop/ended/results.jsonl") -eq 20 ]] || fail "results of a list that was resumed"
+[[ $(cat "$root"/of-laptop/ended/*.out | sort -n | tr '\n' ' ') == "$(seq -s ' ' 20) " ]] || fail "outputs of the rest"
+[[ -z $(kept) ]] || fail "outputs are left: $(kept)"
+seen "a list of commands was resumed"
+
 stop beta
 await "the end of beta" has_nodes 1
 serve beta "corona node ready" "$corona" join --dir "$own/node" --slots 2

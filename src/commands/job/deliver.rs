@@ -42,12 +42,14 @@ pub(super) struct Place<'a> {
     pub(super) waiting: &'a Waiting,
 }
 
-/// Submits a job with this split file and configuration. `ship` puts what else the job needs into the
-/// job's directory, and names it in the configuration, which is written last.
+/// The id of a job that is to be submitted, and the directory of the job tracker for files of jobs.
+pub(super) type Named = (JobId, String);
+
+/// Submits a job with this split file and configuration, if the machines see its files. `ship` puts what else the
+/// job needs into the job's directory, and names it in the configuration, which is written last.
 ///
 /// # Errors
-/// A file cannot be written, the job tracker refuses the job, or a signal came before the submission;
-/// the job's directory is deleted then. Or a second signal came before the job tracker answered.
+/// Those of [`deliver_as`], or a machine does not see the files.
 pub(super) async fn deliver(
     caller: &mut Caller,
     place: &Place<'_>,
@@ -57,10 +59,29 @@ pub(super) async fn deliver(
     stop: &mut Stop,
     console: &mut Console<'_>,
 ) -> anyhow::Result<JobId> {
-    let Place { systems, output, sight, waiting } = *place;
-    let found = waiting.on(system_dir(caller), console);
-    let (id, system) = stop.before_submission(found).await?;
-    stop.before_submission(sight.check(caller)).await?;
+    let found = place.waiting.on(name(caller), console);
+    let named = stop.before_submission(found).await?;
+    stop.before_submission(place.sight.check(caller)).await?;
+    deliver_as(named, caller, place, splits, conf, ship, stop, console).await
+}
+
+/// Submits a job that has an id, whose files are seen.
+///
+/// # Errors
+/// A file cannot be written, the job tracker refuses the job, or a signal came before the submission;
+/// the job's directory is deleted then. Or a second signal came before the job tracker answered.
+#[allow(clippy::too_many_arguments, reason = "one place submits jobs")]
+pub(super) async fn deliver_as(
+    (id, system): Named,
+    caller: &mut Caller,
+    place: &Place<'_>,
+    splits: &[u8],
+    conf: &mut JobConf,
+    ship: impl AsyncFnOnce(&dyn FileSystem, &FsPath, &mut JobConf) -> anyhow::Result<()>,
+    stop: &mut Stop,
+    console: &mut Console<'_>,
+) -> anyhow::Result<JobId> {
+    let Place { systems, output, waiting, .. } = *place;
     let (files, system) = systems.resolve(&system)?;
     let directory = system.join(&id.to_string());
     let written = async {
@@ -95,8 +116,11 @@ pub(super) async fn deliver(
     Ok(id)
 }
 
-/// The id of the next job, and the directory of the job tracker for files of jobs.
-async fn system_dir(caller: &mut Caller) -> anyhow::Result<(JobId, String)> {
+/// Asks for the id of the next job.
+///
+/// # Errors
+/// The job tracker gives none.
+pub(super) async fn name(caller: &mut Caller) -> anyhow::Result<Named> {
     let client = &mut caller.client;
     let id = caller.retry.patiently(async || client.get_new_job_id().await).await;
     let id = caller.checked(id)?.ok_or_else(|| anyhow!("{} gives no id", caller.who))?;

@@ -85,13 +85,27 @@ impl Sight {
         }
     }
 
-    /// Asks the job tracker whether its machine and the nodes see all that.
+    /// Fails unless the job tracker's machine and the nodes see all that.
     ///
     /// # Errors
-    /// One of them does not.
+    /// One of them does not, or the job tracker cannot be asked.
     pub(super) async fn check(&self, caller: &Caller) -> anyhow::Result<()> {
+        match self.unseen(caller).await? {
+            None => Ok(()),
+            Some(unseen) => bail!(
+                "{unseen}: all machines must see the input and the output of a job; name a directory that \
+                 all of them mount at the same path, or one on HDFS"
+            ),
+        }
+    }
+
+    /// Which machine does not see all that, as a sentence for people; none if all do, as far as is known.
+    ///
+    /// # Errors
+    /// The job tracker cannot be asked.
+    pub(super) async fn unseen(&self, caller: &Caller) -> anyhow::Result<Option<String>> {
         if self.output.is_none() && self.inputs.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let mark = self.output.as_deref().and_then(Mark::leave_in);
         let (marker, token) = match &mark {
@@ -104,17 +118,12 @@ impl Sight {
             .map(|(path, length)| (path.clone(), i64::try_from(*length).unwrap_or(i64::MAX)))
             .unzip();
         match caller.files().unseen(marker, token, files, lengths).await {
-            Ok(None) => Ok(()),
-            Ok(Some(unseen)) => bail!(
-                "{}: all machines must see the input and the output of a job; name a directory that \
-                 all of them mount at the same path, or one on HDFS",
-                printable(&unseen)
-            ),
+            Ok(unseen) => Ok(unseen.map(|unseen| printable(&unseen).into_owned())),
             Err(CallError::Remote(error)) if error.class.as_deref() == Some(BUSY) => {
                 bail!("{}: {}", caller.who, printable(error.message()))
             }
             // One that does not know the question: an earlier version, or the original.
-            Err(CallError::Closed | CallError::Remote(_)) => Ok(()),
+            Err(CallError::Closed | CallError::Remote(_)) => Ok(None),
             Err(error) => Err(anyhow!(error).context(format!("{} does not answer", caller.who))),
         }
     }

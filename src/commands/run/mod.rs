@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use corona::config::JobConf;
-use corona::filesystem::FileSystems;
+use corona::filesystem::{FileSystems, FsPath};
 use corona::hadoop::writables::JobId;
 use corona::mapreduce::commands::CommandList;
 use corona::mapreduce::native::{NativeJob, encoded};
 use corona::net::Backoff;
 
 use super::arguments::parse_size;
-use super::job::commands::{Job, Look, MayRun, Part, memory_of, of_memory};
+use super::job::commands::{Job, KeptResults, Look, MayRun, Parts, memory_of, of_memory};
 use super::job::stop::Stop;
 use super::jobs::Which;
 use super::{EXIT_FAILED, UsageError};
@@ -62,8 +62,8 @@ Examples:
 
 {} stands for the number or the line, which CORONA_TASK_ID numbers as well. A
 CMD of one word with blanks or characters of a shell is run by sh -c, and the
-value is quoted there; any other is started as it is. All machines must see
-the working directory, or that of --output.
+value is quoted there; any other is started as it is. Where the machines do not
+share the directory, the job tracker keeps the list and the results meanwhile.
 Ctrl-C ends all commands.
 
 Exit status: 0 all commands have succeeded; 1 one has failed, or has no result;
@@ -266,6 +266,7 @@ impl Arguments {
     ) -> anyhow::Result<ExitCode> {
         let directory =
             directory.canonicalize().with_context(|| directory.display().to_string())?;
+        let systems = FileSystems::new(self.which.file_systems()?)?;
         let run = Run::open(&directory, &self.command, self.resume)?;
         let began = Instant::now();
         let begun = self.list(&run).and_then(|all| Ok((all, self.results(&directory)?)));
@@ -276,7 +277,7 @@ impl Arguments {
                 return Err(error);
             }
         };
-        let mut work = Work { arguments: self, conf, run, results, all, total: 0 };
+        let mut work = Work { arguments: self, conf, systems, run, results, all, total: 0 };
         let ended = work.until_done(stop, console).await;
         if work.run.is_unused() {
             work.results.discard();
@@ -411,6 +412,7 @@ struct Work<'a> {
     arguments: &'a Arguments,
     /// The configuration of its jobs.
     conf: JobConf,
+    systems: FileSystems,
     run: Run,
     results: Results,
     /// The file of the list.
@@ -453,6 +455,7 @@ impl Work<'_> {
             counted(count, "command"),
             counted(parts as u64, "map")
         ));
+        let round = self.run.rounds().last().cloned().unwrap_or(round);
         self.follow(&round, Some(job), Some(parts), stop, console).await?;
         let missing = self.total.saturating_sub(self.results.count());
         ensure!(
@@ -475,18 +478,22 @@ impl Work<'_> {
         let count = list::select(&self.all, &part, |number| !results.has(number))?;
         let of_a_map = self.arguments.commands_of_a_map(count);
         let of_a_map = stop.before_submission(async { Ok(of_a_map.await) }).await?;
-        let parts: Vec<Part> = list::cut(&part, of_a_map)?
-            .into_iter()
-            .map(|(start, length)| Part { list: part.clone(), start, length })
-            .collect();
-        let systems = FileSystems::new(self.arguments.which.file_systems()?)?;
+        let cuts = list::cut(&part, of_a_map)?;
         let output = self.run.path(&round.output);
-        let which = &self.arguments.which;
+        let (which, systems) = (&self.arguments.which, &self.systems);
         let conf = self.conf.clone();
+        let parts = Parts { list: &part, cuts: &cuts };
         // Before it is submitted: another process must find a job that runs.
-        let note = |id: &str| self.run.note_job(id);
-        let job = Job::submit(which, &systems, conf, &parts, &output, note, stop, console).await?;
-        Ok((job, count, parts.len()))
+        let note = |id: &JobId, kept: Option<&FsPath>| {
+            self.run.note_job(id.to_string(), kept.map(FsPath::to_string))
+        };
+        let job = Job::submit(which, systems, conf, parts, &output, note, stop, console).await?;
+        Ok((job, count, cuts.len()))
+    }
+
+    /// The results of a round that its job tracker keeps; none if the machines share the directory.
+    fn kept(&self, round: &Round) -> anyhow::Result<Option<KeptResults>> {
+        round.kept.as_deref().map(|path| KeptResults::open(&self.systems, path)).transpose()
     }
 
     /// Takes the results of a job until it is over; without one, those that are there. `parts` is their number,
@@ -500,11 +507,16 @@ impl Work<'_> {
         console: &mut Console<'_>,
     ) -> anyhow::Result<()> {
         let output = self.run.path(&round.output);
+        let kept = self.kept(round)?;
         let mut taken = BTreeSet::new();
         let (mut pauses, mut is_killed, mut shown) = (PAUSES, false, 0);
         let mut is_named = parts.is_some();
         let mut over_since = None;
         loop {
+            if let (Some(kept), Some(_), false) = (&kept, &job, is_killed) {
+                // What cannot be brought now is brought later: the next look waits for the job tracker.
+                let _ = stop.or(kept.bring(&output)).await;
+            }
             self.take(&output, &mut taken, job.is_none(), console)?;
             self.show(&mut shown, console);
             let Some(job) = &mut job else { return Ok(()) };
@@ -517,6 +529,13 @@ impl Work<'_> {
                 Some(_) => Look::Over { state: "SUCCEEDED", note: None },
                 None => job.look().await?,
             };
+            if let (Some(kept), false) = (&kept, matches!(look, Look::Runs)) {
+                let brought = stop.or(kept.bring_rest(&output)).await;
+                let brought = brought.unwrap_or_else(|| Err(anyhow!("stopped")));
+                brought.with_context(|| {
+                    format!("{} has results that its job tracker keeps; --resume takes them", job.id)
+                })?;
+            }
             match look {
                 Look::Forgotten => {
                     self.take(&output, &mut taken, true, console)?;
@@ -533,6 +552,11 @@ impl Work<'_> {
                     if parts.is_none_or(|parts| taken.len() >= parts) {
                         return Ok(());
                     }
+                    ensure!(
+                        kept.is_none(),
+                        "{} has succeeded, but its job tracker does not have all results",
+                        job.id
+                    );
                     ensure!(
                         since.elapsed() < SIGHT_PATIENCE,
                         "{} has succeeded, but this machine does not see all results in {}: the machines \

@@ -8,8 +8,8 @@ use anyhow::{Context, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-/// The version of the form of the file.
-const VERSION: u32 = 1;
+/// The version of the form of the file. In the first one, no results were kept by job trackers.
+const VERSION: u32 = 2;
 /// The directory below that of the results.
 const NAME: &str = ".corona-run";
 
@@ -39,6 +39,9 @@ pub(super) struct Round {
     pub(super) job: Option<String>,
     /// The directory of its output, below that of the run.
     pub(super) output: String,
+    /// Where the job tracker keeps results until they are brought there; none if the machines share the directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kept: Option<String>,
 }
 
 /// A file in a directory that has the name of one of a run.
@@ -81,7 +84,7 @@ impl Run {
         let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive);
         ensure!(locked.is_ok(), "another process writes the results in {shown}");
         let path = directory.join("state.json");
-        let (state, is_new): (State, bool) = match fs::read(&path) {
+        let (mut state, is_new): (State, bool) = match fs::read(&path) {
             Ok(bytes) => {
                 let read = serde_json::from_slice(&bytes);
                 (read.with_context(|| format!("{} cannot be read", path.display()))?, false)
@@ -93,7 +96,7 @@ impl Run {
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
         ensure!(
-            state.version == VERSION,
+            (1..=VERSION).contains(&state.version),
             "{} is of version {}, which this program does not know",
             path.display(),
             state.version
@@ -103,6 +106,7 @@ impl Run {
             "the command is not that of the run; --resume needs the same one: {}",
             state.command.join(" ")
         );
+        state.version = VERSION;
         let run = Run { directory, state, is_new, _lock: lock };
         run.save()?;
         Ok(run)
@@ -119,16 +123,17 @@ impl Run {
 
     /// Notes a new round, before its job is submitted.
     pub(super) fn begin_round(&mut self) -> anyhow::Result<Round> {
-        let round = Round { job: None, output: format!("job-{}", self.state.rounds.len() + 1) };
+        let output = format!("job-{}", self.state.rounds.len() + 1);
+        let round = Round { output, ..Round::default() };
         self.state.rounds.push(round.clone());
         self.save()?;
         Ok(round)
     }
 
-    /// Notes the job of the last round, which is submitted then.
-    pub(super) fn note_job(&mut self, job: &str) -> anyhow::Result<()> {
+    /// Notes the job of the last round, which is submitted then, and where its results are kept.
+    pub(super) fn note_job(&mut self, job: String, kept: Option<String>) -> anyhow::Result<()> {
         if let Some(round) = self.state.rounds.last_mut() {
-            round.job = Some(job.to_owned());
+            (round.job, round.kept) = (Some(job), kept);
         }
         self.save()
     }
@@ -189,7 +194,7 @@ mod tests {
         assert!(error(true).ends_with("has no run to resume"));
         let mut run = open(false).unwrap();
         assert_eq!(run.begin_round().unwrap().output, "job-1");
-        run.note_job("job_1").unwrap();
+        run.note_job("job_1".to_owned(), None).unwrap();
         assert!(error(false).contains("add --resume to go on with it"));
         assert!(error(true).starts_with("another process writes"));
         drop(run);
@@ -201,13 +206,18 @@ mod tests {
         run.discard_if_unused();
         let other = Run::open(dir.path(), &["false".to_owned()], true).err().unwrap().to_string();
         assert!(other.contains("is not that of the run"), "{other}");
+        let mut run = open(true).unwrap();
+        let kept = Some("corona://jt:8881/job_2/output".to_owned());
+        run.note_job("job_2".to_owned(), kept.clone()).unwrap();
+        drop(run);
+        assert_eq!(open(true).unwrap().rounds()[1].kept, kept);
         let file = dir.path().join(".corona-run/state.json");
-        let fixture = include_str!("../../../fixtures/versions/run-state.json");
+        let fixture = include_str!("../../../fixtures/versions/run-state-2.json");
         assert_eq!(fs::read_to_string(&file).unwrap(), fixture.trim_end());
-        fs::write(&file, fixture).unwrap();
+        fs::write(&file, include_str!("../../../fixtures/versions/run-state.json")).unwrap();
         assert_eq!(open(true).unwrap().rounds().len(), 2);
-        fs::write(&file, r#"{"version":2,"rounds":[]}"#).unwrap();
-        assert!(error(true).contains("is of version 2, which this program does not know"));
+        fs::write(&file, r#"{"version":3,"rounds":[]}"#).unwrap();
+        assert!(error(true).contains("is of version 3, which this program does not know"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::io::{DecodeError, Reader, Writer};
 use crate::writables::{
     Block, CleanupState, ClusterState, ClusterStatus, Configuration, ContentSummary, Counters,
     DatanodeId, DatanodeInfo, DirectoryListing, EventStatus, FilePiece, FileSplit, FsFileStatus,
-    FsPermission, HdfsFileStatus, HeartbeatResponse, InetAddress, JobFileStatus, JobId,
+    FsPermission, HdfsFileStatus, HeartbeatResponse, InetAddress, JobFilePage, JobFileStatus, JobId,
     JobPriority, JobProfile, JobQueueInfo, JobStats, JobStatus, JobTrackerState, JvmContext, JvmId,
     JvmTask, LocatedBlock, LocatedBlockWithMetaInfo, LocatedBlockWithOldGeneration, LocatedBlocks,
     LocatedBlocksWithMetaInfo, LocatedDirectoryListing, MapReduceFileSplit,
@@ -103,6 +103,7 @@ values! {
     HdfsFileStatus,
     HeartbeatResponse,
     InetAddress,
+    JobFilePage,
     JobFileStatus,
     JobId,
     JobProfile,

@@ -1,19 +1,26 @@
 //! Calls by which clients and task trackers of this program send and fetch the files of jobs where the
 //! machines of a cluster share no directory. The original has no such protocol.
 //!
-//! A path is absolute: the id of a job, and a path in the job's directory.
+//! A path is absolute: the id of a job, and a path in the job's directory. What is below [`OUTPUT`] there is
+//! written by the tasks of the job while it runs, and kept after its end until its user deletes it.
 
 use super::macros::protocol;
-use crate::writables::{FilePiece, JobFileStatus};
+use crate::writables::{FilePiece, JobFilePage, JobFileStatus};
 
 /// The class of the error of a job tracker that cannot answer for the moment.
 pub const BUSY: &str = "java.util.concurrent.TimeoutException";
+
+/// The name of the directory of a job's output.
+pub const OUTPUT: &str = "output";
 
 protocol! {
     /// The job tracker as a keeper of the files of jobs.
     pub trait JobFiles as "corona.JobFiles", version 1, client JobFilesClient {
         /// A file or a directory; none if there is none.
         "status" fn status(path: String) -> Option<JobFileStatus>;
+
+        /// Entries of a directory whose names come behind `after`, if it names one.
+        "list" fn list(path: String, after: Option<String>) -> JobFilePage;
 
         /// Bytes of a file from a place on, at most so many; fewer only at the end of the file.
         "read" fn read(path: String, position: i64, most: i32) -> FilePiece;

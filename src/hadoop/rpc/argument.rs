@@ -142,6 +142,7 @@ object_arguments! {
     HdfsFileStatus,
     HeartbeatResponse,
     InetAddress,
+    JobFilePage,
     JobFileStatus,
     JobId,
     JobProfile,

@@ -1,7 +1,7 @@
 //! Files of jobs as this program's job tracker gives and takes them. The original has none of these.
 
 use super::writable;
-use crate::io::formats::{Bool, Bytes, Long};
+use crate::io::formats::{Bool, Bytes, Int, List, Long, Plain, Text};
 
 writable! {
     /// A piece of a file.
@@ -20,5 +20,24 @@ writable! {
         pub bytes: i64 as Long,
         /// When it was last changed, in milliseconds since 1970.
         pub modified_ms: i64 as Long,
+    }
+}
+
+writable! {
+    /// An entry of a directory.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct JobFileEntry: "corona.JobFileEntry" {
+        pub name: String as Text,
+        pub status: JobFileStatus as Plain,
+    }
+}
+
+writable! {
+    /// Some entries of a directory, in the order of the bytes of their names.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct JobFilePage: "corona.JobFilePage" {
+        pub entries: Vec<JobFileEntry> as List<Int, Plain>,
+        /// Whether there are more behind the last one.
+        pub has_more: bool as Bool,
     }
 }

@@ -37,7 +37,7 @@ pub use failover::{
     JobTrackerState, StateUpdate, TaskLaunch, TaskStatusUpdate, TaskTimeout, TaskTrackerInfo,
     Update,
 };
-pub use files::{FilePiece, JobFileStatus};
+pub use files::{FilePiece, JobFileEntry, JobFilePage, JobFileStatus};
 pub use hdfs::{
     Block, ContentSummary, DatanodeAdminState, DatanodeId, DatanodeInfo, DirectoryListing,
     FsFileStatus, FsPermission, HdfsFileStatus, LocatedBlock, LocatedBlockWithMetaInfo,

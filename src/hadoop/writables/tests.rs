@@ -356,6 +356,10 @@ fn files_of_jobs() {
     check::<Plain, _>(FilePiece { bytes: vec![1, 2] }, "00000002 0102");
     let status = JobFileStatus { is_directory: false, bytes: 5, modified_ms: 7 };
     check::<Plain, _>(status, "00 0000000000000005 0000000000000007");
+    let entries = vec![JobFileEntry { name: "a".to_owned(), status }];
+    let page = JobFilePage { entries, has_more: true };
+    let text = r#"00000001 01"a" 00 0000000000000005 0000000000000007 01"#;
+    check::<Plain, _>(page, text);
 }
 
 #[test]

@@ -141,6 +141,11 @@ impl Home {
         self.directory.join(JOBS)
     }
 
+    /// The directory with the outputs that tasks have left for their users.
+    pub(super) fn outputs(&self) -> PathBuf {
+        self.directory.join("outputs")
+    }
+
     /// The directory with what is known of jobs that have ended.
     pub(super) fn finished(&self) -> PathBuf {
         self.directory.join("finished")

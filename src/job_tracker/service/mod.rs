@@ -174,7 +174,7 @@ struct Shared {
     /// The same as clients and task trackers are given it.
     given_dir: String,
     /// The files in it, where clients and task trackers get them by calls.
-    kept_files: Option<Arc<job_files::Kept>>,
+    kept_files: Option<job_files::KeptFiles>,
     builds: Builds,
     launcher: Launcher,
     finished: Arc<Finished>,
@@ -221,6 +221,13 @@ pub enum StartError {
          machine, file:/..."
     )]
     NotOwn { directory: String },
+    /// The directory for the outputs of jobs cannot be made.
+    #[error("{directory}: {error}", directory = directory.display())]
+    Outputs {
+        directory: PathBuf,
+        /// Why it cannot.
+        error: io::Error,
+    },
 }
 
 /// How the service ended.
@@ -275,7 +282,7 @@ impl JobTracker {
             pages: pages_socket.port(),
         })?;
         let (files, system_dir) = system_dir(&settings, file_systems).await?;
-        let kept_files = kept_files(&settings, &system_dir)?.map(Arc::new);
+        let kept_files = kept_files(&settings, &system_dir, home.outputs())?;
         let given_dir = match kept_files {
             Some(_) => format!("corona://{address}/"),
             None => system_dir.clone(),
@@ -384,6 +391,8 @@ impl JobTracker {
             loops.spawn("the watch for stalls", clock::watch);
             let of = shared();
             loops.spawn("the begin of jobs that wait", move || of.clone().serve_waiting());
+            let of = shared();
+            loops.spawn("the removal of old outputs", move || of.clone().remove_old_outputs());
             let events = self.shared.shown.events.clone();
             loops.spawn("the events of privileged actions", move || {
                 let events = events.clone();
@@ -537,18 +546,30 @@ async fn system_dir(
 fn kept_files(
     settings: &JobTrackerServiceSettings,
     system_dir: &str,
-) -> Result<Option<job_files::Kept>, StartError> {
+    outputs: PathBuf,
+) -> Result<Option<job_files::KeptFiles>, StartError> {
     if !settings.deliver_files {
         return Ok(None);
     }
     let Some(directory) = system_dir.strip_prefix("file:") else {
         return Err(StartError::NotOwn { directory: system_dir.to_owned() });
     };
-    let most = job_files::Bounds {
-        of_job: settings.job_files_max_bytes,
+    let of_files = job_files::Bounds {
+        of_each: settings.job_files_max_bytes,
         of_all: settings.job_files_max_total_bytes,
     };
-    Ok(Some(job_files::Kept::new(directory.into(), most)))
+    let of_outputs = job_files::Bounds {
+        of_each: settings.job_output_max_user_bytes,
+        of_all: settings.job_output_max_total_bytes,
+    };
+    let failed = |error| StartError::Outputs { directory: outputs.clone(), error };
+    let files = (directory.into(), of_files);
+    let kept = job_files::KeptFiles::open(
+        files,
+        (outputs.clone(), of_outputs),
+        settings.job_output_retention,
+    );
+    kept.map(Some).map_err(failed)
 }
 
 impl Shared {

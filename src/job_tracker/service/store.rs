@@ -402,6 +402,17 @@ impl Store {
         !state.jobs.contains_key(id) && state.ids.get(id).is_some_and(|given| given.user == user)
     }
 
+    /// Whether tasks of a job may write output as this user: it is the job's, and the job is not over.
+    pub(super) fn may_write_output(&self, id: &JobId, user: &str) -> bool {
+        let state = self.lock();
+        state.jobs.get(id).is_some_and(|known| known.is_active() && known.user() == user)
+    }
+
+    /// Whether a job is known and not over.
+    pub(super) fn is_active(&self, id: &JobId) -> bool {
+        self.lock().jobs.get(id).is_some_and(Known::is_active)
+    }
+
     /// The user of a job, or to whom its id was given.
     pub(super) fn owner(&self, id: &JobId) -> Option<String> {
         let state = self.lock();
