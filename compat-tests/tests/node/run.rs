@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::fs::Permissions;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -98,25 +98,46 @@ fn failures_fail_nothing_else(cluster: &MiniCluster) {
     assert_eq!(attempts, BTreeMap::from([(1, 1), (2, 2), (3, 1)]));
 }
 
-/// From the working directories of maps, its path leads to a file of each node, and one of them is missing.
+/// From the working directories of maps, its path leads to a file of each node, and one of them is missing. The node
+/// with the file begins alone, and its commands wait until the other node has had some.
 fn one_node_may_lack_a_program(cluster: &MiniCluster) {
     const PROGRAM: &str = "../../../../../../only-here";
+    let [has_begun, may_end] = ["has-begun", "may-end"].map(|name| cluster.path(name));
+    let script = format!(
+        "#!/bin/sh\ntouch {}\nwhile [ ! -e {} ]; do sleep 0.02; done\n",
+        has_begun.display(),
+        may_end.display()
+    );
     let file = cluster.path("cluster/node-1/only-here");
-    fs::write(&file, "#!/bin/sh\nsleep 0.02\n").unwrap();
+    fs::write(&file, script).unwrap();
     fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
-    let (out, err) = run(cluster, 1, &["--json", "--array", "1-60", "--", PROGRAM]);
-    let results = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let nodes: Value = serde_json::from_str(&cluster.tool(&["nodes", "list", "--json"])).unwrap();
+    let mut names = nodes["nodes"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap());
+    // Each node has a loopback address of its own.
+    let other = names.find(|name| name.starts_with("tracker_127.0.0.2:")).unwrap();
+    cluster.tool(&["nodes", "drain", other]);
+    let arguments = ["--json", "--array", "1-60", "--", PROGRAM];
+    let mut list = command(cluster, &arguments);
+    let mut list = list.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until("a command", || has_begun.exists().then_some(()));
+    cluster.tool(&["nodes", "drain", "--undo", other]);
+    let out = BufReader::new(list.stdout.take().unwrap());
     let mut ends: BTreeMap<Option<i64>, usize> = BTreeMap::new();
-    for result in results {
+    for line in out.lines() {
+        let result: Value = serde_json::from_str(&line.unwrap()).unwrap();
         let status = result["status"].as_i64();
         let reason = result.get("reason").and_then(Value::as_str);
         match status {
             Some(0) => assert_eq!(reason, None),
-            _ => assert!(reason.unwrap().starts_with(&format!("cannot start {PROGRAM}: "))),
+            _ => {
+                assert!(reason.unwrap().starts_with(&format!("cannot start {PROGRAM}: ")));
+                fs::write(&may_end, "").unwrap();
+            }
         }
         *ends.entry(status).or_default() += 1;
     }
-    assert_eq!(ends.keys().copied().collect::<Vec<_>>(), [Some(0), Some(127)], "{err}");
+    assert_eq!(list.wait().unwrap().code(), Some(1));
+    assert_eq!(ends.keys().copied().collect::<Vec<_>>(), [Some(0), Some(127)]);
     assert_eq!(ends.values().sum::<usize>(), 60);
 }
 
