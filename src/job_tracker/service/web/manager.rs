@@ -1,15 +1,17 @@
 //! What the cluster manager says, from its pages: why a session waits, slots and pools. A Java cluster
 //! manager has no such interface, and one that does not answer delays a page only for a moment.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use corona_api::cluster::{NodeProblem, Nodes, Pools, SessionDetail, StandbyStatus, Wait};
+use corona_api::cluster::{Node, NodeProblem, Nodes, Pool, Pools, StandbyStatus, Wait};
 use corona_api::jobs::JobWait;
 use corona_model::types::PoolName;
+use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use super::super::http::{self, Target};
@@ -38,6 +40,36 @@ pub(in crate::service) struct Manager {
     host: String,
     port: u16,
     kept: Mutex<HashMap<String, Kept>>,
+    /// What could not be read, by the beginning of its path: it is logged once, until it can be read again.
+    odd: Mutex<BTreeSet<String>>,
+}
+
+/// An answer with a list, of which single entries may be left out.
+trait Listed: DeserializeOwned {
+    /// The member with the list.
+    const LIST: &'static str;
+    type Entry: DeserializeOwned;
+}
+
+impl Listed for Nodes {
+    const LIST: &'static str = "nodes";
+    type Entry = Node;
+}
+
+impl Listed for Pools {
+    const LIST: &'static str = "pools";
+    type Entry = Pool;
+}
+
+/// The part of the details of a session that is read.
+#[derive(Debug, Deserialize)]
+struct Waits {
+    waits: Option<Vec<Wait>>,
+}
+
+impl Listed for Waits {
+    const LIST: &'static str = "waits";
+    type Entry = Wait;
 }
 
 /// Why there is no answer.
@@ -63,7 +95,8 @@ pub(in crate::service) enum NoAnswer {
 
 impl Manager {
     pub(in crate::service) fn new(host: &str, port: u16) -> Manager {
-        Manager { host: host.to_owned(), port, kept: Mutex::default() }
+        let (kept, odd) = Default::default();
+        Manager { host: host.to_owned(), port, kept, odd }
     }
 
     /// What a path of its API returns. An answer that is JSON but not of the shape is logged: the versions of
@@ -72,7 +105,11 @@ impl Manager {
         &self,
         path: &str,
     ) -> Result<T, NoAnswer> {
-        read(path, &self.body(path, PATIENCE).await?)
+        self.read(path, &self.body(path, PATIENCE).await?)
+    }
+
+    async fn list<T: Listed>(&self, path: &str, patience: Duration) -> Result<T, NoAnswer> {
+        self.read_list(path, &self.body(path, patience).await?)
     }
 
     async fn body(&self, path: &str, patience: Duration) -> Result<Bytes, NoAnswer> {
@@ -106,7 +143,7 @@ impl Manager {
             match reply.map_err(|_| NoAnswer::Silent)? {
                 (200, body) => return Ok(body.into()),
                 (503, body) => {
-                    let standby: StandbyStatus = read(path, &body)?;
+                    let standby: StandbyStatus = self.read(path, &body)?;
                     let pages = standby.ha.leader_pages.ok_or(NoAnswer::NoLeader)?;
                     let url = format!("{}{path}", pages.trim_end_matches('/'));
                     target = Target::parse(&url).ok_or(NoAnswer::Unknown)?;
@@ -119,13 +156,12 @@ impl Manager {
 
     /// The pools, by name, without their groups.
     pub(in crate::service) async fn pools(&self) -> Result<Vec<PoolName>, NoAnswer> {
-        Ok(names(self.ask("/api/v1/pools").await?))
+        Ok(names(self.list("/api/v1/pools", PATIENCE).await?))
     }
 
     /// The first nodes by name, at most so many.
     pub(in crate::service) async fn nodes(&self, most: usize) -> Result<Nodes, NoAnswer> {
-        let path = format!("/api/v1/nodes?limit={most}");
-        read(&path, &self.body(&path, PATIENCE_FOR_NODES).await?)
+        self.list(&format!("/api/v1/nodes?limit={most}"), PATIENCE_FOR_NODES).await
     }
 
     /// The names of the nodes with a problem, the first 2,000.
@@ -135,27 +171,82 @@ impl Manager {
     ) -> Result<Vec<String>, NoAnswer> {
         let name = NodeProblem::NAMED.iter().find(|(_, named)| *named == problem);
         let name = name.ok_or(NoAnswer::Unknown)?.0;
-        let list = self.ask(&format!("/api/v1/nodes?problem={name}&limit=2000")).await?;
-        Ok(nodes_with(list, problem))
+        let path = format!("/api/v1/nodes?problem={name}&limit=2000");
+        Ok(nodes_with(self.list(&path, PATIENCE).await?, problem))
     }
 
     /// Why requests of a session wait.
     pub(in crate::service) async fn waits(&self, session: &str) -> Result<Vec<JobWait>, NoAnswer> {
         let path = format!("/api/v1/sessions/{}", corona_web::exchange::encode_segment(session));
-        let detail: SessionDetail = self.ask(&path).await?;
-        Ok(detail.waits.ok_or(NoAnswer::Unknown)?.iter().map(job_wait).collect())
+        let Waits { waits } = self.list(&path, PATIENCE).await?;
+        Ok(waits.ok_or(NoAnswer::Unknown)?.iter().map(job_wait).collect())
+    }
+
+    /// A shape from the answer to a path. A page that is not JSON is another program's.
+    fn read<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, NoAnswer> {
+        match serde_json::from_slice(body) {
+            Ok(read) => {
+                self.is_fine(path);
+                Ok(read)
+            }
+            Err(_) if serde_json::from_slice::<IgnoredAny>(body).is_err() => Err(NoAnswer::Unknown),
+            Err(error) => {
+                if self.is_new(path) {
+                    tracing::warn!(path, %error, "cannot read the cluster manager's answer; going on without it");
+                }
+                Err(NoAnswer::Unreadable)
+            }
+        }
+    }
+
+    /// The same for a list, without the entries that cannot be read.
+    fn read_list<T: Listed>(&self, path: &str, body: &[u8]) -> Result<T, NoAnswer> {
+        if let Some((list, left_out, error)) = without_odd_entries(body) {
+            if self.is_new(path) {
+                tracing::warn!(path, left_out, %error, "cannot read entries of the cluster manager's answer; going on without them");
+            }
+            return Ok(list);
+        }
+        self.read(path, body)
+    }
+
+    fn is_fine(&self, path: &str) {
+        self.lock_odd().remove(beginning(path));
+    }
+
+    /// Whether it was fine before.
+    fn is_new(&self, path: &str) -> bool {
+        self.lock_odd().insert(beginning(path).to_owned())
+    }
+
+    fn lock_odd(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.odd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A shape from the answer to a path. A page that is not JSON is another program's.
-fn read<T: DeserializeOwned>(path: &str, body: &[u8]) -> Result<T, NoAnswer> {
-    serde_json::from_slice(body).map_err(|error| {
-        if serde_json::from_slice::<IgnoredAny>(body).is_err() {
-            return NoAnswer::Unknown;
+/// A path up to the name of what it lists, such as `/api/v1/nodes`: there are few of them.
+fn beginning(path: &str) -> &str {
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    path.match_indices('/').nth(3).and_then(|(at, _)| path.get(..at)).unwrap_or(path)
+}
+
+/// A list that can be read only without some of its entries: how many they are, and what is wrong with the first.
+fn without_odd_entries<T: Listed>(body: &[u8]) -> Option<(T, usize, serde_json::Error)> {
+    if serde_json::from_slice::<T>(body).is_ok() {
+        return None;
+    }
+    let mut answer: Value = serde_json::from_slice(body).ok()?;
+    let entries = answer.get_mut(T::LIST)?.as_array_mut()?;
+    let (mut first, before) = (None, entries.len());
+    entries.retain(|entry| match T::Entry::deserialize(entry) {
+        Ok(_) => true,
+        Err(error) => {
+            first.get_or_insert(error);
+            false
         }
-        tracing::warn!(path, %error, "cannot read the cluster manager's answer; going on without it");
-        NoAnswer::Unreadable
-    })
+    });
+    let left_out = before - entries.len();
+    Some((serde_json::from_value(answer).ok()?, left_out, first?))
 }
 
 /// The pools of the list, which has an entry for each group as well.
@@ -196,7 +287,7 @@ mod tests {
 
     /// What a reader of the shape sees in an answer.
     fn seen<T: DeserializeOwned>(answer: serde_json::Value) -> Result<T, NoAnswer> {
-        read("/", answer.to_string().as_bytes())
+        Manager::new("h", 1).read("/", answer.to_string().as_bytes())
     }
 
     #[test]
@@ -244,12 +335,42 @@ mod tests {
 
     #[test]
     fn answers_of_other_shapes_and_other_programs_are_told_apart() {
+        let manager = Manager::new("h", 1);
+        let list = |body: &[u8]| manager.read_list::<Nodes>("/", body);
         for other in
-            [json!({}), json!([]), json!({ "nodes": 1 }), json!({ "total": 1, "nodes": [7] })]
+            [json!({}), json!([]), json!({ "nodes": 1 }), json!({ "total": "1", "nodes": [7] })]
         {
-            assert_eq!(seen::<Nodes>(other.clone()), Err(NoAnswer::Unreadable), "{other}");
+            assert_eq!(list(other.to_string().as_bytes()), Err(NoAnswer::Unreadable), "{other}");
         }
-        assert_eq!(read::<Nodes>("/", b"<html>"), Err(NoAnswer::Unknown));
+        assert_eq!(list(b"<html>"), Err(NoAnswer::Unknown));
+    }
+
+    #[test]
+    fn an_odd_entry_is_left_out_and_logged_once() {
+        let manager = Manager::new("h", 1);
+        let (path, more) = ("/api/v1/nodes?limit=1", "/api/v1/nodes?problem=late&limit=2");
+        let fine = json!({ "name": "a", "problems": ["late"] });
+        let odd = json!({ "name": 7, "problems": [] });
+        let answer = |nodes: &[&Value]| json!({ "total": 3, "nodes": nodes }).to_string();
+        let logged = || manager.lock_odd().len();
+        for path in [path, more] {
+            let read = manager.read_list::<Nodes>(path, answer(&[&odd, &fine, &odd]).as_bytes());
+            assert_eq!(nodes_with(read.unwrap(), NodeProblem::Late), ["a"]);
+            assert_eq!(logged(), 1, "both are lists of nodes");
+        }
+        assert!(!manager.is_new(path));
+        let (_, left_out, error) =
+            without_odd_entries::<Nodes>(answer(&[&odd, &fine, &odd]).as_bytes()).unwrap();
+        assert_eq!(left_out, 2);
+        assert!(error.to_string().contains("string"), "{error}");
+        // Fine answers make the next odd one news again.
+        manager.read_list::<Nodes>(path, answer(&[&fine]).as_bytes()).unwrap();
+        assert_eq!(logged(), 0);
+        assert!(without_odd_entries::<Nodes>(answer(&[&fine]).as_bytes()).is_none());
+        let waits = json!({ "waits": [{ "type": "MAP" }, { "type": "MAP", "requests": 1, "reason": "safe_mode" }] });
+        let waits: Waits = manager.read_list("/api/v1/sessions/1.1", waits.to_string().as_bytes()).unwrap();
+        assert_eq!(waits.waits.unwrap().len(), 1);
+        assert_eq!(beginning("/api/v1/sessions/2026.7"), "/api/v1/sessions");
     }
 
     #[tokio::test]
