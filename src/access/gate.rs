@@ -318,10 +318,9 @@ impl Gate {
             None if pages => Peer::nobody(address, true),
             None => return Err(Refused::Handshake("the peer shows no certificate".to_owned())),
             Some(certificate) => {
-                let identified = certificate::identified(&certificate);
-                let identified =
-                    identified.map_err(|error| Refused::Handshake(error.to_string()))?;
-                Peer::member(address, identified, identity.revoked().clone())
+                let member = certificate::identified(&certificate);
+                let member = member.map_err(|error| Refused::Handshake(error.to_string()))?;
+                identity.peer(address, member)
             }
         };
         Ok(Admitted::Member(Stream::Tls(Tls::new(stream)), peer))
@@ -514,7 +513,7 @@ impl Gate {
     fn with_token(&self, kind: Kind, token: &str, address: SocketAddr) -> Option<Peer> {
         let identity = self.identity.as_ref()?;
         let (member, until) = identity.holder(kind, token, SystemTime::now())?;
-        Some(Peer::member(address, Arc::new(member), identity.revoked().clone()).until(until))
+        Some(identity.peer(address, Arc::new(member)).until(until))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A member's certificate and key, in a directory, and connections to other members with them.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -26,7 +27,7 @@ use crate::revoked::{self, Revoked};
 use crate::role::Role;
 use crate::seconds;
 use crate::sessions::{self, Kind};
-use crate::stream::{Stream, Tls};
+use crate::stream::{Peer, Stream, Tls};
 use crate::string::AccessString;
 use crate::table::GrantId;
 use crate::verify::{self, ACCESS_PROTOCOL, Trust};
@@ -257,11 +258,8 @@ impl Identity {
     /// # Errors
     /// The head cannot be reached or refuses, or the directory cannot be written.
     pub async fn renew_if_due(self: &Arc<Self>, now: SystemTime) -> Result<bool, IdentityError> {
-        let current = self.current();
+        let Some(current) = self.due(now) else { return Ok(false) };
         let about = &current.about;
-        if !current.is_due(now) {
-            return Ok(false);
-        }
         let request = Request::Renew { hosts: about.hosts.clone() };
         let head = (about.host.as_str(), about.port);
         let Enrolled { certificate, issued } = self.ask_at(head, HEAD, &request).await?;
@@ -280,11 +278,8 @@ impl Identity {
         authority: &Authority,
         now: SystemTime,
     ) -> Result<bool, IdentityError> {
-        let current = self.current();
+        let Some(current) = self.due(now) else { return Ok(false) };
         let about = &current.about;
-        if !current.is_due(now) {
-            return Ok(false);
-        }
         let own = read_certificate(&self.directory.join(CERTIFICATE))?;
         let key = PublicKey::of(&own).map_err(failed)?;
         let issued = authority.renew(&current.identified, &key, &about.hosts, now)?;
@@ -321,7 +316,7 @@ impl Identity {
         }
         let identity = self.clone();
         let refreshing = tokio::spawn(async move { identity.refresh(keeper, now).await });
-        if last == 0 && keeper == Keeper::Clients && self.current().is_due(now) {
+        if last == 0 && keeper == Keeper::Clients && self.due(now).is_some() {
             let _ = timeout(HANDSHAKE_TIMEOUT, refreshing).await;
         }
     }
@@ -432,8 +427,19 @@ impl Identity {
         &self.members
     }
 
+    #[cfg(test)]
     pub(crate) fn revoked(&self) -> &Arc<Revoked> {
         &self.revoked
+    }
+
+    /// A member at the other end of a connection, as long as its access is not revoked.
+    pub(crate) fn peer(&self, address: SocketAddr, member: Arc<Identified>) -> Peer {
+        Peer::member(address, member, self.revoked.clone())
+    }
+
+    /// The certificate in use, if it is old enough for another one.
+    fn due(&self, now: SystemTime) -> Option<Arc<Current>> {
+        Some(self.current()).filter(|current| seconds(now) >= current.about.renew_at)
     }
 
     fn current(&self) -> Arc<Current> {
@@ -442,10 +448,6 @@ impl Identity {
 }
 
 impl Current {
-    fn is_due(&self, now: SystemTime) -> bool {
-        seconds(now) >= self.about.renew_at
-    }
-
     fn new(
         directory: &Path,
         about: About,
