@@ -27,8 +27,9 @@ const COMMON: &str = include_str!("lib.rs");
 
 const HEAD: &str = "# The JSON API
 
-Each daemon serves JSON below `/api/v1`. Every response with the status 200 has one of the shapes below, every other response is a
-[Failure](#failure). [command-line.md](command-line.md#json) has the rules on which programs may rely, and an overview of the
+Each daemon serves JSON below `/api/v1`. Every response with the status 200 has one of the shapes below, every response with a status of 400 or
+more is a [Failure](#failure). A cluster manager that does not lead answers all paths with 503 and a [StandbyStatus](#standbystatus), which is a
+failure that names the leader's pages. [command-line.md](command-line.md#json) has the rules on which programs may rely, and an overview of the
 cluster manager's shapes; [web.md](../operate/web.md#events) describes the events.
 
 *By type* is an object with the members `MAP`, `REDUCE` and `JOBTRACKER`, as far as the cluster has slots of the type; *by name* is an

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
+use corona_api::Failure;
 use corona_model::text::escape_lines;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Body;
@@ -178,6 +179,32 @@ pub fn text<S>(status: StatusCode, sentence: impl Into<String>) -> Answer<S> {
     respond(status, "text/plain; charset=utf-8", sentence.into())
 }
 
+/// An error in the form of its path: below `/api` a sentence becomes a [`Failure`].
+pub async fn in_form_of<S>(path: &str, answer: Answer<S>) -> Answer<S> {
+    let status = answer.status();
+    let is_error = status.is_client_error() || status.is_server_error();
+    let is_text = answer.headers().get(CONTENT_TYPE).is_some_and(is_plain_text);
+    if !(is_error && is_text && (path == "/api" || path.starts_with("/api/"))) {
+        return answer;
+    }
+    let (mut head, body) = answer.into_parts();
+    let body = match body {
+        Either::Left(sentence) => {
+            let Ok(sentence) = sentence.collect().await;
+            let error = String::from_utf8_lossy(&sentence.to_bytes()).trim_end().to_owned();
+            let json = serde_json::to_string(&Failure { error }).unwrap_or_default();
+            head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            Either::Left(Full::new(json.into()))
+        }
+        Either::Right(stream) => Either::Right(stream),
+    };
+    Response::from_parts(head, body)
+}
+
+fn is_plain_text(kind: &HeaderValue) -> bool {
+    kind.as_bytes().get(..10).is_some_and(|start| start.eq_ignore_ascii_case(b"text/plain"))
+}
+
 /// JSON in the form of this program's own interfaces.
 pub fn json<S>(status: StatusCode, json: String) -> Answer<S> {
     respond(status, "application/json", json)
@@ -286,5 +313,27 @@ mod tests {
             assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"));
             assert_eq!(headers[X_CONTENT_TYPE_OPTIONS], "nosniff");
         }
+    }
+
+    #[tokio::test]
+    async fn errors_below_the_api_are_failures_and_all_else_stays_as_it_is() {
+        let read = async |path: &str, answer: Answer| {
+            let (head, body) = in_form_of(path, answer).await.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let kind = head.headers[CONTENT_TYPE].to_str().unwrap().to_owned();
+            (kind, String::from_utf8(body.to_vec()).unwrap())
+        };
+        let denied = || text(StatusCode::FORBIDDEN, "not \"you\"\n");
+        for path in ["/api", "/api/v1", "/api/v1/nodes", "/api/none"] {
+            let (kind, body) = read(path, denied()).await;
+            assert_eq!(kind, "application/json", "{path}");
+            assert_eq!(body, r#"{"error":"not \"you\""}"#);
+        }
+        for path in ["/", "/apis", "/nodes/api/v1"] {
+            assert_eq!(read(path, denied()).await.1, "not \"you\"\n", "{path}");
+        }
+        let own = json(StatusCode::NOT_FOUND, r#"{"error":"a","more":1}"#.into());
+        assert_eq!(read("/api/v1", own).await.1, r#"{"error":"a","more":1}"#);
+        assert_eq!(read("/api/v1", text(StatusCode::OK, "ok")).await.1, "ok");
     }
 }

@@ -19,7 +19,7 @@ use hyper::{Request, StatusCode};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::exchange::{Answer, text};
+use crate::exchange::{Answer, in_form_of, text};
 use crate::hosts::Hosts;
 use crate::http::{self, Limits};
 use crate::session::{self, Admitted, Last, end};
@@ -148,12 +148,13 @@ async fn serve_connection<S: Site>(
         let (site, stopped, peer) = (site.clone(), stopped.clone(), peer.clone());
         async move {
             site.count_request();
+            let path = request.uri().path().to_owned();
             let admitted = session::admit(&site.admission().gate, &request, &peer);
             let Admitted { who, noted } = match admitted {
                 Continue(admitted) => admitted,
                 Break(answer) => {
                     site.count_refused();
-                    return answer;
+                    return in_form_of(&path, answer).await;
                 }
             };
             last.is(who.clone());
@@ -168,7 +169,7 @@ async fn serve_connection<S: Site>(
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             end(noted, answer.status());
-            answer
+            in_form_of(&path, answer).await
         }
     };
     session::serve(&peer, |last| {

@@ -26,6 +26,7 @@ use corona_config::TrackerHttpSettings;
 use corona_net::connections::{ConnectionPermit, Connections, Refused, accept};
 use corona_process::threads::Threads;
 use corona_web::compression;
+use corona_web::exchange::in_form_of;
 use corona_web::hosts::Hosts;
 use corona_web::http;
 use corona_web::session::{self, Last};
@@ -190,7 +191,7 @@ impl HttpServer {
             None => {
                 let stream = head::Reread::new(head, stream);
                 let answer = |last: Last, request: Request<Incoming>| async move {
-                    match session::admit(&self.gate, &request, peer) {
+                    let answer = match session::admit(&self.gate, &request, peer) {
                         Continue(admitted) => {
                             last.is(admitted.who);
                             let answer = self.answer(&request).await;
@@ -198,7 +199,8 @@ impl HttpServer {
                             answer
                         }
                         Break(answer) => answer,
-                    }
+                    };
+                    in_form_of(request.uri().path(), answer).await
                 };
                 session::serve(peer, |last| {
                     let answer = move |request| answer(last.clone(), request);
