@@ -351,6 +351,8 @@ pub enum KeyOrder {
 pub enum InputFormat {
     /// Lines, which have no keys: `TextInputFormat`.
     Lines,
+    /// Lines whose keys are their places in the file, some of them for each map: `NLineInputFormat`.
+    Placed,
     /// Lines of a key and a value: `KeyValueTextInputFormat`.
     KeyValue {
         /// The byte between them.
@@ -410,6 +412,10 @@ pub struct NativeJob {
     pub line_bytes: Option<usize>,
 }
 
+/// The input format whose splits have [`LINES_OF_A_MAP`] lines each.
+pub const N_LINE_FORMAT: &str = "org.apache.hadoop.mapred.lib.NLineInputFormat";
+/// How many lines these are; one by default.
+pub const LINES_OF_A_MAP: &str = "mapred.line.input.format.linespermap";
 const KEY_VALUE_FORMAT: &str = "org.apache.hadoop.mapred.KeyValueTextInputFormat";
 const KEY_FIELD_COMPARATOR: &str = "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator";
 const IDENTITY: &str = "org.apache.hadoop.mapred.lib.IdentityReducer";
@@ -522,6 +528,7 @@ impl ConfReader<'_> {
             KEY_VALUE_FORMAT => {
                 InputFormat::KeyValue { separator: separator.bytes().take(1).collect() }
             }
+            N_LINE_FORMAT => InputFormat::Placed,
             _ => InputFormat::Lines,
         }
     }

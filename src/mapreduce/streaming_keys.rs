@@ -252,6 +252,7 @@ pub const STREAMING_KEYS: &[StreamingKey] = &[
         &[
             "org.apache.hadoop.mapred.TextInputFormat",
             "org.apache.hadoop.mapred.KeyValueTextInputFormat",
+            "org.apache.hadoop.mapred.lib.NLineInputFormat",
         ],
         "the input format",
     ),
@@ -294,6 +295,7 @@ pub const STREAMING_KEYS: &[StreamingKey] = &[
     none("mapred.jobcleanup.child.java.opts", "options of Java"),
     none("mapred.jobsetup.child.java.opts", "options of Java"),
     by(Client, "mapred.jobtracker.maxtasks.per.job", "the most tasks of a job"),
+    by(Client, "mapred.line.input.format.linespermap", "lines of a split of `NLineInputFormat`"),
     heeded(
         "mapred.linerecordreader.maxlength",
         Whole(1),

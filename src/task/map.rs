@@ -96,10 +96,10 @@ impl<'a> Input<'a> {
         self.status.set_progress(self.lines.progress());
     }
 
-    /// Hands each line to `to`.
+    /// Hands each line to `to`, with its place in the file.
     pub(crate) fn each(
         &mut self,
-        mut to: impl FnMut(&[u8]) -> Result<(), TaskError>,
+        mut to: impl FnMut(u64, &[u8]) -> Result<(), TaskError>,
     ) -> Result<(), TaskError> {
         loop {
             if self.skipped.as_ref().is_some_and(Skipped::is_over) {
@@ -138,7 +138,7 @@ impl<'a> Input<'a> {
                     }
                     self.records += 1;
                     self.bytes += line.bytes as u64;
-                    to(line.text)?;
+                    to(position, line.text)?;
                     if self.counters.progressed() || self.records >= 1024 {
                         self.count();
                     }
@@ -201,8 +201,8 @@ fn through(
             let words = programs.profiled(words);
             let program = Program { step: "map", words: &words };
             programs.run(program, format, &work.counters, &work.status, to, |pipe| {
-                input.each(|line| {
-                    write_input(pipe, line, &work.job.input_format, format)
+                input.each(|place, line| {
+                    write_input(pipe, place, line, &work.job.input_format, format)
                         .and_then(|()| pipe.write_all(b"\n"))
                         // Records that are held back are suspect if the program fails.
                         .and_then(|()| if skips { pipe.flush() } else { Ok(()) })
@@ -212,7 +212,7 @@ fn through(
         }
         step => {
             let mapper = Mapper::new(step, &work.job.map_lines);
-            input.each(|line| match (&work.job.input_format, step) {
+            input.each(|_, line| match (&work.job.input_format, step) {
                 (InputFormat::KeyValue { separator }, Step::Cat) => {
                     let (key, value) = split(line, separator, 1);
                     to.collect(key, value)
@@ -231,14 +231,20 @@ fn through(
 /// Writes a line of the input for the mapper, as its format has it.
 fn write_input(
     pipe: &mut dyn Write,
+    place: u64,
     line: &[u8],
     input: &InputFormat,
     format: &LineFormat,
 ) -> std::io::Result<()> {
-    let InputFormat::KeyValue { separator } = input else { return pipe.write_all(line) };
-    let (key, value) = split(line, separator, 1);
+    let (key, value) = match input {
+        InputFormat::KeyValue { separator } => split(line, separator, 1),
+        InputFormat::Lines | InputFormat::Placed => (&[][..], line),
+    };
     if !format.ignores_key {
-        pipe.write_all(key)?;
+        match input {
+            InputFormat::Placed => write!(pipe, "{place}")?,
+            _ => pipe.write_all(key)?,
+        }
         pipe.write_all(&format.input_separator)?;
     }
     pipe.write_all(value)

@@ -178,6 +178,13 @@ const LINES: &[(&str, &str, &[&str])] = &[
         &["k\tv w", "x\t"],
     ),
     (
+        "hadoop jar hadoop-streaming.jar -D mapred.line.input.format.linespermap=2 \
+         -inputformat org.apache.hadoop.mapred.lib.NLineInputFormat -input books -output out \
+         -mapper 'sh -c \"cat; echo end of a map\"' -numReduceTasks 0",
+        "out",
+        &["0\ta b a", "6\tb", "8\tthe end", "end of a map\t", "end of a map\t"],
+    ),
+    (
         "hadoop jar hadoop-streaming.jar -input books -output out -archives words.tar.gz#words \
          -mapper 'sh -c \"cat > /dev/null; cat words/words.txt\"' -numReduceTasks 0",
         "out",

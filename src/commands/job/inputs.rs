@@ -13,7 +13,9 @@ use corona::filesystem::{
     BlockHosts, ErrorKind, FileStatus, FileSystem, FileSystems, FsError, FsPath, Glob, Listing,
     expand,
 };
-use corona::mapreduce::native::{InputCodec, InputCodecs, MAGIC_BYTES, NativeJob};
+use corona::mapreduce::native::{
+    InputCodec, InputCodecs, LINES_OF_A_MAP, MAGIC_BYTES, N_LINE_FORMAT, NativeJob,
+};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -23,6 +25,8 @@ const MAX_FILES: usize = 1_000_000;
 const MAX_SPLITS: usize = 500_000;
 /// Files whose blocks are looked up at a time.
 const LOOK_UPS: usize = 16;
+/// Bytes of a file that are read at a time to find its lines.
+const PIECE_BYTES: usize = 256 << 10;
 /// A last split may be so much larger than the others, in tenths.
 const SLOP_TENTHS: u128 = 11;
 
@@ -44,6 +48,8 @@ pub(super) struct InputSplit {
 pub(super) struct Selection {
     /// How large splits are.
     size: SplitSize,
+    /// How many lines each has, in place of a size.
+    lines: Option<u64>,
     /// Whether directories inside the named ones are read.
     is_recursive: bool,
     /// How files may be compressed.
@@ -92,8 +98,11 @@ impl Selection {
                  known without Java; name a split file with corona job submit --splits"
             );
         }
+        let has_lines = conf.get("mapred.input.format.class").as_deref() == Some(N_LINE_FORMAT);
+        let lines = has_lines.then(|| number(LINES_OF_A_MAP)).transpose()?;
         let (maps, least) = (number("mapred.map.tasks")?, number("mapred.min.split.size")?);
         Ok(Selection {
+            lines,
             size: split_bytes.map_or(SplitSize::Block { maps, least }, SplitSize::Bytes),
             is_recursive: conf.get("mapred.input.dir.recursive").as_deref() == Some("true"),
             codecs: InputCodecs::of(conf)?,
@@ -164,7 +173,11 @@ impl Inputs {
         }
         let total = named.iter().fold(0_u64, |sum, (_, file)| sum.saturating_add(file.bytes));
         for (file, blocks) in with_blocks(named, selection).await? {
-            found.add(&file, &blocks, total, selection)?;
+            let lines = match selection.lines {
+                Some(lines) => Some(cut_by_lines(systems, &file.path, lines).await?),
+                None => None,
+            };
+            found.add(&file, &blocks, total, lines, selection)?;
         }
         // The largest first: the job does not wait for one that was begun last.
         found.splits.sort_by(|one, other| {
@@ -181,6 +194,7 @@ impl Inputs {
         file: &FileStatus,
         blocks: &[BlockHosts],
         total: u64,
+        lines: Option<Vec<(u64, u64)>>,
         selection: &Selection,
     ) -> anyhow::Result<()> {
         let path = file.path.to_string();
@@ -194,6 +208,10 @@ impl Inputs {
             selection.is_native || codec.is_none_or(InputCodec::is_of_original),
             "input {path}: tasks of Java would read it as text; set corona.task.native=true"
         );
+        ensure!(
+            lines.is_none() || codec.is_none(),
+            "input {path}: a compressed file cannot be cut by lines; unpack it, or use TextInputFormat"
+        );
         self.files += 1;
         self.bytes = self.bytes.saturating_add(file.bytes);
         let size = match codec {
@@ -201,7 +219,9 @@ impl Inputs {
             Some(_) => u64::MAX,
             None => selection.size.of(total, file.block_bytes),
         };
-        for (start, length) in cut(file.bytes, size) {
+        // Any host may have the lines, as in the original.
+        let blocks = if lines.is_some() { &[] } else { blocks };
+        for (start, length) in lines.unwrap_or_else(|| cut(file.bytes, size)) {
             ensure!(
                 self.splits.len() < MAX_SPLITS,
                 "the inputs make more than {MAX_SPLITS} splits; use a larger --split-size"
@@ -445,6 +465,80 @@ fn cut(bytes: u64, size: u64) -> Vec<(u64, u64)> {
     splits
 }
 
+/// Cuts a file into splits of so many lines, or into one: the first byte and the length of each. A file without lines has
+/// none. Spec: `NLineInputFormat`.
+async fn cut_by_lines(
+    systems: &FileSystems,
+    path: &FsPath,
+    lines: u64,
+) -> anyhow::Result<Vec<(u64, u64)>> {
+    let (files, path) = systems.of(path)?;
+    let mut reader = files.open(&path).await?;
+    let (mut piece, mut ends) = (vec![0; PIECE_BYTES], LineEnds::of(lines));
+    loop {
+        let read = reader.read(&mut piece).await?;
+        if read == 0 {
+            return Ok(ends.finish());
+        }
+        ends.add(piece.get(..read).unwrap_or_default());
+        ensure!(
+            ends.splits.len() <= MAX_SPLITS,
+            "input {path}: it makes more than {MAX_SPLITS} splits; use a larger {LINES_OF_A_MAP}"
+        );
+    }
+}
+
+/// Finds where lines end, by a newline, a carriage return, or both.
+struct LineEnds {
+    /// Lines of a split; 0 for all.
+    of_a_split: u64,
+    splits: Vec<(u64, u64)>,
+    start: u64,
+    at: u64,
+    lines: u64,
+    /// Whether the last byte was a carriage return, which a newline may follow.
+    is_open: bool,
+}
+
+impl LineEnds {
+    fn of(of_a_split: u64) -> LineEnds {
+        LineEnds { of_a_split, splits: Vec::new(), start: 0, at: 0, lines: 0, is_open: false }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            let ends_before = self.is_open && *byte != b'\n';
+            if ends_before {
+                self.end_line();
+            }
+            self.is_open = *byte == b'\r';
+            self.at += 1;
+            if *byte == b'\n' {
+                self.end_line();
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        self.lines += 1;
+        if self.lines == self.of_a_split {
+            self.end_split();
+        }
+    }
+
+    fn end_split(&mut self) {
+        self.splits.push((self.start, self.at - self.start));
+        (self.start, self.lines) = (self.at, 0);
+    }
+
+    fn finish(mut self) -> Vec<(u64, u64)> {
+        if self.at > self.start {
+            self.end_split();
+        }
+        self.splits
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -491,6 +585,33 @@ mod tests {
             let refused = Selection::of(&conf, None).unwrap_err().to_string();
             assert!(refused.starts_with(name) && refused.contains(expected), "{refused}");
         }
+    }
+
+    #[test]
+    fn splits_of_lines_end_where_lines_end() {
+        for (text, lines, expected) in [
+            (&b""[..], 1, &[][..]),
+            (b"a\nbb\n", 1, &[(0, 2), (2, 3)]),
+            (b"a\nbb", 1, &[(0, 2), (2, 2)]),
+            (b"a\r\nb\rc\r\n", 1, &[(0, 3), (3, 2), (5, 3)]),
+            (b"a\r", 1, &[(0, 2)]),
+            (b"\n\r\r\n", 1, &[(0, 1), (1, 1), (2, 2)]),
+            (b"1\n2\n3\n4\n5\n", 2, &[(0, 4), (4, 4), (8, 2)]),
+            (b"1\n2\n", 9, &[(0, 4)]),
+            (b"1\n2\n", 0, &[(0, 4)]),
+        ] {
+            // Whatever the pieces are in which it is read.
+            for piece in 1..=text.len().max(1) {
+                let mut ends = LineEnds::of(lines);
+                text.chunks(piece).for_each(|piece| ends.add(piece));
+                assert_eq!(ends.finish(), expected, "{text:?} by {lines}, pieces of {piece}");
+            }
+        }
+        let lines = |properties: &[_]| selection(properties, None).lines;
+        let of_lines = ("mapred.input.format.class", N_LINE_FORMAT);
+        assert_eq!(lines(&[]), None);
+        assert_eq!(lines(&[of_lines]), Some(1));
+        assert_eq!(lines(&[of_lines, (LINES_OF_A_MAP, "7")]), Some(7));
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Steps {
 
     fn formats(&mut self, line: &Line) -> Result<(), String> {
         if let Some(format) = line.last("-inputformat") {
-            let class = class_of(format, "TextInputFormat", &["KeyValueTextInputFormat"])
+            let class = class_of(format, "TextInputFormat", &["KeyValueTextInputFormat", "lib.NLineInputFormat"])
                 .ok_or_else(|| needs_java("-inputformat", format))?;
             self.set_key("mapred.input.format.class", class);
         }
