@@ -221,7 +221,7 @@ fn prepare(cluster: &MiniCluster) {
 }
 
 fn streaming_lines_of_tutorials_run_unchanged(cluster: &MiniCluster, home: &Home) {
-    assert_eq!(LINES.len(), 20);
+    assert_eq!(LINES.len(), 21);
     for (line, output, expected) in LINES {
         let done = home.run(cluster, line);
         let log = stderr(&done);

@@ -112,7 +112,8 @@ fn one_node_may_lack_a_program(cluster: &MiniCluster) {
     fs::write(&file, script).unwrap();
     fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
     let nodes: Value = serde_json::from_str(&cluster.tool(&["nodes", "list", "--json"])).unwrap();
-    let mut names = nodes["nodes"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap());
+    let mut names =
+        nodes["nodes"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap());
     // Each node has a loopback address of its own.
     let other = names.find(|name| name.starts_with("tracker_127.0.0.2:")).unwrap();
     cluster.tool(&["nodes", "drain", other]);

@@ -107,19 +107,21 @@ impl Job {
         let here = list_here.to_string();
         let end = cuts.last().map_or(0, |(start, length)| start.saturating_add(*length));
         let sight = Sight::new(&shared, [(&*here, end)].into_iter());
-        let (list_there, output, kept) =
-            match stop.before_submission(kept(&caller, &sight, systems, &named)).await? {
-                None => (list_here, shared, None),
-                Some(directory) => {
-                    console.complain(&format!(
+        let (list_there, output, kept) = match stop
+            .before_submission(kept(&caller, &sight, systems, &named))
+            .await?
+        {
+            None => (list_here, shared, None),
+            Some(directory) => {
+                console.complain(&format!(
                         "the machines share no directory with this one: {} keeps the list and the results\n",
                         caller.who
                     ));
-                    let output = found(systems, &directory.join(OUTPUT), stop).await?;
-                    let path = output.path.clone();
-                    (directory.join(LIST), output, Some(path))
-                }
-            };
+                let output = found(systems, &directory.join(OUTPUT), stop).await?;
+                let path = output.path.clone();
+                (directory.join(LIST), output, Some(path))
+            }
+        };
         conf.set("mapred.output.dir", &output.path.to_string());
         let place = Place { systems, output: &output, sight: &sight, waiting: &waiting };
         let splits = split_file(&splits_of(&list_there.to_string(), cuts))?;
@@ -189,7 +191,8 @@ fn splits_of(path: &str, cuts: &[(u64, u64)]) -> Vec<InputSplit> {
 /// An output directory that does not exist yet.
 async fn found(systems: &FileSystems, path: &FsPath, stop: &mut Stop) -> anyhow::Result<Output> {
     let path = path.to_string();
-    let output = Output::find(systems, &path, false, "name a new directory with --output", [].into_iter());
+    let output =
+        Output::find(systems, &path, false, "name a new directory with --output", [].into_iter());
     stop.before_submission(output).await
 }
 
@@ -226,7 +229,7 @@ impl KeptResults {
     /// Those of a directory that `note` of [`Job::submit`] got.
     ///
     /// # Errors
-    /// It is none.
+    /// The path cannot be one of a job tracker.
     pub(in crate::commands) fn open(systems: &FileSystems, path: &str) -> anyhow::Result<Self> {
         let (files, path) = systems.resolve(path)?;
         Ok(KeptResults { files, path })

@@ -533,7 +533,10 @@ impl Work<'_> {
                 let brought = stop.or(kept.bring_rest(&output)).await;
                 let brought = brought.unwrap_or_else(|| Err(anyhow!("stopped")));
                 brought.with_context(|| {
-                    format!("{} has results that its job tracker keeps; --resume takes them", job.id)
+                    format!(
+                        "{} has results that its job tracker keeps; --resume takes them",
+                        job.id
+                    )
                 })?;
             }
             match look {

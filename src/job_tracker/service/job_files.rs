@@ -184,7 +184,9 @@ impl Of {
     fn full(self, group: &str, most: u64) -> Fault {
         Fault::io(match self {
             Of::Job => {
-                format!("the files of {group} have more than {most} bytes (corona.jt.job.files.max.bytes)")
+                format!(
+                    "the files of {group} have more than {most} bytes (corona.jt.job.files.max.bytes)"
+                )
             }
             Of::User => format!(
                 "the outputs of jobs of user {group} have more than {most} bytes \

@@ -226,7 +226,7 @@ pub enum StartError {
     Outputs {
         directory: PathBuf,
         /// Why it cannot.
-        error: io::Error,
+        error: std::io::Error,
     },
 }
 

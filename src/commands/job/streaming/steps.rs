@@ -136,8 +136,12 @@ impl Steps {
 
     fn formats(&mut self, line: &Line) -> Result<(), String> {
         if let Some(format) = line.last("-inputformat") {
-            let class = class_of(format, "TextInputFormat", &["KeyValueTextInputFormat", "lib.NLineInputFormat"])
-                .ok_or_else(|| needs_java("-inputformat", format))?;
+            let class = class_of(
+                format,
+                "TextInputFormat",
+                &["KeyValueTextInputFormat", "lib.NLineInputFormat"],
+            )
+            .ok_or_else(|| needs_java("-inputformat", format))?;
             self.set_key("mapred.input.format.class", class);
         }
         if let Some(format) = line.last("-outputformat") {

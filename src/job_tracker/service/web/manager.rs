@@ -368,7 +368,8 @@ mod tests {
         assert_eq!(logged(), 0);
         assert!(without_odd_entries::<Nodes>(answer(&[&fine]).as_bytes()).is_none());
         let waits = json!({ "waits": [{ "type": "MAP" }, { "type": "MAP", "requests": 1, "reason": "safe_mode" }] });
-        let waits: Waits = manager.read_list("/api/v1/sessions/1.1", waits.to_string().as_bytes()).unwrap();
+        let waits: Waits =
+            manager.read_list("/api/v1/sessions/1.1", waits.to_string().as_bytes()).unwrap();
         assert_eq!(waits.waits.unwrap().len(), 1);
         assert_eq!(beginning("/api/v1/sessions/2026.7"), "/api/v1/sessions");
     }
