@@ -23,7 +23,7 @@ use super::web::Web;
 #[command(next_help_heading = "Cluster")]
 struct ConfigurationArguments {
     /// Directory of the configuration files [default: $HADOOP_CONF_DIR,
-    /// else the cluster of 'corona login']
+    /// else the cluster of 'corona login', else the head of this user here]
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<PathBuf>,
 

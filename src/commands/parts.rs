@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use corona::config::keys;
+use corona::model::text::shell_word;
 
 use super::arguments::Override;
 use super::daemons::{Daemons, Home};
@@ -159,7 +160,9 @@ pub(super) fn start_of(conf_dir: &Path) -> Option<String> {
     let who =
         writers.into_iter().find(|who| text.contains(&format!("<!-- {who} writes this file")))?;
     let home = conf_dir.canonicalize().ok()?.parent()?.display().to_string();
-    Some(format!("{who} --dir {home}"))
+    let is_closed = text.contains("<name>corona.tls</name><value>require</value>");
+    let closed = if is_closed && who == "corona mini-cluster" { " --closed" } else { "" };
+    Some(format!("{who}{closed} --dir {}", shell_word(&home)))
 }
 
 fn escaped(text: &str) -> String {

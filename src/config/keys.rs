@@ -380,8 +380,8 @@ keys! {
         "Whether no slots are granted on late nodes until they heartbeat again.";
     RESOURCES = "corona.cm.resources", Text, "slots", "", Own,
         "What is counted beside the slots of a type: slots for nothing, or some of cpus,memory,disk,network.";
-    RESERVATION_AFTER = "corona.cm.reservation.after.ms", long(0), "60000", "ms", Own,
-        "Where resources are counted: how long a request that an empty node could serve waits before a node is reserved for it.";
+    RESERVATION_AFTER = "corona.cm.reservation.after.ms", long(0), "0", "ms", Own,
+        "Where resources are counted: how long a request that an empty node could serve waits before a node is reserved for it; 0: none is.";
     OVERCOMMIT_CPUS = "corona.cm.overcommit.cpus", int(1), "100", "%", Own,
         "How much of the CPUs that a node reports is given out.";
     OVERCOMMIT_MEMORY = "corona.cm.overcommit.memory", int(1), "100", "%", Own,

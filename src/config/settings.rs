@@ -370,7 +370,10 @@ impl<'a> SettingsReader<'a> {
             overcommit: overcommit
                 .map(|key| Part(self.number::<u32>(key).saturating_mul(Part::WHOLE.0 / 100))),
             requested: PerType(requested.0.map(|keys| Amounts(keys.map(|key| self.number(key))))),
-            reservation: Later(ReserveAfter(self.number(&keys::RESERVATION_AFTER))),
+            reservation: Later(match self.number(&keys::RESERVATION_AFTER) {
+                0 => ReserveAfter::NEVER,
+                after_ms => ReserveAfter(after_ms),
+            }),
         }
     }
 

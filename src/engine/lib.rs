@@ -185,6 +185,7 @@ impl Engine {
             after(self.nodes.most_silent_on_time().map(at), self.settings.node_late_ms),
             after(session.map(|(_, heard)| heard), self.settings.session_expiry_ms),
             self.scheduler.next_deadline(),
+            self.reservations_due(),
             self.restarts.next_deadline(),
         ]
         .into_iter()

@@ -164,9 +164,14 @@ pub struct Resources {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReserveAfter(pub i64);
 
+impl ReserveAfter {
+    /// No node is ever reserved, as in settings of earlier versions.
+    pub const NEVER: ReserveAfter = ReserveAfter(i64::MAX);
+}
+
 impl Default for ReserveAfter {
     fn default() -> Self {
-        ReserveAfter(60_000)
+        ReserveAfter::NEVER
     }
 }
 

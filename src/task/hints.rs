@@ -127,7 +127,10 @@ pub fn scripts<'a>(words: impl Iterator<Item = &'a str>) -> impl Iterator<Item =
 /// A script that an interpreter was to run, if it is not in the working directory `work` of the task.
 fn missing_script<'a>(words: &'a [String], work: &Path) -> Option<&'a str> {
     let is_missing = |word: &&str| !work.join(word).exists();
+    let changes_directory = |command: &str| command.split(BETWEEN).any(|word| word == "cd");
     match words {
+        // The script is looked for elsewhere.
+        [_, _, command] if changes_directory(command) => None,
         [shell, option, command] if shell == "sh" && option == "-c" => {
             scripts(command.split(BETWEEN).filter(|word| !word.is_empty())).find(is_missing)
         }

@@ -344,7 +344,11 @@ async fn privileged_actions_are_noted_with_who_from_where_and_what() {
         );
         // A member without that right cannot read them.
         let refused = access(root, &["audit", "--at", &at, "--directory", "alice"], "");
-        assert!(!refused.0 && refused.1.contains("the role submit may not do this"), "{}", refused.1);
+        assert!(
+            !refused.0 && refused.1.contains("the role submit may not do this"),
+            "{}",
+            refused.1
+        );
         if pages == "proxy_pages" {
             // It has no events.
             continue;

@@ -67,7 +67,7 @@ pub(super) struct Arguments {
 #[command(next_help_heading = "Configuration")]
 struct Configuration {
     /// Directory of the configuration files [default: $HADOOP_CONF_DIR,
-    /// else the cluster of 'corona login']
+    /// else the cluster of 'corona login', else the head of this user here]
     #[arg(long, value_name = "DIR", global = true)]
     conf_dir: Option<PathBuf>,
 

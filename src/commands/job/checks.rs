@@ -72,6 +72,10 @@ fn is_read_by_a_shell(option: &str, command: &str) -> anyhow::Result<()> {
     }
     let said = String::from_utf8_lossy(&read.stderr);
     let said = said.lines().next().unwrap_or_default().trim();
+    // The shells of nodes may know more than the one here, but none takes a text that has no end.
+    if !["nterminated", "unexpected EOF", "end of file"].iter().any(|end| said.contains(end)) {
+        return Ok(());
+    }
     bail!(UsageError(format!(
         "{option} {script}: a shell cannot read this command ({}); a quote or a bracket in it has no end, or is \
          one too many. Put single quotes around the whole command, and double quotes inside",

@@ -5,14 +5,13 @@ use std::fmt;
 use anyhow::{Context, anyhow};
 use corona::config::JobConf;
 use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath};
-use corona::hadoop::rpc::CallError;
 use corona::hadoop::writables::JobId;
 
 use super::output::Output;
 use super::sight::Sight;
 use super::stop::Stop;
 use super::waiting::Waiting;
-use crate::commands::jobs::Caller;
+use crate::commands::jobs::{Caller, is_answer};
 use corona_terminal::console::Console;
 
 /// The file of splits in a job's directory, and beside its configuration.
@@ -102,7 +101,7 @@ pub(super) async fn deliver_as(
         let note = format!("killing {id} when it is submitted; again to stop at once\n");
         let answer = stop.after_first(answer, waiting, &note, console).await;
         let answer = answer.with_context(|| MayRun(id.clone()))?;
-        let is_unknown = matches!(answer, Err(CallError::Timeout(_)));
+        let is_unknown = answer.as_ref().is_err_and(|error| !is_answer(error));
         submitted = caller.checked(answer).map(drop);
         if is_unknown {
             return submitted.with_context(|| MayRun(id.clone())).map(|()| id);

@@ -16,6 +16,7 @@ use corona::filesystem::{
 use corona::mapreduce::native::{
     InputCodec, InputCodecs, LINES_OF_A_MAP, MAGIC_BYTES, N_LINE_FORMAT, NativeJob,
 };
+use corona::model::text::shell_word;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -366,7 +367,9 @@ fn look(path: &FsPath, codec: Option<InputCodec>) -> Result<(), String> {
     let plain = path.rsplit_once('.').map_or(path, |(plain, _)| plain);
     Err(format!(
         "is not compressed as the ending of its name says, which decides how it is read; if it is plain text, rename \
-         it: mv '{path}' '{plain}'"
+         it: mv {} {}",
+        shell_word(path),
+        shell_word(plain)
     ))
 }
 

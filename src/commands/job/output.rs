@@ -102,13 +102,18 @@ fn others(entries: &[FileStatus]) -> Vec<&str> {
     entries.iter().filter(|entry| !is_of_job(entry)).map(|entry| entry.path.name()).collect()
 }
 
+/// The endings of parts that jobs write, ours and those of Java.
+const COMPRESSED: [&str; 8] =
+    [".gz", ".bz2", ".deflate", ".xz", ".zst", ".lzo", ".lzo_deflate", ".snappy"];
+
 /// Whether a file has the name of a part of an output, such as `part-00007.gz`.
 pub(super) fn is_part(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("part-") else { return false };
     let rest = rest.strip_prefix("m-").or(rest.strip_prefix("r-")).unwrap_or(rest);
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let ending = rest.get(digits..).unwrap_or_default();
-    digits >= 5 && (ending.is_empty() || ending.starts_with('.'))
+    let is_codec = |ending: &str| COMPRESSED.contains(&ending);
+    digits >= 5 && (ending.is_empty() || is_codec(ending))
 }
 
 #[cfg(test)]
@@ -123,8 +128,16 @@ mod tests {
         {
             assert!(is_part(name), "{name}");
         }
-        for name in ["part-", "part-1", "part-0000x", "part-00000~", "apart-00000", "part-x-00000"]
-        {
+        for name in [
+            "part-",
+            "part-1",
+            "part-0000x",
+            "part-00000~",
+            "part-00000.bak",
+            "part-00000.csv",
+            "apart-00000",
+            "part-x-00000",
+        ] {
             assert!(!is_part(name), "{name}");
         }
     }

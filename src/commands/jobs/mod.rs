@@ -123,7 +123,7 @@ pub(super) struct Which {
     job_tracker: Option<HostPort>,
 
     /// Directory of the configuration files [default: $HADOOP_CONF_DIR,
-    /// else the cluster of 'corona login']
+    /// else the cluster of 'corona login', else the head of this user here]
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<PathBuf>,
 
@@ -1074,6 +1074,13 @@ fn errors_of(task: &Task, width: Option<usize>) -> String {
     text
 }
 
+/// Whether something has answered a call, so that it is known that nothing was done.
+pub(super) fn is_answer(error: &CallError) -> bool {
+    let said =
+        matches!(error, CallError::Remote(_) | CallError::Refused(_) | CallError::Version { .. });
+    said || error.is_http()
+}
+
 /// How calls are repeated while the job tracker cannot be reached, as during a restart. The calls of a client
 /// can all be repeated: the second submission of a job only returns its status.
 #[derive(Clone, Copy, Debug)]
@@ -1093,23 +1100,18 @@ impl Retry {
         mut call: impl AsyncFnMut() -> Result<T, CallError>,
     ) -> Result<T, CallError> {
         let began = tokio::time::Instant::now();
-        let mut earlier = None;
         loop {
             let left = self.within.saturating_sub(began.elapsed());
             let error = match tokio::time::timeout(left, call()).await {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(earlier.unwrap_or(CallError::Timeout(self.within))),
+                // This call may have arrived, however earlier ones ended.
+                Err(_) => return Err(CallError::Timeout(self.within)),
             };
-            let is_answer = matches!(
-                error,
-                CallError::Remote(_) | CallError::Refused(_) | CallError::Version { .. }
-            ) || error.is_http();
             let most = if error.is_connect() { self.until_connected } else { self.within };
-            if is_answer || began.elapsed() + RETRY_PAUSE > most {
+            if is_answer(&error) || began.elapsed() + RETRY_PAUSE > most {
                 return Err(error);
             }
-            earlier = Some(error);
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     }

@@ -9,6 +9,7 @@ mod results;
 mod state;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use corona::filesystem::{FileSystems, FsPath};
 use corona::hadoop::writables::JobId;
 use corona::mapreduce::commands::CommandList;
 use corona::mapreduce::native::{NativeJob, encoded};
+use corona::model::text::shell_word;
 use corona::net::Backoff;
 
 use super::arguments::parse_size;
@@ -253,6 +255,9 @@ impl Arguments {
             // Those that have nothing in them.
             made.iter().map_while(|directory| std::fs::remove_dir(directory).ok()).count();
         }
+        if ended.as_ref().is_err_and(|error| error.is::<StillKept>()) {
+            temporary.map(tempfile::TempDir::keep);
+        }
         ended
     }
 
@@ -278,7 +283,10 @@ impl Arguments {
             }
         };
         let mut work = Work { arguments: self, conf, systems, run, results, all, total: 0 };
-        let ended = work.until_done(stop, console).await;
+        let mut ended = work.until_done(stop, console).await;
+        if work.run.rounds().iter().any(|round| round.kept.is_some()) {
+            ended = ended.with_context(|| StillKept(directory.clone()));
+        }
         if work.run.is_unused() {
             work.results.discard();
             work.run.discard_if_unused();
@@ -419,6 +427,20 @@ struct Work<'a> {
     all: PathBuf,
     /// The number of commands.
     total: u64,
+}
+
+/// An error after which a job tracker may keep results that were not taken.
+#[derive(Debug)]
+struct StillKept(PathBuf);
+
+impl fmt::Display for StillKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "not finished; to go on: --resume --output {}",
+            shell_word(&self.0.to_string_lossy())
+        )
+    }
 }
 
 impl Work<'_> {

@@ -192,7 +192,7 @@ impl Scheduler {
     pub(crate) fn next_deadline(&self) -> Option<Millis> {
         let wake = self.wakes.first().map(|(at, ..)| *at);
         let preemption = ResourceType::ALL.into_iter().filter_map(|kind| self.preemption_due(kind));
-        preemption.chain(wake).chain(self.reservations_due()).min()
+        preemption.chain(wake).min()
     }
 }
 
@@ -216,7 +216,7 @@ impl Engine {
             let preemption_due = self.scheduler.preemption_due(kind).is_some_and(|at| at <= now);
             self.scheduler.wanted[kind] |= wait_over || preemption_due;
         }
-        if self.scheduler.reservations_due().is_some_and(|at| at <= now) {
+        if self.reservations_due().is_some_and(|at| at <= now) {
             self.scheduler.wanted = PerType::all(true);
         }
     }

@@ -20,6 +20,7 @@ use crate::nodes::{Node, Nodes};
 use crate::requests::{RequestState, Wish};
 use crate::sessions::Session;
 use crate::types::{Millis, ResourceType};
+use corona_model::resources::ReserveAfter;
 
 /// Reservations are made when more than this has passed since the last time.
 const PERIOD_MS: i64 = 1000;
@@ -56,16 +57,6 @@ struct PassedOver {
 }
 
 impl Scheduler {
-    /// When reservations are looked at next; never while there are none and nothing waits.
-    pub(super) fn reservations_due(&self) -> Option<Millis> {
-        self.tree.whole?;
-        let waits = self.pending.0.iter().any(|pending| *pending > 0);
-        if !waits && self.reservations.is_empty() {
-            return None;
-        }
-        Some(self.reserved_last.map_or(Millis(i64::MIN), |last| last.plus_ms(PERIOD_MS).plus_ms(1)))
-    }
-
     /// Something has happened that may end the reservation of a pool, if it has one.
     pub(super) fn look_at_reservation_of(&mut self, pool: PoolIdx) {
         if let Some(reservation) = self.reservations.get(&pool) {
@@ -84,6 +75,19 @@ impl Scheduler {
 }
 
 impl Engine {
+    /// When reservations are looked at next; never while there are none and nothing waits that may get one.
+    pub(crate) fn reservations_due(&self) -> Option<Millis> {
+        let scheduler = &self.scheduler;
+        scheduler.tree.whole?;
+        let waits = scheduler.pending.0.iter().any(|pending| *pending > 0);
+        let is_never = self.settings.resources.reservation.0 == ReserveAfter::NEVER;
+        if (is_never || !waits) && scheduler.reservations.is_empty() {
+            return None;
+        }
+        let last = scheduler.reserved_last;
+        Some(last.map_or(Millis(i64::MIN), |last| last.plus_ms(PERIOD_MS).plus_ms(1)))
+    }
+
     /// Ends the reservations that have lost their reason.
     pub(super) fn review_reservations(&mut self, effects: &mut Vec<Effect>) {
         let stale: Vec<PoolIdx> = self
@@ -103,6 +107,7 @@ impl Engine {
         while let Some(pool) = self.scheduler.reservations.keys().next().copied() {
             self.end_reservation(pool, false, effects);
         }
+        self.scheduler.reserved_last = None;
     }
 
     /// The request for which a node is kept, as long as it waits and the node could serve it when empty.
@@ -179,12 +184,15 @@ impl Engine {
 
     /// After passes that granted all they could: reserves nodes for requests that were passed over.
     pub(super) fn reserve_if_due(&mut self, now: Millis, effects: &mut Vec<Effect>) {
-        let due = self.scheduler.reservations_due().is_some_and(|due| due <= now);
+        let due = self.reservations_due().is_some_and(|due| due <= now);
         if !due || self.pass_is_wanted() {
             return;
         }
         self.scheduler.reserved_last = Some(now);
         let most = (self.nodes.len() / NODES_FOR_EACH).max(1);
+        if self.scheduler.reservations.len() >= most {
+            return;
+        }
         for passed_over in self.passed_over(now) {
             if self.scheduler.reservations.len() >= most {
                 break;
