@@ -28,6 +28,11 @@ pub(super) fn open(root: &Path, at: (&str, u16), hosts: &[String]) -> anyhow::Re
     Ok(authority)
 }
 
+/// Whether a closed cluster was ever started in this directory.
+pub(super) fn is_closed(root: &Path) -> bool {
+    root.join(AUTHORITY).exists()
+}
+
 /// The authority of a head that has been started in this directory.
 ///
 /// # Errors

@@ -105,6 +105,11 @@ async fn serve(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Resul
     let stop = shutdown_signal().context("cannot listen for signals")?;
     tokio::pin!(stop);
     let home = Home::open(&arguments.dir, "mini-cluster", &HEAD_FOLDERS)?;
+    ensure!(
+        arguments.closed || !closed::is_closed(&home.root),
+        "the cluster in {} is closed; start it again with --closed, or another one in another directory",
+        home.root.display()
+    );
     // Until the end: the daemons may be started again.
     let (ports, _reserved) = Ports::of(&home, arguments.nodes, arguments.free_ports)?;
     let mut site = configuration(&home, &arguments, &ports);

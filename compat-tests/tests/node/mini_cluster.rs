@@ -1115,6 +1115,22 @@ fn a_job_whose_job_tracker_is_lost_fails_if_it_may_not_be_replaced() {
 }
 
 #[test]
+fn a_closed_cluster_is_not_started_again_as_an_open_one() {
+    let root = tempfile::tempdir().unwrap();
+    // The authority that an earlier start has left.
+    fs::create_dir_all(root.path().join("cluster/access")).unwrap();
+    let mut open = corona();
+    open.args(["mini-cluster", "--dir", "cluster", "--free-ports"]).current_dir(root.path());
+    let refused = open.output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("is closed; start it again with --closed"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+#[test]
 fn a_job_for_a_node_is_refused_where_no_node_takes_job_trackers() {
     let cluster =
         MiniCluster::start(&[r#"cm.cpu.to.resource.partitioning={"1":{"MAP":1,"REDUCE":1}}"#]);
