@@ -127,6 +127,10 @@ fn of_argument(option: &str, words: &[&str]) -> Option<String> {
     if let Some(name) = option.strip_prefix("--") {
         return match path {
             ("job", Some("run")) => of_name(name, option),
+            (group, _) if has_later(group, name, words).is_some() => {
+                let action = has_later(group, name, words)?;
+                Some(format!("options stand behind the action: corona {group} {action} {option}"))
+            }
             ("job" | "jobs" | "run", _) if is_of_job_run(name) => {
                 Some(format!("--{name} is an option of 'corona job run'"))
             }
@@ -135,11 +139,21 @@ fn of_argument(option: &str, words: &[&str]) -> Option<String> {
     }
     match path {
         ("job", Some("run")) => Some(format!("inputs are named by --input: --input {option}")),
-        ("run", _) => {
+        ("run", _) if !option.starts_with('-') && !words.contains(&"--") => {
             Some(format!("the command stands behind --: corona run [OPTIONS] -- {option}"))
         }
         _ => None,
     }
+}
+
+/// The action that has this option and was written behind it.
+fn has_later<'a>(group: &str, name: &str, words: &[&'a str]) -> Option<&'a str> {
+    let at = words.iter().position(|word| word.strip_prefix("--") == Some(name))?;
+    let has = |action: &&&str| {
+        let found = command(&[group, **action]);
+        found.is_some_and(|found| found.get_arguments().any(|it| it.get_long() == Some(name)))
+    };
+    words.get(at..)?.iter().find(has).copied()
 }
 
 /// What there is for an option of other tools, which was written as this word.
@@ -226,6 +240,8 @@ mod tests {
             ("corona jobs --mapper cat", "--mapper is an option of 'corona job run'"),
             ("corona jobs run --input in", "tip: write 'corona job run'"),
             ("corona job list", "tip: write 'corona jobs list'"),
+            ("corona jobs --json list", "behind the action: corona jobs list --json"),
+            ("corona jobs --conf-dir X list", "behind the action: corona jobs list --conf-dir"),
             ("corona jobs logs foo", "'corona jobs list --all' lists the ids of jobs"),
             ("corona run --array 1-9 echo {}", "corona run [OPTIONS] -- echo"),
             ("corona fs -ls /", "write 'corona fs ls', or 'corona hadoop fs -ls'"),

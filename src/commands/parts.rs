@@ -256,7 +256,8 @@ mod tests {
         assert_eq!(start_of(&conf), None);
         for (who, starts) in [("corona mini-cluster", true), ("corona head", true), ("x", false)] {
             Site::default().write(&conf, who).unwrap();
-            let expected = format!("{who} --dir {}", dir.path().canonicalize().unwrap().display());
+            let expected =
+                format!("{who} --dir '{}'", dir.path().canonicalize().unwrap().display());
             assert_eq!(start_of(&conf), starts.then_some(expected));
         }
     }

@@ -186,7 +186,7 @@ const MISTAKES: &[Mistake] = &[
     ),
     mistake(
         "program that is missing before a pipe",
-        &["--input", "in/a.txt", "--mapper", "no-such-program-here | cat"],
+        &["--input", "in/a.txt", "--mapper", "{ cat > /dev/null; no-such-program-here; } | cat"],
         0,
         &["note: the job has written no records; this prints", "  corona jobs logs job_"],
     ),

@@ -72,8 +72,8 @@ fn is_read_by_a_shell(option: &str, command: &str) -> anyhow::Result<()> {
     }
     let said = String::from_utf8_lossy(&read.stderr);
     let said = said.lines().next().unwrap_or_default().trim();
-    // The shells of nodes may know more than the one here, but none takes a text that has no end.
-    if !["nterminated", "unexpected EOF", "end of file"].iter().any(|end| said.contains(end)) {
+    // The shells of nodes may know more than the one here, such as `<(sort b)`.
+    if ["\"(\" unexpected", "unexpected token `('"].iter().any(|more| said.contains(more)) {
         return Ok(());
     }
     bail!(UsageError(format!(
@@ -118,6 +118,7 @@ mod tests {
         let line = format!("touch '{made}'; grep \"it's\" | cat");
         checked(&["--mapper", &line, "--reducer", "uniq -c"]).unwrap();
         checked(&["--mapper", "builtin:grep 'x", "--reducer", "cat"]).unwrap();
+        checked(&["--mapper", "sort <(cat)", "--reducer", "cat"]).unwrap();
         assert!(!dir.path().join("made").exists());
     }
 
