@@ -107,7 +107,6 @@ impl Engine {
         while let Some(pool) = self.scheduler.reservations.keys().next().copied() {
             self.end_reservation(pool, false, effects);
         }
-        self.scheduler.reserved_last = None;
     }
 
     /// The request for which a node is kept, as long as it waits and the node could serve it when empty.
