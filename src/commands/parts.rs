@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use corona::config::keys;
-use corona::model::text::shell_word;
+use corona::model::text::word_of_line;
 
 use super::arguments::Override;
 use super::daemons::{Daemons, Home};
@@ -162,7 +162,7 @@ pub(super) fn start_of(conf_dir: &Path) -> Option<String> {
     let home = conf_dir.canonicalize().ok()?.parent()?.display().to_string();
     let is_closed = text.contains("<name>corona.tls</name><value>require</value>");
     let closed = if is_closed && who == "corona mini-cluster" { " --closed" } else { "" };
-    Some(format!("{who}{closed} --dir {}", shell_word(&home)))
+    Some(format!("{who}{closed} --dir {}", word_of_line(&home)))
 }
 
 fn escaped(text: &str) -> String {
@@ -251,13 +251,19 @@ mod tests {
     #[test]
     fn the_configuration_of_a_cluster_tells_how_it_is_started() {
         let dir = tempfile::tempdir().unwrap();
+        let spaced = dir.path().canonicalize().unwrap().join("my cluster");
+        let mut closed = Site::default();
+        closed.set([("corona.tls", "require".to_owned())]);
+        closed.write(&spaced.join("conf"), "corona mini-cluster").unwrap();
+        let expected = format!("corona mini-cluster --closed --dir '{}'", spaced.display());
+        assert_eq!(start_of(&spaced.join("conf")), Some(expected));
+
         let conf = dir.path().canonicalize().unwrap().join("conf");
         fs::create_dir(&conf).unwrap();
         assert_eq!(start_of(&conf), None);
         for (who, starts) in [("corona mini-cluster", true), ("corona head", true), ("x", false)] {
             Site::default().write(&conf, who).unwrap();
-            let expected =
-                format!("{who} --dir '{}'", dir.path().canonicalize().unwrap().display());
+            let expected = format!("{who} --dir {}", dir.path().canonicalize().unwrap().display());
             assert_eq!(start_of(&conf), starts.then_some(expected));
         }
     }

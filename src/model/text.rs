@@ -19,6 +19,15 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// A text as one word of a command that a person reads: as [`shell_word`] where a shell needs that.
+pub fn word_of_line(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._/:@,+=".contains(c);
+    match !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => shell_word(text),
+    }
+}
+
 /// Whether a character is not seen, or changes how others are seen: it controls a terminal, ends a
 /// line, turns the direction of writing, or has no width. In a peer's name it can make a text look like
 /// another one, so logs, terminals and pages show it [escaped](escape).
@@ -109,6 +118,22 @@ pub fn natural_order(a: &str, b: &str) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_can_be_copied_to_a_shell() {
+        for (name, word) in [
+            (
+                "tracker_n1.example.com:localhost/127.0.0.1:3",
+                "tracker_n1.example.com:localhost/127.0.0.1:3",
+            ),
+            ("", "''"),
+            ("-x", "'-x'"),
+            ("n 1", "'n 1'"),
+            ("n'; reboot '", r"'n'\''; reboot '\'''"),
+        ] {
+            assert_eq!(word_of_line(name), word);
+        }
+    }
 
     #[test]
     fn characters_that_are_not_seen_are_escaped() {

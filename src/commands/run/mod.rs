@@ -21,7 +21,7 @@ use corona::filesystem::{FileSystems, FsPath};
 use corona::hadoop::writables::JobId;
 use corona::mapreduce::commands::CommandList;
 use corona::mapreduce::native::{NativeJob, encoded};
-use corona::model::text::shell_word;
+use corona::model::text::word_of_line;
 use corona::net::Backoff;
 
 use super::arguments::parse_size;
@@ -438,7 +438,7 @@ impl fmt::Display for StillKept {
         write!(
             f,
             "not finished; to go on: --resume --output {}",
-            shell_word(&self.0.to_string_lossy())
+            word_of_line(&self.0.to_string_lossy())
         )
     }
 }

@@ -12,7 +12,7 @@ use crate::web::gather::Overview;
 use corona_api::cluster::handle_order;
 use corona_engine::{Complaint, NodeDetail, NodeFaults, NodeGrant};
 use corona_model::settings::FaultLimits;
-use corona_model::text::{natural_order, shell_word};
+use corona_model::text::{natural_order, word_of_line};
 use corona_model::types::ResourceType;
 use corona_web::operator::{Objection, token_field};
 use corona_web::table::{Column, Table};
@@ -121,15 +121,6 @@ fn how_to_undo(name: &str) -> Markup {
             code { "corona nodes drain " (word_of_line(name)) " --wait" }
             ". Let it serve again: " code { "corona nodes drain " (word_of_line(name)) " --undo" } "."
         }
-    }
-}
-
-/// A word of a command line, as a shell takes it.
-fn word_of_line(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._/:@,+=".contains(c);
-    match !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => shell_word(word),
     }
 }
 
@@ -349,21 +340,5 @@ mod tests {
         }
         let unknown = Overview { tracker_port: None, ..overview };
         assert_eq!(tracker_page("n1", &unknown), None);
-    }
-
-    #[test]
-    fn a_command_can_be_copied_to_a_shell() {
-        for (name, word) in [
-            (
-                "tracker_n1.example.com:localhost/127.0.0.1:3",
-                "tracker_n1.example.com:localhost/127.0.0.1:3",
-            ),
-            ("", "''"),
-            ("-x", "'-x'"),
-            ("n 1", "'n 1'"),
-            ("n'; reboot '", r"'n'\''; reboot '\'''"),
-        ] {
-            assert_eq!(word_of_line(name), word);
-        }
     }
 }
