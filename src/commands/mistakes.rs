@@ -125,12 +125,14 @@ fn of_argument(option: &str, words: &[&str]) -> Option<String> {
         return Some("write --compress-output=gzip or --compress-output=deflate".to_owned());
     }
     if let Some(name) = option.strip_prefix("--") {
+        let group = path.0;
+        if let Some(action) = has_later(group, name, words) {
+            return Some(format!(
+                "options stand behind the action: corona {group} {action} {option}"
+            ));
+        }
         return match path {
             ("job", Some("run")) => of_name(name, option),
-            (group, _) if has_later(group, name, words).is_some() => {
-                let action = has_later(group, name, words)?;
-                Some(format!("options stand behind the action: corona {group} {action} {option}"))
-            }
             ("job" | "jobs" | "run", _) if is_of_job_run(name) => {
                 Some(format!("--{name} is an option of 'corona job run'"))
             }
@@ -171,7 +173,7 @@ fn one_hyphen<'a>(option: &str, words: &[&'a str]) -> Option<&'a str> {
     words.iter().copied().find(|word| is_of_group(option, word) && is_word(word))
 }
 
-/// Whether a word of several letters was read as options of one, of which this is the first.
+/// Whether a word such as `-input` was read as several options of one letter, the first of which is `option`.
 fn is_of_group(option: &str, word: &str) -> bool {
     option.len() == 2 && option.starts_with('-') && option != "--" && word.starts_with(option)
 }

@@ -85,18 +85,11 @@ fn is_read_by_a_shell(option: &str, command: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
 
     use super::*;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        steps: Steps,
-    }
-
     fn checked(line: &[&str]) -> Result<(), String> {
-        let steps = Line::parse_from([&["x"], line].concat()).steps;
+        let steps = Steps::of_line(line);
         check(&steps).map_err(|error| format!("{error:#}"))
     }
 

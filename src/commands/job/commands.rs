@@ -258,7 +258,7 @@ impl KeptResults {
         Ok(())
     }
 
-    /// The same for a job that is over, of which the job tracker keeps nothing then.
+    /// The same for a job that is over. Afterwards the job tracker keeps nothing of it.
     ///
     /// # Errors
     /// As of [`bring`](KeptResults::bring).

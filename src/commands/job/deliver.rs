@@ -11,7 +11,7 @@ use super::output::Output;
 use super::sight::Sight;
 use super::stop::Stop;
 use super::waiting::Waiting;
-use crate::commands::jobs::{Caller, is_answer};
+use crate::commands::jobs::Caller;
 use corona_terminal::console::Console;
 
 /// The file of splits in a job's directory, and beside its configuration.
@@ -101,7 +101,7 @@ pub(super) async fn deliver_as(
         let note = format!("killing {id} when it is submitted; again to stop at once\n");
         let answer = stop.after_first(answer, waiting, &note, console).await;
         let answer = answer.with_context(|| MayRun(id.clone()))?;
-        let is_unknown = answer.as_ref().is_err_and(|error| !is_answer(error));
+        let is_unknown = answer.as_ref().is_err_and(|error| !error.is_answer());
         submitted = caller.checked(answer).map(drop);
         if is_unknown {
             return submitted.with_context(|| MayRun(id.clone())).map(|()| id);

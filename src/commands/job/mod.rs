@@ -227,6 +227,18 @@ struct Steps {
     max_failed_maps: Option<u8>,
 }
 
+#[cfg(test)]
+impl Steps {
+    /// As the parser reads them from these words.
+    fn of_line(words: &[&str]) -> Steps {
+        use clap::FromArgMatches;
+
+        let line = Steps::augment_args(clap::Command::new("x"));
+        let found = line.get_matches_from([&["x"], words].concat());
+        Steps::from_arg_matches(&found).unwrap()
+    }
+}
+
 impl Steps {
     /// The commands that are named, with their options.
     fn commands(&self) -> impl Iterator<Item = (&'static str, &str)> {

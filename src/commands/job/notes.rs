@@ -193,19 +193,12 @@ fn is_on_path(program: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use serde_json::{Value, json};
 
     use super::*;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        steps: Steps,
-    }
-
     fn notes(line: &[&str]) -> Vec<String> {
-        let steps = Line::parse_from([&["x"], line].concat()).steps;
+        let steps = Steps::of_line(line);
         let files = ["map.py", "scripts/map.py", "./my map.sh", "cat", "./map.py"];
         of_commands(&steps, &|word| files.contains(&word), &|word| word == "cat")
     }

@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 use corona::filesystem::{FileStatus, FileSystem, FileSystems, FsPath};
 
 use crate::commands::fs::protect::compared;
+use corona::mapreduce::native::INPUT_CODECS;
 use corona_terminal::console::printable;
 use corona_terminal::counted;
 
@@ -102,9 +103,8 @@ fn others(entries: &[FileStatus]) -> Vec<&str> {
     entries.iter().filter(|entry| !is_of_job(entry)).map(|entry| entry.path.name()).collect()
 }
 
-/// The endings of parts that jobs write, ours and those of Java.
-const COMPRESSED: [&str; 8] =
-    [".gz", ".bz2", ".deflate", ".xz", ".zst", ".lzo", ".lzo_deflate", ".snappy"];
+/// The endings of compressed parts that jobs in Java write, beside those that jobs here read.
+const OF_JAVA: [&str; 3] = [".lzo", ".lzo_deflate", ".snappy"];
 
 /// Whether a file has the name of a part of an output, such as `part-00007.gz`.
 pub(super) fn is_part(name: &str) -> bool {
@@ -112,8 +112,8 @@ pub(super) fn is_part(name: &str) -> bool {
     let rest = rest.strip_prefix("m-").or(rest.strip_prefix("r-")).unwrap_or(rest);
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let ending = rest.get(digits..).unwrap_or_default();
-    let is_codec = |ending: &str| COMPRESSED.contains(&ending);
-    digits >= 5 && (ending.is_empty() || is_codec(ending))
+    let mut endings = INPUT_CODECS.iter().map(|(known, ..)| *known).chain(OF_JAVA);
+    digits >= 5 && (ending.is_empty() || endings.any(|known| known == ending))
 }
 
 #[cfg(test)]

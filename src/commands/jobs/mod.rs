@@ -1074,13 +1074,6 @@ fn errors_of(task: &Task, width: Option<usize>) -> String {
     text
 }
 
-/// Whether something has answered a call, so that it is known that nothing was done.
-pub(super) fn is_answer(error: &CallError) -> bool {
-    let said =
-        matches!(error, CallError::Remote(_) | CallError::Refused(_) | CallError::Version { .. });
-    said || error.is_http()
-}
-
 /// How calls are repeated while the job tracker cannot be reached, as during a restart. The calls of a client
 /// can all be repeated: the second submission of a job only returns its status.
 #[derive(Clone, Copy, Debug)]
@@ -1109,7 +1102,7 @@ impl Retry {
                 Err(_) => return Err(CallError::Timeout(self.within)),
             };
             let most = if error.is_connect() { self.until_connected } else { self.within };
-            if is_answer(&error) || began.elapsed() + RETRY_PAUSE > most {
+            if error.is_answer() || began.elapsed() + RETRY_PAUSE > most {
                 return Err(error);
             }
             tokio::time::sleep(RETRY_PAUSE).await;

@@ -123,6 +123,12 @@ impl CallError {
         matches!(self, CallError::Connect { .. })
     }
 
+    /// Whether the peer has answered that it did not carry out the call. Any other error leaves that open.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, CallError::Remote(_) | CallError::Refused(_) | CallError::Version { .. })
+            || self.is_http()
+    }
+
     /// Whether the received bytes are the start of an HTTP response, as the port of pages sends it:
     /// `HTTP` was read as the id of the call, and `/1.1` or `/1.0` as the status.
     pub fn is_http(&self) -> bool {
