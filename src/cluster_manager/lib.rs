@@ -449,7 +449,8 @@ fn start_core(
     };
     let core = Arc::new(Core::new(engine, clock, outlet, metrics.clone()));
     if let Some(last_input) = last_input {
-        // Nobody could heartbeat meanwhile. In safe mode it is refused: its end forgives all silence.
+        // Heartbeats could not arrive meanwhile. In safe mode this input is refused and not needed: the end of safe
+        // mode forgives all silence.
         let _ = core.apply(Input::HeldUp { ms: clock.now().since(last_input) });
     }
     // Until safe mode ends.

@@ -123,8 +123,8 @@ impl Origin {
         Ok(Origin { state, hosts, racks, state_file, sets_aside, aside, opened })
     }
 
-    /// Goes on with the journal that the state comes from, or starts a new one: in the opened one if it is
-    /// empty, else in place of an existing one, which is set aside.
+    /// Continues the journal that the state comes from. If the state comes from elsewhere, starts a journal: in the
+    /// one that is open if that is empty, else in place of it, and the old one is set aside.
     pub(super) async fn keep_journal(
         &mut self,
         disk: &Disk,

@@ -466,7 +466,7 @@ fn words_in_a_wrong_place_are_explained() {
     }
 }
 
-/// In a user namespace, where nobody has more rights than the mode of a file gives.
+/// In a user namespace, where root has no rights beyond the modes of files.
 #[test]
 fn a_journal_that_may_not_be_written_is_named_with_the_user() {
     const TEST: &str = "a_journal_that_may_not_be_written_is_named_with_the_user";

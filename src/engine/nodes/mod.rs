@@ -777,7 +777,7 @@ impl Nodes {
         Some(name)
     }
 
-    /// Whether the node has a slot and something of each resource that is counted, and is kept for nobody.
+    /// Whether the node has a slot and something of each resource that is counted, and is not reserved.
     fn has_room(&self, entry: &Node, kind: ResourceType) -> bool {
         entry.room(kind) > 0 && (!self.counts() || !entry.reserved && self.has_spare(entry))
     }

@@ -206,7 +206,7 @@ impl Engine {
         let mut rooms: BTreeMap<(PoolIdx, usize), BTreeMap<&str, i64>> = BTreeMap::new();
         let mut able = BTreeMap::new();
         for kind in ResourceType::ALL {
-            // Those that were tried in their turn. While all nodes are full nobody is, until a grant ends.
+            // Sessions that were tried in their turn. While all nodes are full, none is tried.
             for session in self.scheduler.blocked[kind].iter().copied().collect::<BTreeSet<_>>() {
                 let entry = &self.sessions[session];
                 let pool = entry.pool;
