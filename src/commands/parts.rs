@@ -252,6 +252,7 @@ mod tests {
     fn the_configuration_of_a_cluster_tells_how_it_is_started() {
         let dir = tempfile::tempdir().unwrap();
         let spaced = dir.path().canonicalize().unwrap().join("my cluster");
+        fs::create_dir_all(spaced.join("conf")).unwrap();
         let mut closed = Site::default();
         closed.set([("corona.tls", "require".to_owned())]);
         closed.write(&spaced.join("conf"), "corona mini-cluster").unwrap();
