@@ -153,6 +153,19 @@ pub(super) fn pairs(overrides: Vec<Override>) -> Vec<(String, String)> {
     overrides.into_iter().map(|Override { key, value }| (key, value)).collect()
 }
 
+/// Bytes as whole mebibytes, rounded up.
+pub(super) fn mib(bytes: usize) -> i64 {
+    i64::try_from(bytes.div_ceil(1 << 20)).unwrap_or(i64::MAX)
+}
+
+/// The memory of a task, as [`parse_size`] reads it.
+pub(super) fn parse_memory(text: &str) -> Result<usize, String> {
+    match parse_size(text)? {
+        0 => Err("a task needs memory; expected a size such as 2g".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// A number of bytes, such as `64m`: `k`, `m` and `g` are powers of 1024.
 pub(super) fn parse_size(text: &str) -> Result<usize, String> {
     let expected = || format!("expected a number of bytes such as 64m, not {text:?}");

@@ -806,6 +806,18 @@ keys! {
         "Failed attempts that fail a map.";
     JOB_REDUCE_MAX_ATTEMPTS = "mapred.reduce.max.attempts", int(1), "4", "attempts", JobTracker,
         "Failed attempts that fail a reduce.";
+    JOB_MAP_CPUS = "corona.job.map.cpus", Int { least: 1, most: 1024 }, "", "CPUs", JobTracker,
+        "The CPUs that the job tracker requests for each map; where only slots are counted, as many slots. Unset: the default of the cluster.";
+    JOB_MAP_DISK = "corona.job.map.disk.gb", int(1), "", "GB", JobTracker,
+        "The disk space that it requests for each map.";
+    JOB_MAP_NETWORK = "corona.job.map.network.mbps", Int { least: 1, most: 32767 }, "", "MB/s", JobTracker,
+        "The network that it requests for each map.";
+    JOB_REDUCE_CPUS = "corona.job.reduce.cpus", Int { least: 1, most: 1024 }, "", "CPUs", JobTracker,
+        "The CPUs that the job tracker requests for each reduce; where only slots are counted, as many slots. Unset: the default of the cluster.";
+    JOB_REDUCE_DISK = "corona.job.reduce.disk.gb", int(1), "", "GB", JobTracker,
+        "The disk space that it requests for each reduce.";
+    JOB_REDUCE_NETWORK = "corona.job.reduce.network.mbps", Int { least: 1, most: 32767 }, "", "MB/s", JobTracker,
+        "The network that it requests for each reduce.";
     JOB_MAX_KILLED_ATTEMPTS = "corona.jt.task.max.killed.attempts", int(1), "1000", "attempts", JobTracker,
         "Killed attempts that fail a task, so that a job ends even where no node keeps its tasks.";
     JOB_MAP_FAILURES_PERCENT = "mapred.max.map.failures.percent", Int { least: 0, most: 100 }, "0", "%", JobTracker,

@@ -8,6 +8,7 @@
 
 pub mod commands;
 pub mod counters;
+pub mod demand;
 pub mod events;
 pub mod exact;
 pub mod history;
@@ -22,6 +23,7 @@ pub mod status;
 pub mod streaming_keys;
 
 pub use counters::{Counter, CounterGroup, CounterLimits, CounterNames, Counters, PackedCounters};
+pub use demand::TaskDemand;
 pub use events::{CompletionEvent, EventStatus};
 pub use history::{AttemptEnd, HistoryRecord, JobState, TaskRole};
 pub use history_reader::{HistoryAttempt, HistoryTask, JobHistory, PartState};

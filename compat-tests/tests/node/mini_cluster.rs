@@ -1177,3 +1177,44 @@ fn a_job_that_waits_for_a_job_tracker_says_so() {
     assert_eq!((&end["state"], &end["note"]), (&"KILLED".into(), &serde_json::Value::Null));
     drop(cluster.stop());
 }
+
+/// A cluster that counts CPUs and memory sees what jobs and lists of commands ask for.
+#[test]
+fn requests_name_the_resources_of_their_job() {
+    let cluster = MiniCluster::start(&["corona.cm.resources=cpus,memory"]);
+    cluster.write("in", "a\n");
+    let tool = |arguments: &[&str]| {
+        let mut command = corona();
+        command.args(arguments).args(["--conf-dir", "cluster/conf"]);
+        let output = command.current_dir(cluster.root.path()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mut list = corona();
+    list.args(["run", "--conf-dir", "cluster/conf", "--cpus", "3", "--memory", "1000g"]);
+    list.args(["--", "true"]).current_dir(cluster.root.path());
+    let mut job = cluster.job(&["--input", "in", "--output", "out", "--mapper", "cat"]);
+    job.args(["--cpus", "3", "--memory", "1000g"]);
+    for mut command in [job, list] {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let id = until("the job", || {
+            let listed: serde_json::Value =
+                serde_json::from_str(&tool(&["jobs", "list", "--output", "json"])).ok()?;
+            listed[0]["id"].as_str().map(str::to_owned)
+        });
+        until("the reason why it waits", || {
+            let explained = tool(&["jobs", "explain", &id]);
+            let why =
+                "it needs 3 CPUs and 1024000 MB of memory on one node, and no node has so much";
+            explained.contains(why).then_some(())
+        });
+        tool(&["jobs", "kill", &id]);
+        child.wait().unwrap();
+        until("the end of the job", || {
+            let listed: serde_json::Value =
+                serde_json::from_str(&tool(&["jobs", "list", "--output", "json"])).ok()?;
+            listed.as_array().is_some_and(Vec::is_empty).then_some(())
+        });
+    }
+    cluster.run(&["--input", "in", "--output", "out", "--mapper", "cat", "--memory", "100m"]);
+    drop(cluster.stop());
+}

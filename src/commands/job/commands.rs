@@ -15,7 +15,7 @@ pub(in crate::commands) use super::conf::check_settings;
 pub(in crate::commands) use super::deliver::MayRun;
 use super::deliver::{Named, Place, deliver_as, name};
 use super::inputs::InputSplit;
-pub(in crate::commands) use super::notes::{memory_of, of_memory};
+pub(in crate::commands) use super::notes::{Asked, of_asked};
 use super::output::Output;
 use super::sight::Sight;
 use super::stop::Stop;

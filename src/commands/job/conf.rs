@@ -758,6 +758,11 @@ mod tests {
             ("io.sort.spill.percent", "0", share("above 0")),
             ("mapred.job.shuffle.merge.percent", "NaN", share("from 0")),
             ("mapred.compress.map.output", "TRUE", boolean.to_owned()),
+            ("corona.job.map.cpus", "0", format!("{range} CPUs, 1 to 1024")),
+            ("corona.job.reduce.cpus", "many", format!("{whole} CPUs, 1 to 1024")),
+            ("corona.job.map.disk.gb", "-1", format!("{range} GB, 1 to 2147483647")),
+            ("corona.job.reduce.network.mbps", "40000", format!("{range} MB/s, 1 to 32767")),
+            ("mapred.job.map.memory.mb", "2g", format!("{whole} MiB, -1 to 1099511627776")),
         ] {
             let refused = check(name, value).unwrap_err();
             assert_eq!(refused, format!("-D {name}: value {value:?} {wrong}"));

@@ -33,7 +33,7 @@ use corona::hadoop::io::formats::Writable;
 use corona::hadoop::writables::{FileSplit, JobId, RawSplit, SplitFile, to_bytes};
 use serde::Serialize;
 
-use super::arguments::parse_size;
+use super::arguments::{mib, parse_memory, parse_size};
 use super::jobs::{Caller, Which};
 use super::{EXIT_FAILED, UsageError};
 use conf::{Chosen, ShippedFile, Variable};
@@ -131,6 +131,16 @@ struct Run {
     /// Bytes that one map reads, such as 64m [default: a block of the file]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     split_size: Option<usize>,
+
+    /// Memory that each task may use, such as 2g; it is also what is requested
+    /// for each, where the cluster counts memory
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    memory: Option<usize>,
+
+    /// CPUs that are requested for each task: where the cluster counts only
+    /// slots, as many slots
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    cpus: Option<u16>,
 
     /// Name of the job for people [default: the mapper]
     #[arg(long, value_name = "TEXT")]
@@ -344,9 +354,11 @@ impl Run {
         let mut caller = self.which.caller()?;
         let settings = self.which.settings();
         let mut noted = notes::of(&self, &settings, &inputs, &output.path);
-        let asked = notes::memory_of(&settings);
-        let of_memory = async { Ok(notes::of_memory(asked, self.which.manager()).await) };
-        noted.extend(stop.before_submission(of_memory).await?);
+        let mut asked = notes::Asked::of(&settings);
+        asked.extend(self.memory.map(|bytes| notes::Asked::memory(mib(bytes))));
+        asked.extend(self.cpus.map(notes::Asked::cpus));
+        let of_asked = async { Ok(notes::of_asked(asked, self.which.manager()).await) };
+        noted.extend(stop.before_submission(of_asked).await?);
         for note in noted {
             console.complain_wrapped(&format!("note: {}", printable(&note)));
         }
@@ -441,6 +453,15 @@ impl Run {
         conf::steps(&mut chosen, steps);
         if let Some(reduces) = self.reduces {
             chosen.set("--reduces", "mapred.reduce.tasks", &reduces.to_string());
+        }
+        if let Some(bytes) = self.memory {
+            let mib = mib(bytes).to_string();
+            chosen.set("--memory", "mapred.job.map.memory.mb", &mib);
+            chosen.set("--memory", "mapred.job.reduce.memory.mb", &mib);
+        }
+        if let Some(cpus) = self.cpus {
+            chosen.set("--cpus", "corona.job.map.cpus", &cpus.to_string());
+            chosen.set("--cpus", "corona.job.reduce.cpus", &cpus.to_string());
         }
         if let Some(name) = &self.name {
             chosen.set("--name", "mapred.job.name", name);

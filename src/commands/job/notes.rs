@@ -1,5 +1,6 @@
 //! Notes on what a job says that is allowed and probably not meant. Nothing here refuses a job.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -43,35 +44,87 @@ fn of_setting(name: &str) -> Option<String> {
     Some(format!("-D {name}: corona reads no such setting; did you mean {meant}?"))
 }
 
-/// The memory that settings of `-D` ask for, in MiB, each as the user has written it.
-pub(in crate::commands) fn memory_of(settings: &[(String, String)]) -> Vec<(String, i64)> {
-    const KEYS: [&str; 2] = ["mapred.job.map.memory.mb", "mapred.job.reduce.memory.mb"];
-    let asked = settings.iter().filter(|(key, _)| KEYS.contains(&&**key));
-    asked
-        .filter_map(|(key, value)| Some((format!("-D {key}={value}"), value.trim().parse().ok()?)))
-        .collect()
+/// What the tasks of a job ask for of one node.
+pub(in crate::commands) struct Asked {
+    /// As the user has written it.
+    said: String,
+    what: Resource,
+    amount: i64,
 }
 
-/// The note on a job whose tasks ask for more memory than any node has, as far as the cluster manager's pages show it
-/// soon.
-pub(in crate::commands) async fn of_memory(
-    asked: Vec<(String, i64)>,
+/// A resource of nodes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Resource {
+    Memory,
+    Cpus,
+}
+
+impl Asked {
+    /// What settings of `-D` ask for.
+    pub(in crate::commands) fn of(settings: &[(String, String)]) -> Vec<Asked> {
+        const KEYS: [(&keys::Key, Resource); 4] = [
+            (&keys::JOB_MAP_MEMORY, Resource::Memory),
+            (&keys::JOB_REDUCE_MEMORY, Resource::Memory),
+            (&keys::JOB_MAP_CPUS, Resource::Cpus),
+            (&keys::JOB_REDUCE_CPUS, Resource::Cpus),
+        ];
+        let asked = settings.iter().filter_map(|(name, value)| {
+            let (_, what) = KEYS.into_iter().find(|(key, _)| key.name == name)?;
+            let amount = value.trim().parse().ok()?;
+            Some(Asked { said: format!("-D {name}={value}"), what, amount })
+        });
+        asked.collect()
+    }
+
+    /// What `--memory` asks for, in MiB.
+    pub(in crate::commands) fn memory(mib: i64) -> Asked {
+        Asked { said: "--memory".to_owned(), what: Resource::Memory, amount: mib }
+    }
+
+    /// What `--cpus` asks for.
+    pub(in crate::commands) fn cpus(cpus: u16) -> Asked {
+        Asked { said: "--cpus".to_owned(), what: Resource::Cpus, amount: cpus.into() }
+    }
+
+    /// Why no node can ever serve it.
+    fn too_much(&self, nodes: &Nodes) -> Option<String> {
+        let totals = nodes.nodes.iter().filter_map(|node| node.total);
+        let Asked { said, what, amount } = self;
+        match what {
+            Resource::Memory => {
+                let most = i64::from(totals.filter_map(|total| total.memory_mb).max()?);
+                (*amount > most).then(|| {
+                    format!(
+                        "{said}: no node has so much memory, the largest has {most} MiB; a task that \
+                         uses so much fails on all of them: ask for less"
+                    )
+                })
+            }
+            Resource::Cpus => {
+                let most = i64::from(totals.map(|total| total.cpus).max()?);
+                (*amount > most).then(|| {
+                    format!(
+                        "{said}: no node has so many CPUs, the largest has {most}; a task may never \
+                         start: ask for fewer"
+                    )
+                })
+            }
+        }
+    }
+}
+
+/// The notes on a job whose tasks ask for more than any node has, as far as the cluster manager's pages show it
+/// soon: at most one for each resource.
+pub(in crate::commands) async fn of_asked(
+    mut asked: Vec<Asked>,
     manager: Option<Web>,
-) -> Option<String> {
-    let (said, mib) = asked.into_iter().max_by_key(|(_, mib)| *mib)?;
-    let manager = manager?;
-    let nodes = tokio::time::timeout(CLUSTER_PATIENCE, nodes::read(&manager)).await.ok()?.ok()?;
-    too_much(&said, mib, &nodes)
-}
-
-fn too_much(said: &str, mib: i64, nodes: &Nodes) -> Option<String> {
-    let most = nodes.nodes.iter().filter_map(|node| node.total?.memory_mb).max()?;
-    (mib > most.into()).then(|| {
-        format!(
-            "{said}: no node has so much memory, the largest has {most} MiB; a task that \
-             uses so much fails on all of them: ask for less"
-        )
-    })
+) -> Vec<String> {
+    let Some(manager) = manager.filter(|_| !asked.is_empty()) else { return Vec::new() };
+    let read = tokio::time::timeout(CLUSTER_PATIENCE, nodes::read(&manager)).await;
+    let Ok(Ok(nodes)) = read else { return Vec::new() };
+    asked.sort_by_key(|asked| (asked.what, Reverse(asked.amount)));
+    asked.dedup_by_key(|asked| asked.what);
+    asked.iter().filter_map(|asked| asked.too_much(&nodes)).collect()
 }
 
 fn of_input(inputs: &Inputs) -> Option<String> {
@@ -237,22 +290,31 @@ mod tests {
     }
 
     #[test]
-    fn more_memory_than_any_node_has_is_noted() {
+    fn more_than_any_node_has_is_noted() {
         let node = |mib: Option<i32>| json!({ "name": "n", "problems": [], "total": { "cpus": 1, "memory_mb": mib } });
         let nodes = |nodes: &[Value]| -> Nodes {
             serde_json::from_value(json!({ "total": nodes.len(), "nodes": nodes })).unwrap()
         };
-        let settings = [("mapred.job.reduce.memory.mb", "70000"), ("mapred.reduce.tasks", "9")]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let asked = memory_of(&settings);
-        assert_eq!(asked, [("-D mapred.job.reduce.memory.mb=70000".to_owned(), 70_000)]);
-        let (said, mib) = &asked[0];
-        let of = |nodes: &Nodes| too_much(said, *mib, nodes);
+        let settings = [
+            ("mapred.job.reduce.memory.mb", "70000"),
+            ("mapred.reduce.tasks", "9"),
+            ("corona.job.map.cpus", "3"),
+        ];
+        let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let asked = Asked::of(&settings);
+        let [memory, cpus] = &asked[..] else { panic!("two are resources") };
         let few = nodes(&[node(Some(100)), node(None), node(Some(60_000))]);
-        let note = of(&few).unwrap();
+        let note = memory.too_much(&few).unwrap();
+        let said = "-D mapred.job.reduce.memory.mb=70000";
         assert!(note.starts_with(said) && note.contains("the largest has 60000 MiB"), "{note}");
-        assert_eq!(of(&nodes(&[node(Some(100)), node(Some(70_000))])), None);
-        assert_eq!(of(&nodes(&[node(None)])), None);
+        let note = cpus.too_much(&few).unwrap();
+        let said = "-D corona.job.map.cpus=3: no node has so many CPUs, the largest has 1; ";
+        assert!(note.starts_with(said), "{note}");
+        let enough = nodes(&[node(Some(100)), node(Some(70_000))]);
+        assert_eq!(memory.too_much(&enough), None);
+        assert_eq!(Asked::cpus(1).too_much(&enough), None);
+        assert_eq!(memory.too_much(&nodes(&[node(None)])), None);
+        assert_eq!(cpus.too_much(&nodes(&[])), None);
     }
 
     #[test]

@@ -24,8 +24,8 @@ use corona::mapreduce::native::{NativeJob, encoded};
 use corona::model::text::word_of_line;
 use corona::net::Backoff;
 
-use super::arguments::parse_size;
-use super::job::commands::{Job, KeptResults, Look, MayRun, Parts, memory_of, of_memory};
+use super::arguments::{mib, parse_memory};
+use super::job::commands::{Asked, Job, KeptResults, Look, MayRun, Parts, of_asked};
 use super::job::stop::Stop;
 use super::jobs::Which;
 use super::{EXIT_FAILED, UsageError};
@@ -114,8 +114,13 @@ pub(super) struct Arguments {
     time: Option<u64>,
 
     /// Memory that a command may use, such as 2g, where nodes limit it
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     memory: Option<usize>,
+
+    /// CPUs that are requested for each command: where the cluster counts only
+    /// slots, as many slots
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    cpus: Option<u16>,
 
     /// Table of the results, to which lines are added
     #[arg(long, value_name = "FILE")]
@@ -139,11 +144,6 @@ pub(super) struct Arguments {
     /// The command
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
-}
-
-/// Bytes, as whole MiB.
-fn mib(bytes: usize) -> i64 {
-    i64::try_from(bytes.div_ceil(1 << 20).max(1)).unwrap_or(i64::MAX)
 }
 
 /// Seconds, as milliseconds.
@@ -222,10 +222,11 @@ impl Arguments {
         // Before there are other threads: no signal is lost from here on.
         let mut stop = Stop::listen()?;
         let conf = self.conf(&commands)?;
-        let mut asked = memory_of(&self.which.settings());
-        asked.extend(self.memory.map(|bytes| ("--memory".to_owned(), mib(bytes))));
-        let of_memory = async { Ok(of_memory(asked, self.which.manager()).await) };
-        if let Some(note) = stop.before_submission(of_memory).await? {
+        let mut asked = Asked::of(&self.which.settings());
+        asked.extend(self.memory.map(|bytes| Asked::memory(mib(bytes))));
+        asked.extend(self.cpus.map(Asked::cpus));
+        let of_asked = async { Ok(of_asked(asked, self.which.manager()).await) };
+        for note in stop.before_submission(of_asked).await? {
             console.complain_wrapped(&format!("note: {}", printable(&note)));
         }
         let temporary = match self.output {
@@ -404,6 +405,9 @@ impl Arguments {
         conf.set("corona.task.mapper", &format!("commands {}", encoded(&list)));
         if let Some(bytes) = self.memory {
             conf.set("mapred.job.map.memory.mb", &mib(bytes).to_string());
+        }
+        if let Some(cpus) = self.cpus {
+            conf.set("corona.job.map.cpus", &cpus.to_string());
         }
         let settings = self.which.settings();
         for (key, value) in &settings {

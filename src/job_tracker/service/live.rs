@@ -9,7 +9,7 @@ use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::rpc::CallError;
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{Action, SessionInfo, TaskTrackerAction};
-use corona_mapreduce::{Counters, HistoryRecord, JobId, JobState};
+use corona_mapreduce::{Counters, HistoryRecord, JobId, JobState, TaskDemand};
 use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
 use corona_process::panics::caught;
 use corona_session_driver::{InfoUpdate, SessionDriver};
@@ -44,6 +44,8 @@ pub(super) struct Live {
     pub(super) spec: Arc<JobSpec>,
     pub(super) maps: u32,
     pub(super) splits: Arc<SplitStore>,
+    /// What its tasks take of a node.
+    pub(super) demand: TaskDemand,
     pub(super) driver: Arc<SessionDriver>,
     pub(super) launcher: Launcher,
     pub(super) meter: Arc<Meter>,
@@ -122,7 +124,8 @@ impl Live {
 impl Outlet for Live {
     fn request(&mut self, requests: Vec<ResourceRequest>) -> Result<(), NoSession> {
         let expected = requests.first().map(|request| request.id);
-        match self.driver.request(requests.into_iter().map(session_types::slot).collect()) {
+        let slot = |request| session_types::slot(request, self.demand);
+        match self.driver.request(requests.into_iter().map(slot).collect()) {
             Ok(ids) if ids.first().copied() == expected => Ok(()),
             Ok(ids) => {
                 let given = ids.first().copied();

@@ -1,6 +1,7 @@
 //! Between the plain types of the engines and those of the session driver. Decides nothing.
 
 use corona_job_engine::{GrantedSlot, NodeUsage, RequestId};
+use corona_mapreduce::TaskDemand;
 use corona_model::types as model;
 use corona_session_driver as driver;
 use corona_session_driver::{
@@ -8,10 +9,11 @@ use corona_session_driver::{
     SlotRequest,
 };
 
-/// The slot of a request. A request without specs counts as one CPU.
-pub(super) fn slot(request: model::ResourceRequest) -> SlotRequest {
+/// The slot of a request, with the resources that the job names for its tasks. A request without specs
+/// counts as one CPU.
+pub(super) fn slot(request: model::ResourceRequest, demand: TaskDemand) -> SlotRequest {
     let mut specs = ComputeSpecs::cpus(1);
-    if let Some(wanted) = request.specs {
+    if let Some(wanted) = demand.applied(request.kind, request.specs) {
         specs.num_cpus = wanted.num_cpus;
         specs.network_mbps = wanted.network_mbps;
         specs.memory_mb = wanted.memory_mb;
@@ -26,8 +28,9 @@ pub(super) fn slot(request: model::ResourceRequest) -> SlotRequest {
 /// A request of an earlier run that is not released, with its grant.
 pub(super) fn open(
     (request, grant): (model::ResourceRequest, Option<model::Grant>),
+    demand: TaskDemand,
 ) -> (Request, Option<Grant>) {
-    let request = Request { id: request.id, slot: slot(request).into() };
+    let request = Request { id: request.id, slot: slot(request, demand).into() };
     let grant = grant.map(|grant| {
         let address = driver::Address { host: grant.address.host, port: grant.address.port };
         let mut kept = Grant::new(grant.id, kind(grant.kind), grant.node_name, address);

@@ -13,7 +13,7 @@ use corona_hadoop::rpc::{Fault, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo};
 use corona_journal::DiskStorage;
-use corona_mapreduce::{Counters, JobId, PerKind};
+use corona_mapreduce::{Counters, JobId, PerKind, TaskDemand};
 use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
 use corona_process::panics::spawn_detached;
 use corona_session_driver::{Options, SavedSession, SessionDriver, SessionEvents, StartError};
@@ -255,9 +255,18 @@ impl Shared {
         let history = self.history(&description, &conf, log_path, 0, String::new());
         let engine = JobEngine::new(spec);
         let events = Some(events);
-        let temporary = temporary_output(&conf);
-        let parts =
-            Working { description, engine, splits, log, driver, events, history, temporary };
+        let (temporary, demand) = (temporary_output(&conf), TaskDemand::of(&conf));
+        let parts = Working {
+            description,
+            engine,
+            splits,
+            demand,
+            log,
+            driver,
+            events,
+            history,
+            temporary,
+        };
         let job = self.work(parts, JobInput::Submitted, submitted)?;
         self.store.begin(job.clone());
         // Its first input is safe when it answers.
@@ -369,7 +378,11 @@ impl Shared {
         let (last_id, open) = parent.open_request();
         let mut saved = saved_session(session);
         saved.last_id = last_id;
-        saved.open.extend(open.map(|(id, slot)| session_types::open(open_request(id, slot))));
+        saved.open.extend(
+            open.map(|(id, slot)| {
+                session_types::open(open_request(id, slot), TaskDemand::default())
+            }),
+        );
         let mut options = self.session_options(&description);
         let priority = parent.priority().unwrap_or(description.priority);
         options.priority = session_types::priority(priority);
@@ -515,14 +528,23 @@ impl Shared {
         first: JobInput,
         first_at: Option<Millis>,
     ) -> Result<Job, SubmitError> {
-        let Working { description, engine, splits, log, driver, events, history, temporary } =
-            working;
+        let Working {
+            description,
+            engine,
+            splits,
+            demand,
+            log,
+            driver,
+            events,
+            history,
+            temporary,
+        } = working;
         let inbox = inbox(self.settings.max_queued_inputs);
         let (spec, to) = (engine.spec(), &inbox.0);
         let contact = Some(driver.contact());
         let standing = Some(history.standing());
         let outlet =
-            self.outlet(&description, spec, splits, driver, &log, history, temporary, to)?;
+            self.outlet(&description, spec, splits, demand, driver, &log, history, temporary, to)?;
         let log = Some(log);
         let description = Arc::new(description);
         let stop = self.stop.subscribe();
@@ -550,6 +572,7 @@ impl Shared {
         description: &Description,
         spec: &JobSpec,
         splits: SplitStore,
+        demand: TaskDemand,
         driver: SessionDriver,
         log: &Log,
         history: History,
@@ -570,6 +593,7 @@ impl Shared {
         Ok(Live {
             maps: splits.count(),
             splits: Arc::new(splits),
+            demand,
             spec: Arc::new(spec.without_splits()),
             session: SessionInfo { handle: Some(driver.handle().to_string()), trackers },
             driver: Arc::new(driver),
@@ -719,14 +743,25 @@ impl Shared {
         let history = self.history(&description, &conf, &session.log_path, history_bytes, history);
         let mut saved = saved_session(session);
         saved.last_id = engine.last_request().0;
-        saved.open = engine.open_requests().into_iter().map(session_types::open).collect();
+        let demand = TaskDemand::of(&conf);
+        let open = engine.open_requests().into_iter();
+        saved.open = open.map(|open| session_types::open(open, demand)).collect();
         let options = self.session_options(&description);
         let (driver, events) = self.host.resume(saved, options).await?;
         let id = description.id.clone();
         let events = Some(events);
         let temporary = temporary_output(&conf);
-        let working =
-            Working { description, engine, splits, log, driver, events, history, temporary };
+        let working = Working {
+            description,
+            engine,
+            splits,
+            demand,
+            log,
+            driver,
+            events,
+            history,
+            temporary,
+        };
         self.go_on(working, end)?;
         tracing::info!(job = %id, "resumed a job of an earlier run");
         Ok(true)
@@ -770,13 +805,22 @@ impl Shared {
             return Ok(());
         };
         // Without its events the session would end as killed.
-        let Working { description, engine, splits, log, driver, events, history, temporary } =
-            working;
+        let Working {
+            description,
+            engine,
+            splits,
+            demand,
+            log,
+            driver,
+            events,
+            history,
+            temporary,
+        } = working;
         let inbox = inbox(self.settings.max_queued_inputs);
         let standing = Some(history.standing());
         let (spec, to) = (engine.spec(), &inbox.0);
         let mut outlet =
-            self.outlet(&description, spec, splits, driver, &log, history, temporary, to)?;
+            self.outlet(&description, spec, splits, demand, driver, &log, history, temporary, to)?;
         for at in engine.trackers() {
             outlet.order(at, corona_job_engine::Order::KillJob);
         }
@@ -913,6 +957,7 @@ struct Working {
     description: Description,
     engine: JobEngine,
     splits: SplitStore,
+    demand: TaskDemand,
     log: Log,
     driver: SessionDriver,
     events: Option<SessionEvents>,
@@ -1146,9 +1191,19 @@ mod tests {
         let log = Log::begin(&directory, &shared.journals, &base).unwrap();
         let history = shared.history(&description, &conf, &base.session.log_path, 0, String::new());
         let (engine, events, temporary) = (JobEngine::new(spec), Some(events), None);
+        let demand = TaskDemand::default();
         let id = description.id.clone();
-        let working =
-            Working { description, engine, splits, log, driver, events, history, temporary };
+        let working = Working {
+            description,
+            engine,
+            splits,
+            demand,
+            log,
+            driver,
+            events,
+            history,
+            temporary,
+        };
         let job = shared.work(working, JobInput::Submitted, None).unwrap();
         shared.store.begin(job.clone());
         let (_stop, stopped) = watch::channel(false);

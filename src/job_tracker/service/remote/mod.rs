@@ -19,7 +19,7 @@ use corona_hadoop::rpc::{CallError, ClientOptions, Fault, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
 use corona_mapreduce::history::JobEnd;
-use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind};
+use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind, TaskDemand};
 use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
 use corona_process::panics::{Panic, caught, spawn_detached};
 use corona_session_driver::{Contact, Event, InfoUpdate, SessionDriver, SessionEvents};
@@ -748,7 +748,7 @@ impl Task {
         self.name(format!("Launch pending for {}", self.parts.description.name));
         let job = &self.parts.description.id;
         let id = request.id;
-        match self.parts.driver.request(vec![session_types::slot(request)]) {
+        match self.parts.driver.request(vec![session_types::slot(request, TaskDemand::default())]) {
             Ok(given) if given == [id] => return,
             Ok(given) => tracing::error!(%job, id, ?given, "request ids differ"),
             Err(error) => {

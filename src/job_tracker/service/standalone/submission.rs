@@ -12,7 +12,7 @@ use corona_hadoop::writables::{
     ClusterStatus, InetAddress, JobProfile, JobQueueInfo, JobStatus, QueueAclsInfo, TaskAttemptId,
     TaskCompletionEvent, TaskReport,
 };
-use corona_mapreduce::{TaskKind, TaskRole};
+use corona_mapreduce::{TaskDemand, TaskKind, TaskRole};
 use corona_process::panics::caught;
 use corona_session_driver::InfoUpdate;
 use tokio::time::timeout;
@@ -138,6 +138,7 @@ impl Running {
             splits: Arc::new(splits),
             spec: Arc::new(JobSpec { splits: Vec::new(), ..spec.clone() }),
             session: self.session_info(),
+            demand: TaskDemand::of(&conf),
             driver: self.driver.clone(),
             launcher: self.launcher.clone(),
             meter: self.meter.clone(),
