@@ -15,7 +15,7 @@ const NUMBERS: [(&str, &str); 6] = [
 ];
 
 /// Options of Hadoop's streaming and of similar tools, and what there is instead in `corona job run`.
-const INSTEAD: [(&str, &str); 19] = [
+const INSTEAD: [(&str, &str); 18] = [
     ("numReduceTasks", "--reduces COUNT"),
     ("reducers", "--reduces COUNT"),
     ("num-reducers", "--reduces COUNT"),
@@ -32,7 +32,6 @@ const INSTEAD: [(&str, &str); 19] = [
     ("cacheArchive", "--archive FILE"),
     ("jobconf", "-D KEY=VALUE"),
     ("partitioner", "--partition-by FIELDS"),
-    ("memory", "-D mapred.job.map.memory.mb=MIB, and mapred.job.reduce.memory.mb"),
     ("queue", "-D mapred.fairscheduler.pool=POOL"),
     ("conf", "--conf-dir DIR, or -D KEY=VALUE"),
 ];
