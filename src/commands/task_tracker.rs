@@ -2,14 +2,24 @@
 //!
 //! Wiring only: which directory, which overrides, which log, which signals, which status.
 
+use std::ffi::OsString;
 use std::future::Future;
+use std::path::Path;
+use std::pin::pin;
+use std::process::Stdio;
+use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use corona::config::{HostPort, TaskTrackerSettings};
 use corona::process::budget::Use;
+use corona::process::handover::{self, Handed};
+use corona::task_tracker::child::{end_noted, end_strays};
+use corona::task_tracker::handover::Kept;
 use corona::task_tracker::node::heartbeats::Ending;
 use corona::task_tracker::service::TaskTracker;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
@@ -32,6 +42,8 @@ Examples:
       -D mapred.task.tracker.http.address=localhost:50060
 
 SIGTERM and SIGINT stop the task tracker; the processes of its tasks end first.
+SIGHUP starts it again in the same process, a new version of the program if there
+is one: its tasks go on.
 Exit status: 0 stopped, or the cluster manager asked for a restart; 1 could not
 start, or the cluster manager refused this host or answered none of the first
 ten heartbeats, or a part of it failed, with one line on stderr; 2 wrong
@@ -58,20 +70,92 @@ pub(super) struct Arguments {
 /// # Errors
 /// When it cannot start or continue; the text names the missing or wrong part.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let _log = arguments.log.init()?;
+    let log = arguments.log.init()?;
     let source = arguments.source.found()?;
     end_with_parent()?;
-    run_service(threads().min(MOST_THREADS), |stop| serve(source, stop))
+    // A new version replaces this file while the program runs.
+    let program = std::env::current_exe().context("the program's own file")?;
+    let mut again = None;
+    let former = former()?;
+    run_service(threads().min(MOST_THREADS), |stop| {
+        serve(source, stop, &program, former, &mut again)
+    })?;
+    let Some(kept) = again else { return Ok(()) };
+    let handed = kept.into_handed().context("cannot hand the tasks over")?;
+    drop(log);
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let error = handover::replace_program(&program, &arguments, handed);
+    Err(error).with_context(|| format!("cannot start {} again", program.display()))
+}
+
+/// What a former program in this process has handed over.
+enum FormerTracker {
+    None,
+    Kept(Box<Kept>),
+    /// Its tasks cannot go on: their processes end as those of an earlier run.
+    Unknown,
+}
+
+fn former() -> anyhow::Result<FormerTracker> {
+    let handed = handover::received().context("what the former program has handed over")?;
+    let Some(handed @ Handed { .. }) = handed else { return Ok(FormerTracker::None) };
+    Ok(match Kept::read(handed) {
+        Ok(kept) => FormerTracker::Kept(Box::new(kept)),
+        Err(error) => {
+            tracing::error!(
+                %error,
+                "cannot go on with the tasks of the former program; they end, and their jobs run them again"
+            );
+            FormerTracker::Unknown
+        }
+    })
+}
+
+/// How long a program may take to print its version.
+const PROGRAM_CHECK: Duration = Duration::from_secs(30);
+
+/// Checks that a program can take the place of this one.
+///
+/// # Errors
+/// It cannot be run.
+async fn check(program: &Path) -> anyhow::Result<()> {
+    let mut version = tokio::process::Command::new(program);
+    version.arg("--version").stdin(Stdio::null()).kill_on_drop(true);
+    let shown = program.display();
+    let output = timeout(PROGRAM_CHECK, version.output()).await;
+    let output = output.with_context(|| format!("{shown} --version does not end"))?;
+    let status = output.with_context(|| format!("cannot run {shown}"))?.status;
+    ensure!(status.success(), "{shown} --version: {status}");
+    Ok(())
 }
 
 /// Runs the service until `stop` completes, or until the cluster manager
-/// refuses the node.
-async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
+/// refuses the node. After SIGHUP `again` is what the next program goes on with.
+async fn serve(
+    source: FoundSource,
+    stop: impl Future<Output = StopSignal>,
+    program: &Path,
+    former: FormerTracker,
+    again: &mut Option<Kept>,
+) -> anyhow::Result<()> {
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    handover::hear_hangups().context("cannot listen for SIGHUP")?;
     let mut loaded = usable(source.of_service().load_task_tracker())?;
     starting("TaskTracker", &loaded.warnings);
     fit(&mut loaded.settings);
     let cluster_manager = loaded.settings.cluster_manager.clone();
-    let tracker = TaskTracker::bind(loaded, &|name| std::env::var(name).ok()).await?;
+    let sigkill_delay = loaded.settings.child.sigkill_delay;
+    let (is_unknown, kept) = match former {
+        FormerTracker::None => (false, None),
+        FormerTracker::Kept(kept) => (false, Some(*kept)),
+        FormerTracker::Unknown => (true, None),
+    };
+    let variable = |name: &str| std::env::var(name).ok();
+    let tracker = TaskTracker::bind_with(loaded, &variable, kept).await?;
+    if is_unknown {
+        // They have ended by now, and are this process's children.
+        tokio::task::spawn_blocking(|| end_strays(&[])).await?;
+    }
     let to = tracker.addresses();
     ready(&format!(
         "corona task tracker ready: http {} actions {} umbilical {} thrift {} name {}",
@@ -81,8 +165,36 @@ async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> a
         to.callbacks,
         tracker.name()
     ));
+    let keeper = tracker.keeper();
+    let mut signals = pin!(stop);
+    let stop = async {
+        loop {
+            tokio::select! {
+                signal = &mut signals => return signal,
+                _ = hangup.recv() => match restartable(&source, program).await {
+                    Ok(()) => {
+                        keeper.keep();
+                        return StopSignal::Hangup;
+                    }
+                    Err(error) => tracing::error!("no restart after SIGHUP: {error:#}"),
+                }
+            }
+        }
+    };
     let ending = serve_until("TaskTracker", |stopped| tracker.run(stopped), stop).await?;
+    *again = keeper.take();
+    if again.is_some() && timeout(Duration::ZERO, signals).await.is_ok() {
+        // A signal to stop came meanwhile.
+        let notes = again.take().map(|kept| kept.state.notes()).unwrap_or_default();
+        tokio::task::spawn_blocking(move || end_noted(&notes, sigkill_delay)).await?;
+    }
     conclude(ending, &cluster_manager)
+}
+
+/// Checks that the next program will start.
+async fn restartable(source: &FoundSource, program: &Path) -> anyhow::Result<()> {
+    usable(source.of_service().load_task_tracker()).context("the configuration cannot be used")?;
+    check(program).await
 }
 
 /// The exit status for the end of the service.

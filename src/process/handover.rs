@@ -23,7 +23,7 @@ use rustix::net::{
 };
 
 /// The variable that says that standard input has descriptors for this process: its number.
-const VARIABLE: &str = "CORONA_HANDOVER";
+pub const VARIABLE: &str = "CORONA_HANDOVER";
 /// Descriptors of one message; the system allows 253.
 const OF_MESSAGE: usize = 200;
 

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tracing::warn;
 
 use super::layout;
-use super::local_dirs::attempts_at_top;
+use super::local_dirs::{any_number, attempts_at_top};
 use corona_process::panics::Panic;
 
 /// Deletes files that local directories no longer need. The thread ends when the last copy is
@@ -38,7 +38,9 @@ impl Deletion {
         std::thread::Builder::new()
             .name("deletion".into())
             .spawn(move || run(&theirs, &woken, empty))?;
-        let deletion = Deletion { dirs, next: Arc::default(), wake };
+        // A former program in this process may have moved files aside too.
+        let next = Arc::new(AtomicU64::new(any_number()));
+        let deletion = Deletion { dirs, next, wake };
         deletion.wake();
         Ok(deletion)
     }

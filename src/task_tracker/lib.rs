@@ -18,7 +18,8 @@
 //! * [`node`]: heartbeats to the cluster manager, and its calls.
 //! * [`job_trackers`]: job trackers that run here, each as a process.
 //! * [`pages`]: its state, for people and programs.
-//! * [`service`]: all parts, put together.
+//! * [`service`]: all parts, put together;
+//! * [`handover`]: what it hands to the program that takes its place in the same process.
 //!
 //! It knows no scheduling, and not which cluster manager it talks to.
 
@@ -27,6 +28,7 @@
 pub mod attempt;
 pub mod child;
 pub mod deletion;
+pub mod handover;
 pub mod http;
 pub mod job_files;
 pub mod job_trackers;

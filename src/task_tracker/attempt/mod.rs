@@ -9,6 +9,9 @@ pub(super) mod tests;
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
+use crate::handover::encoded::{Encoded, NotEncoded};
 use corona_hadoop::writables::{Phase, RecordRange, ReduceProgress, Task, TaskState, TaskStatus};
 use corona_model::text::{boundary, cut};
 
@@ -314,6 +317,47 @@ impl Attempt {
             known.failed_fetches.extend(lost.failed_fetches.iter().take(room).cloned());
         }
         self.counters_told = None;
+    }
+}
+
+/// An attempt, for the program that takes the place of this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedAttempt {
+    task: Encoded,
+    status: Encoded,
+    done: bool,
+    explained: bool,
+    /// For how long its process has reported nothing, in milliseconds.
+    silent_ms: u64,
+}
+
+impl Attempt {
+    /// Hands it over. Its counters are reported again.
+    pub fn hand_over(&self, now: Now) -> HandedAttempt {
+        let silent = now.instant.saturating_duration_since(self.last_progress);
+        HandedAttempt {
+            task: Encoded::of(&self.task),
+            status: Encoded::of(&self.status),
+            done: self.done,
+            explained: self.explained,
+            silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Takes it over.
+    ///
+    /// # Errors
+    /// Its task or its status cannot be read.
+    pub fn take_over(handed: &HandedAttempt, now: Now) -> Result<Attempt, NotEncoded> {
+        let silent = Duration::from_millis(handed.silent_ms);
+        Ok(Attempt {
+            task: handed.task.read()?,
+            status: handed.status.read()?,
+            done: handed.done,
+            explained: handed.explained,
+            last_progress: now.instant.checked_sub(silent).unwrap_or(now.instant),
+            counters_told: None,
+        })
     }
 }
 

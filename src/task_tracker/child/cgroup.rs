@@ -5,7 +5,9 @@
 //! neither jobs nor attempts. Spec: mapreduce/04 §4.14 for the keys and the word in diagnostics; the
 //! original uses version 1.
 
+use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsString;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
@@ -18,6 +20,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::usage::TaskUsage;
+use crate::local_dirs::any_number;
 use corona_config::CgroupSettings;
 
 /// The group of the task tracker's own processes, where the kernel wants none beside groups of tasks.
@@ -67,12 +70,13 @@ pub enum CgroupError {
 
 impl Cgroups {
     /// Prepares groups for the tasks of the task tracker with this local directory. Groups of its
-    /// earlier runs are deleted, with their processes. It blocks.
+    /// earlier runs are deleted, with their processes, except those with one of the names of `adopted`. It blocks.
     ///
     /// Returns the wanted controllers that the kernel does not offer here too.
     pub fn open(
         settings: &CgroupSettings,
         local_dir: &Path,
+        adopted: &HashSet<OsString>,
     ) -> Result<(Cgroups, Vec<&'static str>), CgroupError> {
         let root = match &settings.root {
             Some(root) => root.clone(),
@@ -91,10 +95,11 @@ impl Cgroups {
         enable_below_own(&root, &all)?;
         make_dir(&dir)?;
         enable(&dir, &all)?;
-        remove_all_in(&dir);
+        remove_all_in(&dir, adopted);
         let has = |name| usable.contains(&name);
         let (has_memory, has_cpu) = (has("memory"), has("cpu"));
-        let (next, cpu_percent) = (AtomicU64::new(0), settings.cpu_percent);
+        // A former program in this process may have made groups too.
+        let (next, cpu_percent) = (AtomicU64::new(any_number()), settings.cpu_percent);
         Ok((Cgroups { dir, next, has_memory, has_cpu, cpu_percent }, missing))
     }
 
@@ -108,7 +113,7 @@ impl Cgroups {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(format!("{name}.{}.{number}", std::process::id()));
         make_dir(&path)?;
-        let group = TaskGroup { path, last: Mutex::default() };
+        let group = TaskGroup::of_dir(path);
         if let Some(bytes) = limits.memory_bytes.filter(|_| self.has_memory) {
             group.set("memory.max", &bytes.to_string())?;
             // Not every kernel has these. Without them a task may swap, or lose one process of several.
@@ -144,6 +149,16 @@ struct Last {
 }
 
 impl TaskGroup {
+    /// The group whose directory this is.
+    pub(super) fn of_dir(path: PathBuf) -> TaskGroup {
+        TaskGroup { path, last: Mutex::default() }
+    }
+
+    /// Its directory.
+    pub(super) fn dir(&self) -> &Path {
+        &self.path
+    }
+
     /// The file to which a process writes `0` to belong to the group.
     pub(super) fn procs(&self) -> PathBuf {
         self.path.join("cgroup.procs")
@@ -219,6 +234,8 @@ fn own_group_of(mounts: &str, groups: &str) -> Option<PathBuf> {
         rest.starts_with("cgroup2 ").then(|| fields.split(' ').nth(4))?
     })?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    // A former program in this process may have moved it there.
+    let path = path.strip_suffix(SERVICE).filter(|above| above.ends_with('/')).unwrap_or(path);
     // A path above the mount is that of a container's host.
     (!path.contains("..")).then(|| Path::new(mount).join(path))
 }
@@ -246,10 +263,11 @@ fn enable(dir: &Path, controllers: &[&str]) -> Result<(), CgroupError> {
 }
 
 /// Ends and deletes the groups of earlier runs.
-fn remove_all_in(dir: &Path) {
+fn remove_all_in(dir: &Path, adopted: &HashSet<OsString>) {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| !adopted.contains(&entry.file_name()));
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        TaskGroup { path: entry.path(), last: Mutex::default() }.remove();
+        TaskGroup::of_dir(entry.path()).remove();
     }
 }
 
@@ -315,6 +333,8 @@ mod tests {
         let service = "1:name=systemd:/x\n0::/system.slice/corona.service\n";
         let expected = "/sys/fs/cgroup/unified/system.slice/corona.service";
         assert_eq!(own_group_of(mounts, service), Some(expected.into()));
+        let moved = "0::/system.slice/corona.service/corona-service\n";
+        assert_eq!(own_group_of(mounts, moved), Some(expected.into()));
         assert_eq!(own_group_of(mounts, "0::/\n"), Some("/sys/fs/cgroup/unified/".into()));
         assert_eq!(own_group_of(mounts, "0::/../x\n"), None);
         assert_eq!(own_group_of(mounts, "1:cpu:/\n"), None);
@@ -347,13 +367,15 @@ mod tests {
     #[test]
     fn missing_controllers_are_named() {
         let root = root("cpuset io pids\n");
-        let error = Cgroups::open(&settings(root.path()), Path::new("/l")).unwrap_err();
+        let error =
+            Cgroups::open(&settings(root.path()), Path::new("/l"), &HashSet::new()).unwrap_err();
         // The directory of tasks has none of the kernel's files here.
         assert!(error.to_string().contains("corona-tasks-"), "{error}");
         let control = fs::read_to_string(root.path().join("cgroup.subtree_control")).unwrap();
         assert_eq!(control, "+io");
         let empty = tempfile::tempdir().unwrap();
-        let error = Cgroups::open(&settings(empty.path()), Path::new("/l")).unwrap_err();
+        let error =
+            Cgroups::open(&settings(empty.path()), Path::new("/l"), &HashSet::new()).unwrap_err();
         assert!(error.to_string().contains("cgroup.controllers: "), "{error}");
     }
 
@@ -393,7 +415,7 @@ mod tests {
             return;
         }
         let settings = CgroupSettings { memory: false, cpu: false, ..settings(&root) };
-        let (groups, missing) = Cgroups::open(&settings, Path::new("/l")).unwrap();
+        let (groups, missing) = Cgroups::open(&settings, Path::new("/l"), &HashSet::new()).unwrap();
         assert!(missing.is_empty());
         let limits = CgroupLimits { memory_bytes: None, slots: 1 };
         let group = groups.make("task", limits).unwrap();
@@ -408,9 +430,12 @@ mod tests {
         assert!(group.usage().cpu_ms > 0);
         group.remove();
         assert!(!group.path.exists() && group.usage().cpu_ms > 0);
-        // What an earlier run has left goes at the next start.
+        // What an earlier run has left goes at the next start, unless that goes on with it.
         let left = groups.make("left", limits).unwrap();
-        drop(Cgroups::open(&settings, Path::new("/l")).unwrap());
+        let adopted = HashSet::from([left.path.file_name().unwrap().to_owned()]);
+        drop(Cgroups::open(&settings, Path::new("/l"), &adopted).unwrap());
+        assert!(left.path.exists());
+        drop(Cgroups::open(&settings, Path::new("/l"), &HashSet::new()).unwrap());
         assert!(!left.path.exists());
         fs::remove_dir(&groups.dir).unwrap();
         fs::remove_dir(&root).unwrap();

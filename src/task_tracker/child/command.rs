@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::class_archive::{COMPILATION, COMPILATION_OF_SHORT, ClassArchive};
@@ -79,7 +80,7 @@ pub struct Launch<'a> {
 }
 
 /// The command: `bash -c <line>`, in a directory, with changes to the environment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildCommand {
     /// The line for the shell.
     pub line: String,
@@ -96,7 +97,7 @@ pub struct ChildCommand {
 }
 
 /// A program that is started without a shell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectCommand {
     /// Its path.
     pub program: PathBuf,

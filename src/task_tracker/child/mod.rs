@@ -34,8 +34,8 @@ pub use debug::{DebugScript, MAX_DEBUG_BYTES};
 pub use job_tracker::{JobTrackerLaunch, job_tracker};
 pub use logs::{LogFile, LogPart, Logs};
 pub use memory::{MemoryKill, MemoryLimits, TaskMemory, tasks_to_kill};
-pub use orphans::{ProcessNotes, end_orphans};
-pub use process::{Exit, RunningChild, StartError, start};
+pub use orphans::{ProcessNotes, end_noted, end_orphans};
+pub use process::{Exit, HandedChild, RunningChild, StartError, adopt, end_strays, start};
 pub use usage::TaskUsage;
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! that have ended since the last one ([`Leftovers`]).
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,11 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_blocking;
 
 use crate::ids::AttemptId;
 use crate::layout;
+use crate::local_dirs::any_number;
 use corona_net::Backoff;
 use corona_process::procfs::{Process, Procfs, boot_id, tree};
 
@@ -39,6 +41,8 @@ pub struct ProcessNotes {
     dir: PathBuf,
     next: AtomicU64,
     pub(super) leftovers: Arc<Leftovers>,
+    /// Becomes true when the processes are left to another program. Each supervision holds a receiver.
+    pub(super) let_go: watch::Sender<bool>,
 }
 
 impl ProcessNotes {
@@ -47,7 +51,9 @@ impl ProcessNotes {
         let dir = local_dir.join(layout::PROCESSES);
         fs::create_dir_all(&dir)?;
         let leftovers = Arc::new(Leftovers::new(Procfs::system().clone(), LOOK_PAUSE));
-        Ok(ProcessNotes { dir, next: AtomicU64::new(0), leftovers })
+        // A former program in this process may have made notes too.
+        let next = AtomicU64::new(any_number());
+        Ok(ProcessNotes { dir, next, leftovers, let_go: watch::Sender::new(false) })
     }
 
     /// The name of a new note.
@@ -55,34 +61,47 @@ impl ProcessNotes {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.dir.join(format!("{attempt}.{}.{number}", std::process::id()))
     }
+
+    /// Ends the supervision of all processes, which go on: the program that takes the place of this one waits for
+    /// their ends. Nothing may be started any more.
+    pub async fn let_go(&self) {
+        self.let_go.send_replace(true);
+        self.let_go.closed().await;
+    }
 }
 
 /// Notes that a process has been started. It blocks, for the time of a small file.
-pub(super) fn note(name: &Path, pid: i32) -> io::Result<()> {
-    // It may have ended by now; its descendants have the name in their environment.
-    let start = Process::of(pid).map_or(0, |process| process.start_ticks);
-    fs::write(name, format!("{pid} {start} {}\n", boot_id()))
+pub(super) fn note(name: &Path, pid: i32, start_ticks: u64) -> io::Result<()> {
+    fs::write(name, format!("{pid} {start_ticks} {}\n", boot_id()))
 }
 
 /// Ends leftover processes of earlier runs, noted in any of these directories: SIGTERM, after the
-/// delay SIGKILL. Returns the number of processes that were still there. It blocks.
-pub fn end_orphans(local_dirs: &[PathBuf], delay: Duration) -> usize {
+/// delay SIGKILL. Those whose notes have one of the names of `adopted` go on. Returns the number of processes that were
+/// still there. It blocks.
+pub fn end_orphans(local_dirs: &[PathBuf], delay: Duration, adopted: &HashSet<OsString>) -> usize {
     let mut names = Vec::new();
     for dir in local_dirs {
         let Ok(entries) = fs::read_dir(dir.join(layout::PROCESSES)) else { continue };
-        names.extend(entries.flatten().map(|entry| entry.path()));
+        let orphans = entries.flatten().filter(|entry| !adopted.contains(&entry.file_name()));
+        names.extend(orphans.map(|entry| entry.path()));
     }
-    let orphans = || -> Vec<Process> {
-        let all = Process::all();
-        names.iter().flat_map(|name| of_note(&all, name)).collect()
-    };
-    let ended = if names.is_empty() { 0 } else { end(&orphans, Instant::now() + delay) };
+    let ended = if names.is_empty() { 0 } else { end_noted(&names, delay) };
     for name in names {
         if let Err(error) = fs::remove_file(&name) {
             tracing::warn!(path = %name.display(), %error, "cannot delete the note of a process");
         }
     }
     ended
+}
+
+/// Ends the processes of these notes: SIGTERM, after the delay SIGKILL. Returns the number of processes that were still
+/// there. It blocks.
+pub fn end_noted(notes: &[PathBuf], delay: Duration) -> usize {
+    let noted = || -> Vec<Process> {
+        let all = Process::all();
+        notes.iter().flat_map(|name| of_note(&all, name)).collect()
+    };
+    end(&noted, Instant::now() + delay)
 }
 
 /// The processes that belong to a note: the named one, its group, and all that carry its name.
@@ -298,8 +317,9 @@ mod tests {
         let notes = ProcessNotes::in_local_dir(dir.path()).unwrap();
         let name = notes.name(&attempt());
         let mut child = stubborn(&name);
-        note(&name, i32::try_from(child.id()).unwrap()).unwrap();
-        let found = end_orphans(&[dir.path().to_owned()], Duration::ZERO);
+        let pid = i32::try_from(child.id()).unwrap();
+        note(&name, pid, Process::of(pid).unwrap().start_ticks).unwrap();
+        let found = end_orphans(&[dir.path().to_owned()], Duration::ZERO, &HashSet::new());
         // The shell, the process in a session of its own, mostly a sleep of the shell.
         assert!(found >= 2, "{found}");
         assert!(!child.wait().unwrap().success());
@@ -379,13 +399,16 @@ mod tests {
         ] {
             fs::write(notes.name(&attempt()), text).unwrap();
         }
-        assert_eq!(end_orphans(&[dir.path().to_owned()], Duration::from_secs(60)), 0);
+        assert_eq!(
+            end_orphans(&[dir.path().to_owned()], Duration::from_secs(60), &HashSet::new()),
+            0
+        );
         assert_eq!(other.try_wait().unwrap(), None);
         let pid = pid.to_string();
         // Its own note ends it.
         let own = notes.name(&attempt());
         fs::write(&own, format!("{pid} {start} {boot}")).unwrap();
-        assert!(end_orphans(&[dir.path().to_owned()], Duration::ZERO) >= 1);
+        assert!(end_orphans(&[dir.path().to_owned()], Duration::ZERO, &HashSet::new()) >= 1);
         other.wait().unwrap();
         end(&|| of_note(&Process::all(), &another), Instant::now());
         assert_eq!(of_note(&Process::all(), &another), []);

@@ -6,15 +6,18 @@
 use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::mem::{ManuallyDrop, forget};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
 use super::cgroup::TaskGroup;
@@ -22,10 +25,18 @@ use super::command::{ChildCommand, DirectCommand};
 use super::orphans::{self, Leftovers, ProcessNotes, of_group};
 use crate::ids::AttemptId;
 use corona_model::text::shell_word;
+use corona_process::handover::{self, hear_hangups};
 use corona_process::panics::caught;
+use corona_process::procfs::{Process, Procfs};
+
+/// The pause between two looks for the end of a child where its signal cannot be received.
+const CHILD_LOOK: Duration = Duration::from_millis(100);
+/// The pause between two looks for the end of a process that was killed, and how many there are at most.
+const STRAY_LOOK: Duration = Duration::from_millis(20);
+const STRAY_LOOKS: u32 = 50;
 
 /// How a process has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// Its exit status; `None` when a signal ended it.
     pub code: Option<i32>,
@@ -55,10 +66,26 @@ pub struct StartError {
 #[derive(Clone, Debug)]
 pub struct RunningChild {
     pid: i32,
+    start_ticks: u64,
+    note: Arc<Path>,
     exit: watch::Receiver<Option<Exit>>,
     gone: watch::Receiver<bool>,
     kill: Arc<Notify>,
     group: Option<Arc<TaskGroup>>,
+}
+
+/// A process of a task, for the program that takes the place of this one in the same process: it stays a child.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedChild {
+    pub pid: i32,
+    /// When it started, in ticks of the kernel: with the number it names one process.
+    pub start_ticks: u64,
+    /// Its note on disk.
+    pub note: PathBuf,
+    /// The directory of its control group, if it has one.
+    pub group: Option<PathBuf>,
+    /// How it has ended, if it has. Processes that it has started may remain.
+    pub exit: Option<Exit>,
 }
 
 /// Starts a task. `kill_delay` is the time between SIGTERM and SIGKILL. When the task ends, its
@@ -76,6 +103,8 @@ pub fn start(
     }
     let name = notes.name(attempt);
     let group = group.map(Arc::new);
+    // In a program that has replaced another one it is blocked, which processes inherit.
+    let _ = hear_hangups();
     let (program, mut process) = match (&group, &command.direct) {
         (None, Some(direct)) => (direct.program.clone(), without_shell(direct, &command.work)?),
         (group, _) => ("bash".into(), with_shell(&command.line, group.as_deref())),
@@ -86,33 +115,115 @@ pub fn start(
         .envs(command.environment.iter().map(|(name, value)| (name, value)))
         .envs(corona_access::environment())
         .env(orphans::NOTE, &name)
+        .env_remove(handover::VARIABLE)
         .stdin(Stdio::null())
         .process_group(0)
         .spawn()
         .map_err(failed)?;
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     let pid = pid.ok_or_else(|| failed(io::Error::other("it has no number")))?;
-    if let Err(error) = orphans::note(&name, pid) {
+    // It may have ended by now; its descendants have the name in their environment.
+    let start_ticks = Process::of(pid).map_or(0, |process| process.start_ticks);
+    if let Err(error) = orphans::note(&name, pid, start_ticks) {
         // The task can run nevertheless; only a later run would not know of it.
         tracing::warn!(path = %name.display(), %error, "cannot write the note of a process");
     }
-    let (exit_sender, exit) = watch::channel(None);
-    let (gone_sender, gone) = watch::channel(false);
-    let kill = Arc::new(Notify::new());
-    let supervisor = Supervisor { child, pid, kill_delay, kill: kill.clone() };
-    let (of_child, leftovers) = (group.clone(), notes.leftovers.clone());
-    tokio::spawn(async move {
-        let supervising = supervisor.run(|exit| {
-            exit_sender.send_replace(Some(exit));
-        });
-        until_gone(pid, name, kill_delay, supervising, &leftovers).await;
-        if let Some(group) = of_child {
-            // Its processes have ended; a failure is logged.
-            let _ = tokio::task::spawn_blocking(move || group.remove()).await;
+    let supervised = Supervised { pid, start_ticks, note: name, group, exit: None };
+    Ok(supervised.run(Leader::Started(ManuallyDrop::new(child)), notes, kill_delay))
+}
+
+/// Goes on with a process of the former program in this process. One that is not this process's child any more counts
+/// as ended with neither status nor signal.
+pub fn adopt(child: HandedChild, notes: &ProcessNotes, kill_delay: Duration) -> RunningChild {
+    let HandedChild { pid, start_ticks, note, group, exit } = child;
+    let ourselves = i32::try_from(std::process::id()).unwrap_or(0);
+    let is_same =
+        |process: Process| process.start_ticks == start_ticks && process.parent == ourselves;
+    let is_lost = exit.is_none() && !Process::of(pid).is_some_and(is_same);
+    let exit = if is_lost { Some(Exit { code: None, signal: None }) } else { exit };
+    let group = group.map(|path| Arc::new(TaskGroup::of_dir(path)));
+    let supervised = Supervised { pid, start_ticks, note, group, exit };
+    supervised.run(Leader::Adopted, notes, kill_delay)
+}
+
+/// Kills children of this process that the former program in it has left, except these and what tasks have started:
+/// nobody waits for them. It blocks.
+pub fn end_strays(adopted: &[i32]) {
+    let ourselves = i32::try_from(std::process::id()).unwrap_or(0);
+    let is_stray = |process: &Process| {
+        process.parent == ourselves
+            && !adopted.contains(&process.pid)
+            && Procfs::system().variable(process.pid, orphans::NOTE).is_none()
+    };
+    for stray in Process::all().into_iter().filter(is_stray) {
+        let Some(pid) = Pid::from_raw(stray.pid) else { continue };
+        // One that has ended is only waited for.
+        let _ = kill_process(pid, Signal::KILL);
+        for _ in 0..STRAY_LOOKS {
+            match waitpid(Some(pid), WaitOptions::NOHANG) {
+                Ok(None) => std::thread::sleep(STRAY_LOOK),
+                Ok(Some(_)) | Err(_) => break,
+            }
         }
-        gone_sender.send_replace(true);
-    });
-    Ok(RunningChild { pid, exit, gone, kill, group })
+    }
+}
+
+/// A process of a task that is waited for.
+struct Supervised {
+    pid: i32,
+    start_ticks: u64,
+    note: PathBuf,
+    group: Option<Arc<TaskGroup>>,
+    /// How it has ended, if it had when the supervision began.
+    exit: Option<Exit>,
+}
+
+impl Supervised {
+    fn run(self, leader: Leader, notes: &ProcessNotes, kill_delay: Duration) -> RunningChild {
+        let Supervised { pid, start_ticks, note, group, exit: ended } = self;
+        let (exit_sender, exit) = watch::channel(ended);
+        let (gone_sender, gone) = watch::channel(false);
+        let (exit_sender, gone_sender) = (Arc::new(exit_sender), Arc::new(gone_sender));
+        let kill = Arc::new(Notify::new());
+        let supervisor = Supervisor { leader, pid, kill_delay, kill: kill.clone() };
+        let leftovers = notes.leftovers.clone();
+        let (of_child, theirs) = (group.clone(), (exit_sender.clone(), gone_sender.clone()));
+        let path: Arc<Path> = note.as_path().into();
+        let supervising = async move {
+            let (exit_sender, gone_sender) = theirs;
+            let supervising = async move {
+                match ended {
+                    Some(_) => Instant::now() + kill_delay,
+                    None => {
+                        let tell = |exit| {
+                            exit_sender.send_replace(Some(exit));
+                        };
+                        supervisor.run(tell).await
+                    }
+                }
+            };
+            // The number of a process that ended under the former program may be another one's by now.
+            let group = Process::of(pid).is_none_or(|process| process.start_ticks == start_ticks);
+            until_gone(group.then_some(pid), note, kill_delay, supervising, &leftovers).await;
+            if let Some(group) = of_child {
+                // Its processes have ended; a failure is logged.
+                let _ = tokio::task::spawn_blocking(move || group.remove()).await;
+            }
+            gone_sender.send_replace(true);
+        };
+        let mut let_go = notes.let_go.subscribe();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                _ = let_go.wait_for(|let_go| *let_go) => {
+                    // Those who wait for its end must not take this for it.
+                    forget((exit_sender, gone_sender));
+                }
+                () = supervising => {}
+            }
+        });
+        RunningChild { pid, start_ticks, note: path, exit, gone, kill, group }
+    }
 }
 
 /// The shell with a line, which it runs in a control group.
@@ -147,7 +258,7 @@ fn without_shell(direct: &DirectCommand, work: &Path) -> Result<Command, StartEr
 /// Awaits the supervision of a note's process, which returns the deadline for its leftover
 /// processes. After that, also on failure, ends its group, and all that carry the note.
 async fn until_gone(
-    pid: i32,
+    group: Option<i32>,
     note: PathBuf,
     kill_delay: Duration,
     supervising: impl Future<Output = Instant>,
@@ -157,9 +268,12 @@ async fn until_gone(
         tracing::error!(path = %note.display(), %panic, "the supervision of a process panicked; ending the process");
         Instant::now() + kill_delay
     });
-    let ended = tokio::task::spawn_blocking(move || orphans::end(&|| of_group(pid), deadline));
-    if let Err(error) = ended.await {
-        tracing::error!(%error, "cannot end the process group of a task");
+    if let Some(group) = group {
+        let ended =
+            tokio::task::spawn_blocking(move || orphans::end(&|| of_group(group), deadline));
+        if let Err(error) = ended.await {
+            tracing::error!(%error, "cannot end the process group of a task");
+        }
     }
     leftovers.end(note, deadline).await;
 }
@@ -168,6 +282,18 @@ impl RunningChild {
     /// The number of the process, which is that of its group too.
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// What the program that takes the place of this one needs to [`adopt`] it. Only once its supervision has
+    /// [ended](ProcessNotes::let_go), since its end could be missed otherwise.
+    pub fn hand_over(&self) -> HandedChild {
+        HandedChild {
+            pid: self.pid,
+            start_ticks: self.start_ticks,
+            note: self.note.to_path_buf(),
+            group: self.group.as_ref().map(|group| group.dir().to_owned()),
+            exit: self.exit(),
+        }
     }
 
     /// Its control group, if it has one.
@@ -203,8 +329,49 @@ impl RunningChild {
     }
 }
 
+/// The first process of a task.
+enum Leader {
+    /// Left alone when it is dropped: it is not waited for then, so that another program can.
+    Started(ManuallyDrop<Child>),
+    /// A child that another program in this process has started.
+    Adopted,
+}
+
+impl Leader {
+    /// Waits for its end. Nothing is lost if this is dropped before.
+    async fn wait(&mut self, pid: i32) -> Exit {
+        let unknown = Exit { code: None, signal: None };
+        match self {
+            Leader::Started(child) => {
+                let exit =
+                    |status: ExitStatus| Exit { code: status.code(), signal: status.signal() };
+                child.wait().await.map_or(unknown, exit)
+            }
+            Leader::Adopted => {
+                let mut changes = signal(SignalKind::child()).ok();
+                loop {
+                    match waitpid(Pid::from_raw(pid), WaitOptions::NOHANG) {
+                        Ok(None) => {}
+                        Ok(Some((_, status))) => {
+                            let (code, signal) =
+                                (status.exit_status(), status.terminating_signal());
+                            return Exit { code, signal };
+                        }
+                        Err(rustix::io::Errno::INTR) => continue,
+                        Err(_) => return unknown,
+                    }
+                    match &mut changes {
+                        Some(changes) => drop(changes.recv().await),
+                        None => tokio::time::sleep(CHILD_LOOK).await,
+                    }
+                }
+            }
+        }
+    }
+}
+
 struct Supervisor {
-    child: Child,
+    leader: Leader,
     pid: i32,
     kill_delay: Duration,
     kill: Arc<Notify>,
@@ -215,7 +382,7 @@ impl Supervisor {
     async fn run(mut self, ended: impl Fn(Exit)) -> Instant {
         let mut deadline: Option<Instant> = None;
         let mut killed = false;
-        let status = loop {
+        let exit = loop {
             let until_kill = async {
                 match deadline.filter(|_| !killed) {
                     Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
@@ -223,7 +390,7 @@ impl Supervisor {
                 }
             };
             tokio::select! {
-                status = self.child.wait() => break status,
+                exit = self.leader.wait(self.pid) => break exit,
                 () = self.kill.notified(), if deadline.is_none() => {
                     deadline = Some(Instant::now() + self.kill_delay);
                     signal_group(self.pid, Signal::TERM);
@@ -234,8 +401,10 @@ impl Supervisor {
                 }
             }
         };
-        let exit = |status: ExitStatus| Exit { code: status.code(), signal: status.signal() };
-        ended(status.map_or(Exit { code: None, signal: None }, exit));
+        ended(exit);
+        if let Leader::Started(child) = self.leader {
+            drop(ManuallyDrop::into_inner(child));
+        }
         deadline.unwrap_or_else(|| Instant::now() + self.kill_delay)
     }
 }
@@ -254,7 +423,6 @@ mod tests {
 
     use super::*;
     use crate::layout;
-    use corona_process::procfs::Process;
 
     struct World {
         root: tempfile::TempDir,
@@ -414,7 +582,7 @@ mod tests {
         let note = fs::read_dir(world.root.path().join(layout::PROCESSES)).unwrap().next();
         let note = note.unwrap().unwrap().path();
         let (pid, leftovers) = (child.pid(), &world.notes.leftovers);
-        until_gone(pid, note, Duration::ZERO, async { panic!("a fault") }, leftovers).await;
+        until_gone(Some(pid), note, Duration::ZERO, async { panic!("a fault") }, leftovers).await;
         assert_eq!((child.wait().await.signal, world.notes()), (Some(9), 0));
     }
 

@@ -2,10 +2,12 @@
 //!
 //! The kernel does not count the network for single processes.
 
+use serde::{Deserialize, Serialize};
+
 use corona_process::procfs::{self, Process, tree};
 
 /// What a task uses and has used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskUsage {
     /// CPU time, in milliseconds.
     pub cpu_ms: u64,

@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::child::{
-    CommandError, Install, JobTrackerLaunch, Logs, ProcessNotes, RunningChild, StartError,
-    job_tracker, start,
+    CommandError, HandedChild, Install, JobTrackerLaunch, Logs, ProcessNotes, RunningChild,
+    StartError, adopt, job_tracker, start,
 };
 use super::deletion::Deletion;
 use super::ids::{AttemptId, NotAnId};
@@ -75,6 +76,8 @@ struct Shared {
 struct State {
     running: BTreeMap<AttemptId, Running>,
     stopped: bool,
+    /// Whether another program goes on with those that run.
+    is_handed_over: bool,
 }
 
 /// One that is being prepared, or runs.
@@ -83,6 +86,25 @@ struct Running {
     since: SystemTime,
     parent: String,
     child: Option<RunningChild>,
+    /// Its directory, once there is one.
+    work: Option<PathBuf>,
+}
+
+/// A job tracker that runs, for the program that takes the place of this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedJobTracker {
+    attempt: String,
+    parent: String,
+    since: SystemTime,
+    work: Option<PathBuf>,
+    child: HandedChild,
+}
+
+impl HandedJobTracker {
+    /// Its process.
+    pub fn child(&self) -> &HandedChild {
+        &self.child
+    }
 }
 
 /// A job tracker, for people to see.
@@ -182,17 +204,54 @@ impl JobTrackers {
             }
         };
         tracing::info!(job_tracker = %id, pid = child.pid(), "started a remote job tracker");
-        if !self.shared.started(&id, &child) {
+        if !self.shared.started(&place, &child) {
             child.kill();
         }
-        spawn_detached("what follows the end of a remote job tracker", async move {
-            let exit = child.wait().await;
-            tracing::info!(job_tracker = %id, status = exit.shell_status(), "a remote job tracker ended");
-            child.wait_until_gone().await;
-            clear(place).await;
-        });
+        follow(place, child);
         Ok(())
     }
+
+    /// Starts no more, and hands over those that run.
+    pub async fn hand_over(&self) -> Vec<HandedJobTracker> {
+        {
+            let mut state = self.shared.lock();
+            (state.stopped, state.is_handed_over) = (true, true);
+        }
+        self.shared.parts.notes.let_go().await;
+        let handed = |(id, running): (&AttemptId, &Running)| {
+            Some(HandedJobTracker {
+                attempt: id.to_string(),
+                parent: running.parent.clone(),
+                since: running.since,
+                work: running.work.clone(),
+                child: running.child.as_ref()?.hand_over(),
+            })
+        };
+        self.shared.lock().running.iter().filter_map(handed).collect()
+    }
+
+    /// Goes on with those of a former program.
+    pub fn take_over(&self, handed: Vec<HandedJobTracker>) {
+        for HandedJobTracker { attempt, parent, since, work, child } in handed {
+            let Ok(id) = attempt.parse::<AttemptId>() else { continue };
+            let parts = &self.shared.parts;
+            let child = adopt(child, &parts.notes, parts.sigkill_delay);
+            let running = Running { since, parent, child: Some(child.clone()), work: work.clone() };
+            self.shared.lock().running.insert(id.clone(), running);
+            let logs = (self.shared.keep_logs)(&id);
+            follow(RunningPlace { shared: self.shared.clone(), id, work, _logs: logs }, child);
+        }
+    }
+}
+
+/// Clears up when the process of a job tracker has ended.
+fn follow(place: RunningPlace, child: RunningChild) {
+    spawn_detached("what follows the end of a remote job tracker", async move {
+        let exit = child.wait().await;
+        tracing::info!(job_tracker = %place.id, status = exit.shell_status(), "a remote job tracker ended");
+        child.wait_until_gone().await;
+        clear(place).await;
+    });
 }
 
 impl tracker::JobTrackers for JobTrackers {
@@ -224,16 +283,17 @@ impl Shared {
             return Err(Refusal::Full(self.parts.limit));
         }
         let parent = session.trackers.job_tracker.to_string();
-        let running = Running { since: SystemTime::now(), parent, child: None };
+        let running = Running { since: SystemTime::now(), parent, child: None, work: None };
         state.running.insert(id.clone(), running);
         Ok(())
     }
 
     /// Enters its process. False if it is to be ended at once.
-    fn started(&self, id: &AttemptId, child: &RunningChild) -> bool {
+    fn started(&self, place: &RunningPlace, child: &RunningChild) -> bool {
         let mut state = self.lock();
-        if let Some(running) = state.running.get_mut(id) {
+        if let Some(running) = state.running.get_mut(&place.id) {
             running.child = Some(child.clone());
+            running.work.clone_from(&place.work);
         }
         !state.stopped
     }
@@ -290,7 +350,13 @@ struct RunningPlace {
 
 impl Drop for RunningPlace {
     fn drop(&mut self) {
-        self.shared.lock().running.remove(&self.id);
+        {
+            let mut state = self.shared.lock();
+            if state.is_handed_over {
+                return;
+            }
+            state.running.remove(&self.id);
+        }
         if let Some(work) = &self.work
             && let Err(error) = self.shared.parts.deletion.discard(work)
         {

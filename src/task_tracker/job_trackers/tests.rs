@@ -42,6 +42,21 @@ impl World {
     fn new(script: &str, limit: usize) -> World {
         let root = tempfile::tempdir().unwrap();
         let path = |name: &str| root.path().join(name);
+        let script = script.replace("$OUT", &path("out").display().to_string());
+        fs::write(path("program.sh"), script).unwrap();
+        fs::write(path("job.xml"), "<configuration></configuration>").unwrap();
+        let parts = World::parts(root.path(), limit);
+        let job_file = format!("file:{}", path("job.xml").display());
+        let mut task = Task { job_file, ..kind("map") };
+        task.attempt = ATTEMPT.parse().unwrap();
+        let job_tracker = InetAddress { host: "parent".into(), port: 7 };
+        let trackers = SessionTrackers { job_tracker, secondary: None };
+        let session = SessionInfo { handle: Some("20.1".into()), trackers };
+        World { root, job_trackers: JobTrackers::new(parts, Box::new(|_| None)), task, session }
+    }
+
+    fn parts(root: &Path, limit: usize) -> Parts {
+        let path = |name: &str| root.join(name);
         let loaded = Source::default().load_task_tracker().unwrap();
         let local = LocalSettings {
             dirs: vec![path("local")],
@@ -52,9 +67,6 @@ impl World {
             cache_entries: 1000,
         };
         let dirs = Arc::new(LocalDirs::open(&local).unwrap());
-        let script = script.replace("$OUT", &path("out").display().to_string());
-        fs::write(path("program.sh"), script).unwrap();
-        fs::write(path("job.xml"), "<configuration></configuration>").unwrap();
         let files = LocalFiles { timeout: Duration::from_secs(600), max_bytes: 1 << 20 };
         let install = Install {
             java: "java".into(),
@@ -62,7 +74,7 @@ impl World {
             library_path: String::new(),
             native: Native::default(),
         };
-        let parts = Parts {
+        Parts {
             limit,
             program: vec!["bash".into(), path("program.sh").display().to_string()],
             install,
@@ -75,14 +87,7 @@ impl World {
             dirs,
             http: ("n1".into(), 50060),
             sigkill_delay: Duration::from_secs(600),
-        };
-        let job_file = format!("file:{}", path("job.xml").display());
-        let mut task = Task { job_file, ..kind("map") };
-        task.attempt = ATTEMPT.parse().unwrap();
-        let job_tracker = InetAddress { host: "parent".into(), port: 7 };
-        let trackers = SessionTrackers { job_tracker, secondary: None };
-        let session = SessionInfo { handle: Some("20.1".into()), trackers };
-        World { root, job_trackers: JobTrackers::new(parts, Box::new(|_| None)), task, session }
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -141,6 +146,26 @@ async fn a_job_tracker_gets_what_it_needs_and_ends_with_the_node() {
     world.nothing_left().await;
     let stopped = world.start(&world.task).await.unwrap_err();
     assert!(stopped.ends_with("this task tracker stops"), "{stopped}");
+}
+
+#[tokio::test]
+async fn one_that_runs_goes_on_under_the_next_program() {
+    let mut world = World::new(STAY, 1);
+    world.start(&world.task).await.unwrap();
+    until("its words", || world.path("out").exists()).await;
+    let before = world.job_trackers.snapshot();
+    let handed = soon(world.job_trackers.hand_over()).await;
+    let handed = serde_json::to_string(&handed).unwrap();
+    let next = JobTrackers::new(World::parts(world.root.path(), 1), Box::new(|_| None));
+    next.take_over(serde_json::from_str(&handed).unwrap());
+    let former = std::mem::replace(&mut world.job_trackers, next);
+    assert_eq!(world.job_trackers.snapshot(), before);
+    assert!(Process::of(before[0].pid.unwrap()).is_some_and(|process| !process.is_zombie));
+    let again = world.start(&world.task).await.unwrap_err();
+    assert!(again.ends_with("is started already"), "{again}");
+    soon(world.job_trackers.stop()).await;
+    world.nothing_left().await;
+    drop(former);
 }
 
 #[tokio::test]

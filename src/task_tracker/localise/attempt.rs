@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
@@ -28,7 +29,7 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 /// The purpose of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum TaskKind {
     /// A map or a reduce, according to its name.
     Work,
@@ -82,6 +83,59 @@ pub struct LocalAttempt {
     pub held: Vec<Held>,
     /// Which of its files stay when they are not needed any more.
     pub keep: Keep,
+}
+
+/// An attempt that was started, for the program that takes the place of this one. Its configuration is in its file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedLocalAttempt {
+    id: String,
+    kind: TaskKind,
+    is_map: bool,
+    work: PathBuf,
+    job_xml: PathBuf,
+    jar: Option<PathBuf>,
+    cached_classes: Vec<PathBuf>,
+    held: Vec<PathBuf>,
+    keep: Keep,
+}
+
+impl LocalAttempt {
+    pub fn hand_over(&self) -> HandedLocalAttempt {
+        HandedLocalAttempt {
+            id: self.id.to_string(),
+            kind: self.kind,
+            is_map: self.is_map,
+            work: self.work.clone(),
+            job_xml: self.job_xml.clone(),
+            jar: self.jar.clone(),
+            cached_classes: self.cached_classes.clone(),
+            held: self.held.iter().map(|held| held.path.clone()).collect(),
+            keep: self.keep,
+        }
+    }
+
+    /// Takes one over, with its files in the cache as far as they are known there. It blocks.
+    ///
+    /// # Errors
+    /// Its configuration cannot be read.
+    pub fn take_over(
+        handed: HandedLocalAttempt,
+        localiser: &Localiser,
+    ) -> Result<LocalAttempt, LocaliseError> {
+        let held = handed.held.iter().filter_map(|path| localiser.cache().held_at(path));
+        Ok(LocalAttempt {
+            id: handed.id.parse().map_err(|_| LocaliseError::Stopped)?,
+            kind: handed.kind,
+            is_map: handed.is_map,
+            work: handed.work,
+            conf: JobConf::localised(&handed.job_xml)?,
+            job_xml: handed.job_xml,
+            jar: handed.jar,
+            cached_classes: handed.cached_classes,
+            held: held.collect(),
+            keep: handed.keep,
+        })
+    }
 }
 
 /// A list of the job's configuration that names files of the cache.

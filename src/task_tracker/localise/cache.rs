@@ -3,11 +3,13 @@
 //! An entry is held while a [`Held`] of it exists. When the entries of a local directory exceed
 //! their limits, unheld ones are deleted, the longest unused first. Spec: mapreduce/04 §4.4.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
 
 use super::unpack::{Kind, Limits, make_accessible, unpack};
 use super::{LocaliseError, Slot, blocking, make_dir};
@@ -76,7 +78,73 @@ impl fmt::Debug for Held {
     }
 }
 
+/// A file of the cache, for the program that takes the place of this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedFile {
+    location: String,
+    modified_ms: Option<i64>,
+    is_archive: bool,
+    path: PathBuf,
+    /// The local directory, its own directory in it, and the used space in bytes.
+    taken: (PathBuf, PathBuf, u64),
+    used: u64,
+}
+
 impl Cache {
+    /// All files that are here, by their last use.
+    pub(super) fn hand_over(&self) -> Vec<HandedFile> {
+        let of = |(key, entry): (&Key, &Arc<Entry>)| {
+            // One that is being copied is copied again.
+            let path = entry.slot.try_lock().ok()?.as_ref()?.path.clone();
+            Some(HandedFile {
+                location: key.location.to_string(),
+                modified_ms: key.modified_ms,
+                is_archive: key.is_archive,
+                path,
+                taken: entry.taken()?,
+                used: entry.used.load(Ordering::Relaxed),
+            })
+        };
+        let mut files: Vec<HandedFile> = self.lock().iter().filter_map(of).collect();
+        files.sort_by_key(|file| file.used);
+        files
+    }
+
+    /// Takes files over that a former program has handed over, and deletes what else it has left.
+    pub(super) fn take_over(&self, files: &[HandedFile]) {
+        let mut entries = self.lock();
+        let mut own = HashSet::new();
+        for file in files {
+            let Ok(location) = Location::from_path(&file.location) else { continue };
+            let HandedFile { modified_ms, is_archive, .. } = *file;
+            let local = Local { path: file.path.clone() };
+            let entry = Entry {
+                slot: Arc::new(tokio::sync::Mutex::new(Some(local))),
+                used: AtomicU64::new(file.used),
+                taken: Mutex::new(Some(file.taken.clone())),
+            };
+            self.shared.uses.fetch_max(file.used.saturating_add(1), Ordering::Relaxed);
+            entries.insert(Key { location, modified_ms, is_archive }, Arc::new(entry));
+            own.extend(file.taken.1.file_name().map(ToOwned::to_owned));
+        }
+        for dir in self.shared.dirs.all(&layout::cache()) {
+            let left = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            for left in left.filter(|left| !own.contains(&left.file_name())) {
+                self.shared.discard(&left.path());
+            }
+        }
+    }
+
+    /// Holds a file that is here at this path.
+    pub(super) fn held_at(&self, path: &Path) -> Option<Held> {
+        let is_there = |entry: &&Arc<Entry>| {
+            let slot = entry.slot.try_lock();
+            slot.is_ok_and(|slot| slot.as_ref().is_some_and(|local| local.path == path))
+        };
+        let entry = self.lock().values().find(is_there).cloned()?;
+        Some(Held { path: path.to_owned(), _entry: entry })
+    }
+
     pub(super) fn new(
         dirs: Arc<LocalDirs>,
         files: Arc<dyn JobFiles>,

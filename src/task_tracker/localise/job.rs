@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::cache::Cache;
+use serde::{Deserialize, Serialize};
+
+use super::cache::{Cache, HandedFile};
 use super::unpack::{Kind, Limits, unpack};
 use super::{LocaliseError, Slot, blocking, keep, make_dir, replace};
 use crate::deletion::Deletion;
@@ -65,7 +67,53 @@ struct Shared {
     jobs: Mutex<HashMap<JobId, Slot<Arc<LocalJob>>>>,
 }
 
+/// A job on this machine, for the program that takes the place of this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct HandedJob {
+    id: String,
+    work: PathBuf,
+    jar: Option<PathBuf>,
+    /// Job tracker and secondary that are written in its configuration.
+    tracker: (String, Option<String>),
+}
+
+/// All that is on this machine of jobs, for the program that takes the place of this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedFiles {
+    jobs: Vec<HandedJob>,
+    cache: Vec<HandedFile>,
+}
+
 impl Localiser {
+    /// Hands over what is whole. The rest is brought here again.
+    pub fn hand_over(&self) -> HandedFiles {
+        let of = |slot: &Slot<Arc<LocalJob>>| {
+            let job = slot.try_lock().ok()?.clone()?;
+            let tracker = job.tracker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let (id, work, jar) = (job.id.to_string(), job.work.clone(), job.jar.clone());
+            Some(HandedJob { id, work, jar, tracker })
+        };
+        let jobs = self.lock().values().filter_map(of).collect();
+        HandedFiles { jobs, cache: self.shared.cache.hand_over() }
+    }
+
+    /// Takes over what a former program has handed over. It blocks.
+    pub fn take_over(&self, handed: &HandedFiles) {
+        self.shared.cache.take_over(&handed.cache);
+        for job in &handed.jobs {
+            match self.shared.read(job) {
+                Ok(local) => {
+                    let id = local.id.clone();
+                    let slot = Slot::new(tokio::sync::Mutex::new(Some(Arc::new(local))));
+                    self.lock().insert(id, slot);
+                }
+                Err(error) => {
+                    tracing::warn!(job = job.id, %error, "cannot read the files of a job that a former program had; its running tasks fail");
+                }
+            }
+        }
+    }
+
     /// One for the whole task tracker. `host` is `slave.host.name` where it is configured.
     pub fn new(
         site: SiteProperties,
@@ -163,6 +211,16 @@ impl Localiser {
 }
 
 impl Shared {
+    fn read(&self, job: &HandedJob) -> Result<LocalJob, LocaliseError> {
+        let HandedJob { id, work, jar, tracker } = job.clone();
+        let not_an_id = |_| LocaliseError::Stopped;
+        let id: JobId = id.parse().map_err(not_an_id)?;
+        let job_xml = self.dirs.find(&layout::job_xml(&id)).unwrap_or_default();
+        let conf = JobConf::read(&self.site, &job_xml)?;
+        let (tracker, jar_from_cache) = (Mutex::new(tracker), tokio::sync::Mutex::new(()));
+        Ok(LocalJob { id, conf, work, jar, tracker, jar_from_cache })
+    }
+
     async fn localise(&self, spec: &JobSpec) -> Result<LocalJob, LocaliseError> {
         self.discard_job(&spec.id).await;
         let job_xml = self.fetch(&spec.job_file, layout::job_xml(&spec.id)).await?;

@@ -24,9 +24,9 @@ mod job;
 mod keep;
 mod unpack;
 
-pub use attempt::{AttemptSpec, LocalAttempt, TaskKind};
-pub use cache::{Cache, Held};
-pub use job::{JobSpec, LocalJob, Localiser};
+pub use attempt::{AttemptSpec, HandedLocalAttempt, LocalAttempt, TaskKind};
+pub use cache::{Cache, HandedFile, Held};
+pub use job::{HandedFiles, JobSpec, LocalJob, Localiser};
 pub use unpack::{Kind, Limits, UnpackError, unpack};
 
 /// Why something is not brought to this machine.

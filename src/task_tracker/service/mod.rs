@@ -3,11 +3,13 @@
 //! Wiring only: each part is made once and passed to the parts that need it. Spec: mapreduce/04
 //! §4.1.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::{self, IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use thiserror::Error;
@@ -15,12 +17,16 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use super::child::Install;
-use super::child::{ArchivedInstall, Cgroups, ClassArchives, Logs, ProcessNotes, end_orphans};
+use super::child::{
+    ArchivedInstall, Cgroups, ClassArchives, Logs, ProcessNotes, end_orphans, end_strays,
+};
 use super::deletion::Deletion;
+use super::handover::encoded::NotEncoded;
+use super::handover::{HandedState, Kept, Listeners};
 use super::http::{HttpServer, LostOutput};
 use super::ids::AttemptId;
 use super::job_files::{FileSystems, FileSystemsError};
-use super::job_trackers::{self, JobTrackers};
+use super::job_trackers::{self, HandedJobTracker, JobTrackers};
 use super::local_dirs::{LocalDirError, LocalDirs};
 use super::localise::Localiser;
 use super::machine_stats;
@@ -28,13 +34,16 @@ use super::map_output::MapOutputs;
 use super::node::callbacks::{Callbacks, Sessions};
 use super::node::fitness::Fitness;
 use super::node::health::watch_health;
-use super::node::heartbeats::{Ending, Heartbeats, NodeInfo, Pauses};
+use super::node::heartbeats::{Ending, HandedNode, Heartbeats, NodeInfo, Pauses};
 use super::node::host::{Host, HostError, name_of};
 use super::node::install::{self, FoundProgram};
 use super::node::link::Link;
 use super::node::lock::{DirLocks, LockError};
 use super::pages::{About, NodePages};
-use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, TrackerSettings};
+use super::table::TableLimits;
+use super::tracker::{
+    Former, Identity, NoJobTrackers, Parts, SlotCounts, Tracker, TrackerSettings,
+};
 use corona_access::{Gate, GateError, TlsMode};
 use corona_config::{
     HealthSettings, HostPort, JobTrackerCommand, LoadedTaskTracker, RemoteJobTrackerSettings,
@@ -75,7 +84,46 @@ pub struct TaskTracker {
     web: TcpListener,
     lost: mpsc::Receiver<LostOutput>,
     health: Option<(HealthSettings, watch::Sender<NodeHealth>)>,
+    listeners: Listeners<net::TcpListener>,
+    keeper: Keeper,
     _locks: DirLocks,
+}
+
+/// Lets a task tracker that is going to stop leave its tasks to the program that takes its place.
+#[derive(Clone, Debug)]
+pub struct Keeper {
+    actions: rpc::Keeper,
+    umbilical: rpc::Keeper,
+    shared: Arc<Mutex<Keeping>>,
+}
+
+#[derive(Debug, Default)]
+struct Keeping {
+    keeps: bool,
+    kept: Option<Kept>,
+}
+
+impl Keeper {
+    /// From now on, tasks do not end when the task tracker is stopped, and connections are not closed.
+    pub fn keep(&self) {
+        self.actions.keep();
+        self.umbilical.keep();
+        self.lock().keeps = true;
+    }
+
+    /// What was kept, once the task tracker has ended. None if it has ended for another reason.
+    pub fn take(&self) -> Option<Kept> {
+        self.lock().kept.take()
+    }
+
+    fn keeps(&self) -> bool {
+        self.lock().keeps
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Keeping> {
+        // Each change leaves it whole.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Why a task tracker cannot start.
@@ -113,6 +161,9 @@ pub enum StartError {
     /// A file system is not named as one.
     #[error("fs.default.name and mapred.system.dir")]
     FileSystem(#[from] FileSystemsError),
+    /// The tasks of a former program cannot be taken over.
+    #[error("what the former program has handed over cannot be read: {0}")]
+    Handed(#[from] NotEncoded),
     /// Something of the machine cannot be had.
     #[error("cannot {what}: {error}")]
     Machine {
@@ -131,17 +182,33 @@ impl TaskTracker {
         loaded: LoadedTaskTracker,
         variable: &'a (dyn Fn(&str) -> Option<String> + Sync),
     ) -> Boxed<'a, Result<TaskTracker, StartError>> {
-        Box::pin(TaskTracker::open(loaded, variable))
+        TaskTracker::bind_with(loaded, variable, None)
+    }
+
+    /// The same, going on with what a former program in this process has kept.
+    pub fn bind_with<'a>(
+        loaded: LoadedTaskTracker,
+        variable: &'a (dyn Fn(&str) -> Option<String> + Sync),
+        kept: Option<Kept>,
+    ) -> Boxed<'a, Result<TaskTracker, StartError>> {
+        Box::pin(TaskTracker::open(loaded, variable, kept))
     }
 
     async fn open(
         loaded: LoadedTaskTracker,
         variable: &(dyn Fn(&str) -> Option<String> + Sync),
+        kept: Option<Kept>,
     ) -> Result<TaskTracker, StartError> {
+        let (state, listeners, connections) = match kept {
+            None => (None, None, Default::default()),
+            Some(Kept { state, listeners, actions, umbilical }) => {
+                (Some(state), Some(listeners), (actions, umbilical))
+            }
+        };
         let LoadedTaskTracker { settings, site, arguments, file_systems, user, .. } = loaded;
         let settings = Arc::new(settings);
         let gate = Gate::open(&settings.tls)?;
-        let place = Place::take(&settings, &gate).await?;
+        let place = Place::take(&settings, &gate, state.as_ref(), listeners).await?;
         let (dirs, host, addresses) = (&place.dirs, &place.host, place.addresses);
         let files = Arc::new(FileSystems::new(&settings.files, file_systems)?);
         let counters = files.counters();
@@ -164,7 +231,11 @@ impl TaskTracker {
         let (health_sender, health) = watch::channel(NodeHealth::default());
         let fitness = Arc::new(Fitness::new(dirs.clone(), Some(settings.logs.log_dir.clone())));
         let about = about(&settings, &place, &found);
-        let tracker = Tracker::start(Parts {
+        let groups = state.as_ref().map(|state| state.tracker.groups()).unwrap_or_default();
+        let tracker_settings = TrackerSettings::of(&settings, user);
+        let (node_state, job_tracker_states, former) =
+            former(state, &localiser, tracker_settings.table).await?;
+        let parts = Parts {
             identity: Identity {
                 name: place.name.clone(),
                 host: host.name.clone(),
@@ -180,14 +251,21 @@ impl TaskTracker {
             outputs,
             umbilical: addresses.umbilical,
             archives,
-            cgroups: cgroups(&settings, dirs).await,
+            cgroups: cgroups(&settings, dirs, groups).await,
             health,
-            settings: TrackerSettings::of(&settings, user),
-        });
+            settings: tracker_settings,
+        };
+        let tracker = match former {
+            None => Tracker::start(parts),
+            Some(former) => Tracker::go_on(parts, former),
+        };
         let keeper = tracker.clone();
         let keep_logs = Box::new(move |id: &AttemptId| Some(keeper.keep_logs(id)));
         let runs_job_trackers = job_trackers.as_ref().is_some_and(|parts| parts.limit > 0);
         let job_trackers = job_trackers.map(|parts| JobTrackers::new(parts, keep_logs));
+        if let Some(job_trackers) = &job_trackers {
+            job_trackers.take_over(job_tracker_states);
+        }
         let services = match &job_trackers {
             Some(job_trackers) => tracker.action_services(Arc::new(job_trackers.clone())),
             None => tracker.action_services(Arc::new(NoJobTrackers)),
@@ -212,22 +290,37 @@ impl TaskTracker {
             .with_job_trackers(job_trackers_now)
             .with_http(http.counters())
             .with_files(counters);
+        let mut heartbeats = Heartbeats::new(
+            settings.clone(),
+            node,
+            Pauses::new(settings.heartbeat_interval),
+            place.dirs,
+            fitness,
+            link,
+            heartbeat_threads,
+            make_room,
+        );
+        if let Some(former) = node_state {
+            heartbeats = heartbeats.as_former(former);
+        }
+        let actions = rpc::Server::new(place.actions, services, rpc_limits.clone())
+            .with_former(connections.0)
+            .with_gate(gate.clone());
+        let umbilical = rpc::Server::new(place.umbilical, tracker.umbilical_services(), rpc_limits)
+            .with_former(connections.1);
+        let keeper = Keeper {
+            actions: actions.keeper(),
+            umbilical: umbilical.keeper(),
+            shared: Arc::default(),
+        };
         Ok(TaskTracker {
-            heartbeats: Heartbeats::new(
-                settings.clone(),
-                node,
-                Pauses::new(settings.heartbeat_interval),
-                place.dirs,
-                fitness,
-                link,
-                heartbeat_threads,
-                make_room,
-            ),
+            heartbeats,
             callbacks: server.with_gate(gate.clone()),
-            actions: rpc::Server::new(place.actions, services, rpc_limits.clone())
-                .with_gate(gate.clone()),
+            actions,
             gate,
-            umbilical: rpc::Server::new(place.umbilical, tracker.umbilical_services(), rpc_limits),
+            umbilical,
+            listeners: place.second,
+            keeper,
             http: Arc::new(http.with_pages(Arc::new(pages))),
             web: place.web,
             lost,
@@ -243,6 +336,11 @@ impl TaskTracker {
     /// Where it listens.
     pub fn addresses(&self) -> Addresses {
         self.addresses
+    }
+
+    /// Lets it leave its tasks to the program that takes its place.
+    pub fn keeper(&self) -> Keeper {
+        self.keeper.clone()
     }
 
     /// Its name in the cluster.
@@ -274,6 +372,24 @@ impl TaskTracker {
         let telling = tell_of_lost_outputs(tracker.clone(), self.lost);
         servers.spawn("the reporter of lost map outputs", until(stopped, telling));
         let ending = until_broken(&mut servers, heartbeats.run(stop)).await;
+        if ending == Ending::Stopped && self.keeper.keeps() {
+            stop_servers.send_replace(true);
+            while servers.ended().await.is_err() {}
+            let job_trackers = async {
+                match &self.job_trackers {
+                    Some(job_trackers) => job_trackers.hand_over().await,
+                    None => Vec::new(),
+                }
+            };
+            let node = heartbeats.hand_over();
+            let (job_trackers, tracker) = tokio::join!(job_trackers, tracker.hand_over());
+            let state = HandedState { node, tracker, job_trackers };
+            let actions = self.keeper.actions.take().connections;
+            let umbilical = self.keeper.umbilical.take().connections;
+            let kept = Kept { state, listeners: self.listeners, actions, umbilical };
+            self.keeper.lock().kept = Some(kept);
+            return ending;
+        }
         // Tasks can report as long as they run.
         let stop_job_trackers = async {
             if let Some(job_trackers) = &self.job_trackers {
@@ -303,14 +419,31 @@ struct Place {
     umbilical: TcpListener,
     actions: TcpListener,
     callbacks: TcpListener,
+    /// The same listeners, for the program that takes the place of this one.
+    second: Listeners<net::TcpListener>,
     addresses: Addresses,
     name: String,
 }
 
 impl Place {
-    async fn take(settings: &Arc<TaskTrackerSettings>, gate: &Gate) -> Result<Place, StartError> {
+    /// Takes it, or goes on with that of a former program: then its listeners stay, whatever is configured by now.
+    async fn take(
+        settings: &Arc<TaskTrackerSettings>,
+        gate: &Gate,
+        former: Option<&HandedState>,
+        listeners: Option<Listeners<net::TcpListener>>,
+    ) -> Result<Place, StartError> {
+        let (web, actions, umbilical, callbacks) = match listeners {
+            None => (None, None, None, None),
+            Some(Listeners { web, actions, umbilical, callbacks }) => {
+                (Some(web), Some(actions), Some(umbilical), Some(callbacks))
+            }
+        };
         // A second task tracker of this machine fails here, before it ends the tasks of the first.
-        let web = open(HTTP_ADDRESS, &settings.http.address).await?;
+        let web = match web {
+            Some(web) => kept(HTTP_ADDRESS, web)?,
+            None => open(HTTP_ADDRESS, &settings.http.address).await?,
+        };
         let configured = settings.host.clone();
         let host = blocking(move || Host::find(configured.as_deref())).await?;
         if host.is_hidden_from(&settings.cluster_manager.host) {
@@ -322,22 +455,36 @@ impl Place {
         }
         let granted = granted(settings)?;
         let dirs = settings.clone();
-        let (dirs, locks, deletion) = blocking(move || clear(&dirs)).await?;
-        let umbilical = open(REPORT_ADDRESS, &settings.report_address).await?;
+        let adopted = former.map(|former| {
+            let names = former.notes();
+            let names = names.iter().filter_map(|note| note.file_name().map(ToOwned::to_owned));
+            (names.collect(), former.pids())
+        });
+        let (dirs, locks, deletion) = blocking(move || clear(&dirs, adopted)).await?;
+        let umbilical = match umbilical {
+            Some(umbilical) => kept(REPORT_ADDRESS, umbilical)?,
+            None => open(REPORT_ADDRESS, &settings.report_address).await?,
+        };
         let reported = local(&umbilical)?;
         if gate.mode() == TlsMode::Require && !reported.ip().is_loopback() {
             return Err(StartError::ReportAddress(reported));
         }
         let host_address = host.address.to_string();
         let actions_at = HostPort { host: host_address.clone().into(), port: settings.action_port };
-        let actions = open(ACTION_ADDRESS, &actions_at).await?;
+        let actions = match actions {
+            Some(actions) => kept(ACTION_ADDRESS, actions)?,
+            None => open(ACTION_ADDRESS, &actions_at).await?,
+        };
         let port = settings.callback_port;
         let (callbacks_on, callback_host) = match settings.callbacks_on_host_only {
             true => (ListenOn::Address((host.address, port).into()), &*host_address),
             false => (ListenOn::AnyAddress(port), "any address"),
         };
-        let callbacks = listen(callbacks_on)
-            .map_err(CannotListen::at(CALLBACK_PORT, &format!("{callback_host}:{port}")))?;
+        let callbacks = match callbacks {
+            Some(callbacks) => kept(CALLBACK_PORT, callbacks)?,
+            None => listen(callbacks_on)
+                .map_err(CannotListen::at(CALLBACK_PORT, &format!("{callback_host}:{port}")))?,
+        };
         let addresses = Addresses {
             http: local(&web)?,
             actions: local(&actions)?,
@@ -346,7 +493,16 @@ impl Place {
         };
         let report_host = settings.report_address.host.clone();
         let report_host = blocking(move || name_of(&report_host)).await;
-        let name = host.tracker_name(&report_host, addresses.umbilical);
+        let name = match former {
+            Some(former) => former.node.name.clone(),
+            None => host.tracker_name(&report_host, addresses.umbilical),
+        };
+        let second = Listeners {
+            web: again(&web)?,
+            actions: again(&actions)?,
+            umbilical: again(&umbilical)?,
+            callbacks: again(&callbacks)?,
+        };
         Ok(Place {
             host,
             granted,
@@ -357,10 +513,25 @@ impl Place {
             umbilical,
             actions,
             callbacks,
+            second,
             addresses,
             name,
         })
     }
+}
+
+/// What a former program has handed over, in parts. If the tasks cannot be read, nothing of it is used.
+async fn former(
+    state: Option<HandedState>,
+    localiser: &Localiser,
+    limits: TableLimits,
+) -> Result<(Option<HandedNode>, Vec<HandedJobTracker>, Option<Former>), StartError> {
+    let Some(HandedState { node, tracker, job_trackers }) = state else {
+        return Ok((None, Vec::new(), None));
+    };
+    let localiser = localiser.clone();
+    let former = blocking(move || Former::read(tracker, &localiser, limits)).await?;
+    Ok((Some(node), job_trackers, Some(former)))
 }
 
 /// What remote job trackers need here, if any may run.
@@ -491,6 +662,18 @@ async fn open(key: &'static str, address: &HostPort) -> Result<TcpListener, Cann
     listen_at(key, &address.host, address.port).await
 }
 
+/// A listener of a former program.
+fn kept(key: &'static str, listener: net::TcpListener) -> Result<TcpListener, CannotListen> {
+    let failed = CannotListen::at(key, &"the listener of the former program");
+    listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)).map_err(failed)
+}
+
+/// The same listener once more.
+fn again(listener: &TcpListener) -> Result<net::TcpListener, StartError> {
+    let failed = |error| StartError::Machine { what: "keep a listener", error };
+    Ok(listener.as_fd().try_clone_to_owned().map_err(failed)?.into())
+}
+
 fn local(listener: &TcpListener) -> Result<SocketAddr, StartError> {
     let failed = |error| StartError::Machine { what: "find an own address", error };
     listener.local_addr().map_err(failed)
@@ -576,11 +759,15 @@ fn pages_of(settings: &TaskTrackerSettings) -> Option<String> {
 
 /// The control groups of tasks, if they are wanted and can be made. If not, tasks run without them,
 /// which is logged once.
-async fn cgroups(settings: &Arc<TaskTrackerSettings>, dirs: &LocalDirs) -> Option<Cgroups> {
+async fn cgroups(
+    settings: &Arc<TaskTrackerSettings>,
+    dirs: &LocalDirs,
+    adopted: HashSet<OsString>,
+) -> Option<Cgroups> {
     let wanted = settings.cgroups.clone()?;
     let dir = dirs.usable().into_iter().next().unwrap_or_default();
     let memory = wanted.memory;
-    let opened = blocking(move || Cgroups::open(&wanted, &dir)).await;
+    let opened = blocking(move || Cgroups::open(&wanted, &dir, &adopted)).await;
     let fallback = match memory {
         true => {
             "; the memory of each task is checked instead, every mapred.tasktracker.taskmemorymanager.monitoring-interval"
@@ -611,8 +798,10 @@ fn notes_in(dirs: &LocalDirs) -> Result<ProcessNotes, StartError> {
 
 /// Checks and locks the local directories, ends the processes of an earlier run, and moves aside
 /// its leftover files.
+/// Processes that a former program has handed over go on: those with these notes and numbers. Its files stay.
 fn clear(
     settings: &TaskTrackerSettings,
+    adopted: Option<(HashSet<OsString>, Vec<i32>)>,
 ) -> Result<(Arc<LocalDirs>, DirLocks, Deletion), StartError> {
     let dirs = LocalDirs::open(&settings.local)?;
     for dir in dirs.states() {
@@ -622,14 +811,20 @@ fn clear(
     }
     let usable = dirs.usable();
     let locks = DirLocks::acquire(&usable)?;
-    let ended = end_orphans(&usable, settings.child.sigkill_delay);
+    let notes = adopted.as_ref().map(|(notes, _)| notes.clone()).unwrap_or_default();
+    if let Some((_, pids)) = &adopted {
+        end_strays(pids);
+    }
+    let ended = end_orphans(&usable, settings.child.sigkill_delay, &notes);
     if ended > 0 {
         tracing::warn!("ended {ended} leftover processes of an earlier run");
     }
     let deletion = Deletion::start(&settings.local.dirs)
         .map_err(|error| StartError::Machine { what: "start a thread that deletes", error })?;
-    for dir in &usable {
-        deletion.discard_all_in(dir);
+    if adopted.is_none() {
+        for dir in &usable {
+            deletion.discard_all_in(dir);
+        }
     }
     Ok((Arc::new(dirs), locks, deletion))
 }

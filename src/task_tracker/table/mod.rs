@@ -6,6 +6,7 @@
 //! trackers and tasks is not trusted. Spec: mapreduce/03 §3.1, §3.3, mapreduce/04 §4.3 to §4.10.
 
 mod choice;
+mod handed;
 mod processes;
 mod reports;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::attempt::{Attempt, Cause, Now};
@@ -22,6 +24,7 @@ use corona_hadoop::writables::{
     Action, JobId, JvmId, SessionInfo, Task, TaskAttemptId, TaskState, TaskTrackerAction,
 };
 
+pub use handed::{HandedRun, HandedTable};
 pub use processes::{Keep, Started};
 
 /// The longest handle of a session, in bytes.
@@ -138,7 +141,7 @@ struct Job {
 }
 
 /// How long the tasks of a job that have ended here were, of one type.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Lengths {
     short: u32,
     has_long: bool,

@@ -1,6 +1,8 @@
 //! Changes of attempts that come from their processes: starts, calls over the umbilical protocol,
 //! and ends. Spec: mapreduce/03 §3.3, mapreduce/04 §4.6, §4.7.
 
+use serde::{Deserialize, Serialize};
+
 use super::{AttemptRun, AttemptTable, JvmUse, Order};
 use crate::attempt::{Cause, Now};
 use corona_hadoop::writables::{
@@ -22,7 +24,7 @@ pub struct Started {
 
 /// The files of attempts that stay when they are not needed any more, as their job wants it. If any
 /// stay, the job's own stay too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keep {
     /// None.
     #[default]
@@ -82,6 +84,12 @@ impl AttemptTable {
     /// Whether the process of an attempt has got its task.
     pub fn is_given(&self, run: &AttemptRun) -> bool {
         self.run(run).is_some_and(|entry| entry.is_given)
+    }
+
+    /// Whether a run waits to be started.
+    pub fn waits(&self, run: &AttemptRun) -> bool {
+        let waits = |entry: &super::Entry| entry.started.is_none() && !entry.attempt.has_ended();
+        self.run(run).is_some_and(waits)
     }
 
     /// Whether a run has not ended, as far as is known.

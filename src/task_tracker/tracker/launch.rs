@@ -6,13 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::Shared;
 use crate::child::{ChildCommand, ClassArchives, CommandError, Launch, command};
+use crate::handover::encoded::{Encoded, NotEncoded};
 use crate::ids::AttemptId;
 use crate::job_files::{Location, NotALocation};
-use crate::localise::{AttemptSpec, JobSpec, LocalAttempt, LocaliseError, TaskKind};
+use crate::localise::{
+    AttemptSpec, HandedLocalAttempt, JobSpec, LocalAttempt, LocaliseError, Localiser, TaskKind,
+};
 use corona_config::{JobConf, keys};
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{Reader, TooLarge};
@@ -39,6 +43,8 @@ pub(super) enum LaunchError {
     Io { path: PathBuf, error: std::io::Error },
     #[error("localisation was stopped")]
     Stopped,
+    #[error("what the former program has handed over: {0}")]
+    Handed(#[from] NotEncoded),
 }
 
 /// The files to localise.
@@ -63,10 +69,43 @@ pub(super) struct Ready {
 }
 
 /// A process that may run several tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Reuse {
     /// How many after the first one; `None` for any number.
     pub(super) further: Option<u32>,
+}
+
+/// A launch, for the program that takes the place of this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HandedReady {
+    attempt: HandedLocalAttempt,
+    command: ChildCommand,
+    jvm: Encoded,
+    reuse: Option<Reuse>,
+}
+
+impl Ready {
+    pub(super) fn hand_over(&self) -> HandedReady {
+        HandedReady {
+            attempt: self.attempt.hand_over(),
+            command: self.command.clone(),
+            jvm: Encoded::of(&self.jvm),
+            reuse: self.reuse,
+        }
+    }
+
+    /// Takes one over. It blocks.
+    ///
+    /// # Errors
+    /// A part of it, or the configuration of the attempt, cannot be read.
+    pub(super) fn take_over(
+        handed: HandedReady,
+        localiser: &Localiser,
+    ) -> Result<Ready, LaunchError> {
+        let HandedReady { attempt, command, jvm, reuse } = handed;
+        let attempt = LocalAttempt::take_over(attempt, localiser)?;
+        Ok(Ready { attempt, command, jvm: jvm.read()?, reuse })
+    }
 }
 
 impl Reuse {

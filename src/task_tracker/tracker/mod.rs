@@ -12,9 +12,11 @@
 //! * `reporter.rs`, `fail_over.rs`: heartbeats to the job tracker of a job;
 //! * `usage.rs`: what tasks use;
 //! * `watch.rs`, `kept_logs.rs`: memory, logs and disks;
+//! * `handed.rs`: its state, for the program that takes the place of this one;
 //! * `snapshot.rs`: its status, for people.
 
 mod fail_over;
+mod handed;
 mod kept_logs;
 mod launch;
 mod log_budget;
@@ -51,11 +53,13 @@ use super::node::fitness::Fitness;
 use super::table::{AttemptRun, AttemptTable, Order};
 use corona_hadoop::writables::{JobId, NodeHealth, TaskAttemptId, TaskTrackerAction};
 use log_budget::LogBudget;
+use orders::Owed;
 use pulse::Pulse;
 use queues::Queues;
 use reuse::JvmPool;
 use run::LiveAttempt;
 
+pub use handed::{Former, HandedTracker};
 pub use kept_logs::KeptLogs;
 pub use services::{JobTrackers, NoJobTrackers};
 pub use settings::{ReportSettings, TrackerSettings};
@@ -143,6 +147,8 @@ struct Shared {
     machine: Mutex<Option<(Instant, reporter::Machine)>>,
     /// Becomes true when everything is to end. Each task on its own holds a receiver.
     stop: channel::Sender<bool>,
+    /// Becomes true when another program is to go on with everything: each task on its own ends where it waits.
+    frozen: channel::Sender<bool>,
 }
 
 /// Decisions, and work in progress.
@@ -155,6 +161,8 @@ struct State {
     jvms: JvmPool<RunningChild>,
     reporters: HashMap<JobId, reporter::Handle>,
     queues: Queues,
+    /// Deletions that are not over, by the numbers of their places.
+    owed: BTreeMap<u64, Owed>,
     /// Attempts whose logs are kept though no run of them is known here, and for how many reasons.
     kept_logs: BTreeMap<AttemptId, usize>,
     log: LogBudget,
@@ -172,6 +180,10 @@ impl Tracker {
     /// on.
     pub fn start(parts: Parts) -> Tracker {
         let table = AttemptTable::new(parts.settings.table);
+        Tracker::start_with(parts, table)
+    }
+
+    fn start_with(parts: Parts, table: AttemptTable) -> Tracker {
         let semaphore = |slots: u32| {
             let slots = usize::try_from(slots).unwrap_or(usize::MAX);
             Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)))
@@ -182,6 +194,7 @@ impl Tracker {
             jvms: JvmPool::default(),
             reporters: HashMap::new(),
             queues: Queues::default(),
+            owed: BTreeMap::new(),
             kept_logs: BTreeMap::new(),
             log: LogBudget::default(),
             stopped: false,
@@ -211,6 +224,7 @@ impl Tracker {
             pulse: Mutex::new(Pulse::new(Instant::now())),
             machine: Mutex::default(),
             stop: channel::Sender::new(false),
+            frozen: channel::Sender::new(false),
         });
         watch::start(&shared);
         Tracker { shared }

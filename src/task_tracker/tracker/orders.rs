@@ -1,6 +1,7 @@
 //! Starts the work for each order of the table. Nothing here waits.
 
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::queues::QueuePlace;
@@ -12,6 +13,17 @@ use crate::table::Order;
 use corona_hadoop::writables::{JobId, TaskAttemptId};
 use corona_process::panics::caught;
 
+/// A deletion that is not over.
+#[derive(Clone, Debug)]
+pub(super) enum Owed {
+    Attempt {
+        id: TaskAttemptId,
+        /// Whether only the working directory is deleted.
+        keep_output: bool,
+    },
+    Job(JobId),
+}
+
 impl Shared {
     pub(super) fn carry_out(self: &Arc<Self>, state: &mut State, order: Order) {
         match order {
@@ -21,7 +33,7 @@ impl Shared {
             Order::DeleteAttempt(id) => self.delete_attempt(state, &id, false),
             Order::DeleteWork(id) => self.delete_attempt(state, &id, true),
             Order::DeleteJob(id) => self.delete_job(state, &id),
-            Order::StartReporter(job, session) => reporter::begin(self, state, job, session),
+            Order::StartReporter(job, session) => reporter::begin(self, state, job, session, None),
             // It ends as its other side is dropped.
             Order::StopReporter(job) => drop(state.reporters.remove(&job)),
             Order::ReportSoon(job) => {
@@ -35,9 +47,17 @@ impl Shared {
     /// Does something on a task of its own, which [`stop`](super::Tracker::stop) waits for.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let running = self.stop.subscribe();
+        let mut frozen = self.frozen.subscribe();
         tokio::spawn(async move {
-            if let Err(panic) = caught(work).await {
-                tracing::error!(%panic, "a background task panicked");
+            tokio::select! {
+                biased;
+                // The next program goes on with it.
+                _ = frozen.wait_for(|frozen| *frozen) => {}
+                done = caught(work) => {
+                    if let Err(panic) = done {
+                        tracing::error!(%panic, "a background task panicked");
+                    }
+                }
             }
             drop(running);
         });
@@ -48,20 +68,32 @@ impl Shared {
     pub(super) async fn in_turn(
         self: Arc<Self>,
         job: JobId,
-        mut place: QueuePlace,
+        place: QueuePlace,
         work: impl Future<Output = ()>,
     ) {
+        // If this is dropped before its end, as when the next program goes on with it, nothing behind it may begin.
+        let mut place = ManuallyDrop::new(place);
         place.turn().await;
         if let Err(panic) = caught(work).await {
             tracing::error!(%job, %panic, "work on a job panicked; continuing with its next order");
         }
-        self.lock().queues.over(&job, place.number);
-        drop(place);
+        {
+            let mut state = self.lock();
+            state.queues.over(&job, place.number);
+            state.owed.remove(&place.number);
+        }
+        drop(ManuallyDrop::into_inner(place));
     }
 
-    fn delete_attempt(self: &Arc<Self>, state: &mut State, id: &TaskAttemptId, keep_output: bool) {
+    pub(super) fn delete_attempt(
+        self: &Arc<Self>,
+        state: &mut State,
+        id: &TaskAttemptId,
+        keep_output: bool,
+    ) {
         let Ok(name) = id.to_string().parse::<ids::AttemptId>() else { return };
         let place = state.queues.attempt(id);
+        state.owed.insert(place.number, Owed::Attempt { id: id.clone(), keep_output });
         let shared = self.clone();
         let work = async move {
             let mut kinds = vec![TaskKind::Work];
@@ -76,8 +108,9 @@ impl Shared {
         self.spawn(self.clone().in_turn(id.job().clone(), place, work));
     }
 
-    fn delete_job(self: &Arc<Self>, state: &mut State, id: &JobId) {
+    pub(super) fn delete_job(self: &Arc<Self>, state: &mut State, id: &JobId) {
         let place = state.queues.deletion(id);
+        state.owed.insert(place.number, Owed::Job(id.clone()));
         let (shared, job) = (self.clone(), id.clone());
         let work = async move {
             if let Ok(name) = job.to_string().parse() {

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -28,6 +28,7 @@ const MACHINE_AGE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Handle {
     soon: Arc<Notify>,
+    position: Arc<Mutex<Position>>,
     _stop: oneshot::Sender<()>,
 }
 
@@ -36,6 +37,22 @@ impl Handle {
     pub(super) fn soon(&self) {
         self.soon.notify_one();
     }
+
+    /// How far its conversation has come.
+    pub(super) fn position(&self) -> Position {
+        self.position.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// How far the conversation with a job tracker has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    /// Where the job tracker listens.
+    pub(super) address: InetAddress,
+    /// Where the job tracker listened that launched something last.
+    pub(super) launched_by: InetAddress,
+    /// The number of its last answer.
+    pub(super) response_id: i16,
 }
 
 /// The machine's data in reports to job trackers.
@@ -61,23 +78,32 @@ enum Lost {
 }
 
 /// Begins to send heartbeats.
-pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, job: JobId, session: SessionInfo) {
+/// One that goes on where a former program was begins at its position.
+pub(super) fn begin(
+    shared: &Arc<Shared>,
+    state: &mut State,
+    job: JobId,
+    session: SessionInfo,
+    position: Option<Position>,
+) {
     let (stop, stopped) = oneshot::channel();
     let soon = Arc::new(Notify::new());
-    let handle = Handle { soon: soon.clone(), _stop: stop };
-    state.reporters.insert(job.clone(), handle);
     let address = session.trackers.job_tracker.clone();
-    let client = InterTrackerClient::new(address.clone(), shared.client_options());
+    let first = Position { address: address.clone(), launched_by: address, response_id: -1 };
+    let position = position.unwrap_or(first);
+    let client = InterTrackerClient::new(position.address.clone(), shared.client_options());
+    let position = Arc::new(Mutex::new(position));
+    let handle = Handle { soon: soon.clone(), position: position.clone(), _stop: stop };
+    state.reporters.insert(job.clone(), handle);
     let interval = shared.settings.reports.interval;
     let reporter = Reporter {
         shared: shared.clone(),
         job,
         session,
-        launched_by: address,
+        position,
         soon,
         client,
         interval,
-        response_id: -1,
         errors: 0,
         last: None,
     };
@@ -111,16 +137,28 @@ pub(super) async fn or_give_up<L: Display>(
     shared.apply(|table, _| table.purge_session(session));
 }
 
+/// Reports that a job tracker has not answered. Dropped, they are sent again.
+struct Unanswered {
+    shared: Arc<Shared>,
+    tasks: Vec<TaskStatus>,
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if !self.tasks.is_empty() {
+            self.shared.lock().table.not_reported(&self.tasks);
+        }
+    }
+}
+
 pub(super) struct Reporter {
     pub(super) shared: Arc<Shared>,
     pub(super) job: JobId,
     pub(super) session: SessionInfo,
-    /// Where the job tracker listened that launched something last.
-    launched_by: InetAddress,
+    position: Arc<Mutex<Position>>,
     soon: Arc<Notify>,
     pub(super) client: InterTrackerClient,
     interval: Duration,
-    response_id: i16,
     /// Errors since the last answer.
     errors: u32,
     /// When a heartbeat was answered last.
@@ -232,12 +270,13 @@ impl Reporter {
     /// One heartbeat.
     async fn beat(&mut self) -> Result<(), CallError> {
         let machine = self.shared.machine().await;
-        let (mut tasks, failures) = {
+        let (tasks, failures) = {
             let table = &mut self.shared.lock().table;
             // The sizes of outputs are on the disks.
             (table.reports(&self.job, |_| None, now()), table.failures())
         };
-        self.shared.size(&mut tasks).await;
+        let mut sent = Unanswered { shared: self.shared.clone(), tasks };
+        self.shared.size(&mut sent.tasks).await;
         let identity = &self.shared.identity;
         let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
         let status = TaskTrackerStatus {
@@ -248,22 +287,21 @@ impl Reporter {
             max_maps: count(self.shared.slots.maps),
             max_reduces: count(self.shared.slots.reduces),
             resources: machine.resources,
-            tasks: tasks.clone(),
+            tasks: sent.tasks.clone(),
             health: self.shared.health.borrow().clone(),
         };
         let restarted = !self.shared.was_heard.load(Ordering::Relaxed);
         let takes = machine.takes_tasks;
-        let answer = self.client.heartbeat(status, restarted, true, takes, self.response_id).await;
-        match answer {
-            Ok(response) => {
-                self.heard(&response, &tasks);
-                Ok(())
-            }
-            Err(error) => {
-                self.shared.lock().table.not_reported(&tasks);
-                Err(error)
-            }
-        }
+        let response_id = self.position().response_id;
+        let response = self.client.heartbeat(status, restarted, true, takes, response_id).await?;
+        let tasks = std::mem::take(&mut sent.tasks);
+        self.heard(&response, &tasks);
+        Ok(())
+    }
+
+    fn position(&self) -> MutexGuard<'_, Position> {
+        // Each change leaves it whole.
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn heard(&mut self, response: &HeartbeatResponse, tasks: &[TaskStatus]) {
@@ -271,7 +309,7 @@ impl Reporter {
         self.shared.was_heard.store(true, Ordering::Relaxed);
         self.errors = 0;
         self.last = Some(Instant::now());
-        self.response_id = response.response_id;
+        self.position().response_id = response.response_id;
         let reports = &self.shared.settings.reports;
         let asked = Duration::from_millis(u64::try_from(response.interval_ms).unwrap_or(0));
         self.interval = asked.clamp(reports.min_interval, reports.max_interval);
@@ -308,10 +346,11 @@ impl Reporter {
             let table = &self.shared.lock().table;
             table.session(&self.job).map(|session| session.trackers.job_tracker.clone())
         };
-        let Some(address) = launched_by.filter(|address| *address != self.launched_by) else {
+        let before = self.position().launched_by.clone();
+        let Some(address) = launched_by.filter(|address| *address != before) else {
             return false;
         };
-        self.launched_by = address.clone();
+        self.position().launched_by = address.clone();
         let is_new = *self.client.client().address() != address;
         if is_new {
             let options = self.shared.client_options();
@@ -328,6 +367,7 @@ impl Reporter {
     /// Reports to another job tracker from now on.
     pub(super) fn follow(&mut self, client: InterTrackerClient, address: &InetAddress) {
         tracing::info!(job = %self.job, %address, "switched to another job tracker");
+        self.position().address = address.clone();
         self.client = client;
     }
 }

@@ -18,16 +18,16 @@ pub(super) struct JvmPool<C> {
 
 /// One process.
 #[derive(Debug)]
-struct Pooled<C> {
-    jvm: JvmId,
-    child: C,
-    host: AttemptRun,
+pub(super) struct Pooled<C> {
+    pub(super) jvm: JvmId,
+    pub(super) child: C,
+    pub(super) host: AttemptRun,
     /// The tasks that it still runs after the present one; `None` for any number.
-    left: Option<u32>,
+    pub(super) left: Option<u32>,
     /// Since when it has no task.
-    idle_since: Option<Instant>,
+    pub(super) idle_since: Option<Instant>,
     /// It is to take no further task.
-    is_retired: bool,
+    pub(super) is_retired: bool,
 }
 
 /// The process that takes a task.
@@ -46,6 +46,16 @@ impl<C> Default for JvmPool<C> {
 }
 
 impl<C: Clone> JvmPool<C> {
+    /// All of them.
+    pub(super) fn all(&self) -> &[Pooled<C>] {
+        &self.jvms
+    }
+
+    /// Enters one as it was.
+    pub(super) fn enter(&mut self, pooled: Pooled<C>) {
+        self.jvms.push(pooled);
+    }
+
     /// A process that was started for a task and may run more: `left` further ones, or any number.
     pub(super) fn add(&mut self, jvm: JvmId, child: C, host: AttemptRun, left: Option<u32>) {
         self.jvms.push(Pooled { jvm, child, host, left, idle_since: None, is_retired: false });

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep_until, timeout};
 
@@ -30,9 +31,15 @@ const LEAST_IDLE_LOOK: Duration = Duration::from_secs(1);
 pub(super) struct LiveAttempt {
     pub(super) run: AttemptRun,
     pub(super) name: AttemptId,
-    order: watch::Sender<StopOrder>,
+    /// The number of its place among all works.
+    pub(super) place: u64,
+    pub(super) order: watch::Sender<StopOrder>,
+    /// What it is started with, once that is known.
+    pub(super) ready: Option<Arc<Ready>>,
     /// Its process, once there is one.
     pub(super) process: Option<Process>,
+    /// The process that was started for it and may run further tasks.
+    pub(super) hosted: Option<(JvmId, RunningChild)>,
 }
 
 /// The process of a run.
@@ -43,10 +50,11 @@ pub(super) struct Process {
     pub(super) memory_bytes: u64,
     /// What it had used before it took the task.
     pub(super) base: TaskUsage,
+    pub(super) role: Role,
 }
 
 /// How far the end of a run has been ordered, in ascending order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum StopOrder {
     /// Nothing yet.
     Nothing,
@@ -56,6 +64,12 @@ pub(super) enum StopOrder {
 }
 
 impl LiveAttempt {
+    /// One that has just been begun.
+    pub(super) fn new(run: AttemptRun, name: AttemptId, order: StopOrder) -> LiveAttempt {
+        let order = watch::Sender::new(order);
+        LiveAttempt { run, name, place: 0, order, ready: None, process: None, hosted: None }
+    }
+
     /// Orders the run to end, unless it has this order already.
     pub(super) fn order(&self, order: StopOrder) {
         self.order.send_if_modified(|current| {
@@ -89,16 +103,8 @@ pub(super) fn begin_with<W>(
             if let Some(idle) = state.jvms.retire(&run.attempt) {
                 idle.kill();
             }
-            let (order, listen) = watch::channel(StopOrder::Nothing);
-            let live = LiveAttempt { run: run.clone(), name: name.clone(), order, process: None };
-            state.live.insert(run.number, live);
-            let place = state.queues.attempt(&run.attempt);
-            let job = run.attempt.job().clone();
-            let is_doubtful = shared.pulse().doubts(Instant::now());
-            let runner =
-                Runner { shared: shared.clone(), run: run.clone(), name, listen, is_doubtful };
-            let work = to_the_end(shared.clone(), run, work(runner));
-            return shared.spawn(shared.clone().in_turn(job, place, work));
+            let live = LiveAttempt::new(run, name, StopOrder::Nothing);
+            return enter(shared, state, live, work);
         }
     };
     let why = format!("Error initializing {}:\n{refused}", run.attempt);
@@ -106,6 +112,31 @@ pub(super) fn begin_with<W>(
     for order in orders {
         shared.carry_out(state, order);
     }
+}
+
+/// Enters a run among the others, and begins its work when its turn has come.
+pub(super) fn enter<W>(
+    shared: &Arc<Shared>,
+    state: &mut State,
+    mut live: LiveAttempt,
+    work: impl FnOnce(Runner) -> W,
+) where
+    W: Future<Output = ()> + Send + 'static,
+{
+    let run = live.run.clone();
+    let place = state.queues.attempt(&run.attempt);
+    live.place = place.number;
+    let runner = Runner {
+        shared: shared.clone(),
+        run: run.clone(),
+        name: live.name.clone(),
+        listen: live.order.subscribe(),
+        is_doubtful: shared.pulse().doubts(Instant::now()),
+    };
+    state.live.insert(run.number, live);
+    let job = run.attempt.job().clone();
+    let work = to_the_end(shared.clone(), run, work(runner));
+    shared.spawn(shared.clone().in_turn(job, place, work));
 }
 
 /// Does the work of a run. Whatever its result, its attempt and its process have ended afterwards.
@@ -157,7 +188,7 @@ pub(super) struct Task {
 
 /// The role of a process for the run whose task it has.
 #[derive(Clone, Debug)]
-enum Role {
+pub(super) enum Role {
     /// It was started for the run, and runs this task alone.
     Single,
     /// It was started for the run, and may run further tasks.
@@ -195,7 +226,7 @@ enum AfterTask {
 }
 
 impl Runner {
-    async fn work(mut self) {
+    pub(super) async fn work(mut self) {
         // The following state is large, and of many launched runs most wait.
         if let Some(slots) = self.slots().await {
             Box::pin(self.with_slots(slots)).await;
@@ -225,15 +256,34 @@ impl Runner {
         }
     }
 
+    /// Goes on with a run that a former program has begun.
+    pub(super) async fn go_on(mut self, ready: Arc<Ready>, slots: Option<OwnedSemaphorePermit>) {
+        let (process, hosted) = {
+            let state = self.shared.lock();
+            let Some(live) = state.live.get(&self.run.number) else { return };
+            (live.process.clone(), live.hosted.clone())
+        };
+        match (process, hosted) {
+            (Some(Process { child, role, .. }), _) => {
+                let task = Task { child, slots, timeout: ready.silence(), role };
+                Box::pin(self.see_through(task, &ready)).await;
+            }
+            (None, Some((jvm, child))) => self.host(&jvm, &child).await,
+            (None, None) => {}
+        }
+    }
+
     async fn with_slots(&mut self, slots: OwnedSemaphorePermit) {
         let Some((spec, kind)) = self.spec() else { return };
         let ready = self.localise(spec, slots).await;
         let started = match ready {
-            Some((ready, slots)) if self.is_confirmed().await => self.start(ready, slots).await,
+            Some((ready, slots)) if self.is_confirmed().await => {
+                self.start(ready.into(), slots).await
+            }
             Some(_) | None => None,
         };
         match started {
-            Some((task, ready)) => self.see_through(task, ready).await,
+            Some((task, ready)) => self.see_through(task, &ready).await,
             None => self.shared.forget_attempt(&self.name, kind, false).await,
         }
     }
@@ -271,10 +321,10 @@ impl Runner {
 
     /// From the start of a process until the run needs none any more, and no other run needs one that
     /// was started for it.
-    async fn see_through(&mut self, mut task: Task, ready: Ready) {
+    async fn see_through(&mut self, mut task: Task, ready: &Arc<Ready>) {
         loop {
             let child = task.child.clone();
-            match self.attend(&mut task, &ready).await {
+            match self.attend(&mut task, ready).await {
                 AfterTask::Ended => {
                     if let Role::Host(jvm) = &task.role {
                         self.shared.lock().jvms.remove(jvm);
@@ -294,7 +344,7 @@ impl Runner {
                 AfterTask::NotTaken => {
                     child.kill();
                     let slots = task.slots.take();
-                    match self.start_elsewhere(&ready, slots).await {
+                    match self.start_elsewhere(ready, slots).await {
                         Some(other) => task = other,
                         None => return,
                     }
@@ -393,9 +443,12 @@ impl Runner {
     /// Starts the process. None if there is none.
     pub(super) async fn start(
         &mut self,
-        ready: Ready,
+        ready: Arc<Ready>,
         slots: OwnedSemaphorePermit,
-    ) -> Option<(Task, Ready)> {
+    ) -> Option<(Task, Arc<Ready>)> {
+        if let Some(live) = self.shared.lock().live.get_mut(&self.run.number) {
+            live.ready = Some(ready.clone());
+        }
         if let Some(task) = self.start_as_guest(&ready, slots) {
             return match task {
                 Ok(task) => Some((task, ready)),
@@ -438,7 +491,7 @@ impl Runner {
     }
 
     /// Starts a process for the task. None if there is none.
-    async fn start_own(&self, ready: &Ready, slots: OwnedSemaphorePermit) -> Option<Task> {
+    async fn start_own(&self, ready: &Arc<Ready>, slots: OwnedSemaphorePermit) -> Option<Task> {
         if !self.may_start(ready.started(ready.jvm.clone(), ready.reuse.is_some())) {
             return None;
         }
@@ -448,7 +501,7 @@ impl Runner {
     /// Starts a process for a task that another one was to take, and did not. None if there is none.
     async fn start_elsewhere(
         &self,
-        ready: &Ready,
+        ready: &Arc<Ready>,
         slots: Option<OwnedSemaphorePermit>,
     ) -> Option<Task> {
         tracing::info!(attempt = %self.name, "an idle process did not take a task; starting another process");
@@ -464,29 +517,26 @@ impl Runner {
         wanted
     }
 
-    async fn spawn(&self, ready: &Ready, slots: Option<OwnedSemaphorePermit>) -> Option<Task> {
+    async fn spawn(&self, ready: &Arc<Ready>, slots: Option<OwnedSemaphorePermit>) -> Option<Task> {
         self.shared.make_room_for_a_process(self.run.attempt.task.is_map);
-        let (shared, name, command) =
-            (self.shared.clone(), self.name.clone(), ready.command.clone());
-        let limits = self.limits(ready);
-        let starting = blocking(move || {
+        let (shared, run, name) = (self.shared.clone(), self.run.clone(), self.name.clone());
+        let (limits, theirs) = (self.limits(ready), ready.clone());
+        // A program that hands its processes over waits for those that are being started.
+        let starting = shared.stop.subscribe();
+        let started = blocking(move || {
             let delay = shared.settings.sigkill_delay;
             let group = shared.group(&name, limits);
-            child::start(&name, &command, &shared.notes, delay, group)
+            let child = child::start(&name, &theirs.command, &shared.notes, delay, group);
+            let started = child.map(|child| {
+                let role = shared.host(&run, &theirs, &child);
+                shared.enter_process(&run, &theirs, &child, &role);
+                (child, role)
+            });
+            drop(starting);
+            started
         });
-        match starting.await {
-            Ok(child) => {
-                let role = match ready.reuse {
-                    None => Role::Single,
-                    Some(Reuse { further }) => {
-                        let (jvm, run) = (ready.jvm.clone(), self.run.clone());
-                        let jvms = &mut self.shared.lock().jvms;
-                        jvms.add(jvm.clone(), child.clone(), run, further);
-                        Role::Host(jvm)
-                    }
-                };
-                Some(self.task(ready, child, slots, role))
-            }
+        match started.await {
+            Ok((child, role)) => Some(Task { child, slots, timeout: ready.silence(), role }),
             Err(error) => {
                 self.exited(&format!("Error initializing {}:\n{error}\n", self.name));
                 None
@@ -509,14 +559,7 @@ impl Runner {
         slots: Option<OwnedSemaphorePermit>,
         role: Role,
     ) -> Task {
-        let base = match role.is_guest() {
-            true => usage::before_task(&child),
-            false => TaskUsage::default(),
-        };
-        let process = Process { child: child.clone(), memory_bytes: ready.memory_bytes(), base };
-        if let Some(live) = self.shared.lock().live.get_mut(&self.run.number) {
-            live.process = Some(process);
-        }
+        self.shared.enter_process(&self.run, ready, &child, &role);
         Task { child, slots, timeout: ready.silence(), role }
     }
 
@@ -725,6 +768,30 @@ fn why(exit: Exit, is_explained: bool) -> String {
 }
 
 impl Shared {
+    /// Enters a process that was started for a run, if it may run several tasks. Returns its role for the run.
+    fn host(&self, run: &AttemptRun, ready: &Ready, child: &RunningChild) -> Role {
+        let Some(Reuse { further }) = ready.reuse else { return Role::Single };
+        let jvm = ready.jvm.clone();
+        let mut state = self.lock();
+        state.jvms.add(jvm.clone(), child.clone(), run.clone(), further);
+        if let Some(live) = state.live.get_mut(&run.number) {
+            live.hosted = Some((jvm.clone(), child.clone()));
+        }
+        Role::Host(jvm)
+    }
+
+    /// Enters the process that has the task of a run.
+    fn enter_process(&self, run: &AttemptRun, ready: &Ready, child: &RunningChild, role: &Role) {
+        let base = match role.is_guest() {
+            true => usage::before_task(child),
+            false => TaskUsage::default(),
+        };
+        let (child, memory_bytes) = (child.clone(), ready.memory_bytes());
+        if let Some(live) = self.lock().live.get_mut(&run.number) {
+            live.process = Some(Process { child, memory_bytes, base, role: role.clone() });
+        }
+    }
+
     /// Whether a run has still to come to an end: its attempt, or its process.
     fn is_open(&self, run: &AttemptRun) -> bool {
         let state = self.lock();
@@ -734,7 +801,15 @@ impl Shared {
     /// The slots for a run, and how many it takes; 0 if there are none at all. None if the run is not
     /// wanted any more.
     fn wanted_slots(&self, run: &AttemptRun) -> Option<(Arc<Semaphore>, u32)> {
-        let state = self.lock();
+        self.wanted_slots_in(&self.lock(), run)
+    }
+
+    /// The same for one who has locked the state.
+    pub(super) fn wanted_slots_in(
+        &self,
+        state: &State,
+        run: &AttemptRun,
+    ) -> Option<(Arc<Semaphore>, u32)> {
         let task = state.table.task(run)?;
         let (slots, all) = match task.is_map() {
             true => (&self.map_slots, self.slots.maps),

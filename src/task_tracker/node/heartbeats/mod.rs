@@ -7,6 +7,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -104,6 +105,19 @@ pub struct Heartbeats {
     make_room: MakeRoom,
     /// Names of nodes that have ended, which the cluster manager is still to learn.
     ended: Vec<String>,
+    /// Whether a former program in this process was this node.
+    goes_on: bool,
+}
+
+/// A node, for the program that takes the place of this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedNode {
+    /// Its name.
+    pub name: String,
+    /// Names of nodes that have ended, which the cluster manager is still to learn.
+    ended: Vec<String>,
+    /// Whether the cluster manager has answered a heartbeat.
+    is_known: bool,
 }
 
 /// How long the cluster manager may take to learn that a node leaves.
@@ -149,6 +163,25 @@ impl Heartbeats {
             threads,
             make_room,
             ended: Vec::new(),
+            goes_on: false,
+        }
+    }
+
+    /// Goes on as the node of a former program in this process.
+    #[must_use]
+    pub fn as_former(self, former: HandedNode) -> Heartbeats {
+        if former.is_known {
+            self.link.answered();
+        }
+        Heartbeats { ended: former.ended, goes_on: true, ..self }
+    }
+
+    /// Hands the node over.
+    pub fn hand_over(&self) -> HandedNode {
+        HandedNode {
+            name: self.node.name.clone(),
+            ended: self.ended.clone(),
+            is_known: self.link.state().answered > 0,
         }
     }
 
@@ -189,8 +222,11 @@ impl Heartbeats {
 
     async fn beat(&mut self) -> Ending {
         let mut connection = None;
-        let (dirs, own) = (self.measure.dirs.clone(), self.node.name.clone());
-        self.ended = self.threads.run(move || former::claim(&dirs, &own)).await;
+        if !self.goes_on {
+            let (dirs, own) = (self.measure.dirs.clone(), self.node.name.clone());
+            self.ended = self.threads.run(move || former::claim(&dirs, &own)).await;
+            self.goes_on = true;
+        }
         if !self.ended.is_empty() {
             tracing::info!(nodes = ?self.ended, "this node replaces earlier processes");
         }

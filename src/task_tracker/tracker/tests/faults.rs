@@ -97,7 +97,7 @@ async fn break_off(mut runner: Runner, when: EndsEarly) {
     }
     let (spec, _) = runner.spec().unwrap();
     let (ready, slots) = runner.localise(spec, slots).await.unwrap();
-    let _task = runner.start(ready, slots).await.unwrap();
+    let _task = runner.start(ready.into(), slots).await.unwrap();
     panic!("out of luck");
 }
 

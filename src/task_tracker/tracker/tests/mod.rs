@@ -2,6 +2,7 @@
 //! client makes the umbilical calls of each process.
 
 mod faults;
+mod handed;
 mod life;
 mod reports;
 mod reuse;

@@ -8,13 +8,13 @@ use super::*;
 const JAVA: &str = "#!/bin/bash\necho \"${@: -1} $$\" > told.new; mv told.new told\n\
     for _ in $(seq 6000); do [ -s leave ] && exit $(cat leave); sleep 0.01; done\n";
 
-struct JavaWorld {
-    world: World,
-    _java: TempDir,
+pub(super) struct JavaWorld {
+    pub(super) world: World,
+    java: TempDir,
 }
 
 impl JavaWorld {
-    async fn with(change: impl FnOnce(&mut TrackerSettings)) -> JavaWorld {
+    pub(super) async fn with(change: impl FnOnce(&mut TrackerSettings)) -> JavaWorld {
         let java = tempfile::tempdir().unwrap();
         let program = java.path().join("java");
         fs::write(&program, JAVA).unwrap();
@@ -23,11 +23,15 @@ impl JavaWorld {
             parts.install.java = program;
             change(&mut parts.settings);
         });
-        JavaWorld { world: world.await, _java: java }
+        JavaWorld { world: world.await, java }
+    }
+
+    pub(super) fn program(&self) -> PathBuf {
+        self.java.path().join("java")
     }
 
     /// The maps of a job whose processes may run so many tasks.
-    fn maps(&self, per_process: &str) -> [Task; 3] {
+    pub(super) fn maps(&self, per_process: &str) -> [Task; 3] {
         let first = self.world.task("map", "", &[]);
         let name = "mapred.job.reuse.jvm.num.tasks";
         let property =
@@ -45,7 +49,7 @@ impl JavaWorld {
 
 impl Child {
     /// Asks until there is a task, and continues as its process.
-    async fn next_task(&mut self) -> Task {
+    pub(super) async fn next_task(&mut self) -> Task {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             match self.task().await {

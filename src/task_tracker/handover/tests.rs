@@ -1,0 +1,68 @@
+use super::*;
+
+/// What a task tracker of the first version has handed over: a job with a map that runs, one that waits for a slot, one
+/// whose output is served, a process of Java that waits for tasks, a deletion, a file of the cache, and a job tracker.
+const FIXTURE: &str = include_str!("../../../fixtures/versions/node-handover.json");
+
+fn handed(text: &str, descriptors: usize) -> Handed {
+    let listener = || OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());
+    let descriptors = (0..descriptors).map(|_| listener()).collect();
+    Handed { text: text.as_bytes().to_vec(), descriptors }
+}
+
+#[test]
+fn a_text_of_the_first_version_is_read_and_written() {
+    let kept = Kept::read(handed(FIXTURE, LISTENERS)).unwrap();
+    assert_eq!(kept.state.node.name, "tracker_node:localhost/127.0.0.1:40001");
+    assert_eq!(kept.state.pids(), [101, 102, 103]);
+    let again = kept.into_handed().unwrap();
+    let value = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).unwrap();
+    assert_eq!(value(&again.text), value(FIXTURE.as_bytes()));
+    assert_eq!(again.descriptors.len(), LISTENERS);
+}
+
+#[test]
+fn other_versions_and_damaged_texts_are_refused_by_name() {
+    let refused =
+        |text: &str, descriptors| Kept::read(handed(text, descriptors)).unwrap_err().to_string();
+    let later = FIXTURE.replacen("\"version\": 1", "\"version\": 2", 1);
+    assert_eq!(
+        refused(&later, LISTENERS),
+        "its form 2 is not known to this version of the program, which reads form 1"
+    );
+    assert_eq!(refused("{\"version\": 7}", 0), refused("{\"version\":7,\"a\":1}", LISTENERS));
+    assert_eq!(refused(FIXTURE, 3), "3 of 4 listeners have arrived");
+    assert!(
+        refused(&FIXTURE[..FIXTURE.len() / 2], LISTENERS).starts_with("its text cannot be read")
+    );
+    let class = FIXTURE.replacen("org.apache.hadoop.mapred.MapTask\"", "java.lang.String\"", 1);
+    let text = refused(&class, LISTENERS);
+    assert_eq!(text, "\"java.lang.String\" is not the class of such an object");
+    let digits = FIXTURE.replacen("\"hex\": \"", "\"hex\": \"0", 1);
+    assert_eq!(refused(&digits, LISTENERS), "an object is not in hexadecimal digits");
+    let short = FIXTURE.replacen("\"hex\": \"", "\"hex\": \"ffff", 1);
+    assert!(
+        refused(&short, LISTENERS).contains(" cannot be read: "),
+        "{}",
+        refused(&short, LISTENERS)
+    );
+}
+
+#[test]
+fn descriptors_that_are_missing_are_connections() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connect = || std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let connection = |number| KeptConnection { stream: connect(), received: vec![number] };
+    let mut kept = Kept::read(handed(FIXTURE, LISTENERS)).unwrap();
+    kept.actions = vec![connection(1), connection(2)];
+    kept.umbilical = vec![connection(3), connection(4)];
+    let mut handed = kept.into_handed().unwrap();
+    assert_eq!(handed.descriptors.len(), LISTENERS + 4);
+    handed.descriptors.pop();
+    let kept = Kept::read(handed).unwrap();
+    let received = |connections: &[KeptConnection]| -> Vec<Vec<u8>> {
+        connections.iter().map(|connection| connection.received.clone()).collect()
+    };
+    assert_eq!(received(&kept.actions), [[1], [2]]);
+    assert_eq!(received(&kept.umbilical), [[3]]);
+}

@@ -1,0 +1,199 @@
+//! The table, for the program that takes the place of this one.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AttemptRun, AttemptTable, Entry, Job, JvmUse, Keep, Lengths, Started, TableLimits};
+use crate::attempt::{Attempt, HandedAttempt, Now};
+use crate::child::TaskUsage;
+use crate::handover::encoded::{Encoded, NotEncoded, named};
+use corona_hadoop::writables::{JobId, JvmId};
+
+/// All jobs and attempts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedTable {
+    jobs: Vec<HandedJob>,
+    blacklisted: Vec<String>,
+    runs: u64,
+    failures: u32,
+    used: TaskUsage,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct HandedJob {
+    id: String,
+    session: Encoded,
+    attempts: Vec<HandedEntry>,
+    processes: Vec<HandedUse>,
+    keeps_failed: bool,
+    maps: Lengths,
+    reduces: Lengths,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct HandedEntry {
+    attempt: HandedAttempt,
+    run: u64,
+    started: Option<HandedStart>,
+    is_given: bool,
+    keep: Keep,
+    usage: TaskUsage,
+    to_report: bool,
+    may_commit: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct HandedStart {
+    jvm: Encoded,
+    job_file: String,
+    keep: Keep,
+    has_more: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct HandedUse {
+    jvm: Encoded,
+    host: HandedRun,
+    current: Option<HandedRun>,
+}
+
+/// A run of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedRun {
+    attempt: String,
+    number: u64,
+}
+
+impl HandedRun {
+    pub fn of(run: &AttemptRun) -> HandedRun {
+        HandedRun { attempt: run.attempt.to_string(), number: run.number }
+    }
+
+    /// The run.
+    ///
+    /// # Errors
+    /// Its name is none.
+    pub fn read(&self) -> Result<AttemptRun, NotEncoded> {
+        Ok(AttemptRun { attempt: named(&self.attempt)?, number: self.number })
+    }
+}
+
+impl AttemptTable {
+    /// Hands all jobs and attempts over.
+    pub fn hand_over(&self, now: Now) -> HandedTable {
+        HandedTable {
+            jobs: self.jobs.iter().map(|(id, job)| job.hand_over(id, now)).collect(),
+            blacklisted: self.blacklisted.iter().cloned().collect(),
+            runs: self.runs,
+            failures: self.failures,
+            used: self.used,
+        }
+    }
+
+    /// Takes them over, within these limits for what comes later.
+    ///
+    /// # Errors
+    /// A part of them cannot be read.
+    pub fn take_over(
+        handed: &HandedTable,
+        limits: TableLimits,
+        now: Now,
+    ) -> Result<AttemptTable, NotEncoded> {
+        let mut table = AttemptTable {
+            limits,
+            blacklisted: handed.blacklisted.iter().cloned().collect(),
+            runs: handed.runs,
+            failures: handed.failures,
+            used: handed.used,
+            ..AttemptTable::default()
+        };
+        for handed in &handed.jobs {
+            let job = Job::take_over(handed, now)?;
+            for entry in job.attempts.values() {
+                table.attempts += 1;
+                table.task_bytes = table.task_bytes.saturating_add(entry.attempt.task().bytes());
+            }
+            table.jobs.insert(named::<JobId>(&handed.id)?, job);
+        }
+        Ok(table)
+    }
+}
+
+impl Job {
+    fn hand_over(&self, id: &JobId, now: Now) -> HandedJob {
+        let processes = self.processes.iter().map(|(jvm, used)| HandedUse {
+            jvm: Encoded::of(jvm),
+            host: HandedRun::of(&used.host),
+            current: used.current.as_ref().map(HandedRun::of),
+        });
+        HandedJob {
+            id: id.to_string(),
+            session: Encoded::of(&self.session),
+            attempts: self.attempts.values().map(|entry| entry.hand_over(now)).collect(),
+            processes: processes.collect(),
+            keeps_failed: self.keeps_failed,
+            maps: self.maps,
+            reduces: self.reduces,
+        }
+    }
+
+    fn take_over(handed: &HandedJob, now: Now) -> Result<Job, NotEncoded> {
+        let entries = handed.attempts.iter().map(|handed| {
+            let entry = Entry::take_over(handed, now)?;
+            Ok((entry.attempt.task().attempt.clone(), entry))
+        });
+        let processes = handed.processes.iter().map(|used| {
+            let current = used.current.as_ref().map(HandedRun::read).transpose()?;
+            Ok((used.jvm.read::<JvmId>()?, JvmUse { host: used.host.read()?, current }))
+        });
+        Ok(Job {
+            session: handed.session.read()?,
+            attempts: entries.collect::<Result<_, NotEncoded>>()?,
+            processes: processes.collect::<Result<_, NotEncoded>>()?,
+            keeps_failed: handed.keeps_failed,
+            maps: handed.maps,
+            reduces: handed.reduces,
+        })
+    }
+}
+
+impl Entry {
+    fn hand_over(&self, now: Now) -> HandedEntry {
+        let started = self.started.as_ref().map(|started| HandedStart {
+            jvm: Encoded::of(&started.jvm),
+            job_file: started.job_file.clone(),
+            keep: started.keep,
+            has_more: started.has_more,
+        });
+        HandedEntry {
+            attempt: self.attempt.hand_over(now),
+            run: self.run,
+            started,
+            is_given: self.is_given,
+            keep: self.keep,
+            usage: self.usage,
+            to_report: self.to_report,
+            may_commit: self.may_commit,
+        }
+    }
+
+    fn take_over(handed: &HandedEntry, now: Now) -> Result<Entry, NotEncoded> {
+        let started = handed.started.as_ref().map(|started| {
+            Ok(Started {
+                jvm: started.jvm.read()?,
+                job_file: started.job_file.clone(),
+                keep: started.keep,
+                has_more: started.has_more,
+            })
+        });
+        Ok(Entry {
+            attempt: Attempt::take_over(&handed.attempt, now)?,
+            run: handed.run,
+            started: started.transpose()?,
+            is_given: handed.is_given,
+            keep: handed.keep,
+            usage: handed.usage,
+            to_report: handed.to_report,
+            may_commit: handed.may_commit,
+        })
+    }
+}

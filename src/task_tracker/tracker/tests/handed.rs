@@ -1,0 +1,152 @@
+//! A tracker that goes on with what a former one in the same process has handed over.
+
+use super::reuse::JavaWorld;
+use super::*;
+use crate::table::TableLimits;
+
+impl World {
+    /// Lets another tracker go on, which gets a text alone. It may be changed.
+    async fn hand_over(&mut self, change: impl FnOnce(String) -> String) {
+        self.hand_over_to(change, |_| {}).await;
+    }
+
+    async fn hand_over_to(
+        &mut self,
+        change: impl FnOnce(String) -> String,
+        change_parts: impl FnOnce(&mut Parts),
+    ) {
+        let handed = soon(self.tracker.hand_over()).await;
+        handed.check().unwrap();
+        let text = serde_json::to_string(&handed).unwrap();
+        let same: HandedTracker = serde_json::from_str(&text).unwrap();
+        assert_eq!(same, handed);
+        let handed: HandedTracker = serde_json::from_str(&change(text)).unwrap();
+        let umbilical = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut parts = parts(self.root.path(), umbilical.local_addr().unwrap());
+        change_parts(&mut parts);
+        let former = Former::read(handed, &parts.localiser, TableLimits::default()).unwrap();
+        self.tracker = Tracker::go_on(parts, former);
+        let actions = self.tracker.action_services(Arc::new(NoJobTrackers));
+        self.actions = Running::start(actions, 0).await;
+        self.umbilical = Running::on(umbilical, self.tracker.umbilical_services());
+    }
+
+    /// The umbilical of a process that was started by the former tracker.
+    fn reconnected(&self, child: Child) -> Child {
+        let umbilical = TaskUmbilicalClient::new(self.umbilical.address.clone(), options());
+        Child { umbilical, ..child }
+    }
+}
+
+fn one_map(parts: &mut Parts) {
+    parts.slots = SlotCounts { maps: 1, reduces: 1 };
+}
+
+#[tokio::test]
+async fn processes_slots_orders_and_reports_go_on() {
+    let mut world = World::with(one_map).await;
+    let first = world.task("map", PROGRAM, &[]);
+    let mut second = first.clone();
+    second.attempt.task.number += 1;
+    let mut child = world.launched(&first).await;
+    assert_eq!(child.task().await.unwrap().attempt, first.attempt);
+    world.launch(&second).await;
+    for _ in 0..2 {
+        let before = world.peer.count();
+        world.hand_over_to(|text| text, one_map).await;
+        child = world.reconnected(child);
+        until("a heartbeat", || world.peer.count() > before).await;
+        assert!(child.runs() && child.update(|status| status.progress = 0.5).await);
+        assert_eq!(world.tracker.snapshot().maps, SlotUse { total: 1, used: 1 });
+        assert_eq!(world.state(&second), Some(TaskState::Unassigned));
+    }
+    child.done().await;
+    let report = world.peer.told(&first.attempt, TaskState::Succeeded).await;
+    assert_eq!(report.progress, 1.0);
+    let mut next = world.child(&second).await;
+    // The first process has not ended yet.
+    world.hand_over_to(|text| text, one_map).await;
+    assert!(child.runs() && next.runs());
+    child.leave(0);
+    child.gone().await;
+    next = world.reconnected(next);
+    assert!(next.update(|_| {}).await);
+    next.leave(3);
+    world.peer.told(&second.attempt, TaskState::FailedUnclean).await;
+    let said = world.peer.said(&second.attempt);
+    let why: String = said.into_iter().map(|status| status.diagnostics).collect();
+    assert!(why.contains("nonzero status of 3"), "{why}");
+    let restarted: Vec<bool> =
+        world.peer.heartbeats.lock().unwrap().iter().map(|(_, restarted, _)| *restarted).collect();
+    assert!(restarted[0] && !restarted[1..].contains(&true), "{restarted:?}");
+    let ids: Vec<i16> = world.peer.heartbeats.lock().unwrap().iter().map(|beat| beat.2).collect();
+    assert!(ids.windows(2).all(|ids| ids[0] <= ids[1]), "{ids:?}");
+    world.end(&first).await;
+}
+
+#[tokio::test]
+async fn a_process_that_is_not_found_is_no_failure_of_its_task() {
+    let mut world = World::new().await;
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    let another_start = |text: String| {
+        let (before, after) = text.split_once("\"start_ticks\":").unwrap();
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap();
+        format!("{before}\"start_ticks\":1{}", &after[digits..])
+    };
+    world.hand_over(another_start).await;
+    let report = world.peer.told(&task.attempt, TaskState::KilledUnclean).await;
+    let why = "Lost in a restart of the task tracker: its process was not found";
+    assert!(report.diagnostics.starts_with(why), "{report:?}");
+    assert_eq!(world.tracker.snapshot().failures, 0);
+    child.leave(0);
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn an_end_meanwhile_is_not_missed() {
+    let mut world = World::new().await;
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    let ends = |text| {
+        child.leave(5);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while child.runs() {
+            assert!(Instant::now() < deadline, "it goes on");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        text
+    };
+    world.hand_over(ends).await;
+    world.peer.told(&task.attempt, TaskState::FailedUnclean).await;
+    let said = world.peer.said(&task.attempt);
+    let why: String = said.into_iter().map(|status| status.diagnostics).collect();
+    assert!(why.contains("nonzero status of 5"), "{why}");
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn an_idle_process_waits_for_the_next_tracker() {
+    let mut java = JavaWorld::with(|_| {}).await;
+    let maps = java.maps("-1");
+    let program = java.program();
+    let world = &mut java.world;
+    let mut child = world.launched(&maps[0]).await;
+    child.next_task().await;
+    child.done().await;
+    until("it is idle", || world.tracker.snapshot().idle_processes == 1).await;
+    let with_java = |parts: &mut Parts| parts.install.java = program.clone();
+    world.hand_over_to(|text| text, with_java).await;
+    let mut child = world.reconnected(child);
+    world.launch(&maps[1]).await;
+    assert_eq!(child.next_task().await.attempt, maps[1].attempt);
+    // It has the task of another run than the one that has started it.
+    world.hand_over_to(|text| text, with_java).await;
+    child = world.reconnected(child);
+    assert!(child.update(|_| {}).await);
+    child.done().await;
+    world.peer.told(&maps[1].attempt, TaskState::Succeeded).await;
+    assert!(child.runs());
+    world.end(&maps[0]).await;
+    assert!(!child.runs());
+}
