@@ -322,7 +322,7 @@ impl Worker {
     }
 
     fn report(&self) -> Result<(), TaskError> {
-        match self.reports.umbilical.report(self.reports.status())? {
+        match self.reports.umbilical.report(&self.reports.status())? {
             true => Ok(()),
             false => Err(TaskError::Stopped),
         }

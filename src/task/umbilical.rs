@@ -48,9 +48,9 @@ impl Umbilical {
         Umbilical { client: Mutex::new(TaskUmbilicalClient::new(address, options())), runtime }
     }
 
-    /// Asks for the task.
+    /// Asks for the task; tries again when that fails.
     pub(crate) async fn get_task(&self, context: JvmContext) -> Result<JvmTask, CallError> {
-        self.client.lock().await.get_task(context).await
+        self.patiently(async || self.client.lock().await.get_task(context.clone()).await).await
     }
 
     /// Reports the task's status. False: the task tracker does not know the task.
@@ -73,9 +73,9 @@ impl Umbilical {
         client.report_next_record_range(attempt.clone(), records).await.map(|()| true)
     }
 
-    /// Reports and waits for the answer.
-    pub(crate) fn report(&self, status: TaskStatus) -> Result<bool, CallError> {
-        self.runtime.block_on(self.status_update(status))
+    /// Reports and waits for the answer; tries again when that fails.
+    pub(crate) fn report(&self, status: &TaskStatus) -> Result<bool, CallError> {
+        self.repeated(async || self.status_update(status.clone()).await)
     }
 
     /// Reports that the output waits for its commit; tries again when that fails.
@@ -125,21 +125,27 @@ impl Umbilical {
     }
 
     fn repeated<T>(&self, call: impl AsyncFn() -> Result<T, CallError>) -> Result<T, CallError> {
-        self.runtime.block_on(async {
-            let mut errors = 0;
-            let mut pauses = Backoff::new(FIRST_RETRY_PAUSE, LONGEST_RETRY_PAUSE);
-            loop {
-                match call().await {
-                    Ok(answer) => return Ok(answer),
-                    Err(error) if errors + 1 >= MOST_ERRORS => return Err(error),
-                    Err(error) => {
-                        tracing::warn!(%error, "a call to the task tracker failed; retrying");
-                        errors += 1;
-                        sleep(pauses.pause()).await;
-                    }
+        self.runtime.block_on(self.patiently(call))
+    }
+
+    /// A task tracker may start again in place: its tasks do not end with it.
+    async fn patiently<T>(
+        &self,
+        call: impl AsyncFn() -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let mut errors = 0;
+        let mut pauses = Backoff::new(FIRST_RETRY_PAUSE, LONGEST_RETRY_PAUSE);
+        loop {
+            match call().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if errors + 1 >= MOST_ERRORS => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "a call to the task tracker failed; retrying");
+                    errors += 1;
+                    sleep(pauses.pause()).await;
                 }
             }
-        })
+        }
     }
 }
 
