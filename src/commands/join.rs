@@ -12,12 +12,14 @@ use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use corona::access::{EnrolError, Identity, IdentityError, Role};
 use corona::hadoop::rpc::CallError;
+use rustix::process::{Pid, Signal, kill_process};
 use sd_notify::NotifyState;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::closed::required_keys;
 use super::daemon::tell_systemd;
-use super::daemons::{Daemons, Home};
+use super::daemons::{Daemons, Home, PID};
 use super::head::usual_directory;
 use super::invitation::{ClusterFacts, Invitation, write_private};
 use super::parts::{NodePart, Site};
@@ -41,6 +43,8 @@ The head needs to reach the ports 8890 to 8892 of this machine, and other nodes
 8890, or those that follow the head's --port-base. Everything is in one
 directory, by default /var/lib/corona-node for root and
 ~/.local/share/corona/node for others.
+SIGHUP starts the task tracker again in place, a new version of the program if
+there is one: its tasks go on.
 Exit status: 0 stopped; 1 could not start, with one line on stderr; 2 wrong
 usage.";
 
@@ -119,6 +123,21 @@ fn is_final(error: &anyhow::Error) -> bool {
     }
 }
 
+/// Passes SIGHUP on to the task tracker, whose number is in this file: it starts again in place.
+fn pass_hangups_on(pid: PathBuf) -> anyhow::Result<()> {
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            // Without one there is nothing to start again.
+            let number = fs::read_to_string(&pid).ok().and_then(|text| text.trim().parse().ok());
+            if let Some(daemon) = number.and_then(Pid::from_raw) {
+                let _ = kill_process(daemon, Signal::HUP);
+            }
+        }
+    });
+    Ok(())
+}
+
 /// What a node begins with.
 struct Beginning {
     facts: ClusterFacts,
@@ -131,6 +150,7 @@ impl Arguments {
         tokio::pin!(stop);
         let directory = self.dir.clone().map_or_else(|| usual_directory(NODE), Ok)?;
         let home = Home::open(&directory, NODE, &["local", "tmp"])?;
+        pass_hangups_on(home.root.join("run").join(format!("{NODE}.{PID}")))?;
         if let Some(given) = &self.string {
             Invitation::hide(given, Role::Node, &home.root)?;
         }
