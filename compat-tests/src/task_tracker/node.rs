@@ -25,6 +25,8 @@ pub struct Home {
     settings: Vec<(String, String)>,
     /// The size of each local directory, if they are disks of their own.
     disk_bytes: Option<u64>,
+    /// The file of the program.
+    program: PathBuf,
 }
 
 /// Mounts a file system in memory of `$1` bytes on each directory up to `--`, then becomes the program
@@ -63,7 +65,7 @@ impl Home {
             ("corona.tt.build.version", super::job_tracker::BUILD.to_owned()),
         ];
         let settings = settings.map(|(key, value)| (key.to_owned(), value)).to_vec();
-        Home { root, settings, disk_bytes: None }
+        Home { root, settings, disk_bytes: None, program: corona_program().to_owned() }
     }
 
     /// With local directories that are disks of so many bytes, which no other process sees: see
@@ -71,6 +73,12 @@ impl Home {
     pub fn on_small_disks(mut self, bytes: u64) -> Option<Home> {
         self.disk_bytes = Some(bytes);
         may_mount().then_some(self)
+    }
+
+    /// With another file of the program.
+    #[must_use]
+    pub fn with_program(self, program: &Path) -> Home {
+        Home { program: program.to_owned(), ..self }
     }
 
     /// With this setting.
@@ -120,11 +128,11 @@ impl Home {
     /// When it cannot be started.
     pub fn spawn(&self) -> Node {
         let mut command = match self.disk_bytes {
-            None => Command::new(corona_program()),
+            None => Command::new(&self.program),
             Some(bytes) => {
                 let mut command = in_own_mounts();
                 command.args(["sh", "-c", ON_SMALL_DISKS, "sh", &bytes.to_string()]);
-                command.args(self.local_dirs()).arg("--").arg(corona_program());
+                command.args(self.local_dirs()).arg("--").arg(&self.program);
                 command
             }
         };
@@ -262,6 +270,27 @@ impl Node {
     /// Whether it runs.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to start again in place.
+    pub fn ask_to_restart(&self) {
+        signal("HUP", self.child.id());
+    }
+
+    /// How often it has started in its process and before, by its log.
+    pub fn starts(&self) -> usize {
+        self.log().matches("STARTUP_MSG").count()
+    }
+
+    /// Starts it again in place, and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it is not, in the end.
+    pub async fn restart(&mut self) {
+        while self.lines.try_recv().is_ok() {}
+        self.ask_to_restart();
+        let lines = &self.lines;
+        self.ready = until("a task tracker that is ready again", || lines.try_recv().ok()).await;
     }
 
     /// Asks it to end.

@@ -113,7 +113,7 @@ impl MiniCluster {
     }
 
     /// The number of the process of a daemon.
-    fn pid(&self, daemon: &str) -> u32 {
+    pub(super) fn pid(&self, daemon: &str) -> u32 {
         let file = self.path("cluster/run").join(format!("{daemon}.pid"));
         let read = || fs::read_to_string(&file).ok()?.trim().parse().ok();
         until(&format!("the process of {daemon}"), read)

@@ -9,6 +9,7 @@ mod managers;
 mod native;
 mod readers;
 mod recorded;
+mod restarts;
 mod runs;
 
 use std::future::Future;
