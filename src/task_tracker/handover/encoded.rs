@@ -54,7 +54,7 @@ impl Encoded {
 /// A name such as that of an attempt.
 ///
 /// # Errors
-/// It is none.
+/// The text is no such name.
 pub fn named<T: std::str::FromStr>(text: &str) -> Result<T, NotEncoded> {
     text.parse().map_err(|_| NotEncoded::Name(text.chars().take(200).collect()))
 }
