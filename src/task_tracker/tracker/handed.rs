@@ -100,6 +100,7 @@ struct HandedReporter {
     address: Encoded,
     launched_by: Encoded,
     response_id: i16,
+    interval_ms: u64,
 }
 
 impl HandedTracker {
@@ -183,12 +184,13 @@ impl State {
         });
         let jvms = jvms.collect();
         let reporters = self.reporters.iter().map(|(job, handle)| {
-            let Position { address, launched_by, response_id } = handle.position();
+            let Position { address, launched_by, response_id, interval } = handle.position();
             HandedReporter {
                 job: job.to_string(),
                 address: Encoded::of(&address),
                 launched_by: Encoded::of(&launched_by),
                 response_id,
+                interval_ms: u64::try_from(interval.as_millis()).unwrap_or(u64::MAX),
             }
         });
         HandedTracker {
@@ -312,6 +314,7 @@ impl Former {
                 address: reporter.address.read::<InetAddress>()?,
                 launched_by: reporter.launched_by.read::<InetAddress>()?,
                 response_id: reporter.response_id,
+                interval: Duration::from_millis(reporter.interval_ms),
             };
             Ok((named(&reporter.job)?, position))
         };

@@ -53,6 +53,8 @@ pub(super) struct Position {
     pub(super) launched_by: InetAddress,
     /// The number of its last answer.
     pub(super) response_id: i16,
+    /// The pause between heartbeats.
+    pub(super) interval: Duration,
 }
 
 /// The machine's data in reports to job trackers.
@@ -89,13 +91,17 @@ pub(super) fn begin(
     let (stop, stopped) = oneshot::channel();
     let soon = Arc::new(Notify::new());
     let address = session.trackers.job_tracker.clone();
-    let first = Position { address: address.clone(), launched_by: address, response_id: -1 };
-    let position = position.unwrap_or(first);
+    let position = position.unwrap_or_else(|| Position {
+        address: address.clone(),
+        launched_by: address,
+        response_id: -1,
+        interval: shared.settings.reports.interval,
+    });
+    let interval = position.interval;
     let client = InterTrackerClient::new(position.address.clone(), shared.client_options());
     let position = Arc::new(Mutex::new(position));
     let handle = Handle { soon: soon.clone(), position: position.clone(), _stop: stop };
     state.reporters.insert(job.clone(), handle);
-    let interval = shared.settings.reports.interval;
     let reporter = Reporter {
         shared: shared.clone(),
         job,
@@ -313,6 +319,7 @@ impl Reporter {
         let reports = &self.shared.settings.reports;
         let asked = Duration::from_millis(u64::try_from(response.interval_ms).unwrap_or(0));
         self.interval = asked.clamp(reports.min_interval, reports.max_interval);
+        self.position().interval = self.interval;
     }
 
     /// After an error: waits before the next try, or finds the job tracker that took the place of

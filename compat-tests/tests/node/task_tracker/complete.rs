@@ -28,7 +28,7 @@ pub(super) async fn get(node: SocketAddr, path: &str) -> String {
 }
 
 /// Runs a map to its end.
-async fn run_map(job_tracker: &JobTracker, job: &Job, number: i32) -> TaskAttemptId {
+pub(super) async fn run_map(job_tracker: &JobTracker, job: &Job, number: i32) -> TaskAttemptId {
     let map = job.map(number);
     job_tracker.launch([job.task(&map)]).await;
     let report = job_tracker.ended(&map, 1).await;
@@ -37,7 +37,7 @@ async fn run_map(job_tracker: &JobTracker, job: &Job, number: i32) -> TaskAttemp
 }
 
 /// The part of the standard output that belongs to an attempt of our Java child, and its process.
-async fn printed(
+pub(super) async fn printed(
     world: &World,
     job_tracker: &JobTracker,
     attempt: &TaskAttemptId,
@@ -51,7 +51,7 @@ async fn printed(
 }
 
 /// Waits until a process waits for a further task.
-async fn until_idle(world: &World, job_tracker: &JobTracker) {
+pub(super) async fn until_idle(world: &World, job_tracker: &JobTracker) {
     let http = world.http(job_tracker).await;
     let deadline = Instant::now() + Duration::from_secs(60);
     while !get(http, "/metrics").await.contains("\ncorona_task_tracker_idle_processes 1\n") {

@@ -12,6 +12,8 @@ use compat_tests::task_tracker::node::{Home, runs, signal};
 use compat_tests::task_tracker::until;
 use corona::hadoop::writables::{TaskAttemptId, TaskState};
 
+use super::complete::{printed, run_map, until_idle};
+use super::java::{self, own_classes};
 use super::{World, block_on, family, note, process};
 
 /// How often an attempt was started.
@@ -52,8 +54,11 @@ fn tasks_go_on_over_restarts_in_place() {
         note(&job, &maps[1], "waits").await;
         note(&job, &maps[2], "waits").await;
         note(&job, &reduce, "fetched").await;
-        let pids = [&maps[1], &maps[2], &reduce].map(|id| process(&job, id));
-        let pids = [pids[0].await, pids[1].await, pids[2].await];
+        let pids = [
+            process(&job, &maps[1]).await,
+            process(&job, &maps[2]).await,
+            process(&job, &reduce).await,
+        ];
         let node = world.node.pid();
 
         for _ in 0..3 {
@@ -97,8 +102,8 @@ fn tasks_go_on_over_restarts_in_place() {
             assert_eq!(restarted, 1, "the first one alone");
             assert_eq!(state.heartbeats.last().unwrap().0.failures, 0);
         }
-        world.still_works().await;
         world.end_last_job(&job_tracker, &job).await;
+        world.still_works().await;
     });
 }
 
@@ -133,7 +138,7 @@ fn a_restarted_node_ends_tasks_with_all_that_they_have_started() {
 #[test]
 fn a_task_that_crashes_while_its_node_starts_again_has_failed_once() {
     block_on(async {
-        let mut world = World::new().await;
+        let world = World::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.sized(3, 0);
         let waits = "update=0.5,wait,exit=7";
@@ -152,6 +157,7 @@ fn a_task_that_crashes_while_its_node_starts_again_has_failed_once() {
             let why = job_tracker.diagnostics(&map);
             assert!(why.contains("exit with nonzero status of 7"), "{why} {report:?}");
         }
+        world.end_last_job(&job_tracker, &job).await;
         world.still_works().await;
     });
 }
@@ -197,5 +203,27 @@ fn a_restart_in_place_runs_the_program_that_was_put_in_place_of_the_old_one() {
         signal("TERM", world.node.pid());
         assert_eq!(world.node.ended().await.code(), Some(0), "{}", world.node.log());
         assert!(!runs(pid));
+    });
+}
+
+#[test]
+fn a_process_of_java_takes_tasks_before_and_after_a_restart_in_place() {
+    let test = "a_process_of_java_takes_tasks_before_and_after_a_restart_in_place";
+    let Some(classes) = own_classes(test) else { return };
+    block_on(async {
+        let mut world = java::world(&classes.display().to_string()).await;
+        let (job_tracker, job) = java::session(&world, "").await;
+        let job = job.sized(3, 0).with("mapred.job.reuse.jvm.num.tasks", "-1");
+        job.write().unwrap();
+        let mut pids = BTreeSet::new();
+        for number in 0..3 {
+            let map = run_map(&job_tracker, &job, number).await;
+            until_idle(&world, &job_tracker).await;
+            world.node.restart().await;
+            let (_, pid) = printed(&world, &job_tracker, &map).await;
+            pids.insert(pid);
+        }
+        assert_eq!(pids.len(), 1, "{pids:?}");
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
