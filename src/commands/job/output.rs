@@ -1,15 +1,17 @@
 //! The output directory of a job: one that does not exist yet, or one that holds the output of an earlier
 //! job and is replaced with `--overwrite`.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use corona::filesystem::{FileStatus, FileSystem, FileSystems, FsPath};
 
 use crate::commands::fs::protect::compared;
 use corona::mapreduce::native::INPUT_CODECS;
 use corona_terminal::console::printable;
 use corona_terminal::counted;
+use rustix::fs::Access;
 
 /// The most entries of a directory that is replaced.
 const MAX_ENTRIES: usize = 1_000_000;
@@ -38,6 +40,9 @@ impl Output {
     ) -> anyhow::Result<Output> {
         let (files, path) = systems.resolve(directory)?;
         let Some(found) = files.find(&path).await? else {
+            if files.root().scheme() == "file" {
+                check_place(Path::new(path.path()), instead)?;
+            }
             return Ok(Output { files, path, earlier: None });
         };
         // An input of another file system, or of none that is known, does not lie in it.
@@ -91,6 +96,28 @@ impl Output {
         deleted.await.with_context(|| format!("cannot replace {} ({count})", self.path))?;
         Ok(())
     }
+}
+
+/// Whether this user may make a directory of this machine that does not exist. HDFS may not heed its permissions: only
+/// the name node knows that.
+fn check_place(path: &Path, instead: &str) -> anyhow::Result<()> {
+    let mut above = path.ancestors().skip(1);
+    let Some(above) = above.find(|above| above.symlink_metadata().is_ok()) else { return Ok(()) };
+    let shown = (above.display(), path.display());
+    ensure!(
+        above.is_dir(),
+        "{} is no directory, so that the output {} cannot be made: {instead}",
+        shown.0,
+        shown.1
+    );
+    rustix::fs::access(above, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+        let error = std::io::Error::from(error);
+        anyhow!(
+            "you may not write {}, where the output {} would be made: {error}; {instead}",
+            shown.0,
+            shown.1
+        )
+    })
 }
 
 /// The names of entries that are no output of a job.
@@ -213,5 +240,10 @@ mod tests {
         assert!(!out.exists());
         fs::write(&out, "x").unwrap();
         assert!(find(true, "2/in").err().unwrap().contains("is a file"));
+        let below = check_place(&out.join("below"), "name another one").unwrap_err().to_string();
+        assert!(
+            below.contains("is no directory") && below.ends_with("name another one"),
+            "{below}"
+        );
     }
 }

@@ -20,6 +20,10 @@ const NEXT: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Reasons of one job that are shown.
 const MOST_REASONS: usize = 3;
+/// How the cluster manager says that there are no nodes, and what to do.
+const NO_NODES: &str = "the cluster has no nodes";
+const HOW_TO_ADD_NODES: &str = "; the job begins when there are some: 'corona head status' on the head prints the line by \
+     which a machine becomes a node, and with configuration files 'corona task-tracker' is one";
 
 /// Says what is waited for.
 pub(super) struct Waiting {
@@ -81,6 +85,9 @@ fn text_of(of: &JobWaits) -> Option<String> {
         waits.map(|wait| format!("{} {}: {}", wait.requests, wait.kind, wait.text)).collect();
     match lines.is_empty() {
         true => of.error.clone(),
+        false if lines.iter().any(|line| line.ends_with(NO_NODES)) => {
+            Some(lines.join("; ") + HOW_TO_ADD_NODES)
+        }
         false => Some(lines.join("; ")),
     }
 }
@@ -222,6 +229,9 @@ mod tests {
         let wait = json!({ "type": "MAP", "requests": 2, "text": "all slots are taken" });
         let expected = Some("2 MAP: all slots are taken".to_owned());
         assert_eq!(text(json!({ "requested_slots": 2, "waits": [wait], "error": null })), expected);
+        let wait = json!({ "type": "MAP", "requests": 2, "text": NO_NODES });
+        let said = text(json!({ "requested_slots": 2, "waits": [wait], "error": null })).unwrap();
+        assert!(said.starts_with("2 MAP: the cluster has no nodes; the job begins"), "{said}");
         assert_eq!(text(json!({ "waits": [], "error": null })), None);
         assert_eq!(text(json!({ "waits": null, "error": "silent" })), Some("silent".to_owned()));
         let mut status = Status::default();

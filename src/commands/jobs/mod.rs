@@ -437,7 +437,7 @@ impl Which {
             caller.who = format!("{} (the default: no configuration names one)", caller.who);
             caller.hint = match &conf_dir {
                 Some(dir) => without_site(dir),
-                None => no_cluster_hint(&address, variable).to_owned(),
+                None => no_cluster_hint(&address, variable),
             };
             if caller.hint != NOTHING_LISTENS {
                 caller.retry.until_connected = caller.retry.within.min(NO_CLUSTER_PATIENCE);
@@ -811,7 +811,8 @@ pub(super) fn for_browsers(url: &str) -> String {
 
 /// The pages of the job tracker whose page of a job has this address.
 pub(super) fn pages_at(url: &str, timeout: Duration) -> Option<Web> {
-    let authority = url.strip_prefix("http://")?.split('/').next()?;
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
+    let authority = rest.split('/').next()?;
     Some(Web::of("job tracker", authority.parse().ok()?, timeout))
 }
 
