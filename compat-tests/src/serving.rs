@@ -20,13 +20,14 @@ pub fn free_port() -> TcpListener {
 /// The addresses that programs of the tests have, or will have.
 static KEPT: Mutex<Vec<Reserved>> = Mutex::new(Vec::new());
 
-/// A free address of loopback, reserved for a program that a test starts with it.
+/// A free address of loopback, reserved for a program that a test starts with it: the program may listen on all
+/// addresses. Until then nothing listens there.
 ///
 /// # Panics
 /// When there is none.
 pub fn free_address() -> SocketAddr {
-    let reserved = Reserved::new((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
-    let address = reserved.address();
+    let reserved = Reserved::new(ListenOn::AnyAddress(0)).expect("a free port");
+    let address = (Ipv4Addr::LOCALHOST, reserved.address().port()).into();
     KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(reserved);
     address
 }
@@ -34,9 +35,14 @@ pub fn free_address() -> SocketAddr {
 /// Reserves the address of a program that has ended, so that it can be started there again.
 pub fn keep_address(address: SocketAddr) {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    if kept.iter().all(|reserved| reserved.address() != address) {
+    let is_kept = |reserved: &Reserved| {
+        let kept = reserved.address();
+        kept.port() == address.port() && (kept.ip().is_unspecified() || kept == address)
+    };
+    if !kept.iter().any(is_kept) {
         // If another program has taken it, the next start reports that.
-        kept.extend(Reserved::new(address));
+        let all = Reserved::new(ListenOn::AnyAddress(address.port()));
+        kept.extend(all.or_else(|_| Reserved::new(ListenOn::Address(address))));
     }
 }
 

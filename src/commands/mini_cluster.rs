@@ -5,14 +5,14 @@
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use corona::model::form::FileVersion;
-use corona_net::Reserved;
+use corona_net::{ListenOn, Reserved};
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{Override, parse_override};
@@ -262,39 +262,33 @@ impl Ports {
         self.addresses(nodes).into_iter().find(|(_, host, port)| !is_free(*host, *port))
     }
 
-    /// Ports that are free on all the addresses, reserved so that the system gives them to no other program.
-    fn free(nodes: u8) -> anyhow::Result<(Ports, Vec<Reserved>)> {
+    /// Ports that are free on all addresses, reserved so that the system gives them to no other program.
+    fn free() -> anyhow::Result<(Ports, Vec<Reserved>)> {
         let mut reserved = Vec::new();
-        let mut choose = || -> io::Result<u16> {
-            let chosen = Reserved::new((Ipv4Addr::LOCALHOST, 0).into())?;
+        let mut choose = || -> anyhow::Result<u16> {
+            let chosen = Reserved::new(ListenOn::AnyAddress(0)).context("no port is free")?;
             let port = chosen.address().port();
             reserved.push(chosen);
             Ok(port)
         };
-        for _ in 0..MOST_SHIFTS {
-            let ports = Ports {
-                thrift: choose()?,
-                pages: choose()?,
-                job_tracker: choose()?,
-                job_pages: choose()?,
-                nodes: choose()?,
-                proxy: Some(ProxyPorts {
-                    proxy_thrift: choose()?,
-                    proxy_rpc: choose()?,
-                    proxy_pages: choose()?,
-                }),
-            };
-            if let Ok(more) = ports.reserved(nodes) {
-                reserved.extend(more);
-                return Ok((ports, reserved));
-            }
-        }
-        bail!("no port is free on all addresses of the nodes")
+        let ports = Ports {
+            thrift: choose()?,
+            pages: choose()?,
+            job_tracker: choose()?,
+            job_pages: choose()?,
+            nodes: choose()?,
+            proxy: Some(ProxyPorts {
+                proxy_thrift: choose()?,
+                proxy_rpc: choose()?,
+                proxy_pages: choose()?,
+            }),
+        };
+        Ok((ports, reserved))
     }
 
     /// Keeps all the addresses from programs that ask for any free port.
     fn reserved(self, nodes: u8) -> io::Result<Vec<Reserved>> {
-        let reserve = |(_, host, port)| Reserved::new(SocketAddr::from((host, port)));
+        let reserve = |(_, host, port)| Reserved::new(ListenOn::Address((host, port).into()));
         self.addresses(nodes).into_iter().map(reserve).collect()
     }
 }
@@ -314,7 +308,7 @@ impl Ports {
             Ok(kept) => {
                 let mut ports = Ports::parse(&kept, &path)?;
                 if ports.proxy.is_none() {
-                    ports.proxy = Ports::free(nodes)?.0.proxy;
+                    ports.proxy = Ports::free()?.0.proxy;
                     ports.write(&path)?;
                 }
                 if let Some((what, host, port)) = ports.taken(nodes) {
@@ -332,7 +326,7 @@ impl Ports {
             Err(error) => return Err(error).context(format!("cannot read {}", path.display())),
         }
         let (ports, reserved) = if any {
-            Ports::free(nodes)?
+            Ports::free()?
         } else {
             let shifts = (0..MOST_SHIFTS).map(|number| Ports::shifted(number * SHIFT));
             let mut free = shifts.filter(|ports| ports.taken(nodes).is_none());

@@ -23,11 +23,15 @@ pub enum ListenOn {
 ///
 /// Errors: those of the system, such as a port that is taken.
 pub fn listen(on: ListenOn) -> io::Result<TcpListener> {
+    bound_on(on, open)
+}
+
+fn bound_on<T>(on: ListenOn, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
     match on {
-        ListenOn::Address(address) => open(address),
-        ListenOn::AnyAddress(port) => match open((Ipv6Addr::UNSPECIFIED, port).into()) {
+        ListenOn::Address(address) => bind(address),
+        ListenOn::AnyAddress(port) => match bind((Ipv6Addr::UNSPECIFIED, port).into()) {
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                open((Ipv4Addr::UNSPECIFIED, port).into())
+                bind((Ipv4Addr::UNSPECIFIED, port).into())
             }
             result => result,
         },
@@ -83,9 +87,11 @@ pub async fn address_of(host: &str, port: u16) -> io::Result<SocketAddr> {
     lookup_host((host, port)).await?.next().ok_or_else(none)
 }
 
-/// A TCP port of one address that the system gives to nobody who asks for any free port, while this
-/// value exists. [`listen`] can still open it, as can every program that allows address reuse, Java's
-/// among them. So a program may be started, or started again, on a port that was chosen before.
+/// A TCP port of one address, or of all, that the system gives to nobody who asks for any free port, while
+/// this value exists. [`listen`] can still open it, as can every program that allows address reuse, Java's
+/// among them. So a program may be started, or started again, on a port that was chosen before. One that listens
+/// on all addresses needs a port that is reserved on all: the system gives a port of one address to others on
+/// another one.
 #[derive(Debug)]
 pub struct Reserved {
     address: SocketAddr,
@@ -97,10 +103,10 @@ impl Reserved {
     ///
     /// # Errors
     /// Those of the system: something listens there, or the address is not of this machine.
-    pub fn new(address: SocketAddr) -> io::Result<Reserved> {
+    pub fn new(on: ListenOn) -> io::Result<Reserved> {
         // A socket that does not listen shares its port with those that allow it. The system does
         // not choose a port that any socket has.
-        let socket = bound(address)?;
+        let socket = bound_on(on, bound)?;
         let address = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::InvalidData)?;
         Ok(Reserved { address, _socket: socket })
     }
@@ -137,7 +143,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_reserved_port_is_for_those_who_name_it() {
-        let reserved = Reserved::new((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let any = ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into());
+        let reserved = Reserved::new(any).unwrap();
         let address = reserved.address();
         // The system chooses a port only where a socket without address reuse could be bound.
         let plain = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
@@ -147,9 +154,37 @@ mod tests {
         // Another one cannot listen at the same time, and nothing can be reserved there.
         let taken = listen(ListenOn::Address(address)).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
-        assert_eq!(Reserved::new(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let again = Reserved::new(ListenOn::Address(address)).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
         // It ends, and starts again.
         drop(listener);
         listen(ListenOn::Address(address)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_reserved_on_all_addresses_is_free_on_all() {
+        let plain_at = |host: u8, port| {
+            let plain = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+            plain.bind(&SocketAddr::from(([127, 0, 0, host], port)).into()).map(|()| plain)
+        };
+        // Where one address is reserved, others get the port on another one, and then nobody has it on all.
+        let one = Reserved::new(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
+        let port = one.address().port();
+        let other = plain_at(2, port).unwrap();
+        let taken = listen(ListenOn::AnyAddress(port)).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        drop(other);
+
+        let all = Reserved::new(ListenOn::AnyAddress(0)).unwrap();
+        let port = all.address().port();
+        for host in [1, 2] {
+            let refused = plain_at(host, port).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AddrInUse, "127.0.0.{host}");
+        }
+        drop(listen(ListenOn::AnyAddress(port)).unwrap());
+        for host in [1, 2] {
+            let address = SocketAddr::from(([127, 0, 0, host], port));
+            drop(listen(ListenOn::Address(address)).unwrap());
+        }
     }
 }

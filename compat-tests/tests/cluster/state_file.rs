@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
-use compat_tests::serving::{free_port, serve, serve_on};
+use compat_tests::serving::{free_address, free_port, serve, serve_on};
 use corona::conformance::launch::{Launch, LaunchError, LaunchedManager};
 use corona::wire::Exception;
 use corona::wire::calls::{
@@ -406,7 +406,7 @@ async fn a_service_recovers_from_a_state_file_once() {
     let old = world.start(OPTION).await;
     world.flags_become(&[false]).await;
     old.heartbeat_node().await;
-    let handle = old.start_session(free_port().local_addr().unwrap()).await;
+    let handle = old.start_session(free_address()).await;
     assert!(old.set_safe_mode(true).await && old.persist().await);
     let written = std::fs::read(world.state_file()).unwrap();
     old.stop().await;

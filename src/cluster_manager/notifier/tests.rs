@@ -24,8 +24,14 @@ use corona_model::types::{
     ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
     SessionInfo, SessionStatus,
 };
+use corona_net::Reserved;
 use corona_wire::calls::{SessionDriverCall, SessionDriverReply};
 use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
+
+/// An address where nobody listens, as long as this is held.
+fn nobody() -> Reserved {
+    Reserved::new(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap()
+}
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -155,7 +161,8 @@ async fn calls_arrive_in_order_whatever_other_sessions_do() {
     let (core, _notifier) = core(Patience { timeout: Duration::from_secs(60), ..patience() });
     // One accepts and never answers, one is not there.
     let stuck = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let absent = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let nobody = nobody();
+    let absent = nobody.address().port();
     let (port, mut told, _stop) = driver();
     for (handle, port) in
         [("2026.1", stuck.local_addr().unwrap().port()), ("2026.2", absent), ("2026.3", port)]
@@ -176,7 +183,8 @@ async fn calls_arrive_in_order_whatever_other_sessions_do() {
 #[tokio::test]
 async fn a_session_that_is_never_reached_is_given_up() {
     let (core, notifier) = core(patience());
-    let absent = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let nobody = nobody();
+    let absent = nobody.address().port();
     for (handle, port) in [("2026.1", i32::from(absent)), ("2026.2", 70_000), ("2026.3", -1)] {
         start(&core, handle, port);
         ask(&core, handle, 1);
@@ -313,7 +321,8 @@ async fn a_session_with_too_much_waiting_is_given_up() {
 #[tokio::test]
 async fn safe_mode_keeps_a_session_that_cannot_be_reached() {
     let (core, notifier) = core(patience());
-    let absent = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let nobody = nobody();
+    let absent = nobody.address().port();
     start(&core, "2026.1", absent.into());
     ask(&core, "2026.1", 1);
     assert_eq!(core.apply(Input::SetSafeMode { on: true }), Ok(Reply::Done));

@@ -578,11 +578,11 @@ pub(super) mod tests {
         (Tracker { node: "node".into(), address }, hears)
     }
 
-    /// A task tracker that has ended: a port that was just closed has no listener.
-    async fn gone() -> Tracker {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string().into();
-        Tracker { node: "node".into(), address }
+    /// A task tracker that has ended: nobody listens at its port as long as the second value is held.
+    fn gone() -> (Tracker, corona_net::Reserved) {
+        let any = corona_net::ListenOn::Address(([127, 0, 0, 1], 0).into());
+        let port = corona_net::Reserved::new(any).unwrap();
+        (Tracker { node: "node".into(), address: port.address().to_string().into() }, port)
     }
 
     fn orders(numbers: std::ops::Range<i32>) -> Vec<Dispatch> {
@@ -694,7 +694,7 @@ pub(super) mod tests {
         let user = User { name: "me".into(), groups: vec!["me".into()] };
         let patience = Duration::from_secs(10);
         let launcher = Launcher::new(user, patience, Duration::from_secs(60));
-        let dead = gone().await;
+        let (dead, _port) = gone();
         let refused = CallError::Connect {
             address: parse(&dead.address).unwrap(),
             error: ErrorKind::ConnectionRefused.into(),
@@ -735,7 +735,7 @@ pub(super) mod tests {
         let launcher = Launcher::new(user, patience, Duration::from_secs(60));
         let (failed, mut failures) = mpsc::channel(1000);
         let sender: Arc<dyn Sender> = Arc::new(Failures(failed));
-        let at = gone().await;
+        let (at, _port) = gone();
         let job = JobId { number: 7, tracker: "1.1".into() };
         let job_tracker = InetAddress { host: "jt".into(), port: 1 };
         let trackers = SessionTrackers { job_tracker, secondary: None };
@@ -793,7 +793,7 @@ pub(super) mod tests {
         let launcher = Launcher::new(user, patience, Duration::from_secs(60));
         let (failed, mut failures) = mpsc::channel(1000);
         let sender: Arc<dyn Sender> = Arc::new(Failures(failed));
-        let nowhere = gone().await;
+        let (nowhere, _port) = gone();
         let begun = Instant::now();
         // A wait for each one would take twenty times as long as one wait, however busy the machine is.
         for number in 0..20 {

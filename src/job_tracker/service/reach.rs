@@ -162,6 +162,7 @@ async fn excuse(jobs: &[Job], nodes: BTreeSet<Arc<str>>, ms: i64) {
 #[cfg(test)]
 mod tests {
     use corona_mapreduce::TaskState;
+    use corona_net::{ListenOn, Reserved};
     use tokio::net::TcpListener;
 
     use super::super::job::tests::{Notes, grant_at, report, start};
@@ -220,7 +221,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let alive = listener.local_addr().unwrap();
         assert!(connect(alive).await.is_ok());
-        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let nobody = ListenOn::Address(([127, 0, 0, 1], 0).into());
+        let nobody = Reserved::new(nobody).unwrap();
+        let gone = nobody.address();
         assert_eq!(connect(gone).await.unwrap_err(), Answer::Refused);
         // Addresses of which this machine has no route are none that it can try.
         assert_eq!(connect("[ff02::1]:9").await.unwrap_err(), Answer::NotTried);

@@ -161,14 +161,21 @@ fn a_word_count_near_its_files() {
     play("wc-remote", "202611210045.2", "word count");
 }
 
-/// The process, which is ended with the test.
-struct Process(Child);
+/// The process, which is ended with the test, and its log.
+struct Process(Child, PathBuf);
 
 impl Drop for Process {
+    #[allow(clippy::print_stderr, reason = "a failed test shows the log")]
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
+        if std::thread::panicking() {
+            eprintln!(
+                "the job tracker's log:\n{}",
+                fs::read_to_string(&self.1).unwrap_or_default()
+            );
+        }
     }
 }
 
@@ -191,11 +198,18 @@ fn play(name: &str, session: &str, job_name: &str) {
         command.args(["job-tracker", "--remote", recorded.job.as_str(), &attempt, "127.0.0.1"]);
         command.args([&at_parent.to_string(), "localhost", "18061", "-1731256069"]);
         command.current_dir(root.path()).env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
-        let log = File::create(root.path().join("log")).expect("a file");
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
-        let mut process = Process(child.expect("the program can be started"));
+        let log = root.path().join("log");
+        let written = File::create(&log).expect("a file");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(written).spawn();
+        let mut process = Process(child.expect("the program can be started"), log);
         let at = until("the first report", || parent.at()).await;
-        let options = || ClientOptions::new(User { name: "root".into(), groups: vec![] });
+        // The recorded pauses are not kept, so a busy machine may take its time for each connection.
+        let options = || ClientOptions {
+            attempt_timeout: PATIENCE,
+            connect_patience: PATIENCE,
+            call_timeout: Some(PATIENCE),
+            ..ClientOptions::new(User { name: "root".into(), groups: vec![] })
+        };
         let mut client = JobSubmissionClient::new(at.clone(), options());
         let mut reporting = InterTrackerClient::new(at, options());
         let mut trackers = BTreeMap::new();
@@ -335,6 +349,8 @@ fn files(recorded: &Recorded, root: &Path, manager: &str, name: &str) -> JobId {
         ("cm.server.address", manager.to_owned()),
         ("corona.system.dir", format!("file:{}", root.join("system").display())),
         ("corona.sessions.log.dir", root.join("history").display().to_string()),
+        // A launch that a busy machine delays is not a failed one, which the recorded job did not have.
+        ("corona.jt.launch.connect.timeout.ms", PATIENCE.as_millis().to_string()),
         ("mapred.job.name", name.to_owned()),
         ("mapred.reduce.tasks", recorded.reduces.to_string()),
         ("mapred.map.tasks.speculative.execution", "false".to_owned()),

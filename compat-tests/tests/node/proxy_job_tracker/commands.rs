@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use compat_tests::serving::free_port;
+use compat_tests::serving::free_address;
 use compat_tests::{corona_program, repository};
 
 use super::Proxy;
@@ -75,7 +75,7 @@ async fn corona_jobs_lists_finished_jobs_and_prints_histories() {
     assert!(said.contains("404") && said.contains("; asking the job tracker\n"), "{said}");
     assert!(said.contains("the job tracker at 127.0.0.1:1"), "{said}");
     assert_eq!(missing.status.code(), Some(1));
-    let closed = free_port().local_addr().unwrap().to_string();
+    let closed = free_address().to_string();
     for (arguments, expected) in [
         (&["list", "--finished"][..], "name the pages of the proxy job tracker"),
         (&["list", "--finished", "--name", "x"], "name the pages of the proxy job tracker"),
