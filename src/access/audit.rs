@@ -172,8 +172,7 @@ pub fn last_actions() -> Vec<Done> {
 
 /// The same as text, a line for each: when, from where, who, what, and what became of it.
 pub fn last_actions_as_text() -> String {
-    let last = lock();
-    last.cluster.iter().chain(&last.jobs).map(|numbered| numbered.line()).collect()
+    last_actions().iter().map(|done| format!("{done}\n")).collect()
 }
 
 /// Follows what is done from now on.
@@ -220,15 +219,20 @@ impl Numbered {
         let time_ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
         Done { time_ms, action: self.action.clone() }
     }
+}
 
-    fn line(&self) -> String {
-        let at = OffsetDateTime::from(self.at);
+/// A line: when, from where, who, what, and what became of it.
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = i128::from(self.time_ms).saturating_mul(1_000_000);
+        let at =
+            OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH);
         let (date, (hour, minute, second)) = (at.date(), at.to_hms());
         let Action { from, action, outcome, .. } = &*self.action;
         let who = who(&self.action);
         // A path and the reason of a failure have text of the peer.
         let (action, outcome) = (action.escape_default(), outcome.escape_default());
-        format!("{date}T{hour:02}:{minute:02}:{second:02}Z {from} {who}: {action}: {outcome}\n")
+        write!(f, "{date}T{hour:02}:{minute:02}:{second:02}Z {from} {who}: {action}: {outcome}")
     }
 }
 
@@ -271,7 +275,7 @@ mod tests {
         };
         let numbered = Numbered { number: 1, at, action: Arc::new(action) };
         assert_eq!(
-            numbered.line(),
+            format!("{}\n", numbered.done()),
             "2027-01-15T08:00:00Z 10.0.0.9:4711 admin ann (access 00000000): POST /a\\nb: failed: no\\nnode\n"
         );
         assert_eq!(

@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::audit::Done;
 use crate::identity::{Identity, PAGES, handshake};
 use crate::stream::send;
 use crate::string::AccessString;
@@ -49,6 +50,8 @@ pub(crate) enum Request {
     Revoke { id: GrantId },
     /// Another secret.
     Rotate { id: GrantId, host: String, port: u16 },
+    /// What was done, as this daemon has noted it.
+    Audit,
 }
 
 /// Without what is secret in it.
@@ -63,6 +66,7 @@ impl fmt::Debug for Request {
             Request::Grant { new, .. } => write!(f, "create access for {new}"),
             Request::List => f.write_str("list access"),
             Request::Revoke { id } => write!(f, "revoke access {id}"),
+            Request::Audit => f.write_str("list privileged actions"),
             Request::Rotate { id, .. } => write!(f, "replace the secret of access {id}"),
         }
     }
@@ -253,6 +257,17 @@ impl Identity {
     /// The head cannot be reached, or refuses.
     pub async fn list(&self) -> Result<Vec<Entry>, EnrolError> {
         self.ask(&Request::List).await
+    }
+
+    /// What was done at a daemon, at any of its ports or else at the head, as an administrator.
+    ///
+    /// # Errors
+    /// The daemon cannot be reached, or refuses.
+    pub async fn audit(&self, at: Option<(&str, u16)>) -> Result<Vec<Done>, EnrolError> {
+        match at {
+            Some(at) => self.ask_at(at, PAGES, &Request::Audit).await,
+            None => self.ask(&Request::Audit).await,
+        }
     }
 
     /// Takes access back, as an administrator.

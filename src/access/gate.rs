@@ -26,7 +26,7 @@ use crate::enrol::{self, Enrolled, Granted, MAX_REQUEST, Reply, Request, Ticket}
 use crate::identity::{HANDSHAKE_TIMEOUT, Identity, IdentityError, Keeper};
 use crate::plain::PlainPeers;
 use crate::renewals::Renewals;
-use crate::revoked;
+use crate::revoked::{self, Revocations};
 use crate::rights::Change;
 use crate::role::Role;
 use crate::seconds;
@@ -172,6 +172,11 @@ impl Gate {
         self.identity.as_ref().filter(|_| !self.is_off())
     }
 
+    /// Which access this daemon refuses; `None` if it asks for none.
+    pub fn revocations(&self) -> Option<Revocations> {
+        self.identity().map(|identity| identity.revoked().follow())
+    }
+
     /// Peers that came without TLS.
     pub fn plain_peers(&self) -> &PlainPeers {
         &self.plain_peers
@@ -209,14 +214,25 @@ impl Gate {
     }
 
     /// Notes what users of this machine have done with the authority, in the one daemon that does it for a cluster.
+    /// What they have revoked is refused from now on.
     ///
     /// # Errors
     /// The table of the authority cannot be used.
     pub async fn note_acts_here(&self) -> Result<(), String> {
-        if self.authority.is_none() {
+        let (Some(identity), Some(_)) = (self.identity().cloned(), &self.authority) else {
             return Ok(());
+        };
+        let (acts, revoked) = self
+            .with_authority(|authority| {
+                let acts = authority.take_acts()?;
+                let revoked = if acts.is_empty() { None } else { Some(authority.revoked()?) };
+                Ok((acts, revoked))
+            })
+            .await?;
+        if let Some(revoked) = revoked {
+            let learnt = blocking(move || identity.learn(&revoked).map_err(|e| e.to_string()));
+            learnt.await?;
         }
-        let acts = self.with_authority(Authority::take_acts).await?;
         for Act { at, user, action } in acts {
             audit::note_here(UNIX_EPOCH + Duration::from_secs(at), user, action);
         }
@@ -388,7 +404,8 @@ impl Gate {
         if member.role != Role::Admin && is_administrative(&request) {
             return Err(format!("the role {} may not do this", member.role));
         }
-        let audited = is_administrative(&request).then(|| format!("{request:?}"));
+        let is_noted = is_administrative(&request) && !matches!(request, Request::Audit);
+        let audited = is_noted.then(|| format!("{request:?}"));
         let answer = self.answer_member(identity, member.clone(), key, address, request).await;
         if let Some(action) = audited {
             let outcome = match &answer {
@@ -464,6 +481,7 @@ impl Gate {
                     .await?;
                 value(())
             }
+            Request::Audit => value(audit::last_actions()),
             Request::Enrol { .. } => Err("the peer has a certificate already".to_owned()),
         }
     }
@@ -551,9 +569,11 @@ async fn leave(mut stream: TcpStream) {
 
 fn is_administrative(request: &Request) -> bool {
     match request {
-        Request::Grant { .. } | Request::List | Request::Revoke { .. } | Request::Rotate { .. } => {
-            true
-        }
+        Request::Grant { .. }
+        | Request::List
+        | Request::Revoke { .. }
+        | Request::Rotate { .. }
+        | Request::Audit => true,
         Request::Enrol { .. }
         | Request::Renew { .. }
         | Request::Revoked { .. }

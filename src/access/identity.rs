@@ -427,7 +427,6 @@ impl Identity {
         &self.members
     }
 
-    #[cfg(test)]
     pub(crate) fn revoked(&self) -> &Arc<Revoked> {
         &self.revoked
     }

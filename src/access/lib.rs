@@ -55,6 +55,7 @@ pub use files::FileError;
 pub use gate::{Gate, GateError, NO_TLS, Refused, is_tls, speaks_tls};
 pub use identity::{Identity, IdentityError};
 pub use plain::{PlainPeer, PlainPeers};
+pub use revoked::Revocations;
 pub use rights::Rights;
 pub use role::{Role, UnknownRole};
 pub use stream::{Peer, Stream, send};

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,11 @@ impl Revoked {
         let _ = self.ids.subscribe().wait_for(|ids| ids.contains_key(&id)).await;
     }
 
+    /// Follows what is revoked from now on.
+    pub(crate) fn follow(self: &Arc<Self>) -> Revocations {
+        Revocations { changes: self.ids.subscribe(), _source: self.clone() }
+    }
+
     /// Learns what the head lists. Nothing is accepted again as long as certificates may be valid.
     ///
     /// Errors: the file cannot be written. What is learnt counts nevertheless.
@@ -105,6 +110,32 @@ impl Revoked {
     /// How long ago the file was written; `None` if there is none.
     pub(crate) fn age(&self) -> Option<Duration> {
         std::fs::metadata(&self.path).ok()?.modified().ok()?.elapsed().ok()
+    }
+}
+
+/// Which access has been revoked, as a daemon knows it.
+#[derive(Clone, Debug)]
+pub struct Revocations {
+    changes: watch::Receiver<HashMap<GrantId, u64>>,
+    /// It has the sender.
+    _source: Arc<Revoked>,
+}
+
+impl Revocations {
+    /// All that is revoked, in no particular order.
+    pub fn all(&self) -> Vec<GrantId> {
+        self.changes.borrow().keys().copied().collect()
+    }
+
+    /// Whether this access is revoked.
+    pub fn contains(&self, id: GrantId) -> bool {
+        self.changes.borrow().contains_key(&id)
+    }
+
+    /// Waits for a change since the last call, or since this was made.
+    pub async fn changed(&mut self) {
+        // The sender lives as long as this.
+        let _ = self.changes.changed().await;
     }
 }
 

@@ -31,6 +31,11 @@ impl GrantId {
     /// The certificates of the head's own daemons before they had an entry each; they get one when they are renewed.
     pub const HEAD: GrantId = GrantId(0);
 
+    /// As a number.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
     fn random() -> Option<GrantId> {
         let mut bytes = [0; 4];
         SystemRandom::new().fill(&mut bytes).ok()?;

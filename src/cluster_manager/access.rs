@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::names::Names;
-use corona_config::AccessSettings;
+use corona_config::{AccessSettings, TlsMode, TlsSettings};
 use corona_wire::calls::ClusterManagerCall as Call;
 
 /// The rules in force.
@@ -19,11 +19,12 @@ impl Access {
         Access { settings, names }
     }
 
-    /// One line for each service that is open to all addresses.
-    pub(super) fn log_openness(&self) {
+    /// One line for each service: from where it is called, and by whom.
+    pub(super) fn log_openness(&self, tls: &TlsSettings) {
         let AccessSettings { admin_networks, web_networks, sessions_same_host } = &self.settings;
-        tracing::info!("Administrative calls are accepted from {admin_networks}");
-        tracing::info!("Pages are shown to {web_networks}");
+        let (of_admins, of_members) = (by_whom(tls, "administrators"), by_whom(tls, "members"));
+        tracing::info!("Administrative calls are accepted from {admin_networks}{of_admins}");
+        tracing::info!("Pages are shown to {web_networks}{of_members}");
         if !sessions_same_host {
             tracing::info!(
                 "Session callback addresses are not restricted (corona.cm.sessions.same.host=false)"
@@ -56,6 +57,21 @@ impl Access {
     /// Whether the peer may see the pages.
     pub(super) fn may_see_pages(&self, peer: SocketAddr) -> bool {
         self.settings.web_networks.contain(peer.ip())
+    }
+}
+
+/// Who among the callers of these networks is served, where callers show certificates.
+fn by_whom(tls: &TlsSettings, members: &str) -> String {
+    match tls.mode {
+        TlsMode::Off => String::new(),
+        TlsMode::Allow => format!(" for {members} of the cluster, and for peers without TLS"),
+        TlsMode::Require if tls.plain_networks.are_all() => {
+            format!(" for {members} of the cluster alone, within TLS")
+        }
+        TlsMode::Require => format!(
+            " for {members} of the cluster, within TLS, and for peers without TLS in {}",
+            tls.plain_networks
+        ),
     }
 }
 
@@ -154,6 +170,26 @@ mod tests {
             let access = access("corona.cm.sessions.same.host", same_host);
             let objection = access.objection(peer, &start_on(host)).await;
             assert_eq!(objection.is_some(), objected, "{same_host} {host}");
+        }
+    }
+
+    #[test]
+    fn the_log_says_who_is_served_within_networks() {
+        let of = |mode, networks: &str| {
+            let plain_networks = networks.parse().unwrap();
+            by_whom(&TlsSettings { mode, plain_networks, ..TlsSettings::default() }, "members")
+        };
+        for (mode, networks, expected) in [
+            (TlsMode::Off, "", ""),
+            (TlsMode::Allow, "", " for members of the cluster, and for peers without TLS"),
+            (TlsMode::Require, "", " for members of the cluster alone, within TLS"),
+            (
+                TlsMode::Require,
+                "10.0.0.0/8",
+                " for members of the cluster, within TLS, and for peers without TLS in 10.0.0.0/8",
+            ),
+        ] {
+            assert_eq!(of(mode, networks), expected);
         }
     }
 

@@ -169,6 +169,7 @@ fn problems(view: &NodeView) -> impl Iterator<Item = NodeProblem> + use<> {
         (view.late, NodeProblem::Late),
         (!view.allowed, NodeProblem::Excluded),
         (view.draining, NodeProblem::Draining),
+        (view.revoked, NodeProblem::Revoked),
         (!view.has_reserve, NodeProblem::BelowReserve),
         (view.blacklisted.0.contains(&true), NodeProblem::Blacklisted),
     ];
@@ -360,6 +361,7 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
                 blacklisted: unusable.blacklisted,
                 excluded: unusable.excluded,
                 draining: unusable.draining,
+                revoked: unusable.revoked,
                 below_reserve: unusable.below_reserve,
                 late: unusable.late,
             }),
@@ -368,10 +370,18 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
             blacklisted,
             excluded,
             draining,
+            revoked,
             below_reserve,
             late,
             ..
-        }) => WaitReason::NodesUnusable { blacklisted, excluded, draining, below_reserve, late },
+        }) => WaitReason::NodesUnusable {
+            blacklisted,
+            excluded,
+            draining,
+            revoked,
+            below_reserve,
+            late,
+        },
         Why::TooLarge { need, most_free, most_slots, .. } => {
             WaitReason::TooLarge { need, most_free, most_slots, never: reason.is_for_ever() }
         }

@@ -460,6 +460,7 @@ fn concerns_others(input: &Input) -> bool {
         | Input::SetSafeMode { .. }
         | Input::NotificationFailed { .. }
         | Input::NodesEnded { .. }
+        | Input::AccessRevoked { .. }
         | Input::Tick
         | Input::Pass => true,
         Input::NextSessionId
@@ -472,6 +473,7 @@ fn concerns_others(input: &Input) -> bool {
         | Input::NodeFeedback { .. }
         | Input::ClearBlacklist { .. }
         | Input::DrainNode { .. }
+        | Input::NodeAccess { .. }
         | Input::HostsChanged { .. }
         | Input::RestartNodes { .. }
         | Input::SettingsChanged { .. }

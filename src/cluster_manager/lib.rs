@@ -30,6 +30,7 @@ mod persist;
 mod racks;
 mod recovery;
 mod reload;
+mod revocations;
 mod rpc;
 mod safe_mode;
 mod state_file;
@@ -84,6 +85,7 @@ use self::persist::Persist;
 pub use self::recovery::RecoveryError;
 use self::reload::Reloader;
 pub use self::reload::{ConfigStatus, ReloadRequest};
+use self::revocations::NodeAccess;
 use self::rpc::Rpc;
 use self::safe_mode::SafeModeSwitch;
 pub use self::state_file::{StateFileError, Wrong, rewritten_state};
@@ -253,7 +255,7 @@ impl ClusterManager {
         let (core, notifier, give_ups, events) =
             start_core(origin.state, settings, journal.as_deref(), commits, reach, &metrics);
         let access = Arc::new(Access::new(settings.access.clone(), names));
-        access.log_openness();
+        access.log_openness(&settings.tls);
         let proxy_job_tracker = settings.proxy_job_tracker_address.clone();
         let is_expected = settings.proxy_job_tracker_expected;
         let safe_mode = Arc::new(SafeModeSwitch::new(proxy_job_tracker, is_expected, clock));
@@ -350,11 +352,16 @@ impl ClusterManager {
             async move { published.publish_actions(Happening::PrivilegedAction).await };
         tasks.spawn("the events of privileged actions", until(stop.clone(), publishing));
         tasks.spawn("the audit of this machine", until(stop.clone(), note_acts_here(audited)));
-        tasks.spawn("the renewal of the certificate", gate.maintain(stop.clone()));
+        tasks.spawn("the renewal of the certificate", gate.clone().maintain(stop.clone()));
         if let Some(instance_role) = ha {
             let roles = RoleEvents { instance_role, events, core: core.clone() };
             tasks.spawn("the events of instances", until(stop.clone(), roles.run()));
         }
+        let node_access = NodeAccess::new(core.clone(), &gate);
+        // Before anything is granted.
+        node_access.take_out_revoked();
+        let following = until(stop.clone(), node_access.follow());
+        tasks.spawn("the nodes whose access is revoked", following);
         let tell_proxy_job_tracker = safe_mode.clear_at_start(&core, is_resumed);
         // Until safe mode has ended, this is refused.
         if core.look(|engine, _| **engine.hosts() != hosts) {

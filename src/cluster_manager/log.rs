@@ -110,6 +110,13 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
             info!("Node {name} drains: it is granted nothing")
         }
         Record::NodeDraining { name, on: false } => info!("Node {name} does not drain any more"),
+        Record::NodeRevoked { name, access, on: true, told } => warn!(
+            "Node {name} is granted nothing: its access {access} has been revoked; {told} sessions \
+             are notified that its work is lost"
+        ),
+        Record::NodeRevoked { name, access, on: false, .. } => {
+            info!("Node {name} has other access than {access}, which was revoked: it serves again");
+        }
         Record::NodeReserved { node, handle, kind, id } => {
             info!("Node {node} is kept for request {id} of {kind} of session {handle}");
         }

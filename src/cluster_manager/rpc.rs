@@ -12,6 +12,7 @@ use super::large_calls::Entrance;
 use super::metrics::place_of_call;
 use super::operations::Operation;
 use super::racks::Racks;
+use super::revocations::NodeAccess;
 use super::translate;
 use corona_process::panics::spawn_detached;
 use corona_wire::Exception;
@@ -26,11 +27,13 @@ pub(super) struct Rpc {
     parts: Parts,
     calls: Calls,
     given_sessions: GivenSessions,
+    node_access: NodeAccess,
 }
 
 impl Handler<ClusterManager> for Rpc {
     async fn call(&self, peer: Peer, mut call: Call) -> Answer<Answered> {
         let (method, started) = (place_of_call(&call), Instant::now());
+        let node = self.node_access.node_of(&call);
         let objection = peer.user().and_then(|user| self.hold_to_user(user, &mut call));
         let Due { answer, record } = match objection {
             Some(objection) => {
@@ -42,6 +45,9 @@ impl Handler<ClusterManager> for Rpc {
             (peer.user(), &answer)
         {
             self.given_sessions.note(user, handle);
+        }
+        if let (Some(node), Answer::Reply(_)) = (node, &answer) {
+            self.node_access.heard(&peer, &node);
         }
         match record {
             Some(0) => {}
@@ -77,8 +83,9 @@ impl Rpc {
         let (core, access) = (parts.core.clone(), parts.access.clone());
         let given_sessions = core.look(|engine, _| GivenSessions::new(engine));
         let host_files = parts.host_files.clone();
+        let node_access = NodeAccess::new(core.clone(), &parts.gate);
         let calls = Calls { core, access, racks, host_files, entrance };
-        Rpc { parts, calls, given_sessions }
+        Rpc { parts, calls, given_sessions, node_access }
     }
 
     /// Has a member that submits jobs start sessions as the user that its certificate names, under ids that

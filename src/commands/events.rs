@@ -296,6 +296,12 @@ fn text(name: &str, data: &Map<String, Value>) -> String {
             format!("node {} drains: it is granted nothing", member("node"))
         }
         "node_draining" => format!("node {} does not drain any more", member("node")),
+        "node_revoked" if is("on") => format!(
+            "node {} is granted nothing: its access {} was revoked",
+            member("node"),
+            member("access")
+        ),
+        "node_revoked" => format!("node {} has access again", member("node")),
         "pool_starving" => format!(
             "pool {} is starved of {} below its {}, it holds {}",
             pool(),
@@ -451,6 +457,16 @@ mod tests {
                 "node n drains: it is granted nothing",
             ),
             ("node_draining", json!({"node": "n", "on": false}), "node n does not drain any more"),
+            (
+                "node_revoked",
+                json!({"node": "n", "access": "0000002a", "on": true}),
+                "node n is granted nothing: its access 0000002a was revoked",
+            ),
+            (
+                "node_revoked",
+                json!({"node": "n", "access": "0000002a", "on": false}),
+                "node n has access again",
+            ),
             (
                 "pool_starving",
                 json!({"group": "g", "pool": "p", "type": "MAP", "cause": "share", "granted": 2}),

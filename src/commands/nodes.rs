@@ -510,6 +510,7 @@ fn words(problem: NodeProblem, node: &Node) -> String {
         NodeProblem::Late => "late".into(),
         NodeProblem::Excluded => "excluded".into(),
         NodeProblem::Draining => "draining".into(),
+        NodeProblem::Revoked => "revoked".into(),
         // The report of a node that takes no tasks, by its own look at its disks and descriptors.
         NodeProblem::BelowReserve
             if node.free.as_ref().and_then(|free| free.disk_gb).is_some_and(|free| free < 0) =>

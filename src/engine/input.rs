@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::{Hosts, Settings};
 use super::types::{
-    Address, Grant, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
+    AccessId, Address, Grant, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
     SessionInfo, SessionPriority, SessionStatus,
 };
 
@@ -158,6 +158,19 @@ pub enum Input {
         node: Arc<str>,
         /// Whether it drains from now on.
         on: bool,
+    },
+    /// A node shows a certificate of the cluster that was issued for another access than the last one, or none.
+    NodeAccess {
+        /// The name of the node; one that does not exist is passed over.
+        node: Arc<str>,
+        /// The access for which the certificate was issued.
+        access: Option<AccessId>,
+    },
+    /// Access has been revoked. The grants of nodes that showed certificates of it are lost at once, and these nodes
+    /// are granted nothing more until they show another certificate. Safe mode does not refuse it.
+    AccessRevoked {
+        /// Its ids; nodes need not know them.
+        ids: Vec<AccessId>,
     },
 }
 
@@ -615,6 +628,15 @@ pub enum Record {
         id: i32,
         /// Whether the request was granted there.
         served: bool,
+    },
+    /// The access of a node was revoked and its grants are lost, or it has another access now.
+    NodeRevoked {
+        name: Arc<str>,
+        /// The access that was revoked.
+        access: AccessId,
+        on: bool,
+        /// Sessions that are notified of the loss.
+        told: usize,
     },
 }
 

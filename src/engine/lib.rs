@@ -53,6 +53,7 @@ mod tests;
 mod topology;
 mod views;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use corona_model::{settings, types};
@@ -82,7 +83,7 @@ use self::settings::{Hosts, Settings};
 pub use self::slices::Slice;
 pub use self::topology::DEFAULT_RACK;
 use self::topology::Topology;
-use self::types::{Millis, PerType};
+use self::types::{AccessId, Millis, PerType};
 pub use self::views::{
     GrantView, NodeDetail, NodeFaults, NodeGrant, NodeView, PoolView, RackWanted, RunningSession,
     SessionTally, SlotCounts, TypeCounts, Visitor, fill_in_shares,
@@ -213,6 +214,18 @@ impl Engine {
         self.now
     }
 
+    /// The access for which the certificate of a node was issued, if it shows one; `None` for an unknown node.
+    pub fn node_access_of(&self, node: &str) -> Option<Option<AccessId>> {
+        Some(self.nodes.get(self.nodes.find(node)?)?.access)
+    }
+
+    /// The access of all nodes whose access was not revoked, each once, sorted.
+    pub fn node_accesses(&self) -> Vec<AccessId> {
+        let nodes = self.nodes.iter().filter(|(_, node)| !node.revoked);
+        let all: BTreeSet<AccessId> = nodes.filter_map(|(_, node)| node.access).collect();
+        all.into_iter().collect()
+    }
+
     /// The host files in force.
     pub fn hosts(&self) -> &Arc<Hosts> {
         &self.hosts
@@ -284,6 +297,8 @@ impl Engine {
             }
             Input::NodesEnded { host, names } => self.nodes_ended(now, &host, &names, effects),
             Input::DrainNode { node, on } => self.drain_node(&node, on, effects),
+            Input::NodeAccess { node, access } => self.node_access(&node, access, effects),
+            Input::AccessRevoked { ids } => self.access_revoked(now, ids, effects),
             Input::Tick => self.tick(now, effects),
             Input::Pass => {
                 self.clear_remains();
@@ -350,7 +365,13 @@ impl Engine {
 
 /// Whether safe mode refuses the input. Spec: cluster-manager/02 §2. The service's own work
 /// continues, except for ending sessions and granting slots; decisions of another cluster manager
-/// are always applied.
+/// are always applied, and what is revoked is revoked at once.
 fn gated(input: &Input) -> bool {
-    !matches!(input, Input::SetSafeMode { .. } | Input::SettingsChanged { .. } | Input::Observed(_))
+    !matches!(
+        input,
+        Input::SetSafeMode { .. }
+            | Input::SettingsChanged { .. }
+            | Input::Observed(_)
+            | Input::AccessRevoked { .. }
+    )
 }

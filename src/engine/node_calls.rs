@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::Engine;
 use super::index::{NodeIdx, SessionIdx};
 use super::input::{Effect, NodeUsageReport, Notification, Record, Refusal, Reply};
-use super::nodes::{Complaint, FaultCount, Kinds};
+use super::nodes::{Complaint, FaultCount, Kinds, Visits};
 use super::settings::Hosts;
-use super::types::{Millis, NodeReport, PerType, ResourceType};
+use super::types::{AccessId, Millis, NodeReport, PerType, ResourceType};
 
 impl Engine {
     /// Returns whether the node is to restart.
@@ -101,6 +101,85 @@ impl Engine {
             effects.push(Effect::Record(Record::NodeDraining { name, on }));
             self.reindex_node(node, effects);
         }
+    }
+
+    pub(super) fn node_access(
+        &mut self,
+        name: &Arc<str>,
+        access: Option<AccessId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(node) = self.nodes.find(name) else { return };
+        let entry = &mut self.nodes[node];
+        if entry.access == access {
+            return;
+        }
+        let former = std::mem::replace(&mut entry.access, access);
+        if let (true, Some(access)) = (std::mem::take(&mut entry.revoked), former) {
+            let (name, on, told) = (entry.name.clone(), false, 0);
+            effects.push(Effect::Record(Record::NodeRevoked { name, access, on, told }));
+            self.reindex_node(node, effects);
+        }
+    }
+
+    pub(super) fn access_revoked(
+        &mut self,
+        now: Millis,
+        ids: Vec<AccessId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let ids: BTreeSet<AccessId> = ids.into_iter().collect();
+        for node in self.nodes.numbers() {
+            let entry = &self.nodes[node];
+            if let Some(access) = entry.access.filter(|id| !entry.revoked && ids.contains(id)) {
+                self.revoke_node(node, access, now, effects);
+            }
+        }
+    }
+
+    /// A node stays known until it expires, but all that it had is lost, as when it is lost itself.
+    fn revoke_node(
+        &mut self,
+        node: NodeIdx,
+        access: AccessId,
+        now: Millis,
+        effects: &mut Vec<Effect>,
+    ) {
+        let name = self.nodes[node].name.clone();
+        self.restarts.forget(&name);
+        self.nodes[node].revoked = true;
+        // Nothing that is freed below may be given out again.
+        self.reindex_node(node, effects);
+        let told = self.lose_work_of(node, now, effects);
+        self.nodes[node].sessions = Visits::default();
+        let record = Record::NodeRevoked { name: name.clone(), access, on: true, told: told.len() };
+        effects.push(Effect::Record(record));
+        for session in told {
+            self.tell_dead_node(session, &name, effects);
+        }
+    }
+
+    /// The grants of a node are lost, and it is kept for no request. Returns the running sessions that ever had a
+    /// grant there, which forget it.
+    fn lose_work_of(
+        &mut self,
+        node: NodeIdx,
+        now: Millis,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<SessionIdx> {
+        if self.nodes[node].reserved {
+            self.end_reservation_of(node, effects);
+        }
+        let entry = &self.nodes[node];
+        let told: Vec<SessionIdx> = entry.sessions.iter().map(|(session, _)| session).collect();
+        let lost: Vec<_> = entry.grants.iter().map(|(_, holder)| *holder).collect();
+        for (session, req) in lost {
+            self.lose_grant(session, req, now);
+        }
+        for session in &told {
+            self.sessions[*session].nodes.swap_remove(&node);
+        }
+        told
     }
 
     pub(super) fn restart_nodes(
@@ -254,22 +333,11 @@ impl Engine {
     fn lose_node(&mut self, node: NodeIdx, expired: bool, now: Millis, effects: &mut Vec<Effect>) {
         let name = self.nodes[node].name.clone();
         self.restarts.forget(&name);
-        if self.nodes[node].reserved {
-            self.end_reservation_of(node, effects);
-        }
         // Nothing that is freed below may be given out again.
         self.nodes.retire(node);
-        let entry = &self.nodes[node];
-        let told: Vec<SessionIdx> = entry.sessions.iter().map(|(session, _)| session).collect();
-        let lost: Vec<_> = entry.grants.iter().map(|(_, holder)| *holder).collect();
-        for (session, req) in lost {
-            self.lose_grant(session, req, now);
-        }
+        let told = self.lose_work_of(node, now, effects);
         let entry = self.nodes.remove(node);
         self.topology.release(entry.host);
-        for session in &told {
-            self.sessions[*session].nodes.swap_remove(&node);
-        }
         effects.push(Effect::Record(Record::NodeLost {
             name: name.clone(),
             expired,

@@ -190,14 +190,15 @@ impl EngineState {
 }
 
 impl Engine {
-    /// All that outlives a restart.
+    /// All that outlives a restart. A node whose access was revoked has nothing to keep, and the form does not say why
+    /// it is granted nothing.
     pub fn snapshot(&self) -> EngineState {
         let sessions = self.sessions.in_order_of_start();
         EngineState {
             started: self.started,
             id_prefix: self.id_prefix.clone(),
             sessions_numbered: self.sessions_numbered,
-            nodes: self.nodes.iter().map(|(_, node)| self.node_state(node)).collect(),
+            nodes: self.node_states(|_| true),
             sessions: sessions.into_iter().map(|session| self.session_state(session)).collect(),
         }
     }
@@ -207,9 +208,12 @@ impl Engine {
     /// they expire; one that lives is added by its next heartbeat.
     pub fn handover(&self) -> EngineState {
         let left = |node: &Node| node.draining && node.late && self.node_view(node).sessions == 0;
-        let stays = self.nodes.iter().filter(|(_, node)| !left(node));
-        let nodes = stays.map(|(_, node)| self.node_state(node)).collect();
-        EngineState { nodes, ..self.snapshot() }
+        EngineState { nodes: self.node_states(|node| !left(node)), ..self.snapshot() }
+    }
+
+    fn node_states(&self, stays: impl Fn(&Node) -> bool) -> Vec<NodeState> {
+        let kept = self.nodes.iter().filter(|(_, node)| !node.revoked && stays(node));
+        kept.map(|(_, node)| self.node_state(node)).collect()
     }
 
     /// An engine in safe mode that continues from `state`. Spec: cluster-manager/07 §5, except that

@@ -112,6 +112,8 @@ pub struct NodeView {
     pub allowed: bool,
     /// Whether an operator drains it.
     pub draining: bool,
+    /// Whether its access to the cluster was revoked.
+    pub revoked: bool,
     /// Whether it keeps its reserved memory and disk free.
     pub has_reserve: bool,
     /// Running sessions that ever had a grant on it.
@@ -128,7 +130,8 @@ impl NodeView {
 
     /// Whether the node can be given more of the type now.
     pub fn is_usable(&self, kind: ResourceType) -> bool {
-        let open = self.allowed && !self.draining && self.has_reserve && !self.skipped;
+        let admitted = self.allowed && !self.draining && !self.revoked;
+        let open = admitted && self.has_reserve && !self.skipped;
         open && !self.blacklisted[kind] && self.room(kind) > 0
     }
 }
@@ -579,6 +582,7 @@ impl Engine {
             blacklisted: PerType(ResourceType::ALL.map(|kind| node.faults[kind].blacklisted)),
             allowed: node.allowed,
             draining: node.draining,
+            revoked: node.revoked,
             has_reserve: node.has_reserve(&self.settings),
             sessions: node.sessions.len(),
         }

@@ -14,8 +14,10 @@ pub const FIRST: u8 = 1;
 pub const SECOND: u8 = 2;
 /// The version with reservations of nodes.
 pub const THIRD: u8 = 3;
+/// The version with the access of nodes.
+pub const FOURTH: u8 = 4;
 /// The newest version.
-pub const NEWEST: u8 = THIRD;
+pub const NEWEST: u8 = FOURTH;
 
 thread_local! {
     /// The version of the bytes that this thread reads or writes at this moment.

@@ -221,6 +221,16 @@ pub struct Address {
     pub port: i32,
 }
 
+/// The number of an access string of a closed cluster, and of the certificates that were issued for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AccessId(pub u32);
+
+impl fmt::Display for AccessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
 /// Resources of a node or of a request. Absent numbers are absent on the wire and count as 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComputeSpecs {

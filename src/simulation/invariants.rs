@@ -51,6 +51,7 @@ fn compare_nodes(model: &Model, engine: &Engine) -> Result<(), String> {
         equal(what, view.late, node.late)?;
         equal(what, view.allowed, !node.shut)?;
         equal(what, view.draining, node.draining)?;
+        equal(what, view.revoked, node.revoked)?;
         equal(what, view.sessions, node.visitors.len())?;
         for kind in ResourceType::ALL {
             let total = u64::from(model.slots(node, kind));

@@ -51,8 +51,8 @@ pub struct Plan {
     pub seed: u64,
     /// Inputs, not counting those with which every peer leaves in the end.
     pub steps: u64,
-    /// Whether processes of nodes start again in place of earlier ones and leave in order, and operators
-    /// drain nodes.
+    /// Whether processes of nodes start again in place of earlier ones and leave in order, operators drain nodes, and
+    /// access of nodes is revoked.
     pub restarts: bool,
     /// Whether the queues are a tree with rules, which operators change.
     pub trees: bool,

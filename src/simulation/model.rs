@@ -16,7 +16,7 @@ use corona_engine::{
 };
 use corona_model::settings::{Hosts, Settings};
 use corona_model::types::{
-    Address, ComputeSpecs, Grant, Millis, NodeReport, PerType, PoolName, ResourceRequest,
+    AccessId, Address, ComputeSpecs, Grant, Millis, NodeReport, PerType, PoolName, ResourceRequest,
     ResourceType, SessionInfo,
 };
 
@@ -84,6 +84,8 @@ pub(super) struct Node {
     /// Whether its host was not allowed at some time since its last heartbeat.
     pub(super) shut: bool,
     pub(super) draining: bool,
+    pub(super) access: Option<AccessId>,
+    pub(super) revoked: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -273,6 +275,7 @@ impl Model {
         let Settings { reserved_memory_mb, reserved_disk_gb, .. } = self.settings;
         !node.shut
             && !node.draining
+            && !node.revoked
             && node.apps[kind].is_some()
             && !node.faults[kind].blacklisted
             && node.free.memory_mb.unwrap_or(0) >= reserved_memory_mb
@@ -287,7 +290,10 @@ impl Model {
 
     fn foresee(&mut self, now: Millis, input: &Input) -> Foreseen {
         let mut foreseen = Foreseen { answer: Done, dead: Vec::new(), ended: Vec::new() };
-        let always = matches!(input, Input::SetSafeMode { .. } | Input::SettingsChanged { .. });
+        let always = matches!(
+            input,
+            Input::SetSafeMode { .. } | Input::SettingsChanged { .. } | Input::AccessRevoked { .. }
+        );
         if self.safe_mode && !always {
             foreseen.answer = Refused(Why::SafeMode);
             return foreseen;
@@ -323,6 +329,23 @@ impl Model {
             Input::ClearBlacklist { node, kind } => Ok(self.clear_blacklist(node, *kind)),
             Input::DrainNode { node, on } => {
                 self.nodes.get_mut(node).into_iter().for_each(|node| node.draining = *on);
+                Ok(Done)
+            }
+            Input::NodeAccess { node, access } => {
+                if let Some(node) = self.nodes.get_mut(node)
+                    && node.access != *access
+                {
+                    (node.access, node.revoked) = (*access, false);
+                }
+                Ok(Done)
+            }
+            Input::AccessRevoked { ids } => {
+                let is =
+                    |node: &Node| !node.revoked && node.access.is_some_and(|id| ids.contains(&id));
+                let names = self.nodes.iter().filter(|(_, node)| is(node));
+                for name in names.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                    foreseen.dead.extend(self.revoke_node(&name));
+                }
                 Ok(Done)
             }
             Input::HostsChanged { hosts } => {
@@ -629,6 +652,8 @@ impl Model {
                     visitors: BTreeMap::new(),
                     shut: false,
                     draining: false,
+                    access: None,
+                    revoked: false,
                 },
             );
         }
@@ -650,6 +675,16 @@ impl Model {
             }
         }
         Ok(Heard)
+    }
+
+    /// A node's access is revoked: all that it had is lost. Returns the notifications.
+    fn revoke_node(&mut self, name: &Name) -> Vec<(Name, Name)> {
+        self.lose_grants(name, None);
+        self.to_restart.remove(name);
+        let Some(node) = self.nodes.get_mut(name) else { return Vec::new() };
+        node.revoked = true;
+        let visitors = std::mem::take(&mut node.visitors);
+        visitors.into_keys().map(|handle| (handle, name.clone())).collect()
     }
 
     /// A node is lost. Returns the notifications.

@@ -12,14 +12,17 @@ use super::{Plan, weather};
 use corona_engine::{Engine, Input, NodeUsageReport, RequestSummary, SessionView};
 use corona_model::settings::Settings;
 use corona_model::types::{
-    Address, ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
-    SessionInfo, SessionPriority, SessionStatus,
+    AccessId, Address, ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest,
+    ResourceType, SessionInfo, SessionPriority, SessionStatus,
 };
 
 /// The prefix of session ids.
 pub(super) const ID_PREFIX: &str = "202611210900";
 /// When simulations begin.
 pub(super) const BEGIN: Millis = Millis(1_790_000_000_000);
+
+/// Access strings of nodes.
+const ACCESS_IDS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 enum Deed {
@@ -48,6 +51,8 @@ enum Deed {
     Replace,
     Leave,
     Drain,
+    ShowCertificate,
+    RevokeAccess,
 }
 
 /// How often each thing happens. A run leaves some out and does others more often, so that runs
@@ -126,6 +131,7 @@ impl Peers {
         deeds.extend([Deed::Join, Deed::Report, Deed::Start, Deed::Ask].map(|deed| (deed, 5)));
         if restarts {
             deeds.extend([(Deed::Replace, 8), (Deed::Leave, 3), (Deed::Drain, 4)]);
+            deeds.extend([(Deed::ShowCertificate, 8), (Deed::RevokeAccess, 3)]);
         }
         let crowded = random.percent(40);
         Peers {
@@ -249,6 +255,8 @@ impl Peers {
             Deed::Replace => self.replace(model),
             Deed::Leave => self.leave(model),
             Deed::Drain => self.drain(model),
+            Deed::ShowCertificate => self.show_certificate(model),
+            Deed::RevokeAccess => self.revoke_access(),
         }
     }
 
@@ -330,14 +338,34 @@ impl Peers {
         Input::NodesEnded { host: node.address.host.clone(), names: vec![name.clone()] }
     }
 
+    /// A node shows another certificate, or none.
+    fn show_certificate(&mut self, model: &Model) -> Input {
+        let node = self.some_node(model);
+        let access =
+            self.random.percent(90).then(|| AccessId(self.random.below(ACCESS_IDS) as u32));
+        Input::NodeAccess { node, access }
+    }
+
+    /// An administrator revokes access, which several nodes may use, or none.
+    fn revoke_access(&mut self) -> Input {
+        let count = self.random.between(1, 2);
+        let ids = (0..count).map(|_| AccessId(self.random.below(ACCESS_IDS) as u32)).collect();
+        Input::AccessRevoked { ids }
+    }
+
     /// An operator drains a node or lets one serve again, sometimes one that is not there.
     fn drain(&mut self, model: &Model) -> Input {
+        let node = self.some_node(model);
+        Input::DrainNode { node, on: self.random.percent(50) }
+    }
+
+    /// The name of a node, sometimes of none.
+    fn some_node(&mut self, model: &Model) -> Name {
         let names: Vec<&Name> = model.nodes.keys().collect();
-        let node = match names.is_empty() || self.random.percent(5) {
+        match names.is_empty() || self.random.percent(5) {
             true => Arc::from("nowhere"),
             false => (*self.random.pick(&names)).clone(),
-        };
-        Input::DrainNode { node, on: self.random.percent(50) }
+        }
     }
 
     fn report(&mut self, model: &Model) -> Input {

@@ -33,21 +33,24 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The first of a block of ports that are free on the addresses of a test. The system gives ports of this
-/// range to nobody.
-fn free_block() -> u16 {
+/// The first of a block of ports that are free on the addresses of a test, and what keeps the block from other
+/// tests. The system gives ports of this range to nobody.
+fn free_block() -> (u16, TcpListener) {
     // Tests of one process take blocks behind each other.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed) * 100 + std::process::id();
     let mut blocks = (0..700).map(|number| 15_000 + ((next + number) % 700) as u16 * BLOCK);
-    let is_free = |base: &u16| {
-        (*base..*base + BLOCK).all(|port| {
-            [1, 2]
-                .iter()
-                .all(|host| TcpListener::bind((Ipv4Addr::new(127, 0, 0, *host), port)).is_ok())
-        })
-    };
-    blocks.find(is_free).expect("a free block of ports")
+    let found = blocks.find_map(|base| {
+        // Nothing of a cluster listens at the last one.
+        let last = base + BLOCK - 1;
+        let held = TcpListener::bind((Ipv4Addr::LOCALHOST, last)).ok()?;
+        let are_free = (base..last).all(|port| {
+            let at = |host| TcpListener::bind((Ipv4Addr::new(127, 0, 0, host), port));
+            [1, 2].into_iter().all(|host| at(host).is_ok())
+        });
+        are_free.then_some((base, held))
+    });
+    found.expect("a free block of ports")
 }
 
 /// A service, which ends with the test.
@@ -94,11 +97,13 @@ impl Drop for Service {
 pub(super) struct World {
     root: TempDir,
     pub(super) base: u16,
+    _block: TcpListener,
 }
 
 impl World {
     pub(super) fn new() -> World {
-        World { root: tempfile::tempdir().unwrap(), base: free_block() }
+        let (base, block) = free_block();
+        World { root: tempfile::tempdir().unwrap(), base, _block: block }
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -159,6 +164,32 @@ impl World {
         listed["nodes"].as_array().or(listed.as_array()).map_or(0, Vec::len)
     }
 
+    /// What the cluster manager says of the node at an address.
+    fn node_at(&self, host: &str) -> Option<serde_json::Value> {
+        let listed = self.run(&["nodes", "list", "--json"]).stdout;
+        let listed: serde_json::Value = serde_json::from_slice(&listed).ok()?;
+        let nodes = listed["nodes"].as_array()?;
+        nodes.iter().find(|node| node["address"]["host"] == host).cloned()
+    }
+
+    /// Waits until the only problem of a node is this one, or until it has none.
+    fn until_problem(&self, host: &str, problem: Option<&str>) -> serde_json::Value {
+        let expected: Vec<&str> = problem.into_iter().collect();
+        until(&format!("a node with {expected:?}"), || {
+            self.node_at(host).filter(|node| node["problems"] == serde_json::json!(expected))
+        })
+    }
+
+    /// Access for a node of its own: its number, and its string.
+    fn access_of_node(&self) -> (String, String) {
+        let string = self.succeeds(&["access", "create", "node", "--dir", "head"]);
+        let listed = self.succeeds(&["access", "list", "--dir", "head", "--json"]);
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        let mut rows = listed.as_array().unwrap().iter();
+        let last = rows.rfind(|row| row["role"] == "node").unwrap();
+        (last["id"].as_str().unwrap().to_owned(), string.trim().to_owned())
+    }
+
     pub(super) fn until_nodes(&self, count: usize) {
         until(&format!("{count} nodes"), || (self.nodes() == count).then_some(()));
     }
@@ -186,6 +217,11 @@ fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
     assert!(said.starts_with("using mine: https://127.0.0.1:"), "{said}");
     assert!(world.succeeds(&["login"]).starts_with("* mine "), "the cluster in use is marked");
     world.until_nodes(2);
+    let forgotten = world.succeeds(&["logout"]);
+    assert!(forgotten.starts_with("forgot mine: https://127.0.0.1:"), "{forgotten}");
+    assert!(forgotten.contains(" stays valid until an administrator revokes it"), "{forgotten}");
+    assert!(stderr(&world.run(&["logout"])).contains("no cluster is in use"));
+    world.succeeds(&["login", &line("login"), "--name", "mine"]);
 
     fs::write(world.path("in"), "b\na\n".repeat(500)).unwrap();
     fs::write(world.path("map.sh"), "sed s/$/x/").unwrap();
@@ -266,6 +302,97 @@ fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
     let head = world.head(&[]);
     assert_ne!(head.line("join"), before);
     head.stop();
+}
+
+#[test]
+fn a_job_in_a_cluster_without_nodes_says_how_to_get_some() {
+    let world = World::new();
+    let head = world.first_head();
+    world.succeeds(&["login", &head.line("login")]);
+    fs::write(world.path("in"), "a\n").unwrap();
+    let job = ["job", "run", "--input", "in", "--output", "out", "--mapper", "cat"];
+    let mut waiting = world.command(&job);
+    let mut waiting = waiting.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(waiting.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut said = lines.skip_while(|line| !line.contains("the cluster has no nodes"));
+    let line = said.next().expect("a line about nodes");
+    assert!(line.contains("'corona head status'"), "{line}");
+    let _node = world.node(1, &[&head.line("join")]);
+    said.for_each(drop);
+    assert!(waiting.wait().unwrap().success());
+}
+
+/// No node of this cluster is lost by silence while the test runs.
+#[test]
+fn a_node_whose_access_is_revoked_loses_its_work_at_once_and_the_others_do_not_notice() {
+    let world = World::new();
+    let base = world.base.to_string();
+    let never = "cm.node.expiryinterval=36000000";
+    let settings = ["--host", "127.0.0.1", "--port-base", &base, "-D", never];
+    let head = world.head(&settings);
+    let (access, string) = world.access_of_node();
+    let _innocent = world.node(1, &[&head.line("join")]);
+    let refused = world.node(2, &[&string]);
+    world.succeeds(&["login", &head.line("login")]);
+    world.until_nodes(2);
+
+    // Each node has two of the four maps of a job, which all wait.
+    fs::write(world.path("in"), "line\n".repeat(40)).unwrap();
+    let job = ["job", "run", "--input", "in", "--split-size", "50", "--reduces", "0"];
+    let wait = "while [ ! -e go ]; do sleep 0.05; done; cat";
+    let wait = format!("cd {} && {wait}", world.root.path().display());
+    let mut waiting = world.command(&[&job[..], &["--output", "out", "--mapper", &wait]].concat());
+    let waiting = waiting.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    for host in ["127.0.0.1", "127.0.0.2"] {
+        until("two maps on each node", || {
+            world.node_at(host).filter(|node| node["slots"]["MAP"]["used"] == 2)
+        });
+    }
+    world.succeeds(&["access", "revoke", &access, "--dir", "head"]);
+    let node = world.until_problem("127.0.0.2", Some("revoked"));
+    assert_eq!(node["slots"]["MAP"]["used"], 0, "{node}");
+    let node = world.node_at("127.0.0.1").unwrap();
+    assert_eq!(
+        (&node["slots"]["MAP"]["used"], &node["problems"]),
+        (&2.into(), &serde_json::json!([]))
+    );
+    assert!(world.succeeds(&["nodes", "list", "--problems"]).contains("revoked"));
+    let event = until("the event", || {
+        let events = world.succeeds(&["events"]);
+        events.lines().find(|line| line.contains("its access")).map(str::to_owned)
+    });
+    assert!(event.contains(&format!("is granted nothing: its access {access} was revoked")));
+
+    // The journal keeps it, and the job ends on the other node.
+    head.stop();
+    let head = world.head(&settings[4..]);
+    world.until_problem("127.0.0.2", Some("revoked"));
+    fs::write(world.path("go"), "").unwrap();
+    let ended = waiting.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", stderr(&ended));
+    let lines = |output: &str| -> usize {
+        let entries = fs::read_dir(world.path(output)).unwrap().flatten();
+        let parts =
+            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("part-"));
+        parts.map(|part| fs::read_to_string(part.path()).unwrap().lines().count()).sum()
+    };
+    assert_eq!(lines("out"), 40);
+    world.until_problem("127.0.0.2", Some("revoked"));
+
+    // The same machine with another line is the same node, and serves again.
+    refused.stop();
+    let (access, string) = world.access_of_node();
+    let _again = world.node(2, &[&string]);
+    world.until_problem("127.0.0.2", None);
+
+    // Revoked while the head is away: it is granted nothing when the head is back.
+    head.stop();
+    world.succeeds(&["access", "revoke", &access, "--dir", "head"]);
+    let _head = world.head(&settings[4..]);
+    let node = until("the nodes", || world.node_at("127.0.0.2"));
+    assert_eq!(node["problems"], serde_json::json!(["revoked"]), "from the first moment on");
+    world.succeeds(&[&job[..], &["--output", "out2", "--mapper", "cat"]].concat());
+    assert_eq!(lines("out2"), 40);
 }
 
 /// The files below a directory that contain one of these texts.

@@ -176,6 +176,8 @@ pub enum NodeProblem {
     Excluded,
     /// An operator drains it.
     Draining,
+    /// Its access to the cluster was revoked: its heartbeats are refused, and its grants are lost.
+    Revoked,
     /// It has less memory or disk space free than it must keep.
     BelowReserve,
     /// Sessions reported too many failures, for at least one type: see [`NodeSlots::blacklisted`].
@@ -190,10 +192,11 @@ pub enum NodeProblem {
 
 impl NodeProblem {
     /// The problems that a list of nodes can be asked for, by name.
-    pub const NAMED: [(&str, NodeProblem); 5] = [
+    pub const NAMED: [(&str, NodeProblem); 6] = [
         ("late", NodeProblem::Late),
         ("excluded", NodeProblem::Excluded),
         ("draining", NodeProblem::Draining),
+        ("revoked", NodeProblem::Revoked),
         ("below_reserve", NodeProblem::BelowReserve),
         ("blacklisted", NodeProblem::Blacklisted),
     ];
@@ -736,6 +739,9 @@ pub enum WaitReason {
         /// Nodes that an operator drains.
         #[serde(default)]
         draining: usize,
+        /// Nodes whose access was revoked.
+        #[serde(default)]
+        revoked: usize,
         /// Nodes that have less memory or disk space free than they must keep.
         below_reserve: usize,
         /// Late nodes, where `corona.cm.node.late.skip` is set.
@@ -900,6 +906,9 @@ pub struct Unusable {
     /// Nodes that an operator drains.
     #[serde(default)]
     pub draining: usize,
+    /// Nodes whose access was revoked.
+    #[serde(default)]
+    pub revoked: usize,
     /// Nodes that have less memory or disk space free than they must keep.
     pub below_reserve: usize,
     /// Late nodes, where `corona.cm.node.late.skip` is set.

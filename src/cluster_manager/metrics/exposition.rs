@@ -89,6 +89,7 @@ pub(crate) struct NodeCounts {
     pub(crate) excluded: u64,
     /// Nodes that an operator drains.
     pub(crate) draining: u64,
+    pub(crate) revoked: u64,
     /// Nodes with less memory or disk free than they must keep.
     pub(crate) below_reserve: u64,
     /// Nodes that can be given more of the type now.
@@ -144,6 +145,7 @@ families! {
     NODES_BLACKLISTED = Gauge "corona_nodes_blacklisted" "Nodes that are blacklisted for at least one type.";
     NODES_EXCLUDED = Gauge "corona_nodes_excluded" "Nodes whose host is not allowed by the host files.";
     NODES_DRAINING = Gauge "corona_nodes_draining" "Nodes that an operator drains.";
+    NODES_REVOKED = Gauge "corona_nodes_revoked" "Nodes whose access to the cluster was revoked, until they expire.";
     NODES_BELOW_RESERVE = Gauge "corona_nodes_below_reserve" "Nodes with less free memory or disk space than they must keep.";
     NODES_USABLE = Gauge "corona_nodes_usable" "Nodes with slots of the type that can be granted now.";
     NODES_ADDED = Counter "corona_nodes_added_total" "Nodes that joined, counting restarted nodes again.";
@@ -153,7 +155,7 @@ families! {
     SLOTS = Gauge "corona_slots" "Slots of nodes that serve the type.";
     SLOTS_USED = Gauge "corona_slots_used" "Granted slots.";
     SLOTS_FREE = Gauge "corona_slots_free" "Slots that are not granted.";
-    SLOTS_UNUSABLE = Gauge "corona_slots_unusable" "Free slots on nodes that get no grants: excluded, draining, blacklisted, short of memory or disk space, or late if corona.cm.node.late.skip is set.";
+    SLOTS_UNUSABLE = Gauge "corona_slots_unusable" "Free slots on nodes that get no grants: excluded, draining, without access, blacklisted, short of memory or disk space, or late if corona.cm.node.late.skip is set.";
 
     REQUESTS_WAITING = Gauge "corona_requests_waiting" "Pending requests.";
     REQUESTS_RUNNING = Gauge "corona_requests_running" "Granted requests.";
@@ -288,6 +290,7 @@ fn nodes(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.family(NODES_BLACKLISTED).value(nodes.blacklisted);
     text.family(NODES_EXCLUDED).value(nodes.excluded);
     text.family(NODES_DRAINING).value(nodes.draining);
+    text.family(NODES_REVOKED).value(nodes.revoked);
     text.family(NODES_BELOW_RESERVE).value(nodes.below_reserve);
     text.family(NODES_USABLE).by_type(&gauges.kinds, |kind| nodes.usable[kind]);
     text.family(NODES_ADDED).value(metrics.nodes_added.get());

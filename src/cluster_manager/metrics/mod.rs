@@ -174,6 +174,7 @@ impl Metrics {
             | Record::NodeRunnable { .. }
             | Record::BlacklistCleared { .. }
             | Record::NodeDraining { .. }
+            | Record::NodeRevoked { .. }
             | Record::NodeReserved { .. }
             | Record::ReservationEnded { .. }
             | Record::FeedbackForUnknownNode { .. }

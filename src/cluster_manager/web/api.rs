@@ -358,7 +358,7 @@ mod tests {
             assert_eq!(serde_json::to_value(named).unwrap(), name);
             assert_eq!(problem(&format!("problem={name}")), Ok(Some(named)));
         }
-        let wrong = "problem: expected one of late, excluded, draining, below_reserve, blacklisted";
+        let wrong = "problem: expected one of late, excluded, draining, revoked, below_reserve, blacklisted";
         assert_eq!(problem("problem=dead").unwrap_err(), wrong);
     }
 

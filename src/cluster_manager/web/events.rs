@@ -112,6 +112,15 @@ pub(crate) enum Happening {
         /// Whether it drains from now on.
         on: bool,
     },
+    /// The access of a node was revoked, or it has another access now.
+    NodeRevoked {
+        /// Its name.
+        node: Arc<str>,
+        /// The access that was revoked.
+        access: String,
+        /// Whether it is without access from now on.
+        on: bool,
+    },
     /// A pool may take slots from others.
     PoolStarving {
         #[serde(flatten)]
@@ -194,6 +203,9 @@ impl Happening {
             Record::NodeDraining { name, on } => {
                 Happening::NodeDraining { node: name.clone(), on: *on }
             }
+            Record::NodeRevoked { name, access, on, .. } => {
+                Happening::NodeRevoked { node: name.clone(), access: access.to_string(), on: *on }
+            }
             Record::PoolStarving { pool, kind, cause, granted, .. } => Happening::PoolStarving {
                 pool: pool.clone(),
                 kind: *kind,
@@ -225,6 +237,7 @@ impl corona_web::events::Happening for Happening {
             Happening::NodeBlacklisted { .. } => "node_blacklisted",
             Happening::BlacklistCleared { .. } => "blacklist_cleared",
             Happening::NodeDraining { .. } => "node_draining",
+            Happening::NodeRevoked { .. } => "node_revoked",
             Happening::PoolStarving { .. } => "pool_starving",
             Happening::SafeMode { .. } => "safe_mode",
             Happening::ConfigurationReloaded {} => "configuration_reloaded",

@@ -274,6 +274,7 @@ pub(super) fn count_nodes(nodes: &[NodeView], hosts: &Hosts) -> NodeCounts {
         blacklisted: count(&|node| node.blacklisted.0.contains(&true)),
         excluded: count(&|node| !node.allowed),
         draining: count(&|node| node.draining),
+        revoked: count(&|node| node.revoked),
         below_reserve: count(&|node| !node.has_reserve),
         usable: PerType(ResourceType::ALL.map(|kind| count(&|node| node.is_usable(kind)))),
         unusable_slots: PerType(ResourceType::ALL.map(|kind| {

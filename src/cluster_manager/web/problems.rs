@@ -161,6 +161,12 @@ fn of_nodes(nodes: &NodeCounts) -> impl Iterator<Item = Problem> {
         ),
         (nodes.draining, "draining", "node drains", "nodes drain"),
         (
+            nodes.revoked,
+            "revoked",
+            "node is without access: it was revoked",
+            "nodes are without access: it was revoked",
+        ),
+        (
             nodes.below_reserve,
             "below-reserve",
             "node is short of memory or disk",

@@ -15,7 +15,8 @@ use crate::lookup::{Chains, DenseSet, HashSeed, Lookup, Unique};
 use crate::requests::Wish;
 use crate::settings::Settings;
 use crate::topology::Topology;
-use crate::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
+use crate::types::{AccessId, Address, ComputeSpecs, Millis, PerType, ResourceType};
+use corona_model::form::{FOURTH, Later};
 use corona_model::resources::Amounts;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,9 +47,10 @@ struct NodeImage {
     free: ComputeSpecs,
     faults: PerType<FaultCount>,
     trouble: Option<Trouble>,
+    access: Later<Option<AccessId>, FOURTH>,
 }
 
-/// Whether a node is allowed, and whether it drains. The first images had a bool here, whether it was
+/// Whether a node is allowed, whether it drains, and whether its access was revoked. The first images had a bool here, whether it was
 /// allowed, which has the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Admission(u8);
@@ -56,16 +58,24 @@ struct Admission(u8);
 impl Admission {
     const ALLOWED: u8 = 1;
     const DRAINING: u8 = 2;
+    const REVOKED: u8 = 4;
 
     fn of(node: &Node) -> Admission {
         let bit = |is: bool, bit: u8| if is { bit } else { 0 };
-        Admission(bit(node.allowed, Self::ALLOWED) | bit(node.draining, Self::DRAINING))
+        Admission(
+            bit(node.allowed, Self::ALLOWED)
+                | bit(node.draining, Self::DRAINING)
+                | bit(node.revoked, Self::REVOKED),
+        )
     }
 
-    fn parts(self) -> Result<(bool, bool), ImageError> {
+    /// Whether it is allowed, drains, and is revoked.
+    fn parts(self) -> Result<(bool, bool, bool), ImageError> {
         let Admission(bits) = self;
-        check(bits <= Self::ALLOWED | Self::DRAINING, "a node is neither allowed nor excluded")?;
-        Ok((bits & Self::ALLOWED != 0, bits & Self::DRAINING != 0))
+        let all = Self::ALLOWED | Self::DRAINING | Self::REVOKED;
+        check(bits <= all, "a node is neither allowed nor excluded")?;
+        let has = |bit| bits & bit != 0;
+        Ok((has(Self::ALLOWED), has(Self::DRAINING), has(Self::REVOKED)))
     }
 }
 
@@ -196,6 +206,7 @@ impl Node {
             free: self.free,
             faults: self.faults,
             trouble: self.trouble.as_deref().cloned(),
+            access: Later(self.access),
         }
     }
 
@@ -204,7 +215,9 @@ impl Node {
         topology.check_placed(image.host)?;
         let sorted = image.visits.is_sorted_by(|(a, _), (b, _)| a < b);
         check(sorted, "the sessions of a node are out of order")?;
-        let (allowed, draining) = image.admission.parts()?;
+        let (allowed, draining, revoked) = image.admission.parts()?;
+        let Later(access) = image.access;
+        check(!revoked || access.is_some(), "a node without access was revoked")?;
         Ok(Node {
             host: image.host,
             rack: topology.rack_of(image.host),
@@ -218,6 +231,8 @@ impl Node {
             held: Amounts::ZERO,
             allowed,
             draining,
+            revoked,
+            access,
             late: false,
             reserved: false,
             last_heartbeat: image.last_heartbeat,
@@ -304,10 +319,11 @@ mod tests {
         for allowed in [false, true] {
             let bytes = encode(&allowed).unwrap();
             let admission: Admission = decode(&bytes).unwrap();
-            assert_eq!(admission.parts(), Ok((allowed, false)));
+            assert_eq!(admission.parts(), Ok((allowed, false, false)));
             assert_eq!(encode(&admission).unwrap(), bytes);
         }
-        assert_eq!(Admission(3).parts(), Ok((true, true)));
-        assert!(Admission(4).parts().is_err());
+        assert_eq!(Admission(3).parts(), Ok((true, true, false)));
+        assert_eq!(Admission(5).parts(), Ok((true, false, true)));
+        assert!(Admission(8).parts().is_err());
     }
 }

@@ -20,7 +20,7 @@ use super::index::{HostIdx, Idx, NodeIdx, RackIdx, ReqIdx, SessionIdx, SlotIdx};
 use super::lookup::{Chains, DenseSet, HashSeed, Lookup};
 use super::requests::Wish;
 use super::settings::Settings;
-use super::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
+use super::types::{AccessId, Address, ComputeSpecs, Millis, PerType, ResourceType};
 use corona_model::resources::{Amounts, Dimension};
 
 /// Grants whose memory is prefetched in one batch: as many as the near caches hold.
@@ -112,6 +112,8 @@ pub(super) struct Visit {
 /// Why a node is given no grants, apart from its room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
+    /// Its access to the cluster was revoked.
+    Revoked,
     /// The host files do not allow its host.
     Excluded,
     /// An operator drains it.
@@ -126,7 +128,8 @@ pub(super) enum Obstacle {
 
 impl Obstacle {
     /// All of them; each one's number is its place here.
-    pub(super) const ALL: [Obstacle; 5] = [
+    pub(super) const ALL: [Obstacle; 6] = [
+        Obstacle::Revoked,
         Obstacle::Excluded,
         Obstacle::Draining,
         Obstacle::Blacklisted,
@@ -155,6 +158,8 @@ pub(super) struct Node {
     pub(super) allowed: bool,
     /// Whether an operator drains it.
     pub(super) draining: bool,
+    /// Whether its access was revoked. It has no grants then.
+    pub(super) revoked: bool,
     /// Whether it has missed too many heartbeats; [`Nodes`] lists late nodes apart.
     pub(super) late: bool,
     /// Whether it is kept for one request, and in no index meanwhile.
@@ -170,6 +175,8 @@ pub(super) struct Node {
     pub(super) address: Address,
     pub(super) apps: PerType<Option<Arc<str>>>,
     // Fields that only the node itself changes.
+    /// The access for which its certificate was issued, if it shows one.
+    pub(super) access: Option<AccessId>,
     pub(super) total: ComputeSpecs,
     pub(super) free: ComputeSpecs,
     pub(super) faults: PerType<FaultCount>,
@@ -269,7 +276,9 @@ impl Node {
 
     /// The first reason, if any, why a node that serves the type gets no grants of it.
     pub(super) fn obstacle(&self, kind: ResourceType, settings: &Settings) -> Option<Obstacle> {
-        if !self.allowed {
+        if self.revoked {
+            Some(Obstacle::Revoked)
+        } else if !self.allowed {
             Some(Obstacle::Excluded)
         } else if self.draining {
             Some(Obstacle::Draining)
@@ -408,6 +417,8 @@ impl Nodes {
             last_heartbeat: now,
             allowed: true,
             draining: false,
+            revoked: false,
+            access: None,
             late: false,
             reserved: false,
             apps: PerType::default(),
@@ -734,7 +745,7 @@ impl Nodes {
         }
     }
 
-    /// Sees to it that the node is given nothing any more. Its grants stay.
+    /// Sees to it that the node, which is about to be lost, is given nothing any more. Its grants stay.
     pub(super) fn retire(&mut self, node: NodeIdx) {
         self.slab[node].allowed = false;
         self.set_usable(node, PerType::all(false));

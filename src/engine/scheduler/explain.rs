@@ -602,6 +602,7 @@ impl Unusable {
     /// The number of nodes with this obstacle.
     fn of(&mut self, obstacle: Obstacle) -> &mut usize {
         match obstacle {
+            Obstacle::Revoked => &mut self.revoked,
             Obstacle::Excluded => &mut self.excluded,
             Obstacle::Draining => &mut self.draining,
             Obstacle::Blacklisted => &mut self.blacklisted,

@@ -181,6 +181,8 @@ pub struct Unusable {
     pub excluded: usize,
     /// Nodes that an operator drains.
     pub draining: usize,
+    /// Nodes whose access was revoked.
+    pub revoked: usize,
     /// Nodes with less memory or disk space free than they must keep.
     pub below_reserve: usize,
     /// Late nodes, where those are skipped.
@@ -508,7 +510,8 @@ impl<'a> About<'a> {
 impl Unusable {
     /// All these nodes.
     pub(super) fn nodes(&self) -> usize {
-        self.blacklisted + self.excluded + self.draining + self.below_reserve + self.late
+        let shut = self.blacklisted + self.excluded + self.draining + self.revoked;
+        shut + self.below_reserve + self.late
     }
 
     fn reasons(&self) -> Vec<(usize, &'static str)> {
@@ -516,6 +519,7 @@ impl Unusable {
             (self.blacklisted, "blacklisted"),
             (self.excluded, "excluded by the host files"),
             (self.draining, "draining"),
+            (self.revoked, "without access, which was revoked"),
             (self.below_reserve, "short of memory or disk space"),
             (self.late, "late"),
         ];
@@ -547,6 +551,7 @@ impl Unusable {
             (self.blacklisted, "blacklisted node", ""),
             (self.excluded, "excluded node", ""),
             (self.draining, "draining node", ""),
+            (self.revoked, "node", " whose access was revoked"),
             (self.below_reserve, "node", " short of memory or disk space"),
             (self.late, "late node", ""),
         ]

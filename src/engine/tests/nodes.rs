@@ -185,6 +185,63 @@ fn a_node_that_drains_is_granted_nothing_until_that_is_undone_or_it_has_left() {
 }
 
 #[test]
+fn a_node_whose_access_is_revoked_loses_its_work_at_once_and_serves_again_with_another_certificate()
+{
+    const FIRST: AccessId = AccessId(42);
+    const OTHER: AccessId = AccessId(43);
+    let mut world = World::new(|_| {});
+    let show = |world: &mut World, node: &str, access| {
+        world.run(Input::NodeAccess { node: node.into(), access }).unwrap();
+    };
+    let revoke = |world: &mut World, ids: &[AccessId]| {
+        assert_eq!(world.run(Input::AccessRevoked { ids: ids.to_vec() }), Ok(Reply::Done));
+    };
+    show(&mut world, "unknown", Some(FIRST));
+    for (node, access) in [("bad", Some(FIRST)), ("good", Some(OTHER)), ("plain", None)] {
+        world.node(node, node, 1);
+        show(&mut world, node, access);
+    }
+    assert_eq!(world.engine.node_accesses(), [FIRST, OTHER]);
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=3, Map));
+    world.told("2026.1");
+    world.start("2026.2", "g.q");
+    world.ask("2026.2", requests(1..=1, Map));
+
+    revoke(&mut world, &[AccessId(41), FIRST]);
+    assert_eq!(world.told("2026.1"), [Dead("bad".into())]);
+    assert_eq!((world.told("2026.2"), world.holds("2026.1", Map)), (vec![], 2));
+    // A heartbeat that was accepted a moment before changes nothing, and the others do not notice.
+    world.node("bad", "bad", 1);
+    show(&mut world, "bad", Some(FIRST));
+    revoke(&mut world, &[FIRST]);
+    assert_eq!((world.told("2026.1"), world.holds("2026.2", Map)), (vec![], 0));
+    let detail = world.engine.node_detail("bad").unwrap();
+    assert!(detail.node.revoked && !detail.node.is_usable(Map) && detail.visitors.is_empty());
+    let others = world.engine.nodes().into_iter().filter(|node| node.revoked).count();
+    assert_eq!((others, world.engine.node_accesses()), (1, vec![OTHER]));
+    let image = codec::encode(&world.engine.image()).unwrap();
+    assert_eq!(image.first(), Some(&corona_model::form::FOURTH));
+    let restored = Engine::from_image(codec::decode(&image).unwrap(), 7).unwrap();
+    assert_eq!(restored.node_detail("bad"), Some(detail));
+    let kept: Vec<_> = world.engine.snapshot().nodes.into_iter().map(|node| node.name).collect();
+    assert!(!kept.contains(&"bad".into()) && kept.len() == 2, "{kept:?}");
+
+    show(&mut world, "bad", Some(AccessId(44)));
+    assert_eq!(world.told("2026.2"), [Granted(vec![(1, "bad".into())])]);
+    // Safe mode does not let it in.
+    world.run(Input::SetSafeMode { on: true }).unwrap();
+    revoke(&mut world, &[AccessId(44)]);
+    assert!(world.engine.nodes()[0].revoked);
+    world.run(Input::SetSafeMode { on: false }).unwrap();
+    world.ask("2026.2", requests(2..=2, Map));
+    assert_eq!(world.holds("2026.2", Map), 0);
+    // It expires as any silent node.
+    world.wait(world.engine.settings().node_expiry_ms + 1);
+    assert_eq!(world.engine.node_access_of("bad"), None);
+}
+
+#[test]
 fn slots_are_counted_on_the_nodes_that_serve_the_type() {
     let mut world = World::new(|_| {});
     let total = |world: &World| ResourceType::ALL.map(|kind| world.engine.slots(kind).total);

@@ -208,7 +208,7 @@ fn a_reservation_ends_with_its_node() {
 fn an_image_keeps_reservations() {
     let world = with_reservation();
     let bytes = codec::encode(&world.engine.image()).unwrap();
-    assert_eq!(bytes.first(), Some(&codec::VERSION));
+    assert_eq!(bytes.first(), Some(&corona_model::form::THIRD));
     let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
     assert_eq!(engine.image(), world.engine.image());
     let mut again = World { engine, now: world.now, told: BTreeMap::new() };

@@ -253,7 +253,9 @@ impl Client {
                 Err(_) => std::io::ErrorKind::TimedOut.into(),
             };
             let pause = self.options.connect_pause;
-            if begun.elapsed() + pause > self.options.connect_patience {
+            // A peer that is no member of the cluster any more will not become one in a moment.
+            let is_refused = error.kind() == std::io::ErrorKind::PermissionDenied;
+            if is_refused || begun.elapsed() + pause > self.options.connect_patience {
                 let address = self.address.clone();
                 return Err(CallError::Connect { address, error });
             }

@@ -398,6 +398,12 @@ fn sentence(happening: &Happening) -> Markup {
         Happening::NodeDraining { node, on: false } => html! {
             "Node " (node_link(node)) " does not drain any more"
         },
+        Happening::NodeRevoked { node, access, on: true } => html! {
+            "Node " (node_link(node)) " is granted nothing: its access " (access) " was revoked"
+        },
+        Happening::NodeRevoked { node, on: false, .. } => html! {
+            "Node " (node_link(node)) " has access again"
+        },
         Happening::PoolStarving { pool, kind, cause, granted } => html! {
             "Pool " (Name(pool)) " is below its " (cause) ": it holds "
             (Count(granted)) " " (kind) (if *granted == 1 { " slot" } else { " slots" })

@@ -16,13 +16,14 @@ use corona_web::units::{Bytes, Count, Name, Span, bar, class_of};
 const PATH: &str = "/nodes";
 
 /// States to filter nodes by, with the word in the address.
-const STATES: [(&str, &str); 9] = [
+const STATES: [(&str, &str); 10] = [
     ("", "all"),
     ("usable", "usable: has slots to grant"),
     ("full", "full"),
     ("late", "late: missed heartbeats"),
     ("excluded", "excluded by the host files"),
     ("draining", "draining"),
+    ("revoked", "without access: it was revoked"),
     ("blacklisted", "blacklisted"),
     ("below-reserve", "short of memory or disk"),
     ("silent", "silent: included, but no heartbeats"),
@@ -95,6 +96,7 @@ fn is_in_state(node: &NodeView, state: &str, kinds: &[ResourceType]) -> bool {
         "late" => node.late,
         "excluded" => !node.allowed,
         "draining" => node.draining,
+        "revoked" => node.revoked,
         "blacklisted" => any(&|kind| node.blacklisted[kind]),
         "below-reserve" => !node.has_reserve,
         _ => true,
@@ -206,6 +208,9 @@ fn problems(node: &NodeView, kinds: &[ResourceType]) -> Vec<String> {
     }
     if node.draining {
         problems.push("draining".to_owned());
+    }
+    if node.revoked {
+        problems.push("access revoked".to_owned());
     }
     if !node.has_reserve {
         let itself = node.free.disk_gb.is_some_and(|free| free < 0);
