@@ -8,25 +8,23 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, anyhow, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use corona::access::{
-    AccessString, Authority, Done, Entry, GrantId, Identity, NewGrant, Role, rights, use_in_clients,
+    AccessString, Authority, Entry, GrantId, Identity, NewGrant, Role, TlsMode, TlsSettings,
 };
-use corona::config::{HostPort, user_of_process};
+use corona::config::{ClientSource, HostPort, user_of_process};
 use corona::process::machine_name_or_localhost;
 use serde::Serialize;
 
-use super::closed::{self, required};
+use super::arguments::existing_conf_dir;
+use super::closed;
 use super::cluster::{block_on, parse_address};
+use super::daemon::usable;
 use super::head::{authority_of, usual_head};
 use super::profile::Profile;
 use super::times::Date;
-use super::web::Web;
 use corona_terminal::console::{
     Console, Form, FormArguments, OutputArguments, TextForm, printable,
 };
 use corona_terminal::table::{Cell, Column, Table, number};
-
-/// How long a daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,6 +35,8 @@ Examples:
     corona access revoke 1f3a9c04
   Who has done what:
     corona access audit
+  The same for daemons with configuration files, on their machine:
+    corona access list --conf-dir /etc/corona
   For daemons with configuration files: an authority, and their certificate:
     corona access init --authority /var/lib/corona/ca --directory /var/lib/corona/own \\
       --address head.example:8888
@@ -122,8 +122,8 @@ struct List {
 /// jobs, until it ends; its log has them for longer.
 #[derive(Args, Clone, Debug)]
 struct Audit {
-    /// The pages of another daemon, such as the job tracker's [default: those of
-    /// the head's cluster manager]
+    /// A port of another daemon, such as the job tracker's [default: the head's
+    /// cluster manager]
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     at: Option<HostPort>,
 
@@ -175,11 +175,17 @@ struct Enrol {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cluster")]
 struct Of {
-    /// Directory of 'corona head' on this machine [default: the usual one, if a
-    /// head was started there; else the cluster of 'corona login', whose
-    /// administrator this user must be]
+    /// Directory of 'corona head' on this machine [default: --conf-dir, else the
+    /// usual one, if a head was started there; else the cluster of 'corona
+    /// login', whose administrator this user must be]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["authority", "directory"])]
     dir: Option<PathBuf>,
+
+    /// Directory of the configuration files of daemons, with the authority or
+    /// the certificate of an administrator [default: $HADOOP_CONF_DIR, if
+    /// corona.tls is set there]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["dir", "authority", "directory"])]
+    conf_dir: Option<PathBuf>,
 
     /// Directory of the authority, for daemons with configuration files
     #[arg(long, value_name = "DIR", conflicts_with = "directory")]
@@ -297,25 +303,19 @@ impl List {
 
 impl Audit {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
-        let Some(directory) = self.of.identity() else {
+        let Some(directory) = self.of.identity()? else {
             return Err(anyhow!(
                 "the daemons tell administrators only: name the directory of a certificate with --directory"
             ));
         };
-        let head = Identity::open(&directory)?.head();
-        use_in_clients(&required(&directory))?;
-        let at = self.at.unwrap_or(HostPort { host: head.0.into(), port: head.1 });
-        let web = Web::of("daemon", at, PATIENCE);
+        let administrator = Identity::open(&directory)?;
+        let at = self.at.as_ref().map(|at| (&*at.host, at.port));
+        let actions = block_on(async { Ok(administrator.audit(at).await?) })?;
         match self.output.output {
-            TextForm::Json => {
-                let path = format!("{}?output=json", rights::AUDIT_PATH);
-                let text = block_on(web.page(&path))?;
-                let actions: Vec<Done> = serde_json::from_str(&text).with_context(|| web.who())?;
-                console.print_json(&actions)
-            }
+            TextForm::Json => console.print_json(&actions),
             TextForm::Text => {
-                let text = block_on(web.page(rights::AUDIT_PATH))?;
-                let lines = text.lines().map(|line| format!("{}\n", printable(line)));
+                let lines =
+                    actions.iter().map(|done| format!("{}\n", printable(&done.to_string())));
                 Ok(console.print(&lines.collect::<String>())?)
             }
         }
@@ -342,22 +342,61 @@ impl Enrol {
 
 impl Of {
     /// The directory of the certificate with which daemons are asked.
-    fn identity(&self) -> Option<PathBuf> {
+    fn identity(&self) -> anyhow::Result<Option<PathBuf>> {
+        if self.authority.is_some() || self.directory.is_some() {
+            return Ok(self.directory.clone());
+        }
+        let configured = self.configured()?.and_then(|configured| configured.directory);
         let here = || self.dir.clone().or_else(usual_head).map(|head| closed::identity(&head));
         let of_login = || Profile::of_user(|name| std::env::var_os(name))?.identity_in_use();
-        match self.authority {
-            None => self.directory.clone().or_else(here).or_else(of_login),
-            Some(_) => None,
+        Ok(configured.or_else(here).or_else(of_login))
+    }
+
+    /// What the configuration files say, if some are named and the cluster speaks TLS.
+    ///
+    /// # Errors
+    /// They cannot be read, or `--conf-dir` names the files of an open cluster.
+    fn configured(&self) -> anyhow::Result<Option<TlsSettings>> {
+        if self.dir.is_some() {
+            return Ok(None);
         }
+        let found = existing_conf_dir(self.conf_dir.clone(), |name| std::env::var_os(name))?;
+        let Some(conf_dir) = found else { return Ok(None) };
+        let source = ClientSource { conf_dir: Some(&conf_dir), ..ClientSource::default() };
+        let tls = usable(source.tls())?;
+        ensure!(
+            tls.mode != TlsMode::Off || self.conf_dir.is_none(),
+            "the cluster of {} is open: corona.tls is off there",
+            conf_dir.display()
+        );
+        Ok(Some(tls).filter(|tls| tls.mode != TlsMode::Off))
     }
 
     fn open(self) -> anyhow::Result<At> {
+        let here = |directory: &Path, address| {
+            let authority = Box::new(Authority::open(directory)?.acting_for(this_user()));
+            anyhow::Ok(At::Here { authority, address })
+        };
+        let there = |directory: &Path| anyhow::Ok(At::There(Box::new(Identity::open(directory)?)));
         if let Some(directory) = self.authority {
-            let authority = Box::new(Authority::open(&directory)?.acting_for(this_user()));
-            return Ok(At::Here { authority, address: self.address });
+            return here(&directory, self.address);
         }
         if let Some(directory) = self.directory {
-            return Ok(At::There(Box::new(Identity::open(&directory)?)));
+            return there(&directory);
+        }
+        if let Some(TlsSettings { directory, authority, .. }) = self.configured()? {
+            // Where it is, this user may not be the one of the daemons.
+            let readable = authority.filter(|authority| Authority::open(authority).is_ok());
+            return match (readable, directory) {
+                (Some(authority), Some(own)) => {
+                    let (host, port) = Identity::open(&own)?.head();
+                    let head = HostPort { host: host.into(), port };
+                    here(&authority, Some(self.address.unwrap_or(head)))
+                }
+                (Some(authority), None) => here(&authority, self.address),
+                (None, Some(own)) => there(&own),
+                (None, None) => Err(anyhow!("the configuration sets no corona.tls.directory")),
+            };
         }
         let profile = Profile::of_user(|name| std::env::var_os(name));
         let of_login = profile.and_then(|profile| profile.identity_in_use());
@@ -367,10 +406,10 @@ impl Of {
                 let address = Some(self.address.unwrap_or(at));
                 Ok(At::Here { authority: Box::new(authority.acting_for(this_user())), address })
             }
-            (None, Some(directory)) => Ok(At::There(Box::new(Identity::open(&directory)?))),
+            (None, Some(directory)) => there(&directory),
             (None, None) => Err(anyhow!(
                 "no head was started on this machine, and no closed cluster is known to this user: name \
-                 one with --dir, --authority or --directory, or use 'corona login'"
+                 one with --dir, --conf-dir, --authority or --directory, or use 'corona login'"
             )),
         }
     }

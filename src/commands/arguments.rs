@@ -6,11 +6,13 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{anyhow, ensure};
 use clap::Args;
 use corona::config::{ClientSource, HostPort, Networks, Source, keys};
 
+use super::parts::start_of;
 use super::profile::Profile;
 
 /// A configuration key and the value that overrides the files: `-D key=value`.
@@ -72,21 +74,61 @@ pub(super) fn conf_dir_of_client(
     Ok(found.or_else(of_login).or_else(super::head::conf_dir_of_own_head))
 }
 
-/// What to do if nothing answers at an address where a cluster would be by default, and nothing names one.
+/// The directory of the configuration that this process has read, for [`no_cluster_hint`].
+static CONF_DIR: OnceLock<PathBuf> = OnceLock::new();
+
+/// Has hints of this process be about the cluster of this configuration.
+pub(super) fn note_conf_dir(conf_dir: Option<&Path>) {
+    if let Some(conf_dir) = conf_dir {
+        // A command reads one configuration.
+        let _ = CONF_DIR.set(conf_dir.to_owned());
+    }
+}
+
+/// What to do if nothing answers at an address: how the cluster of the configuration is started, or where a cluster
+/// would be found if nothing names one.
 pub(super) fn no_cluster_hint(
     address: &HostPort,
     variable: impl Fn(&str) -> Option<OsString>,
-) -> &'static str {
+) -> String {
+    let of_client = || conf_dir_of_client(None, &variable).ok().flatten();
+    let conf_dir = CONF_DIR.get().cloned().or_else(of_client);
+    if let Some(conf_dir) = &conf_dir {
+        let start = start_of(conf_dir).filter(|_| is_of(conf_dir, address));
+        return start
+            .map_or_else(String::new, |start| format!("; start the cluster with '{start}'"));
+    }
     let is_default = [keys::SERVER_ADDRESS, keys::HTTP_ADDRESS, keys::JT_ADDRESS]
         .iter()
         .any(|key| key.default.parse::<HostPort>().is_ok_and(|default| default == *address));
-    match is_default && matches!(conf_dir_of_client(None, variable), Ok(None)) {
-        true => {
-            "; no cluster runs here: start one with 'corona mini-cluster --dir cluster' and add \
-             --conf-dir cluster/conf, or name yours with --conf-dir or 'corona login'"
-        }
-        false => "",
+    if !is_default {
+        return String::new();
     }
+    match Profile::of_user(&variable).and_then(|profile| profile.lost()) {
+        Some(name) => format!(
+            "; the profile of {name}, the cluster in use, is gone: log in again with 'corona login', \
+             or forget it with 'corona logout'"
+        ),
+        None => {
+            "; no cluster runs here: start one with 'corona mini-cluster --dir cluster' and add \
+                 --conf-dir cluster/conf, or name yours with --conf-dir or 'corona login'"
+                .to_owned()
+        }
+    }
+}
+
+/// Whether an address is one of the cluster of this configuration.
+fn is_of(conf_dir: &Path, address: &HostPort) -> bool {
+    let source = ClientSource { conf_dir: Some(conf_dir), ..ClientSource::default() };
+    let Ok(settings) = source.load() else { return false };
+    let of_cluster = [
+        Some(&settings.server_address),
+        Some(&settings.http_address),
+        Some(&settings.job_tracker),
+        Some(&settings.proxy_job_tracker_address),
+        settings.finished_jobs.as_ref(),
+    ];
+    of_cluster.into_iter().flatten().any(|one| one == address)
 }
 
 /// The sources of a program's settings, as options.
@@ -241,6 +283,37 @@ mod tests {
             assert_eq!(hint(address, Some("/")), "");
         }
         assert_eq!(hint("h:8021", None), "");
+    }
+
+    #[test]
+    fn a_profile_that_is_gone_and_a_cluster_that_was_stopped_are_named() {
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().to_owned();
+        let variable = |conf: Option<PathBuf>| {
+            let home = home.clone();
+            move |name: &str| match name {
+                "HOME" => Some(home.clone().into()),
+                "HADOOP_CONF_DIR" => conf.clone().map(Into::into),
+                _ => None,
+            }
+        };
+        let profile = Profile::of_user(variable(None)).unwrap();
+        profile.root().unwrap();
+        profile.choose("alpha").unwrap();
+        let said = no_cluster_hint(&"localhost:8888".parse().unwrap(), variable(None));
+        assert!(said.contains("profile of alpha") && said.contains("corona logout"), "{said}");
+
+        let conf = home.join("cluster").join("conf");
+        fs::create_dir_all(&conf).unwrap();
+        let mut site = super::super::parts::Site::default();
+        site.set([("cm.server.address", "127.0.0.1:18021".to_owned())]);
+        site.write(&conf, "corona mini-cluster").unwrap();
+        let hint = |address: &str| {
+            no_cluster_hint(&address.parse().unwrap(), variable(Some(conf.clone())))
+        };
+        let said = hint("127.0.0.1:18021");
+        assert!(said.starts_with("; start the cluster with 'corona mini-cluster --dir "), "{said}");
+        assert_eq!(hint("127.0.0.1:18022"), "", "another cluster");
     }
 
     #[test]

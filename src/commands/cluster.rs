@@ -15,7 +15,9 @@ use corona::wire::calls::{ClusterManager, ProxyJobTracker};
 use corona::wire::client::{CallError, Client, ClientOptions, ConnectError};
 use corona::wire::{Exception, Malformed, Service};
 
-use super::arguments::{Override, conf_dir_of_client, no_cluster_hint, pairs, parse_override};
+use super::arguments::{
+    Override, conf_dir_of_client, no_cluster_hint, note_conf_dir, pairs, parse_override,
+};
 use super::web::Web;
 
 /// The configuration with the cluster's addresses, and the timeout.
@@ -201,6 +203,7 @@ impl ConfigurationArguments {
         read: impl FnOnce(&ClientSource<'_>) -> Result<T, ConfigErrors>,
     ) -> anyhow::Result<T> {
         let conf_dir = conf_dir_of_client(self.conf_dir, variable)?;
+        note_conf_dir(conf_dir.as_deref());
         let overrides = pairs(self.overrides);
         let source = ClientSource {
             conf_dir: conf_dir.as_deref(),

@@ -19,6 +19,8 @@ use corona::hadoop::rpc::{ClientOptions, User};
 use corona::hadoop::writables::InetAddress;
 use corona::session_driver::{Endpoint, address_towards};
 use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::closed::required;
 use super::daemon::usable;
@@ -30,6 +32,9 @@ const GIVEN_FILE: &str = "string.given";
 const VERSION: u32 = 1;
 /// The longest line that is read from a file or from stdin, in bytes.
 const MOST_STRING_BYTES: u64 = 4096;
+/// What to do with a string of other daemons than those of a head.
+const OTHER_CLUSTERS: &str = "; a string of a mini-cluster, or of daemons with configuration files, is for \
+    'corona access enrol - --directory DIR', after which -D corona.tls.directory=DIR shows the certificate";
 /// How long a head may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -46,8 +51,9 @@ impl FromStr for Invitation {
     fn from_str(text: &str) -> anyhow::Result<Invitation> {
         let access: AccessString = text.parse()?;
         let ports = HeadPorts::with_pages_at(access.port);
-        let ports =
-            ports.ok_or_else(|| anyhow!("port {} of the string is of no head", access.port))?;
+        let ports = ports.ok_or_else(|| {
+            anyhow!("port {} of the string is of no head{OTHER_CLUSTERS}", access.port)
+        })?;
         Ok(Invitation { access, ports })
     }
 }
@@ -130,6 +136,25 @@ impl Invitation {
                 self.access.host
             )
         })
+    }
+
+    /// Whether something listens where the job tracker of a head is.
+    ///
+    /// # Errors
+    /// The head does not answer, or the string is of daemons that have other ports.
+    pub(super) async fn reach_job_tracker(&self) -> anyhow::Result<()> {
+        let (host, port) = (&*self.access.host, self.ports.job_tracker());
+        let failed = |why: &dyn std::fmt::Display| {
+            anyhow!(
+                "the head at {}:{port} cannot be reached: {why}{OTHER_CLUSTERS}",
+                shown_host(host)
+            )
+        };
+        match timeout(PATIENCE, TcpStream::connect((host, port))).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(_) => Err(failed(&"it does not answer")),
+        }
     }
 
     /// The certificate of this member in a directory, which the string is exchanged for unless there is one that

@@ -10,8 +10,9 @@ use corona::process::machine_name_or_localhost;
 
 use super::closed::required_keys;
 use super::cluster::block_on;
+use super::head::conf_dir_of_own_head;
 use super::invitation::Invitation;
-use super::profile::{Profile, check_name};
+use super::profile::{Profile, check_name, removed};
 use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
@@ -26,6 +27,9 @@ Examples:
     corona login --name alpha
   Which clusters there are, and which one is in use:
     corona login
+
+  Forget a cluster:
+    corona logout tests
 
 Afterwards 'corona job run', 'jobs', 'nodes', 'pools', 'status' and so on are
 for this cluster, unless --conf-dir, $HADOOP_CONF_DIR or an address names
@@ -91,9 +95,16 @@ fn login(
     }
     let fresh = profile.new_identity()?;
     let facts = block_on(async {
+        // Before the string is used.
+        invitation.reach_job_tracker().await?;
         invitation.enrol(&fresh, &machine_name_or_localhost()).await?;
         invitation.learn().await
-    })?;
+    });
+    if facts.is_err() {
+        // An error of its own would hide that one.
+        let _ = removed(&fresh);
+    }
+    let facts = facts?;
     let identity = profile.keep_identity(name)?;
     let mut site = facts.site(&invitation.addresses());
     site.set(required_keys(&identity));
@@ -108,8 +119,54 @@ fn login(
     Ok(())
 }
 
+/// Forget a cluster of 'corona login'
+///
+/// Removes the profile, with the certificate, and names what it removes. The
+/// access itself ends with 'corona access revoke'.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  corona logout
+  corona logout tests
+
+Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.")]
+pub(super) struct LogoutArguments {
+    /// Which cluster [default: the one in use]
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+}
+
+/// Forgets a cluster.
+///
+/// # Errors
+/// There is none, or its profile cannot be removed.
+pub(super) fn logout(
+    arguments: LogoutArguments,
+    console: &mut Console<'_>,
+) -> anyhow::Result<ExitCode> {
+    let profile = Profile::of_user(|name| std::env::var_os(name));
+    let profile = profile.context("there is neither $XDG_CONFIG_HOME nor $HOME")?;
+    let name = arguments.name.or_else(|| profile.current());
+    let name = name.context("no cluster is in use; 'corona login' lists all")?;
+    let is_known = profile.names()?.contains(&name) || profile.lost().as_ref() == Some(&name);
+    ensure!(is_known, "there is no cluster {name}; 'corona login' lists them");
+    let (access, pages) = (profile.access(&name), profile.head(&name));
+    let directory = profile.forget(&name)?;
+    let access = access.map_or_else(String::new, |id| {
+        format!("access {id} stays valid until an administrator revokes it\n")
+    });
+    console.print(&format!("forgot {name}: {pages}\nremoved {}\n{access}", directory.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn list(profile: &Profile, console: &mut Console<'_>) -> anyhow::Result<()> {
     let (names, current) = (profile.names()?, profile.current());
+    if names.is_empty()
+        && let Some(conf_dir) = conf_dir_of_own_head()
+    {
+        let text = "no login is needed: this user has started the head on this machine, and commands find it";
+        return Ok(console.print(&format!("{text} ({})\n", conf_dir.display()))?);
+    }
     if names.is_empty() {
         bail!("no cluster is known: name the string that 'corona head' prints for users");
     }

@@ -137,6 +137,7 @@ enum Command {
     Head(head::Arguments),
     Join(join::Arguments),
     Login(login::Arguments),
+    Logout(login::LogoutArguments),
     Open(open::Arguments),
     ClusterManager(cluster_manager::Arguments),
     TaskTracker(task_tracker::Arguments),
@@ -182,6 +183,7 @@ impl Command {
             Command::Head(arguments) => head::run(arguments, console),
             Command::Join(arguments) => join::run(arguments, console),
             Command::Login(arguments) => login::run(arguments, console),
+            Command::Logout(arguments) => login::logout(arguments, console),
             Command::Open(arguments) => open::run(arguments, console),
             Command::ClusterManager(arguments) => {
                 cluster_manager::run(arguments).map(|()| ExitCode::SUCCESS)

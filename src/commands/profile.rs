@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use corona::access::{GrantId, Identity};
 
 use super::invitation::write_private;
 use super::parts::Site;
@@ -54,6 +55,32 @@ impl Profile {
     pub(super) fn conf_dir(&self) -> Option<PathBuf> {
         let directory = self.directory(&self.current()?);
         directory.is_dir().then_some(directory)
+    }
+
+    /// The name of the cluster that is in use, if its configuration is gone.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.current().filter(|name| !self.directory(name).is_dir())
+    }
+
+    /// Forgets a cluster, and that it is in use. Returns the directory that was removed.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub(super) fn forget(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let directory = self.directory(name);
+        removed(&directory).with_context(|| format!("cannot remove {}", directory.display()))?;
+        if self.current().as_deref() == Some(name) {
+            let current = self.0.join(CURRENT);
+            fs::remove_file(&current)
+                .with_context(|| format!("cannot remove {}", current.display()))?;
+        }
+        Ok(directory)
+    }
+
+    /// The access of the user in a cluster, if that is a closed one.
+    pub(super) fn access(&self, name: &str) -> Option<GrantId> {
+        let identity = Identity::open(&self.directory(name).join(IDENTITY)).ok()?;
+        Some(identity.identified().grant)
     }
 
     /// The name of the cluster that is in use.

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::arguments::no_cluster_hint;
+use super::jobs::for_browsers;
 use corona_terminal::console::printable;
 
 /// The largest page that is read.
@@ -75,9 +76,9 @@ impl Web {
         Web { service, address, timeout }
     }
 
-    /// The address of the pages.
+    /// The address of the pages, for browsers.
     pub(super) fn url(&self) -> String {
-        format!("http://{}/", self.address)
+        for_browsers(&format!("http://{}/", self.address))
     }
 
     /// The same pages with a shorter timeout.

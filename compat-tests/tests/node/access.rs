@@ -456,6 +456,26 @@ fn a_mini_cluster_is_closed_on_demand() {
     assert!(fetch(&pages, "/").unwrap().0.contains(" 401 "));
     let link = cluster.tool(&["open"]);
     assert!(link.starts_with(&format!("https://{pages}/access?code=")), "{link}");
+    // The configuration files are enough for an administrator.
+    let of_files = ["--conf-dir", "cluster/conf"];
+    let root = cluster.root.path();
+    let (done, listed) = access(root, &[&["list"][..], &of_files].concat(), "");
+    assert!(done && listed.contains(" head "), "{listed}");
+    let create = ["create", "submit", "--user", "ann", "--uses", "1"];
+    let (done, string) = access(root, &[&create[..], &of_files].concat(), "");
+    assert!(done && string.starts_with("corona1:submit:127.0.0.1:"), "{string}");
+    until_read(
+        || access(root, &[&["audit"][..], &of_files].concat(), "").1,
+        &["this machine ", " for submit as ann: done"],
+    );
+    // Its ports are not those of a head. The string is not used up.
+    let mut login = corona();
+    login.args(["login", string.trim()]).env("XDG_CONFIG_HOME", root.join("config"));
+    let refused = stderr(&login.output().unwrap());
+    assert!(refused.contains("'corona access enrol - --directory DIR'"), "{refused}");
+    assert_eq!(fs::read_dir(root.join("config/corona")).unwrap().count(), 0, "nothing is left");
+    let (done, text) = access(root, &["enrol", "-", "--directory", "ann"], &string);
+    assert!(done && text.starts_with("submit ann"), "{text}");
     // Whole jobs of a load run within TLS as well, on its own task trackers.
     let nodes = cluster.tool(&["nodes", "list", "--json"]);
     let nodes: serde_json::Value = serde_json::from_str(&nodes).unwrap();

@@ -142,6 +142,7 @@ fn every_command_has_a_form_for_programs() {
     let left_out = [
         "join",
         "login",
+        "logout",
         "open",
         "cluster-manager",
         "task-tracker",
