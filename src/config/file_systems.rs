@@ -94,6 +94,7 @@ impl SettingsReader<'_> {
             max_data_connections: self.number(&keys::FS_DATA_CONNECTIONS),
             max_name_node_connections: self.number(&keys::FS_NAME_CONNECTIONS),
             max_packet_bytes: self.number(&keys::FS_MAX_PACKET),
+            object_patience: self.span(&keys::FS_OBJECT_PATIENCE),
             trash_minutes: self.number(&keys::FS_TRASH),
             buffer_dir: self.text(&keys::FS_BUFFER_DIR).into(),
         }

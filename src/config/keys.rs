@@ -616,6 +616,8 @@ keys! {
         "java.io.tmpdir of tasks, relative to the working directory.";
     JOB_NICE_LEVEL = "mapred.task.nicelevel", Text, "default", "", Job,
         "Nice level of tasks: a number; default: none.";
+    JOB_OBJECT_ACCESS = "corona.job.object.access", Text, "", "", Job,
+        "Set by clients for a job that names objects of a store: the access to it, keys included, comes in a file beside the configuration. Nodes replace it by the path of their copy.";
     JOB_CHILD_CLASS = "mapred.taskrunner.child.class", Class, "org.apache.hadoop.mapred.CoronaChild", "", Job,
         "Main class of tasks.";
     JOB_USER_CLASSES_FIRST = "mapreduce.job.user.classpath.first", Boolean, "false", "", Job,
@@ -783,6 +785,8 @@ keys! {
         "Timeout of a call of a name node.";
     FS_CONNECT_PATIENCE = "corona.fs.connect.patience.ms", span(0), "11000", "ms", FilesOwn,
         "How long a connection to a name node is retried.";
+    FS_OBJECT_PATIENCE = "corona.fs.object.patience.ms", span(0), "120000", "ms", FilesOwn,
+        "How long a request to an object store is retried that is too busy or does not answer.";
     FS_CREATE_RETRIES = "corona.fs.create.retries", Int { least: 0, most: 1000 }, "5", "tries", FilesOwn,
         "How often the creation of a file is retried that another client is writing.";
     FS_CLOSE_TIMEOUT = "corona.fs.close.timeout.ms", span(1), "300000", "ms", FilesOwn,

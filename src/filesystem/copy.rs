@@ -9,7 +9,9 @@ use tokio::sync::mpsc;
 
 use crate::local::LocalFiles;
 use crate::path::FsPath;
-use crate::{CreateOptions, ErrorKind, FileReader, FileSystem, FsError, Replay, blocking};
+use crate::{
+    CreateOptions, ErrorKind, FileReader, FileSystem, FileWriter, FsError, Replay, blocking,
+};
 
 /// Bytes that are copied in one step; a few steps are in flight at a time.
 const STEP_BYTES: usize = 256 << 10;
@@ -119,29 +121,17 @@ pub async fn put_reader(
         Some(_) if !options.overwrite => return Err(exists()),
         _ => {}
     }
+    if files.is_seen_whole() {
+        let writer = files.create(path, options).await?;
+        return copied(reader, writer, progress).await;
+    }
     let directory = path.parent().ok_or_else(exists)?;
     // The final name is for whole files. Spec: hdfs/01 §1.6.6.
     let unfinished = directory.join(&format!("{}.{:x}.tmp", path.name(), crate::hdfs::random()));
     let overwrite = options.overwrite;
     let options = CreateOptions { overwrite: false, ..options };
-    let mut writer = files.create(&unfinished, options).await?;
-    let (mut piece, mut bytes) = (vec![0; STEP_BYTES], 0);
-    let copied: Result<(), FsError> = async {
-        loop {
-            let filled = fill(reader, &mut piece).await?;
-            if filled == 0 {
-                return Ok(());
-            }
-            writer.write(piece.get(..filled).unwrap_or_default()).await?;
-            bytes += filled as u64;
-            progress(Copied { bytes, of: reader.length() });
-        }
-    }
-    .await;
-    if let Err(error) = copied {
-        return Err(given_up(writer.abort().await, error));
-    }
-    writer.close().await?;
+    let writer = files.create(&unfinished, options).await?;
+    let bytes = copied(reader, writer, progress).await?;
     let renamed: Result<(), FsError> = async {
         // A rename onto a file is refused, and one onto a directory moves into it.
         match files.find(path).await? {
@@ -169,12 +159,21 @@ pub async fn append_reader(
     path: &FsPath,
     progress: &mut (dyn FnMut(Copied) + Send),
 ) -> Result<u64, FsError> {
-    let mut writer = match files.append(path).await {
+    let writer = match files.append(path).await {
         Err(error) if error.kind == ErrorKind::NotFound => {
             files.create(path, CreateOptions::default()).await?
         }
         opened => opened?,
     };
+    copied(reader, writer, progress).await
+}
+
+/// Copies what is read to the end, and closes the file, or gives it up after an error.
+async fn copied(
+    reader: &mut dyn FileReader,
+    mut writer: Box<dyn FileWriter>,
+    progress: &mut (dyn FnMut(Copied) + Send),
+) -> Result<u64, FsError> {
     let (mut piece, mut bytes) = (vec![0; STEP_BYTES], 0);
     let copied: Result<(), FsError> = async {
         loop {

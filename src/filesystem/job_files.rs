@@ -174,6 +174,7 @@ impl JobTrackerFiles {
             permission: MODE,
             owner: self.owner.clone(),
             group: String::new(),
+            version: None,
         }
     }
 

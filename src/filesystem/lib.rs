@@ -1,8 +1,8 @@
-//! Files where jobs keep them: `file:`, `hdfs:` and `corona:` behind one trait.
+//! Files where jobs keep them: `file:`, `hdfs:`, `s3:` and `corona:` behind one trait.
 //!
 //! [`FileSystem`] is what jobs need of a file system, [`FileSystems`] gives the one that a path
 //! names. [`LocalFiles`] is this machine with Hadoop's `.crc` files, [`Hdfs`] a client of a name
-//! node and its data nodes, [`JobTrackerFiles`] one of a job tracker that keeps the files of jobs; both
+//! node and its data nodes, [`ObjectStore`] a bucket of an object store, [`JobTrackerFiles`] one of a job tracker that keeps the files of jobs; both
 //! are on the RPC of `corona_hadoop`. Paths are in `path.rs`, patterns in
 //! `glob.rs`, failures in `error.rs`.
 //!
@@ -28,6 +28,7 @@ mod glob;
 pub mod hdfs;
 mod job_files;
 mod local;
+mod objects;
 mod path;
 mod systems;
 // Used by tests alone, whatever it is built into.
@@ -56,6 +57,7 @@ pub use glob::{Glob, expand};
 pub use hdfs::Hdfs;
 pub use job_files::{JobTrackerFiles, sees_token};
 pub use local::{LocalFiles, write_checksums};
+pub use objects::{ObjectAccess, ObjectStore};
 pub use path::{DEFAULT_PORT, FsPath, NotAPath, Root};
 pub use systems::FileSystems;
 
@@ -85,9 +87,28 @@ pub struct FileStatus {
     pub owner: String,
     /// Its group; may be empty.
     pub group: String,
+    /// Names this content of the file, where that has a name: who replaces the file makes another one.
+    pub version: Option<String>,
 }
 
 impl FileStatus {
+    /// A file of which somebody else has found the length and the version, and nothing else.
+    pub fn of_version(path: FsPath, bytes: u64, version: String) -> FileStatus {
+        FileStatus {
+            path,
+            is_directory: false,
+            bytes,
+            replication: 0,
+            block_bytes: 0,
+            modified_ms: 0,
+            accessed_ms: 0,
+            permission: 0,
+            owner: String::new(),
+            group: String::new(),
+            version: Some(version),
+        }
+    }
+
     /// The kind and the permissions as `ls` shows them, such as `drwxr-xr-x`.
     pub fn mode(&self) -> String {
         let bits = "rwxrwxrwx".chars().enumerate();
@@ -211,6 +232,12 @@ pub trait FileSystem: Send + Sync {
     /// Opens a file to be read.
     fn open<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileReader>>;
 
+    /// Opens a file whose status is known, to be read as it was then: that it has changed since is an error where
+    /// that can be known.
+    fn open_found<'a>(&'a self, found: &'a FileStatus) -> Answer<'a, Box<dyn FileReader>> {
+        self.open(&found.path)
+    }
+
     /// Opens a file that others have put into a directory, to be read with rights that they do not have:
     /// neither the file nor the directory may be a symbolic link, and both have one owner. Where there are
     /// no links, and files belong to those who wrote them, that is any file.
@@ -228,6 +255,11 @@ pub trait FileSystem: Send + Sync {
         path: &'a FsPath,
         options: CreateOptions,
     ) -> Answer<'a, Box<dyn FileWriter>>;
+
+    /// Whether a new file is seen, and replaces one of its name, when it is complete and not before.
+    fn is_seen_whole(&self) -> bool {
+        false
+    }
 
     /// Opens a file that is complete, to be written at its end.
     fn append<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileWriter>>;
@@ -266,6 +298,18 @@ pub trait FileSystem: Send + Sync {
 
     /// Sums over what lies below a path.
     fn summary<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Summary>;
+
+    /// Ends the commit of a job's output: makes seen what committed tasks have written, where their commits do not.
+    /// Returns whether there is such a directory.
+    fn complete_output<'a>(&'a self, directory: &'a FsPath) -> Answer<'a, bool> {
+        Box::pin(async move {
+            match self.status(directory).await {
+                Ok(_) => Ok(true),
+                Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
+    }
 
     /// The blocks of the first `bytes` bytes of a file, in order, with the hosts that have them. None if
     /// the file system has no hosts. Errors: also that there is no such file.

@@ -384,6 +384,7 @@ fn status_of(path: FsPath, metadata: &Metadata) -> io::Result<FileStatus> {
         permission: (metadata.mode() & 0o777) as u16,
         owner: name_of("/etc/passwd", metadata.uid()),
         group: name_of("/etc/group", metadata.gid()),
+        version: None,
     })
 }
 

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::hdfs::Hdfs;
 use crate::job_files::JobTrackerFiles;
 use crate::local::LocalFiles;
+use crate::objects::{self, ObjectAccess, ObjectStore};
 use crate::path::{FsPath, Root};
 use crate::{Counters, ErrorKind, FileSystem, FileSystemSettings, FsError};
 
-/// The most name nodes that are known at a time.
+/// The most name nodes that are known at a time, and buckets.
 const MAX_NAME_NODES: usize = 64;
 
 /// The scheme of the files of jobs that a job tracker gives.
@@ -23,9 +24,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("webhdfs", "reading over the name node's pages is not supported; use hdfs"),
     ("viewfs", "mount tables of clients are not supported; name the file system itself"),
     ("raid", "files of HDFS RAID are not supported"),
-    ("s3", OBJECTS),
-    ("s3n", OBJECTS),
-    ("s3a", OBJECTS),
+    ("s3n", "write s3: in its place"),
+    ("s3a", "write s3: in its place"),
     ("gs", OBJECTS),
     ("kfs", "is not supported; copy the files first"),
     ("ftp", DOWNLOADS),
@@ -33,7 +33,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("https", DOWNLOADS),
     ("ramfs", "is not supported; copy the files first"),
 ];
-const OBJECTS: &str = "object stores are not supported yet; copy the files first, for example with aws s3 cp --recursive, to a \
+const OBJECTS: &str = "only object stores with the protocol of S3 are supported; copy the files first, for example with aws s3 cp --recursive, to a \
                        directory that all machines see";
 const DOWNLOADS: &str = "is not supported; copy the files first, for example with curl -O, to a directory that all machines see";
 
@@ -44,7 +44,20 @@ pub struct FileSystems {
     default: Root,
     local: Arc<LocalFiles>,
     hdfs: Mutex<HashMap<Root, Arc<Hdfs>>>,
+    buckets: Mutex<HashMap<Root, Arc<ObjectStore>>>,
+    access: Access,
     counters: Arc<Counters>,
+}
+
+/// Whose keys of object stores are used.
+#[derive(Clone, Debug)]
+enum Access {
+    /// Those of this process, when they are first needed.
+    OfProcess,
+    /// These, which came with a job.
+    Given(Arc<ObjectAccess>),
+    /// None: files of another user, whose keys are not known.
+    Unknown,
 }
 
 impl FileSystems {
@@ -60,13 +73,15 @@ impl FileSystems {
             default,
             local,
             hdfs: Mutex::default(),
+            buckets: Mutex::default(),
+            access: Access::OfProcess,
             counters: Arc::default(),
         })
     }
 
     /// The same as another user, with the rights of that user on HDFS. On this machine the rights are those
-    /// of the process. Connections are not shared.
-    pub fn as_user(&self, user: &str) -> FileSystems {
+    /// of the process. Object stores want the keys that came with a job of the user. Connections are not shared.
+    pub fn as_user(&self, user: &str, access: Option<Arc<ObjectAccess>>) -> FileSystems {
         let settings = FileSystemSettings {
             user: user.to_owned(),
             groups: vec![user.to_owned()],
@@ -77,7 +92,38 @@ impl FileSystems {
             default: self.default.clone(),
             local: self.local.clone(),
             hdfs: Mutex::default(),
+            buckets: Mutex::default(),
+            access: access.map_or(Access::Unknown, Access::Given),
             counters: self.counters.clone(),
+        }
+    }
+
+    /// The same with the keys of object stores that came with a job, if any came.
+    #[must_use]
+    pub fn with_access(mut self, access: Option<ObjectAccess>) -> FileSystems {
+        self.access = access.map_or(Access::Unknown, |access| Access::Given(Arc::new(access)));
+        self
+    }
+
+    /// The access to object stores, if one of them has been named: whoever works on the same files elsewhere needs it.
+    ///
+    /// # Errors
+    /// There is none that can be used.
+    pub fn used_access(&self) -> Result<Option<Arc<ObjectAccess>>, FsError> {
+        match self.buckets.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            true => Ok(None),
+            false => self.access().map(Some),
+        }
+    }
+
+    fn access(&self) -> Result<Arc<ObjectAccess>, FsError> {
+        match &self.access {
+            Access::OfProcess => ObjectAccess::of_process().map(Arc::new),
+            Access::Given(access) => Ok(access.clone()),
+            Access::Unknown => {
+                let message = "the job has brought no keys of object stores";
+                Err(FsError::new(ErrorKind::Permission, "open", "s3:", message))
+            }
         }
     }
 
@@ -93,7 +139,7 @@ impl FileSystems {
 
     /// Whether paths of this scheme can be used.
     pub fn is_supported(scheme: &str) -> bool {
-        matches!(scheme, "file" | "hdfs" | JOB_TRACKER)
+        matches!(scheme, "file" | "hdfs" | objects::SCHEME | JOB_TRACKER)
     }
 
     /// Reads a path as users write it: one without a file system is in the default one, a relative
@@ -109,6 +155,7 @@ impl FileSystems {
         let files: Arc<dyn FileSystem> = match root.scheme() {
             "file" => self.local.clone(),
             "hdfs" => self.name_node(&root, path)?,
+            objects::SCHEME => self.bucket(&root)?,
             JOB_TRACKER => Arc::new(JobTrackerFiles::new(&root, &self.settings)?),
             scheme => {
                 let known = REFUSED.iter().find(|(refused, _)| *refused == scheme);
@@ -119,6 +166,19 @@ impl FileSystems {
         };
         let whole = path.qualified(&self.default, files.home().path())?;
         Ok((files, whole))
+    }
+
+    fn bucket(&self, root: &Root) -> Result<Arc<ObjectStore>, FsError> {
+        if let Some(known) = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).get(root) {
+            return Ok(known.clone());
+        }
+        let store = Arc::new(ObjectStore::new(root, &*self.access()?, &self.settings)?);
+        let mut known = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        // One at least stays, so that it is known that there were some.
+        if known.len() >= MAX_NAME_NODES {
+            known.clear();
+        }
+        Ok(known.entry(root.clone()).or_insert(store).clone())
     }
 
     fn name_node(&self, root: &Root, path: &FsPath) -> Result<Arc<Hdfs>, FsError> {
@@ -181,7 +241,7 @@ mod tests {
         let one = systems.resolve("hdfs://NN:9000/x").unwrap().0;
         let other = systems.resolve("/y").unwrap().0;
         assert!(Arc::ptr_eq(&one, &other), "one client for one name node");
-        let of_bob = systems.as_user("bob");
+        let of_bob = systems.as_user("bob", None);
         let (theirs, home) = of_bob.resolve("a").unwrap();
         assert_eq!(home.to_string(), "hdfs://nn:9000/user/bob/a");
         assert!(!Arc::ptr_eq(&one, &theirs), "no connection is shared with another user");
@@ -203,7 +263,7 @@ mod tests {
     #[test]
     fn unsupported_file_systems_are_refused_by_name() {
         let named = systems(on("hdfs://nn:9000/"));
-        for scheme in ["har", "hftp", "viewfs", "s3n", "webhdfs", "what"] {
+        for scheme in ["har", "hftp", "viewfs", "s3n", "gs", "webhdfs", "what"] {
             let error = named.resolve(&format!("{scheme}://x/a")).err().unwrap();
             assert_eq!(error.kind, ErrorKind::Unsupported);
             assert!(error.to_string().contains(&format!("scheme {scheme}: ")), "{error}");
@@ -230,6 +290,9 @@ mod tests {
             assert_eq!(error.kind, ErrorKind::Unsupported);
             assert!(error.to_string().contains(named), "{error}");
         }
+        let unknown = named.as_user("bob", None).resolve("s3://bucket/a").err().unwrap();
+        assert!(unknown.to_string().contains("has brought no keys"), "{unknown}");
+        assert_eq!(named.used_access().unwrap(), None);
         let incomplete = systems(on("file:///")).resolve("hdfs:/a").err().unwrap();
         assert!(incomplete.to_string().contains("no host"), "{incomplete}");
     }

@@ -71,6 +71,8 @@ pub struct FileSystemSettings {
     pub max_name_node_connections: usize,
     /// Bytes of a packet that is read.
     pub max_packet_bytes: usize,
+    /// How long a request to an object store is tried again.
+    pub object_patience: Duration,
     /// Minutes that deleted files stay in the trash; 0: there is none.
     pub trash_minutes: u64,
     /// Where blocks that are written are kept until data nodes have them.
@@ -112,6 +114,7 @@ impl Default for FileSystemSettings {
             max_data_connections: 64,
             max_name_node_connections: 8,
             max_packet_bytes: 2 << 20,
+            object_patience: Duration::from_secs(120),
             trash_minutes: 1440,
             buffer_dir: std::env::temp_dir(),
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corona_config::{JobConf, keys};
-use corona_filesystem::FileSystems;
+use corona_filesystem::{FileSystems, ObjectAccess};
 use corona_hadoop::writables::{
     CleanupState, InetAddress, JvmContext, JvmId, Phase, Task, TaskAttemptId, TaskKind, TaskState,
     TaskStatus,
@@ -274,8 +274,8 @@ impl Worker {
         } else if let Some(end) = task.job_cleanup {
             self.enter_cleanup("cleanup")?;
             match end {
-                CleanupState::Succeeded => committer.end_job(is_marked(&conf))?,
-                CleanupState::Failed | CleanupState::Killed => committer.end_job(false)?,
+                CleanupState::Succeeded => committer.end_job(true, is_marked(&conf))?,
+                CleanupState::Failed | CleanupState::Killed => committer.end_job(false, false)?,
                 CleanupState::Running | CleanupState::Prep => {
                     return Err(TaskError::Task(format!(
                         "a job that is {end} cannot be cleaned up after"
@@ -286,8 +286,9 @@ impl Worker {
             status.set_text("setup");
             committer.set_up_job()?;
         } else {
+            let has_end = conf.is_true(&keys::JOB_SETUP_CLEANUP_NEEDED);
             let worked = self.map_or_reduce(conf, &files, &committer);
-            let worked = worked.and_then(|()| self.commit(&committer, &attempt));
+            let worked = worked.and_then(|()| self.commit(&committer, &attempt, has_end));
             if worked.is_err() {
                 self.abort(&committer, &attempt);
                 return worked;
@@ -311,7 +312,10 @@ impl Worker {
         if !self.task.user.is_empty() {
             settings.user.clone_from(&self.task.user);
         }
-        let systems = FileSystems::new(settings)?;
+        // Never with the keys of the node.
+        let access = conf.text_if_set(&keys::JOB_OBJECT_ACCESS);
+        let access = access.map(|path| ObjectAccess::read(Path::new(&path))).transpose()?;
+        let systems = FileSystems::new(settings)?.with_access(access);
         Ok(JobFiles::new(systems, self.runtime.clone(), self.reports.counters.clone()))
     }
 
@@ -373,7 +377,7 @@ impl Worker {
             conf.set("mapred.work.output.dir", dir);
         }
         if let TaskKind::Map { split } = &self.task.kind {
-            let split = map::file_split(split.as_ref())?;
+            let (split, _) = map::file_split(split.as_ref())?;
             conf.set("map.input.file", &split.path);
             conf.set("map.input.start", &split.start.to_string());
             conf.set("map.input.length", &split.length.to_string());
@@ -409,7 +413,12 @@ impl Worker {
     }
 
     /// Commits the output, if there is one, when the job tracker allows it.
-    fn commit(&self, committer: &Committer<'_>, attempt: &str) -> Result<(), TaskError> {
+    fn commit(
+        &self,
+        committer: &Committer<'_>,
+        attempt: &str,
+        has_end: bool,
+    ) -> Result<(), TaskError> {
         if !committer.needs_commit(attempt)? {
             return Ok(());
         }
@@ -422,7 +431,11 @@ impl Worker {
             reports.counters.progressed();
             std::thread::sleep(pauses.pause());
         }
-        Ok(committer.commit_task(attempt)?)
+        committer.commit_task(attempt)?;
+        if !has_end {
+            committer.complete()?;
+        }
+        Ok(())
     }
 
     /// Deletes the output of a failed task, so that no other attempt has to.

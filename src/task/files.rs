@@ -6,6 +6,7 @@ use std::sync::Arc;
 use corona_filesystem::{
     CreateOptions, FileReader, FileStatus, FileSystem, FileSystems, FileWriter, FsError, FsPath,
 };
+use corona_hadoop::writables::FileVersion;
 use tokio::runtime::Handle;
 
 use crate::counters::{Count, TaskCounters};
@@ -36,18 +37,43 @@ impl JobFiles {
     /// Opens a file at a place, to be read up to `end` or a bit further.
     pub fn open(&self, path: &str, from: u64) -> Result<InputFile, FsError> {
         let (files, path) = self.resolve(path)?;
-        let mut reader = self.runtime.block_on(files.open(&path))?;
+        let reader = self.runtime.block_on(files.open(&path))?;
+        Ok(self.input(&*files, reader, from))
+    }
+
+    fn input(
+        &self,
+        files: &dyn FileSystem,
+        mut reader: Box<dyn FileReader>,
+        from: u64,
+    ) -> InputFile {
         reader.seek(from);
         let count = match files.root().scheme() {
             "hdfs" => Count::HdfsRead,
             _ => Count::FileRead,
         };
-        Ok(InputFile {
-            reader,
-            runtime: self.runtime.clone(),
-            count,
-            counters: self.counters.clone(),
-        })
+        let (runtime, counters) = (self.runtime.clone(), self.counters.clone());
+        InputFile { reader, runtime, count, counters }
+    }
+
+    /// Opens a version of a file of so many bytes at a place.
+    pub fn open_version(
+        &self,
+        path: &str,
+        from: u64,
+        version: &FileVersion,
+    ) -> Result<InputFile, FsError> {
+        let (files, path) = self.resolve(path)?;
+        let bytes = version.bytes.max(0).unsigned_abs();
+        let found = FileStatus::of_version(path, bytes, version.version.clone());
+        let reader = self.runtime.block_on(files.open_found(&found))?;
+        Ok(self.input(&*files, reader, from))
+    }
+
+    /// Makes seen what committed tasks have written to an output. Returns whether there is such a directory.
+    pub fn complete_output(&self, directory: &str) -> Result<bool, FsError> {
+        let (files, path) = self.resolve(directory)?;
+        self.runtime.block_on(files.complete_output(&path))
     }
 
     /// Makes a file, replacing one of that name.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
-use corona_hadoop::writables::{FileSplit, Split};
+use corona_hadoop::writables::{FileSplit, FileVersion, Split};
 use corona_mapreduce::native::{InputFormat, LineFormat, Step};
 
 use crate::aggregate::Aggregate;
@@ -28,15 +28,21 @@ use crate::vint;
 
 const FILE_SPLIT: &str = "org.apache.hadoop.mapred.FileSplit";
 
-/// The part of a file that a map reads.
-pub(crate) fn file_split(split: Option<&Split>) -> Result<FileSplit, TaskError> {
+/// The part of a file that a map reads, and the version of the file if it has one.
+pub(crate) fn file_split(
+    split: Option<&Split>,
+) -> Result<(FileSplit, Option<FileVersion>), TaskError> {
     let wrong = |why: String| Err(TaskError::Task(why));
     let Some(split) = split else { return wrong("the map came without a split".to_owned()) };
     if split.class != FILE_SPLIT {
         return wrong(format!("native tasks do not read splits of class {}", split.class));
     }
-    FileSplit::decode(&mut Reader::new(&split.data))
-        .or_else(|error| wrong(format!("the split cannot be read: {error}")))
+    let mut reader = Reader::new(&split.data);
+    let read = FileSplit::decode(&mut reader).and_then(|file| {
+        let version = (!reader.rest().is_empty()).then(|| FileVersion::decode(&mut reader));
+        Ok((file, version.transpose()?))
+    });
+    read.or_else(|error| Err(TaskError::Task(format!("the split cannot be read: {error}"))))
 }
 
 /// The lines of the input, and their counters.
@@ -56,7 +62,11 @@ pub(crate) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    pub(crate) fn open(work: &'a Work<'_>, split: &FileSplit) -> Result<Input<'a>, TaskError> {
+    pub(crate) fn open(
+        work: &'a Work<'_>,
+        split: &FileSplit,
+        version: Option<&FileVersion>,
+    ) -> Result<Input<'a>, TaskError> {
         let codec = work.job.input_codecs.of_file(&split.path);
         let codec = codec.map_err(|why| TaskError::Task(format!("{}: {why}", split.path)))?;
         let (start, length) = match codec {
@@ -64,7 +74,10 @@ impl<'a> Input<'a> {
             Some(_) => (0, None),
             None => (split.start.max(0).unsigned_abs(), Some(split.length.max(0).unsigned_abs())),
         };
-        let file = work.files.open(&split.path, first_byte(start))?;
+        let file = match version {
+            Some(version) => work.files.open_version(&split.path, first_byte(start), version)?,
+            None => work.files.open(&split.path, first_byte(start))?,
+        };
         let end = length.map(|length| start.saturating_add(length));
         let file = codec::input_reader(codec, file);
         // A line that is left out must not fill the memory, or fail the task, before.
@@ -157,8 +170,8 @@ impl<'a> Input<'a> {
 
 /// Runs a map.
 pub(crate) fn run(work: &Work<'_>, partition: i32, split: Option<&Split>) -> Result<(), TaskError> {
-    let split = file_split(split)?;
-    let mut input = Input::open(work, &split)?;
+    let (split, version) = file_split(split)?;
+    let mut input = Input::open(work, &split, version.as_ref())?;
     if let Step::Commands(list) = &work.job.mapper {
         return commands::run(work, partition, list, &mut input);
     }

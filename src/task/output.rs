@@ -1,5 +1,6 @@
 //! The output of a task, and its commit as Hadoop's `FileOutputCommitter` does it: a task writes
-//! below `_temporary/_<attempt>`, and the files of the one attempt that may commit are moved up.
+//! below `_temporary/_<attempt>`, and the files of the one attempt that may commit are moved up. Object stores have no
+//! rename: there the moves are noted, and become objects when the job is complete.
 //! Spec: mapreduce/05 §5.6.
 
 use std::io::Write;
@@ -51,15 +52,16 @@ impl<'a> Committer<'a> {
         self.below(TEMPORARY).map_or(Ok(()), |dir| self.files.make_dirs(&dir))
     }
 
-    /// Ends the job: deletes leftovers of attempts, and marks an output that is complete.
-    pub fn end_job(&self, is_complete: bool) -> Result<(), FsError> {
+    /// Ends the job: deletes leftovers of attempts, and marks an output that is complete, if it is to be marked.
+    pub fn end_job(&self, is_complete: bool, is_marked: bool) -> Result<(), FsError> {
         let (Some(temporary), Some(success), Some(output)) =
             (self.below(TEMPORARY), self.below(SUCCESS), &self.output)
         else {
             return Ok(());
         };
+        let is_there = is_complete && self.files.complete_output(output)?;
         self.files.delete(&temporary)?;
-        if is_complete && self.files.find(output)?.is_some() {
+        if is_there && is_marked {
             let marked = self.files.create(&success)?.close();
             let io = corona_filesystem::ErrorKind::Io;
             marked.map_err(|error| FsError::new(io, "create", &success, error.to_string()))?;
@@ -100,6 +102,14 @@ impl<'a> Committer<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Ends the commit of tasks of a job that nobody ends.
+    pub fn complete(&self) -> Result<(), FsError> {
+        match &self.output {
+            Some(output) => self.files.complete_output(output).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Deletes the output of an attempt.
@@ -261,7 +271,7 @@ mod tests {
                 fs::read_to_string(format!("{}/side/file", local(&output))).unwrap(),
                 "attempt_2"
             );
-            committer.end_job(true).unwrap();
+            committer.end_job(true, true).unwrap();
             let mut left: Vec<_> = fs::read_dir(local(&output))
                 .unwrap()
                 .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -277,10 +287,10 @@ mod tests {
         with_files(|files, root| {
             let committer = Committer::new(files, Some(format!("{root}/out")));
             committer.set_up_job().unwrap();
-            committer.end_job(false).unwrap();
+            committer.end_job(false, true).unwrap();
             assert!(files.find(&format!("{root}/out/_SUCCESS")).unwrap().is_none());
             let nothing = Committer::new(files, None);
-            nothing.set_up_job().and_then(|()| nothing.end_job(true)).unwrap();
+            nothing.set_up_job().and_then(|()| nothing.end_job(true, true)).unwrap();
             assert!(!nothing.needs_commit("attempt_1").unwrap());
         });
     }

@@ -27,6 +27,11 @@ pub fn job_xml(id: &JobId) -> PathBuf {
     job(id).join(JOB_XML)
 }
 
+/// The access of a job to object stores, in a directory that other users do not see into.
+pub fn job_access(id: &JobId) -> PathBuf {
+    job(id).join("access").join("object-access")
+}
+
 /// The directory that the tasks of a job share: `job.local.dir`.
 pub fn job_work(id: &JobId) -> PathBuf {
     job(id).join(WORK)

@@ -8,6 +8,7 @@ mod jobs;
 mod mini_cluster;
 mod mistakes;
 mod native_jobs;
+mod objects;
 mod proxy_job_tracker;
 mod python;
 mod rights;

@@ -65,10 +65,10 @@ const MISTAKES: &[Mistake] = &[
         &["note: --input names in/a.txt more than once, so its lines are read as often"],
     ),
     mistake(
-        "input in an object store",
-        &["--input", "s3://bucket/a.txt", "--mapper", "cat"],
+        "input in an object store, as other programs name it",
+        &["--input", "s3a://bucket/a.txt", "--mapper", "cat"],
         1,
-        &["object stores are not supported yet; copy the files first, for example with aws s3 cp"],
+        &["scheme s3a: write s3: in its place"],
     ),
     mistake(
         "input on an HDFS that does not run",

@@ -184,6 +184,7 @@ fn splits_of(path: &str, cuts: &[(u64, u64)]) -> Vec<InputSplit> {
         start,
         length,
         hosts: Vec::new(),
+        version: None,
     };
     cuts.iter().map(split).collect()
 }

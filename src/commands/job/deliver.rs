@@ -3,8 +3,8 @@
 use std::fmt;
 
 use anyhow::{Context, anyhow};
-use corona::config::JobConf;
-use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath};
+use corona::config::{JobConf, keys};
+use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath, ObjectAccess};
 use corona::hadoop::writables::JobId;
 
 use super::output::Output;
@@ -87,6 +87,11 @@ pub(super) async fn deliver_as(
         files.mkdirs(&directory, None).await?;
         files.set_permission(&directory, 0o700).await?;
         ship(&*files, &directory, conf).await?;
+        if let Some(access) = systems.used_access()? {
+            // Only nodes read it: what else says how the job is run is shown to people.
+            write(&*files, &directory.join(ObjectAccess::FILE), &access.to_json()).await?;
+            conf.set(keys::JOB_OBJECT_ACCESS.name, ObjectAccess::FILE);
+        }
         write(&*files, &directory.join(SPLITS), splits).await?;
         let xml = conf.to_xml().context("the configuration of the job")?;
         write(&*files, &directory.join("job.xml"), xml.as_bytes()).await?;

@@ -42,6 +42,9 @@ pub(super) struct InputSplit {
     pub(super) length: u64,
     /// Hosts that have these bytes.
     pub(super) hosts: Vec<String>,
+    /// The version of the file, and its length, where files have versions.
+    #[serde(skip)]
+    pub(super) version: Option<(Arc<str>, u64)>,
 }
 
 /// How files of a job are chosen and cut.
@@ -222,13 +225,15 @@ impl Inputs {
         };
         // Any host may have the lines, as in the original.
         let blocks = if lines.is_some() { &[] } else { blocks };
+        let version = file.version.as_deref().map(|version| (Arc::from(version), file.bytes));
         for (start, length) in lines.unwrap_or_else(|| cut(file.bytes, size)) {
             ensure!(
                 self.splits.len() < MAX_SPLITS,
                 "the inputs make more than {MAX_SPLITS} splits; use a larger --split-size"
             );
             let hosts = hosts_of(blocks, start, length);
-            self.splits.push(InputSplit { path: path.clone(), start, length, hosts });
+            let (path, version) = (path.clone(), version.clone());
+            self.splits.push(InputSplit { path, start, length, hosts, version });
         }
         Ok(())
     }

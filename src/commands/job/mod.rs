@@ -30,7 +30,7 @@ use corona::config::JobConf;
 use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath, LocalFiles, put};
 use corona::hadoop::io::Writer;
 use corona::hadoop::io::formats::Writable;
-use corona::hadoop::writables::{FileSplit, JobId, RawSplit, SplitFile, to_bytes};
+use corona::hadoop::writables::{FileSplit, FileVersion, JobId, RawSplit, SplitFile, to_bytes};
 use serde::Serialize;
 
 use super::arguments::{mib, parse_memory, parse_size};
@@ -583,8 +583,12 @@ fn split_file(splits: &[InputSplit]) -> anyhow::Result<Vec<u8>> {
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let raw = |split: &InputSplit| -> anyhow::Result<RawSplit> {
         let (start, length) = (whole(split.start), whole(split.length));
-        let data =
+        let mut data =
             to_bytes(&FileSplit { path: split.path.clone(), start, length }, MOST_SPLIT_BYTES)?;
+        if let Some((version, bytes)) = &split.version {
+            let version = FileVersion { version: (**version).to_owned(), bytes: whole(*bytes) };
+            data.extend(to_bytes(&version, MOST_SPLIT_BYTES)?);
+        }
         let class = "org.apache.hadoop.mapred.FileSplit".to_owned();
         Ok(RawSplit { class, length, data, hosts: split.hosts.clone() })
     };

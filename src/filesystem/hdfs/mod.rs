@@ -208,6 +208,7 @@ fn status_of(path: FsPath, found: &HdfsFileStatus) -> FileStatus {
         permission: found.permission.0 & 0o777,
         owner: found.owner.clone(),
         group: found.group.clone(),
+        version: None,
     }
 }
 

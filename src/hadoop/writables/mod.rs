@@ -51,7 +51,7 @@ pub use jobs::{
 pub use map_output::{IndexRecord, ShuffleHeader, SpillIndex};
 pub use names::NameError;
 pub use session::{InetAddress, SessionInfo, SessionTrackers};
-pub use splits::{FileSplit, MapReduceFileSplit, RawSplit, Split, SplitFile};
+pub use splits::{FileSplit, FileVersion, MapReduceFileSplit, RawSplit, Split, SplitFile};
 pub use statistics::JobStats;
 pub use task::{CleanupState, JvmTask, SkipRanges, Task, TaskKind};
 pub use task_status::{Phase, RecordRange, ReduceProgress, TaskState, TaskStatus};

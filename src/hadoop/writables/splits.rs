@@ -44,6 +44,18 @@ writable! {
 }
 
 writable! {
+    /// The content of a file that a split is of, where that has a name. It follows a [`FileSplit`] for native tasks;
+    /// the original has no such thing, and does not read so far.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct FileVersion: "corona.FileVersion" {
+        /// Names the content.
+        pub version: String as Utf8,
+        /// Bytes of the whole file.
+        pub bytes: i64 as Long,
+    }
+}
+
+writable! {
     /// A piece of a file, for jobs of the new Java interface.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct MapReduceFileSplit: "org.apache.hadoop.mapreduce.lib.input.FileSplit" {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use corona_filesystem::{
-    CreateOptions, FileReader, FileSystem, FileSystems, FileWriter, FsError, FsPath,
+    CreateOptions, FileReader, FileSystem, FileSystems, FileWriter, FsError, FsPath, ObjectAccess,
 };
 use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{HistoryRecord, JobId};
@@ -187,7 +187,8 @@ impl UserCopy {
         let base = match location.filter(|location| !location.is_empty()) {
             Some("none") => return None,
             Some(location) => location,
-            None => job.output.as_deref()?,
+            // There a part of an output that is seen would not go with the job.
+            None => job.output.as_deref().filter(|output| !ObjectAccess::is_for(output))?,
         };
         let or_none = |text: &str| match text {
             "" => "NA".to_owned(),
@@ -677,7 +678,7 @@ async fn copy_for_user(
     copy: &UserCopy,
 ) -> Result<(), FsError> {
     let history = system.open(written).await?;
-    let (system, directory) = place.files.as_user(&copy.user).resolve(&copy.directory)?;
+    let (system, directory) = place.files.as_user(&copy.user, None).resolve(&copy.directory)?;
     copy_file(history, &*system, &child(&directory, &copy.history)?).await?;
     create(&*system, &child(&directory, &copy.conf)?, place.conf.as_bytes()).await
 }

@@ -159,14 +159,14 @@ impl InterTracker for Shared {
             let job = match self.place_of(&id, now()) {
                 Place::Here(job) => {
                     if job.progress().finished_at.is_some() {
-                        self.sweeps.reported(job.description());
+                        self.sweeps.reported(job.description(), None);
                     }
                     job
                 }
                 Place::Over(job) => {
                     let known = known_id(&id).and_then(|id| self.store.get(&id));
                     if let Some(description) = known.as_ref().and_then(Known::description) {
-                        self.sweeps.reported(description);
+                        self.sweeps.reported(description, None);
                     }
                     if !self.remind(&node, &id, job.as_ref()).await {
                         over = Some(id);

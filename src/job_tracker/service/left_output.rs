@@ -1,11 +1,14 @@
 //! The temporary output of a job that has ended without its clean-up: its session was ended, or nothing ran
 //! its clean-up in time. Then no slot is left on which a task could remove it.
 
+use std::sync::Arc;
+
 use corona_config::JobConf;
-use corona_filesystem::{FileSystems, FsError};
+use corona_filesystem::{FileSystems, FsError, ObjectAccess};
 use corona_mapreduce::JobId;
 
 use super::submission::output;
+use super::submit::read_staged;
 
 /// The committers that keep unfinished output in [`TEMPORARY`], in both forms of the interface.
 const FILE_COMMITTERS: [&str; 2] = [
@@ -31,6 +34,22 @@ pub(super) fn below(output: &str) -> String {
 
 /// Entries of a directory of unfinished output that are looked at.
 const MAX_ENTRIES: usize = 1_000_000;
+
+/// The access of a job to the object store of its output, as its client has put it into its directory; none for
+/// another output.
+pub(super) async fn access_to(
+    output: &str,
+    files: &FileSystems,
+    job_dir: &str,
+) -> Result<Option<Arc<ObjectAccess>>, FsError> {
+    if !ObjectAccess::is_for(output) {
+        return Ok(None);
+    }
+    let read = read_staged(files, job_dir, ObjectAccess::FILE, ObjectAccess::MAX_BYTES);
+    let access = ObjectAccess::from_json(&read.await?)?;
+    // The role of this machine is not for what a job names.
+    Ok(Some(access).filter(ObjectAccess::has_keys).map(Arc::new))
+}
 
 /// Removes what attempts of one job have left there, and the directory if nothing else is in it. Another job
 /// may write to the same output by now. Returns how many attempts there were.
@@ -59,12 +78,9 @@ pub(super) async fn sweep(
     Ok(attempts)
 }
 
-/// Removes it.
+/// Removes it. In an object store there may be unfinished uploads though nothing is seen.
 pub(super) async fn remove(files: &FileSystems, temporary: &str) -> Result<bool, FsError> {
     let (system, path) = files.resolve(temporary)?;
-    if system.find(&path).await?.is_none() {
-        return Ok(false);
-    }
     system.delete(&path, true).await
 }
 

@@ -272,17 +272,20 @@ impl Ending {
         if let Some(lost) = self.lost {
             keep(self.finished, lost, driver.session_log()).await;
             if let Some(temporary) = &self.temporary {
-                remove_output(&self.files, &self.id, &self.user, temporary).await;
+                remove_output(&self.files, &self.id, &self.user, temporary, &self.job_dir).await;
             }
         } else if let Some(Known::Job(job)) = self.store.get(&self.id) {
             keep_job(self.finished, &job, driver.session_log()).await;
             if let Some(temporary) = &self.temporary
                 && let Ok(true) = job.look(JobEngine::was_left_uncleaned).await
             {
-                remove_output(&self.files, &self.id, &self.user, temporary).await;
+                remove_output(&self.files, &self.id, &self.user, temporary, &self.job_dir).await;
             }
             if let Ok(true) = job.look(JobEngine::may_have_late_attempts).await {
-                self.sweeps.reported(job.description());
+                let description = job.description();
+                let output = description.output.as_deref().unwrap_or_default();
+                let access = left_output::access_to(output, &self.files, &self.job_dir).await;
+                self.sweeps.reported(description, access.unwrap_or_default());
             }
             if let Some(report) = self.report {
                 report.make(&job).await;
@@ -374,8 +377,18 @@ pub(super) async fn remove_data(directory: PathBuf, log: Option<Log>) {
 
 /// Removes what a job has left that was not cleaned up after, with the rights of its user: the job names
 /// the directory.
-pub(super) async fn remove_output(files: &FileSystems, job: &JobId, user: &str, temporary: &str) {
-    match left_output::remove(&files.as_user(user), temporary).await {
+pub(super) async fn remove_output(
+    files: &FileSystems,
+    job: &JobId,
+    user: &str,
+    temporary: &str,
+    job_dir: &str,
+) {
+    let removed = async {
+        let access = left_output::access_to(temporary, files, job_dir).await?;
+        left_output::remove(&files.as_user(user, access), temporary).await
+    };
+    match removed.await {
         Ok(true) => {
             tracing::info!(%job, temporary, "removed the unfinished output of a job that ended without its clean-up")
         }

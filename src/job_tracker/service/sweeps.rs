@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use corona_filesystem::FileSystems;
+use corona_filesystem::{FileSystems, ObjectAccess};
 use corona_mapreduce::JobId;
 use corona_process::panics::spawn_detached;
 use tokio::time::{Instant, sleep_until};
@@ -25,8 +25,16 @@ const MAX_WAITING: usize = 1000;
 pub(super) struct Sweeps {
     files: Arc<FileSystems>,
     quiet: Duration,
-    /// When each was last reported on.
-    waiting: Mutex<BTreeMap<JobId, Instant>>,
+    waiting: Mutex<BTreeMap<JobId, Waiting>>,
+}
+
+/// A job that has ended.
+#[derive(Debug)]
+struct Waiting {
+    /// When it was last reported on.
+    last: Instant,
+    /// Its access to the object store of its output, which went with its files.
+    access: Option<Arc<ObjectAccess>>,
 }
 
 impl Sweeps {
@@ -35,14 +43,19 @@ impl Sweeps {
     }
 
     /// A task tracker reports attempts of a job that has ended, or some may run though nobody reports them.
-    pub(super) fn reported(self: &Arc<Self>, job: &Description) {
+    /// The access to an object store is known at the end of the job alone: nothing is done later without it.
+    pub(super) fn reported(self: &Arc<Self>, job: &Description, access: Option<Arc<ObjectAccess>>) {
         let Some(output) = &job.output else { return };
         let mut waiting = self.lock();
         let is_known = waiting.contains_key(&job.id);
-        if !is_known && waiting.len() >= MAX_WAITING {
+        let is_lost = !is_known && access.is_none() && ObjectAccess::is_for(output);
+        if is_lost || (!is_known && waiting.len() >= MAX_WAITING) {
             return;
         }
-        waiting.insert(job.id.clone(), Instant::now());
+        let last = Instant::now();
+        let known = waiting.entry(job.id.clone()).or_insert(Waiting { last, access: None });
+        known.last = last;
+        known.access = known.access.take().or(access);
         if !is_known {
             let (sweeps, id) = (self.clone(), job.id.clone());
             let (user, temporary) = (job.user.clone(), left_output::below(output));
@@ -54,14 +67,15 @@ impl Sweeps {
 
     async fn sweep(&self, job: JobId, user: &str, temporary: &str) {
         loop {
-            let due = self.lock().get(&job).map_or_else(Instant::now, |last| *last + self.quiet);
+            let due =
+                self.lock().get(&job).map_or_else(Instant::now, |known| known.last + self.quiet);
             if due <= Instant::now() {
                 break;
             }
             sleep_until(due).await;
         }
-        self.lock().remove(&job);
-        match left_output::sweep(&self.files.as_user(user), temporary, &job).await {
+        let access = self.lock().remove(&job).and_then(|known| known.access);
+        match left_output::sweep(&self.files.as_user(user, access), temporary, &job).await {
             Ok(0) => {}
             Ok(attempts) => {
                 tracing::info!(%job, attempts, temporary, "removed the output of attempts that came after the end of their job");
@@ -73,7 +87,7 @@ impl Sweeps {
     }
 
     /// No panic happens while it is held.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Instant>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,7 +118,7 @@ mod tests {
         let sweeps = Sweeps::new(files, Duration::from_millis(200));
         let begun = Instant::now();
         for _ in 0..3 {
-            sweeps.reported(&job);
+            sweeps.reported(&job, None);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         while late.exists() {
@@ -116,7 +130,7 @@ mod tests {
         // The last one takes the directory with it.
         std::fs::remove_dir_all(&others).unwrap();
         std::fs::create_dir_all(&late).unwrap();
-        sweeps.reported(&job);
+        sweeps.reported(&job, None);
         while temporary.exists() {
             assert!(begun.elapsed() < Duration::from_secs(60));
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -117,6 +117,13 @@ impl Location {
         self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
     }
 
+    /// A file in the same directory.
+    #[must_use]
+    pub fn beside(&self, name: &str) -> Location {
+        let directory = self.path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        Location { path: format!("{directory}/{name}"), fragment: None, ..self.clone() }
+    }
+
     /// The text after `#`.
     pub fn fragment(&self) -> Option<&str> {
         self.fragment.as_deref()

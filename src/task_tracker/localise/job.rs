@@ -1,6 +1,8 @@
 //! The part of localisation that is done once for each job.
 
 use std::collections::HashMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +17,7 @@ use crate::job_files::{JobFiles, Location};
 use crate::layout;
 use crate::local_dirs::LocalDirs;
 use corona_config::{JobConf, JobFileSettings, SiteProperties, keys};
+use corona_filesystem::ObjectAccess;
 
 /// The most jobs that are known at a time.
 const MAX_JOBS: usize = 10_000;
@@ -234,6 +237,10 @@ impl Shared {
         })
         .await?;
         conf.set("job.local.dir", &work.display().to_string());
+        if conf.text_if_set(&keys::JOB_OBJECT_ACCESS).is_some() {
+            let access = self.access(spec).await?;
+            conf.set(keys::JOB_OBJECT_ACCESS.name, &access.display().to_string());
+        }
         let jar = match conf.text_if_set(&keys::JOB_JAR) {
             None => None,
             Some(jar) => Some(self.jar(&spec.id, &conf, &Location::from_path(&jar)?).await?),
@@ -247,6 +254,27 @@ impl Shared {
         let tracker = Mutex::new((spec.job_tracker.clone(), spec.secondary.clone()));
         let jar_from_cache = tokio::sync::Mutex::new(());
         Ok(LocalJob { id: spec.id.clone(), conf, work, jar, tracker, jar_from_cache })
+    }
+
+    /// Copies the access of a job to object stores to where only the user of the tasks sees it.
+    async fn access(&self, spec: &JobSpec) -> Result<PathBuf, LocaliseError> {
+        let (dirs, to) = (self.dirs.clone(), layout::job_access(&spec.id));
+        let path = blocking(move || {
+            let path = dirs.for_write(&to, Some(ObjectAccess::MAX_BYTES))?;
+            let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
+            let made = std::fs::set_permissions(&directory, Permissions::from_mode(0o700));
+            made.map_err(|error| LocaliseError::Io { path: directory, error })?;
+            Ok(path)
+        });
+        let path = path.await?;
+        self.files.fetch(&spec.job_file.beside(ObjectAccess::FILE), &path).await?;
+        let copy = path.clone();
+        blocking(move || {
+            let made = std::fs::set_permissions(&copy, Permissions::from_mode(0o600));
+            made.map_err(|error| LocaliseError::Io { path: copy, error })
+        })
+        .await?;
+        Ok(path)
     }
 
     /// The place of the jar, which is there and unpacked unless it comes with the shared cache.

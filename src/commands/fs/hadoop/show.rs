@@ -515,6 +515,7 @@ mod tests {
             permission: 0o644,
             owner: String::new(),
             group: String::new(),
+            version: None,
         };
         for (form, expected) in [
             ("%b %n %o %r", "7 b 64 3"),

@@ -961,6 +961,7 @@ impl Task {
             end: JobEnd::without_counts(state, finish_ms),
             log_path: log_path.to_owned(),
             temporary: ending.temporary.clone(),
+            job_dir: ending.job_dir.clone(),
             files: ending.files.clone(),
         });
         let closing = Closing {

@@ -18,6 +18,8 @@ pub(super) struct Remains {
     pub(super) log_path: String,
     /// The directory of the unfinished output.
     pub(super) temporary: Option<String>,
+    /// The job's directory in the system directory.
+    pub(super) job_dir: String,
     pub(super) files: Arc<FileSystems>,
 }
 
@@ -30,7 +32,7 @@ impl Remains {
         }
         if let Some(temporary) = self.temporary.as_deref().filter(|_| state != JobState::Succeeded)
         {
-            remove_output(&self.files, job, &self.user, temporary).await;
+            remove_output(&self.files, job, &self.user, temporary, &self.job_dir).await;
         }
     }
 }

@@ -1,0 +1,569 @@
+//! Files and jobs on objects of a store, which is other people's server (moto) behind a relay that can misbehave.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use compat_tests::clients::{python, skipped};
+use compat_tests::serving::free_address;
+use compat_tests::task_tracker::PATIENCE;
+use tempfile::TempDir;
+
+use super::mini_cluster::{MiniCluster, corona, shell, stderr, text, until};
+
+const KEY: &str = "KEYFORTESTS";
+const SECRET: &str = "SECRET/FOR+TESTS";
+
+/// What the relay does with a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Weather {
+    Fair,
+    /// The next so many requests are answered so.
+    Answers {
+        left: usize,
+        status: &'static str,
+        code: &'static str,
+    },
+}
+
+struct Relay {
+    weather: Weather,
+    open: Vec<TcpStream>,
+}
+
+/// A server of objects, and the relay that clients know.
+struct Store {
+    server: Child,
+    address: SocketAddr,
+    relayed: SocketAddr,
+    relay: Arc<Mutex<Relay>>,
+    /// A home directory without settings of somebody.
+    home: TempDir,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+impl Store {
+    fn start() -> Store {
+        let address = free_address();
+        let home = tempfile::tempdir().unwrap();
+        let log = fs::File::create(home.path().join("server.log")).unwrap();
+        let mut command = Command::new(python());
+        command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &address.port().to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let server = command.spawn().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let relayed = listener.local_addr().unwrap();
+        let relay = Arc::new(Mutex::new(Relay { weather: Weather::Fair, open: Vec::new() }));
+        let store = Store { server, address, relayed, relay: relay.clone(), home };
+        until("the server of objects", || TcpStream::connect(address).ok());
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let relay = relay.clone();
+                std::thread::spawn(move || relay_one(client, address, &relay));
+            }
+        });
+        assert!(store.ask("PUT", "/bucket").0 == 200);
+        store
+    }
+
+    /// The connections that there are end, so that each request from here on sees it.
+    fn set(&self, weather: Weather) {
+        let mut relay = self.relay.lock().unwrap_or_else(PoisonError::into_inner);
+        relay.weather = weather;
+        for open in relay.open.drain(..) {
+            let _ = open.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn storm(&self, left: usize) {
+        self.set(Weather::Answers { left, status: "503 Slow Down", code: "SlowDown" });
+    }
+
+    /// An unsigned request to the server itself: its status and its body.
+    fn ask(&self, method: &str, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let address = self.address;
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+    }
+
+    fn uploads(&self) -> usize {
+        self.ask("GET", "/bucket?uploads").1.matches("<Upload>").count()
+    }
+
+    /// The names of all objects that begin so.
+    fn names(&self, prefix: &str) -> BTreeSet<String> {
+        let (_, body) = self.ask("GET", &format!("/bucket?list-type=2&prefix={prefix}"));
+        let keys = body.split("<Key>").skip(1);
+        keys.map(|key| key.split('<').next().unwrap().to_owned()).collect()
+    }
+
+    fn with_keys<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
+            command.env_remove(name);
+        }
+        command
+            .env("HOME", self.home.path())
+            .env("AWS_ENDPOINT_URL", format!("http://{}", self.relayed));
+        command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET)
+    }
+
+    /// `corona fs`, or `hadoop fs` with an option.
+    fn fs(&self, arguments: &[&str]) -> Output {
+        let mut command = corona();
+        match arguments[0].starts_with('-') {
+            true => command.args(["hadoop", "fs"]),
+            false => command.arg("fs"),
+        };
+        self.with_keys(command.args(arguments).current_dir(self.home.path())).output().unwrap()
+    }
+
+    fn done(&self, arguments: &[&str]) -> String {
+        let output = self.fs(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The one line that a command says which fails.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.fs(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", stderr(&output));
+        let said = stderr(&output);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(!said.contains(SECRET), "{said}");
+        said
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.home.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+/// Passes a connection on, or answers its requests.
+fn relay_one(mut client: TcpStream, server: SocketAddr, relay: &Mutex<Relay>) {
+    let lock = || relay.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let mut state = lock();
+        let Weather::Answers { left, status, code } = &mut state.weather else { break };
+        if *left == 0 {
+            state.weather = Weather::Fair;
+            break;
+        }
+        let (status, code) = (*status, *code);
+        drop(state);
+        let Some(head) = read_request(&mut client) else { return };
+        if let Weather::Answers { left, .. } = &mut lock().weather {
+            *left = left.saturating_sub(1);
+        }
+        let body = match head.starts_with("HEAD") {
+            true => String::new(),
+            false => format!("<Error><Code>{code}</Code><Message>of the test</Message></Error>"),
+        };
+        let length = body.len();
+        let answer = format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
+        let _ = client.write_all(answer.as_bytes());
+        return;
+    }
+    let Ok(upstream) = TcpStream::connect(server) else { return };
+    let copies = (client.try_clone(), upstream.try_clone());
+    let (Ok(from_client), Ok(from_server)) = copies else { return };
+    lock().open.extend(client.try_clone());
+    let up = std::thread::spawn(move || pass(from_client, upstream));
+    pass(from_server, client);
+    let _ = up.join();
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream) {
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
+
+/// Reads the head of a request, and its body.
+fn read_request(client: &mut TcpStream) -> Option<String> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        (client.read(&mut byte).ok()? == 1).then_some(())?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let lower = head.to_ascii_lowercase();
+    let length = lower.split("content-length: ").nth(1);
+    let length = length.and_then(|rest| rest.lines().next()?.parse().ok());
+    std::io::copy(&mut client.take(length.unwrap_or(0)), &mut std::io::sink()).ok()?;
+    Some(head)
+}
+
+#[test]
+fn objects_are_listed_read_and_written_like_files() {
+    if skipped("objects_are_listed_read_and_written_like_files") {
+        return;
+    }
+    let store = Store::start();
+    let large: String = (0..2_000_000).map(|n| format!("{n:09}\n")).collect();
+    store.write("large", &large);
+    store.write("dir/a b&c=d", "one\n");
+    store.write("dir/sub/ü.txt", "two\n");
+    store.done(&["put", "large", "s3://bucket/in/large"]);
+    store.done(&["put", "dir", "s3://bucket/in"]);
+    assert!(store.done(&["cat", "s3://bucket/in/large"]) == large);
+    let listed = store.done(&["ls", "--recursive", "s3://bucket/in"]);
+    for name in ["in/large", "in/dir/a b&c=d", "in/dir/sub/ü.txt"] {
+        assert!(listed.contains(&format!(" /{name}\n")), "{listed}");
+    }
+    assert_eq!(
+        store.done(&["cat", "s3://bucket/in/dir/a*", "s3://bucket/in/dir/sub/*.txt"]),
+        "one\ntwo\n"
+    );
+    store.done(&["get", "s3://bucket/in", "copy"]);
+    assert!(fs::read_to_string(store.home.path().join("copy/large")).unwrap() == large);
+    // The commands of the original.
+    assert_eq!(store.done(&["-text", "s3://bucket/in/dir/sub/ü.txt"]), "two\n");
+    assert!(store.done(&["-tail", "s3://bucket/in/large"]).ends_with("001999999\n"));
+    assert!(store.done(&["-dus", "s3://bucket/in"]).contains(&(large.len() + 8).to_string()));
+    store.done(&["-test", "-d", "s3://bucket/in/dir"]);
+    // Nothing is replaced that was not to be, and nothing is there before it is whole.
+    let said = store.refused(&["put", "large", "s3://bucket/in/large"]);
+    assert!(said.contains("Target s3://bucket/in/large already exists"), "{said}");
+    store.done(&["put", "--force", "dir/sub/ü.txt", "s3://bucket/in/large"]);
+    assert_eq!(store.done(&["cat", "s3://bucket/in/large"]), "two\n");
+    store.done(&["mv", "s3://bucket/in/large", "s3://bucket/in/small"]);
+    assert_eq!(store.done(&["cat", "s3://bucket/in/small"]), "two\n");
+    // As consoles make a directory.
+    assert_eq!(store.ask("PUT", "/bucket/in/empty/").0, 200);
+    assert!(store.done(&["ls", "s3://bucket/in"]).contains(" /in/empty\n"));
+    store.done(&["rm", "-r", "-f", "s3://bucket/in"]);
+    assert_eq!((store.names("in"), store.uploads()), (BTreeSet::new(), 0));
+    let said = store.refused(&["cat", "s3://bucket/in/large"]);
+    assert!(said.contains("s3://bucket/in/large: No such file or directory"), "{said}");
+}
+
+#[test]
+fn refusals_of_a_store_are_one_line_each() {
+    if skipped("refusals_of_a_store_are_one_line_each") {
+        return;
+    }
+    let store = Store::start();
+    store.write("a", "text\n");
+    store.done(&["put", "a", "s3://bucket/a"]);
+    for arguments in [
+        &["ls", "s3://nobucket/"][..],
+        &["cat", "s3://nobucket/a"],
+        &["put", "a", "s3://nobucket/b"],
+    ] {
+        let said = store.refused(arguments);
+        assert!(said.contains("there is no bucket nobucket"), "{said}");
+    }
+    for (status, code, expected) in [
+        ("403 Forbidden", "InvalidAccessKeyId", "does not know the access key"),
+        ("403 Forbidden", "SignatureDoesNotMatch", "the secret key is not that of the access key"),
+        ("403 Forbidden", "RequestTimeTooSkewed", "the clock of this machine"),
+        ("400 Bad Request", "ExpiredToken", "the session token has expired"),
+    ] {
+        for arguments in [
+            &["ls", "s3://bucket/"][..],
+            &["cat", "s3://bucket/a"],
+            &["put", "-f", "a", "s3://bucket/b"],
+        ] {
+            store.set(Weather::Answers { left: usize::MAX, status, code });
+            let said = store.refused(arguments);
+            assert!(said.contains(expected), "{arguments:?}: {said}");
+        }
+    }
+    // Short storms are waited for.
+    store.storm(3);
+    assert_eq!(store.done(&["cat", "s3://bucket/a"]), "text\n");
+    store.storm(3);
+    store.done(&["put", "a", "s3://bucket/b"]);
+    for arguments in
+        [&["ls", "s3://bucket/"][..], &["cat", "s3://bucket/a"], &["put", "a", "s3://bucket/c"]]
+    {
+        store.storm(usize::MAX);
+        let patience = ["-D", "corona.fs.object.patience.ms=500"];
+        let said = store.refused(&[arguments, &patience].concat());
+        assert!(said.contains("after retries"), "{said}");
+    }
+    store.set(Weather::Fair);
+    assert_eq!((store.names(""), store.uploads()), (["a", "b"].map(str::to_owned).into(), 0));
+    let mut none = corona();
+    store.with_keys(none.args(["fs", "ls", "s3://bucket/"]));
+    let none = none.env_remove("AWS_SECRET_ACCESS_KEY").output().unwrap();
+    assert!(
+        stderr(&none).contains("there is AWS_ACCESS_KEY_ID and no AWS_SECRET_ACCESS_KEY"),
+        "{}",
+        stderr(&none)
+    );
+    let said = store.refused(&["ls", "s3a://bucket/"]);
+    assert!(said.contains("write s3: in its place"), "{said}");
+}
+
+/// A job on the objects.
+fn job(store: &Store, cluster: &MiniCluster, arguments: &[&str]) -> Command {
+    let mut job = cluster.job(arguments);
+    store.with_keys(&mut job);
+    job
+}
+
+fn succeeds(job: &mut Command) {
+    let output = job.output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+/// The files below a directory that have a text.
+fn files_with(directory: &Path, text: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => files_with(&path, text, found),
+            Ok(kind) if kind.is_file() => {
+                let bytes = fs::read(&path).unwrap_or_default();
+                let is_in = bytes.windows(text.len()).any(|window| window == text.as_bytes());
+                found.extend(is_in.then_some(path));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn jobs_read_and_write_objects_with_the_keys_of_their_user() {
+    if skipped("jobs_read_and_write_objects_with_the_keys_of_their_user") {
+        return;
+    }
+    let store = Store::start();
+    let cluster = MiniCluster::start(&[]);
+    fs::create_dir(cluster.path("in")).unwrap();
+    for n in 0..40 {
+        cluster.write(&format!("in/{n}.txt"), text().replace("line", &format!("line{n}")));
+    }
+    shell(cluster.root.path(), "gzip in/39.txt");
+    let put = store.fs(&["put", cluster.path("in").to_str().unwrap(), "s3://bucket/in"]);
+    assert!(put.status.success(), "{}", stderr(&put));
+    let steps = [
+        "--mapper",
+        "builtin:wc",
+        "--combiner",
+        "builtin:wc",
+        "--reducer",
+        "builtin:wc",
+        "--reduces",
+        "3",
+    ];
+    let of_objects =
+        ["--input", "s3://bucket/in", "--output", "s3://bucket/words", "--split-size", "20k"];
+    succeeds(&mut job(&store, &cluster, &[&of_objects[..], &steps].concat()));
+    cluster.run(&[&["--input", "in", "--output", "words"], &steps[..]].concat());
+    let names = store.names("words");
+    let expected =
+        ["_SUCCESS", "part-00000", "part-00001", "part-00002"].map(|name| format!("words/{name}"));
+    assert_eq!(names, expected.into());
+    assert_eq!(store.uploads(), 0);
+    let mut found: Vec<String> =
+        store.done(&["cat", "s3://bucket/words/part-*"]).lines().map(str::to_owned).collect();
+    found.sort();
+    assert_eq!(found, cluster.lines("words"));
+    // An output is replaced as a whole, and only on demand.
+    let again = [&of_objects[..], &steps].concat();
+    let refused = job(&store, &cluster, &again).output().unwrap();
+    assert!(stderr(&refused).contains("already exists"), "{}", stderr(&refused));
+    store.ask("PUT", "/bucket/words/mine");
+    let refused = job(&store, &cluster, &[&again[..], &["--overwrite"]].concat()).output().unwrap();
+    assert!(
+        stderr(&refused).contains("more than the output of a job: mine"),
+        "{}",
+        stderr(&refused)
+    );
+    assert_eq!(store.names("words").len(), 5);
+    store.done(&["rm", "s3://bucket/words/mine"]);
+    succeeds(&mut job(&store, &cluster, &[&again[..], &["--overwrite"]].concat()));
+    assert_eq!(store.names("words").len(), 4);
+    // A map without a reduce, with nothing to write.
+    let empty = [
+        "--input",
+        "s3://bucket/in/1.txt",
+        "--output",
+        "s3://bucket/none",
+        "--mapper",
+        "sed d",
+        "--reduces",
+        "0",
+    ];
+    succeeds(&mut job(&store, &cluster, &empty));
+    assert_eq!(store.names("none"), ["none/_SUCCESS", "none/part-00000"].map(str::to_owned).into());
+    keys_are_for_nodes_alone(&store, &cluster);
+    objects_that_change_fail_their_job(&store, &cluster);
+    cluster.stop();
+}
+
+/// While a job runs, and afterwards.
+fn keys_are_for_nodes_alone(store: &Store, cluster: &MiniCluster) {
+    let wait = "cat; while ! [ -e DIR/go ]; do sleep 0.1; done";
+    let mapper = wait.replace("DIR", cluster.root.path().to_str().unwrap());
+    let waits =
+        ["--input", "s3://bucket/in/1.txt", "--output", "s3://bucket/waits", "--mapper", &mapper];
+    let mut child = job(store, cluster, &[&waits[..], &["--reduces", "0"]].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("a task with the keys", || {
+        let mut found = Vec::new();
+        files_with(&cluster.path("cluster"), SECRET, &mut found);
+        let is_at_node = |path: &PathBuf| path.to_str().unwrap().contains("jobcache");
+        found.iter().any(is_at_node).then_some(())
+    });
+    let mut found = Vec::new();
+    files_with(&cluster.path("cluster"), SECRET, &mut found);
+    for path in &found {
+        assert_eq!(path.file_name().unwrap(), "object-access", "{}", path.display());
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o077;
+        let is_hidden = path
+            .ancestors()
+            .take_while(|above| *above != cluster.root.path())
+            .any(|at| mode(at) == 0);
+        assert!(is_hidden, "{}", path.display());
+    }
+    let shown = shell(cluster.root.path(), "ps -eo args; cat cluster/logs/*");
+    assert!(shown.iter().all(|line| !line.contains(SECRET)));
+    cluster.write("go", "");
+    assert!(until("the end of the job", || child.try_wait().unwrap()).success());
+    until("the removal of the keys", || {
+        let mut found = Vec::new();
+        files_with(&cluster.path("cluster"), SECRET, &mut found);
+        found.is_empty().then_some(())
+    });
+}
+
+/// The object is replaced while a map reads it.
+fn objects_that_change_fail_their_job(store: &Store, cluster: &MiniCluster) {
+    let line = "x".repeat(1023) + "\n";
+    store.write("large", line.repeat(40 << 10));
+    store.done(&["put", "large", "s3://bucket/large"]);
+    let wait = "head -c 1000000 >/dev/null; touch DIR/reads; while ! [ -e DIR/changed ]; do sleep 0.1; done; cat >/dev/null";
+    let mapper = wait.replace("DIR", cluster.root.path().to_str().unwrap());
+    let reads =
+        ["--input", "s3://bucket/large", "--output", "s3://bucket/changed", "--mapper", &mapper];
+    let once = ["--reduces", "0", "--split-size", "1g", "-D", "mapred.map.max.attempts=1"];
+    let child = job(store, cluster, &[&reads[..], &once].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a map that reads", || cluster.path("reads").exists().then_some(()));
+    store.write("other", line.replace('x', "y").repeat(40 << 10));
+    store.done(&["put", "--force", "other", "s3://bucket/large"]);
+    cluster.write("changed", "");
+    let output = child.wait_with_output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("s3://bucket/large: it has changed since it was listed"), "{said}");
+    nothing_is_left(store, "changed");
+}
+
+/// No object that is seen, no note of an upload, and no upload.
+fn nothing_is_left(store: &Store, prefix: &str) {
+    let left = || (store.names(prefix), store.uploads());
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while left() != (BTreeSet::new(), 0) && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    assert_eq!(left(), (BTreeSet::new(), 0));
+}
+
+#[test]
+fn jobs_that_are_killed_at_any_moment_leave_no_object_and_no_upload() {
+    if skipped("jobs_that_are_killed_at_any_moment_leave_no_object_and_no_upload") {
+        return;
+    }
+    let store = Store::start();
+    let cluster = MiniCluster::start(&[]);
+    store.write("in/a", text());
+    store.done(&["put", "in", "s3://bucket/in"]);
+    // Some maps have committed, some write, some wait.
+    let steps = "cat; sleep 0.$((RANDOM % 9))";
+    let arguments = |output: &str| {
+        let arguments =
+            ["--input", "s3://bucket/in", "--output", output, "--split-size", "2k", "--mapper"];
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+        let more = [format!("bash -c '{steps}'"), "--reduces".to_owned(), "0".to_owned()];
+        arguments.chain(more).collect::<Vec<_>>()
+    };
+    let random = |most: u64| {
+        use std::hash::BuildHasher;
+        std::collections::hash_map::RandomState::new().hash_one(0) % most
+    };
+    for round in 0..4 {
+        let output = format!("killed-{round}");
+        let arguments = arguments(&format!("s3://bucket/{output}"));
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut child = job(&store, &cluster, &arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("an upload", || (store.uploads() > 0).then_some(()));
+        std::thread::sleep(std::time::Duration::from_millis(random(1500)));
+        compat_tests::task_tracker::node::signal("INT", child.id());
+        let killed = until("the end of a job", || child.try_wait().unwrap());
+        // It may have been faster.
+        if killed.success() {
+            let names = store.names(&format!("{output}/"));
+            assert!(names.contains(&format!("{output}/_SUCCESS")), "{names:?}");
+            store.done(&["rm", "-r", "-f", &format!("s3://bucket/{output}")]);
+        }
+        nothing_is_left(&store, &output);
+    }
+    for (daemon, round) in [("node-1", 0), ("job-tracker", 1), ("node-2", 2)] {
+        let output = format!("crashed-{round}");
+        let arguments = arguments(&format!("s3://bucket/{output}"));
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut child = job(&store, &cluster, &arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("an upload", || (store.uploads() > 0).then_some(()));
+        std::thread::sleep(std::time::Duration::from_millis(random(1500)));
+        cluster.crash(daemon);
+        let status = until("the end of a job", || child.try_wait().unwrap());
+        if status.success() {
+            let lines = store.done(&["cat", &format!("s3://bucket/{output}/part-*")]);
+            let mut lines: Vec<&str> = lines.lines().map(str::trim_end).collect();
+            lines.sort_unstable();
+            let whole = text();
+            let mut whole: Vec<&str> = whole.lines().collect();
+            whole.sort_unstable();
+            assert!(lines == whole, "{daemon}: {} lines", lines.len());
+            assert!(
+                store.names(&format!("{output}/")).iter().all(|name| !name.contains("_temporary"))
+            );
+            store.done(&["rm", "-r", "-f", &format!("s3://bucket/{output}")]);
+        }
+        nothing_is_left(&store, &output);
+    }
+    cluster.stop();
+}

@@ -1,0 +1,411 @@
+//! The calls of one bucket, with errors in our words: those of the library, and the two that it does not have.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use corona_net::Backoff;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use hyper::{Method, Request};
+use object_store::aws::{AmazonS3, AwsAuthorizer};
+use object_store::client::{HttpClient, HttpRequestBody};
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path as Key;
+use object_store::{
+    BackoffConfig, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore as _,
+    ObjectStoreExt as _, PutPayload, RetryConfig,
+};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::{Instant, sleep};
+
+use super::access::ObjectAccess;
+use super::fault;
+use super::http::Http;
+use crate::path::FsPath;
+use crate::{ErrorKind, FsError};
+
+/// What a query has as it is. Everything else is encoded, as signatures want it.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// The pauses between tries.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Tries of one request, if they end so fast that its time does not.
+const MAX_TRIES: usize = 1000;
+/// Requests at a time for many objects.
+pub(super) const MAX_PARALLEL: usize = 16;
+/// Bytes of a page of unfinished uploads.
+const MAX_PAGE_BYTES: usize = 8 << 20;
+
+/// A bucket and how it is reached.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    store: AmazonS3,
+    client: HttpClient,
+    address: String,
+    server: String,
+    region: String,
+    /// How long a request is tried again.
+    patience: Duration,
+}
+
+/// An upload that is neither completed nor aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Upload {
+    pub(super) key: String,
+    pub(super) id: String,
+}
+
+/// A page of them, and where the next one begins.
+type Uploads = (Vec<Upload>, Option<(String, String)>);
+
+impl Bucket {
+    pub(super) fn open(
+        access: &ObjectAccess,
+        name: &str,
+        silence: Duration,
+        patience: Duration,
+    ) -> Result<Bucket, FsError> {
+        let (address, server) = (access.address(name), access.server());
+        let failed =
+            |why: String| FsError::new(ErrorKind::Invalid, "open", format!("s3://{name}"), why);
+        let http = Http::new(address.starts_with("http://"), silence)
+            .map_err(|error| failed(format!("no certificates for TLS: {error}")))?;
+        let retries = RetryConfig {
+            backoff: BackoffConfig {
+                init_backoff: FIRST_PAUSE,
+                max_backoff: LONGEST_PAUSE,
+                base: 2.0,
+            },
+            max_retries: MAX_TRIES,
+            // Without keys the machine is asked for its role; where it has none nothing answers.
+            retry_timeout: if access.has_keys() {
+                patience
+            } else {
+                patience.min(Duration::from_secs(20))
+            },
+        };
+        let store =
+            access.builder(name).with_retry(retries).with_http_connector(http.clone()).build();
+        let store = store.map_err(|error| failed(error.to_string()))?;
+        let region = access.region().to_owned();
+        Ok(Bucket { store, client: HttpClient::new(http), address, server, region, patience })
+    }
+
+    /// Where it is, for errors.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The error of a call of the library.
+    fn told(&self, call: &'static str, path: &FsPath) -> impl Fn(object_store::Error) -> FsError {
+        move |error| fault::told(&error, call, path, &self.server)
+    }
+
+    pub(super) async fn head(&self, path: &FsPath) -> Result<ObjectMeta, FsError> {
+        self.store.head(&key(path)?).await.map_err(self.told("open", path))
+    }
+
+    /// A page of what is below a prefix, one level deep or all.
+    pub(super) async fn list(
+        &self,
+        path: &FsPath,
+        prefix: &str,
+        is_deep: bool,
+        most: Option<usize>,
+        token: Option<String>,
+    ) -> Result<PaginatedListResult, FsError> {
+        let options = PaginatedListOptions {
+            delimiter: (!is_deep).then_some("/".into()),
+            max_keys: most,
+            page_token: token,
+            ..PaginatedListOptions::default()
+        };
+        let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
+        self.store.list_paginated(prefix, options).await.map_err(self.told("list", path))
+    }
+
+    /// Bytes of an object, if it is still the one with this tag.
+    pub(super) async fn get(
+        &self,
+        path: &FsPath,
+        range: std::ops::Range<u64>,
+        tag: Option<&str>,
+    ) -> Result<GetResult, FsError> {
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range)),
+            if_match: tag.map(str::to_owned),
+            ..GetOptions::default()
+        };
+        let found =
+            self.store.get_opts(&key(path)?, options).await.map_err(self.told("read", path))?;
+        match (tag, &found.meta.e_tag) {
+            // Not every server heeds the condition.
+            (Some(wanted), Some(given)) if wanted != given => {
+                let (kind, message) = fault::changed();
+                Err(FsError::new(kind, "read", path, message))
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// The next bytes of an object that is read.
+    pub(super) async fn next_of(
+        &self,
+        path: &FsPath,
+        body: &mut stream::BoxStream<'static, object_store::Result<Bytes>>,
+    ) -> Result<Option<Bytes>, FsError> {
+        body.next().await.transpose().map_err(self.told("read", path))
+    }
+
+    /// A whole small object.
+    pub(super) async fn get_small(&self, path: &FsPath, most: u64) -> Result<Bytes, FsError> {
+        let found = self.store.get(&key(path)?).await.map_err(self.told("read", path))?;
+        if found.meta.size > most {
+            let message = format!("it has {} bytes; at most {most} are expected", found.meta.size);
+            return Err(FsError::new(ErrorKind::Malformed, "read", path, message));
+        }
+        found.bytes().await.map_err(self.told("read", path))
+    }
+
+    pub(super) async fn put(&self, path: &FsPath, bytes: Vec<u8>) -> Result<(), FsError> {
+        let put = self.store.put(&key(path)?, PutPayload::from(bytes)).await;
+        put.map(drop).map_err(self.told("create", path))
+    }
+
+    pub(super) async fn copy(&self, from: &FsPath, to: &FsPath) -> Result<(), FsError> {
+        self.store.copy(&key(from)?, &key(to)?).await.map_err(self.told("rename", from))
+    }
+
+    pub(super) async fn delete(&self, path: &FsPath) -> Result<(), FsError> {
+        self.store.delete(&key(path)?).await.map_err(self.told("delete", path))
+    }
+
+    /// Deletes the object whose name is this one with a slash at its end, if there is one.
+    pub(super) async fn delete_slashed(&self, path: &FsPath) -> Result<(), FsError> {
+        let name: Vec<String> = path
+            .path()
+            .split('/')
+            .map(|part| utf8_percent_encode(part, PLAIN).to_string())
+            .collect();
+        self.ask(Method::DELETE, "delete", path, &format!("{}{}/", self.address, name.join("/")))
+            .await
+            .map(drop)
+    }
+
+    /// Deletes many objects with few requests.
+    pub(super) async fn delete_all(&self, path: &FsPath, keys: Vec<Key>) -> Result<(), FsError> {
+        let keys = stream::iter(keys.into_iter().map(Ok)).boxed();
+        let mut deleted = self.store.delete_stream(keys);
+        while let Some(one) = deleted.next().await {
+            match one.map_err(self.told("delete", path)) {
+                Err(error) if error.kind == ErrorKind::NotFound => {}
+                one => drop(one?),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn begin_upload(&self, path: &FsPath) -> Result<String, FsError> {
+        self.store.create_multipart(&key(path)?).await.map_err(self.told("create", path))
+    }
+
+    pub(super) async fn put_part(
+        &self,
+        path: &FsPath,
+        id: &str,
+        number: usize,
+        bytes: Vec<u8>,
+    ) -> Result<String, FsError> {
+        let (key, id) = (key(path)?, id.to_owned());
+        let part = self.store.put_part(&key, &id, number, PutPayload::from(bytes)).await;
+        part.map(|part| part.content_id).map_err(self.told("write", path))
+    }
+
+    pub(super) async fn complete(
+        &self,
+        path: &FsPath,
+        id: &str,
+        parts: &[String],
+    ) -> Result<(), FsError> {
+        let parts = parts.iter().map(|tag| PartId { content_id: tag.clone() }).collect();
+        let completed = self.store.complete_multipart(&key(path)?, &id.to_owned(), parts).await;
+        completed.map(drop).map_err(self.told("complete", path))
+    }
+
+    /// Aborts an upload. False: there was none.
+    pub(super) async fn abort(&self, path: &FsPath, id: &str) -> Result<bool, FsError> {
+        let aborted = self.store.abort_multipart(&key(path)?, &id.to_owned()).await;
+        match aborted.map_err(self.told("abort", path)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Aborts all uploads of objects whose names begin so. Returns how many there were.
+    pub(super) async fn abort_below(&self, path: &FsPath, prefix: &str) -> Result<usize, FsError> {
+        let (mut count, mut from) = (0, None);
+        loop {
+            let (page, next) = self.uploads(path, prefix, from.as_ref()).await?;
+            count += page.len();
+            let aborted = stream::iter(page).map(|upload| async move {
+                let root = path.root().cloned().unwrap_or_else(crate::Root::local);
+                let of_upload = FsPath::within(&root, &format!("/{}", upload.key))?;
+                self.abort(&of_upload, &upload.id).await
+            });
+            aborted
+                .buffer_unordered(MAX_PARALLEL)
+                .try_for_each(|_| std::future::ready(Ok(())))
+                .await?;
+            // Each page begins behind the one before, whatever the server says, so that this has an end.
+            match next {
+                Some(next) if from.as_ref().is_none_or(|from| next > *from) => from = Some(next),
+                _ => return Ok(count),
+            }
+        }
+    }
+
+    async fn uploads(
+        &self,
+        path: &FsPath,
+        prefix: &str,
+        from: Option<&(String, String)>,
+    ) -> Result<Uploads, FsError> {
+        let mut query = format!("uploads=&prefix={}", utf8_percent_encode(prefix, PLAIN));
+        if let Some((key, id)) = from {
+            let (key, id) = (utf8_percent_encode(key, PLAIN), utf8_percent_encode(id, PLAIN));
+            query = format!(
+                "key-marker={key}&prefix={}&upload-id-marker={id}&uploads=",
+                utf8_percent_encode(prefix, PLAIN)
+            );
+        }
+        let answer =
+            self.ask(Method::GET, "list", path, &format!("{}?{query}", self.address)).await?;
+        let malformed = || {
+            FsError::new(ErrorKind::Malformed, "list", path, "the list of uploads is malformed")
+                .at(&self.server)
+        };
+        let text = std::str::from_utf8(&answer).map_err(|_| malformed())?;
+        uploads_of(text, prefix).ok_or_else(malformed)
+    }
+
+    /// Sends a signed request without a body until it is answered or its time is over.
+    async fn ask(
+        &self,
+        method: Method,
+        call: &'static str,
+        path: &FsPath,
+        address: &str,
+    ) -> Result<Bytes, FsError> {
+        let until = Instant::now() + self.patience;
+        let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            let credential =
+                self.store.credentials().get_credential().await.map_err(self.told(call, path))?;
+            let odd = |error: hyper::http::Error| {
+                FsError::new(ErrorKind::Invalid, call, path, error.to_string())
+            };
+            let mut request = Request::builder()
+                .method(method.clone())
+                .uri(address)
+                .body(HttpRequestBody::empty())
+                .map_err(odd)?;
+            AwsAuthorizer::new(&credential, "s3", &self.region)
+                .try_authorize(&mut request, None)
+                .map_err(self.told(call, path))?;
+            let last = match self.client.execute(request).await {
+                Ok(response) => {
+                    let (status, body) = (response.status(), response.into_body());
+                    let bytes = bounded(body).await;
+                    match bytes {
+                        Some(bytes) if status.is_success() => return Ok(bytes),
+                        Some(bytes) => {
+                            let text = String::from_utf8_lossy(&bytes);
+                            fault::of_answer(status.as_u16(), &text, call, path, &self.server)
+                        }
+                        None => {
+                            FsError::new(ErrorKind::Connection, call, path, "the answer broke off")
+                                .at(&self.server)
+                        }
+                    }
+                }
+                Err(error) => FsError::new(ErrorKind::Connection, call, path, error.to_string())
+                    .at(&self.server),
+            };
+            let again = matches!(last.kind, ErrorKind::TooSlow | ErrorKind::Connection);
+            if !again || Instant::now() >= until {
+                return Err(last);
+            }
+            sleep(pauses.pause()).await;
+        }
+    }
+}
+
+/// A whole body, unless it is too large or breaks off.
+async fn bounded(body: object_store::client::HttpResponseBody) -> Option<Bytes> {
+    let mut all = Vec::new();
+    let mut pieces = body.bytes_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.ok()?;
+        if all.len() + piece.len() > MAX_PAGE_BYTES {
+            return None;
+        }
+        all.extend_from_slice(&piece);
+    }
+    Some(all.into())
+}
+
+/// The uploads of an answer, and where the next page begins. Only what has the prefix counts, whatever the server says.
+fn uploads_of(xml: &str, prefix: &str) -> Option<Uploads> {
+    let document = roxmltree::Document::parse(xml).ok()?;
+    let root = document.root_element();
+    let text = |node: roxmltree::Node<'_, '_>, name: &str| {
+        let child = node.children().find(|child| child.tag_name().name() == name)?;
+        Some(child.text().unwrap_or_default().to_owned())
+    };
+    let uploads = root.children().filter(|child| child.tag_name().name() == "Upload");
+    let uploads =
+        uploads.map(|node| Some(Upload { key: text(node, "Key")?, id: text(node, "UploadId")? }));
+    let mut uploads = uploads.collect::<Option<Vec<_>>>()?;
+    uploads.retain(|upload| upload.key.starts_with(prefix));
+    let next = match text(root, "IsTruncated").as_deref() {
+        Some("true") => Some((
+            text(root, "NextKeyMarker")?,
+            text(root, "NextUploadIdMarker").unwrap_or_default(),
+        )),
+        _ => None,
+    };
+    Some((uploads, next))
+}
+
+/// The name of the object at a path.
+pub(super) fn key(path: &FsPath) -> Result<Key, FsError> {
+    let named = Key::parse(path.path());
+    named.map_err(|error| FsError::new(ErrorKind::Invalid, "path", path, error.to_string()))
+}
+
+/// A bucket that several own.
+pub(super) type SharedBucket = Arc<Bucket>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_uploads_has_those_below_the_prefix_and_says_where_the_next_one_begins() {
+        let xml = r#"<?xml version="1.0"?><ListMultipartUploadsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
+            <IsTruncated>true</IsTruncated><NextKeyMarker>out/b</NextKeyMarker><NextUploadIdMarker>2</NextUploadIdMarker>
+            <Upload><Key>out/a &amp; b</Key><UploadId>1</UploadId></Upload>
+            <Upload><Key>other/a</Key><UploadId>9</UploadId></Upload>
+            <Upload><Key>out/b</Key><UploadId>2</UploadId></Upload></ListMultipartUploadsResult>"#;
+        let (page, next) = uploads_of(xml, "out/").unwrap();
+        let keys: Vec<&str> = page.iter().map(|upload| upload.key.as_str()).collect();
+        assert_eq!(keys, ["out/a & b", "out/b"]);
+        assert_eq!(next, Some(("out/b".to_owned(), "2".to_owned())));
+        let empty = "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>";
+        assert_eq!(uploads_of(empty, "out/").unwrap(), (Vec::new(), None));
+        assert!(uploads_of("<html", "out/").is_none());
+        assert!(uploads_of("<R><Upload><Key>out/a</Key></Upload></R>", "out/").is_none());
+    }
+}

@@ -1,0 +1,140 @@
+//! The output of tasks in an object store, which has no rename: what a task writes below `_temporary/_attempt_*` of an
+//! output is an upload of the object at its last name, which is left uncompleted. A small object at the place where the
+//! task writes notes the upload. The commit of a task moves the notes to `_temporary/_committed`, that of the job
+//! completes their uploads. Whoever deletes notes aborts their uploads.
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::FsPath;
+use crate::{ErrorKind, FsError, Root};
+
+pub(super) const TEMPORARY: &str = "_temporary";
+const ATTEMPTS: &str = "_attempt_";
+const COMMITTED: &str = "_committed";
+/// The object that makes the directory of unfinished output.
+pub(super) const BEGUN: &str = "_begun";
+/// The version of the form of a note.
+const VERSION: u32 = 1;
+/// Bytes of a note: at most 10,000 parts with tags of less than a hundred bytes.
+pub(super) const MAX_RECORD_BYTES: u64 = 2 << 20;
+
+/// The note of an upload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    version: u32,
+    pub(super) upload: String,
+    /// The tags of its parts; none as long as not all are sent.
+    pub(super) parts: Option<Vec<String>>,
+}
+
+impl Record {
+    pub(super) fn begun(upload: &str) -> Record {
+        Record { version: VERSION, upload: upload.to_owned(), parts: None }
+    }
+
+    pub(super) fn sent(upload: &str, parts: Vec<String>) -> Record {
+        Record { parts: Some(parts), ..Record::begun(upload) }
+    }
+
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    pub(super) fn from_json(path: &FsPath, bytes: &[u8]) -> Result<Record, FsError> {
+        let wrong = |why: String| FsError::new(ErrorKind::Malformed, "read", path, why);
+        let record: Record = serde_json::from_slice(bytes)
+            .map_err(|error| wrong(format!("it is no note of an upload: {error}")))?;
+        match record.version {
+            VERSION => Ok(record),
+            other => Err(wrong(format!(
+                "it notes an upload in the unknown version {other}; this version of corona reads {VERSION} only"
+            ))),
+        }
+    }
+}
+
+/// A note by its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The object that the upload makes.
+    pub(super) target: FsPath,
+    /// Where the note is when the task is committed.
+    pub(super) committed: FsPath,
+    /// Whether it is there.
+    pub(super) is_committed: bool,
+}
+
+impl Place {
+    /// What a path notes; none if it is no place of a note.
+    pub(super) fn of(path: &FsPath) -> Option<Place> {
+        let root = path.root()?;
+        let (output, below) = path.path().split_once(&format!("/{TEMPORARY}/"))?;
+        let (owner, name) = below.split_once('/')?;
+        let is_committed = owner == COMMITTED;
+        if name.is_empty() || !(is_committed || owner.starts_with(ATTEMPTS)) {
+            return None;
+        }
+        let at = |path: String| FsPath::within(root, &path).ok();
+        Some(Place {
+            target: at(format!("{output}/{name}"))?,
+            committed: at(format!("{output}/{TEMPORARY}/{COMMITTED}/{name}"))?,
+            is_committed,
+        })
+    }
+
+    /// Where the notes of committed tasks of an output are.
+    pub(super) fn all_committed(output: &FsPath) -> FsPath {
+        output.join(TEMPORARY).join(COMMITTED)
+    }
+}
+
+/// The output whose unfinished part this directory is.
+pub(super) fn output_of(temporary: &FsPath) -> Option<FsPath> {
+    temporary.parent().filter(|_| temporary.name() == TEMPORARY)
+}
+
+/// The path of an object.
+pub(super) fn path_of(root: &Root, key: &str) -> Result<FsPath, FsError> {
+    Ok(FsPath::within(root, &format!("/{key}"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_known_by_their_places() {
+        let place = |text: &str| Place::of(&FsPath::parse(text).unwrap());
+        let of_attempt =
+            place("s3://b/out/_temporary/_attempt_1_0001_m_000000_0/side/part-0").unwrap();
+        assert_eq!(of_attempt.target.to_string(), "s3://b/out/side/part-0");
+        assert_eq!(
+            of_attempt.committed.to_string(),
+            "s3://b/out/_temporary/_committed/side/part-0"
+        );
+        let committed = place("s3://b/out/_temporary/_committed/side/part-0").unwrap();
+        assert_eq!((committed.target, committed.is_committed), (of_attempt.target, true));
+        for other in [
+            "s3://b/out/part-0",
+            "s3://b/out/_temporary/x",
+            "s3://b/out/_temporary/other/x",
+            "s3://b/_temporary/_attempt_1",
+        ] {
+            assert_eq!(place(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_note_of_another_version_is_refused_by_name() {
+        let path = FsPath::parse("s3://b/n").unwrap();
+        let record = Record::sent("id", vec!["\"tag\"".to_owned()]);
+        assert_eq!(Record::from_json(&path, &record.to_json()).unwrap(), record);
+        for (text, wrong) in [
+            ("{\"version\":2,\"upload\":\"id\",\"parts\":null}", "unknown version 2"),
+            ("part of an output", "is no note"),
+        ] {
+            let told = Record::from_json(&path, text.as_bytes()).unwrap_err().to_string();
+            assert!(told.contains(wrong), "{told}");
+        }
+    }
+}
