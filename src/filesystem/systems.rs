@@ -105,7 +105,7 @@ impl FileSystems {
         self
     }
 
-    /// The access to object stores, if one of them has been named: whoever works on the same files elsewhere needs it.
+    /// The access to object stores, if one of them has been named: others that work on the same files need it.
     ///
     /// # Errors
     /// There is none that can be used.

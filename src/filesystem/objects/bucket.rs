@@ -324,10 +324,13 @@ impl Bucket {
                             let text = String::from_utf8_lossy(&bytes);
                             fault::of_answer(status.as_u16(), &text, call, path, &self.server)
                         }
-                        None => {
-                            FsError::new(ErrorKind::Connection, call, path, "the answer broke off")
-                                .at(&self.server)
-                        }
+                        None => FsError::new(
+                            ErrorKind::Connection,
+                            call,
+                            path,
+                            "the connection ended within the answer",
+                        )
+                        .at(&self.server),
                     }
                 }
                 Err(error) => FsError::new(ErrorKind::Connection, call, path, error.to_string())

@@ -121,7 +121,7 @@ impl HttpService for Http {
     }
 }
 
-/// A body whose sender may not be silent for ever.
+/// A body whose sender may be silent for a while only.
 struct Patient {
     body: Incoming,
     patience: Duration,

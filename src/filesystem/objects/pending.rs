@@ -1,7 +1,7 @@
 //! The output of tasks in an object store, which has no rename: what a task writes below `_temporary/_attempt_*` of an
 //! output is an upload of the object at its last name, which is left uncompleted. A small object at the place where the
 //! task writes notes the upload. The commit of a task moves the notes to `_temporary/_committed`, that of the job
-//! completes their uploads. Whoever deletes notes aborts their uploads.
+//! completes their uploads. Deleting a note aborts its upload.
 
 use serde::{Deserialize, Serialize};
 
