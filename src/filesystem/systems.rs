@@ -108,7 +108,7 @@ impl FileSystems {
     /// The access to object stores, if one of them has been named: others that work on the same files need it.
     ///
     /// # Errors
-    /// There is none that can be used.
+    /// No access can be used.
     pub fn used_access(&self) -> Result<Option<Arc<ObjectAccess>>, FsError> {
         match self.buckets.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             true => Ok(None),
