@@ -23,6 +23,7 @@ use serde::de::IgnoredAny;
 use super::EXIT_FAILED;
 use super::cluster::{CallAndPageArguments, Cluster, ClusterArguments, block_on, mismatch};
 use super::status::{self, ShownArguments};
+use super::upgrade_check;
 use super::web::{Answer, Web};
 use corona_terminal::console::{Console, FormArguments, TextForm, printable};
 
@@ -34,6 +35,8 @@ Examples:
     corona admin set-safe-mode && corona admin persist-state
   Reload the host files after a change:
     corona admin refresh-nodes
+  Before and after an upgrade: who runs which version, and what comes next:
+    corona admin upgrade-check
   Restart the task trackers of all nodes, 50 at a time:
     corona admin restart-nodes --batch 50
 
@@ -87,6 +90,14 @@ enum Action {
     /// everything, and becomes a standby itself. It is refused if no standby may
     /// take over. Needs the address of the leader's pages.
     StepDown(Plain),
+    /// List the versions of all daemons, and how to upgrade those that differ
+    ///
+    /// Asks the pages of the instances of the cluster manager, of the proxy job
+    /// tracker, the job tracker and the nodes. Gateways have no pages. Lists what
+    /// to restart in which order, and what an earlier version would not read if it
+    /// were started again. Exit status: 0 all daemons have the version of this
+    /// program; 1 one has another version, or does not answer.
+    UpgradeCheck(upgrade_check::Arguments),
     /// Turn safe mode on in the proxy job tracker only
     ///
     /// For a proxy job tracker that was down when safe mode was set. --address
@@ -163,6 +174,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
             let outcome = block_on(step_down(pages))?;
             return show(&outcome, form.output, console);
         }
+        Action::UpgradeCheck(check) => return check.run(before, console),
         Action::ForceSetSafeModeOnPjt(Plain { form, cluster }) => {
             (Operation::ForceOnPjt(true), form, cluster)
         }

@@ -61,6 +61,7 @@ mod task_tracker;
 mod tests;
 mod times;
 mod traffic;
+mod upgrade_check;
 mod version;
 mod watch;
 mod web;

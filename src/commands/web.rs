@@ -76,6 +76,11 @@ impl Web {
         Web { service, address, timeout }
     }
 
+    /// The host and the port of the pages.
+    pub(super) fn address(&self) -> &HostPort {
+        &self.address
+    }
+
     /// The address of the pages, for browsers.
     pub(super) fn url(&self) -> String {
         for_browsers(&format!("http://{}/", self.address))

@@ -32,6 +32,10 @@ pub struct ClientSettings {
     /// The pages of finished jobs, which the proxy job tracker serves; `None` if their address is not
     /// configured.
     pub finished_jobs: Option<HostPort>,
+    /// The pages of the job tracker service; `None` if their address is not configured.
+    pub running_jobs: Option<HostPort>,
+    /// The port of the pages of nodes; `None` if it is any free one.
+    pub node_pages_port: Option<u16>,
     /// Nodes that restart together by default, at least 1.
     pub restart_batch: u32,
 }

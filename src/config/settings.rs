@@ -295,6 +295,8 @@ impl<'a> SettingsReader<'a> {
             proxy_job_tracker_address: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
             job_tracker: self.value(&keys::JT_ADDRESS, typed::address),
             finished_jobs: self.finished_jobs(),
+            running_jobs: self.running_jobs(),
+            node_pages_port: self.port_beside(&keys::TT_HTTP_ADDRESS),
             restart_batch: self.number(&keys::RESTART_BATCH),
         }
     }

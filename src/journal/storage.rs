@@ -317,6 +317,10 @@ fn sync_parent(directory: &Path) -> io::Result<()> {
 
 impl Storage for DiskStorage {
     fn release(&self) {
+        if self.unsynced.is_some() {
+            // Versions before 0.2.0 lock this file itself, beside the one above, of which it is a further name.
+            let _ = fs::remove_file(self.path(LOCK));
+        }
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
@@ -535,12 +539,15 @@ mod tests {
             let held = File::options().create(true).append(true).open(&path).unwrap();
             flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
             let unsynced = Unsynced::at_most(4, &path);
-            drop(DiskStorage::open_among(&journal, &unsynced).unwrap());
+            let storage = DiskStorage::open_among(&journal, &unsynced).unwrap();
             let refused = DiskStorage::open(&journal).unwrap_err();
             assert!(matches!(refused, StorageError::InUse { .. }), "{refused}");
             assert!(DiskStorage::look(&journal).unwrap().list().unwrap().is_empty());
-            drop(held);
-            // The service has ended: the journal may be repaired, and no service starts meanwhile.
+            // A version before 0.2.0 holds the lock above, and locks each journal.
+            storage.release();
+            drop(DiskStorage::open(&journal).unwrap());
+            drop((held, DiskStorage::open_among(&journal, &unsynced).unwrap()));
+            // The service was killed: the journal may be repaired, and no service starts meanwhile.
             let _repair = DiskStorage::open(&journal).unwrap();
             let again = File::options().append(true).open(&path).unwrap();
             flock(&again, FlockOperation::NonBlockingLockExclusive).unwrap_err();

@@ -15,3 +15,4 @@ mod rights;
 mod run;
 mod several_machines;
 mod task_tracker;
+mod upgrades;

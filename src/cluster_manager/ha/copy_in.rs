@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::copy_out::{Ended, Frames, PROTOCOL};
 use super::instance_role::Leader;
@@ -38,6 +38,8 @@ const MAX_STATE_BYTES: usize = 1 << 30;
 const HUNG_SYNC: Duration = Duration::from_secs(1);
 /// Between two attempts to reach the leader.
 const RECONNECT: Duration = Duration::from_millis(200);
+/// A reason that stays is logged again after this time.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// Copies the leader's journal.
 pub(super) struct Copying {
@@ -114,6 +116,7 @@ impl Held {
 impl Copying {
     /// Copies forever.
     pub(super) async fn run(mut self) {
+        let mut told = None;
         loop {
             let leader = self.leader.borrow_and_update().clone();
             let Some(leader) = leader.filter(|leader| *leader.instance != *self.me) else {
@@ -127,7 +130,14 @@ impl Copying {
             };
             self.held.state().progress.is_connected = false;
             if let Some(ended) = ended {
-                tracing::info!("Not copying from {}: {ended}", leader.instance);
+                let reason = format!("Not copying from {}: {ended}", leader.instance);
+                let is_told = told.as_ref().is_some_and(|(text, at): &(String, Instant)| {
+                    *text == reason && at.elapsed() < TOLD_AGAIN
+                });
+                if !is_told {
+                    tracing::info!("{reason}");
+                    told = Some((reason, Instant::now()));
+                }
             }
             sleep(RECONNECT).await;
         }
@@ -313,6 +323,10 @@ fn make_room(directory: &Path) -> Result<(), StorageError> {
         if directory.exists() && !is_incomplete {
             DiskStorage::remove_all(&before)?;
         }
+        if let Some(parent) = directory.parent() {
+            // As the journal of a leader, whose directory is made with those above it.
+            std::fs::create_dir_all(parent).map_err(system("make the directory", parent))?;
+        }
         std::fs::write(&marker, b"").map_err(system("create", &marker))?;
         sync_parent(directory).map_err(system("sync the parent of", directory))?;
     }
@@ -437,7 +451,6 @@ mod tests {
     use corona_journal::frame_record;
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
-    use tokio::time::Instant;
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -516,6 +529,14 @@ mod tests {
 
     fn is_complete(directory: &Path) -> bool {
         copy_at_start(directory).is_some()
+    }
+
+    #[test]
+    fn the_first_copy_makes_the_directories_above_it() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("new/instance/journal");
+        make_room(&directory).unwrap();
+        assert_eq!(names(&root.path().join("new/instance")), ["journal.incomplete"]);
     }
 
     #[test]

@@ -1,0 +1,797 @@
+//! A cluster is upgraded under running jobs, daemon by daemon, and taken back: two instances of the cluster manager
+//! with a ZooKeeper and a gateway, the job tracker service, the proxy job tracker and three nodes.
+//!
+//! `scripts/mixed-versions` runs the same with a program that it builds from an earlier commit, which
+//! `CORONA_EARLIER` names.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use compat_tests::corona_program;
+use compat_tests::serving::{fetch, free_address, keep_address};
+use compat_tests::skipping::{Missing, skip};
+use compat_tests::task_tracker::PATIENCE;
+use compat_tests::task_tracker::node::signal;
+use compat_tests::zookeeper::ZooKeeper;
+use corona::session_driver::{
+    Endpoint, Event, Options, ResourceType, SessionDriver, SessionStatus, SlotRequest,
+};
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+use super::mini_cluster::{stderr, until};
+
+/// The version of the present program.
+const PRESENT: &str = env!("CARGO_PKG_VERSION");
+const NODES: u8 = 3;
+
+/// A version of the program.
+#[derive(Clone, Debug)]
+struct Program {
+    file: PathBuf,
+    version: String,
+    /// Whether a job tracker service and a node that get SIGHUP start again in the same process.
+    restarts_in_place: bool,
+}
+
+impl Program {
+    fn present(directory: &Path) -> Program {
+        let file = directory.join("present");
+        link(corona_program(), &file);
+        Program { file, version: PRESENT.to_owned(), restarts_in_place: true }
+    }
+
+    /// The present program with a version that is higher by one: the same bytes but for the number.
+    fn raised(directory: &Path) -> Program {
+        let (numbers, rest) = PRESENT.split_once('-').unwrap_or((PRESENT, ""));
+        let (first, patch) = numbers.rsplit_once('.').expect("three numbers");
+        let patch = patch.parse::<u32>().expect("a number") + 1;
+        let version = format!("{first}.{patch}-{rest}");
+        let version = version.trim_end_matches('-').to_owned();
+        assert_eq!(version.len(), PRESENT.len(), "a number of as many digits");
+        let file = directory.join("raised");
+        let into = File::create(&file).expect("a file");
+        let change = format!("s/{}/{version}/g", PRESENT.replace('.', "\\."));
+        let sed = Command::new("sed")
+            .env("LC_ALL", "C")
+            .arg(change)
+            .arg(corona_program())
+            .stdout(into)
+            .status();
+        assert!(sed.expect("sed").success());
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("an executable file");
+        Program { file, version, restarts_in_place: true }
+    }
+
+    /// A program of before, which starts again as a new process only.
+    fn earlier(directory: &Path, from: &Path) -> Program {
+        let file = directory.join("earlier");
+        link(from, &file);
+        let output = Command::new(&file).arg("version").output().expect("the earlier program");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let version = text.split_whitespace().nth(1).expect("a version").to_owned();
+        Program { file, version, restarts_in_place: false }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.file);
+        command.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
+        command
+    }
+}
+
+/// Whether a daemon goes on in its process when one program takes the place of the other.
+fn restarts_in_place(from: &Program, to: &Program) -> bool {
+    from.restarts_in_place && to.restarts_in_place
+}
+
+/// The same file under another name, or a copy on another disk.
+fn link(from: &Path, to: &Path) {
+    if fs::hard_link(from, to).is_err() {
+        fs::copy(from, to).expect("a copy of the program");
+    }
+}
+
+/// A daemon and the file that it was started from, which is its own.
+struct Daemon {
+    name: String,
+    root: PathBuf,
+    arguments: Vec<String>,
+    child: Option<Child>,
+    pages: Option<SocketAddr>,
+}
+
+impl Daemon {
+    fn program(&self) -> PathBuf {
+        self.root.join("bin").join(&self.name)
+    }
+
+    fn output(&self, what: &str) -> PathBuf {
+        self.root.join("logs").join(format!("{}.{what}", self.name))
+    }
+
+    /// Puts a program in the place of its own, as a package does: the file that runs stays as it is.
+    fn install(&self, program: &Program) {
+        let new = self.program().with_extension("new");
+        let _ = fs::remove_file(&new);
+        link(&program.file, &new);
+        // Two names of one file are left as they are by `rename`.
+        let _ = fs::remove_file(self.program());
+        fs::rename(&new, self.program()).expect("the file of a program");
+    }
+
+    /// How often it has said that it is ready.
+    fn readies(&self) -> usize {
+        let said = fs::read_to_string(self.output("out")).unwrap_or_default();
+        said.lines().filter(|line| line.contains(" ready: ")).count()
+    }
+
+    fn start(&mut self) {
+        let open = |what| {
+            let file = File::options().create(true).append(true).open(self.output(what));
+            file.expect("a file for what a daemon says")
+        };
+        let before = self.readies();
+        let mut command = Command::new(self.program());
+        command.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
+        command.args(&self.arguments).current_dir(&self.root);
+        command.stdin(Stdio::null()).stdout(open("out")).stderr(open("log"));
+        self.child = Some(command.spawn().expect("the program can be started"));
+        let child = self.child.as_mut().expect("a process");
+        let name = self.name.clone();
+        let said = self.root.join("logs").join(format!("{name}.out"));
+        until(&format!("the start of {name}"), || {
+            let ended = child.try_wait().expect("a process that can be waited for");
+            assert_eq!(ended, None, "{name} ended");
+            let said = fs::read_to_string(&said).unwrap_or_default();
+            let readies = said.lines().filter(|line| line.contains(" ready: ")).count();
+            (readies > before).then_some(())
+        });
+    }
+
+    /// Ends it as an operator does.
+    fn stop(&mut self) {
+        let mut child = self.child.take().expect("a daemon that runs");
+        signal("TERM", child.id());
+        let status =
+            until(&format!("the end of {}", self.name), || child.try_wait().ok().flatten());
+        assert!(status.success(), "{}: {status}", self.name);
+    }
+
+    /// As `systemctl reload`: it starts again in the same process.
+    fn restart_in_place(&mut self) {
+        let before = self.readies();
+        let id = self.child.as_ref().expect("a daemon that runs").id();
+        signal("HUP", id);
+        until(&format!("another start of {}", self.name), || {
+            let child = self.child.as_mut().expect("a daemon that runs");
+            assert_eq!(child.try_wait().ok().flatten(), None, "{} ended", self.name);
+            (self.readies() > before).then_some(())
+        });
+    }
+
+    /// The version that it shows.
+    fn version(&self) -> Option<String> {
+        let pages = self.pages?.to_string();
+        let (_, metrics) = fetch(&pages, "/metrics")?;
+        let Some(line) = metrics.lines().find(|line| line.contains("build_info{")) else {
+            // A standby.
+            let (_, status) = fetch(&pages, "/api/v1/status")?;
+            let status: Json = serde_json::from_str(&status).ok()?;
+            return Some(status["version"].as_str()?.to_owned());
+        };
+        Some(line.split('"').nth(1)?.to_owned())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// All daemons of a cluster.
+struct Cluster {
+    daemons: BTreeMap<String, Daemon>,
+    gateway: SocketAddr,
+    proxy: SocketAddr,
+    programs: Vec<Program>,
+    _zookeeper: ZooKeeper,
+    root: TempDir,
+}
+
+fn property((key, value): &(&str, String)) -> String {
+    let value = value.replace('&', "&amp;").replace('<', "&lt;");
+    format!("<property><name>{key}</name><value>{value}</value></property>\n")
+}
+
+impl Cluster {
+    /// Starts all daemons with the first of these programs.
+    fn start(root: TempDir, programs: Vec<Program>) -> Cluster {
+        let zookeeper = ZooKeeper::start();
+        let path = root.path().canonicalize().expect("a directory");
+        for name in ["bin", "conf", "logs", "in"] {
+            fs::create_dir(path.join(name)).expect("a directory");
+        }
+        let at = |name: &str| path.join(name).display().to_string();
+        let (gateway, jobs, job_pages) = (free_address(), free_address(), free_address());
+        let (thrift, rpc, pages) = (free_address(), free_address(), free_address());
+        let (first, node_pages) = (free_address(), free_address());
+        let conf = [
+            ("cm.server.address", gateway.to_string()),
+            ("cm.server.http.address", first.to_string()),
+            (
+                "cm.cpu.to.resource.partitioning",
+                r#"{"1":{"MAP":2,"REDUCE":2,"JOBTRACKER":1}}"#.into(),
+            ),
+            ("cm.notifier.pollinterval", "20".into()),
+            // Earlier nodes report again ten seconds after a connection broke.
+            ("cm.node.expiryinterval", "30000".into()),
+            ("corona.cm.journal.image.bytes", "65536".into()),
+            ("corona.cm.ha.zookeeper", zookeeper.servers()),
+            ("corona.cm.ha.session.timeout.ms", "4000".into()),
+            ("corona.cm.ha.instances", "127.0.0.0/8".into()),
+            ("corona.cm.ha.ack", "standby".into()),
+            ("corona.jt.address", jobs.to_string()),
+            ("mapred.job.tracker", jobs.to_string()),
+            ("mapred.job.tracker.http.address", job_pages.to_string()),
+            ("corona.proxy.job.tracker.thriftaddr", thrift.to_string()),
+            ("corona.proxy.job.tracker.rpcaddr", rpc.to_string()),
+            ("mapred.job.tracker.corona.proxyaddr", pages.to_string()),
+            ("corona.sessions.log.dir", format!("file:{}", at("history"))),
+            ("corona.system.dir", format!("file:{}", at("system"))),
+            ("mapred.system.dir", format!("file:{}", at("system"))),
+            ("corona.jt.data.dir", at("job-tracker")),
+            ("corona.pjt.data.dir", at("proxy-job-tracker")),
+            ("hadoop.tmp.dir", at("tmp")),
+            ("fs.default.name", "file:///".into()),
+            ("mapred.task.tracker.http.address", node_pages.to_string()),
+            ("corona.loopback.only", "true".into()),
+            ("corona.tt.native.tasks", "streaming".into()),
+            ("mapred.coronatasktracker.num.cpus", "1".into()),
+            ("corona.clustermanager.heartbeat.interval", "200".into()),
+            ("corona.jobtracker.heartbeat.interval", "100".into()),
+            ("mapreduce.tasktracker.outofband.heartbeat", "true".into()),
+            ("mapred.map.tasks.speculative.execution", "false".into()),
+            ("mapred.reduce.tasks.speculative.execution", "false".into()),
+        ];
+        let text: String = conf.iter().map(property).collect();
+        let text = format!("<?xml version=\"1.0\"?>\n<configuration>\n{text}</configuration>\n");
+        fs::write(path.join("conf/core-site.xml"), text).expect("a configuration");
+        let mut cluster = Cluster {
+            daemons: BTreeMap::new(),
+            gateway,
+            proxy: thrift,
+            programs,
+            _zookeeper: zookeeper,
+            root,
+        };
+        for (name, web) in [("instance-a", first), ("instance-b", free_address())] {
+            // Earlier standbys make no directory above it.
+            fs::create_dir(path.join(name)).expect("a directory");
+            let own = [
+                ("cm.server.address", free_address().to_string()),
+                ("cm.server.http.address", web.to_string()),
+                ("corona.cm.ha.replication.address", free_address().to_string()),
+                ("corona.cm.journal.dir", at(&format!("{name}/journal"))),
+                ("cm.state", at(&format!("{name}/cm.state"))),
+            ];
+            cluster.add(name, "cluster-manager", Some(web), &own);
+        }
+        cluster.add("gateway", "gateway", None, &[("corona.gateway.address", gateway.to_string())]);
+        cluster.add("proxy", "proxy-job-tracker", Some(pages), &[]);
+        cluster.add("jobs", "job-tracker", Some(job_pages), &[]);
+        // Nodes have pages at one port, as the cluster manager's links expect.
+        for number in 1..=NODES {
+            let name = format!("node-{number}");
+            let web = SocketAddr::from(([127, 0, 0, number], node_pages.port()));
+            if number > 1 {
+                keep_address(web);
+            }
+            let own = [
+                ("mapred.local.dir", at(&format!("{name}/local"))),
+                ("hadoop.log.dir", at(&format!("{name}/logs"))),
+                ("hadoop.tmp.dir", at(&format!("{name}/tmp"))),
+                ("slave.host.name", web.ip().to_string()),
+                ("mapred.task.tracker.http.address", web.to_string()),
+                ("corona.tt.action.port", free_address().port().to_string()),
+            ];
+            cluster.add(&name, "task-tracker", Some(web), &own);
+        }
+        cluster
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        command: &str,
+        pages: Option<SocketAddr>,
+        own: &[(&str, String)],
+    ) {
+        let mut arguments = vec![command.to_owned(), "--conf-dir".into(), "conf".into()];
+        for (key, value) in own {
+            arguments.extend(["-D".to_owned(), format!("{key}={value}")]);
+        }
+        let root = self.root.path().to_owned();
+        let mut daemon = Daemon { name: name.to_owned(), root, arguments, child: None, pages };
+        daemon.install(&self.programs[0]);
+        daemon.start();
+        self.daemons.insert(name.to_owned(), daemon);
+    }
+
+    fn daemon(&mut self, name: &str) -> &mut Daemon {
+        self.daemons.get_mut(name).expect("a daemon of this name")
+    }
+
+    fn tool(&self, program: &Program, arguments: &[&str]) -> Output {
+        let mut command = program.command();
+        command.args(arguments).args(["--conf-dir", "conf"]).current_dir(self.root.path());
+        command.output().expect("the program can be started")
+    }
+
+    /// What an instance shows of its part.
+    fn part(&self, instance: &str) -> Option<Json> {
+        let pages = self.daemons.get(instance)?.pages?;
+        let (_, body) = fetch(&pages.to_string(), "/api/v1/status")?;
+        let mut status: Json = serde_json::from_str(&body).ok()?;
+        Some(status["ha"].take())
+    }
+
+    /// The instance that leads, and the standby that may take over.
+    fn roles(&self) -> (&'static str, &'static str) {
+        const INSTANCES: [(&str, &str); 2] =
+            [("instance-a", "instance-b"), ("instance-b", "instance-a")];
+        until("a leader with a standby", || {
+            INSTANCES.into_iter().find(|(leader, _)| {
+                let Some(part) = self.part(leader) else { return false };
+                let standbys = part["standbys"].as_array().cloned().unwrap_or_default();
+                part["role"] == "leader" && standbys.iter().any(|one| one["in_sync"] == true)
+            })
+        })
+    }
+
+    /// Puts a program in the place of a daemon's.
+    fn restart(&mut self, name: &str, to: &Program) {
+        let daemon = self.daemon(name);
+        daemon.install(to);
+        daemon.stop();
+        if let Some(pages) = daemon.pages {
+            keep_address(pages);
+        }
+        daemon.start();
+    }
+
+    /// The same for those that start again in their process where both programs can.
+    fn renew(&mut self, name: &str, from: &Program, to: &Program) {
+        if !restarts_in_place(from, to) {
+            return self.restart(name, to);
+        }
+        let daemon = self.daemon(name);
+        daemon.install(to);
+        daemon.restart_in_place();
+    }
+
+    /// Puts a program in the place of both instances: the standby first, to which the leader steps down.
+    fn change_instances(&mut self, to: &Program, grants: &Grants) {
+        let (leader, standby) = self.roles();
+        grants.beside("a standby", || self.restart(standby, to));
+        assert_eq!(self.roles(), (leader, standby));
+        grants.beside("the step down of the leader", || {
+            let pages = self.daemons[leader].pages.expect("its pages").to_string();
+            let stepped = self.tool(to, &["admin", "step-down", "--http-address", &pages]);
+            assert!(stepped.status.success(), "{}", stderr(&stepped));
+            until("another leader", || {
+                let part = self.part(standby)?;
+                (part["role"] == "leader").then_some(())
+            });
+        });
+        grants.beside("the former leader", || self.restart(leader, to));
+        assert_eq!(self.roles(), (standby, leader));
+    }
+
+    /// Puts a program in the place of each node's: where its tasks would end with it, it is drained first, by the
+    /// tool of the present program.
+    fn change_nodes(&mut self, from: &Program, to: &Program, grants: &mut Grants) {
+        let drains = !restarts_in_place(from, to);
+        let tool = if from.restarts_in_place { from } else { to };
+        for number in 1..=NODES {
+            let name = format!("node-{number}");
+            if drains {
+                // A session that does not say what it needs on a node has a drain wait for its end.
+                std::mem::replace(grants, Grants::none()).end();
+                let id = self.node_name(&name);
+                let drained = self.tool(tool, &["nodes", "drain", &id, "--wait=120"]);
+                assert!(drained.status.success(), "{}", stderr(&drained));
+                *grants = Grants::begin(self.gateway, self.proxy);
+            }
+            grants.beside(&name, || self.renew(&name, from, to));
+        }
+    }
+
+    /// Upgrades each daemon in turn.
+    fn upgrade(&mut self, from: &Program, to: &Program, held: HeldJob, grants: &mut Grants) {
+        self.change_instances(to, grants);
+        grants.beside("the gateway", || self.restart("gateway", to));
+        grants.beside("the proxy job tracker", || self.restart("proxy", to));
+        grants.beside("the job tracker service", || self.renew("jobs", from, to));
+        let root = self.root.path().to_owned();
+        let held = held.unless(&root, !restarts_in_place(from, to));
+        self.change_nodes(from, to, grants);
+        held.map(|held| held.ends(&root));
+        self.all_have(to);
+    }
+
+    /// Takes each daemon back, in the reverse order.
+    fn take_back(&mut self, from: &Program, to: &Program, held: HeldJob, grants: &mut Grants) {
+        let root = self.root.path().to_owned();
+        let held = held.unless(&root, !restarts_in_place(from, to));
+        self.change_nodes(from, to, grants);
+        // It begins when no node has to be drained any more.
+        let held = held.unwrap_or_else(|| HeldJob::submit(&root, from, "held-back"));
+        grants.beside("the job tracker service", || self.renew("jobs", from, to));
+        grants.beside("the proxy job tracker", || self.restart("proxy", to));
+        grants.beside("the gateway", || self.restart("gateway", to));
+        if !to.restarts_in_place {
+            self.forget_drains();
+        }
+        self.change_instances(to, grants);
+        held.ends(&root);
+        self.all_have(to);
+    }
+
+    /// Waits until all daemons show the version of this program.
+    fn all_have(&self, program: &Program) {
+        for daemon in self.daemons.values().filter(|daemon| daemon.pages.is_some()) {
+            until(&format!("the version of {}", daemon.name), || {
+                (daemon.version()? == program.version).then_some(())
+            });
+        }
+        // An operator sees the same.
+        let tool = self.programs.iter().find(|it| it.restarts_in_place).expect("a program");
+        let mut check = vec!["admin".to_owned(), "upgrade-check".into(), "--json".into()];
+        for instance in ["instance-a", "instance-b"] {
+            let pages = self.daemons[instance].pages.expect("its pages");
+            check.extend(["--pages".into(), pages.to_string()]);
+        }
+        let check: Vec<&str> = check.iter().map(String::as_str).collect();
+        let checked = self.tool(tool, &check);
+        let report: Json = serde_json::from_slice(&checked.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", stderr(&checked)));
+        let all_have_it = program.version == tool.version;
+        assert_eq!(checked.status.success(), all_have_it, "{report:#}");
+        let daemons = report["daemons"].as_array().expect("daemons");
+        let versions = daemons.iter().map(|daemon| daemon["version"].as_str());
+        assert!(versions.clone().all(|it| it == Some(&program.version)), "{report:#}");
+        // Two instances, the proxy job tracker, the job tracker, and the nodes.
+        assert_eq!(versions.count(), 4 + usize::from(NODES), "{report:#}");
+        assert_eq!(report["steps"].as_array().map(Vec::is_empty), Some(all_have_it), "{report:#}");
+    }
+
+    /// Waits until the journal of the leader says nothing any more of drains, which versions before 0.2.0 do not read:
+    /// until the nodes that were drained have expired, and an image was made since.
+    fn forget_drains(&self) {
+        let (leader, _) = self.roles();
+        let pages = self.daemons[leader].pages.expect("its pages").to_string();
+        until("the expiry of drained nodes", || {
+            let (_, nodes) = fetch(&pages, "/api/v1/nodes")?;
+            (!nodes.contains(r#""draining""#)).then_some(())
+        });
+        let image = || {
+            let (_, metrics) = fetch(&pages, "/metrics")?;
+            let mut lines = metrics.lines();
+            let line =
+                lines.find(|line| line.starts_with("corona_journal_image_timestamp_seconds"))?;
+            line.rsplit(' ').next()?.parse::<f64>().ok()
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
+        until("a later image", || (image()? > now.as_secs_f64() + 1.0).then_some(()));
+    }
+
+    /// The name that a node has at the cluster manager.
+    fn node_name(&self, daemon: &str) -> String {
+        let said = fs::read_to_string(self.daemons[daemon].output("out")).expect("its output");
+        let ready = said.lines().rfind(|line| line.contains(" ready: ")).expect("a line");
+        ready.rsplit(' ').next().expect("a name").to_owned()
+    }
+}
+
+impl Drop for Cluster {
+    #[allow(clippy::print_stderr, reason = "a failed test tells the logs")]
+    fn drop(&mut self) {
+        if thread::panicking() {
+            for daemon in self.daemons.values() {
+                let log = fs::read_to_string(daemon.output("log")).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
+                let last = lines.len().saturating_sub(25);
+                eprintln!("{}:\n{}", daemon.name, lines[last..].join("\n"));
+            }
+        }
+    }
+}
+
+/// A session that takes slots and gives them back, and the longest time without one.
+struct Grants {
+    count: Arc<AtomicU64>,
+    longest_ms: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Grants {
+    fn none() -> Grants {
+        Grants {
+            count: Arc::default(),
+            longest_ms: Arc::default(),
+            stop: Arc::default(),
+            thread: None,
+        }
+    }
+
+    fn begin(manager: SocketAddr, proxy: SocketAddr) -> Grants {
+        let grants = Grants::none();
+        let (count, longest_ms, stop) =
+            (grants.count.clone(), grants.longest_ms.clone(), grants.stop.clone());
+        let run = async move {
+            let endpoint = |at: SocketAddr| Endpoint::new(at.ip().to_string(), at.port());
+            let mut options = Options::new(endpoint(manager), "watcher");
+            options.proxy_job_tracker = Some(endpoint(proxy));
+            // Two heartbeats with a notification on its way between them end a session, as with the original.
+            options.timers.heartbeat_interval = Duration::from_secs(5);
+            options.timers.poll_interval = Duration::from_millis(20);
+            options.timers.safe_mode_poll = Duration::from_millis(20);
+            let (driver, mut events) = SessionDriver::start(options).await.expect("a session");
+            // No job of this test asks for slots of this type.
+            let slot = || vec![SlotRequest::new(ResourceType::JobTracker)];
+            driver.request(slot()).expect("a request");
+            let mut last = Instant::now();
+            while !stop.load(Ordering::SeqCst) {
+                let event = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
+                let since = u64::try_from(last.elapsed().as_millis()).unwrap_or(u64::MAX);
+                match event {
+                    // Silence counts while it lasts.
+                    Err(_) => drop(longest_ms.fetch_max(since, Ordering::SeqCst)),
+                    Ok(Some(Event::Granted(given))) => {
+                        longest_ms.fetch_max(since, Ordering::SeqCst);
+                        count.fetch_add(1, Ordering::SeqCst);
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                        last = Instant::now();
+                        driver.release(given.iter().map(|grant| grant.id)).expect("a release");
+                        driver.request(slot()).expect("a request");
+                    }
+                    Ok(Some(Event::Revoked(lost) | Event::DeadNode { lost, .. })) => {
+                        driver.replace(&lost).expect("other requests");
+                    }
+                    Ok(Some(Event::Ended(ending))) => panic!("the session {ending}"),
+                    Ok(Some(_)) => {}
+                    Ok(None) => panic!("the session is over"),
+                }
+            }
+            driver.end(SessionStatus::Successful).await;
+        };
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread();
+            let runtime = { runtime }.worker_threads(1).enable_all().build();
+            runtime.expect("a runtime").block_on(run);
+        });
+        Grants { thread: Some(thread), ..grants }
+    }
+
+    /// Does something meanwhile, and waits until slots are granted after it.
+    #[allow(clippy::print_stderr, reason = "the times stand in docs/reference/performance.md")]
+    fn beside(&self, what: &str, act: impl FnOnce()) {
+        self.longest_ms.store(0, Ordering::SeqCst);
+        act();
+        let before = self.count.load(Ordering::SeqCst);
+        until(&format!("grants after {what}"), || {
+            let thread = self.thread.as_ref().expect("a thread");
+            assert!(!thread.is_finished(), "the session of the test has ended");
+            (self.count.load(Ordering::SeqCst) > before + 2).then_some(())
+        });
+        let longest = self.longest_ms.load(Ordering::SeqCst);
+        eprintln!("{what}: no grant for {longest} ms at most");
+    }
+
+    fn end(mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.take().expect("a thread").join().expect("a session to its end");
+    }
+}
+
+/// A job that the client has described in JSON succeeded, and none of its tasks failed or ended well twice.
+fn check_job(root: &Path, output: &Output, tasks: usize) {
+    assert!(output.status.success(), "{}", stderr(output));
+    let job: Json = serde_json::from_slice(&output.stdout).expect("a job as JSON");
+    let id = job["job"].as_str().expect("its id");
+    let history = until(&format!("the history of {id}"), || {
+        let trackers = fs::read_dir(root.join("history")).ok()?.flatten();
+        let mut histories = trackers.map(|tracker| tracker.path().join("done").join(id));
+        fs::read_to_string(histories.find(|path| path.is_file())?).ok()
+    });
+    let attempts = history.lines().filter(|line| {
+        let is_attempt = line.starts_with("MapAttempt") || line.starts_with("ReduceAttempt");
+        is_attempt && (line.contains(r#"TYPE="MAP""#) || line.contains(r#"TYPE="REDUCE""#))
+    });
+    let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
+    for line in attempts {
+        let task = line.split("TASKID=").nth(1).and_then(|rest| rest.split('"').nth(1));
+        if line.contains(r#"TASK_STATUS="SUCCESS""#) {
+            succeeded.push(task);
+        } else if line.contains(r#"TASK_STATUS="FAILED""#) {
+            failed.push(task);
+        }
+    }
+    succeeded.sort_unstable();
+    let all = succeeded.len();
+    succeeded.dedup();
+    assert_eq!((all, succeeded.len(), failed.len()), (tasks, tasks, 0), "{history}");
+}
+
+/// A job whose last two maps wait until they are let go.
+struct HeldJob(JoinHandle<Output>);
+
+const HELD_MAPS: usize = 6;
+
+impl HeldJob {
+    fn submit(root: &Path, client: &Program, name: &str) -> HeldJob {
+        let go = root.join("go");
+        let _ = fs::remove_file(&go);
+        let inputs = root.join(format!("in-{name}"));
+        fs::create_dir(&inputs).expect("a directory");
+        for map in 0..HELD_MAPS {
+            let text = if map < 4 { format!("quick {map}\n") } else { format!("held {map}\n") };
+            fs::write(inputs.join(map.to_string()), text).expect("an input");
+        }
+        let mapper = format!(
+            "while read -r kind n; do touch {0}/{name}-began-$n; \
+             [ $kind = held ] && while [ ! -e {0}/go ]; do sleep 0.1; done; echo \"$n\"; done",
+            root.display()
+        );
+        let mut command = client.command();
+        command.args(["job", "run", "--conf-dir", "conf", "--json"]).current_dir(root);
+        command.args(["--input", &format!("in-{name}/*"), "--output", &format!("out-{name}")]);
+        command.args(["--mapper", &mapper, "--reducer", "cat", "--reduces", "1"]);
+        let job = thread::spawn(move || command.output().expect("the program can be started"));
+        let began = |n: usize| root.join(format!("{name}-began-{n}")).exists();
+        until("all maps", || (0..HELD_MAPS).all(began).then_some(()));
+        HeldJob(job)
+    }
+
+    /// The same job, unless it has to end now.
+    fn unless(self, root: &Path, ends: bool) -> Option<HeldJob> {
+        if ends {
+            self.ends(root);
+            return None;
+        }
+        Some(self)
+    }
+
+    fn ends(self, root: &Path) {
+        fs::write(root.join("go"), "").expect("a file");
+        check_job(root, &self.0.join().expect("a client to its end"), HELD_MAPS + 1);
+    }
+}
+
+/// Jobs one after another, until they are told to stop.
+struct ManyJobs {
+    stop: Arc<AtomicBool>,
+    outputs: Arc<Mutex<Vec<Output>>>,
+    root: PathBuf,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl ManyJobs {
+    fn begin(root: &Path, client: &Program, name: &'static str) -> ManyJobs {
+        let (root, threads) = (root.to_owned(), vec![]);
+        let mut jobs = ManyJobs { stop: Arc::default(), outputs: Arc::default(), root, threads };
+        for line in 0..2 {
+            let (stop, outputs) = (jobs.stop.clone(), jobs.outputs.clone());
+            let (root, client) = (jobs.root.clone(), client.clone());
+            jobs.threads.push(thread::spawn(move || {
+                let mut number = 0;
+                while !stop.load(Ordering::SeqCst) {
+                    number += 1;
+                    let output = small_job(&root, &client, &format!("{name}-{line}-{number}"));
+                    outputs.lock().expect("a lock").push(output);
+                }
+            }));
+        }
+        jobs
+    }
+
+    /// How many there were.
+    fn end(self) -> usize {
+        self.stop.store(true, Ordering::SeqCst);
+        for thread in self.threads {
+            thread.join().expect("clients to their end");
+        }
+        let outputs = self.outputs.lock().expect("a lock");
+        for output in outputs.iter() {
+            check_job(&self.root, output, 3);
+        }
+        outputs.len()
+    }
+}
+
+/// How a job is refused while a job tracker service of an earlier version is replaced: no cluster manager answers at the
+/// moment, or the id was given out before a restart. Nothing has begun then.
+const REFUSED: [&str; 2] =
+    ["no session at the cluster manager", "was not issued by this job tracker"];
+
+/// Runs a job of two maps that take a moment, and a reduce.
+fn small_job(root: &Path, client: &Program, name: &str) -> Output {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut command = client.command();
+        command.args(["job", "run", "--conf-dir", "conf", "--json", "--input", "in/*"]);
+        command.args(["--output", &format!("out-{name}"), "--mapper", "sleep 0.3; cat"]);
+        command.args(["--reducer", "uniq -c", "--reduces", "1"]).current_dir(root);
+        let output = command.output().expect("the program can be started");
+        let said = stderr(&output);
+        let is_refused =
+            !client.restarts_in_place && REFUSED.iter().any(|words| said.contains(words));
+        if !is_refused || Instant::now() > deadline {
+            return output;
+        }
+    }
+}
+
+/// Upgrades a cluster from the first program to the second, and takes it back.
+#[allow(clippy::print_stderr, reason = "the developer of one test sees what it does")]
+fn there_and_back(programs: impl FnOnce(&Path) -> [Program; 2]) {
+    let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let [from, to] = programs(root.path());
+    let mut cluster = Cluster::start(root, vec![from.clone(), to.clone()]);
+    let root = cluster.root.path().to_owned();
+    for name in ["a", "b"] {
+        fs::write(root.join("in").join(name), "x\ny\n").expect("an input");
+    }
+    let mut grants = Grants::begin(cluster.gateway, cluster.proxy);
+    for (from, to, name) in [(&from, &to, "there"), (&to, &from, "back")] {
+        eprintln!("from {} to {}", from.version, to.version);
+        let held = HeldJob::submit(&root, from, name);
+        let jobs = ManyJobs::begin(&root, from, name);
+        match name {
+            "there" => cluster.upgrade(from, to, held, &mut grants),
+            _ => cluster.take_back(from, to, held, &mut grants),
+        }
+        eprintln!("{} jobs meanwhile", jobs.end());
+        // Clients of both versions, when all daemons have the other one.
+        for (number, client) in [from, to].into_iter().enumerate() {
+            let done = small_job(&root, client, &format!("{name}-after-{number}"));
+            check_job(&root, &done, 3);
+        }
+    }
+    grants.end();
+}
+
+#[test]
+fn a_cluster_is_upgraded_and_taken_back_under_running_jobs() {
+    if !ZooKeeper::is_installed() {
+        let name = "a_cluster_is_upgraded_and_taken_back_under_running_jobs";
+        return skip(name, Missing::ZooKeeper);
+    }
+    there_and_back(|directory| [Program::present(directory), Program::raised(directory)]);
+}
+
+/// Nodes of such a program are drained before they end, since their tasks end with them.
+#[test]
+#[ignore = "needs an earlier program: scripts/mixed-versions"]
+fn a_cluster_of_an_earlier_program_is_upgraded_and_taken_back() {
+    let earlier = std::env::var_os("CORONA_EARLIER").expect("CORONA_EARLIER names a program");
+    let earlier = PathBuf::from(earlier);
+    there_and_back(|directory| {
+        [Program::earlier(directory, &earlier), Program::present(directory)]
+    });
+}
