@@ -134,14 +134,23 @@ impl Arguments {
                 (Part::ProxyJobTracker, "proxy job tracker", &settings.finished_jobs),
                 (Part::JobTracker, "job tracker", &settings.running_jobs),
             ];
-            let mut daemons = instances(&pages, further).await?;
+            let mut daemons = instances(&pages, further).await;
             for (part, service, address) in services {
                 if let Some(address) = address {
                     let web = Web::of(service, address.clone(), PATIENCE).within(cluster.timeout);
                     daemons.push(asked(part, None, web).await);
                 }
             }
-            daemons.extend(of_nodes(&pages, settings.node_pages_port, cluster.timeout).await?);
+            match of_nodes(&pages, settings.node_pages_port, cluster.timeout).await {
+                Ok(nodes) => daemons.extend(nodes),
+                Err(error) => daemons.push(Daemon {
+                    part: Part::Node,
+                    address: String::new(),
+                    node: None,
+                    version: None,
+                    problem: Some(format!("the nodes are not known: {error:#}")),
+                }),
+            }
             Ok(daemons)
         })?;
         let report = Report::new(daemons);
@@ -157,40 +166,48 @@ impl Arguments {
 }
 
 /// All instances of the cluster manager that are known.
-async fn instances(pages: &Web, further: Vec<HostPort>) -> anyhow::Result<Vec<Daemon>> {
+async fn instances(pages: &Web, further: Vec<HostPort>) -> Vec<Daemon> {
     let mut addresses = vec![pages.address().clone()];
     addresses.extend(further);
-    if let Some(standby) = pages.standby().await? {
-        let leader = standby.ha.leader_pages.as_deref().and_then(address_of);
-        addresses.extend(leader);
+    if let Ok(Some(standby)) = pages.standby().await {
+        addresses.extend(standby.ha.leader_pages.as_deref().and_then(address_of));
     }
-    if let Ok(Answer::Found(status)) = pages.api::<api::Status>("/api/v1/status").await {
-        let standbys = status.ha.into_iter().flat_map(|ha| ha.standbys);
-        // Of a standby its leader knows the host.
-        addresses.extend(standbys.filter_map(|standby| {
-            let (host, _) = standby.instance.rsplit_once(':')?;
-            Some(HostPort { host: host.into(), port: pages.address().port })
-        }));
-    }
+    let mut guesses = Vec::new();
     let mut daemons = Vec::new();
     let mut seen = BTreeSet::new();
     for address in addresses {
-        if seen.insert(address.to_string()) {
-            let web = Web::new(address, PATIENCE);
-            daemons.push(asked(Part::ClusterManager, None, web).await);
+        if !seen.insert(address.to_string()) {
+            continue;
         }
+        let web = Web::new(address, PATIENCE);
+        if let Ok(Answer::Found(status)) = web.api::<api::Status>("/api/v1/status").await {
+            // Of a standby its leader knows the host.
+            guesses.extend(status.ha.into_iter().flat_map(|ha| ha.standbys).filter_map(
+                |standby| {
+                    let (host, _) = standby.instance.rsplit_once(':')?;
+                    Some(HostPort { host: host.into(), port: pages.address().port })
+                },
+            ));
+        }
+        daemons.push(asked(Part::ClusterManager, None, web).await);
     }
-    // The leader's standbys may have their pages at another port, which was named.
-    let standbys = daemons.iter().filter(|it| it.part == Part::Standby).count();
-    let mut guessed = daemons.iter_mut().skip(1).filter(|it| it.version.is_none());
-    for daemon in guessed.by_ref().take(usize::from(standbys == 0)) {
-        let hint = "; if they are elsewhere, name them with --pages";
-        daemon.problem.iter_mut().for_each(|problem| problem.push_str(hint));
+    for address in guesses {
+        // Instances whose pages were named have told already.
+        let on_host = |daemon: &Daemon| daemon.address.rsplit_once(':').map(|it| it.0.to_owned());
+        let is_known = |daemon: &Daemon| {
+            daemon.part == Part::Standby && on_host(daemon).as_deref() == Some(&*address.host)
+        };
+        if daemons.iter().any(is_known) || !seen.insert(address.to_string()) {
+            continue;
+        }
+        let mut daemon = asked(Part::ClusterManager, None, Web::new(address, PATIENCE)).await;
+        if let Some(problem) = &mut daemon.problem {
+            daemon.part = Part::Standby;
+            problem.push_str("; if its pages are elsewhere, name them with --pages");
+        }
+        daemons.push(daemon);
     }
-    let is_guess = |daemon: &Daemon| standbys > 0 && daemon.version.is_none();
-    let first = daemons.first().map(|daemon| daemon.address.clone());
-    daemons.retain(|daemon| Some(&daemon.address) == first.as_ref() || !is_guess(daemon));
-    Ok(daemons)
+    daemons
 }
 
 fn address_of(url: &str) -> Option<HostPort> {
@@ -297,9 +314,14 @@ impl Report {
     fn new(mut daemons: Vec<Daemon>) -> Report {
         daemons.sort_by(|a, b| (a.part, &a.node).cmp(&(b.part, &b.node)));
         let own = VERSION.split_whitespace().next().unwrap_or(VERSION);
+        for daemon in &mut daemons {
+            if daemon.version.as_deref().is_some_and(|it| order_of(it, own) == Ordering::Greater) {
+                daemon.problem = Some("it is newer than this program".to_owned());
+            }
+        }
         let all_have_it = daemons.iter().all(|daemon| daemon.version.as_deref() == Some(own));
         let steps = steps(&daemons, own);
-        let going_back = going_back(&daemons, own);
+        let going_back = going_back(&daemons);
         Report { version: own, all_have_it, daemons, steps, going_back }
     }
 
@@ -370,9 +392,12 @@ impl Part {
 
 /// What is to be done so that all daemons have this version.
 fn steps(daemons: &[Daemon], own: &str) -> Vec<String> {
+    // The oldest version of a part decides: what it bears the later ones bear as well.
     let earlier = |part: Part| {
-        let mut of_part = daemons.iter().filter(move |daemon| daemon.part == part);
-        of_part.find_map(|it| it.version.as_deref().filter(|version| *version != own))
+        let of_part = daemons.iter().filter(move |daemon| daemon.part == part);
+        let versions = of_part.filter_map(|it| it.version.as_deref());
+        let earlier = versions.filter(|version| order_of(version, own) == Ordering::Less);
+        earlier.min_by(|a, b| order_of(a, b))
     };
     let has_standby = daemons.iter().any(|daemon| daemon.part == Part::Standby);
     let mut steps = Vec::new();
@@ -439,13 +464,13 @@ fn steps(daemons: &[Daemon], own: &str) -> Vec<String> {
 }
 
 /// What this version writes that the versions of the daemons do not read.
-fn going_back(daemons: &[Daemon], own: &str) -> Vec<String> {
+fn going_back(daemons: &[Daemon]) -> Vec<String> {
     let concerns = |later: &Later, daemon: &Daemon| {
         let is_instance =
             matches!(daemon.part, Part::Standby | Part::Leader | Part::ClusterManager);
         let is_part =
             daemon.part == later.part || (later.part == Part::ClusterManager && is_instance);
-        let version = daemon.version.as_deref().filter(|version| *version != own);
+        let version = daemon.version.as_deref();
         is_part && version.is_some_and(|version| is_before(version, later.since))
     };
     let of_daemons = |later: &&Later| daemons.iter().any(|daemon| concerns(later, daemon));
@@ -493,6 +518,17 @@ mod tests {
         assert_eq!(begins[..5], expected);
         assert!(report.steps[5].contains("drain"), "{:?}", report.steps);
         assert_eq!(report.going_back.len(), 2, "{:?}", report.going_back);
+    }
+
+    #[test]
+    fn the_oldest_version_of_a_part_decides_and_newer_ones_are_named() {
+        let nodes = ["0.2.0-dev", "0.1.0", "999.0.0"].map(|version| daemon(Part::Node, version));
+        let report = Report::new(nodes.into());
+        assert!(report.steps.len() == 1 && report.steps[0].contains("drain"), "{report:?}");
+        let newer = report.daemons.iter().find(|it| it.version.as_deref() == Some("999.0.0"));
+        assert_eq!(newer.unwrap().problem.as_deref(), Some("it is newer than this program"));
+        let report = Report::new(vec![daemon(Part::Node, "999.0.0")]);
+        assert!(!report.all_have_it && report.steps.is_empty(), "{report:?}");
     }
 
     #[test]

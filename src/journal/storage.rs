@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -142,10 +142,13 @@ impl DiskStorage {
     /// one that the caller holds for all of them, by another name. So other programs find that it is in use.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be made, or another process uses it.
     pub fn open_among(directory: &Path, unsynced: &Unsynced) -> Result<DiskStorage, StorageError> {
         make(directory)?;
         let name = directory.join(LOCK);
+        if is_locked_elsewhere(&name, &unsynced.lock) {
+            return Err(StorageError::InUse { path: directory.to_owned() });
+        }
         // An earlier one may be that of another service. A file system that has no links has no lock here.
         let _ = fs::remove_file(&name);
         let _ = fs::hard_link(&unsynced.lock, &name);
@@ -270,6 +273,15 @@ impl DiskStorage {
             }
         }
     }
+}
+
+/// Whether a process holds the lock of a journal that is not a further name of the lock above it: it repairs it.
+fn is_locked_elsewhere(name: &Path, above: &Path) -> bool {
+    let Ok(file) = File::open(name) else { return false };
+    let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let own = fs::metadata(above).map(id).ok();
+    file.metadata().map(id).ok() != own
+        && flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
 fn make(directory: &Path) -> Result<(), StorageError> {
@@ -545,7 +557,10 @@ mod tests {
             assert!(DiskStorage::look(&journal).unwrap().list().unwrap().is_empty());
             // A version before 0.2.0 holds the lock above, and locks each journal.
             storage.release();
-            drop(DiskStorage::open(&journal).unwrap());
+            let repair = DiskStorage::open(&journal).unwrap();
+            let refused = DiskStorage::open_among(&journal, &unsynced).unwrap_err();
+            assert!(matches!(refused, StorageError::InUse { .. }), "{refused}");
+            drop(repair);
             drop((held, DiskStorage::open_among(&journal, &unsynced).unwrap()));
             // The service was killed: the journal may be repaired, and no service starts meanwhile.
             let _repair = DiskStorage::open(&journal).unwrap();
