@@ -459,7 +459,9 @@ impl Cluster {
             });
         }
         // An operator sees the same.
-        let tool = self.programs.iter().find(|it| it.restarts_in_place).expect("a program");
+        // By the present program, or a later one.
+        let mut tools = std::iter::once(program).chain(&self.programs);
+        let tool = tools.find(|tool| tool.restarts_in_place).expect("a program");
         let mut check = vec!["admin".to_owned(), "upgrade-check".into(), "--json".into()];
         for instance in ["instance-a", "instance-b"] {
             let pages = self.daemons[instance].pages.expect("its pages");
