@@ -439,7 +439,7 @@ impl Cluster {
         let held = held.unless(&root, !restarts_in_place(from, to));
         self.change_nodes(from, to, grants);
         // It begins when no node has to be drained any more.
-        let held = held.unwrap_or_else(|| HeldJob::submit(&root, from, "held-back"));
+        let held = held.unwrap_or_else(|| HeldJob::submit(&root, from, "held-back", false));
         grants.beside("the job tracker service", || self.renew("jobs", from, to));
         grants.beside("the proxy job tracker", || self.restart("proxy", to));
         grants.beside("the gateway", || self.restart("gateway", to));
@@ -611,8 +611,9 @@ impl Grants {
     }
 }
 
-/// A job that the client has described in JSON succeeded, and none of its tasks failed or ended well twice.
-fn check_job(root: &Path, output: &Output, tasks: usize) {
+/// A job that the client has described in JSON succeeded, and none of its tasks failed or ended well twice, or, where
+/// `once`, ran twice.
+fn check_job(root: &Path, output: &Output, tasks: usize, once: bool) {
     assert!(output.status.success(), "{}", stderr(output));
     let job: Json = serde_json::from_slice(&output.stdout).expect("a job as JSON");
     let id = job["job"].as_str().expect("its id");
@@ -625,15 +626,18 @@ fn check_job(root: &Path, output: &Output, tasks: usize) {
         let is_attempt = line.starts_with("MapAttempt") || line.starts_with("ReduceAttempt");
         is_attempt && (line.contains(r#"TYPE="MAP""#) || line.contains(r#"TYPE="REDUCE""#))
     });
-    let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
+    let (mut succeeded, mut failed, mut killed) = (Vec::new(), Vec::new(), Vec::new());
     for line in attempts {
         let task = line.split("TASKID=").nth(1).and_then(|rest| rest.split('"').nth(1));
         if line.contains(r#"TASK_STATUS="SUCCESS""#) {
             succeeded.push(task);
         } else if line.contains(r#"TASK_STATUS="FAILED""#) {
             failed.push(task);
+        } else if line.contains(r#"TASK_STATUS="KILLED""#) {
+            killed.push(task);
         }
     }
+    assert!(!once || killed.is_empty(), "{history}");
     succeeded.sort_unstable();
     let all = succeeded.len();
     succeeded.dedup();
@@ -641,12 +645,16 @@ fn check_job(root: &Path, output: &Output, tasks: usize) {
 }
 
 /// A job whose last two maps wait until they are let go.
-struct HeldJob(JoinHandle<Output>);
+struct HeldJob {
+    client: JoinHandle<Output>,
+    /// Whether its tasks must run once each.
+    once: bool,
+}
 
 const HELD_MAPS: usize = 6;
 
 impl HeldJob {
-    fn submit(root: &Path, client: &Program, name: &str) -> HeldJob {
+    fn submit(root: &Path, client: &Program, name: &str, once: bool) -> HeldJob {
         let go = root.join("go");
         let _ = fs::remove_file(&go);
         let inputs = root.join(format!("in-{name}"));
@@ -667,7 +675,7 @@ impl HeldJob {
         let job = thread::spawn(move || command.output().expect("the program can be started"));
         let began = |n: usize| root.join(format!("{name}-began-{n}")).exists();
         until("all maps", || (0..HELD_MAPS).all(began).then_some(()));
-        HeldJob(job)
+        HeldJob { client: job, once }
     }
 
     /// The same job, unless it has to end now.
@@ -681,7 +689,8 @@ impl HeldJob {
 
     fn ends(self, root: &Path) {
         fs::write(root.join("go"), "").expect("a file");
-        check_job(root, &self.0.join().expect("a client to its end"), HELD_MAPS + 1);
+        let output = self.client.join().expect("a client to its end");
+        check_job(root, &output, HELD_MAPS + 1, self.once);
     }
 }
 
@@ -690,13 +699,15 @@ struct ManyJobs {
     stop: Arc<AtomicBool>,
     outputs: Arc<Mutex<Vec<Output>>>,
     root: PathBuf,
+    once: bool,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl ManyJobs {
-    fn begin(root: &Path, client: &Program, name: &'static str) -> ManyJobs {
+    fn begin(root: &Path, client: &Program, name: &'static str, once: bool) -> ManyJobs {
         let (root, threads) = (root.to_owned(), vec![]);
-        let mut jobs = ManyJobs { stop: Arc::default(), outputs: Arc::default(), root, threads };
+        let mut jobs =
+            ManyJobs { stop: Arc::default(), outputs: Arc::default(), root, once, threads };
         for line in 0..2 {
             let (stop, outputs) = (jobs.stop.clone(), jobs.outputs.clone());
             let (root, client) = (jobs.root.clone(), client.clone());
@@ -720,7 +731,7 @@ impl ManyJobs {
         }
         let outputs = self.outputs.lock().expect("a lock");
         for output in outputs.iter() {
-            check_job(&self.root, output, 3);
+            check_job(&self.root, output, 3, self.once);
         }
         outputs.len()
     }
@@ -762,8 +773,9 @@ fn there_and_back(programs: impl FnOnce(&Path) -> [Program; 2]) {
     let mut grants = Grants::begin(cluster.gateway, cluster.proxy);
     for (from, to, name) in [(&from, &to, "there"), (&to, &from, "back")] {
         eprintln!("from {} to {}", from.version, to.version);
-        let held = HeldJob::submit(&root, from, name);
-        let jobs = ManyJobs::begin(&root, from, name);
+        let once = restarts_in_place(from, to);
+        let held = HeldJob::submit(&root, from, name, once);
+        let jobs = ManyJobs::begin(&root, from, name, once);
         match name {
             "there" => cluster.upgrade(from, to, held, &mut grants),
             _ => cluster.take_back(from, to, held, &mut grants),
@@ -772,7 +784,7 @@ fn there_and_back(programs: impl FnOnce(&Path) -> [Program; 2]) {
         // Clients of both versions, when all daemons have the other one.
         for (number, client) in [from, to].into_iter().enumerate() {
             let done = small_job(&root, client, &format!("{name}-after-{number}"));
-            check_job(&root, &done, 3);
+            check_job(&root, &done, 3, true);
         }
     }
     grants.end();
