@@ -611,8 +611,11 @@ impl Grants {
     }
 }
 
+/// Why a job tracker that starts again gives up an attempt of which no node has reported yet.
+const UNREPORTED: &str = "The job tracker was restarted";
+
 /// A job that the client has described in JSON succeeded, and none of its tasks failed or ended well twice, or, where
-/// `once`, ran twice.
+/// `once`, was taken from its node.
 fn check_job(root: &Path, output: &Output, tasks: usize, once: bool) {
     assert!(output.status.success(), "{}", stderr(output));
     let job: Json = serde_json::from_slice(&output.stdout).expect("a job as JSON");
@@ -633,7 +636,7 @@ fn check_job(root: &Path, output: &Output, tasks: usize, once: bool) {
             succeeded.push(task);
         } else if line.contains(r#"TASK_STATUS="FAILED""#) {
             failed.push(task);
-        } else if line.contains(r#"TASK_STATUS="KILLED""#) {
+        } else if line.contains(r#"TASK_STATUS="KILLED""#) && !line.contains(UNREPORTED) {
             killed.push(task);
         }
     }
