@@ -42,7 +42,7 @@ pub(crate) fn file_split(
         let version = (!reader.rest().is_empty()).then(|| FileVersion::decode(&mut reader));
         Ok((file, version.transpose()?))
     });
-    read.or_else(|error| Err(TaskError::Task(format!("the split cannot be read: {error}"))))
+    read.map_err(|error| TaskError::Task(format!("the split cannot be read: {error}")))
 }
 
 /// The lines of the input, and their counters.

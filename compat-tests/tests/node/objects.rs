@@ -164,15 +164,18 @@ impl Store {
 /// Passes a connection on, or answers its requests.
 fn relay_one(mut client: TcpStream, server: SocketAddr, relay: &Mutex<Relay>) {
     let lock = || relay.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
+    let answer = {
         let mut state = lock();
-        let Weather::Answers { left, status, code } = &mut state.weather else { break };
-        if *left == 0 {
-            state.weather = Weather::Fair;
-            break;
+        match &state.weather {
+            Weather::Answers { left: 0, .. } => {
+                state.weather = Weather::Fair;
+                None
+            }
+            Weather::Answers { status, code, .. } => Some((*status, *code)),
+            _ => None,
         }
-        let (status, code) = (*status, *code);
-        drop(state);
+    };
+    if let Some((status, code)) = answer {
         let Some(head) = read_request(&mut client) else { return };
         if let Weather::Answers { left, .. } = &mut lock().weather {
             *left = left.saturating_sub(1);

@@ -429,7 +429,9 @@ impl Cluster {
         let root = self.root.path().to_owned();
         let held = held.unless(&root, !restarts_in_place(from, to));
         self.change_nodes(from, to, grants);
-        held.map(|held| held.ends(&root));
+        if let Some(held) = held {
+            held.ends(&root);
+        }
         self.all_have(to);
     }
 
