@@ -14,10 +14,12 @@ use clap::Args;
 use corona::config::{HostPort, TaskTrackerSettings};
 use corona::process::budget::Use;
 use corona::process::handover::{self, Handed};
-use corona::task_tracker::child::{end_noted, end_strays};
-use corona::task_tracker::handover::Kept;
+use corona::task_tracker::child::end_strays;
+use corona::task_tracker::handover::{Kept, VERSION};
 use corona::task_tracker::node::heartbeats::Ending;
-use corona::task_tracker::service::TaskTracker;
+use corona::task_tracker::service::{TaskTracker, check_settings};
+use rustix::process::{Signal, getpid, kill_process};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
@@ -63,6 +65,10 @@ pub(super) struct Arguments {
 
     #[command(flatten)]
     log: LogArguments,
+
+    /// Only check whether this program can take the place of one that runs with the same arguments
+    #[arg(long, hide = true)]
+    check_restart: bool,
 }
 
 /// Runs the task tracker until a signal or the cluster manager stops it.
@@ -70,6 +76,11 @@ pub(super) struct Arguments {
 /// # Errors
 /// When it cannot start or continue; the text names the missing or wrong part.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    if arguments.check_restart {
+        return check_restart(&arguments.source.found()?);
+    }
+    // The thread of the service hears them once there are handlers, and no other thread.
+    handover::hold_signals().context("cannot hold signals back")?;
     let log = arguments.log.init()?;
     let source = arguments.source.found()?;
     end_with_parent()?;
@@ -111,22 +122,65 @@ fn former() -> anyhow::Result<FormerTracker> {
     })
 }
 
-/// How long a program may take to print its version.
+/// The option that asks a program whether it can take the place of one that runs.
+const CHECK_RESTART: &str = "--check-restart";
+/// How long a program may take to answer that.
 const PROGRAM_CHECK: Duration = Duration::from_secs(30);
+/// The most bytes of its answer, and of the reason for none, that are read.
+const MAX_ANSWER_BYTES: u64 = 4096;
 
-/// Checks that a program can take the place of this one.
+/// The line with which a program answers that it can.
+fn answer() -> String {
+    format!("reads form {VERSION} of the hand-over\n")
+}
+
+/// Checks, in the program that is to come, that it can start, and prints the form of the hand-over that it reads.
+fn check_restart(source: &FoundSource) -> anyhow::Result<()> {
+    let loaded = usable(source.of_service().load_task_tracker())?;
+    check_settings(&loaded)?;
+    print!("{}", answer());
+    Ok(())
+}
+
+/// Checks that a program can take the place of this one, which has these arguments.
 ///
 /// # Errors
-/// It cannot be run.
-async fn check(program: &Path) -> anyhow::Result<()> {
-    let mut version = tokio::process::Command::new(program);
-    version.arg("--version").stdin(Stdio::null()).kill_on_drop(true);
+/// It does not answer so.
+async fn check(
+    program: &Path,
+    arguments: impl Iterator<Item = OsString>,
+    limit: Duration,
+) -> anyhow::Result<()> {
     let shown = program.display();
-    let output = timeout(PROGRAM_CHECK, version.output()).await;
-    let output = output.with_context(|| format!("{shown} --version does not end"))?;
-    let status = output.with_context(|| format!("cannot run {shown}"))?.status;
-    ensure!(status.success(), "{shown} --version: {status}");
+    let mut asked = tokio::process::Command::new(program);
+    asked.args(arguments).arg(CHECK_RESTART).env_remove(handover::VARIABLE);
+    asked.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut asked = asked.spawn().with_context(|| format!("cannot run {shown}"))?;
+    let (mut said, mut why) = (Vec::new(), Vec::new());
+    let (out, err) = (asked.stdout.take(), asked.stderr.take());
+    let answered = async {
+        let kept = (read_some(out, &mut said), read_some(err, &mut why));
+        tokio::join!(kept.0, kept.1);
+        asked.wait().await
+    };
+    let status = timeout(limit, answered).await;
+    let status = status.with_context(|| format!("{shown} {CHECK_RESTART} does not end"))??;
+    let why = String::from_utf8_lossy(&why);
+    let why = why.lines().next_back().unwrap_or_default();
+    ensure!(status.success(), "{shown} cannot go on: {why} ({status})");
+    let said = String::from_utf8_lossy(&said);
+    ensure!(
+        said == answer(),
+        "{shown} cannot go on with what this program hands over, which is form {VERSION}; it says: {}",
+        said.trim()
+    );
     Ok(())
+}
+
+/// The beginning of a stream, which is closed then.
+async fn read_some(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
+    let Some(stream) = stream else { return };
+    let _ = stream.take(MAX_ANSWER_BYTES).read_to_end(kept).await;
 }
 
 /// Runs the service until `stop` completes, or until the cluster manager
@@ -139,12 +193,11 @@ async fn serve(
     again: &mut Option<Kept>,
 ) -> anyhow::Result<()> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    handover::hear_hangups().context("cannot listen for SIGHUP")?;
+    handover::hear_signals().context("cannot listen for signals")?;
     let mut loaded = usable(source.of_service().load_task_tracker())?;
     starting("TaskTracker", &loaded.warnings);
     fit(&mut loaded.settings);
     let cluster_manager = loaded.settings.cluster_manager.clone();
-    let sigkill_delay = loaded.settings.child.sigkill_delay;
     let (is_unknown, kept) = match former {
         FormerTracker::None => (false, None),
         FormerTracker::Kept(kept) => (false, Some(*kept)),
@@ -171,31 +224,40 @@ async fn serve(
         loop {
             tokio::select! {
                 signal = &mut signals => return signal,
-                _ = hangup.recv() => match restartable(&source, program).await {
-                    Ok(()) => {
-                        keeper.keep();
-                        return StopSignal::Hangup;
-                    }
-                    Err(error) => tracing::error!("no restart after SIGHUP: {error:#}"),
+                _ = hangup.recv() => {}
+            }
+            let checked = tokio::select! {
+                signal = &mut signals => return signal,
+                checked = check(program, std::env::args_os().skip(1), PROGRAM_CHECK) => checked,
+            };
+            match checked {
+                Ok(()) => {
+                    keeper.keep();
+                    return StopSignal::Hangup;
                 }
+                Err(error) => tracing::error!("no restart after SIGHUP: {error:#}"),
             }
         }
     };
     let ending = serve_until("TaskTracker", |stopped| tracker.run(stopped), stop).await?;
     *again = keeper.take();
-    if again.is_some() && timeout(Duration::ZERO, signals).await.is_ok() {
-        // A signal to stop came meanwhile.
-        let notes = again.take().map(|kept| kept.state.notes()).unwrap_or_default();
-        tokio::task::spawn_blocking(move || end_noted(&notes, sigkill_delay)).await?;
+    if again.is_some() {
+        // From here on, signals wait for the next program. One that came before is sent to it once more: it ends the
+        // tasks, and reports the end of the node.
+        handover::hold_signals().context("cannot hold signals back")?;
+        if let Ok(signal) = timeout(LAST_LOOK, signals).await {
+            let signal = match signal {
+                StopSignal::Interrupt => Signal::INT,
+                StopSignal::Terminate | StopSignal::Hangup => Signal::TERM,
+            };
+            kill_process(getpid(), signal).context("cannot pass a signal on")?;
+        }
     }
     conclude(ending, &cluster_manager)
 }
 
-/// Checks that the next program will start.
-async fn restartable(source: &FoundSource, program: &Path) -> anyhow::Result<()> {
-    usable(source.of_service().load_task_tracker()).context("the configuration cannot be used")?;
-    check(program).await
-}
+/// How long a signal may take from its handler to this thread.
+const LAST_LOOK: Duration = Duration::from_millis(50);
 
 /// The exit status for the end of the service.
 fn conclude(ending: Ending, cluster_manager: &HostPort) -> anyhow::Result<()> {
@@ -245,7 +307,48 @@ const DESCRIPTORS_FOR_TASKS: usize = 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    /// Why a script cannot take the place of this program; nothing if it can.
+    async fn refusal(script: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("corona");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let arguments = ["task-tracker".into()].into_iter();
+        let limit = if script.contains("sleep") { Duration::ZERO } else { PROGRAM_CHECK };
+        let checked = check(&program, arguments, limit).await;
+        let text = checked.err().map_or_else(String::new, |error| format!("{error:#}"));
+        text.replace(&*program.display().to_string(), "corona")
+    }
+
+    #[tokio::test]
+    async fn only_a_program_that_reads_the_same_form_takes_the_place() {
+        let good = format!("test \"$*\" = 'task-tracker --check-restart' && printf '{}'", answer());
+        assert_eq!(refusal(&good).await, "");
+        // As a program of a version without the option.
+        let old = "echo \"error: unexpected argument '$2' found\" >&2; exit 2";
+        assert_eq!(
+            refusal(old).await,
+            "corona cannot go on: error: unexpected argument '--check-restart' found (exit status: 2)"
+        );
+        let later = "echo reads form 99 of the hand-over";
+        assert_eq!(
+            refusal(later).await,
+            format!(
+                "corona cannot go on with what this program hands over, which is form {VERSION}; it \
+                 says: reads form 99 of the hand-over"
+            )
+        );
+        assert!(refusal("true").await.ends_with("it says: "));
+        assert!(refusal("yes").await.contains("cannot go on"));
+        assert_eq!(
+            refusal("exec sleep 60").await,
+            "corona --check-restart does not end: deadline has elapsed"
+        );
+    }
 
     #[test]
     fn ends_that_are_failures_say_what_to_look_at() {

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::id;
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::execve;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{
@@ -63,6 +63,42 @@ pub fn replace_program(program: &Path, arguments: &[OsString], handed: Handed) -
         Err(error) => error,
         Ok(never) => match never {},
     }
+}
+
+/// Has SIGHUP, SIGTERM and SIGINT wait until a thread [hears](hear_signals) them, also over
+/// [`replace_program`]. They are blocked for this thread, for those that it starts, and for their processes
+/// ([`unheld`]).
+///
+/// # Errors
+/// The system refuses.
+pub fn hold_signals() -> io::Result<()> {
+    Ok(held().thread_block()?)
+}
+
+/// Lets this thread receive the signals of [`hold_signals`], for which there are handlers now: also those that were
+/// sent before.
+///
+/// # Errors
+/// The system refuses.
+pub fn hear_signals() -> io::Result<()> {
+    Ok(held().thread_unblock()?)
+}
+
+/// Does something, such as the start of a process, which inherits what is blocked, while this thread holds no signals.
+pub fn unheld<T>(start: impl FnOnce() -> T) -> T {
+    let before = held().thread_swap_mask(SigmaskHow::SIG_UNBLOCK);
+    let started = start();
+    if let Ok(before) = before {
+        let _ = before.thread_set_mask();
+    }
+    started
+}
+
+fn held() -> SigSet {
+    let mut held = hangups();
+    held.add(Signal::SIGTERM);
+    held.add(Signal::SIGINT);
+    held
 }
 
 /// Lets this thread receive SIGHUP, for which there is a handler now: also one that was sent while the program was
@@ -162,6 +198,30 @@ mod tests {
             File::from(descriptor).read_exact(&mut bytes).unwrap();
             assert_eq!(u32::from_be_bytes(bytes), number);
         }
+    }
+
+    /// The signals that a process of this name has blocked, as the kernel prints them.
+    fn blocked() -> u64 {
+        let status = std::process::Command::new("cat").arg("/proc/self/status").output().unwrap();
+        let status = String::from_utf8(status.stdout).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap()
+    }
+
+    #[test]
+    fn processes_do_not_inherit_that_signals_are_held() {
+        // A thread of its own: what it holds ends with it.
+        let test = || {
+            let all = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
+            let all: u64 = all.into_iter().map(|signal| 1 << (signal as i32 - 1)).sum();
+            hold_signals().unwrap();
+            assert_eq!(blocked() & all, all);
+            assert_eq!(unheld(blocked) & all, 0);
+            assert_eq!(blocked() & all, all, "they are held again");
+            hear_signals().unwrap();
+            assert_eq!(blocked() & all, 0);
+        };
+        std::thread::spawn(test).join().unwrap();
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
+use corona_process::handover::unheld;
+
 /// The number of bytes that are kept of each stream of output, unless another one is given.
 const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
@@ -42,14 +44,13 @@ pub(super) async fn run_for(
     limit: Duration,
     max_bytes: usize,
 ) -> Result<Printed, RunError> {
-    let mut child = command
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(RunError::Io)?;
+        .kill_on_drop(true);
+    let mut child = unheld(|| command.spawn()).map_err(RunError::Io)?;
     let mut group = KilledOnDrop(child.id());
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let (out, err) = (child.stdout.take(), child.stderr.take());

@@ -25,7 +25,7 @@ use super::command::{ChildCommand, DirectCommand};
 use super::orphans::{self, Leftovers, ProcessNotes, of_group};
 use crate::ids::AttemptId;
 use corona_model::text::shell_word;
-use corona_process::handover::{self, hear_hangups};
+use corona_process::handover::{self, unheld};
 use corona_process::panics::caught;
 use corona_process::procfs::{Process, Procfs};
 
@@ -103,23 +103,20 @@ pub fn start(
     }
     let name = notes.name(attempt);
     let group = group.map(Arc::new);
-    // In a program that has replaced another one it is blocked, which processes inherit.
-    let _ = hear_hangups();
     let (program, mut process) = match (&group, &command.direct) {
         (None, Some(direct)) => (direct.program.clone(), without_shell(direct, &command.work)?),
         (group, _) => ("bash".into(), with_shell(&command.line, group.as_deref())),
     };
     let failed = |error| StartError { what: program.clone(), error };
-    let child = process
+    process
         .current_dir(&command.work)
         .envs(command.environment.iter().map(|(name, value)| (name, value)))
         .envs(corona_access::environment())
         .env(orphans::NOTE, &name)
         .env_remove(handover::VARIABLE)
         .stdin(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .map_err(failed)?;
+        .process_group(0);
+    let child = unheld(|| process.spawn()).map_err(failed)?;
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     let pid = pid.ok_or_else(|| failed(io::Error::other("it has no number")))?;
     // It may have ended by now; its descendants have the name in their environment.

@@ -14,7 +14,6 @@ use corona_process::handover::Handed;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use self::encoded::NotEncoded;
 use super::job_trackers::HandedJobTracker;
 use super::node::heartbeats::HandedNode;
 use super::tracker::HandedTracker;
@@ -75,8 +74,6 @@ pub enum NotHanded {
     Version(u32),
     #[error("its text cannot be read: {0}")]
     Text(#[from] serde_json::Error),
-    #[error(transparent)]
-    Objects(#[from] NotEncoded),
     #[error("{0} of {LISTENERS} listeners have arrived")]
     Listeners(usize),
 }
@@ -116,7 +113,6 @@ impl Kept {
             return Err(NotHanded::Version(version));
         }
         let Text { actions, umbilical, state, .. } = serde_json::from_slice(&text)?;
-        state.tracker.check()?;
         let count = descriptors.len().min(LISTENERS);
         let mut descriptors = descriptors.into_iter();
         let listeners: Vec<TcpListener> =

@@ -99,6 +99,13 @@ pub struct HandedLocalAttempt {
     keep: Keep,
 }
 
+impl HandedLocalAttempt {
+    /// The files of the cache that it uses.
+    pub fn held(&self) -> &[PathBuf] {
+        &self.held
+    }
+}
+
 impl LocalAttempt {
     pub fn hand_over(&self) -> HandedLocalAttempt {
         HandedLocalAttempt {

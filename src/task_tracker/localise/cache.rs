@@ -110,8 +110,9 @@ impl Cache {
         files
     }
 
-    /// Takes files over that a former program has handed over, and deletes what else it has left.
-    pub(super) fn take_over(&self, files: &[HandedFile]) {
+    /// Takes files over that a former program has handed over, and deletes what else it has left, except where one of
+    /// the held ones is.
+    pub(super) fn take_over(&self, files: &[HandedFile], held: &[&PathBuf]) {
         let mut entries = self.lock();
         let mut own = HashSet::new();
         for file in files {
@@ -130,7 +131,10 @@ impl Cache {
         for dir in self.shared.dirs.all(&layout::cache()) {
             let left = std::fs::read_dir(dir).into_iter().flatten().flatten();
             for left in left.filter(|left| !own.contains(&left.file_name())) {
-                self.shared.discard(&left.path());
+                let path = left.path();
+                if !held.iter().any(|held| held.starts_with(&path)) {
+                    self.shared.discard(&path);
+                }
             }
         }
     }

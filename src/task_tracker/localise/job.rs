@@ -1,6 +1,6 @@
 //! The part of localisation that is done once for each job.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -68,6 +68,8 @@ struct Shared {
     cache: Cache,
     limits: Limits,
     jobs: Mutex<HashMap<JobId, Slot<Arc<LocalJob>>>>,
+    /// Jobs of tasks that a former program in this process has begun, whose files are not known here.
+    unknown: Mutex<HashSet<JobId>>,
 }
 
 /// A job on this machine, for the program that takes the place of this one.
@@ -87,6 +89,13 @@ pub struct HandedFiles {
     cache: Vec<HandedFile>,
 }
 
+impl HandedFiles {
+    /// The names of the jobs.
+    pub fn jobs(&self) -> impl Iterator<Item = &str> {
+        self.jobs.iter().map(|job| &*job.id)
+    }
+}
+
 impl Localiser {
     /// Hands over what is whole. The rest is brought here again.
     pub fn hand_over(&self) -> HandedFiles {
@@ -100,9 +109,10 @@ impl Localiser {
         HandedFiles { jobs, cache: self.shared.cache.hand_over() }
     }
 
-    /// Takes over what a former program has handed over. It blocks.
-    pub fn take_over(&self, handed: &HandedFiles) {
-        self.shared.cache.take_over(&handed.cache);
+    /// Takes over what a former program has handed over. `held` are files of the cache that its tasks use, and `running`
+    /// the jobs of those tasks. It blocks.
+    pub fn take_over(&self, handed: &HandedFiles, held: &[&PathBuf], running: HashSet<JobId>) {
+        self.shared.cache.take_over(&handed.cache, held);
         for job in &handed.jobs {
             match self.shared.read(job) {
                 Ok(local) => {
@@ -111,10 +121,12 @@ impl Localiser {
                     self.lock().insert(id, slot);
                 }
                 Err(error) => {
-                    tracing::warn!(job = job.id, %error, "cannot read the files of a job that a former program had; its running tasks fail");
+                    tracing::warn!(job = job.id, %error, "cannot read the files of a job that a former program had");
                 }
             }
         }
+        let jobs = self.lock();
+        self.shared.unknown().extend(running.into_iter().filter(|id| !jobs.contains_key(id)));
     }
 
     /// One for the whole task tracker. `host` is `slave.host.name` where it is configured.
@@ -131,8 +143,8 @@ impl Localiser {
             max_entries: settings.max_unpacked_entries,
         };
         let cache = Cache::new(dirs.clone(), files.clone(), deletion.clone(), limits);
-        let jobs = Mutex::default();
-        let shared = Shared { site, host, dirs, files, deletion, cache, limits, jobs };
+        let (jobs, unknown) = (Mutex::default(), Mutex::default());
+        let shared = Shared { site, host, dirs, files, deletion, cache, limits, jobs, unknown };
         Localiser { shared: Arc::new(shared) }
     }
 
@@ -143,6 +155,10 @@ impl Localiser {
         if let Some(job) = &*slot {
             job.follow(spec, &self.shared).await?;
             return Ok(job.clone());
+        }
+        // It would begin with the deletion of what they use.
+        if self.shared.unknown().contains(&spec.id) {
+            return Err(LocaliseError::InUse);
         }
         let (shared, spec, mut slot) = (self.shared.clone(), spec.clone(), slot);
         // A separate task: it holds the slot to its end, even if the caller stops waiting.
@@ -162,6 +178,7 @@ impl Localiser {
     /// Forgets a job and deletes all that it has on this machine, unless it wants files of attempts
     /// that have failed to stay. If it is being brought here, that ends first.
     pub async fn forget(&self, id: &JobId) {
+        self.shared.unknown().remove(id);
         let Some(slot) = self.lock().get(id).cloned() else {
             return self.shared.discard_job(id).await;
         };
@@ -214,6 +231,11 @@ impl Localiser {
 }
 
 impl Shared {
+    fn unknown(&self) -> MutexGuard<'_, HashSet<JobId>> {
+        // Each change is one step.
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn read(&self, job: &HandedJob) -> Result<LocalJob, LocaliseError> {
         let HandedJob { id, work, jar, tracker } = job.clone();
         let not_an_id = |_| LocaliseError::Stopped;

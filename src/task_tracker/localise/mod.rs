@@ -32,6 +32,11 @@ pub use unpack::{Kind, Limits, UnpackError, unpack};
 /// Why something is not brought to this machine.
 #[derive(Debug, Error)]
 pub enum LocaliseError {
+    /// A former program in this process has begun tasks of the job.
+    #[error(
+        "files of its job cannot be read, and tasks from before a restart of the task tracker use them"
+    )]
+    InUse,
     /// A file could not be fetched.
     #[error(transparent)]
     File(#[from] FileError),

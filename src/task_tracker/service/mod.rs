@@ -21,7 +21,6 @@ use super::child::{
     ArchivedInstall, Cgroups, ClassArchives, Logs, ProcessNotes, end_orphans, end_strays,
 };
 use super::deletion::Deletion;
-use super::handover::encoded::NotEncoded;
 use super::handover::{HandedState, Kept, Listeners};
 use super::http::{HttpServer, LostOutput};
 use super::ids::AttemptId;
@@ -161,9 +160,6 @@ pub enum StartError {
     /// A file system is not named as one.
     #[error("fs.default.name and mapred.system.dir")]
     FileSystem(#[from] FileSystemsError),
-    /// The tasks of a former program cannot be taken over.
-    #[error("what the former program has handed over cannot be read: {0}")]
-    Handed(#[from] NotEncoded),
     /// Something of the machine cannot be had.
     #[error("cannot {what}: {error}")]
     Machine {
@@ -172,6 +168,18 @@ pub enum StartError {
         /// Why it cannot.
         error: io::Error,
     },
+}
+
+/// Checks what can be checked of the settings beside a task tracker that runs: files of TLS, slots, file systems.
+///
+/// # Errors
+/// A task tracker cannot start with them.
+pub fn check_settings(loaded: &LoadedTaskTracker) -> Result<(), StartError> {
+    let LoadedTaskTracker { settings, file_systems, .. } = loaded;
+    Gate::open(&settings.tls)?;
+    granted(settings)?;
+    FileSystems::new(&settings.files, file_systems.clone())?;
+    Ok(())
 }
 
 impl TaskTracker {
@@ -234,7 +242,7 @@ impl TaskTracker {
         let groups = state.as_ref().map(|state| state.tracker.groups()).unwrap_or_default();
         let tracker_settings = TrackerSettings::of(&settings, user);
         let (node_state, job_tracker_states, former) =
-            former(state, &localiser, tracker_settings.table).await?;
+            former(state, &localiser, tracker_settings.table).await;
         let parts = Parts {
             identity: Identity {
                 name: place.name.clone(),
@@ -520,18 +528,18 @@ impl Place {
     }
 }
 
-/// What a former program has handed over, in parts. If the tasks cannot be read, nothing of it is used.
+/// What a former program has handed over, in parts.
 async fn former(
     state: Option<HandedState>,
     localiser: &Localiser,
     limits: TableLimits,
-) -> Result<(Option<HandedNode>, Vec<HandedJobTracker>, Option<Former>), StartError> {
+) -> (Option<HandedNode>, Vec<HandedJobTracker>, Option<Former>) {
     let Some(HandedState { node, tracker, job_trackers }) = state else {
-        return Ok((None, Vec::new(), None));
+        return (None, Vec::new(), None);
     };
     let localiser = localiser.clone();
-    let former = blocking(move || Former::read(tracker, &localiser, limits)).await?;
-    Ok((Some(node), job_trackers, Some(former)))
+    let former = blocking(move || Former::read(tracker, &localiser, limits)).await;
+    (Some(node), job_trackers, Some(former))
 }
 
 /// What remote job trackers need here, if any may run.
@@ -818,6 +826,10 @@ fn clear(
     let ended = end_orphans(&usable, settings.child.sigkill_delay, &notes);
     if ended > 0 {
         tracing::warn!("ended {ended} leftover processes of an earlier run");
+    }
+    if let Some((_, pids)) = &adopted {
+        // Those that have ended just now, and are this process's children.
+        end_strays(pids);
     }
     let deletion = Deletion::start(&settings.local.dirs)
         .map_err(|error| StartError::Machine { what: "start a thread that deletes", error })?;

@@ -89,15 +89,8 @@ impl AttemptTable {
         }
     }
 
-    /// Takes them over, within these limits for what comes later.
-    ///
-    /// # Errors
-    /// A part of them cannot be read.
-    pub fn take_over(
-        handed: &HandedTable,
-        limits: TableLimits,
-        now: Now,
-    ) -> Result<AttemptTable, NotEncoded> {
+    /// Takes them over, within these limits for what comes later. A job or attempt that cannot be read is lost alone.
+    pub fn take_over(handed: &HandedTable, limits: TableLimits, now: Now) -> AttemptTable {
         let mut table = AttemptTable {
             limits,
             blacklisted: handed.blacklisted.iter().cloned().collect(),
@@ -106,16 +99,37 @@ impl AttemptTable {
             used: handed.used,
             ..AttemptTable::default()
         };
-        for handed in &handed.jobs {
-            let job = Job::take_over(handed, now)?;
+        let jobs = handed.jobs.iter();
+        for (id, job) in readable("a job", jobs, |handed| Job::take_over(handed, now)) {
             for entry in job.attempts.values() {
                 table.attempts += 1;
                 table.task_bytes = table.task_bytes.saturating_add(entry.attempt.task().bytes());
             }
-            table.jobs.insert(named::<JobId>(&handed.id)?, job);
+            table.jobs.insert(id, job);
         }
-        Ok(table)
+        table
     }
+
+    /// Whether a run is known.
+    pub fn knows(&self, run: &AttemptRun) -> bool {
+        self.run(run).is_some()
+    }
+}
+
+/// Those that can be read. Each of the others is lost alone, and logged.
+pub fn readable<H, T>(
+    what: &'static str,
+    handed: impl Iterator<Item = H>,
+    read: impl Fn(H) -> Result<T, NotEncoded>,
+) -> Vec<T> {
+    let read = |handed| {
+        let read = read(handed);
+        read.inspect_err(|error| {
+            tracing::error!(%error, "lost {what} in a restart: what the former program has handed over cannot be read");
+        })
+        .ok()
+    };
+    handed.filter_map(read).collect()
 }
 
 impl Job {
@@ -136,23 +150,28 @@ impl Job {
         }
     }
 
-    fn take_over(handed: &HandedJob, now: Now) -> Result<Job, NotEncoded> {
-        let entries = handed.attempts.iter().map(|handed| {
+    fn take_over(handed: &HandedJob, now: Now) -> Result<(JobId, Job), NotEncoded> {
+        let read_entry = |handed: &HandedEntry| {
             let entry = Entry::take_over(handed, now)?;
             Ok((entry.attempt.task().attempt.clone(), entry))
-        });
-        let processes = handed.processes.iter().map(|used| {
+        };
+        let read_use = |used: &HandedUse| {
             let current = used.current.as_ref().map(HandedRun::read).transpose()?;
             Ok((used.jvm.read::<JvmId>()?, JvmUse { host: used.host.read()?, current }))
-        });
-        Ok(Job {
+        };
+        let job = Job {
             session: handed.session.read()?,
-            attempts: entries.collect::<Result<_, NotEncoded>>()?,
-            processes: processes.collect::<Result<_, NotEncoded>>()?,
+            attempts: readable("an attempt", handed.attempts.iter(), read_entry)
+                .into_iter()
+                .collect(),
+            processes: readable("a process", handed.processes.iter(), read_use)
+                .into_iter()
+                .collect(),
             keeps_failed: handed.keeps_failed,
             maps: handed.maps,
             reduces: handed.reduces,
-        })
+        };
+        Ok((named::<JobId>(&handed.id)?, job))
     }
 }
 

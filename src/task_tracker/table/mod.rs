@@ -24,7 +24,7 @@ use corona_hadoop::writables::{
     Action, JobId, JvmId, SessionInfo, Task, TaskAttemptId, TaskState, TaskTrackerAction,
 };
 
-pub use handed::{HandedRun, HandedTable};
+pub use handed::{HandedRun, HandedTable, readable};
 pub use processes::{Keep, Started};
 
 /// The longest handle of a session, in bytes.

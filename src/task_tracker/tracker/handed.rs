@@ -24,7 +24,9 @@ use crate::attempt::Cause;
 use crate::child::{HandedChild, RunningChild, TaskUsage, adopt};
 use crate::handover::encoded::{Encoded, NotEncoded, named};
 use crate::localise::{HandedFiles, Localiser};
-use crate::table::{AttemptRun, AttemptTable, HandedRun, HandedTable, Order, TableLimits};
+use crate::table::{
+    AttemptRun, AttemptTable, HandedRun, HandedTable, Order, TableLimits, readable,
+};
 use corona_hadoop::writables::{InetAddress, JobId};
 
 /// How long works may take until they wait for something. Those that do not end by then are cut off.
@@ -104,14 +106,6 @@ struct HandedReporter {
 }
 
 impl HandedTracker {
-    /// Checks that all of it can be read.
-    ///
-    /// # Errors
-    /// A part cannot.
-    pub fn check(&self) -> Result<(), NotEncoded> {
-        Former::parse(self.clone(), TableLimits::default()).map(drop)
-    }
-
     /// The processes of tasks.
     pub fn children(&self) -> &[HandedChild] {
         &self.children
@@ -128,7 +122,7 @@ impl Tracker {
     /// Stops to decide and to act, and hands everything over. Tasks go on. Calls must not come any more.
     pub async fn hand_over(&self) -> HandedTracker {
         let shared = &self.shared;
-        shared.lock().stopped = true;
+        // What works decide until they end is handed over too.
         shared.frozen.send_replace(true);
         if timeout(FREEZE, shared.stop.closed()).await.is_err() {
             tracing::warn!(
@@ -136,7 +130,9 @@ impl Tracker {
             );
         }
         shared.notes.let_go().await;
-        shared.lock().hand_over(shared)
+        let mut state = shared.lock();
+        state.stopped = true;
+        state.hand_over(shared)
     }
 }
 
@@ -271,18 +267,18 @@ struct LiveWork {
 }
 
 impl Former {
-    /// Reads what was handed over, and takes the files of jobs over. It blocks.
-    ///
-    /// # Errors
-    /// A part of it cannot be read. Nothing is changed then but the files that jobs share.
-    pub fn read(
-        handed: HandedTracker,
-        localiser: &Localiser,
-        limits: TableLimits,
-    ) -> Result<Former, NotEncoded> {
+    /// Reads what was handed over, and takes the files of jobs over. What cannot be read is lost alone. It blocks.
+    pub fn read(handed: HandedTracker, localiser: &Localiser, limits: TableLimits) -> Former {
         let files = handed.files.clone();
-        let mut former = Former::parse(handed, limits)?;
-        localiser.take_over(&files);
+        let mut former = Former::parse(handed, limits);
+        let running = former.works.iter().filter_map(Work::live);
+        let job = |live: &LiveWork| {
+            let has_process = live.process.is_some() || live.hosted.is_some();
+            has_process.then(|| live.run.attempt.job().to_string().parse().ok())?
+        };
+        let held =
+            running.clone().filter_map(|live| live.handed.as_ref()).flat_map(HandedReady::held);
+        localiser.take_over(&files, &held.collect::<Vec<_>>(), running.filter_map(job).collect());
         for work in &mut former.works {
             if let Work::Run(live) = work
                 && let Some(handed) = live.handed.take()
@@ -291,12 +287,12 @@ impl Former {
                 live.ready = Some(ready.map_err(|error| error.to_string()));
             }
         }
-        Ok(former)
+        former
     }
 
     /// Reads what was handed over, and no file.
-    fn parse(handed: HandedTracker, limits: TableLimits) -> Result<Former, NotEncoded> {
-        let table = AttemptTable::take_over(&handed.table, limits, now())?;
+    fn parse(handed: HandedTracker, limits: TableLimits) -> Former {
+        let table = AttemptTable::take_over(&handed.table, limits, now());
         let read_jvm = |pooled: HandedJvm| {
             let idle = pooled.idle_ms.map(Duration::from_millis);
             let since = |idle| Instant::now().checked_sub(idle).unwrap_or_else(Instant::now);
@@ -318,24 +314,55 @@ impl Former {
             };
             Ok((named(&reporter.job)?, position))
         };
-        let works = handed.works.into_iter().map(Work::read);
-        Ok(Former {
-            works: works.collect::<Result<_, _>>()?,
-            jvms: handed.jvms.into_iter().map(read_jvm).collect::<Result<_, NotEncoded>>()?,
-            reporters: handed
-                .reporters
-                .into_iter()
-                .map(read_reporter)
-                .collect::<Result<_, NotEncoded>>()?,
+        let mut works = readable("a work", handed.works.into_iter(), Work::read);
+        for work in &mut works {
+            if let Work::Run(live) = work
+                && !table.knows(&live.run)
+            {
+                live.order = StopOrder::End;
+            }
+        }
+        // The files of jobs that were lost.
+        for job in handed.files.jobs().filter_map(|job| named::<JobId>(job).ok()) {
+            let is_lost = table.session(&job).is_none();
+            let order = Order::DeleteJob(job);
+            let is_owed = |work: &Work| matches!(work, Work::Delete(owed) if *owed == order);
+            if is_lost && !works.iter().any(is_owed) {
+                works.push(Work::Delete(order));
+            }
+        }
+        Former {
+            works,
+            jvms: readable("a process of Java", handed.jvms.into_iter(), read_jvm),
+            reporters: readable("a reporter", handed.reporters.into_iter(), read_reporter),
             table,
             children: handed.children,
             next_jvm: handed.next_jvm,
             was_heard: handed.was_heard,
-        })
+        }
     }
 }
 
 impl Work {
+    /// The run, if it is one.
+    fn live(&self) -> Option<&LiveWork> {
+        match self {
+            Work::Run(live) => Some(live),
+            Work::Delete(_) => None,
+        }
+    }
+
+    /// Its processes.
+    fn pids(&self) -> [Option<i32>; 2] {
+        match self {
+            Work::Run(live) => [
+                live.process.as_ref().map(|(pid, ..)| *pid),
+                live.hosted.as_ref().map(|(_, pid)| *pid),
+            ],
+            Work::Delete(_) => [None, None],
+        }
+    }
+
     fn read(work: HandedWork) -> Result<Work, NotEncoded> {
         let live = match work {
             HandedWork::DeleteAttempt { attempt, keep_output: true } => {
@@ -382,6 +409,15 @@ impl Tracker {
             (child.pid(), (child, is_lost))
         });
         let adopted: BTreeMap<i32, (RunningChild, bool)> = adopted.collect();
+        let mut unclaimed: HashSet<i32> = adopted.keys().copied().collect();
+        let of_works = works.iter().flat_map(Work::pids).flatten();
+        for claimed in of_works.chain(jvms.iter().map(|jvm| jvm.child)) {
+            unclaimed.remove(&claimed);
+        }
+        // What belongs to them was lost.
+        for (child, _) in unclaimed.iter().filter_map(|pid| adopted.get(pid)) {
+            child.kill();
+        }
         let mut state = shared.lock();
         for pooled in jvms {
             if let Some((child, _)) = adopted.get(&pooled.child) {

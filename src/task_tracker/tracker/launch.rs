@@ -84,6 +84,13 @@ pub(super) struct HandedReady {
     reuse: Option<Reuse>,
 }
 
+impl HandedReady {
+    /// The files of the cache that its process uses.
+    pub(super) fn held(&self) -> &[PathBuf] {
+        self.attempt.held()
+    }
+}
+
 impl Ready {
     pub(super) fn hand_over(&self) -> HandedReady {
         HandedReady {

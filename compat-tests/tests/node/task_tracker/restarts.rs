@@ -149,9 +149,11 @@ fn a_task_that_crashes_while_its_node_starts_again_has_failed_once() {
             job_tracker.launch([job.task(&map)]).await;
             note(&job, &map, "waits").await;
             let pid = process(&job, &map).await;
+            let before = world.node.starts();
             world.node.ask_to_restart();
             job.notes().let_go(&map.to_string()).unwrap();
             until("its end", || (!runs(pid)).then_some(())).await;
+            until("a restart", || (world.node.starts() > before).then_some(())).await;
             let report = job_tracker.state_of(&map, TaskState::FailedUnclean).await;
             assert_eq!(started(&job, &map), 1);
             let why = job_tracker.diagnostics(&map);
