@@ -138,7 +138,7 @@ fn answer() -> String {
 fn check_restart(source: &FoundSource) -> anyhow::Result<()> {
     let loaded = usable(source.of_service().load_task_tracker())?;
     check_settings(&loaded)?;
-    print!("{}", answer());
+    std::io::Write::write_all(&mut std::io::stdout(), answer().as_bytes())?;
     Ok(())
 }
 
