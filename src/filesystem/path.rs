@@ -219,6 +219,11 @@ impl FsPath {
         (!name.is_empty()).then(|| FsPath { root: self.root.clone(), path: parent.to_owned() })
     }
 
+    /// The root of its file system.
+    pub(crate) fn top(&self) -> FsPath {
+        FsPath { root: self.root.clone(), path: "/".to_owned() }
+    }
+
     /// An entry of this directory. The name is taken as it is.
     #[must_use]
     pub fn join(&self, name: &str) -> FsPath {

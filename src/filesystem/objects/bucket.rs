@@ -1,5 +1,6 @@
 //! The calls of one bucket, with errors in our words: those of the library, and the two that it does not have.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,9 @@ use tokio::time::{Instant, sleep};
 
 use super::access::ObjectAccess;
 use super::fault;
-use super::http::Http;
+use super::http::{Http, TOO_LARGE};
+use super::pages::{Listed, MAX_STILL_PAGES, Mark};
+use super::pending::path_of;
 use crate::path::FsPath;
 use crate::{ErrorKind, FsError};
 
@@ -34,8 +37,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const MAX_TRIES: usize = 1000;
 /// Requests at a time for many objects.
 pub(super) const MAX_PARALLEL: usize = 16;
-/// Bytes of a page of unfinished uploads.
-const MAX_PAGE_BYTES: usize = 8 << 20;
 
 /// A bucket and how it is reached.
 #[derive(Debug)]
@@ -113,16 +114,34 @@ impl Bucket {
         prefix: &str,
         is_deep: bool,
         most: Option<usize>,
-        token: Option<String>,
-    ) -> Result<PaginatedListResult, FsError> {
+        from: Option<&Mark>,
+    ) -> Result<Listed, FsError> {
         let options = PaginatedListOptions {
             delimiter: (!is_deep).then_some("/".into()),
             max_keys: most,
-            page_token: token,
+            page_token: from.map(|mark| mark.token.clone()),
             ..PaginatedListOptions::default()
         };
-        let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
-        self.store.list_paginated(prefix, options).await.map_err(self.told("list", path))
+        let below = Some(prefix).filter(|prefix| !prefix.is_empty());
+        let found = self.store.list_paginated(below, options).await;
+        let PaginatedListResult { result, page_token } = found.map_err(self.told("list", path))?;
+        let (objects, directories) = (result.objects, result.common_prefixes);
+        let names = objects.iter().map(|object| &object.location).chain(&directories);
+        // That of the directory itself has lost its slash.
+        let is_below = |name: &&Key| {
+            name.as_ref().starts_with(prefix) || prefix.strip_suffix('/') == Some(name.as_ref())
+        };
+        if let Some(other) = names.into_iter().find(|name| !is_below(name)) {
+            return Err(self.malformed(path, &format!("its list has {other}, which is not in it")));
+        }
+        let next = Mark::behind(from, &objects, &directories, page_token)
+            .map_err(|wrong| self.malformed(path, wrong))?;
+        Ok(Listed { objects, directories, next })
+    }
+
+    /// The error of a list that is none.
+    pub(super) fn malformed(&self, path: &FsPath, message: &str) -> FsError {
+        FsError::new(ErrorKind::Malformed, "list", path, message).at(&self.server)
     }
 
     /// Bytes of an object, if it is still the one with this tag.
@@ -245,24 +264,29 @@ impl Bucket {
 
     /// Aborts all uploads of objects whose names begin so. Returns how many there were.
     pub(super) async fn abort_below(&self, path: &FsPath, prefix: &str) -> Result<usize, FsError> {
-        let (mut count, mut from) = (0, None);
+        let (mut count, mut still, mut from) = (0, 0, None::<(String, String)>);
         loop {
             let (page, next) = self.uploads(path, prefix, from.as_ref()).await?;
             count += page.len();
             let aborted = stream::iter(page).map(|upload| async move {
-                let root = path.root().cloned().unwrap_or_else(crate::Root::local);
-                let of_upload = FsPath::within(&root, &format!("/{}", upload.key))?;
-                self.abort(&of_upload, &upload.id).await
+                self.abort(&path_of(path, &upload.key), &upload.id).await
             });
             aborted
                 .buffer_unordered(MAX_PARALLEL)
                 .try_for_each(|_| std::future::ready(Ok(())))
                 .await?;
-            // Each page begins behind the one before, whatever the server says, so that this has an end.
-            match next {
-                Some(next) if from.as_ref().is_none_or(|from| next > *from) => from = Some(next),
-                _ => return Ok(count),
+            let Some(next) = next else { return Ok(count) };
+            // The uploads of one object come in the order of time, which their names do not tell.
+            still = match from.as_ref().map(|(key, _)| next.0.cmp(key)) {
+                Some(Ordering::Equal) => still + 1,
+                Some(Ordering::Less) => MAX_STILL_PAGES + 1,
+                Some(Ordering::Greater) | None => 0,
+            };
+            if still > MAX_STILL_PAGES {
+                let message = "a page of its unfinished uploads does not lie behind the one before";
+                return Err(self.malformed(path, message));
             }
+            from = Some(next);
         }
     }
 
@@ -282,10 +306,7 @@ impl Bucket {
         }
         let answer =
             self.ask(Method::GET, "list", path, &format!("{}?{query}", self.address)).await?;
-        let malformed = || {
-            FsError::new(ErrorKind::Malformed, "list", path, "the list of uploads is malformed")
-                .at(&self.server)
-        };
+        let malformed = || self.malformed(path, "the list of uploads is malformed");
         let text = std::str::from_utf8(&answer).map_err(|_| malformed())?;
         uploads_of(text, prefix).ok_or_else(malformed)
     }
@@ -317,14 +338,16 @@ impl Bucket {
             let last = match self.client.execute(request).await {
                 Ok(response) => {
                     let (status, body) = (response.status(), response.into_body());
-                    let bytes = bounded(body).await;
-                    match bytes {
-                        Some(bytes) if status.is_success() => return Ok(bytes),
-                        Some(bytes) => {
+                    match body.bytes().await {
+                        Ok(bytes) if status.is_success() => return Ok(bytes),
+                        Ok(bytes) => {
                             let text = String::from_utf8_lossy(&bytes);
                             fault::of_answer(status.as_u16(), &text, call, path, &self.server)
                         }
-                        None => FsError::new(
+                        Err(error) if error.to_string().contains(TOO_LARGE) => {
+                            return Err(self.malformed(path, TOO_LARGE));
+                        }
+                        Err(_) => FsError::new(
                             ErrorKind::Connection,
                             call,
                             path,
@@ -343,20 +366,6 @@ impl Bucket {
             sleep(pauses.pause()).await;
         }
     }
-}
-
-/// A whole body, unless it is too large or breaks off.
-async fn bounded(body: object_store::client::HttpResponseBody) -> Option<Bytes> {
-    let mut all = Vec::new();
-    let mut pieces = body.bytes_stream();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.ok()?;
-        if all.len() + piece.len() > MAX_PAGE_BYTES {
-            return None;
-        }
-        all.extend_from_slice(&piece);
-    }
-    Some(all.into())
 }
 
 /// The uploads of an answer, and where the next page begins. Only what has the prefix counts, whatever the server says.

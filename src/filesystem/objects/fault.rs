@@ -4,6 +4,7 @@ use std::error::Error;
 
 use object_store::Error as StoreError;
 
+use super::http::TOO_LARGE;
 use crate::path::FsPath;
 use crate::{ErrorKind, FsError};
 
@@ -69,6 +70,9 @@ fn of_text(text: &str, is_missing: bool, path: &FsPath) -> (ErrorKind, String) {
     let code = element(text, "Code").unwrap_or_default();
     let words = element(text, "Message").unwrap_or_default();
     let is = |status: &str| text.contains(&format!("status code: {status}"));
+    if text.contains(TOO_LARGE) {
+        return (ErrorKind::Malformed, TOO_LARGE.to_owned());
+    }
     match code {
         "NoSuchBucket" => (ErrorKind::Invalid, format!("there is no bucket {bucket}")),
         "NoSuchKey" => (ErrorKind::NotFound, "No such file or directory".to_owned()),

@@ -26,6 +26,10 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that nobody uses is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of an answer: a list, an error, or the range of an object that a reader asks for at a time.
+pub(super) const MAX_ANSWER_BYTES: u64 = 16 << 20;
+/// The error of one with more.
+pub(super) const TOO_LARGE: &str = "the object store's answer has more than 16 MiB";
 /// Connections that nobody uses.
 const MAX_IDLE: usize = 16;
 
@@ -121,16 +125,18 @@ impl HttpService for Http {
     }
 }
 
-/// A body whose sender may be silent for a while only.
+/// A body whose sender may be silent for a while only, and not send without end.
 struct Patient {
     body: Incoming,
     patience: Duration,
     due: Pin<Box<Sleep>>,
+    /// Bytes that may come.
+    left: u64,
 }
 
 impl Patient {
     fn new(body: Incoming, patience: Duration) -> Patient {
-        Patient { body, patience, due: Box::pin(sleep(patience)) }
+        Patient { body, patience, due: Box::pin(sleep(patience)), left: MAX_ANSWER_BYTES }
     }
 }
 
@@ -143,10 +149,23 @@ impl Body for Patient {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
         let this = &mut *self;
+        let too_large = || {
+            let error = HttpError::new(HttpErrorKind::Decode, io::Error::other(TOO_LARGE));
+            Poll::Ready(Some(Err(error)))
+        };
+        if this.body.size_hint().lower() > this.left {
+            return too_large();
+        }
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
             this.due.as_mut().reset(Instant::now() + this.patience);
             let broken = |error| HttpError::new(HttpErrorKind::Interrupted, error);
-            return Poll::Ready(frame.map(|frame| frame.map_err(broken)));
+            let Some(Ok(frame)) = frame else {
+                return Poll::Ready(frame.map(|frame| frame.map_err(broken)));
+            };
+            let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+            let Some(left) = this.left.checked_sub(bytes) else { return too_large() };
+            this.left = left;
+            return Poll::Ready(Some(Ok(frame)));
         }
         match this.due.as_mut().poll(context) {
             Poll::Pending => Poll::Pending,
@@ -161,7 +180,11 @@ impl Body for Patient {
         self.body.is_end_stream()
     }
 
+    /// Who collects the body makes room for it before anything comes.
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match self.body.size_hint() {
+            hint if hint.lower() > self.left => SizeHint::default(),
+            hint => hint,
+        }
     }
 }

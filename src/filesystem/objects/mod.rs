@@ -3,12 +3,13 @@
 //! Objects have names with slashes, and directories exist as long as there are objects below them. An object is seen
 //! when it is whole, and never changes: who replaces it makes another one, which readers of the old one notice.
 //! `access.rs` has the address and the keys, `bucket.rs` the calls, `http.rs` the connections, `pending.rs` the output
-//! of tasks, `fault.rs` the words of errors.
+//! of tasks, `pages.rs` the pages of lists, `fault.rs` the words of errors.
 
 mod access;
 mod bucket;
 mod fault;
 mod http;
+mod pages;
 mod pending;
 mod reader;
 #[cfg(test)]
@@ -22,14 +23,15 @@ use object_store::ObjectMeta;
 
 pub use access::ObjectAccess;
 use bucket::{Bucket, MAX_PARALLEL, SharedBucket};
-use pending::{BEGUN, MAX_RECORD_BYTES, Place, Record, TEMPORARY, output_of, path_of};
+use pages::Mark;
+use pending::{BEGUN, MAX_RECORD_BYTES, Place, Record, TEMPORARY, output_of, path_of, reach_of};
 use reader::Reader;
 use writer::Writer;
 
 use crate::path::{FsPath, Root};
 use crate::{
     Answer, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem, FileSystemSettings,
-    FileWriter, FsError, Page, Summary,
+    FileWriter, FsError, OddEntry, Page, Summary,
 };
 
 /// The scheme.
@@ -126,8 +128,8 @@ impl ObjectStore {
             }
             Err(error) => error,
         };
-        let below = self.bucket.list(path, &prefix(path), false, Some(1), None).await?.result;
-        match below.objects.is_empty() && below.common_prefixes.is_empty() {
+        let below = self.bucket.list(path, &prefix(path), false, Some(1), None).await?;
+        match below.objects.is_empty() && below.directories.is_empty() {
             false => Ok(self.directory(path.clone())),
             true => Err(refused),
         }
@@ -136,11 +138,11 @@ impl ObjectStore {
     async fn page(&self, path: &FsPath, from: Option<Vec<u8>>) -> Result<Page, FsError> {
         self.check("list", path)?;
         let is_first = from.is_none();
-        let token = from.map(String::from_utf8).transpose();
-        let token = token.map_err(|_| self.malformed(path, "a mark of a page is no text"))?;
+        let mark = from.map(|from| serde_json::from_slice::<Mark>(&from)).transpose();
+        let mark = mark.map_err(|_| self.bucket.malformed(path, "the mark of a page is none"))?;
         let prefix = prefix(path);
-        let found = self.bucket.list(path, &prefix, false, None, token.clone()).await?;
-        let (objects, directories) = (found.result.objects, found.result.common_prefixes);
+        let found = self.bucket.list(path, &prefix, false, None, mark.as_ref()).await?;
+        let (objects, directories) = (found.objects, found.directories);
         if is_first && objects.is_empty() && directories.is_empty() {
             let status = self.status_now("list", path).await?;
             let entries = if status.is_directory { Vec::new() } else { vec![status] };
@@ -150,34 +152,18 @@ impl ObjectStore {
         for object in &objects {
             // The directory itself has an object of its name and a slash, if something else has made one.
             if let Some(name) = object.location.as_ref().strip_prefix(&prefix) {
-                page.entries.push(self.file(path.entry(name)?, object));
+                add(&mut page, path, name, |path| self.file(path, object));
             }
         }
         for directory in &directories {
             if let Some(name) = directory.as_ref().strip_prefix(&prefix) {
-                page.entries.push(self.directory(path.entry(name)?));
+                add(&mut page, path, name, |path| self.directory(path));
             }
         }
         page.entries.sort_by(|one, other| one.path.cmp(&other.path));
-        page.next = self.next_page(path, found.page_token, &token)?.map(String::into_bytes);
+        page.odd.sort_by(|one, other| one.name.cmp(&other.name));
+        page.next = found.next.map(|mark| serde_json::to_vec(&mark).unwrap_or_default());
         Ok(page)
-    }
-
-    /// The mark of the next page. A server that gives the same one again would never end.
-    fn next_page(
-        &self,
-        path: &FsPath,
-        next: Option<String>,
-        this: &Option<String>,
-    ) -> Result<Option<String>, FsError> {
-        match next.is_some() && next == *this {
-            true => Err(self.malformed(path, "two pages of its list are one")),
-            false => Ok(next),
-        }
-    }
-
-    fn malformed(&self, path: &FsPath, message: &str) -> FsError {
-        FsError::new(ErrorKind::Malformed, "list", path, message).at(self.bucket.server())
     }
 
     fn reader(&self, status: &FileStatus) -> Result<Box<dyn FileReader>, FsError> {
@@ -253,13 +239,19 @@ impl ObjectStore {
             let message = "is a directory, which object stores do not rename: copy what is below it, and delete it";
             return Err(FsError::new(ErrorKind::Unsupported, "rename", from, message));
         }
-        let to = match (self as &dyn FileSystem).find(to).await? {
-            None => to.clone(),
-            Some(found) if found.is_directory => to.join(from.name()),
-            Some(_) => {
-                return Err(FsError::new(ErrorKind::AlreadyExists, "rename", to, "File exists"));
-            }
-        };
+        let files: &dyn FileSystem = self;
+        let mut to = to.clone();
+        let mut found = files.find(&to).await?;
+        if found.as_ref().is_some_and(|found| found.is_directory) {
+            to = to.join(from.name());
+            found = files.find(&to).await?;
+        }
+        if to == *from {
+            return Err(FsError::new(ErrorKind::Invalid, "rename", from, "is the same object"));
+        }
+        if found.is_some() {
+            return Err(FsError::new(ErrorKind::AlreadyExists, "rename", &to, "File exists"));
+        }
         self.bucket.copy(from, &to).await?;
         self.bucket.delete(from).await
     }
@@ -290,10 +282,10 @@ impl ObjectStore {
     async fn delete_below(&self, path: &FsPath) -> Result<bool, FsError> {
         let (prefix, mut token, mut was_there) = (prefix(path), None, false);
         loop {
-            let found = self.bucket.list(path, &prefix, true, None, token.clone()).await?;
-            was_there |= !found.result.objects.is_empty();
-            self.delete_page(path, found.result.objects).await?;
-            match self.next_page(path, found.page_token, &token)? {
+            let found = self.bucket.list(path, &prefix, true, None, token.as_ref()).await?;
+            was_there |= !found.objects.is_empty();
+            self.delete_page(path, found.objects).await?;
+            match found.next {
                 Some(next) => token = Some(next),
                 None => break,
             }
@@ -306,9 +298,10 @@ impl ObjectStore {
     }
 
     async fn delete_page(&self, path: &FsPath, objects: Vec<ObjectMeta>) -> Result<(), FsError> {
+        let reach = &reach_of(path);
         let given_up = objects.iter().map(|object| async move {
-            let note = path_of(&self.root, object.location.as_ref())?;
-            if let Some(place) = Place::of(&note) {
+            let note = path_of(path, object.location.as_ref());
+            if let Some(place) = Place::in_reach(&note, reach)? {
                 self.give_up(&note, &place).await?;
             }
             // The library names an object without the slash at its end, with which consoles make directories.
@@ -322,14 +315,31 @@ impl ObjectStore {
         self.bucket.delete_all(path, names).await
     }
 
+    /// Deletes a directory that has only the empty object of its name and a slash.
+    async fn delete_empty(&self, path: &FsPath) -> Result<bool, FsError> {
+        let prefix = prefix(path);
+        let found = self.bucket.list(path, &prefix, true, Some(2), None).await?;
+        let is_itself = |object: &ObjectMeta| {
+            object.size == 0 && prefix.strip_suffix('/') == Some(object.location.as_ref())
+        };
+        if !found.objects.iter().all(is_itself) || found.next.is_some() || prefix.is_empty() {
+            return Err(FsError::new(
+                ErrorKind::NotEmpty,
+                "delete",
+                path,
+                "Directory is not empty",
+            ));
+        }
+        self.bucket.delete_slashed(path).await?;
+        Ok(!found.objects.is_empty())
+    }
+
     async fn delete_now(&self, path: &FsPath, recursive: bool) -> Result<bool, FsError> {
         self.check("delete", path)?;
         match self.status_now("delete", path).await {
             Ok(found) if !found.is_directory => self.delete_one(path).await.map(|()| true),
             Ok(_) if recursive => self.delete_below(path).await,
-            Ok(_) => {
-                Err(FsError::new(ErrorKind::NotEmpty, "delete", path, "Directory is not empty"))
-            }
+            Ok(_) => self.delete_empty(path).await,
             // Uploads may be there though nothing is seen.
             Err(error) if error.kind == ErrorKind::NotFound && output_of(path).is_some() => {
                 self.delete_below(path).await
@@ -345,19 +355,18 @@ impl ObjectStore {
         let committed = Place::all_committed(output);
         let (prefix, mut token, mut notes) = (prefix(&committed), None, Vec::new());
         loop {
-            let found = self.bucket.list(&committed, &prefix, true, None, token.clone()).await?;
-            let objects: Vec<_> =
-                found.result.objects.into_iter().map(|object| object.location).collect();
+            let found = self.bucket.list(&committed, &prefix, true, None, token.as_ref()).await?;
+            let objects: Vec<_> = found.objects.into_iter().map(|object| object.location).collect();
             let completed = objects.iter().map(|key| async move {
-                let note = path_of(&self.root, key.as_ref())?;
-                match Place::of(&note) {
+                let note = path_of(output, key.as_ref());
+                match Place::in_reach(&note, output)? {
                     Some(place) => self.complete_one(&note, &place).await,
                     None => Ok(()),
                 }
             });
             each(completed.collect()).await?;
             notes.extend(objects);
-            match self.next_page(output, found.page_token, &token)? {
+            match found.next {
                 Some(next) => token = Some(next),
                 None => break,
             }
@@ -393,6 +402,16 @@ impl ObjectStore {
 async fn each(work: Vec<impl Future<Output = Result<(), FsError>>>) -> Result<(), FsError> {
     let done = stream::iter(work).buffer_unordered(MAX_PARALLEL);
     done.try_for_each(|()| std::future::ready(Ok(()))).await
+}
+
+/// Adds an entry of a directory, or that it cannot be named.
+fn add(page: &mut Page, path: &FsPath, name: &str, status: impl FnOnce(FsPath) -> FileStatus) {
+    let why = match path.entry(name) {
+        Ok(_) if name.contains('\\') => r"has a \, which stands for / where files are named",
+        Ok(entry) => return page.entries.push(status(entry)),
+        Err(error) => error.wrong,
+    };
+    page.odd.push(OddEntry { name: name.to_owned(), why: why.to_owned() });
 }
 
 /// What the names of the objects below a directory begin with.
@@ -504,8 +523,8 @@ impl FileSystem for ObjectStore {
                 (prefix(path), None, Summary { directories: 1, ..Summary::default() });
             let mut last = String::new();
             loop {
-                let found = self.bucket.list(path, &prefix, true, None, token.clone()).await?;
-                for object in &found.result.objects {
+                let found = self.bucket.list(path, &prefix, true, None, token.as_ref()).await?;
+                for object in &found.objects {
                     let Some(below) = object.location.as_ref().strip_prefix(&prefix) else {
                         continue;
                     };
@@ -516,7 +535,7 @@ impl FileSystem for ObjectStore {
                     sum.directories += new_directories(&last, directory);
                     directory.clone_into(&mut last);
                 }
-                match self.next_page(path, found.page_token, &token)? {
+                match found.next {
                     Some(next) => token = Some(next),
                     None => return Ok(sum),
                 }

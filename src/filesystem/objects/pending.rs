@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::path::FsPath;
-use crate::{ErrorKind, FsError, Root};
+use crate::{ErrorKind, FsError};
 
 pub(super) const TEMPORARY: &str = "_temporary";
 const ATTEMPTS: &str = "_attempt_";
@@ -67,19 +67,30 @@ pub(super) struct Place {
 impl Place {
     /// What a path notes; none if it is no place of a note.
     pub(super) fn of(path: &FsPath) -> Option<Place> {
-        let root = path.root()?;
         let (output, below) = path.path().split_once(&format!("/{TEMPORARY}/"))?;
         let (owner, name) = below.split_once('/')?;
         let is_committed = owner == COMMITTED;
         if name.is_empty() || !(is_committed || owner.starts_with(ATTEMPTS)) {
             return None;
         }
-        let at = |path: String| FsPath::within(root, &path).ok();
+        let at = |below: String| path_of(path, format!("{output}/{below}").trim_start_matches('/'));
         Some(Place {
-            target: at(format!("{output}/{name}"))?,
-            committed: at(format!("{output}/{TEMPORARY}/{COMMITTED}/{name}"))?,
+            target: at(name.to_owned()),
+            committed: at(format!("{TEMPORARY}/{COMMITTED}/{name}")),
             is_committed,
         })
+    }
+
+    /// What a path notes, if it notes anything. Errors: an object outside of this directory.
+    pub(super) fn in_reach(path: &FsPath, directory: &FsPath) -> Result<Option<Place>, FsError> {
+        match Place::of(path) {
+            Some(place) if !place.target.is_within(directory) || place.target == *directory => {
+                let message =
+                    format!("it notes an upload of {}, outside of {directory}", place.target);
+                Err(FsError::new(ErrorKind::Invalid, "read", path, message))
+            }
+            place => Ok(place),
+        }
     }
 
     /// Where the notes of committed tasks of an output are.
@@ -93,9 +104,18 @@ pub(super) fn output_of(temporary: &FsPath) -> Option<FsPath> {
     temporary.parent().filter(|_| temporary.name() == TEMPORARY)
 }
 
-/// The path of an object.
-pub(super) fn path_of(root: &Root, key: &str) -> Result<FsPath, FsError> {
-    Ok(FsPath::within(root, &format!("/{key}"))?)
+/// Where the objects are that notes below a directory may be of: in it, or in the output whose unfinished part it is
+/// or lies in.
+pub(super) fn reach_of(directory: &FsPath) -> FsPath {
+    match format!("{}/", directory.path()).split_once(&format!("/{TEMPORARY}/")) {
+        Some((output, _)) => path_of(directory, output.trim_start_matches('/')),
+        None => directory.clone(),
+    }
+}
+
+/// The path of an object in the bucket of another one. Its name is taken as it is: a `\` in it is no `/`.
+pub(super) fn path_of(other: &FsPath, key: &str) -> FsPath {
+    other.top().join(key)
 }
 
 #[cfg(test)]
@@ -122,6 +142,25 @@ mod tests {
         ] {
             assert_eq!(place(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn names_are_taken_as_they_are_and_notes_reach_no_other_directory() {
+        let bucket = FsPath::parse("s3://b/").unwrap();
+        let at = |key: &str| path_of(&bucket, key);
+        let odd = at(r"dir/x\..\..\victim/_temporary/_committed/part-0");
+        let place = Place::in_reach(&odd, &at("dir")).unwrap().unwrap();
+        assert_eq!(place.target.path(), r"/dir/x\..\..\victim/part-0");
+        assert_eq!(place.committed, odd);
+        let note = at("victim/_temporary/_committed/part-0");
+        for directory in ["dir", "vic", "victim/part-0", "victim/part-0/x", "victim/_temporary"] {
+            let refused = Place::in_reach(&note, &at(directory)).unwrap_err().to_string();
+            assert!(refused.contains("victim/_temporary/_committed/part-0"), "{refused}");
+        }
+        for directory in ["victim", "", "victim/_temporary", "victim/_temporary/_committed/side"] {
+            assert!(Place::in_reach(&note, &reach_of(&at(directory))).unwrap().is_some());
+        }
+        assert_eq!(reach_of(&at("a/_temporary_/b")), at("a/_temporary_/b"));
     }
 
     #[test]

@@ -5,11 +5,12 @@ use futures_util::stream::BoxStream;
 
 use super::bucket::SharedBucket;
 use super::fault;
+use super::http::MAX_ANSWER_BYTES;
 use crate::path::FsPath;
 use crate::{Answer, ErrorKind, FileReader, FsError};
 
 /// Bytes of one request: what is asked for and not read is lost when the reader goes elsewhere.
-const RANGE_BYTES: u64 = 16 << 20;
+const RANGE_BYTES: u64 = MAX_ANSWER_BYTES;
 
 pub(super) struct Reader {
     pub(super) bucket: SharedBucket,

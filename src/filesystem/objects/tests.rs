@@ -1,7 +1,7 @@
 //! Buckets on a server of the test, which has what no real one has: as many objects as are wanted, and faults.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use super::*;
 const PAGE: usize = 1000;
 const PAGES: usize = 100;
 
-/// An answer to the line of a request.
+/// An answer to the line of a request and its body.
 type Answers = Arc<dyn Fn(&str) -> (u16, String) + Send + Sync>;
 
 async fn serve(answers: Answers) -> ObjectStore {
@@ -53,9 +53,16 @@ async fn answer(mut client: TcpStream, answers: Answers) {
             .and_then(|rest| rest.lines().next()?.parse().ok());
         let mut body = vec![0; length.unwrap_or(0)];
         client.read_exact(&mut body).await.unwrap();
-        let (status, body) = answers(text.lines().next().unwrap_or_default());
+        let (status, body) = answers(&format!(
+            "{}\n{}",
+            text.lines().next().unwrap_or_default(),
+            String::from_utf8_lossy(&body)
+        ));
         let length = body.len();
-        let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n\r\n{body}");
+        let answer = format!(
+            "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nETag: \"tag\"\r\n\
+             Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n{body}"
+        );
         if client.write_all(answer.as_bytes()).await.is_err() {
             return;
         }
@@ -172,4 +179,191 @@ fn names_that_are_no_buckets_are_refused() {
         let refused = ObjectStore::new(path.root().unwrap(), &ObjectAccess::default(), &settings);
         assert!(refused.unwrap_err().to_string().contains("names no bucket"), "{text}");
     }
+}
+
+/// A server whose requests are noted.
+async fn noting(
+    answers: impl Fn(&str) -> (u16, String) + Send + Sync + 'static,
+) -> (ObjectStore, Noted) {
+    let noted = Noted::default();
+    let notes = noted.clone();
+    let store = serve(Arc::new(move |request| {
+        notes.lock().unwrap().push(request.to_owned());
+        answers(request)
+    }));
+    (store.await, noted)
+}
+
+type Noted = Arc<Mutex<Vec<String>>>;
+
+fn is_asked(noted: &Noted, part: &str) -> bool {
+    noted.lock().unwrap().iter().any(|request| request.contains(part))
+}
+
+fn at(text: &str) -> FsPath {
+    FsPath::parse(text).unwrap()
+}
+
+/// A list of these names, of objects of so many bytes.
+fn listed(names: &[&str], bytes: u64) -> (u16, String) {
+    let objects: String = names
+        .iter()
+        .map(|name| {
+            format!(
+                "<Contents><Key>{name}</Key><Size>{bytes}</Size>\
+                 <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+            )
+        })
+        .collect();
+    (200, format!("<ListBucketResult>{objects}</ListBucketResult>"))
+}
+
+#[tokio::test]
+async fn lists_whose_pages_go_round_end_with_an_error() {
+    let (store, _) = noting(|request| {
+        if request.starts_with("HEAD") {
+            return (404, String::new());
+        }
+        if request.contains("uploads=") {
+            let next = if request.contains("key-marker=dir%2Fb") { "dir/a" } else { "dir/b" };
+            let xml = format!(
+                "<R><IsTruncated>true</IsTruncated><NextKeyMarker>{next}</NextKeyMarker>\
+                 <NextUploadIdMarker>1</NextUploadIdMarker></R>"
+            );
+            return (200, xml);
+        }
+        if request.starts_with("POST") {
+            return (
+                200,
+                "<DeleteResult><Deleted><Key>x</Key></Deleted></DeleteResult>".to_owned(),
+            );
+        }
+        // The tokens 1, 2, 1, 2 and so on.
+        let (number, token) = if request.contains("token=1") { (1, 2) } else { (0, 1) };
+        let this = page(number);
+        let (objects, _) = this.split_once("<IsTruncated>").unwrap();
+        let next = format!("<NextContinuationToken>{token}</NextContinuationToken>");
+        (200, format!("{objects}<IsTruncated>true</IsTruncated>{next}</ListBucketResult>"))
+    })
+    .await;
+    let path = at("s3://bucket/dir");
+    let wrong = [
+        (&store as &dyn FileSystem).list(&path, usize::MAX).await.unwrap_err(),
+        store.summary(&path).await.unwrap_err(),
+        store.delete_below(&path).await.unwrap_err(),
+        store.complete(&path).await.unwrap_err(),
+        store.bucket.abort_below(&path, "dir/").await.unwrap_err(),
+    ];
+    for wrong in wrong {
+        assert_eq!(wrong.kind, ErrorKind::Malformed, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_refused() {
+    let (store, noted) = noting(|request| match request.starts_with("HEAD") {
+        true => (404, String::new()),
+        false => (200, "x".repeat(usize::try_from(http::MAX_ANSWER_BYTES).unwrap() + 1)),
+    })
+    .await;
+    let path = at("s3://bucket/dir");
+    for wrong in [
+        store.list_page(&path, None).await.unwrap_err(),
+        store.bucket.begin_upload(&path).await.unwrap_err(),
+        store.bucket.abort_below(&path, "dir/").await.unwrap_err(),
+    ] {
+        assert_eq!(wrong.kind, ErrorKind::Malformed, "{wrong}");
+        assert!(wrong.to_string().contains(http::TOO_LARGE), "{wrong}");
+    }
+    assert_eq!(noted.lock().unwrap().len(), 3, "none is asked for again");
+}
+
+#[tokio::test]
+async fn a_list_with_names_of_elsewhere_is_refused() {
+    let (store, noted) = noting(|request| match request.starts_with("GET") {
+        true => listed(&["victim/part-0"], 3),
+        false => (404, String::new()),
+    })
+    .await;
+    let wrong = store.delete(&at("s3://bucket/dir"), true).await.unwrap_err();
+    assert_eq!(wrong.kind, ErrorKind::Malformed);
+    assert!(wrong.to_string().contains("victim/part-0"), "{wrong}");
+    assert!(!is_asked(&noted, "DELETE") && !is_asked(&noted, "POST"));
+}
+
+#[tokio::test]
+async fn backslashes_and_dots_in_names_lead_nowhere() {
+    const NAME: &str = r"dir/x\..\..\victim/_temporary/_committed/part-0";
+    let (store, noted) = noting(|request| match request {
+        list if list.contains("delimiter=") => listed(&["dir/a", r"dir/x\..\..\victim"], 3),
+        list if list.contains("list-type=2") => listed(&["dir/a", NAME], 3),
+        note if note.starts_with("GET") => {
+            (200, r#"{"version":1,"upload":"id","parts":["tag"]}"#.to_owned())
+        }
+        many if many.starts_with("POST") => {
+            (200, "<DeleteResult><Deleted><Key>x</Key></Deleted></DeleteResult>".to_owned())
+        }
+        abort if abort.contains("uploadId") => {
+            (404, "<Error><Code>NoSuchUpload</Code></Error>".to_owned())
+        }
+        delete if delete.starts_with("DELETE") => (204, String::new()),
+        _ => (404, String::new()),
+    })
+    .await;
+    let path = at("s3://bucket/dir");
+    let listing = store.list_page(&path, None).await.unwrap();
+    assert_eq!(listing.entries.len(), 1);
+    assert_eq!(listing.odd.first().unwrap().name, r"x\..\..\victim");
+    let wrong = (&store as &dyn FileSystem).list(&path, 10).await.unwrap_err().to_string();
+    assert!(wrong.contains("victim"), "{wrong}");
+
+    assert!(store.delete(&path, true).await.unwrap());
+    assert!(is_asked(&noted, r"<Key>dir/x\..\..\victim/part-0</Key>"), "{noted:?}");
+    assert!(is_asked(&noted, NAME), "{noted:?}");
+    for elsewhere in ["/bucket/victim", "<Key>victim"] {
+        assert!(!is_asked(&noted, elsewhere), "{noted:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_of_only_its_own_object_is_empty() {
+    let (store, noted) = noting(|request| match request {
+        list if list.contains("prefix=full%2F") => listed(&["full/", "full/a"], 0),
+        list if list.starts_with("GET") => listed(&["dir/"], 0),
+        delete if delete.starts_with("DELETE") => (204, String::new()),
+        _ => (404, String::new()),
+    })
+    .await;
+    let wrong = store.delete(&at("s3://bucket/full"), false).await.unwrap_err();
+    assert_eq!(wrong.kind, ErrorKind::NotEmpty);
+    assert!(!is_asked(&noted, "DELETE"));
+    assert!(store.delete(&at("s3://bucket/dir"), false).await.unwrap());
+    assert!(is_asked(&noted, "DELETE /bucket/dir/ "), "{noted:?}");
+}
+
+#[tokio::test]
+async fn an_object_is_renamed_neither_onto_itself_nor_onto_another_one() {
+    let (store, noted) = noting(|request| match request {
+        head if head.starts_with("HEAD /bucket/a/x ") => (200, String::new()),
+        head if head.starts_with("HEAD /bucket/b/x ") => (200, String::new()),
+        list if list.contains("prefix=a%2F&") || list.contains("prefix=a%2F ") => {
+            listed(&["a/x"], 0)
+        }
+        list if list.contains("prefix=b%2F&") || list.contains("prefix=b%2F ") => {
+            listed(&["b/x"], 0)
+        }
+        list if list.starts_with("GET") => listed(&[], 0),
+        _ => (404, String::new()),
+    })
+    .await;
+    for (to, kind) in [
+        ("s3://bucket/a/x", ErrorKind::Invalid),
+        ("s3://bucket/a", ErrorKind::Invalid),
+        ("s3://bucket/b", ErrorKind::AlreadyExists),
+        ("s3://bucket/b/x", ErrorKind::AlreadyExists),
+    ] {
+        let refused = store.rename(&at("s3://bucket/a/x"), &at(to)).await.unwrap_err();
+        assert_eq!(refused.kind, kind, "{to}: {refused}");
+    }
+    assert!(!is_asked(&noted, "PUT") && !is_asked(&noted, "DELETE"));
 }
