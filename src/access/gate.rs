@@ -222,21 +222,17 @@ impl Gate {
         let (Some(identity), Some(_)) = (self.identity().cloned(), &self.authority) else {
             return Ok(());
         };
-        let (acts, revoked) = self
-            .with_authority(|authority| {
-                let acts = authority.take_acts()?;
-                let revoked = if acts.is_empty() { None } else { Some(authority.revoked()?) };
-                Ok((acts, revoked))
-            })
-            .await?;
-        if let Some(revoked) = revoked {
-            let learnt = blocking(move || identity.learn(&revoked).map_err(|e| e.to_string()));
-            learnt.await?;
-        }
+        let acts = self.with_authority(|authority| authority.take_acts()).await?;
+        let is_none = acts.is_empty();
+        // They are in the table no more: whatever fails below, they are noted.
         for Act { at, user, action } in acts {
             audit::note_here(UNIX_EPOCH + Duration::from_secs(at), user, action);
         }
-        Ok(())
+        if is_none {
+            return Ok(());
+        }
+        let revoked = self.with_authority(|authority| authority.revoked()).await?;
+        blocking(move || identity.learn(&revoked).map_err(|error| error.to_string())).await
     }
 
     /// A plain peer, if it may be one here.

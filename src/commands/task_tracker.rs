@@ -18,7 +18,6 @@ use corona::task_tracker::child::end_strays;
 use corona::task_tracker::handover::{Kept, VERSION};
 use corona::task_tracker::node::heartbeats::Ending;
 use corona::task_tracker::service::{TaskTracker, check_settings};
-use rustix::process::{Signal, getpid, kill_process};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -193,7 +192,6 @@ async fn serve(
     again: &mut Option<Kept>,
 ) -> anyhow::Result<()> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    handover::hear_signals().context("cannot listen for signals")?;
     let mut loaded = usable(source.of_service().load_task_tracker())?;
     starting("TaskTracker", &loaded.warnings);
     fit(&mut loaded.settings);
@@ -205,6 +203,8 @@ async fn serve(
     };
     let variable = |name: &str| std::env::var(name).ok();
     let tracker = TaskTracker::bind_with(loaded, &variable, kept).await?;
+    // Threads that were started before go on to hold them: this one alone hears them.
+    handover::hear_signals().context("cannot listen for signals")?;
     if is_unknown {
         // They have ended by now, and are this process's children.
         tokio::task::spawn_blocking(|| end_strays(&[])).await?;
@@ -246,11 +246,8 @@ async fn serve(
         // tasks, and reports the end of the node.
         handover::hold_signals().context("cannot hold signals back")?;
         if let Ok(signal) = timeout(LAST_LOOK, signals).await {
-            let signal = match signal {
-                StopSignal::Interrupt => Signal::INT,
-                StopSignal::Terminate | StopSignal::Hangup => Signal::TERM,
-            };
-            kill_process(getpid(), signal).context("cannot pass a signal on")?;
+            let is_interrupt = signal == StopSignal::Interrupt;
+            handover::hear_again(is_interrupt).context("cannot pass a signal on")?;
         }
     }
     conclude(ending, &cluster_manager)

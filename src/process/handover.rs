@@ -84,6 +84,16 @@ pub fn hear_signals() -> io::Result<()> {
     Ok(held().thread_unblock()?)
 }
 
+/// Sends a signal that was heard to this thread once more. While it is [held](hold_signals), it waits for the program that
+/// this thread puts in the place of this one; sent to the process, another thread could hear it.
+///
+/// # Errors
+/// The system refuses.
+pub fn hear_again(is_interrupt: bool) -> io::Result<()> {
+    let signal = if is_interrupt { Signal::SIGINT } else { Signal::SIGTERM };
+    Ok(nix::sys::signal::raise(signal)?)
+}
+
 /// Does something, such as the start of a process, which inherits what is blocked, while this thread holds no signals.
 pub fn unheld<T>(start: impl FnOnce() -> T) -> T {
     let before = held().thread_swap_mask(SigmaskHow::SIG_UNBLOCK);
@@ -218,6 +228,13 @@ mod tests {
             assert_eq!(blocked() & all, all);
             assert_eq!(unheld(blocked) & all, 0);
             assert_eq!(blocked() & all, all, "they are held again");
+            hear_again(false).unwrap();
+            let waits = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let waits = waits.lines().find_map(|line| line.strip_prefix("SigPnd:")).unwrap();
+            let waits = u64::from_str_radix(waits.trim(), 16).unwrap();
+            assert_eq!(waits & all, 1 << (Signal::SIGTERM as i32 - 1), "it waits for this thread");
+            // Taken, so that it does not end the test.
+            assert_eq!(held().wait().unwrap(), Signal::SIGTERM);
             hear_signals().unwrap();
             assert_eq!(blocked() & all, 0);
         };
