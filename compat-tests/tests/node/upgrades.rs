@@ -699,7 +699,7 @@ impl HeldJob {
     }
 }
 
-/// Jobs one after another, until they are told to stop.
+/// Jobs one after another, until they are to stop.
 struct ManyJobs {
     stop: Arc<AtomicBool>,
     outputs: Arc<Mutex<Vec<Output>>>,
