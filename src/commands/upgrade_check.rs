@@ -24,7 +24,7 @@ use super::EXIT_FAILED;
 use super::cluster::{CallAndPageArguments, ClusterArguments, block_on, parse_address};
 use super::nodes;
 use super::version::VERSION;
-use super::web::{Answer, Web};
+use super::web::{Answer, Web, leader_of};
 
 /// Nodes that are asked at once.
 const AT_ONCE: usize = 32;
@@ -170,7 +170,7 @@ async fn instances(pages: &Web, further: Vec<HostPort>) -> Vec<Daemon> {
     let mut addresses = vec![pages.address().clone()];
     addresses.extend(further);
     if let Ok(Some(standby)) = pages.standby().await {
-        addresses.extend(standby.ha.leader_pages.as_deref().and_then(address_of));
+        addresses.extend(leader_of(&standby));
     }
     let mut guesses = Vec::new();
     let mut daemons = Vec::new();
@@ -208,11 +208,6 @@ async fn instances(pages: &Web, further: Vec<HostPort>) -> Vec<Daemon> {
         daemons.push(daemon);
     }
     daemons
-}
-
-fn address_of(url: &str) -> Option<HostPort> {
-    let address = url.split_once("://")?.1.trim_end_matches('/');
-    address.parse().ok()
 }
 
 /// The nodes that the cluster manager lists.

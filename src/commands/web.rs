@@ -66,6 +66,15 @@ pub(super) enum Answer<T> {
     NoApi,
 }
 
+/// The address of the leader's pages that an instance names.
+pub(super) fn leader_of(standby: &StandbyStatus) -> Option<HostPort> {
+    let pages = standby.ha.leader_pages.as_deref()?;
+    let address = pages.strip_prefix("http://")?.trim_end_matches('/');
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']').into();
+    Some(HostPort { host, port: port.parse().ok()? })
+}
+
 impl Web {
     pub(super) fn new(address: HostPort, timeout: Duration) -> Web {
         Web::of("cluster manager", address, timeout)
@@ -292,11 +301,7 @@ impl Web {
             return None;
         }
         let standby: StandbyStatus = serde_json::from_slice(body).ok()?;
-        let pages = standby.ha.leader_pages?;
-        let address = pages.strip_prefix("http://")?.trim_end_matches('/');
-        let (host, port) = address.rsplit_once(':')?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').into();
-        let leader = HostPort { host, port: port.parse().ok()? };
+        let leader = leader_of(&standby)?;
         (leader != self.address).then_some(leader)
     }
 

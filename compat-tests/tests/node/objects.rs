@@ -519,17 +519,19 @@ fn jobs_that_are_killed_at_any_moment_leave_no_object_and_no_upload() {
         use std::hash::BuildHasher;
         std::collections::hash_map::RandomState::new().hash_one(0) % most
     };
-    for round in 0..4 {
-        let output = format!("killed-{round}");
+    // A job that is somewhere in the writing of its output.
+    let writes = |output: &str| {
         let arguments = arguments(&format!("s3://bucket/{output}"));
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let mut child = job(&store, &cluster, &arguments)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut job = job(&store, &cluster, &arguments);
+        let child = job.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         until("an upload", || (store.uploads() > 0).then_some(()));
         std::thread::sleep(std::time::Duration::from_millis(random(1500)));
+        child
+    };
+    for round in 0..4 {
+        let output = format!("killed-{round}");
+        let mut child = writes(&output);
         compat_tests::task_tracker::node::signal("INT", child.id());
         let killed = until("the end of a job", || child.try_wait().unwrap());
         // It may have been faster.
@@ -542,15 +544,7 @@ fn jobs_that_are_killed_at_any_moment_leave_no_object_and_no_upload() {
     }
     for (daemon, round) in [("node-1", 0), ("job-tracker", 1), ("node-2", 2)] {
         let output = format!("crashed-{round}");
-        let arguments = arguments(&format!("s3://bucket/{output}"));
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let mut child = job(&store, &cluster, &arguments)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        until("an upload", || (store.uploads() > 0).then_some(()));
-        std::thread::sleep(std::time::Duration::from_millis(random(1500)));
+        let mut child = writes(&output);
         cluster.crash(daemon);
         let status = until("the end of a job", || child.try_wait().unwrap());
         if status.success() {
