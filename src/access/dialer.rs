@@ -29,12 +29,12 @@ pub(crate) struct Dialer {
     settings: TlsSettings,
     identity: Arc<Identity>,
     keeper: Keeper,
-    known: Known,
+    known: KnownPeers,
 }
 
 /// Which peers have spoken TLS with this process, and which have replied with something else.
 #[derive(Debug, Default)]
-struct Known(Mutex<HashMap<SocketAddr, Speaks>>);
+struct KnownPeers(Mutex<HashMap<SocketAddr, Speaks>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Speaks {
@@ -49,7 +49,7 @@ const PLAIN_FOR: Duration = Duration::from_secs(60);
 /// Peers that are remembered.
 const MAX_KNOWN: usize = 10_000;
 
-impl Known {
+impl KnownPeers {
     fn is_plain(&self, peer: SocketAddr, now: Instant) -> bool {
         matches!(self.lock().get(&peer), Some(Speaks::Plain { until }) if now < *until)
     }
@@ -57,7 +57,7 @@ impl Known {
     fn speaks_tls(&self, peer: SocketAddr) {
         let mut known = self.lock();
         if known.get(&peer) != Some(&Speaks::Tls) {
-            Known::make_room(&mut known);
+            KnownPeers::make_room(&mut known);
             known.insert(peer, Speaks::Tls);
         }
     }
@@ -70,7 +70,7 @@ impl Known {
         if before == Some(Speaks::Tls) {
             return None;
         }
-        Known::make_room(&mut known);
+        KnownPeers::make_room(&mut known);
         known.insert(peer, Speaks::Plain { until: now + PLAIN_FOR });
         Some(before.is_none())
     }
@@ -257,7 +257,7 @@ pub fn dial_blocking(service: &str, stream: std::net::TcpStream) -> io::Result<B
 
 impl Dialer {
     pub(crate) fn new(settings: TlsSettings, identity: Arc<Identity>, keeper: Keeper) -> Dialer {
-        Dialer { settings, identity, keeper, known: Known::default() }
+        Dialer { settings, identity, keeper, known: KnownPeers::default() }
     }
 
     pub(crate) async fn dial(&self, service: &str, stream: TcpStream) -> io::Result<Stream> {
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_has_spoken_tls_is_remembered_longest() {
-        let (known, now) = (Known::default(), Instant::now());
+        let (known, now) = (KnownPeers::default(), Instant::now());
         let peer = |number: u32| SocketAddr::from((std::net::Ipv4Addr::from(number), 1));
         known.speaks_tls(peer(0));
         for number in 1..=MAX_KNOWN as u32 {

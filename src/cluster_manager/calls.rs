@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::access::Access;
 use super::core::{Applied, Core};
 use super::large_calls::{self, Entrance, SLICE};
-use super::racks::{Known, Purpose, RackError, Racks};
+use super::racks::{KnownRacks, Purpose, RackError, Racks};
 use super::translate;
 use super::translate::calls::{Question, not_allowed};
 use corona_config::HostFiles;
@@ -32,16 +32,16 @@ pub(super) struct Calls {
 
 /// A reply, and the record to commit before it is sent.
 #[derive(Debug)]
-pub(super) struct Due {
+pub(super) struct PendingReply {
     pub(super) answer: Answer<Answered>,
     /// The record of the journal that the answer depends on; 0 for none. `None` if it shows the present
     /// state, and so depends on all records so far.
     pub(super) record: Option<u64>,
 }
 
-impl From<Answer<Answered>> for Due {
-    fn from(answer: Answer<Answered>) -> Due {
-        Due { answer, record: None }
+impl From<Answer<Answered>> for PendingReply {
+    fn from(answer: Answer<Answered>) -> PendingReply {
+        PendingReply { answer, record: None }
     }
 }
 
@@ -64,7 +64,7 @@ impl Calls {
 
     /// Answers a call to which there is no objection. `setSafeMode` and `persistState` are none of
     /// these calls.
-    pub(super) async fn answer(&self, peer: SocketAddr, call: Call) -> Due {
+    pub(super) async fn answer(&self, peer: SocketAddr, call: Call) -> PendingReply {
         match call {
             Call::RequestResource { handle: Some(handle), requests: Some(requests) }
                 if large_calls::is_large(&requests) =>
@@ -120,19 +120,19 @@ impl Calls {
     }
 
     /// Applies a call that is an input as it stands.
-    pub(super) fn ask(&self, call: Call) -> Due {
+    pub(super) fn ask(&self, call: Call) -> PendingReply {
         match translate::calls::input(call) {
             Ok(question) => self.apply(question),
             Err(no_input) => no_input.answer().into(),
         }
     }
 
-    fn apply(&self, Question { input, form }: Question) -> Due {
+    fn apply(&self, Question { input, form }: Question) -> PendingReply {
         let Applied { reply, record } = self.core.apply_recorded(input);
         if let Err(refusal) = &reply {
             log_refusal(form.method, refusal);
         }
-        Due { answer: translate::calls::answer(form, reply), record: Some(record) }
+        PendingReply { answer: translate::calls::answer(form, reply), record: Some(record) }
     }
 
     async fn request(
@@ -140,7 +140,7 @@ impl Calls {
         peer: SocketAddr,
         handle: String,
         requests: Vec<wire::ResourceRequest>,
-    ) -> Due {
+    ) -> PendingReply {
         for request in &requests {
             if let Err(excess) = self.entrance.door.check_request(request) {
                 tracing::warn!("requestResource of {handle} from {peer}: {excess}");
@@ -155,8 +155,8 @@ impl Calls {
         };
         let hosts = question.requests().iter().flat_map(|request| &request.hosts);
         let racks = match self.racks.known(hosts) {
-            Ok(Known::All(racks)) => Ok(racks),
-            Ok(Known::NotAll(hosts)) => {
+            Ok(KnownRacks::All(racks)) => Ok(racks),
+            Ok(KnownRacks::NotAll(hosts)) => {
                 if let Err(refusal) = self.core.look(|engine, _| engine.check_session(&session)) {
                     return refused("requestResource", refusal).into();
                 }
@@ -174,7 +174,7 @@ impl Calls {
         }
     }
 
-    async fn heartbeat_node(&self, peer: SocketAddr, call: Call) -> Due {
+    async fn heartbeat_node(&self, peer: SocketAddr, call: Call) -> PendingReply {
         let ended = translate::calls::ended_before(&call);
         let mut question = match translate::calls::input(call) {
             Ok(question) => question,
@@ -191,8 +191,8 @@ impl Calls {
         }
         let host = &report.address.host;
         let racks = match self.racks.known(std::iter::once(host)) {
-            Ok(Known::All(racks)) => Ok(racks),
-            Ok(Known::NotAll(hosts)) => {
+            Ok(KnownRacks::All(racks)) => Ok(racks),
+            Ok(KnownRacks::NotAll(hosts)) => {
                 match self.core.look(|engine, _| engine.rack_wanted(&report.name, host)) {
                     RackWanted::No => Ok(Vec::new()),
                     RackWanted::Known(rack) => Ok(vec![(host.clone(), rack)]),

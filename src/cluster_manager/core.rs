@@ -36,7 +36,7 @@ const IDLE: u32 = 4;
 /// The engine, shared by all that use it.
 #[derive(Debug)]
 pub(super) struct Core {
-    state: Mutex<State>,
+    state: Mutex<CoreState>,
     /// Wakes [`Core::drive`].
     due: Notify,
     clock: Clock,
@@ -53,7 +53,7 @@ pub(super) struct Core {
 }
 
 #[derive(Debug)]
-struct State {
+struct CoreState {
     engine: Engine,
     arrivals: Arrivals,
     /// When the driving task will look again by itself.
@@ -66,7 +66,7 @@ struct State {
     is_broken: bool,
 }
 
-impl State {
+impl CoreState {
     /// Whether the engine wants a pass and was idle for long enough.
     fn has_time_for_pass(&self) -> bool {
         self.engine.wants_pass()
@@ -128,7 +128,7 @@ impl Core {
     ) -> Core {
         metrics.set_safe_mode(engine.safe_mode());
         let arrivals = Arrivals::new(engine.inputs());
-        let state = State {
+        let state = CoreState {
             engine,
             arrivals,
             wakes_at: None,
@@ -327,7 +327,7 @@ impl Core {
     }
 
     /// Runs a pass. It is never refused outside safe mode, and not wanted in it.
-    fn pass(&self, state: &mut State) -> Passed {
+    fn pass(&self, state: &mut CoreState) -> Passed {
         let started = Instant::now();
         let (applied, deferred) = self.apply_to(state, Input::Pass);
         let took = started.elapsed();
@@ -351,7 +351,7 @@ impl Core {
 
     /// Applies an input and hands its effects on. What is left to do when the mutex is free again is
     /// returned.
-    fn apply_to(&self, state: &mut State, input: Input) -> (Applied, Deferred) {
+    fn apply_to(&self, state: &mut CoreState, input: Input) -> (Applied, Deferred) {
         let at = Instant::now();
         let now = self.clock.at(at);
         let concerns_others = concerns_others(&input);
@@ -391,7 +391,7 @@ impl Core {
     /// which fails the call that applied the input.
     fn after_panic(
         &self,
-        state: &mut State,
+        state: &mut CoreState,
         concerns_others: bool,
         left: Box<dyn std::any::Any + Send>,
     ) -> ! {
@@ -414,7 +414,7 @@ impl Core {
         resume_unwind(left)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CoreState> {
         let state = match self.state.try_lock() {
             Ok(state) => {
                 self.metrics.lock_wait.record(Duration::ZERO);

@@ -16,7 +16,7 @@ use super::access::{self, Access};
 use super::door::Door;
 use super::large_calls::{self, fit};
 use super::names::{Names, Resolver};
-use super::racks::{Known, Purpose, Racks};
+use super::racks::{KnownRacks, Purpose, Racks};
 use super::translate;
 use super::translate::calls::{Question, not_allowed};
 use super::{StartError, hash_seed, state_file};
@@ -321,8 +321,8 @@ impl DryRun {
         let hosts = question.requests().iter().flat_map(|request| &request.hosts);
         let racks = match self.known_racks(hosts, found) {
             Err(fault) => return Ok(*fault),
-            Ok(Known::All(racks)) => racks,
-            Ok(Known::NotAll(hosts)) => {
+            Ok(KnownRacks::All(racks)) => racks,
+            Ok(KnownRacks::NotAll(hosts)) => {
                 if let Err(refusal) = self.engine.check_session(&session) {
                     return Ok(translate::refusal(refusal));
                 }
@@ -341,13 +341,13 @@ impl DryRun {
         &self,
         hosts: impl Iterator<Item = &'a Arc<str>>,
         found: Option<Found>,
-    ) -> Result<Known, Box<Answer<Answered>>> {
+    ) -> Result<KnownRacks, Box<Answer<Answered>>> {
         match (self.racks.known(hosts), found) {
-            (Ok(Known::NotAll(hosts)), Some(Found::Racks(Ok(racks)))) => {
+            (Ok(KnownRacks::NotAll(hosts)), Some(Found::Racks(Ok(racks)))) => {
                 self.racks.remember_found(hosts, &racks);
-                Ok(Known::All(racks))
+                Ok(KnownRacks::All(racks))
             }
-            (Ok(Known::NotAll(_)), Some(Found::Racks(Err(why)))) => {
+            (Ok(KnownRacks::NotAll(_)), Some(Found::Racks(Err(why)))) => {
                 Err(Box::new(translate::fault(why)))
             }
             (Ok(known), _) => Ok(known),
@@ -372,8 +372,8 @@ impl DryRun {
         let host = &report.address.host;
         let racks = match self.known_racks(std::iter::once(host), found) {
             Err(fault) => return Ok(*fault),
-            Ok(Known::All(racks)) => racks,
-            Ok(Known::NotAll(hosts)) => match self.engine.rack_wanted(&report.name, host) {
+            Ok(KnownRacks::All(racks)) => racks,
+            Ok(KnownRacks::NotAll(hosts)) => match self.engine.rack_wanted(&report.name, host) {
                 RackWanted::No => Vec::new(),
                 RackWanted::Known(rack) => vec![(host.clone(), rack)],
                 RackWanted::Yes => {

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
-use super::calls::{Calls, Due, no_rack, refused};
+use super::calls::{Calls, PendingReply, no_rack, refused};
 use super::door::Door;
-use super::racks::{Known, Purpose};
+use super::racks::{KnownRacks, Purpose};
 use super::translate;
 use super::translate::calls::{HostRack, NoInput, resource_types};
 use corona_config::ClusterManagerSettings;
@@ -154,8 +154,8 @@ impl Calls {
             let known = self.racks.known(hosts);
             drop(slice);
             let racks = match known {
-                Ok(Known::All(racks)) => Ok(racks),
-                Ok(Known::NotAll(hosts)) => search.racks_of(hosts).await,
+                Ok(KnownRacks::All(racks)) => Ok(racks),
+                Ok(KnownRacks::NotAll(hosts)) => search.racks_of(hosts).await,
                 Err(error) => Err(error),
             };
             parts.push((part, racks.map_err(|error| Box::new(no_rack(&error)))?));
@@ -189,7 +189,7 @@ impl Calls {
         handle: String,
         types: Vec<wire::ResourceType>,
         reports: Vec<wire::NodeUsageReport>,
-    ) -> Due {
+    ) -> PendingReply {
         let mut excesses =
             reports.iter().filter_map(|report| self.entrance.door.check_report(report).err());
         if let Some(excess) = excesses.next() {

@@ -66,7 +66,7 @@ use self::ha::Takeover;
 use self::ha::instance_role::InstanceRole;
 use self::ha::role_events::RoleEvents;
 pub use self::ha::{Again, End, Gateway, Instance, InstanceFailure};
-use self::journal::Kept;
+use self::journal::KeptJournal;
 use self::journal::appender::{Acknowledged, Journaled};
 pub use self::journal::follower::{JournalWatcher, watch_journal};
 use self::journal::opening::Disk;
@@ -79,7 +79,7 @@ use self::names::{Names, Resolver};
 use self::notifier::{GiveUp, Notifier, Patience, Reach, Recorded};
 use self::operations::Operations;
 pub use self::origin::Beginning;
-use self::origin::{Origin, State};
+use self::origin::{Origin, RecoveredState};
 use self::outlet::Outlet;
 use self::persist::Persist;
 pub use self::recovery::RecoveryError;
@@ -140,7 +140,7 @@ struct Parts {
     persist: Arc<Persist>,
     operations: Arc<Operations>,
     host_files: HostFiles,
-    journal: Option<Arc<Kept>>,
+    journal: Option<Arc<KeptJournal>>,
     /// The standing as one of several instances.
     ha: Option<Arc<InstanceRole>>,
 }
@@ -433,14 +433,14 @@ fn keep_awake() -> std::sync::mpsc::SyncSender<()> {
 
 /// The engine behind the outlet that notifies sessions once its decisions are in the journal.
 fn start_core(
-    state: State,
+    state: RecoveredState,
     settings: &ClusterManagerSettings,
-    journal: Option<&Kept>,
+    journal: Option<&KeptJournal>,
     commits: Commits,
     reach: Reach,
     metrics: &Arc<Metrics>,
 ) -> (Arc<Core>, Arc<Notifier>, mpsc::Receiver<GiveUp>, Arc<Events>) {
-    let State { engine, outbox, clock, last_input } = state;
+    let RecoveredState { engine, outbox, clock, last_input } = state;
     let acknowledged = journal.map(|_| Arc::new(Acknowledged::default()));
     let recorded = Recorded { commits: commits.clone(), acknowledged: acknowledged.clone() };
     let (notifier, give_ups) = Notifier::new(patience(settings), metrics.clone(), reach, recorded);
@@ -472,7 +472,7 @@ fn start_core(
 }
 
 /// How far replies and notifications may be sent.
-fn commits_of(kept: &Kept, ha: Option<&(Arc<InstanceRole>, HaAck)>) -> Commits {
+fn commits_of(kept: &KeptJournal, ha: Option<&(Arc<InstanceRole>, HaAck)>) -> Commits {
     let committed = kept.journal().committed();
     match ha {
         None => Commits::of(committed),

@@ -75,13 +75,13 @@ pub(super) struct Names {
     permits: Arc<Permits<IpAddr>>,
     timeout: Duration,
     keep: Duration,
-    known: Mutex<HashMap<Box<str>, Known>>,
+    known: Mutex<HashMap<Box<str>, KnownName>>,
 }
 
 type Answer = Result<Addresses, NameError>;
 
 #[derive(Debug)]
-enum Known {
+enum KnownName {
     /// A look-up is in flight.
     Wanted(watch::Receiver<Option<Answer>>),
     Found {
@@ -135,11 +135,11 @@ impl Names {
     /// The state of a host: its addresses, or the look-up in flight.
     fn kept(&self, host: &str) -> Option<Result<Addresses, watch::Receiver<Option<Answer>>>> {
         match self.known().get(host)? {
-            Known::Wanted(wanted) => Some(Err(wanted.clone())),
-            Known::Found { addresses, until } if Instant::now() < *until => {
+            KnownName::Wanted(wanted) => Some(Err(wanted.clone())),
+            KnownName::Found { addresses, until } if Instant::now() < *until => {
                 Some(Ok(addresses.clone()))
             }
-            Known::Found { .. } => None,
+            KnownName::Found { .. } => None,
         }
     }
 
@@ -153,13 +153,13 @@ impl Names {
         {
             let mut known = self.known();
             match known.get(host) {
-                Some(Known::Wanted(wanted)) => return Ok(wanted.clone()),
-                Some(Known::Found { addresses, until }) if Instant::now() < *until => {
+                Some(KnownName::Wanted(wanted)) => return Ok(wanted.clone()),
+                Some(KnownName::Found { addresses, until }) if Instant::now() < *until => {
                     return Err(Ok(addresses.clone()));
                 }
                 _ => {}
             }
-            known.insert(host.into(), Known::Wanted(wanted.clone()));
+            known.insert(host.into(), KnownName::Wanted(wanted.clone()));
         }
         let lookup = Lookup { names: self.clone(), host: host.into(), answer };
         let run = move || {
@@ -172,7 +172,7 @@ impl Names {
     }
 
     /// No panic happens while the lock is held.
-    fn known(&self) -> MutexGuard<'_, HashMap<Box<str>, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<Box<str>, KnownName>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -218,12 +218,12 @@ impl Names {
         let now = Instant::now();
         if known.len() >= MAX_KEPT {
             known.retain(|_, known| match known {
-                Known::Wanted(_) => true,
-                Known::Found { until, .. } => now < *until,
+                KnownName::Wanted(_) => true,
+                KnownName::Found { until, .. } => now < *until,
             });
         }
         if known.len() < MAX_KEPT {
-            known.insert(host.into(), Known::Found { addresses, until: now + self.keep });
+            known.insert(host.into(), KnownName::Found { addresses, until: now + self.keep });
         }
     }
 }

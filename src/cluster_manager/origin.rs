@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::clock::Clock;
 use super::ha::Takeover;
-use super::journal::Kept;
+use super::journal::KeptJournal;
 use super::journal::opening::{self, Disk, Opened, outbox_of};
 use super::journal::outbox::Outbox;
 use super::names::Resolver;
@@ -45,7 +45,7 @@ impl Beginning {
 }
 
 /// The state, and the time of the last input if it comes from the journal.
-pub(super) struct State {
+pub(super) struct RecoveredState {
     pub(super) engine: Engine,
     pub(super) outbox: Outbox,
     pub(super) clock: Clock,
@@ -54,7 +54,7 @@ pub(super) struct State {
 
 /// The state, and what was read to find it.
 pub(super) struct Origin {
-    pub(super) state: State,
+    pub(super) state: RecoveredState,
     pub(super) hosts: Hosts,
     pub(super) racks: Racks,
     pub(super) state_file: PathBuf,
@@ -106,7 +106,7 @@ impl Origin {
         let state = match resumed {
             Some((engine, outbox, now)) => {
                 let last_input = Some(engine.now());
-                State { engine, outbox, clock: Clock::not_before(now), last_input }
+                RecoveredState { engine, outbox, clock: Clock::not_before(now), last_input }
             }
             None => {
                 let clock = Clock::new();
@@ -114,7 +114,7 @@ impl Origin {
                     true => recovered(settings, &state_file, clock.now(), &hosts, &racks).await?,
                     false => (new_engine(settings, clock.now(), &hosts)?, Outbox::default()),
                 };
-                State { engine, outbox, clock, last_input: None }
+                RecoveredState { engine, outbox, clock, last_input: None }
             }
         };
         let sets_aside = beginning.sets_state_file_aside();
@@ -129,7 +129,7 @@ impl Origin {
         &mut self,
         disk: &Disk,
         settings: &JournalSettings,
-    ) -> Result<Option<Arc<Kept>>, StartError> {
+    ) -> Result<Option<Arc<KeptJournal>>, StartError> {
         let Some(path) = settings.directory.as_deref().map(absolute) else { return Ok(None) };
         let opened = match self.opened.take() {
             Some(opened) if self.state.last_input.is_some() => opened,
@@ -150,7 +150,7 @@ impl Origin {
                 opened
             }
         };
-        Ok(Some(Arc::new(Kept::new(opened, settings.clone()))))
+        Ok(Some(Arc::new(KeptJournal::new(opened, settings.clone()))))
     }
 }
 

@@ -37,13 +37,13 @@ const KEEP_ADDRESSES: Duration = Duration::from_secs(30);
 /// The way from hosts to racks.
 #[derive(Clone, Debug)]
 pub(super) struct Racks {
-    shared: Arc<Shared>,
+    shared: Arc<RackCache>,
     heartbeats: Lane,
     requests: Lane,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct RackCache {
     topology: Topology,
     known: Mutex<HashMap<Arc<str>, Arc<str>>>,
     limits: RackSettings,
@@ -67,7 +67,7 @@ pub(super) enum Purpose {
 
 /// The racks of some hosts, as far as they can be had at once.
 #[derive(Debug)]
-pub(super) enum Known {
+pub(super) enum KnownRacks {
     /// Those that are not the default rack, sorted by host.
     All(Vec<HostRack>),
     /// Some have to be looked up: these are all hosts.
@@ -77,7 +77,7 @@ pub(super) enum Known {
 /// The look-ups of one call.
 #[derive(Debug)]
 pub(super) struct Search {
-    shared: Arc<Shared>,
+    shared: Arc<RackCache>,
     lane: Lane,
     peer: IpAddr,
     due: Option<Instant>,
@@ -116,7 +116,7 @@ impl Racks {
             }
         };
         let (heartbeats, requests) = (lane(), lane());
-        let shared = Arc::new(Shared { topology, known: Mutex::default(), limits });
+        let shared = Arc::new(RackCache { topology, known: Mutex::default(), limits });
         Racks { shared, heartbeats, requests }
     }
 
@@ -124,13 +124,15 @@ impl Racks {
     pub(super) fn known<'a>(
         &self,
         mut hosts: impl Iterator<Item = &'a Arc<str>>,
-    ) -> Result<Known, RackError> {
+    ) -> Result<KnownRacks, RackError> {
         let shared = &*self.shared;
         if shared.topology == Topology::DefaultRack {
             // Nothing is looked up then, but a host with a slash is refused as ever.
             return hosts
                 .find(|host| host.contains('/'))
-                .map_or(Ok(Known::All(Vec::new())), |host| Err(RackError::Slash(host.clone())));
+                .map_or(Ok(KnownRacks::All(Vec::new())), |host| {
+                    Err(RackError::Slash(host.clone()))
+                });
         }
         let hosts: BTreeSet<Arc<str>> = hosts.cloned().collect();
         let mut racks = Vec::with_capacity(hosts.len());
@@ -143,7 +145,7 @@ impl Racks {
                         return Err(RackError::Slash(host.clone()));
                     }
                     let Some(rack) = shared.computed(host) else {
-                        return Ok(Known::NotAll(hosts));
+                        return Ok(KnownRacks::NotAll(hosts));
                     };
                     let (host, rack) = normalised(host, rack)?;
                     remember(&mut known, host, rack.clone());
@@ -154,7 +156,7 @@ impl Racks {
                 racks.push((host.clone(), rack));
             }
         }
-        Ok(Known::All(racks))
+        Ok(KnownRacks::All(racks))
     }
 
     /// Remembers the racks of hosts that were found elsewhere. Hosts that are not among those found, which
@@ -192,8 +194,8 @@ impl Racks {
     ) -> Result<Vec<HostRack>, RackError> {
         let unspecified = std::net::Ipv4Addr::UNSPECIFIED.into();
         match self.known(hosts)? {
-            Known::All(racks) => Ok(racks),
-            Known::NotAll(hosts) => {
+            KnownRacks::All(racks) => Ok(racks),
+            KnownRacks::NotAll(hosts) => {
                 let search = self.search(Purpose::Request, unspecified);
                 let mut search = Search { due: None, names_left: usize::MAX, ..search };
                 search.racks_of(hosts).await
@@ -260,7 +262,7 @@ impl Search {
     }
 }
 
-impl Shared {
+impl RackCache {
     /// The rack of a host that needs no look-up; `None` for others.
     fn computed(&self, host: &str) -> Option<Option<String>> {
         match &self.topology {
@@ -504,8 +506,8 @@ mod tests {
     ) -> Result<Vec<(String, String)>, RackError> {
         let hosts: Vec<Arc<str>> = hosts.iter().map(|host| Arc::from(*host)).collect();
         let found = match racks.known(hosts.iter())? {
-            Known::All(found) => found,
-            Known::NotAll(hosts) => racks.search(purpose, peer).racks_of(hosts).await?,
+            KnownRacks::All(found) => found,
+            KnownRacks::NotAll(hosts) => racks.search(purpose, peer).racks_of(hosts).await?,
         };
         Ok(found.into_iter().map(|(host, rack)| (host.to_string(), rack.to_string())).collect())
     }
@@ -669,7 +671,7 @@ mod tests {
         let error = racks(&by_script, &["10.1.0.5", "10.9.0.1"]).await.unwrap_err();
         assert!(matches!(error, RackError::TimedOut(_) | RackError::Script { .. }), "{error}");
         let known = by_script.known([Arc::from("10.1.0.5")].iter()).unwrap();
-        assert!(matches!(known, Known::All(_)), "what was found is remembered: {known:?}");
+        assert!(matches!(known, KnownRacks::All(_)), "what was found is remembered: {known:?}");
         // A start from a state file has no such bounds.
         let many: Vec<Arc<str>> = (0..20).map(|n| format!("10.3.0.{n}").into()).collect();
         assert_eq!(by_script.of_all(many.iter()).await.unwrap().len(), 20);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Parts;
-use super::calls::{Calls, Due};
+use super::calls::{Calls, PendingReply};
 use super::given_sessions::GivenSessions;
 use super::large_calls::Entrance;
 use super::metrics::place_of_call;
@@ -35,7 +35,7 @@ impl Handler<ClusterManager> for Rpc {
         let (method, started) = (place_of_call(&call), Instant::now());
         let node = self.node_access.node_of(&call);
         let objection = peer.user().and_then(|user| self.hold_to_user(user, &mut call));
-        let Due { answer, record } = match objection {
+        let PendingReply { answer, record } = match objection {
             Some(objection) => {
                 Answer::Exception(Exception::invalid_session_handle(objection)).into()
             }
@@ -122,7 +122,7 @@ impl Rpc {
         Some(format!("session {handle} is of another user than {user}"))
     }
 
-    async fn answer(&self, peer: SocketAddr, call: Call) -> Due {
+    async fn answer(&self, peer: SocketAddr, call: Call) -> PendingReply {
         if let Some(answer) = self.calls.objection(peer, &call).await {
             return answer.into();
         }

@@ -15,7 +15,7 @@ use clap::Args;
 use corona::config::JobTrackerServiceSettings;
 use corona::hadoop::rpc::KeptConnection;
 use corona::job_tracker::service::standalone::{self, RemoteJobTracker};
-use corona::job_tracker::service::{Ending, FILES_OF_JOBS, JobTracker, Kept};
+use corona::job_tracker::service::{Ending, FILES_OF_JOBS, JobTracker, KeptService};
 use corona::process::budget::Use;
 use corona::process::descriptors;
 use corona::process::handover::{self, Handed};
@@ -129,7 +129,7 @@ struct Handover {
 
 const HANDOVER_VERSION: u32 = 1;
 
-fn hand_over(kept: Kept) -> anyhow::Result<Handed> {
+fn hand_over(kept: KeptService) -> anyhow::Result<Handed> {
     let mut of = Handover {
         version: HANDOVER_VERSION,
         listeners: kept.listeners.len(),
@@ -143,9 +143,9 @@ fn hand_over(kept: Kept) -> anyhow::Result<Handed> {
     Ok(Handed { text: serde_json::to_vec(&of)?, descriptors })
 }
 
-fn handed_over() -> anyhow::Result<Kept> {
+fn handed_over() -> anyhow::Result<KeptService> {
     let handed = handover::received().context("what the former service has handed over")?;
-    let Some(Handed { text, descriptors }) = handed else { return Ok(Kept::default()) };
+    let Some(Handed { text, descriptors }) = handed else { return Ok(KeptService::default()) };
     match serde_json::from_slice::<Handover>(&text) {
         Ok(of) if of.version == HANDOVER_VERSION => {
             let mut descriptors = descriptors.into_iter();
@@ -153,14 +153,14 @@ fn handed_over() -> anyhow::Result<Kept> {
             let connections = descriptors.zip(of.received);
             let connections = connections
                 .map(|(stream, received)| KeptConnection { stream: stream.into(), received });
-            Ok(Kept { listeners, connections: connections.collect() })
+            Ok(KeptService { listeners, connections: connections.collect() })
         }
         // The listeners are closed with the rest, so that their addresses are free.
         _ => {
             tracing::warn!(
                 "the former service has handed connections over in a form that this version does not know; they end"
             );
-            Ok(Kept::default())
+            Ok(KeptService::default())
         }
     }
 }
@@ -192,8 +192,8 @@ async fn serve_parent(
 async fn serve(
     source: FoundSource,
     stop: impl Future<Output = StopSignal>,
-    kept: Kept,
-    again: &mut Option<Kept>,
+    kept: KeptService,
+    again: &mut Option<KeptService>,
 ) -> anyhow::Result<()> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     handover::hear_hangups().context("cannot listen for SIGHUP")?;

@@ -172,7 +172,7 @@ const VERSION: u32 = 1;
 
 /// The file of ports.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct PortsFile {
     #[serde(flatten)]
     version: FileVersion,
     #[serde(flatten)]
@@ -218,7 +218,10 @@ impl Ports {
     fn write(&self, path: &Path) -> anyhow::Result<()> {
         fs::write(
             path,
-            serde_json::to_vec(&Kept { version: FileVersion { version: VERSION }, ports: *self })?,
+            serde_json::to_vec(&PortsFile {
+                version: FileVersion { version: VERSION },
+                ports: *self,
+            })?,
         )
         .with_context(|| format!("cannot write {}", path.display()))
     }
@@ -235,7 +238,7 @@ impl Ports {
             "{} has form {version}, which this version of corona does not know; delete it to get other ports",
             path.display()
         );
-        Ok(serde_json::from_slice::<Kept>(kept).with_context(wrong)?.ports)
+        Ok(serde_json::from_slice::<PortsFile>(kept).with_context(wrong)?.ports)
     }
 
     /// The addresses that a cluster of so many nodes listens on, each with what it is for.

@@ -15,7 +15,7 @@ use corona::config::{HostPort, TaskTrackerSettings};
 use corona::process::budget::Use;
 use corona::process::handover::{self, Handed};
 use corona::task_tracker::child::end_strays;
-use corona::task_tracker::handover::{Kept, VERSION};
+use corona::task_tracker::handover::{KeptTracker, VERSION};
 use corona::task_tracker::node::heartbeats::Ending;
 use corona::task_tracker::service::{TaskTracker, check_settings};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -101,7 +101,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
 /// What a former program in this process has handed over.
 enum FormerTracker {
     None,
-    Kept(Box<Kept>),
+    Kept(Box<KeptTracker>),
     /// Its tasks cannot go on: their processes end as those of an earlier run.
     Unknown,
 }
@@ -109,7 +109,7 @@ enum FormerTracker {
 fn former() -> anyhow::Result<FormerTracker> {
     let handed = handover::received().context("what the former program has handed over")?;
     let Some(handed @ Handed { .. }) = handed else { return Ok(FormerTracker::None) };
-    Ok(match Kept::read(handed) {
+    Ok(match KeptTracker::read(handed) {
         Ok(kept) => FormerTracker::Kept(Box::new(kept)),
         Err(error) => {
             tracing::error!(
@@ -189,7 +189,7 @@ async fn serve(
     stop: impl Future<Output = StopSignal>,
     program: &Path,
     former: FormerTracker,
-    again: &mut Option<Kept>,
+    again: &mut Option<KeptTracker>,
 ) -> anyhow::Result<()> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     let mut loaded = usable(source.of_service().load_task_tracker())?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::settings::{Hosts, PoolSettings, SchedulingMode, Settings};
-use super::tests::{World, cpus, pool, report, request, requests};
+use super::tests::{TestEngine, cpus, pool, report, request, requests};
 use super::types::{
     ComputeSpecs, Millis, NodeReport, PoolName, ResourceRequest, ResourceType, SessionPriority,
 };
@@ -19,13 +19,13 @@ const SESSION: &str = "2026.50";
 /// One that started before it.
 const EARLIER: &str = "2026.1";
 
-fn explain(world: &World) -> Vec<WaitingRequests> {
+fn explain(world: &TestEngine) -> Vec<WaitingRequests> {
     world.engine.explain(SESSION, Millis(world.now)).unwrap()
 }
 
 /// Nodes `n1`, `n2`, ... on hosts `h1`, `h2`, ..., each with so many slots of each type.
-fn nodes(cpus: &[i16], change: impl FnOnce(&mut Settings)) -> World {
-    let mut world = World::new(change);
+fn nodes(cpus: &[i16], change: impl FnOnce(&mut Settings)) -> TestEngine {
+    let mut world = TestEngine::new(change);
     for (number, cpus) in (1..).zip(cpus) {
         world.node(&format!("n{number}"), &format!("h{number}"), *cpus);
     }
@@ -33,12 +33,12 @@ fn nodes(cpus: &[i16], change: impl FnOnce(&mut Settings)) -> World {
 }
 
 /// A session of the pool that asks for so many maps.
-fn asks(world: &mut World, handle: &str, pool: &str, maps: i32) {
+fn asks(world: &mut TestEngine, handle: &str, pool: &str, maps: i32) {
     world.start(handle, pool);
     world.ask(handle, requests(1..=maps, Map));
 }
 
-fn exclude_hosts(world: &mut World, hosts: &[&str]) {
+fn exclude_hosts(world: &mut TestEngine, hosts: &[&str]) {
     let exclude: BTreeSet<_> = hosts.iter().map(|host| (*host).into()).collect();
     let hosts = Hosts { include: BTreeSet::new(), exclude };
     world.run(Input::HostsChanged { hosts }).unwrap();
@@ -49,12 +49,12 @@ fn exclude_hosts(world: &mut World, hosts: &[&str]) {
     }
 }
 
-fn drain(world: &mut World, node: &str) {
+fn drain(world: &mut TestEngine, node: &str) {
     world.run(Input::DrainNode { node: node.into(), on: true }).unwrap();
 }
 
 /// Blacklists the node of this number for maps: a session that has used it blames it.
-fn blacklist(world: &mut World, number: i32) {
+fn blacklist(world: &mut TestEngine, number: i32) {
     let (name, host) = (format!("n{number}"), format!("h{number}"));
     world.start("2026.0", "g.blamer");
     world.ask("2026.0", vec![request(99, Map, &[&host])]);
@@ -118,7 +118,7 @@ fn reason_name(reason: &WaitReason) -> &'static str {
 
 /// The situation, its world, and for each group of requests: their number, the reason, and the
 /// text.
-type Situation = (&'static str, fn() -> World, &'static [(u64, &'static str, &'static str)]);
+type Situation = (&'static str, fn() -> TestEngine, &'static [(u64, &'static str, &'static str)]);
 
 const SITUATIONS: &[Situation] = &[
     (
@@ -781,7 +781,7 @@ const SITUATIONS: &[Situation] = &[
     (
         "no node serves the type",
         || {
-            let mut world = World::new(|_| {});
+            let mut world = TestEngine::new(|_| {});
             for name in ["n1", "n2"] {
                 let mut without = report(name, name, 4);
                 without.apps[Reduce] = None;
@@ -796,7 +796,7 @@ const SITUATIONS: &[Situation] = &[
     (
         "the only node does not serve the type",
         || {
-            let mut world = World::new(|_| {});
+            let mut world = TestEngine::new(|_| {});
             let mut without = report("n1", "h1", 4);
             without.apps[Reduce] = None;
             world.try_node(without).unwrap();
@@ -809,7 +809,7 @@ const SITUATIONS: &[Situation] = &[
     (
         "slots count only where they are served",
         || {
-            let mut world = World::new(|_| {});
+            let mut world = TestEngine::new(|_| {});
             for number in 1..=11 {
                 let mut node = report(&format!("n{number}"), &format!("h{number}"), 1);
                 if number > 1 {
@@ -830,7 +830,7 @@ const SITUATIONS: &[Situation] = &[
     (
         "there are no nodes",
         || {
-            let mut world = World::new(|_| {});
+            let mut world = TestEngine::new(|_| {});
             asks(&mut world, SESSION, "g.p", 1);
             world
         },
@@ -839,7 +839,7 @@ const SITUATIONS: &[Situation] = &[
     (
         "all nodes are short of memory",
         || {
-            let mut world = World::new(|settings| settings.reserved_memory_mb = 10);
+            let mut world = TestEngine::new(|settings| settings.reserved_memory_mb = 10);
             world.try_node(poor("poor1", 1)).unwrap();
             world.try_node(poor("poor2", 1)).unwrap();
             asks(&mut world, SESSION, "g.p", 1);
@@ -850,7 +850,7 @@ const SITUATIONS: &[Situation] = &[
     (
         "no node may be used, for different reasons",
         || {
-            let mut world = World::new(|settings| settings.reserved_memory_mb = 10);
+            let mut world = TestEngine::new(|settings| settings.reserved_memory_mb = 10);
             for number in 1..=3 {
                 world.try_node(poor(&format!("h{number}"), 1)).unwrap();
             }
@@ -1002,7 +1002,7 @@ fn each_situation_has_its_reason_and_text() {
 }
 
 /// The world of a situation.
-fn world_of(name: &str) -> World {
+fn world_of(name: &str) -> TestEngine {
     let (_, world, _) = SITUATIONS.iter().find(|(situation, ..)| *situation == name).unwrap();
     world()
 }
@@ -1083,8 +1083,9 @@ fn waits_that_are_over_and_sessions_that_want_nothing() {
 #[test]
 fn the_most_at_a_time_counts_grants_and_not_requests() {
     let mut world = nodes(&[8], |s| pool(s, "g.p", |p| p.maximum[Map] = 3));
-    let tally =
-        |world: &World| world.engine.session_at(SESSION, Millis(world.now)).unwrap().counts[Map];
+    let tally = |world: &TestEngine| {
+        world.engine.session_at(SESSION, Millis(world.now)).unwrap().counts[Map]
+    };
     world.start(SESSION, "g.p");
     world.now += 500;
     assert_eq!((tally(&world).first_wait_ms, tally(&world).ungranted_ms), (None, None));

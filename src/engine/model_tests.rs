@@ -86,7 +86,7 @@ proptest! {
         kind in prop_oneof![3 => Just(ResourceType::Map), 1 => Just(ResourceType::Reduce)],
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut world = World::new(kind);
+        let mut world = EngineAndModel::new(kind);
         for step in steps {
             world.take(step)?;
         }
@@ -94,7 +94,7 @@ proptest! {
 }
 
 /// The engine's structures and the model, side by side.
-struct World {
+struct EngineAndModel {
     kind: ResourceType,
     settings: Settings,
     topology: Topology,
@@ -107,7 +107,7 @@ struct World {
     pass: u64,
 }
 
-impl World {
+impl EngineAndModel {
     fn new(kind: ResourceType) -> Self {
         let seed = HashSeed(3);
         let mut topology = Topology::new(seed);
@@ -115,7 +115,7 @@ impl World {
             let rack = format!("/rack{}", host / HOSTS_IN_A_RACK);
             topology.acquire(&format!("host{host}").into(), || Some(rack.into()))
         });
-        World {
+        EngineAndModel {
             kind,
             settings: Settings::default(),
             hosts: hosts.collect(),

@@ -48,7 +48,7 @@ const MAX_STATE_BYTES: usize = 1 << 30;
 /// # Errors
 /// The first thing that does not hold.
 pub(crate) fn run(seed: u64) -> Result<Summary, String> {
-    World::new(Random::new(seed)).run()
+    FailOverSimulation::new(Random::new(seed)).run()
 }
 
 /// Something that will happen. The number of a remote is that of its attempt.
@@ -118,7 +118,7 @@ impl Attempt {
     }
 }
 
-struct World {
+struct FailOverSimulation {
     random: Random,
     now: Millis,
     numbered: u64,
@@ -144,8 +144,8 @@ struct World {
     counts: Summary,
 }
 
-impl World {
-    fn new(mut random: Random) -> World {
+impl FailOverSimulation {
+    fn new(mut random: Random) -> FailOverSimulation {
         let maps = *random.pick(&[1, 3, 12, 30]);
         let reduces = *random.pick(&[0, 1, 4]);
         let settings = ParentSettings {
@@ -173,7 +173,7 @@ impl World {
             },
             racks: Vec::new(),
         };
-        World {
+        FailOverSimulation {
             now: BEGIN,
             numbered: 0,
             agenda: BTreeMap::new(),

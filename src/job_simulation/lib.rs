@@ -43,7 +43,7 @@ use corona_process::panics::Panic;
 use corona_simulation::Random;
 
 use self::service::Habits;
-use self::world::World;
+use self::world::ServiceSimulation;
 
 /// Counts of one run, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -202,7 +202,7 @@ fn attempt<S: Subject>(
     habits: Habits,
     histories: Option<&mut Vec<History>>,
 ) -> Result<Summary, String> {
-    let mut world = World::new(Random::new(seed), subject, habits, histories.is_some());
+    let mut world = ServiceSimulation::new(Random::new(seed), subject, habits, histories.is_some());
     let run = catch_unwind(AssertUnwindSafe(|| world.run()));
     let result = run.unwrap_or_else(|left| Err(Panic::of(&*left).to_string()));
     if let Some(histories) = histories {

@@ -13,7 +13,7 @@ use corona_model::types::{Address, Millis, SessionInfo, SessionStatus};
 
 use super::Subject;
 use super::trackers::{JobNumber, NodeOrder};
-use super::world::{Call, Happening, World, ends_session};
+use super::world::{Call, Happening, ServiceSimulation, ends_session};
 
 /// The pause between two looks at silent task trackers, and when one that does not answer is lost.
 const REACH_PAUSE_MS: i64 = 1_000;
@@ -84,7 +84,7 @@ pub(crate) enum Step {
     Reply,
 }
 
-impl<S: Subject> World<S> {
+impl<S: Subject> ServiceSimulation<S> {
     /// A client submits its job, again until it has an answer.
     pub(crate) fn submit(&mut self, number: JobNumber) -> Result<(), String> {
         let job = &self.jobs[number];

@@ -304,7 +304,8 @@ fn each_bad_habit_of_the_service_is_found_within_two_hundred_seeds() {
 #[test]
 fn tasks_that_hang_during_outages_need_no_second_attempt() {
     for seed in 1..=40 {
-        let mut world = World::new(Random::new(seed), &JobEngine::new, Habits::GOOD, false);
+        let mut world =
+            ServiceSimulation::new(Random::new(seed), &JobEngine::new, Habits::GOOD, false);
         let weather = &mut world.weather;
         (weather.attempt_hangs, weather.outages, weather.cut_offs) = (30, 20, 5);
         weather.stalls = 5;

@@ -168,7 +168,7 @@ impl<S> Job<S> {
     }
 }
 
-pub(crate) struct World<S> {
+pub(crate) struct ServiceSimulation<S> {
     pub(crate) random: Random,
     pub(crate) now: Millis,
     numbered: u64,
@@ -190,13 +190,13 @@ pub(crate) struct World<S> {
     pub(crate) summary: Summary,
 }
 
-impl<S: Subject> World<S> {
+impl<S: Subject> ServiceSimulation<S> {
     pub(crate) fn new(
         mut random: Random,
         subject: &impl Fn(JobSpec) -> S,
         habits: Habits,
         keeps_inputs: bool,
-    ) -> World<S> {
+    ) -> ServiceSimulation<S> {
         let weather = Weather::new(&mut random);
         let nodes: Vec<Node> = (0..weather.nodes)
             .map(|number| {
@@ -243,7 +243,7 @@ impl<S: Subject> World<S> {
                 ledger: Ledger::default(),
             }
         });
-        World {
+        ServiceSimulation {
             now: BEGIN,
             numbered: 0,
             agenda: BTreeMap::new(),
@@ -1171,7 +1171,7 @@ impl<S: Subject> World<S> {
     }
 }
 
-impl<S: Subject> World<S> {
+impl<S: Subject> ServiceSimulation<S> {
     fn node_dies(&mut self, node: usize) {
         // Nobody hears of what its late attempts have left.
         for (number, job) in self.jobs.iter_mut().enumerate() {

@@ -96,14 +96,14 @@ pub struct Status {
 
 /// A journal that is open for writing. It is closed when it is dropped, without waiting for errors.
 pub struct Journal {
-    shared: Arc<Shared>,
+    shared: Arc<WriterCore>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct WriterCore {
     storage: Arc<dyn Storage>,
     options: Options,
-    state: Mutex<State>,
-    /// Used by one of the threads at a time: see [`State::writing`].
+    state: Mutex<WriterState>,
+    /// Used by one of the threads at a time: see [`WriterState::writing`].
     log: Mutex<Log>,
     writers: Writers,
     /// Something has become durable, or the journal has failed, or a thread has left it.
@@ -115,7 +115,7 @@ pub(crate) struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct WriterState {
     buffer: Vec<u8>,
     /// Memory of the last batch that a thread that appends has written.
     spare: Vec<u8>,
@@ -205,10 +205,10 @@ impl Journal {
             ..Status::default()
         };
         let bytes = recovered.record_bytes;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WriterCore {
             storage,
             options,
-            state: Mutex::new(State { status, bytes, ..State::default() }),
+            state: Mutex::new(WriterState { status, bytes, ..WriterState::default() }),
             log: Mutex::new(log),
             writers,
             changed: Condvar::new(),
@@ -393,13 +393,13 @@ impl Drop for Journal {
     }
 }
 
-impl Shared {
+impl WriterCore {
     /// No panic happens while the lock is held.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WriterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, WriterState>) -> MutexGuard<'a, WriterState> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -451,7 +451,7 @@ impl Shared {
 
     /// Makes this thread responsible for what waits. `None` if nothing does, the journal has failed or is
     /// closed, or another thread is responsible: that one looks for more before it leaves.
-    fn begin_write(&self) -> Option<MutexGuard<'_, State>> {
+    fn begin_write(&self) -> Option<MutexGuard<'_, WriterState>> {
         let mut state = self.lock();
         let is_over = state.failed.is_some() || state.closed;
         if state.buffer.is_empty() || is_over || state.writing {
@@ -462,14 +462,14 @@ impl Shared {
     }
 
     /// Has what waits written by a thread that writes.
-    fn request_write(self: &Arc<Shared>) {
+    fn request_write(self: &Arc<WriterCore>) {
         if self.begin_write().is_some() {
             self.writers.write(self.clone());
         }
     }
 
     /// Writes all that waits on this thread, if that is fast; else has it written.
-    fn write_now(self: &Arc<Shared>) {
+    fn write_now(self: &Arc<WriterCore>) {
         let Some(mut state) = self.begin_write() else { return };
         let is_fast = self.options.sync == Sync::Write
             && state.buffer.len() <= MAX_OWN_WRITE
@@ -486,7 +486,7 @@ impl Shared {
 
     /// Takes all that waits, writes it in one piece, and commits it. Returns whether more waits; else the thread
     /// must leave the journal. `batch` is memory that is used again.
-    pub(crate) fn write(self: &Arc<Shared>, batch: &mut Vec<u8>) -> bool {
+    pub(crate) fn write(self: &Arc<WriterCore>, batch: &mut Vec<u8>) -> bool {
         let wrote = self.guarded(|| self.write_batch(batch));
         if batch.capacity() > MAX_KEPT {
             *batch = Vec::new();
@@ -501,7 +501,7 @@ impl Shared {
         again
     }
 
-    fn write_batch(self: &Arc<Shared>, batch: &mut Vec<u8>) -> Result<(), StorageError> {
+    fn write_batch(self: &Arc<WriterCore>, batch: &mut Vec<u8>) -> Result<(), StorageError> {
         let mut state = self.lock();
         if state.failed.is_some() || state.buffer.is_empty() {
             return Ok(());
@@ -570,14 +570,14 @@ impl Shared {
     }
 
     /// Has what was written made durable now. What a thread is at will be looked at when it is done.
-    fn hurry(self: &Arc<Shared>, state: &State) {
+    fn hurry(self: &Arc<WriterCore>, state: &WriterState) {
         if state.unsynced.is_some() && !state.syncing {
             self.writers.sync_at(Instant::now(), self.clone());
         }
     }
 
     /// Makes durable what was written so far.
-    pub(crate) fn make_durable(self: &Arc<Shared>) {
+    pub(crate) fn make_durable(self: &Arc<WriterCore>) {
         let mut state = self.lock();
         if state.failed.is_some() || state.syncing {
             return;
@@ -613,7 +613,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn wait_until_durable(self: &Arc<Shared>, number: u64) -> Result<(), Failed> {
+    fn wait_until_durable(self: &Arc<WriterCore>, number: u64) -> Result<(), Failed> {
         let mut state = self.lock();
         loop {
             if let Some(failed) = &state.failed {

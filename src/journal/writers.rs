@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use super::storage::StorageError;
-use super::writer::Shared;
+use super::writer::WriterCore;
 
 /// Threads that journals share. Copies are the same threads; these end with the last copy and the last journal.
 #[derive(Clone)]
@@ -36,9 +36,9 @@ struct Pool {
 
 #[derive(Default)]
 struct Queue {
-    write: VecDeque<Arc<Shared>>,
+    write: VecDeque<Arc<WriterCore>>,
     /// With a number, as several may be due at the same time.
-    sync: BTreeMap<(Instant, u64), Arc<Shared>>,
+    sync: BTreeMap<(Instant, u64), Arc<WriterCore>>,
     numbered: u64,
     closing: bool,
 }
@@ -83,13 +83,13 @@ impl Writers {
     }
 
     /// The journal has something to write. The caller makes sure that it does not wait already.
-    pub(crate) fn write(&self, journal: Arc<Shared>) {
+    pub(crate) fn write(&self, journal: Arc<WriterCore>) {
         self.threads.pool.lock().write.push_back(journal);
         self.threads.pool.to_write.notify_one();
     }
 
     /// The journal has something to make durable at `due`.
-    pub(crate) fn sync_at(&self, due: Instant, journal: Arc<Shared>) {
+    pub(crate) fn sync_at(&self, due: Instant, journal: Arc<WriterCore>) {
         let mut queue = self.threads.pool.lock();
         queue.numbered += 1;
         let number = queue.numbered;

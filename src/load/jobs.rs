@@ -137,7 +137,7 @@ pub enum JobsError {
 }
 
 /// What all parts of a run share.
-struct Shared {
+struct RunContext {
     plan: JobsPlan,
     user: User,
     book: Mutex<Book>,
@@ -192,7 +192,7 @@ pub async fn run_jobs(plan: JobsPlan) -> Result<JobsReport, JobsError> {
     let connections = plan.nodes as usize * 3 + plan.jobs as usize;
     allow_connections(connections).map_err(JobsError::Connections)?;
     let user = User { name: "load".to_owned(), groups: vec!["load".to_owned()] };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(RunContext {
         plan,
         user,
         book: Mutex::default(),
@@ -294,7 +294,7 @@ const MAX_REPORTS: usize = 1_024;
 
 /// Starts a task tracker; gives what it says in its heartbeats.
 fn start_node(
-    shared: &Arc<Shared>,
+    shared: &Arc<RunContext>,
     number: u32,
     stop: &watch::Receiver<bool>,
 ) -> Result<ClusterNodeInfo, JobsError> {
@@ -354,7 +354,7 @@ async fn until_lost(mut lost: watch::Receiver<bool>, work: impl Future<Output = 
 /// The side of a task tracker that takes orders.
 #[derive(Clone)]
 struct Node {
-    shared: Arc<Shared>,
+    shared: Arc<RunContext>,
     reports: mpsc::Sender<Waiting>,
 }
 
@@ -406,7 +406,7 @@ impl Node {
 
 /// Sends the reports of a node, all that wait in one call.
 async fn report(
-    shared: Arc<Shared>,
+    shared: Arc<RunContext>,
     name: String,
     host: String,
     mut waiting: mpsc::Receiver<Waiting>,
@@ -481,7 +481,7 @@ async fn report(
 
 /// The job tracker that took the place of one that failed, if there is one yet.
 async fn successor(
-    shared: &Shared,
+    shared: &RunContext,
     trackers: &SessionTrackers,
     failed: &InetAddress,
 ) -> Option<InetAddress> {
@@ -491,7 +491,7 @@ async fn successor(
 }
 
 /// Submits a job and follows it; gives the time from the submission to its end.
-async fn run_job(shared: Arc<Shared>) -> Result<Duration, String> {
+async fn run_job(shared: Arc<RunContext>) -> Result<Duration, String> {
     let plan = &shared.plan;
     let address =
         InetAddress { host: plan.job_tracker.ip().to_string(), port: plan.job_tracker.port() };
@@ -564,7 +564,7 @@ fn write_files(plan: &JobsPlan, directory: &std::path::Path) -> io::Result<()> {
     std::fs::write(directory.join("job.xml"), xml + "</configuration>\n")
 }
 
-impl Shared {
+impl RunContext {
     fn options(&self) -> ClientOptions {
         ClientOptions {
             call_timeout: Some(self.plan.patience),

@@ -26,14 +26,14 @@ pub(super) struct LoadSession {
     crowd: Arc<CrowdRun>,
     pub(super) handle: String,
     seed: u64,
-    state: Mutex<State>,
+    state: Mutex<LoadState>,
     /// Something has come.
     pub(super) wake: Notify,
     acknowledged: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LoadState {
     ledger: SlotLedger,
     /// The slots to release, and their times.
     due: VecDeque<(Instant, i32)>,

@@ -58,12 +58,12 @@ enum Wrong {
 /// A cluster manager without a scheduler: each request is granted at once.
 struct Small {
     wrong: Wrong,
-    state: Mutex<State>,
+    state: Mutex<ManagerState>,
     handles: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
+struct ManagerState {
     nodes: Vec<wire::ClusterNodeInfo>,
     granted: u64,
     sessions: HashMap<String, TestSession>,
@@ -101,7 +101,7 @@ impl Small {
         ids: Vec<i32>,
     ) -> Option<(wire::InetAddress, Vec<ResourceGrant>)> {
         let mut state = locked(&self.state);
-        let State { nodes, granted, sessions } = &mut *state;
+        let ManagerState { nodes, granted, sessions } = &mut *state;
         let session = sessions.get_mut(handle)?;
         let mut grant = |id| {
             *granted += 1;

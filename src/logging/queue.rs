@@ -21,14 +21,14 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The writing end of the queue. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct LogQueue(Arc<Shared>);
+pub(super) struct LogQueue(Arc<LogQueueCore>);
 
 /// Keep this as long as the program logs; dropping it writes the queued lines,
 /// for up to a second.
 #[must_use]
-pub struct LogGuard(Arc<Shared>);
+pub struct LogGuard(Arc<LogQueueCore>);
 
-struct Shared {
+struct LogQueueCore {
     waiting: Mutex<Waiting>,
     /// There is a line, or the end has come.
     news: Condvar,
@@ -46,7 +46,7 @@ struct Waiting {
     is_finished: bool,
 }
 
-impl Shared {
+impl LogQueueCore {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,7 +93,7 @@ pub(super) fn start(
     sink: impl Write + Send + 'static,
     tell: impl Fn(u64) -> String + Send + 'static,
 ) -> io::Result<(LogQueue, LogGuard)> {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(LogQueueCore {
         waiting: Mutex::default(),
         news: Condvar::new(),
         finished: Condvar::new(),

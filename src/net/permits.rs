@@ -14,11 +14,11 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub struct Permits<K: Clone + Eq + Hash> {
     most_of_one: usize,
-    state: Mutex<State<K>>,
+    state: Mutex<PermitState<K>>,
 }
 
 #[derive(Debug)]
-struct State<K: Clone + Eq + Hash> {
+struct PermitState<K: Clone + Eq + Hash> {
     free: usize,
     users: HashMap<K, User<K>>,
     /// Users that wait for a permit and may have one, in the order of their turns.
@@ -47,7 +47,8 @@ pub struct Permit<K: Clone + Eq + Hash> {
 impl<K: Clone + Eq + Hash> Permits<K> {
     /// `most` permits, of which one user may hold `most_of_one`. Both are at least one.
     pub fn new(most: usize, most_of_one: usize) -> Arc<Permits<K>> {
-        let state = State { free: most.max(1), users: HashMap::new(), turns: VecDeque::new() };
+        let state =
+            PermitState { free: most.max(1), users: HashMap::new(), turns: VecDeque::new() };
         Arc::new(Permits { most_of_one: most_of_one.max(1), state: Mutex::new(state) })
     }
 
@@ -55,7 +56,7 @@ impl<K: Clone + Eq + Hash> Permits<K> {
     pub async fn take(self: &Arc<Self>, key: K) -> Permit<K> {
         let given = {
             let mut state = self.state();
-            let State { free, users, turns } = &mut *state;
+            let PermitState { free, users, turns } = &mut *state;
             let user = users.entry(key.clone()).or_insert_with(|| User {
                 held: 0,
                 waiting: VecDeque::new(),
@@ -95,7 +96,7 @@ impl<K: Clone + Eq + Hash> Permits<K> {
         let mut handed_on = Vec::new();
         {
             let mut state = self.state();
-            let State { free, users, turns } = &mut *state;
+            let PermitState { free, users, turns } = &mut *state;
             *free += 1;
             if let Entry::Occupied(mut entry) = users.entry(key.clone()) {
                 let user = entry.get_mut();
@@ -137,7 +138,7 @@ impl<K: Clone + Eq + Hash> Permits<K> {
     }
 
     /// No panic happens while the lock is held.
-    fn state(&self) -> MutexGuard<'_, State<K>> {
+    fn state(&self) -> MutexGuard<'_, PermitState<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

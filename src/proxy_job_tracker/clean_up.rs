@@ -11,7 +11,7 @@ use std::time::Duration;
 use corona_config::CleanUp;
 use corona_filesystem::{FileStatus, FileSystem, FsError, FsPath};
 
-use super::Shared;
+use super::ProxyContext;
 use super::histories::{is_session_dir, status};
 
 /// The three directories of the shared cache, below `CAR` in the system directory.
@@ -65,7 +65,7 @@ pub(super) struct Cleaned {
 }
 
 /// Cleans up until the program ends.
-pub(super) async fn keep(shared: Arc<Shared>) {
+pub(super) async fn keep(shared: Arc<ProxyContext>) {
     if shared.settings.clean_up == CleanUp::Off {
         return;
     }
@@ -77,7 +77,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
     );
 }
 
-async fn repeat(shared: &Arc<Shared>, kind: Kind, (age, interval): (Duration, Duration)) {
+async fn repeat(shared: &Arc<ProxyContext>, kind: Kind, (age, interval): (Duration, Duration)) {
     loop {
         let directories = match kind {
             Kind::Histories => vec![(shared.histories.system(), shared.histories.root().clone())],
@@ -111,7 +111,7 @@ async fn repeat(shared: &Arc<Shared>, kind: Kind, (age, interval): (Duration, Du
 /// Looks through one directory. Entries are judged one page at a time, so that a huge directory takes no
 /// memory.
 async fn clean(
-    shared: &Shared,
+    shared: &ProxyContext,
     system: &dyn FileSystem,
     base: &FsPath,
     directory: &FsPath,
@@ -152,7 +152,7 @@ async fn clean(
     }
 }
 
-async fn delete(shared: &Shared, system: &dyn FileSystem, path: &FsPath, kind: Kind) {
+async fn delete(shared: &ProxyContext, system: &dyn FileSystem, path: &FsPath, kind: Kind) {
     let what = kind.name();
     if shared.settings.clean_up == CleanUp::Report {
         shared.cleaned.reported.fetch_add(1, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use hyper::header::{HeaderMap, HeaderValue, LOCATION};
 use hyper::{Method, Request, StatusCode};
 use tokio::sync::watch;
 
-use super::Shared;
+use super::ProxyContext;
 use super::histories::HistoryError;
 use super::relay::{Address, Wanted};
 use super::sessions::Target;
@@ -30,7 +30,7 @@ pub(super) type PageBody = UnsyncBoxBody<Bytes, std::io::Error>;
 /// A reply.
 pub(super) type Page = Answer<PageBody>;
 
-impl Site for Shared {
+impl Site for ProxyContext {
     type Stream = PageBody;
 
     fn admission(&self) -> &Admission {
@@ -58,7 +58,7 @@ impl Site for Shared {
     }
 }
 
-impl Shared {
+impl ProxyContext {
     async fn answer_plain(
         self: Arc<Self>,
         request: Request<Incoming>,

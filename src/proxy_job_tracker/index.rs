@@ -15,7 +15,7 @@ use corona_mapreduce::{Counters, JobHistory, JobId, history::JobState};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::Shared;
+use super::ProxyContext;
 use super::histories::{
     DONE, conf_name, is_session_dir, job_of_classic, pool_of, read_part, status,
 };
@@ -216,7 +216,7 @@ struct Stored {
 
 /// Builds the index.
 pub(super) struct Builder {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyContext>,
     file: PathBuf,
     entries: HashMap<Box<str>, Arc<Entry>>,
     listed: HashMap<String, i64>,
@@ -227,7 +227,7 @@ pub(super) struct Builder {
 }
 
 /// Searches for new histories until the program ends.
-pub(super) async fn keep(shared: Arc<Shared>) {
+pub(super) async fn keep(shared: Arc<ProxyContext>) {
     let interval = shared.settings.scan_interval;
     let mut builder = Builder::open(shared).await;
     loop {
@@ -237,7 +237,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
 }
 
 impl Builder {
-    async fn open(shared: Arc<Shared>) -> Builder {
+    async fn open(shared: Arc<ProxyContext>) -> Builder {
         let file = shared.settings.data_dir.join("history.index");
         let root = shared.histories.roots();
         let at = file.clone();

@@ -65,7 +65,7 @@ const HTTP: &str = "mapred.job.tracker.corona.proxyaddr";
 /// A proxy job tracker that listens and is ready to serve.
 pub struct ProxyJobTracker {
     gate: Arc<Gate>,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyContext>,
     thrift: TcpListener,
     rpc: TcpListener,
     http: TcpListener,
@@ -84,7 +84,7 @@ pub struct Addresses {
 }
 
 /// What all parts of the service share.
-struct Shared {
+struct ProxyContext {
     settings: ProxyJobTrackerSettings,
     /// The name of this service on its pages.
     host: String,
@@ -182,7 +182,7 @@ impl ProxyJobTracker {
         let sessions = &settings.sessions_dir;
         let histories = Histories::new(&files, &settings)
             .map_err(directory("corona.sessions.log.dir", sessions))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyContext {
             host: HostPort { port: addresses.http.port(), ..settings.http.clone() }.to_string(),
             files: Arc::new(files),
             histories: Arc::new(histories),

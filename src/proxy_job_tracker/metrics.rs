@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Shared;
+use super::ProxyContext;
 use super::statistics::{Sum, original_name};
 use corona_web::process::process;
 use corona_web::prometheus::{Text, families};
@@ -33,7 +33,7 @@ families! {
 }
 
 /// Everything, as text. It reads files of the kernel.
-pub(super) fn render(shared: &Shared) -> String {
+pub(super) fn render(shared: &ProxyContext) -> String {
     let mut text = Text(String::with_capacity(16 * 1024));
     text.family(BUILD).labelled(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     text.family(SAFE_MODE).value(u8::from(shared.safe_mode.load(Ordering::Acquire)));

@@ -9,7 +9,7 @@ use corona_hadoop::rpc::{Caller, Fault};
 use corona_hadoop::writables::{Counters, JobStats};
 use corona_mapreduce::counters::JOB_GROUP;
 
-use super::Shared;
+use super::ProxyContext;
 
 /// Pools that are kept apart. Reports of further ones count for all jobs only.
 const MAX_POOLS: usize = 1000;
@@ -152,7 +152,7 @@ fn stats_of(stats: &JobStats) -> [(&'static str, i64); 27] {
     ]
 }
 
-impl CoronaJobAggregator for Shared {
+impl CoronaJobAggregator for ProxyContext {
     async fn report_job_stats(
         &self,
         _: &Caller,

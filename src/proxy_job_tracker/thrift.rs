@@ -9,7 +9,7 @@ use corona_hadoop::rpc::{Caller, Fault};
 use corona_wire::calls::{ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply};
 use corona_wire::server::{self, Answer, Peer};
 
-use super::Shared;
+use super::ProxyContext;
 
 /// How often each method was called.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Calls {
 }
 
 /// Answers the calls of the Thrift service. None of them waits for anything.
-pub(super) struct Handler(pub(super) Arc<Shared>);
+pub(super) struct Handler(pub(super) Arc<ProxyContext>);
 
 impl server::Handler<ProxyJobTracker> for Handler {
     async fn call(&self, peer: Peer, call: ProxyJobTrackerCall) -> Answer<ProxyJobTrackerReply> {
@@ -54,7 +54,7 @@ impl server::Handler<ProxyJobTracker> for Handler {
     }
 }
 
-impl Shared {
+impl ProxyContext {
     fn set_safe_mode(&self, flag: bool, peer: SocketAddr) {
         let before = self.safe_mode.swap(flag, Ordering::AcqRel);
         // The original's line.
@@ -63,11 +63,11 @@ impl Shared {
 }
 
 /// The old protocol for the same flag, which the original names and does not carry out.
-pub(super) fn safe_mode_over_rpc(shared: Arc<Shared>) -> impl corona_hadoop::rpc::Service {
+pub(super) fn safe_mode_over_rpc(shared: Arc<ProxyContext>) -> impl corona_hadoop::rpc::Service {
     cluster_manager_safe_mode::Served::new(shared)
 }
 
-impl ClusterManagerSafeMode for Shared {
+impl ClusterManagerSafeMode for ProxyContext {
     async fn get_cluster_manager_safe_mode_flag(&self, _: &Caller) -> Result<bool, Fault> {
         Ok(self.safe_mode.load(Ordering::Acquire))
     }

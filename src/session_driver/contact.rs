@@ -9,10 +9,10 @@ use tokio::time::Instant;
 /// Whether a cluster manager answers the calls of a session, or of a host that asks for ids. Copies
 /// show the same.
 #[derive(Clone, Debug, Default)]
-pub struct Contact(Arc<Mutex<State>>);
+pub struct Contact(Arc<Mutex<ContactState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ContactState {
     open: Option<Open>,
     /// Those that may wait for an answer.
     callers: usize,
@@ -90,7 +90,7 @@ impl Contact {
     }
 
     /// No panic happens while it is held.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ContactState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -338,7 +338,7 @@ impl SessionDriver {
     }
 
     /// The state, if another call may join the queue.
-    fn open(&self) -> Result<MutexGuard<'_, State>, DriverError> {
+    fn open(&self) -> Result<MutexGuard<'_, DriverState>, DriverError> {
         let state = self.shared.0.state();
         if state.is_ending || self.ended.borrow().is_some() || self.ended.has_changed().is_err() {
             return Err(DriverError::Over);
@@ -350,7 +350,7 @@ impl SessionDriver {
         Ok(state)
     }
 
-    fn push(&self, call: impl FnOnce(&mut State) -> OutgoingCall) -> Result<(), DriverError> {
+    fn push(&self, call: impl FnOnce(&mut DriverState) -> OutgoingCall) -> Result<(), DriverError> {
         let mut state = self.open()?;
         let call = call(&mut state);
         state.queue.push_within(call, &self.shared.0.bounds);
@@ -386,7 +386,7 @@ fn books(books: SlotBooks, in_outline: bool) -> SlotBooks {
 /// The state that the owner, the events and the task of a session share.
 #[derive(Debug)]
 pub(super) struct SharedDriver {
-    state: Mutex<State>,
+    state: Mutex<DriverState>,
     /// A call has joined the queue.
     pub(super) wake: Notify,
     /// A call has left the queue.
@@ -400,7 +400,7 @@ pub(super) struct SharedDriver {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct DriverState {
     pub(super) books: SlotBooks,
     pub(super) queue: Queue,
     pub(super) info: Info,
@@ -412,7 +412,7 @@ pub(super) struct State {
 
 impl SharedDriver {
     fn new(info: Info, options: &Options) -> SharedDriver {
-        let state = State {
+        let state = DriverState {
             books: books(SlotBooks::default(), options.outline_requests),
             queue: Queue::default(),
             info,
@@ -453,7 +453,7 @@ impl SharedDriver {
 
     /// Held for short changes only, and never while the owner's code runs. No panic happens while it is
     /// held.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, DriverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -523,7 +523,7 @@ impl SharedDriver {
         }
     }
 
-    fn release_lost(&self, state: &mut State, lost: &[Lost]) {
+    fn release_lost(&self, state: &mut DriverState, lost: &[Lost]) {
         if self.release_lost {
             let ids = state.books.release(lost.iter().map(|lost| lost.request.id));
             self.push_release(state, &ids);
@@ -531,7 +531,7 @@ impl SharedDriver {
     }
 
     /// Each is a call of its own: notifications wait while there are too many.
-    fn push_release(&self, state: &mut State, ids: &[i32]) {
+    fn push_release(&self, state: &mut DriverState, ids: &[i32]) {
         if state.is_ending || ids.is_empty() {
             return;
         }

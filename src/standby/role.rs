@@ -244,11 +244,11 @@ pub struct StandbyView {
 pub struct Machine {
     settings: Settings,
     now: Millis,
-    state: State,
+    state: RoleState,
 }
 
 #[derive(Debug)]
-enum State {
+enum RoleState {
     Standby(Standby),
     Leader(Leader),
     Fenced(FencedBecause),
@@ -320,29 +320,29 @@ impl Delays {
 impl Machine {
     /// A standby.
     pub fn new(settings: Settings) -> Machine {
-        Machine { settings, now: Millis(i64::MIN), state: State::Standby(Standby::default()) }
+        Machine { settings, now: Millis(i64::MIN), state: RoleState::Standby(Standby::default()) }
     }
 
     /// What this instance is.
     pub fn role(&self) -> Role {
         match self.state {
-            State::Standby(_) => Role::Standby,
-            State::Leader(_) => Role::Leader,
-            State::Fenced(_) => Role::Fenced,
+            RoleState::Standby(_) => Role::Standby,
+            RoleState::Leader(_) => Role::Leader,
+            RoleState::Fenced(_) => Role::Fenced,
         }
     }
 
     /// When the lease ends; `None` if this instance does not lead.
     pub fn lease_until(&self) -> Option<Millis> {
         match &self.state {
-            State::Leader(leader) => Some(leader.lease_until),
-            State::Standby(_) | State::Fenced(_) => None,
+            RoleState::Leader(leader) => Some(leader.lease_until),
+            RoleState::Standby(_) | RoleState::Fenced(_) => None,
         }
     }
 
     /// The standbys of a leader.
     pub fn standbys(&self) -> Vec<StandbyView> {
-        let State::Leader(leader) = &self.state else { return Vec::new() };
+        let RoleState::Leader(leader) = &self.state else { return Vec::new() };
         let followers = leader.followers.iter().filter(|(_, follower)| !follower.is_gone);
         let view = |(name, follower): (&Arc<str>, &Follower)| StandbyView {
             name: name.clone(),
@@ -355,13 +355,13 @@ impl Machine {
 
     /// Whether a standby is in the succession, or may be. Its copy must not be replaced meanwhile.
     pub fn may_lead(&self, standby: &str) -> bool {
-        let State::Leader(leader) = &self.state else { return true };
+        let RoleState::Leader(leader) = &self.state else { return true };
         leader.may_lead(standby)
     }
 
     /// When time alone changes something.
     pub fn next_deadline(&self) -> Option<Millis> {
-        let State::Leader(leader) = &self.state else { return None };
+        let RoleState::Leader(leader) = &self.state else { return None };
         let settings = &self.settings;
         let slow = leader.followers.iter().filter_map(|(name, follower)| {
             let delays = leader.delays.get(name);
@@ -388,12 +388,12 @@ impl Machine {
         let settings = &self.settings;
         let mut effects = Vec::new();
         let next = match &mut self.state {
-            State::Standby(standby) => standby.apply(settings, now, input, &mut effects),
-            State::Leader(leader) => leader.apply(settings, now, input, &mut effects),
-            State::Fenced(_) => None,
+            RoleState::Standby(standby) => standby.apply(settings, now, input, &mut effects),
+            RoleState::Leader(leader) => leader.apply(settings, now, input, &mut effects),
+            RoleState::Fenced(_) => None,
         };
         if let Some(next) = next {
-            if let State::Fenced(why) = next {
+            if let RoleState::Fenced(why) = next {
                 effects.push(Effect::Fence { why });
             }
             self.state = next;
@@ -425,7 +425,7 @@ impl Standby {
         now: Millis,
         input: Input,
         effects: &mut Vec<Effect>,
-    ) -> Option<State> {
+    ) -> Option<RoleState> {
         match input {
             Input::Seen { is_led, succession, copy } => {
                 if is_led {
@@ -444,10 +444,10 @@ impl Standby {
                 let Succession { epoch, .. } = self.campaign.take()?;
                 let lease_until = sent.plus_ms(settings.lease_ms());
                 if now >= lease_until {
-                    return Some(State::Fenced(FencedBecause::LeaseOver));
+                    return Some(RoleState::Fenced(FencedBecause::LeaseOver));
                 }
                 effects.push(Effect::Lead { epoch });
-                Some(State::Leader(Leader {
+                Some(RoleState::Leader(Leader {
                     epoch,
                     lease_until,
                     version,
@@ -501,18 +501,18 @@ impl Leader {
         now: Millis,
         input: Input,
         effects: &mut Vec<Effect>,
-    ) -> Option<State> {
+    ) -> Option<RoleState> {
         // Before anything else: what arrives now may have waited while this process was stopped.
         if now >= self.lease_until {
-            return Some(State::Fenced(FencedBecause::LeaseOver));
+            return Some(RoleState::Fenced(FencedBecause::LeaseOver));
         }
         match input {
             Input::Confirmed { sent } => {
                 self.lease_until = self.lease_until.max(sent.plus_ms(settings.lease_ms()));
             }
-            Input::SessionLost => return Some(State::Fenced(FencedBecause::SessionLost)),
-            Input::NotWritten => return Some(State::Fenced(FencedBecause::Replaced)),
-            Input::SteppedDown => return Some(State::Fenced(FencedBecause::SteppedDown)),
+            Input::SessionLost => return Some(RoleState::Fenced(FencedBecause::SessionLost)),
+            Input::NotWritten => return Some(RoleState::Fenced(FencedBecause::Replaced)),
+            Input::SteppedDown => return Some(RoleState::Fenced(FencedBecause::SteppedDown)),
             Input::Appended { number } => {
                 self.appended = self.appended.max(number);
                 if self.appended > self.committed {
@@ -557,7 +557,7 @@ impl Leader {
             | Input::Tick => {}
         }
         if self.disk_hangs(settings, now) {
-            return Some(State::Fenced(FencedBecause::DiskHangs));
+            return Some(RoleState::Fenced(FencedBecause::DiskHangs));
         }
         self.look_at_followers(settings, now, effects);
         self.write(settings, effects);

@@ -89,8 +89,8 @@ impl FetchError {
 }
 
 /// State that the threads of a shuffle share.
-struct Shared<'a> {
-    state: Mutex<State>,
+struct ShuffleContext<'a> {
+    state: Mutex<ShuffleState>,
     changed: Condvar,
     settings: ShuffleSettings,
     job: String,
@@ -101,7 +101,7 @@ struct Shared<'a> {
     status: &'a Status,
 }
 
-struct State {
+struct ShuffleState {
     plan: Plan,
     memory: Vec<InMemory>,
     memory_bytes: u64,
@@ -130,7 +130,7 @@ pub(crate) fn shuffle(
     counters: &TaskCounters,
     status: &Status,
 ) -> Result<Vec<Segment>, TaskError> {
-    let state = State {
+    let state = ShuffleState {
         plan: Plan::new(maps, settings.retries),
         memory: Vec::new(),
         memory_bytes: 0,
@@ -139,7 +139,7 @@ pub(crate) fn shuffle(
         failed: None,
         is_over: maps == 0,
     };
-    let shared = Shared {
+    let shared = ShuffleContext {
         state: Mutex::new(state),
         changed: Condvar::new(),
         settings,
@@ -172,8 +172,8 @@ pub(crate) fn shuffle(
     Ok(state.disk.into_iter().map(Segment::Disk).chain(memory).collect())
 }
 
-impl Shared<'_> {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ShuffleContext<'_> {
+    fn lock(&self) -> MutexGuard<'_, ShuffleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -295,7 +295,7 @@ impl Shared<'_> {
     }
 
     /// Takes the outputs in memory if that is full enough, with the name of their file.
-    fn full_memory(&self, state: &mut State) -> Option<(Vec<InMemory>, String)> {
+    fn full_memory(&self, state: &mut ShuffleState) -> Option<(Vec<InMemory>, String)> {
         let held: u64 = state.memory.iter().map(|run| run.bytes() as u64).sum();
         if state.is_over || held < self.settings.merge_bytes || state.memory.len() < 2 {
             return None;
@@ -724,7 +724,7 @@ mod tests {
         let (counters, status) = (TaskCounters::default(), Status::new(false));
         let mut plan = Plan::new(events.len(), settings.retries);
         events.iter().for_each(|event| plan.event(event));
-        let state = State {
+        let state = ShuffleState {
             plan,
             memory: Vec::new(),
             memory_bytes: 0,
@@ -736,7 +736,7 @@ mod tests {
         let job = events[0].attempt.job().to_string();
         let (state, changed, begun) = (Mutex::new(state), Condvar::new(), Instant::now());
         let (scratch_of, counters_of, status_of) = (&scratch, &counters, &status);
-        let shared = Shared {
+        let shared = ShuffleContext {
             state,
             changed,
             settings,

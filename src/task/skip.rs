@@ -11,17 +11,17 @@ use corona_hadoop::writables::RecordRange;
 /// The numbers of the records that are kept, in order, counted from 0. Without an end: all further ones
 /// are kept.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeptRecords {
     ranges: VecDeque<RecordRange>,
     range: RecordRange,
     next: i64,
 }
 
-impl Kept {
+impl KeptRecords {
     /// What is left if these ranges, which are in order, are left out.
-    pub(crate) fn new(left_out: &[RecordRange]) -> Kept {
+    pub(crate) fn new(left_out: &[RecordRange]) -> KeptRecords {
         let ranges = left_out.iter().copied().collect();
-        let mut kept = Kept { ranges, range: RecordRange::default(), next: -1 };
+        let mut kept = KeptRecords { ranges, range: RecordRange::default(), next: -1 };
         kept.advance();
         kept
     }
@@ -48,7 +48,7 @@ impl Kept {
     }
 }
 
-impl Iterator for Kept {
+impl Iterator for KeptRecords {
     type Item = i64;
 
     fn next(&mut self) -> Option<i64> {
@@ -67,14 +67,14 @@ fn end(range: RecordRange) -> i64 {
 pub(crate) struct Unprocessed {
     /// The first of them, and those after it.
     first: Option<i64>,
-    kept: Kept,
+    kept: KeptRecords,
     read: i64,
 }
 
 impl Unprocessed {
     /// Before the first record.
     pub(crate) fn new(left_out: &[RecordRange]) -> Unprocessed {
-        let mut kept = Kept::new(left_out);
+        let mut kept = KeptRecords::new(left_out);
         Unprocessed { first: kept.next(), kept, read: -1 }
     }
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn first(left_out: &[RecordRange], most: usize) -> Vec<i64> {
-        Kept::new(left_out).take(most).collect()
+        KeptRecords::new(left_out).take(most).collect()
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_ranges_is_noticed() {
-        let mut kept = Kept::new(&[range(3, 1)]);
+        let mut kept = KeptRecords::new(&[range(3, 1)]);
         let found: Vec<(i64, bool)> =
             std::iter::from_fn(|| kept.next().map(|n| (n, kept.is_behind_ranges())))
                 .take(4)

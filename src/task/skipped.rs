@@ -5,7 +5,7 @@ use crate::child::Work;
 use crate::error::TaskError;
 use crate::files::{JobFiles, OutputFile};
 use crate::sequence_file::SequenceFile;
-use crate::skip::Kept;
+use crate::skip::KeptRecords;
 use crate::status::Status;
 
 /// The group of the counters that report processed records, and their names for maps and reduces.
@@ -18,7 +18,7 @@ const TEXT: &str = "org.apache.hadoop.io.Text";
 
 /// Decides which records are left out.
 pub(crate) struct Skipped<'a> {
-    kept: Kept,
+    kept: KeptRecords,
     /// The number of the next record that is kept. None: all further ones are left out.
     wanted: Option<i64>,
     /// The number of the next record.
@@ -52,7 +52,7 @@ impl<'a> Skipped<'a> {
             directory,
             key_class: if task.is_map() { LONG } else { TEXT },
         });
-        let mut kept = Kept::new(&task.skip.ranges);
+        let mut kept = KeptRecords::new(&task.skip.ranges);
         Some(Skipped { wanted: kept.next(), kept, record: 0, status, target, file: None })
     }
 

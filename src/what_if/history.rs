@@ -21,7 +21,7 @@ pub(crate) struct History {
     /// The time on the Unix epoch's clock at the beginning.
     epoch_ms: i64,
     nodes: BTreeMap<Arc<str>, Seen>,
-    sessions: BTreeMap<Arc<str>, Known>,
+    sessions: BTreeMap<Arc<str>, KnownSession>,
     order: Vec<Arc<str>>,
     strangers: BTreeSet<Arc<str>>,
     grants: usize,
@@ -38,7 +38,7 @@ struct Seen {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownSession {
     session: Session,
     /// It ran before the history begins.
     is_older: bool,
@@ -154,7 +154,8 @@ impl History {
         };
         self.older += usize::from(is_older);
         self.order.push(handle.clone());
-        self.sessions.insert(handle.clone(), Known { session, is_older, ..Known::default() });
+        self.sessions
+            .insert(handle.clone(), KnownSession { session, is_older, ..KnownSession::default() });
         true
     }
 
@@ -215,7 +216,7 @@ impl History {
         self.lasts_until(at_ms);
     }
 
-    fn known(&mut self, handle: &Arc<str>) -> Option<&mut Known> {
+    fn known(&mut self, handle: &Arc<str>) -> Option<&mut KnownSession> {
         if !self.sessions.contains_key(handle) {
             self.strangers.insert(handle.clone());
             return None;
@@ -301,7 +302,7 @@ impl Gaps {
     }
 }
 
-impl Known {
+impl KnownSession {
     fn asks(&mut self, at_ms: i64, request: &ResourceRequest) {
         if self.by_id.contains_key(&request.id) {
             return;
@@ -442,7 +443,7 @@ fn median(times: &mut [i64]) -> Option<i64> {
 }
 
 /// How long tasks of each type took, over all sessions.
-fn usual_times(sessions: &BTreeMap<Arc<str>, Known>) -> [i64; 3] {
+fn usual_times(sessions: &BTreeMap<Arc<str>, KnownSession>) -> [i64; 3] {
     let mut all: [Vec<i64>; 3] = Default::default();
     for asked in sessions.values().flat_map(|known| &known.tasks) {
         if let Some(ended_ms) = asked.ended_ms {

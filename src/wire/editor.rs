@@ -30,13 +30,13 @@ pub struct FrameEditor {
     /// Messages of these methods are looked at.
     methods: &'static [&'static str],
     max_bytes: usize,
-    state: State,
+    state: EditorState,
     /// The start of a frame about which nothing is decided yet, or a frame that is wanted.
     held: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum EditorState {
     /// At the start of a frame.
     Start,
     /// So many bytes of a frame pass.
@@ -51,7 +51,7 @@ enum State {
 enum Begun {
     /// Not enough bytes to decide.
     TooShort,
-    Is(State),
+    Is(EditorState),
 }
 
 impl FrameEditor {
@@ -62,7 +62,7 @@ impl FrameEditor {
         methods: &'static [&'static str],
         max_bytes: usize,
     ) -> Self {
-        FrameEditor { service, methods, max_bytes, state: State::Start, held: Vec::new() }
+        FrameEditor { service, methods, max_bytes, state: EditorState::Start, held: Vec::new() }
     }
 
     /// Takes the next bytes of the stream and appends to `out` the bytes to forward. `edit` sees
@@ -70,33 +70,33 @@ impl FrameEditor {
     pub fn pass(&mut self, mut bytes: &[u8], out: &mut Vec<u8>, edit: EditMessage<'_>) {
         loop {
             match self.state {
-                State::Lost => {
+                EditorState::Lost => {
                     out.append(&mut self.held);
                     out.extend_from_slice(bytes);
                     return;
                 }
-                State::Pass(left) => {
+                EditorState::Pass(left) => {
                     let (now, later) = bytes.split_at(left.min(bytes.len()));
                     out.extend_from_slice(now);
                     bytes = later;
                     if now.len() < left {
-                        self.state = State::Pass(left - now.len());
+                        self.state = EditorState::Pass(left - now.len());
                         return;
                     }
-                    self.state = State::Start;
+                    self.state = EditorState::Start;
                 }
-                State::Start => match self.begun(bytes) {
+                EditorState::Start => match self.begun(bytes) {
                     Begun::TooShort => {
                         self.held.extend_from_slice(bytes);
                         return;
                     }
-                    Begun::Is(State::Pass(size)) => {
-                        self.state = State::Pass(size.saturating_sub(self.held.len()));
+                    Begun::Is(EditorState::Pass(size)) => {
+                        self.state = EditorState::Pass(size.saturating_sub(self.held.len()));
                         out.append(&mut self.held);
                     }
                     Begun::Is(state) => self.state = state,
                 },
-                State::Hold(size) => {
+                EditorState::Hold(size) => {
                     let missing = size.saturating_sub(self.held.len());
                     let (now, later) = bytes.split_at(missing.min(bytes.len()));
                     self.held.extend_from_slice(now);
@@ -109,7 +109,7 @@ impl FrameEditor {
                         Some(edited) => out.extend_from_slice(&edited),
                         None => out.extend_from_slice(&frame),
                     }
-                    self.state = State::Start;
+                    self.state = EditorState::Start;
                 }
             }
         }
@@ -118,7 +118,7 @@ impl FrameEditor {
     /// Appends the bytes still held: the stream has ended.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.held);
-        self.state = State::Lost;
+        self.state = EditorState::Lost;
     }
 
     /// The kind of the frame that starts with the held bytes and continues with `bytes`.
@@ -131,9 +131,9 @@ impl FrameEditor {
         let Some(length) = u32_at(&start, 0) else { return Begun::TooShort };
         let length = match usize::try_from(length.cast_signed()) {
             Ok(length) if length > 0 => length,
-            _ => return Begun::Is(State::Lost),
+            _ => return Begun::Is(EditorState::Lost),
         };
-        let pass = Begun::Is(State::Pass(length.saturating_add(4)));
+        let pass = Begun::Is(EditorState::Pass(length.saturating_add(4)));
         if length > self.max_bytes {
             return pass;
         }
@@ -142,8 +142,8 @@ impl FrameEditor {
             self.methods.iter().filter_map(|method| could_begin(content, method.as_bytes()));
         match left.next() {
             None => pass,
-            Some(true) => Begun::Is(State::Hold(4 + length)),
-            Some(false) if left.any(|whole| whole) => Begun::Is(State::Hold(4 + length)),
+            Some(true) => Begun::Is(EditorState::Hold(4 + length)),
+            Some(false) if left.any(|whole| whole) => Begun::Is(EditorState::Hold(4 + length)),
             // The frame may be shorter than the header of a message.
             Some(false) if content.len() >= length => pass,
             Some(false) => Begun::TooShort,

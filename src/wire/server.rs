@@ -90,11 +90,11 @@ impl<R> From<Result<R, Exception>> for Answer<R> {
 pub struct Server<H> {
     listener: Acceptor,
     gate: Arc<Gate>,
-    shared: Arc<Shared<H>>,
+    shared: Arc<ServerContext<H>>,
 }
 
 #[derive(Debug)]
-struct Shared<H> {
+struct ServerContext<H> {
     handler: H,
     limits: Limits,
     counters: Arc<Counters>,
@@ -120,7 +120,7 @@ impl Lane {
     }
 }
 
-impl<H> Shared<H> {
+impl<H> ServerContext<H> {
     fn lane(&self, message_bytes: usize) -> Option<&Lane> {
         match message_bytes {
             HUGE_BYTES.. => Some(&self.huge),
@@ -147,7 +147,7 @@ impl<H> Server<H> {
     ) -> Server<H> {
         let (long, huge) = (Lane::new(64, 16), Lane::new(2, 1));
         let counters = memory.counters().clone();
-        let shared = Shared { handler, limits, counters, memory, long, huge };
+        let shared = ServerContext { handler, limits, counters, memory, long, huge };
         Server { listener: Acceptor::new(listener), gate: Gate::off(), shared: Arc::new(shared) }
     }
 
@@ -229,7 +229,7 @@ struct Connection<H> {
 
 /// A connection's part in the counters. It is settled when the connection ends, for any reason.
 struct Account<H> {
-    shared: Arc<Shared<H>>,
+    shared: Arc<ServerContext<H>>,
     held: Holding,
     ending: Ending,
 }
@@ -242,7 +242,12 @@ impl<H> Drop for Account<H> {
 }
 
 impl<H> Connection<H> {
-    fn new(stream: Stream, peer: Peer, shared: Arc<Shared<H>>, framing: Framing) -> Connection<H> {
+    fn new(
+        stream: Stream,
+        peer: Peer,
+        shared: Arc<ServerContext<H>>,
+        framing: Framing,
+    ) -> Connection<H> {
         shared.counters.count_accepted();
         let limits = &shared.limits;
         let inbox = Inbox::new(framing, limits.bounds(), limits.max_frame_bytes);
@@ -589,7 +594,7 @@ mod tests {
 
     fn serve<H: Handler<ClusterManager>>(
         handler: H,
-    ) -> (SocketAddr, Arc<Shared<H>>, watch::Sender<bool>) {
+    ) -> (SocketAddr, Arc<ServerContext<H>>, watch::Sender<bool>) {
         let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
         let server = Server::new(listener, handler, Limits::default());
         let (address, shared) = (server.local_addr().unwrap(), server.shared.clone());

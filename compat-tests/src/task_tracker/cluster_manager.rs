@@ -36,13 +36,13 @@ pub enum NodeAnswer {
 pub struct ClusterManager {
     address: SocketAddr,
     proxy: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ManagerState>>,
     _stop: [watch::Sender<bool>; 2],
 }
 
 /// The calls that they received, and their answers.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct ManagerState {
     /// The heartbeats.
     pub heartbeats: Vec<ClusterNodeInfo>,
     /// How the next ones are answered.
@@ -59,7 +59,7 @@ impl ClusterManager {
     /// # Panics
     /// When there is no port.
     pub fn start() -> ClusterManager {
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(ManagerState::default()));
         let shared = state.clone();
         let handler = move |_, call: ClusterManagerCall| {
             let answer = answer(&shared, call);
@@ -86,7 +86,7 @@ impl ClusterManager {
     }
 
     /// The calls that they received; also to change their answers.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,7 +106,7 @@ impl ClusterManager {
     }
 }
 
-fn answer(state: &Mutex<State>, call: ClusterManagerCall) -> Answer<ClusterManagerReply> {
+fn answer(state: &Mutex<ManagerState>, call: ClusterManagerCall) -> Answer<ClusterManagerReply> {
     let ClusterManagerCall::NodeHeartbeat { node: Some(node) } = call else {
         return Answer::Close;
     };
@@ -126,7 +126,10 @@ fn answer(state: &Mutex<State>, call: ClusterManagerCall) -> Answer<ClusterManag
     }
 }
 
-fn proxy_answer(state: &Mutex<State>, call: &ProxyJobTrackerCall) -> Answer<ProxyJobTrackerReply> {
+fn proxy_answer(
+    state: &Mutex<ManagerState>,
+    call: &ProxyJobTrackerCall,
+) -> Answer<ProxyJobTrackerReply> {
     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
     match call {
         ProxyJobTrackerCall::GetClusterManagerSafeModeFlag => {

@@ -27,7 +27,7 @@ pub const BUILD: &str = "0.20 from test by test on a day";
 /// A job tracker of one session.
 #[derive(Debug)]
 pub struct JobTracker {
-    shared: Arc<Shared>,
+    shared: Arc<JobTrackerCore>,
     session: SessionInfo,
     /// Where the task tracker takes actions.
     actions: tokio::sync::Mutex<Option<CoronaTaskTrackerClient>>,
@@ -35,13 +35,13 @@ pub struct JobTracker {
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct JobTrackerCore {
+    state: Mutex<JobTrackerState>,
 }
 
 /// The calls that it received, and its answers.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct JobTrackerState {
     /// All heartbeats with the arguments beside the status: restarted, initial contact, accepts new
     /// tasks, response id.
     pub heartbeats: Vec<(TaskTrackerStatus, [bool; 3], i16)>,
@@ -70,7 +70,7 @@ impl JobTracker {
         let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into()));
         let listener = listener.expect("a free port for the job tracker");
         let address = listener.local_addr().expect("its address");
-        let shared = Arc::new(Shared { state: Mutex::default() });
+        let shared = Arc::new(JobTrackerCore { state: Mutex::default() });
         let services = Services::new().offer(Served::new(shared.clone()));
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(Server::new(listener, services, Limits::default()).run(stopped));
@@ -148,7 +148,7 @@ impl JobTracker {
     }
 
     /// The calls that it received; also to change its answers.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, JobTrackerState> {
         self.shared.state()
     }
 
@@ -219,8 +219,8 @@ pub fn client_options() -> ClientOptions {
     ClientOptions { call_timeout: Some(PATIENCE), ..ClientOptions::new(user) }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl JobTrackerCore {
+    fn state(&self) -> MutexGuard<'_, JobTrackerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -238,7 +238,7 @@ fn event(report: &TaskStatus, tracker: &TaskTrackerStatus, event_id: usize) -> T
     }
 }
 
-impl InterTracker for Shared {
+impl InterTracker for JobTrackerCore {
     async fn heartbeat(
         &self,
         _caller: &Caller,

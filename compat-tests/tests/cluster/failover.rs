@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::kills::{PATIENCE, SLOTS, Size, World, check_ledgers, started};
+use super::kills::{KillContext, PATIENCE, SLOTS, Size, check_ledgers, started};
 
 /// Of ZooKeeper's sessions.
 pub(super) const SESSION: Duration = Duration::from_secs(4);
@@ -232,7 +232,7 @@ pub(super) async fn wait_for_role(instance: &Instance, role: &str) {
 }
 
 /// Waits for grants that sessions are notified of.
-async fn wait_for_grants(world: &World, more: u64, instances: &[Instance]) {
+async fn wait_for_grants(world: &KillContext, more: u64, instances: &[Instance]) {
     let enough = world.grants.load(Ordering::SeqCst) + more;
     let deadline = Instant::now() + PATIENCE;
     while world.grants.load(Ordering::SeqCst) < enough {
@@ -291,7 +291,7 @@ async fn fail_over(ack: &str) {
     let directory = tempfile::tempdir().unwrap();
     let mut instances = pair(&zookeeper, directory.path(), &[("corona.cm.ha.ack", ack)]).await;
     let (_gateway, manager) = gateway(&zookeeper);
-    let world = World::new(manager, size);
+    let world = KillContext::new(manager, size);
     let (nodes, sessions) = world.populate();
     let mut all_times = Loss::ALL.map(|loss| (loss, Vec::new()));
     for _ in 0..rounds {
@@ -542,7 +542,7 @@ async fn a_leader_whose_disk_hangs_lets_another_instance_lead() {
     let instances = pair(&zookeeper, directory.path(), &settings).await;
     for by_step_down in [false, true] {
         let (leader, standby) = roles(&instances).await;
-        let world = World::new(instances[leader].running.thrift(), Size::SMALL);
+        let world = KillContext::new(instances[leader].running.thrift(), Size::SMALL);
         let hung = Hung::threads(instances[leader].running.process_id(), "journal-");
         let _peers = world.populate();
         if by_step_down {

@@ -556,19 +556,19 @@ fn noise(seed: u32, count: usize) -> Vec<u8> {
 
 /// A node that heartbeats as fast as it is answered.
 struct GoodPeer {
-    shared: std::sync::Arc<Shared>,
+    shared: std::sync::Arc<PeerCore>,
     thread: thread::JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct PeerCore {
     answers: AtomicU64,
     stop: AtomicBool,
 }
 
 impl GoodPeer {
     fn start(address: SocketAddr) -> GoodPeer {
-        let shared = std::sync::Arc::new(Shared::default());
+        let shared = std::sync::Arc::new(PeerCore::default());
         let of_thread = shared.clone();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -597,7 +597,7 @@ impl GoodPeer {
     }
 }
 
-async fn heartbeat(address: SocketAddr, shared: &Shared) {
+async fn heartbeat(address: SocketAddr, shared: &PeerCore) {
     let options = ClientOptions { call_timeout: PATIENCE, ..ClientOptions::default() };
     let mut client = Client::<ClusterManager>::connect(address, options).await.unwrap();
     let specs = ComputeSpecs::new(1, None, None, None);

@@ -93,7 +93,7 @@ impl Ledger {
 
 /// The address of the cluster manager, and whether all is to come to an end.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct KillContext {
     pub(super) manager: SocketAddr,
     pub(super) size: Size,
     pub(super) quiet: AtomicBool,
@@ -108,9 +108,9 @@ struct Replies {
     longest_gap: Duration,
 }
 
-impl World {
-    pub(super) fn new(manager: SocketAddr, size: Size) -> Arc<World> {
-        Arc::new(World {
+impl KillContext {
+    pub(super) fn new(manager: SocketAddr, size: Size) -> Arc<KillContext> {
+        Arc::new(KillContext {
             manager,
             size,
             quiet: AtomicBool::new(false),
@@ -132,7 +132,7 @@ impl World {
     }
 
     /// Starts the nodes and the sessions.
-    pub(super) fn populate(self: &Arc<World>) -> (JoinSet<()>, Sessions) {
+    pub(super) fn populate(self: &Arc<KillContext>) -> (JoinSet<()>, Sessions) {
         let (mut nodes, mut sessions) = (JoinSet::new(), JoinSet::new());
         for number in 0..self.size.nodes {
             nodes.spawn(node(self.clone(), number));
@@ -149,7 +149,7 @@ pub(super) type Sessions = JoinSet<(String, Arc<Mutex<Ledger>>)>;
 
 /// Repeats a call until it is answered, as job trackers do.
 async fn call(
-    world: &World,
+    world: &KillContext,
     connection: &mut Option<Client<ClusterManager>>,
     call: &Call,
 ) -> Result<Reply, CallError> {
@@ -172,7 +172,7 @@ async fn call(
     }
 }
 
-async fn node(world: Arc<World>, number: usize) {
+async fn node(world: Arc<KillContext>, number: usize) {
     let name = format!("node{number}");
     let specs = wire::ComputeSpecs::new(1, None, 1 << 20, 1 << 20);
     let apps = [(wire::ResourceType::MAP, format!("{name}:1"))].into();
@@ -187,7 +187,7 @@ async fn node(world: Arc<World>, number: usize) {
 }
 
 /// Requests, releases and heartbeats until the end, and returns its id with what it knows.
-async fn session(world: Arc<World>, number: usize) -> (String, Arc<Mutex<Ledger>>) {
+async fn session(world: Arc<KillContext>, number: usize) -> (String, Arc<Mutex<Ledger>>) {
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let (heard, counted) = (ledger.clone(), world.clone());
     let (driver, stop) = serve::<SessionDriver>(move |_: Peer, call| {
@@ -403,7 +403,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let port = free_address().port();
     let mut running = started(launch(directory.path(), port)).await;
-    let world = World::new(running.thrift(), Size::SMALL);
+    let world = KillContext::new(running.thrift(), Size::SMALL);
     let (nodes, sessions) = world.populate();
     for kill in 0..kills() {
         let before = world.grants.load(Ordering::SeqCst);
@@ -424,7 +424,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 
 /// Ends the load, and compares what the sessions know with what the cluster manager shows.
 pub(super) async fn check_ledgers(
-    world: &World,
+    world: &KillContext,
     mut nodes: JoinSet<()>,
     mut sessions: Sessions,
     web: SocketAddr,

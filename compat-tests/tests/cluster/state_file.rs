@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const A_WHILE: Duration = Duration::from_millis(300);
 
 /// A directory for the state file, and a proxy job tracker.
-struct World {
+struct TestState {
     directory: tempfile::TempDir,
     proxy_job_tracker: SocketAddr,
     /// Every value of the safe mode flag that the proxy job tracker received.
@@ -37,8 +37,8 @@ struct World {
     _stop: watch::Sender<bool>,
 }
 
-impl World {
-    fn new() -> World {
+impl TestState {
+    fn new() -> TestState {
         let flags = Arc::new(Mutex::new(Vec::new()));
         let told = flags.clone();
         let answer = move |_peer, call| {
@@ -50,7 +50,7 @@ impl World {
         };
         let (proxy_job_tracker, stop) = serve::<ProxyJobTracker>(answer);
         let directory = tempfile::tempdir().unwrap();
-        World { directory, proxy_job_tracker, flags, _stop: stop }
+        TestState { directory, proxy_job_tracker, flags, _stop: stop }
     }
 
     fn state_file(&self) -> PathBuf {
@@ -319,7 +319,7 @@ async fn a_cluster_manager_goes_on_where_another_one_stopped() {
 
 /// The procedure of an upgrade. Spec: cluster-manager/07 §7.
 async fn upgrade(compress: bool) {
-    let world = World::new();
+    let world = TestState::new();
     let compress = format!("cm.compress.state={compress}");
     let old = world.start(&["-D", &compress]).await;
     world.flags_become(&[false]).await;
@@ -400,7 +400,7 @@ async fn upgrade(compress: bool) {
 #[tokio::test]
 async fn a_service_recovers_from_a_state_file_once() {
     const OPTION: &[&str] = &["--recover-if-present"];
-    let world = World::new();
+    let world = TestState::new();
     let recovered = world.directory.path().join("cm.state.recovered");
     let outdated = world.directory.path().join("cm.state.outdated");
     let old = world.start(OPTION).await;
@@ -432,7 +432,7 @@ async fn a_service_recovers_from_a_state_file_once() {
 
 #[tokio::test]
 async fn a_plain_recovery_leaves_a_state_file_that_is_out_of_date() {
-    let world = World::new();
+    let world = TestState::new();
     let manager = world.start(&[]).await;
     assert!(manager.set_safe_mode(true).await && manager.persist().await);
     assert!(manager.set_safe_mode(false).await);
@@ -442,7 +442,7 @@ async fn a_plain_recovery_leaves_a_state_file_that_is_out_of_date() {
 
 #[tokio::test]
 async fn an_upgrade_that_is_given_up_costs_nothing() {
-    let world = World::new();
+    let world = TestState::new();
     let manager = world.start(&[]).await;
     manager.heartbeat_node().await;
     let driver = free_port();
@@ -464,7 +464,7 @@ async fn an_upgrade_that_is_given_up_costs_nothing() {
 
 #[tokio::test]
 async fn a_state_that_cannot_be_written_is_told_and_leaves_all_as_it_was() {
-    let world = World::new();
+    let world = TestState::new();
     let manager = world.start(&[]).await;
     manager.heartbeat_node().await;
     let driver = free_port();
@@ -489,7 +489,7 @@ async fn a_state_that_cannot_be_written_is_told_and_leaves_all_as_it_was() {
 
 #[tokio::test]
 async fn a_state_file_that_is_of_no_use_is_told_in_one_line() {
-    let world = World::new();
+    let world = TestState::new();
     let recover = ["--recover-from-disk"];
     let missing = world.state_file();
     let why = world.refused(&missing, &recover).await;
@@ -513,7 +513,7 @@ async fn a_state_file_that_is_of_no_use_is_told_in_one_line() {
 
 #[tokio::test]
 async fn a_file_of_the_original_is_gone_on_from() {
-    let world = World::new();
+    let world = TestState::new();
     let recorded = compat_tests::repository()
         .join("fixtures/recordings/scenarios/safe_mode_and_recovery/cm.state");
     std::fs::copy(recorded, world.state_file()).unwrap();
@@ -535,7 +535,7 @@ async fn a_file_of_the_original_is_gone_on_from() {
 
 #[tokio::test]
 async fn a_proxy_job_tracker_that_hangs_holds_up_no_start() {
-    let world = World::new();
+    let world = TestState::new();
     let hangs = free_port();
     let hangs_at = hangs.local_addr().unwrap();
     let launch = world.launch(&world.state_file(), hangs_at, &[]);

@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::several_machines::World;
+use super::several_machines::Machines;
 
 /// The longest pause within a reply.
 const QUIET: Duration = Duration::from_secs(2);
@@ -229,7 +229,7 @@ fn without_certificate() -> Who {
     Who::Unknown(Arc::new(builder.with_no_client_auth()))
 }
 
-fn member(world: &World, role: Role) -> Who {
+fn member(world: &Machines, role: Role) -> Who {
     let user: &[&str] = if role == Role::Submit { &["--user", "alice"] } else { &[] };
     let create = [&["access", "create", role.name(), "--dir", "head"], user].concat();
     let string = world.succeeds(&create);
@@ -266,7 +266,7 @@ fn listening(pid: u32) -> Option<BTreeSet<u16>> {
 
 #[test]
 fn each_role_may_do_what_its_rows_say_and_nobody_else_anything() {
-    let world = World::new();
+    let world = Machines::new();
     let head = world.first_head();
     let string = head.line("join");
     let node = world.node(1, &[&string]);

@@ -94,16 +94,16 @@ impl Drop for Service {
 }
 
 /// A directory for a head, its nodes and a user.
-pub(super) struct World {
+pub(super) struct Machines {
     root: TempDir,
     pub(super) base: u16,
     _block: TcpListener,
 }
 
-impl World {
-    pub(super) fn new() -> World {
+impl Machines {
+    pub(super) fn new() -> Machines {
         let (base, block) = free_block();
-        World { root: tempfile::tempdir().unwrap(), base, _block: block }
+        Machines { root: tempfile::tempdir().unwrap(), base, _block: block }
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -202,7 +202,7 @@ impl World {
 
 #[test]
 fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
-    let world = World::new();
+    let world = Machines::new();
     let head = world.first_head();
     let line = |command| head.line(command);
     assert!(head.lines[1].starts_with("This cluster is closed: "), "{:?}", head.lines);
@@ -306,7 +306,7 @@ fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
 
 #[test]
 fn a_job_in_a_cluster_without_nodes_says_how_to_get_some() {
-    let world = World::new();
+    let world = Machines::new();
     let head = world.first_head();
     world.succeeds(&["login", &head.line("login")]);
     fs::write(world.path("in"), "a\n").unwrap();
@@ -325,7 +325,7 @@ fn a_job_in_a_cluster_without_nodes_says_how_to_get_some() {
 /// No node of this cluster is lost by silence while the test runs.
 #[test]
 fn a_node_whose_access_is_revoked_loses_its_work_at_once_and_the_others_do_not_notice() {
-    let world = World::new();
+    let world = Machines::new();
     let base = world.base.to_string();
     let never = "cm.node.expiryinterval=36000000";
     let settings = ["--host", "127.0.0.1", "--port-base", &base, "-D", never];
@@ -413,7 +413,7 @@ fn holding(directory: &Path, secrets: &[&str], found: &mut Vec<String>) {
 
 #[test]
 fn secrets_are_in_no_log_page_job_file_or_list_of_processes() {
-    let world = World::new();
+    let world = Machines::new();
     let head = world.first_head();
     let lines = [head.line("join"), head.line("login")];
     let node = world.node(1, &[&lines[0]]);
@@ -467,7 +467,7 @@ fn secrets_are_in_no_log_page_job_file_or_list_of_processes() {
 
 #[test]
 fn a_closed_cluster_is_loaded_within_tls() {
-    let world = World::new();
+    let world = Machines::new();
     let head = world.first_head();
     let manager = format!("127.0.0.1:{}", world.base + 8);
     let churn = ["load", "churn", "--address", &manager, "--nodes", "2", "--cpus", "4"];
@@ -481,7 +481,7 @@ fn a_closed_cluster_is_loaded_within_tls() {
 
 #[test]
 fn wrong_strings_names_and_directories_are_refused_in_one_line() {
-    let world = World::new();
+    let world = Machines::new();
     let refused = |arguments: &[&str], why: &str| {
         let output = world.run(arguments);
         let said = stderr(&output);

@@ -56,10 +56,10 @@ pub(super) struct Copying {
 
 /// The copy that an instance has, and what is known of it.
 #[derive(Debug, Default)]
-pub(super) struct Held(Mutex<State>);
+pub(super) struct Held(Mutex<CopyState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct CopyState {
     copy: Option<LiveCopy>,
     progress: Progress,
 }
@@ -108,7 +108,7 @@ impl Held {
         Some(Opened { journal, directory: directory.to_owned(), recovered })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CopyState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -238,7 +238,7 @@ impl Copying {
     /// Appends whole records, and applies them.
     fn take_records(&self, bytes: &[u8]) -> Result<(), Ended> {
         let mut state = self.held.state();
-        let State { copy: Some(copy), progress } = &mut *state else { return Ok(()) };
+        let CopyState { copy: Some(copy), progress } = &mut *state else { return Ok(()) };
         copy.rest.extend(bytes);
         let rest = std::mem::take(&mut copy.rest);
         let mut taken = 0;

@@ -9,10 +9,10 @@ use corona_journal::{DiskStorage, Storage, StorageError, StorageFile};
 
 /// What is wrong with a disk. Shared by all files on it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Faults(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct Faults(Arc<(Mutex<FaultState>, Condvar)>);
 
 #[derive(Debug, Default)]
-struct State {
+struct FaultState {
     /// Writes wait.
     held: bool,
     write: Option<io::ErrorKind>,
@@ -53,7 +53,7 @@ impl Faults {
         (state.failed_syncs, state.later_syncs)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultState> {
         self.0.0.lock().unwrap()
     }
 

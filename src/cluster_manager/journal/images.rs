@@ -23,10 +23,10 @@ const NICE: i32 = 10;
 
 /// What is known of the images that this process makes.
 #[derive(Debug, Default)]
-pub(crate) struct Images(Mutex<Known>);
+pub(crate) struct Images(Mutex<KnownImage>);
 
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct KnownImage {
     /// How long the making of the last one took.
     took: Option<Duration>,
     /// Why the last attempt has failed.
@@ -47,12 +47,12 @@ impl Images {
     fn note(&self, outcome: Result<Duration, String>) {
         let mut known = self.known();
         match outcome {
-            Ok(took) => *known = Known { took: Some(took), failure: None },
+            Ok(took) => *known = KnownImage { took: Some(took), failure: None },
             Err(failure) => known.failure = Some(failure),
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownImage> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -33,7 +33,7 @@ use corona_process::panics::blocking;
 
 /// The journal that a cluster manager keeps.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptJournal {
     journal: Arc<Journal>,
     directory: PathBuf,
     settings: JournalSettings,
@@ -41,11 +41,11 @@ pub(super) struct Kept {
     images: Images,
 }
 
-impl Kept {
-    pub(super) fn new(opened: Opened, settings: JournalSettings) -> Kept {
+impl KeptJournal {
+    pub(super) fn new(opened: Opened, settings: JournalSettings) -> KeptJournal {
         let Opened { journal, directory, recovered } = opened;
         let recovery = recovered.map(|resumed| resumed.facts);
-        Kept { journal, directory, settings, recovery, images: Images::default() }
+        KeptJournal { journal, directory, settings, recovery, images: Images::default() }
     }
 
     /// The journal itself.

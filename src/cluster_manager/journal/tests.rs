@@ -36,19 +36,19 @@ fn settings() -> JournalSettings {
 }
 
 /// A core that keeps a journal, whose sessions are never notified.
-struct World {
+struct TestJournal {
     core: Arc<Core>,
     notifier: Arc<Notifier>,
     acknowledged: Arc<Acknowledged>,
     journal: Arc<Journal>,
 }
 
-impl World {
-    fn new(directory: &Path) -> World {
-        World::on(&Disk::system(), directory)
+impl TestJournal {
+    fn new(directory: &Path) -> TestJournal {
+        TestJournal::on(&Disk::system(), directory)
     }
 
-    fn on(disk: &Disk, directory: &Path) -> World {
+    fn on(disk: &Disk, directory: &Path) -> TestJournal {
         let mut engine_settings = testing::settings();
         engine_settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 2)).into());
         let clock = Clock::new();
@@ -78,7 +78,7 @@ impl World {
         let commits = Commits::of(journal.committed());
         let outlet = Journaled::new(live, journal.clone(), commits, acknowledged.clone(), 0);
         let core = Arc::new(Core::new(engine, clock, Arc::new(outlet), metrics));
-        World { core, notifier, acknowledged, journal }
+        TestJournal { core, notifier, acknowledged, journal }
     }
 
     /// Checks that the journal leads back to the live engine, and to the notifications that wait.
@@ -118,7 +118,7 @@ impl Numbers {
 async fn the_journal_leads_back_to_the_live_engine() {
     for seed in 1..=4 {
         let directory = tempfile::tempdir().unwrap();
-        let world = World::new(&directory.path().join("journal"));
+        let world = TestJournal::new(&directory.path().join("journal"));
         let mut numbers = Numbers(seed);
         let (mut sessions, mut started, mut id) = (Vec::<String>::new(), 0, 0);
         for turn in 0..1500 {
@@ -193,7 +193,7 @@ async fn the_journal_leads_back_to_the_live_engine() {
 }
 
 /// A session acknowledges its oldest notification.
-fn acknowledge_one(world: &World) {
+fn acknowledge_one(world: &TestJournal) {
     let Some(undelivered) = world.notifier.snapshot().into_iter().next() else { return };
     let serial = world.notifier.deliver_first(&undelivered.handle);
     world.acknowledged.note(&undelivered.handle, serial);
@@ -202,7 +202,7 @@ fn acknowledge_one(world: &World) {
 #[tokio::test]
 async fn heartbeats_that_change_nothing_take_few_bytes() {
     let directory = tempfile::tempdir().unwrap();
-    let world = World::new(&directory.path().join("journal"));
+    let world = TestJournal::new(&directory.path().join("journal"));
     for node in 0..100 {
         world.core.apply(testing::heartbeat(&format!("node{node}"), 2)).unwrap();
     }
@@ -226,7 +226,7 @@ async fn heartbeats_that_change_nothing_take_few_bytes() {
 async fn a_reply_waits_for_its_own_record_only() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Faults::default();
-    let world = World::on(&faults.disk(), &directory.path().join("journal"));
+    let world = TestJournal::on(&faults.disk(), &directory.path().join("journal"));
     let apply = |input| world.core.apply_recorded(input);
     let mut committed = world.journal.committed();
     let first = apply(testing::heartbeat("n1", 2)).record;
@@ -254,7 +254,7 @@ async fn a_reply_waits_for_its_own_record_only() {
 async fn a_thread_that_applies_an_input_writes_its_record() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Faults::default();
-    let world = World::on(&faults.disk(), &directory.path().join("journal"));
+    let world = TestJournal::on(&faults.disk(), &directory.path().join("journal"));
     let committed = world.journal.committed();
     let mut is_own = false;
     // A busy machine can make any write slow, and then the thread of the journal does the next.
@@ -309,7 +309,7 @@ async fn time_does_not_run_backwards_after_a_recovery() {
 #[tokio::test]
 async fn refused_calls_of_unknown_sessions_take_no_bytes() {
     let directory = tempfile::tempdir().unwrap();
-    let world = World::new(&directory.path().join("journal"));
+    let world = TestJournal::new(&directory.path().join("journal"));
     let before = world.journal.status();
     for _ in 0..100 {
         let heartbeat = Input::HeartbeatSession { handle: "2026.7".into(), view: None };
@@ -330,7 +330,7 @@ async fn write_first_version() {
     if std::env::var_os("CORONA_WRITE_FIXTURES").is_none() || path.exists() {
         return;
     }
-    let world = World::new(path);
+    let world = TestJournal::new(path);
     let apply = |input| world.core.apply(input).unwrap();
     for node in ["n1", "n2", "n1"] {
         apply(testing::heartbeat(node, 2));

@@ -101,14 +101,14 @@ fn info(name: &str, pool: Option<PoolName>) -> SessionInfo {
 }
 
 /// The pages over an engine that tests give inputs.
-struct World {
+struct TestPages {
     pages: Arc<Pages>,
     stop: watch::Sender<bool>,
     requests: std::sync::atomic::AtomicU8,
 }
 
-impl World {
-    fn new(overrides: &[(&str, &str)]) -> World {
+impl TestPages {
+    fn new(overrides: &[(&str, &str)]) -> TestPages {
         let overrides: Vec<(String, String)> =
             overrides.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         let loaded = config::load(None, &overrides).unwrap();
@@ -165,7 +165,7 @@ impl World {
             ha: None,
         };
         let pages = Pages::new(parts, Arc::default(), &settings.web, "manager.example.com");
-        World {
+        TestPages {
             pages: Arc::new(pages),
             stop: watch::Sender::new(false),
             requests: Default::default(),
@@ -261,7 +261,7 @@ async fn text(answer: Answer) -> String {
 
 #[tokio::test]
 async fn every_page_is_whole_for_an_empty_and_for_a_busy_cluster() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     let pages =
         ["/", "/pools", "/sessions", "/nodes", "/nodes?state=silent", "/retired", "/configuration"];
     for busy in [false, true] {
@@ -307,7 +307,7 @@ async fn every_page_is_whole_for_an_empty_and_for_a_busy_cluster() {
 
 #[tokio::test]
 async fn the_page_and_the_api_explain_a_redirected_session_in_the_same_words() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     let mut settings = world.pages.parts.core.look(|engine, _| (**engine.settings()).clone());
     let (nightly, new) = (PoolName::new("ads", "nightly"), PoolName::new("ads", "new"));
     settings.scheduling.redirects.insert(nightly, new.clone());
@@ -352,7 +352,7 @@ async fn the_page_and_the_api_explain_a_redirected_session_in_the_same_words() {
 
 #[tokio::test]
 async fn hostile_names_are_text_everywhere() {
-    let world = World::new(&[("corona.cm.web.kill.token", TOKEN)]);
+    let world = TestPages::new(&[("corona.cm.web.kill.token", TOKEN)]);
     world.node(HOSTILE, 1);
     let handle = format!("2026{HOSTILE}.1");
     world.session(&handle, HOSTILE);
@@ -391,7 +391,7 @@ async fn hostile_names_are_text_everywhere() {
 
 #[tokio::test]
 async fn groups_of_a_tree_fold() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     let flat = world.body("/pools").await;
     assert!(!flat.contains("class=\"fold\""), "two levels look as they did");
     let mut settings = world.pages.parts.core.look(|engine, _| (**engine.settings()).clone());
@@ -422,7 +422,7 @@ async fn groups_of_a_tree_fold() {
 
 #[tokio::test]
 async fn sessions_are_sorted_and_filtered_by_the_address() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     world.node("n1", 3);
     for (handle, name) in [("2026.10", "b"), ("2026.9", "c"), ("2026.8", "a")] {
         world.session(handle, name);
@@ -455,11 +455,11 @@ async fn sessions_are_sorted_and_filtered_by_the_address() {
 
 #[tokio::test]
 async fn nodes_say_why_they_are_not_used() {
-    let world = World::new(&[("cm.node.reserved.memory.mb", "5000")]);
+    let world = TestPages::new(&[("cm.node.reserved.memory.mb", "5000")]);
     world.node("n1", 1);
     let page = world.body("/nodes").await;
     assert!(page.contains("short of memory or disk"), "{page}");
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     for name in ["n1", "n2", "n3"] {
         world.node(name, 1);
     }
@@ -491,7 +491,7 @@ async fn nodes_say_why_they_are_not_used() {
 
 #[tokio::test]
 async fn only_a_post_with_the_token_ends_a_session() {
-    let world = World::new(&[("corona.cm.web.kill.token", TOKEN)]);
+    let world = TestPages::new(&[("corona.cm.web.kill.token", TOKEN)]);
     world.session("2026.1", "job");
     let page = world.body("/sessions/2026.1").await;
     assert!(page.contains("href=\"/sessions/2026.1/kill\""), "{page}");
@@ -534,7 +534,7 @@ async fn an_ended_session_leads_to_its_finished_job() {
     const FINISHED: &str = "href=\"http://pjt.example.com:50032/jobs/job_2026.1_0001\"";
     for (setting, is_linked) in [(None, true), (Some("pjt.example.com:50032"), false)] {
         let setting = setting.map(|address| ("mapred.job.tracker.corona.proxyaddr", address));
-        let world = World::new(setting.as_slice());
+        let world = TestPages::new(setting.as_slice());
         let info = SessionInfo { url: Some(OWN.into()), ..info("job", None) };
         world.apply(Input::StartSession { handle: "2026.1".into(), info });
         let link = format!("href=\"{OWN}\"");
@@ -551,14 +551,14 @@ async fn an_ended_session_leads_to_its_finished_job() {
 
 #[tokio::test]
 async fn sessions_cannot_be_ended_without_a_configured_token_or_from_elsewhere() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     world.session("2026.1", "job");
     assert!(!world.body("/sessions/2026.1").await.contains("/kill"));
     assert_eq!(world.get("/sessions/2026.1/kill").await.status(), StatusCode::FORBIDDEN);
     assert_eq!(world.kill("2026.1", "token=", &[]).await.status(), StatusCode::FORBIDDEN);
     assert!(world.runs("2026.1"));
 
-    let world = World::new(&[
+    let world = TestPages::new(&[
         ("corona.cm.web.kill.token", TOKEN),
         ("corona.cm.admin.networks", "10.0.0.0/8"),
     ]);
@@ -570,7 +570,7 @@ async fn sessions_cannot_be_ended_without_a_configured_token_or_from_elsewhere()
 
 #[tokio::test]
 async fn late_nodes_are_shown_everywhere() {
-    let world = World::new(&[
+    let world = TestPages::new(&[
         ("corona.cm.node.late.heartbeats", "1"),
         ("corona.clustermanager.heartbeat.interval", "1"),
     ]);
@@ -604,8 +604,8 @@ async fn late_nodes_are_shown_everywhere() {
 }
 
 /// A world with a node of two slots of each type that is blacklisted for maps and runs one.
-fn blacklisted_node(overrides: &[(&str, &str)]) -> World {
-    let world = World::new(&[&[("cm.node.max.failures", "0")], overrides].concat());
+fn blacklisted_node(overrides: &[(&str, &str)]) -> TestPages {
+    let world = TestPages::new(&[&[("cm.node.max.failures", "0")], overrides].concat());
     world.node("n 1", 2);
     world.session("2026.1", "job one");
     world.ask("2026.1", 1..=1);
@@ -616,7 +616,7 @@ fn blacklisted_node(overrides: &[(&str, &str)]) -> World {
     world
 }
 
-fn is_blacklisted(world: &World) -> bool {
+fn is_blacklisted(world: &TestPages) -> bool {
     world.pages.gather.node("n 1").unwrap().node.blacklisted[ResourceType::Map]
 }
 
@@ -731,7 +731,7 @@ async fn only_a_post_of_an_administrator_drains_a_node() {
     const PATH: &str = "/api/v1/nodes/n%201/drain";
     let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "manager.example.com:50032")];
     let drains =
-        |world: &World| world.pages.parts.core.look(|engine, _| engine.nodes()[0].draining);
+        |world: &TestPages| world.pages.parts.core.look(|engine, _| engine.nodes()[0].draining);
     let world = blacklisted_node(&[]);
     let far = blacklisted_node(&[("corona.cm.admin.networks", "10.0.0.0/8")]);
     assert_eq!(far.post(PATH, "on=1", &[]).await.status(), StatusCode::FORBIDDEN);
@@ -767,7 +767,7 @@ async fn only_a_post_of_an_administrator_drains_a_node() {
 
 #[tokio::test]
 async fn slots_are_those_of_nodes_that_serve_the_type() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     let specs = ComputeSpecs { num_cpus: 8, ..ComputeSpecs::default() };
     let report = NodeReport {
         name: "n1".into(),
@@ -794,7 +794,7 @@ async fn slots_are_those_of_nodes_that_serve_the_type() {
 
 #[tokio::test]
 async fn safe_mode_is_shown_and_refuses_to_end_sessions() {
-    let world = World::new(&[("corona.cm.web.kill.token", TOKEN)]);
+    let world = TestPages::new(&[("corona.cm.web.kill.token", TOKEN)]);
     world.session("2026.1", "job");
     assert_eq!(world.body("/readyz").await, "ready\n");
     world.apply(Input::SetSafeMode { on: true });
@@ -828,7 +828,7 @@ fn health_and_readiness_say_why_not() {
 
 #[tokio::test]
 async fn metrics_come_in_three_forms() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     world.node("n1", 2);
     world.session("2026.1", "job");
     world.ask("2026.1", 1..=3);
@@ -859,7 +859,7 @@ async fn metrics_come_in_three_forms() {
 
 #[tokio::test]
 async fn addresses_that_do_not_exist_and_methods_that_are_not_known() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     for address in [
         "/jmx",
         "/stacks",
@@ -894,7 +894,7 @@ async fn addresses_that_do_not_exist_and_methods_that_are_not_known() {
 
 #[tokio::test]
 async fn tables_of_the_original_take_filters_by_post_too() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     world.session("2026.1", "job");
     let post = |form: &str| {
         Request::post("/active_json.jsp")
@@ -911,7 +911,7 @@ async fn tables_of_the_original_take_filters_by_post_too() {
 
 #[tokio::test]
 async fn events_are_streamed_within_bounds() {
-    let world = World::new(&[("corona.cm.web.max.subscribers", "1")]);
+    let world = TestPages::new(&[("corona.cm.web.max.subscribers", "1")]);
     let answer = world.get("/api/v1/events").await;
     assert_eq!(answer.headers()[CONTENT_TYPE], "text/event-stream");
     assert_eq!(world.get("/api/v1/events").await.status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -927,7 +927,7 @@ async fn events_are_streamed_within_bounds() {
 
 #[tokio::test]
 async fn answers_are_compressed_for_readers_that_take_it() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     for number in 0..100 {
         world.node(&format!("n{number}"), 1);
     }
@@ -967,7 +967,7 @@ async fn answers_are_compressed_for_readers_that_take_it() {
 
 #[tokio::test]
 async fn the_api_lists_its_paths() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     world.node("n1", 1);
     world.session("2026.1", "job");
     let index: corona_api::Index = serde_json::from_str(&world.body("/api/v1").await).unwrap();
@@ -984,7 +984,7 @@ async fn the_api_lists_its_paths() {
 
 #[tokio::test]
 async fn rows_have_keys_and_cells_have_headings() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     for name in ["n10", "n9"] {
         world.node(name, 2);
     }
@@ -1027,7 +1027,7 @@ async fn rows_have_keys_and_cells_have_headings() {
 
 #[tokio::test]
 async fn a_large_cluster_is_shown_by_pages() {
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     for number in 0..1000 {
         world.node(&format!("n{number:04}"), 1);
     }
@@ -1048,7 +1048,8 @@ fn the_host_is_shown_up_to_its_first_dot() {
 
 #[tokio::test]
 async fn the_api_tells_what_the_pages_tell_of_the_manager_itself() {
-    let world = World::new(&[("corona.cm.web.kill.token", TOKEN), ("cm.node.expiryinterval", "7")]);
+    let world =
+        TestPages::new(&[("corona.cm.web.kill.token", TOKEN), ("cm.node.expiryinterval", "7")]);
     let json = async |path: &str| world.body(&format!("/api/v1/{path}")).await;
 
     let text = json("configuration").await;
@@ -1087,7 +1088,7 @@ async fn the_api_tells_what_the_pages_tell_of_the_manager_itself() {
 
 #[tokio::test]
 async fn names_of_others_are_refused_and_probes_are_not() {
-    let world = World::new(&[("corona.cm.web.hosts", "cm.example.org")]);
+    let world = TestPages::new(&[("corona.cm.web.hosts", "cm.example.org")]);
     let get = async |path: &str, host: &str| {
         let request = Request::get(path).header(HOST, host).body(Full::default()).unwrap();
         world.send(request).await.status()
@@ -1106,7 +1107,7 @@ async fn names_of_others_are_refused_and_probes_are_not() {
 
 #[tokio::test]
 async fn guesses_in_parallel_are_not_looked_at_and_others_do_not_wait() {
-    let world = World::new(&[("corona.cm.web.kill.token", TOKEN)]);
+    let world = TestPages::new(&[("corona.cm.web.kill.token", TOKEN)]);
     world.session("2026.1", "job");
     let post = async |peer: [u8; 4], token: &str| {
         let request = Request::post("/sessions/2026.1/kill")
@@ -1134,7 +1135,7 @@ async fn guesses_in_parallel_are_not_looked_at_and_others_do_not_wait() {
 #[tokio::test]
 async fn probes_are_served_however_many_connections_are_open() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let world = World::new(&[]);
+    let world = TestPages::new(&[]);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(world.pages.clone().serve(listener, world.stop.subscribe()));

@@ -16,7 +16,7 @@ const NAME: &str = ".corona-run";
 /// A run, in the directory of its results.
 pub(super) struct Run {
     directory: PathBuf,
-    state: State,
+    state: RunFile,
     /// Whether this process has begun it.
     is_new: bool,
     /// Held while the run is this process's.
@@ -24,7 +24,7 @@ pub(super) struct Run {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct State {
+struct RunFile {
     version: u32,
     /// The command that runs for each number or line.
     #[serde(default)]
@@ -84,14 +84,14 @@ impl Run {
         let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive);
         ensure!(locked.is_ok(), "another process writes the results in {shown}");
         let path = directory.join("state.json");
-        let (mut state, is_new): (State, bool) = match fs::read(&path) {
+        let (mut state, is_new): (RunFile, bool) = match fs::read(&path) {
             Ok(bytes) => {
                 let read = serde_json::from_slice(&bytes);
                 (read.with_context(|| format!("{} cannot be read", path.display()))?, false)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let command = command.to_owned();
-                (State { version: VERSION, command, rounds: Vec::new() }, true)
+                (RunFile { version: VERSION, command, rounds: Vec::new() }, true)
             }
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };

@@ -14,7 +14,7 @@ use corona_wire::value::{RawMessage, StreamReader};
 #[derive(Debug)]
 pub(crate) struct Cutter {
     service: Offered,
-    state: State,
+    state: CutterState,
     reader: StreamReader,
     /// Bytes that are not handed on yet.
     pending: Vec<u8>,
@@ -27,7 +27,7 @@ pub(crate) struct Cutter {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum CutterState {
     /// `pending` starts where a message or frame starts.
     InStep,
     /// Bytes are missing before `pending`; the next start of a message is looked for.
@@ -55,7 +55,7 @@ impl Cutter {
     pub(crate) fn new(service: Offered, whole: bool) -> Self {
         Self {
             service,
-            state: if whole { State::InStep } else { State::Lost },
+            state: if whole { CutterState::InStep } else { CutterState::Lost },
             reader: reader(service),
             pending: Vec::new(),
             read: 0,
@@ -68,10 +68,10 @@ impl Cutter {
     pub(crate) fn data(&mut self, at: Duration, data: &[u8], take: Take<'_>) {
         self.pending.extend_from_slice(data);
         self.at = at;
-        if self.state == State::Lost {
+        if self.state == CutterState::Lost {
             self.find_step(take);
         }
-        while self.state == State::InStep {
+        while self.state == CutterState::InStep {
             match self.feed() {
                 Fed::Nothing => return,
                 Fed::Something => {}
@@ -82,10 +82,10 @@ impl Cutter {
                     let messages = std::mem::take(&mut self.messages);
                     take(at, StreamPiece::Messages { raw, messages });
                 }
-                Fed::Nonsense => self.state = State::Strange,
+                Fed::Nonsense => self.state = CutterState::Strange,
             }
         }
-        if self.state == State::Strange {
+        if self.state == CutterState::Strange {
             self.hand_on_pending(take);
         }
     }
@@ -98,7 +98,7 @@ impl Cutter {
     /// A part of the stream is missing after the bytes so far.
     pub(crate) fn lose(&mut self, take: Take<'_>) {
         self.hand_on_pending(take);
-        self.state = State::Lost;
+        self.state = CutterState::Lost;
     }
 
     /// Nothing more will come.
@@ -154,7 +154,7 @@ impl Cutter {
         self.hand_on_pending(take);
         self.pending = rest;
         if start.is_some() {
-            self.state = State::InStep;
+            self.state = CutterState::InStep;
         }
     }
 }

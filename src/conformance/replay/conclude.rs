@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::cluster::kind_name;
 use super::ledger::{NoticeEntry, Topic, TopicEntries, ids};
 use super::play::{CLOSED, Play};
-use super::world::{Arrival, World};
+use super::world::{Arrival, ReplayTarget};
 use crate::answers::show;
 use crate::report::times::{Interval, Pair};
 use crate::report::{Finding, Rule, Subject};
 
-impl<W: World> Play<W> {
+impl<W: ReplayTarget> Play<W> {
     /// There must be no unsolicited messages.
     pub(super) fn conclude_connections(&mut self, at: Duration) {
         let mut surplus = Vec::new();

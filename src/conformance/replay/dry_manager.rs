@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
-use super::world::{Arrival, World};
+use super::world::{Arrival, ReplayTarget};
 use super::*;
 use crate::capture::ConnectionId;
 use crate::recorded::configuration_of;
@@ -176,7 +176,7 @@ fn on_the_wire(grant: &Grant) -> ResourceGrant {
     ResourceGrant::new(grant.id, node, address, grant.granted_at.0, kind, app_info)
 }
 
-impl World for DryManager {
+impl ReplayTarget for DryManager {
     fn now(&self) -> Duration {
         self.now
     }

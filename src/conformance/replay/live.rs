@@ -14,7 +14,7 @@ use super::NoRestart;
 use super::peers::RecordedPeers;
 use super::socket::ClientSocket;
 use super::stalls::Stalls;
-use super::world::{Arrival, Callback, World};
+use super::world::{Arrival, Callback, ReplayTarget};
 use crate::capture::ConnectionId;
 
 /// Sockets and the clock. `R` restarts the manager and returns its new address.
@@ -51,7 +51,7 @@ impl<R> LiveWorld<R> {
     }
 }
 
-impl<R: AsyncFnMut() -> Result<SocketAddr, NoRestart>> World for LiveWorld<R> {
+impl<R: AsyncFnMut() -> Result<SocketAddr, NoRestart>> ReplayTarget for LiveWorld<R> {
     fn now(&self) -> Duration {
         self.started.elapsed()
     }

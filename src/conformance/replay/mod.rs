@@ -6,7 +6,7 @@
 //! notifications by rule, because two correct managers may choose differently.
 //!
 //! It knows the wire and the recording, and of the manager only its address. The play and its judgement
-//! are behind a `World` of calls and time, so that tests run in virtual time; sockets and the clock are in
+//! are behind a `ReplayTarget` of calls and time, so that tests run in virtual time; sockets and the clock are in
 //! `live` alone.
 
 mod cluster;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::ledger::Topic;
 use super::play::Play;
-use super::world::{Callback, World};
+use super::world::{Callback, ReplayTarget};
 use crate::inspect::{Shape, body_text};
 use crate::report::{Finding, Subject};
 use corona_wire::calls::{SessionDriver, SessionDriverCall};
 use corona_wire::value::RawMessage;
 
-impl<W: World> Play<W> {
+impl<W: ReplayTarget> Play<W> {
     /// The recording contains this notification: waits until the manager under test has sent as many
     /// entries.
     pub(super) async fn notice(&mut self, at: Duration, call: &SessionDriverCall) {

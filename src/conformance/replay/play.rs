@@ -1,6 +1,6 @@
 //! The run of a replay: one step after another, and the comparison at the end.
 //!
-//! The cluster manager under test and the time are behind [`World`]; this file reads no clock and opens no
+//! The cluster manager under test and the time are behind [`ReplayTarget`]; this file reads no clock and opens no
 //! socket.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -18,7 +18,7 @@ use super::names::LiveNames;
 use super::older::Older;
 use super::script::{Step, StepKind, is_call};
 use super::values::translate_message;
-use super::world::{Arrival, Callback, World};
+use super::world::{Arrival, Callback, ReplayTarget};
 use super::{NoRestart, Progress, ReplayOptions, Report, Silence};
 use crate::answers::{Verdict, answer_instead_of_close, handle_of, show, text};
 use crate::capture::ConnectionId;
@@ -114,7 +114,7 @@ fn handed_out(steps: &[Step]) -> impl Iterator<Item = &str> {
     })
 }
 
-impl<W: World> Play<W> {
+impl<W: ReplayTarget> Play<W> {
     /// For a play of `steps`.
     pub(super) fn new(
         world: W,

@@ -13,7 +13,7 @@ use super::dry_manager::DriverPorts;
 use super::names::LiveNames;
 use super::script::StepKind;
 use super::values::translate_message;
-use super::world::{Arrival, World};
+use super::world::{Arrival, ReplayTarget};
 use super::*;
 use crate::answers::text;
 use crate::capture::ConnectionId;
@@ -242,7 +242,7 @@ impl ScriptedManager {
     }
 }
 
-impl World for ScriptedManager {
+impl ReplayTarget for ScriptedManager {
     fn now(&self) -> Duration {
         self.now
     }

@@ -34,7 +34,7 @@ pub(super) enum Callback {
 }
 
 /// The surroundings of a play. Times are counted from a moment before the play begins.
-pub(super) trait World {
+pub(super) trait ReplayTarget {
     /// The present. It never goes back.
     fn now(&self) -> Duration;
 

@@ -195,7 +195,7 @@ impl SessionBooks {
 
 /// The time by which the primary should have made a decision of ours as well.
 #[derive(Clone, Debug)]
-pub(super) struct Due {
+pub(super) struct ExpectedDecision {
     pub(super) at: Duration,
     pub(super) handle: Arc<str>,
     pub(super) what: DueWhat,
@@ -218,7 +218,7 @@ pub(super) struct DecisionBooks {
     /// Stamps of decisions of ours that wait for the primary.
     pub(super) open: HashSet<u64>,
     /// When they are due, in order. Those that do not wait any more are skipped.
-    pub(super) due: VecDeque<Due>,
+    pub(super) due: VecDeque<ExpectedDecision>,
     /// Sessions with decisions of the primary that are not matched yet.
     pub(super) with_unmatched: BTreeSet<Arc<str>>,
     /// Unmatched revocations of the primary, by type.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::books::{Due, DueWhat, OurGrant, TheirDecision};
+use super::books::{DueWhat, ExpectedDecision, OurGrant, TheirDecision};
 use super::comparison::Comparison;
 use super::counts::{Change, ON};
 use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
@@ -312,7 +312,7 @@ impl Comparison {
         session.is_some_and(|session| session.types[kind.index()].put_back.len() > 1)
     }
 
-    pub(super) fn grant_is_due(&mut self, due: &Due, kind: ResourceType) {
+    pub(super) fn grant_is_due(&mut self, due: &ExpectedDecision, kind: ResourceType) {
         let handle = &due.handle;
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
         let port = session.driver_port;

@@ -8,7 +8,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::books::{Due, DueWhat, OurDeadNode, SessionBooks, TheirDecision, Unmatched};
+use super::books::{
+    DueWhat, ExpectedDecision, OurDeadNode, SessionBooks, TheirDecision, Unmatched,
+};
 use super::comparison::Comparison;
 use super::connections::Connection;
 use super::counts::Change;
@@ -111,7 +113,7 @@ impl Comparison {
         patience: Duration,
     ) {
         let at = self.now.saturating_add(patience);
-        let due = Due { at, handle: handle.clone(), what, stamp };
+        let due = ExpectedDecision { at, handle: handle.clone(), what, stamp };
         self.books.open.insert(stamp);
         let place = self.books.due.partition_point(|other| other.at <= at);
         self.books.due.insert(place, due);
@@ -284,7 +286,7 @@ impl Comparison {
             let Some(session) = self.books.sessions.get(&due.handle) else { continue };
             if session.notifications > 0 {
                 // The primary waits for the driver's answer before it sends it more.
-                let Due { handle, what, stamp, .. } = due;
+                let ExpectedDecision { handle, what, stamp, .. } = due;
                 self.is_due(&handle, what, stamp, self.patience);
                 continue;
             }

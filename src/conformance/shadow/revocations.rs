@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::books::{Due, DueWhat, OurDeadNode, OurRevocation, TheirDecision};
+use super::books::{DueWhat, ExpectedDecision, OurDeadNode, OurRevocation, TheirDecision};
 use super::comparison::Comparison;
 use super::counts::{Change, ON};
 use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
@@ -95,7 +95,7 @@ impl Comparison {
         Some(id)
     }
 
-    pub(super) fn revocation_is_due(&mut self, due: &Due, kind: ResourceType) {
+    pub(super) fn revocation_is_due(&mut self, due: &ExpectedDecision, kind: ResourceType) {
         let handle = &due.handle;
         let crossed = self.has_crossed();
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
@@ -158,7 +158,7 @@ impl Comparison {
         true
     }
 
-    pub(super) fn dead_node_is_due(&mut self, due: &Due) {
+    pub(super) fn dead_node_is_due(&mut self, due: &ExpectedDecision) {
         let handle = &due.handle;
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
         let place = session.dead_nodes.iter().position(|ours| ours.stamp == due.stamp);

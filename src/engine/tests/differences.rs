@@ -6,7 +6,7 @@ use super::*;
 /// D-1.4, D-3.3.
 #[test]
 fn sessions_without_priority_are_compared_and_free_their_slots() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 2);
     let priorities = [None, Some(SessionPriority::High), None];
     for (index, priority) in priorities.into_iter().enumerate() {
@@ -14,7 +14,8 @@ fn sessions_without_priority_are_compared_and_free_their_slots() {
         world.start_with(&handle, "g.p", |info| info.priority = priority).unwrap();
         world.ask(&handle, requests(1..=1, Map));
     }
-    let holds = |world: &World| [0, 1, 2].map(|index| world.holds(&format!("2026.{index}"), Map));
+    let holds =
+        |world: &TestEngine| [0, 1, 2].map(|index| world.holds(&format!("2026.{index}"), Map));
     assert_eq!(holds(&world), [1, 1, 0]);
     world.end("2026.0");
     assert_eq!(world.holds("2026.2", Map), 1);
@@ -26,7 +27,7 @@ fn sessions_without_priority_are_compared_and_free_their_slots() {
 /// D-3.2.
 #[test]
 fn an_end_that_says_running_ends_the_session_as_aborted() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 1);
     world.start("2026.1", "g.p");
     world.ask("2026.1", requests(1..=1, Map));
@@ -39,7 +40,7 @@ fn an_end_that_says_running_ends_the_session_as_aborted() {
 /// D-3.8, E-5.
 #[test]
 fn lost_nodes_do_not_count_for_the_average_load() {
-    let mut world = World::new(|settings| settings.node_expiry_ms = 1_000);
+    let mut world = TestEngine::new(|settings| settings.node_expiry_ms = 1_000);
     for node in ["lost1", "lost2", "lost3"] {
         world.node(node, node, 8);
     }
@@ -57,7 +58,7 @@ fn lost_nodes_do_not_count_for_the_average_load() {
 /// D-3.17.
 #[test]
 fn as_many_ended_sessions_are_kept_as_configured() {
-    let mut world = World::new(|settings| settings.retired_sessions = 2);
+    let mut world = TestEngine::new(|settings| settings.retired_sessions = 2);
     for index in 0..5 {
         let handle = format!("2026.{index}");
         world.start(&handle, "g.p");
@@ -69,7 +70,7 @@ fn as_many_ended_sessions_are_kept_as_configured() {
 /// D-3.22.
 #[test]
 fn a_type_that_is_offered_later_can_be_blacklisted() {
-    let mut world = World::new(|settings| settings.faults.failure_sessions = 1);
+    let mut world = TestEngine::new(|settings| settings.faults.failure_sessions = 1);
     let mut first = report("n1", "h1", 9);
     first.apps[Reduce] = None;
     world.try_node(first).unwrap();
@@ -93,7 +94,7 @@ fn a_type_that_is_offered_later_can_be_blacklisted() {
 /// D-7.3.
 #[test]
 fn the_patience_of_a_pool_begins_when_it_is_first_seen() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.scheduling.starving_time_for_minimum_ms = 5_000;
         settings.scheduling.preempted_task_max_running_time_ms = 600_000;
         pool(settings, "g.hog", |_| {});
@@ -115,7 +116,7 @@ fn the_patience_of_a_pool_begins_when_it_is_first_seen() {
 /// D-7.6.
 #[test]
 fn no_deadline_comes_last() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.scheduling.default_mode = SchedulingMode::Deadline;
     });
     for (index, deadline) in [None, Some(1 << 40)].into_iter().enumerate() {
@@ -130,7 +131,7 @@ fn no_deadline_comes_last() {
 /// E-3.
 #[test]
 fn a_session_without_young_grants_hears_nothing_of_a_preemption() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.scheduling.starving_time_for_minimum_ms = 1_000;
         settings.scheduling.preempted_task_max_running_time_ms = 100;
         settings.scheduling.preemption_rounds = 1;
@@ -151,7 +152,7 @@ fn a_session_without_young_grants_hears_nothing_of_a_preemption() {
 /// D-6.7.
 #[test]
 fn more_sessions_requests_and_nodes_than_allowed_are_refused() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.bounds.sessions = 1;
         settings.bounds.requests_per_session = 3;
         settings.bounds.nodes = 1;
@@ -176,7 +177,7 @@ fn more_sessions_requests_and_nodes_than_allowed_are_refused() {
 /// `corona.history.max.per.dir`.
 #[test]
 fn so_many_sessions_share_a_log_directory() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.sessions_log_dir = "/logs".into();
         settings.sessions_per_log_dir = 10;
     });

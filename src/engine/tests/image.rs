@@ -21,7 +21,7 @@ fn restored(engine: &Engine) -> Engine {
 }
 
 /// Gives an engine and one made of its image the same inputs, each with the passes it leads to.
-fn go_on_alike(world: &World, inputs: Vec<Input>) {
+fn go_on_alike(world: &TestEngine, inputs: Vec<Input>) {
     let mut engines = [restored(&world.engine), restored(&world.engine)];
     // The first runs alone, the second is restored again and again.
     for input in inputs {
@@ -42,7 +42,7 @@ fn go_on_alike(world: &World, inputs: Vec<Input>) {
 
 #[test]
 fn leftovers_of_a_large_session_are_dropped_alike() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 2);
     world.start("2026.1", "g.p");
     let near = |id: i32| request(id, Map, &[&format!("h{}", id % 300)]);
@@ -62,7 +62,7 @@ fn report_of(name: &str) -> Input {
 
 #[test]
 fn observed_state_continues_alike() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 1);
     world.node("n2", "h2", 1);
     world.start("2026.1", "g.p");
@@ -85,7 +85,7 @@ fn observed_state_continues_alike() {
 
 #[test]
 fn an_image_is_small() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     for node in 0..100 {
         world.node(&format!("n{node}"), &format!("h{node}"), 8);
     }
@@ -99,8 +99,8 @@ fn an_image_is_small() {
 }
 
 /// A world with something of every kind.
-fn varied() -> World {
-    let mut world = World::new(|settings| {
+fn varied() -> TestEngine {
+    let mut world = TestEngine::new(|settings| {
         settings.scheduling.node_locality_wait_ms[Map] = 5_000;
         settings.scheduling.rack_locality_wait_ms[Map] = 5_000;
         settings.faults.failure_sessions = 0;

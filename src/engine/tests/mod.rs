@@ -17,7 +17,7 @@ mod resources;
 mod views;
 
 /// An engine with a clock, and all notifications to sessions.
-pub(super) struct World {
+pub(super) struct TestEngine {
     pub(super) engine: Engine,
     pub(super) now: i64,
     told: BTreeMap<String, Vec<SentNotice>>,
@@ -33,12 +33,12 @@ pub(super) enum SentNotice {
 use ResourceType::{JobTracker, Map, Reduce};
 use SentNotice::{Dead, Granted, Revoked};
 
-impl World {
+impl TestEngine {
     /// One CPU is one slot of each type.
-    pub(super) fn new(change: impl FnOnce(&mut Settings)) -> World {
+    pub(super) fn new(change: impl FnOnce(&mut Settings)) -> TestEngine {
         let mut settings = testing::settings();
         change(&mut settings);
-        World { engine: testing::engine(settings), now: 1_000, told: BTreeMap::new() }
+        TestEngine { engine: testing::engine(settings), now: 1_000, told: BTreeMap::new() }
     }
 
     pub(super) fn apply(&mut self, input: Input) -> Result<Reply, Refusal> {
@@ -161,7 +161,7 @@ pub(super) fn pool(settings: &mut Settings, name: &str, change: impl FnOnce(&mut
 
 #[test]
 fn slots_are_granted_released_and_granted_again() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 2);
     world.start("2026.1", "g.p");
     world.ask("2026.1", requests(1..=3, Map));
@@ -177,7 +177,7 @@ fn slots_are_granted_released_and_granted_again() {
 
 #[test]
 fn each_type_has_slots_and_notifications_of_its_own() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 1);
     world.start("2026.1", "g.p");
     let mut all = requests(1..=1, Map);
@@ -191,7 +191,7 @@ fn each_type_has_slots_and_notifications_of_its_own() {
 #[test]
 fn the_cursor_skips_one_request_after_each_grant() {
     // Spec: cluster-manager/04 §7: 1, 3, then around to 2, 4.
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.start("2026.1", "g.p");
     world.ask("2026.1", requests(1..=4, Reduce));
     world.node("n1", "h1", 4);
@@ -200,7 +200,7 @@ fn the_cursor_skips_one_request_after_each_grant() {
 
 #[test]
 fn excluded_hosts_are_not_used() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     for host in ["h1", "h2", "h3"] {
         world.node(host, host, 4);
     }
@@ -228,7 +228,7 @@ fn near_nodes_are_waited_for_as_configured() {
     for (node_wait, rack_wait, granted_after) in
         [(0, 0, 0), (0, 5_000, 1), (3_000, 0, 0), (3_000, 5_000, 3_001)]
     {
-        let mut world = World::new(|settings| {
+        let mut world = TestEngine::new(|settings| {
             settings.scheduling.node_locality_wait_ms[Map] = node_wait;
             settings.scheduling.rack_locality_wait_ms[Map] = rack_wait;
         });
@@ -246,7 +246,7 @@ fn near_nodes_are_waited_for_as_configured() {
 
 #[test]
 fn a_near_node_that_comes_ends_the_wait() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.scheduling.node_locality_wait_ms[Map] = 60_000;
         settings.scheduling.rack_locality_wait_ms[Map] = 60_000;
     });
@@ -263,7 +263,7 @@ fn a_near_node_that_comes_ends_the_wait() {
 
 #[test]
 fn local_nodes_are_preferred_then_racks() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     for (name, rack) in [("a1", "/a"), ("b1", "/b"), ("b2", "/b")] {
         let report = report(name, name, 1);
         world.run(Input::HeartbeatNode { report, rack: Some(rack.into()) }).unwrap();
@@ -280,7 +280,7 @@ fn local_nodes_are_preferred_then_racks() {
 #[test]
 fn requests_without_hosts_spread_over_the_nodes() {
     // Spec: cluster-manager/04 §10: 10 nodes, 10 requests, one on each.
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     for node in 0..10 {
         world.node(&format!("n{node}"), &format!("h{node}"), 8);
     }
@@ -291,7 +291,7 @@ fn requests_without_hosts_spread_over_the_nodes() {
 
 #[test]
 fn pools_share_by_weight_minimum_and_maximum() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         pool(settings, "g.heavy", |pool| pool.weight = 2.0);
         pool(settings, "g.light", |_| {});
     });
@@ -303,7 +303,7 @@ fn pools_share_by_weight_minimum_and_maximum() {
     world.node("n1", "h1", 48);
     assert_eq!([world.holds("2026.0", Map), world.holds("2026.1", Map)], [32, 16]);
 
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         pool(settings, "g.floor", |pool| pool.minimum[Map] = 20);
         pool(settings, "g.capped", |pool| pool.maximum[Map] = 5);
         pool(settings, "g.plain", |_| {});
@@ -321,7 +321,7 @@ fn pools_share_by_weight_minimum_and_maximum() {
 #[test]
 fn modes_order_the_sessions_of_a_pool() {
     let ask_in_turn = |mode, changes: [fn(&mut SessionInfo); 3]| {
-        let mut world = World::new(|settings| settings.scheduling.default_mode = mode);
+        let mut world = TestEngine::new(|settings| settings.scheduling.default_mode = mode);
         for (index, change) in changes.into_iter().enumerate() {
             let handle = format!("2026.{index}");
             world.start_with(&handle, "g.p", change).unwrap();
@@ -346,7 +346,7 @@ fn modes_order_the_sessions_of_a_pool() {
 fn the_scenario_of_the_original_fifo_test() {
     // Spec: cluster-manager/04 §10: 100 nodes of 8 CPUs; five sessions of 800, 600, 200, 200, 200
     // requests, three quarters of them maps.
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     for node in 0..100 {
         world.node(&format!("n{node}"), &format!("h{node}"), 8);
     }
@@ -360,7 +360,8 @@ fn the_scenario_of_the_original_fifo_test() {
         world.ask(&handle, maps.chain(requests(count * 3 / 4 + 1..=count, Reduce)).collect());
         world.wait(500);
     }
-    let pending = |world: &World, session| world.counts(&format!("2026.{session}"), Map).pending;
+    let pending =
+        |world: &TestEngine, session| world.counts(&format!("2026.{session}"), Map).pending;
     assert_eq!([0, 1, 2, 3, 4].map(|session| pending(&world, session)), [0, 250, 150, 150, 150]);
     world.end("2026.0");
     assert_eq!([1, 2, 3, 4].map(|session| pending(&world, session)), [0, 0, 0, 100]);
@@ -368,7 +369,7 @@ fn the_scenario_of_the_original_fifo_test() {
 
 #[test]
 fn a_starving_pool_takes_the_youngest_back() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.scheduling.starving_time_for_minimum_ms = 1_500;
         settings.scheduling.starving_time_for_share_ms = 600_000;
         settings.scheduling.preempted_task_max_running_time_ms = 600_000;
@@ -400,7 +401,7 @@ fn a_starving_pool_takes_the_youngest_back() {
 
 #[test]
 fn preemption_widens_the_age_limit_round_by_round() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.scheduling.starving_time_for_minimum_ms = 1;
         settings.scheduling.preempted_task_max_running_time_ms = 100;
         pool(settings, "g.hog", |_| {});
@@ -420,7 +421,7 @@ fn preemption_widens_the_age_limit_round_by_round() {
 #[test]
 fn protected_sessions_are_not_preempted() {
     for protect in ["nobody", "pool", "session", "type"] {
-        let mut world = World::new(|settings| {
+        let mut world = TestEngine::new(|settings| {
             settings.scheduling.starving_time_for_minimum_ms = 1;
             pool(settings, "g.hog", |pool| pool.preemptable = protect != "pool");
             pool(settings, "g.poor", |pool| pool.minimum = PerType::all(2));
@@ -441,7 +442,7 @@ fn protected_sessions_are_not_preempted() {
 #[test]
 fn starving_for_the_share_moves_half() {
     // Spec: cluster-manager/04 §10, last line; shares land slightly low and are truncated.
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.scheduling.starving_time_for_share_ms = 200;
         settings.scheduling.share_starving_ratio = 0.5;
         pool(settings, "g.one", |_| {});
@@ -459,7 +460,7 @@ fn starving_for_the_share_moves_half() {
 
 #[test]
 fn a_silent_node_is_lost_and_its_sessions_are_told() {
-    let mut world = World::new(|settings| settings.node_expiry_ms = 2_000);
+    let mut world = TestEngine::new(|settings| settings.node_expiry_ms = 2_000);
     world.node("n1", "h1", 2);
     world.start("2026.1", "g.p");
     world.start("2026.2", "g.p");
@@ -492,7 +493,7 @@ fn a_node_that_has_ended_is_lost_at_once() {
         host: host.into(),
         names: names.iter().map(|name| (*name).into()).collect(),
     };
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("old", "h1", 2);
     world.node("other", "h2", 1);
     world.start("2026.1", "g.p");
@@ -514,7 +515,7 @@ fn a_node_that_has_ended_is_lost_at_once() {
 
 #[test]
 fn a_silent_session_ends_and_frees_its_slots() {
-    let mut world = World::new(|settings| settings.session_expiry_ms = 2_000);
+    let mut world = TestEngine::new(|settings| settings.session_expiry_ms = 2_000);
     world.node("n1", "h1", 1);
     world.start("2026.1", "g.p");
     world.ask("2026.1", requests(1..=1, Map));
@@ -532,7 +533,7 @@ fn a_silent_session_ends_and_frees_its_slots() {
 
 #[test]
 fn a_repeated_request_changes_nothing() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 1);
     world.start("2026.1", "g.p");
     for _ in 0..3 {
@@ -546,7 +547,7 @@ fn a_repeated_request_changes_nothing() {
 
 #[test]
 fn requests_take_the_slots_that_they_name() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 3);
     world.start("2026.1", "g.p");
     let one = |id, num_cpus| vec![cpus(request(id, Map, &[]), num_cpus)];
@@ -567,7 +568,7 @@ fn requests_take_the_slots_that_they_name() {
 
 #[test]
 fn sessions_and_managers_keep_in_step() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 2);
     world.start("2026.1", "g.p");
     world.ask("2026.1", requests(1..=5, Map));
@@ -584,7 +585,7 @@ fn sessions_and_managers_keep_in_step() {
 
 #[test]
 fn sessions_start_only_with_ids_of_this_manager() {
-    let mut world = World::new(|settings| settings.sessions_log_dir = "/logs".into());
+    let mut world = TestEngine::new(|settings| settings.sessions_log_dir = "/logs".into());
     type Why = fn(Arc<str>) -> Refusal;
     let cases: [(&str, Result<&str, Why>); 6] = [
         ("2026.2001", Ok("/logs/2026.2")),
@@ -608,7 +609,7 @@ fn sessions_start_only_with_ids_of_this_manager() {
 
 #[test]
 fn pools_are_found_redirected_and_made() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         let (from, to) = (PoolName::new("g", "old"), PoolName::new("g", "new"));
         settings.scheduling.redirects.insert(from, to);
     });
@@ -635,7 +636,7 @@ fn pools_are_found_redirected_and_made() {
 
 #[test]
 fn strict_clusters_take_configured_pools_only() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.configured_pools_only = true;
         pool(settings, "g.known", |_| {});
         pool(settings, "g.UPPER", |_| {});
@@ -655,7 +656,7 @@ fn strict_clusters_take_configured_pools_only() {
 
 #[test]
 fn a_pool_may_bound_what_one_call_asks_for() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         pool(settings, "g.p", |pool| {
             pool.request_max = true;
             pool.maximum[Map] = 3;
@@ -671,7 +672,7 @@ fn a_pool_may_bound_what_one_call_asks_for() {
 
 #[test]
 fn excluded_nodes_get_nothing_new_and_their_slots_are_freed() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 1);
     world.start("2026.1", "g.p");
     world.ask("2026.1", requests(1..=2, Map));
@@ -695,7 +696,7 @@ fn excluded_nodes_get_nothing_new_and_their_slots_are_freed() {
 
 #[test]
 fn a_dead_node_of_a_host_that_is_allowed_again_is_granted_nothing() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("former", "h1", 1);
     for exclude in [[Arc::from("h1")].into(), BTreeSet::new()] {
         let hosts = Hosts { include: Default::default(), exclude };
@@ -712,7 +713,7 @@ fn a_dead_node_of_a_host_that_is_allowed_again_is_granted_nothing() {
 
 #[test]
 fn a_node_cannot_name_another_host_to_be_allowed() {
-    let mut world = World::new(|settings| settings.reserved_memory_mb = 100);
+    let mut world = TestEngine::new(|settings| settings.reserved_memory_mb = 100);
     let with_memory = |host, memory_mb| {
         let mut report = report("n1", host, 1);
         report.free = Some(ComputeSpecs { memory_mb, ..ComputeSpecs::default() });
@@ -739,7 +740,7 @@ fn a_node_cannot_name_another_host_to_be_allowed() {
 
 #[test]
 fn configured_pools_do_not_count_against_the_bound_on_pools() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.bounds.pools = 1;
         pool(settings, "g.a", |_| {});
         pool(settings, "g.b", |_| {});
@@ -763,7 +764,7 @@ fn configured_pools_do_not_count_against_the_bound_on_pools() {
 fn types_of_a_session_do_not_mix() {
     // A request of another type may take the number of a finished one, and come at the same place
     // in the order of its type.
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.scheduling.node_locality_wait_ms[Map] = 60_000;
         settings.scheduling.rack_locality_wait_ms[Map] = 60_000;
     });
@@ -781,7 +782,7 @@ fn types_of_a_session_do_not_mix() {
 
 #[test]
 fn slots_of_a_lost_node_no_longer_count_for_a_pools_maximum() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.node_expiry_ms = 1_000;
         pool(settings, "g.p", |pool| pool.maximum[JobTracker] = 1);
     });
@@ -800,7 +801,7 @@ fn sessions_may_ask_for_ever() {
     // Places in the order of arrival are numbers of 32 bits; when they are used up, pending
     // requests are renumbered. The renumbering is not visible.
     let granted = |use_up: bool| {
-        let mut world = World::new(|_| {});
+        let mut world = TestEngine::new(|_| {});
         world.start("2026.1", "g.p");
         let wishes = |ids: std::ops::Range<i32>, kind| {
             ids.map(move |id| request(id, kind, &["h1", "h2"][..(id % 3) as usize]))
@@ -822,7 +823,7 @@ fn sessions_may_ask_for_ever() {
 
 #[test]
 fn a_changed_service_loses_the_grants_of_its_type_only() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 1);
     world.start("2026.1", "g.p");
     let mut wishes = requests(1..=1, Map);
@@ -846,7 +847,7 @@ fn a_changed_service_loses_the_grants_of_its_type_only() {
 
 #[test]
 fn nodes_may_change_lie_and_share_a_host() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h", 1);
     world.node("n2", "h", 1);
     world.start("2026.1", "g.p");
@@ -865,7 +866,7 @@ fn nodes_may_change_lie_and_share_a_host() {
 
 #[test]
 fn a_node_that_grows_serves_what_was_too_large_for_it() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.start("2026.1", "g.p");
     world.ask("2026.1", vec![cpus(request(1, Map, &[]), 3)]);
     world.node("n1", "h1", 2);
@@ -876,7 +877,7 @@ fn a_node_that_grows_serves_what_was_too_large_for_it() {
 
 #[test]
 fn reserved_memory_and_disk_are_kept_free() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.reserved_memory_mb = 100;
         settings.reserved_disk_gb = 10;
     });
@@ -905,7 +906,7 @@ fn reserved_memory_and_disk_are_kept_free() {
 /// As a node does that takes no tasks: it keeps what it has, and gets nothing more.
 #[test]
 fn a_node_that_reports_less_than_no_disk_space_gets_no_more_grants() {
-    let mut world = World::new(|settings| settings.reserved_disk_gb = 0);
+    let mut world = TestEngine::new(|settings| settings.reserved_disk_gb = 0);
     world.start("2026.1", "g.p");
     let mut node = report("n1", "h1", 2);
     let free = |disk_gb| Some(ComputeSpecs { disk_gb: Some(disk_gb), ..ComputeSpecs::default() });
@@ -924,7 +925,7 @@ fn a_node_that_reports_less_than_no_disk_space_gets_no_more_grants() {
 
 #[test]
 fn many_sessions_blacklist_a_type_of_a_node_and_one_cannot() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.faults.failure_sessions = 2;
         settings.faults.failed_connection_sessions = 2;
     });
@@ -957,7 +958,7 @@ fn many_sessions_blacklist_a_type_of_a_node_and_one_cannot() {
 
 #[test]
 fn restarts_reach_each_node_once_and_lose_its_grants() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 1);
     world.start("2026.1", "g.p");
     world.ask("2026.1", requests(1..=1, Map));
@@ -972,7 +973,7 @@ fn restarts_reach_each_node_once_and_lose_its_grants() {
 
 #[test]
 fn safe_mode_refuses_everything_and_stops_the_clocks() {
-    let mut world = World::new(|settings| settings.session_expiry_ms = 1_000);
+    let mut world = TestEngine::new(|settings| settings.session_expiry_ms = 1_000);
     world.node("n1", "h1", 1);
     world.start("2026.1", "g.p");
     world.run(Input::SetSafeMode { on: true }).unwrap();
@@ -993,7 +994,7 @@ fn silence_while_nobody_was_listened_to_is_not_held_against_anybody() {
     for (silent_ms, held_up_ms, left) in
         [(1_000, 0, true), (1_001, 0, false), (61_000, 60_000, true), (61_001, 60_000, false)]
     {
-        let mut world = World::new(|settings| {
+        let mut world = TestEngine::new(|settings| {
             settings.session_expiry_ms = 1_000;
             settings.node_expiry_ms = 1_000;
         });
@@ -1010,7 +1011,7 @@ fn silence_while_nobody_was_listened_to_is_not_held_against_anybody() {
 
 #[test]
 fn no_heartbeat_is_in_the_future() {
-    let mut world = World::new(|settings| settings.session_expiry_ms = 1_000);
+    let mut world = TestEngine::new(|settings| settings.session_expiry_ms = 1_000);
     world.start("2026.1", "g.p");
     world.run(Input::HeldUp { ms: i64::MAX }).unwrap();
     world.run(Input::HeldUp { ms: i64::MIN }).unwrap();
@@ -1021,7 +1022,7 @@ fn no_heartbeat_is_in_the_future() {
 
 #[test]
 fn a_pass_does_a_bounded_amount_of_work() {
-    let mut world = World::new(|settings| settings.scheduling.grants_per_pass = 10);
+    let mut world = TestEngine::new(|settings| settings.scheduling.grants_per_pass = 10);
     world.node("n1", "h1", 25);
     world.start("2026.1", "g.p");
     let handle = "2026.1".into();
@@ -1037,7 +1038,7 @@ fn a_pass_does_a_bounded_amount_of_work() {
 
 #[test]
 fn changed_settings_take_effect_for_running_sessions() {
-    let mut world = World::new(|settings| pool(settings, "g.p", |pool| pool.maximum[Map] = 1));
+    let mut world = TestEngine::new(|settings| pool(settings, "g.p", |pool| pool.maximum[Map] = 1));
     world.node("n1", "h1", 4);
     world.start("2026.1", "g.p");
     world.ask("2026.1", requests(1..=4, Map));
@@ -1050,7 +1051,7 @@ fn changed_settings_take_effect_for_running_sessions() {
 
 #[test]
 fn updates_keep_what_they_leave_out_of_the_priority() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     let high = Some(SessionPriority::High);
     world.start_with("2026.1", "g.p", |info| info.priority = high).unwrap();
     let mut update = info("renamed", "g.elsewhere");

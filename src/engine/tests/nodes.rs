@@ -2,14 +2,20 @@
 
 use super::*;
 
-fn blame(world: &mut World, handle: &str, kinds: &[ResourceType], failed: i32, connections: i32) {
+fn blame(
+    world: &mut TestEngine,
+    handle: &str,
+    kinds: &[ResourceType],
+    failed: i32,
+    connections: i32,
+) {
     let report =
         NodeUsageReport { node_name: "n1".into(), failed, failed_connections: connections };
     let (kinds, reports) = (kinds.to_vec(), vec![report]);
     world.run(Input::NodeFeedback { handle: handle.into(), kinds, reports }).unwrap();
 }
 
-fn clear(world: &mut World, node: &str, kind: Option<ResourceType>) -> Vec<ResourceType> {
+fn clear(world: &mut TestEngine, node: &str, kind: Option<ResourceType>) -> Vec<ResourceType> {
     match world.run(Input::ClearBlacklist { node: node.into(), kind }) {
         Ok(Reply::BlacklistCleared { kinds }) => kinds,
         other => panic!("{other:?}"),
@@ -18,8 +24,8 @@ fn clear(world: &mut World, node: &str, kind: Option<ResourceType>) -> Vec<Resou
 
 /// A node of nine CPUs on which some sessions hold a map and a reduce slot. More than one complaint
 /// of a kind blacklists it.
-fn used_node(sessions: i32) -> World {
-    let mut world = World::new(|settings| {
+fn used_node(sessions: i32) -> TestEngine {
+    let mut world = TestEngine::new(|settings| {
         settings.faults.failure_sessions = 1;
         settings.faults.failed_connection_sessions = 1;
     });
@@ -101,7 +107,7 @@ fn a_node_tells_what_runs_on_it_and_who_has_complained() {
 
 #[test]
 fn of_many_complaints_the_last_are_remembered() {
-    let mut world = World::new(|settings| settings.faults.failure_sessions = 1_000);
+    let mut world = TestEngine::new(|settings| settings.faults.failure_sessions = 1_000);
     world.node("n1", "h1", 1_000);
     for session in 1..=100 {
         let handle = format!("2026.{session}");
@@ -153,11 +159,11 @@ fn an_operator_lifts_a_blacklisting() {
 
 #[test]
 fn a_node_that_drains_is_granted_nothing_until_that_is_undone_or_it_has_left() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 3);
     world.start("2026.1", "g.p");
     world.ask("2026.1", requests(1..=1, Map));
-    let drain = |world: &mut World, node: &str, on| {
+    let drain = |world: &mut TestEngine, node: &str, on| {
         world.run(Input::DrainNode { node: node.into(), on }).unwrap();
     };
     drain(&mut world, "n2", true);
@@ -189,11 +195,11 @@ fn a_node_whose_access_is_revoked_loses_its_work_at_once_and_serves_again_with_a
 {
     const FIRST: AccessId = AccessId(42);
     const OTHER: AccessId = AccessId(43);
-    let mut world = World::new(|_| {});
-    let show = |world: &mut World, node: &str, access| {
+    let mut world = TestEngine::new(|_| {});
+    let show = |world: &mut TestEngine, node: &str, access| {
         world.run(Input::NodeAccess { node: node.into(), access }).unwrap();
     };
-    let revoke = |world: &mut World, ids: &[AccessId]| {
+    let revoke = |world: &mut TestEngine, ids: &[AccessId]| {
         assert_eq!(world.run(Input::AccessRevoked { ids: ids.to_vec() }), Ok(Reply::Done));
     };
     show(&mut world, "unknown", Some(FIRST));
@@ -243,8 +249,8 @@ fn a_node_whose_access_is_revoked_loses_its_work_at_once_and_serves_again_with_a
 
 #[test]
 fn slots_are_counted_on_the_nodes_that_serve_the_type() {
-    let mut world = World::new(|_| {});
-    let total = |world: &World| ResourceType::ALL.map(|kind| world.engine.slots(kind).total);
+    let mut world = TestEngine::new(|_| {});
+    let total = |world: &TestEngine| ResourceType::ALL.map(|kind| world.engine.slots(kind).total);
     let mut without = report("n1", "h1", 10);
     without.apps[JobTracker] = None;
     world.try_node(without.clone()).unwrap();
@@ -269,14 +275,14 @@ fn slots_are_counted_on_the_nodes_that_serve_the_type() {
     assert_eq!(total(&world), [3, 3, 3]);
 }
 
-fn late(world: &World) -> Vec<String> {
+fn late(world: &TestEngine) -> Vec<String> {
     let nodes = world.engine.nodes().into_iter().filter(|node| node.late);
     nodes.map(|node| node.name.to_string()).collect()
 }
 
 #[test]
 fn silent_nodes_are_late_before_they_are_lost() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.node_late_ms = 1_000;
         settings.node_expiry_ms = 5_000;
     });
@@ -309,8 +315,8 @@ fn silent_nodes_are_late_before_they_are_lost() {
 
 #[test]
 fn drained_nodes_that_were_stopped_are_not_handed_over() {
-    let mut world = World::new(|settings| settings.node_late_ms = 1_000);
-    let drain = |world: &mut World, node: &str| {
+    let mut world = TestEngine::new(|settings| settings.node_late_ms = 1_000);
+    let drain = |world: &mut TestEngine, node: &str| {
         world.run(Input::DrainNode { node: node.into(), on: true }).unwrap();
     };
     // The session has a slot of the only node, and keeps it.
@@ -336,8 +342,8 @@ fn drained_nodes_that_were_stopped_are_not_handed_over() {
 
 #[test]
 fn that_a_node_is_late_and_on_time_again_is_recorded_once() {
-    let mut world = World::new(|settings| settings.node_late_ms = 1_000);
-    let records = |world: &mut World, ms: i64, input: Input| {
+    let mut world = TestEngine::new(|settings| settings.node_late_ms = 1_000);
+    let records = |world: &mut TestEngine, ms: i64, input: Input| {
         world.now += ms;
         let outcome = world.engine.apply(Millis(world.now), input);
         assert_eq!(world.engine.audit(), Ok(()));
@@ -374,7 +380,7 @@ fn that_a_node_is_late_and_on_time_again_is_recorded_once() {
 
 #[test]
 fn nodes_stay_in_the_order_of_their_heartbeats_when_silence_is_pardoned() {
-    let mut world = World::new(|settings| settings.node_late_ms = 1_000);
+    let mut world = TestEngine::new(|settings| settings.node_late_ms = 1_000);
     for number in 0..10 {
         world.node(&format!("n{number}"), "h", 1);
         world.wait(200);
@@ -393,7 +399,7 @@ fn nodes_stay_in_the_order_of_their_heartbeats_when_silence_is_pardoned() {
 
 #[test]
 fn late_nodes_are_skipped_where_an_operator_wants_that() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.node_late_ms = 1_000;
         settings.skip_late_nodes = true;
     });
@@ -432,7 +438,7 @@ fn late_nodes_are_skipped_where_an_operator_wants_that() {
 
 #[test]
 fn a_refused_heartbeat_ends_lateness() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.node_late_ms = 1_000;
         settings.skip_late_nodes = true;
         let two = settings.partitioning.0.remove(&1).unwrap();
@@ -450,7 +456,7 @@ fn a_refused_heartbeat_ends_lateness() {
 
 #[test]
 fn many_nodes_that_are_late_together_are_found_in_pieces() {
-    let mut world = World::new(|settings| settings.node_late_ms = 1_000);
+    let mut world = TestEngine::new(|settings| settings.node_late_ms = 1_000);
     let start = world.now;
     for number in 0..2_500 {
         let report = report(&format!("n{number}"), "h", 1);
@@ -469,7 +475,7 @@ fn many_nodes_that_are_late_together_are_found_in_pieces() {
 
 #[test]
 fn nodes_that_are_lost_before_their_restart_leave_nothing_behind() {
-    let mut world = World::new(|settings| settings.node_expiry_ms = 1_000);
+    let mut world = TestEngine::new(|settings| settings.node_expiry_ms = 1_000);
     for number in 0..100 {
         world.node(&format!("n{number}"), "h", 1);
     }

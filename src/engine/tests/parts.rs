@@ -25,8 +25,8 @@ fn more(requests: &[ResourceRequest]) -> Input {
     Input::MoreRequests { handle, requests, racks: Vec::new() }
 }
 
-fn world() -> World {
-    let mut world = World::new(|settings| {
+fn world() -> TestEngine {
+    let mut world = TestEngine::new(|settings| {
         pool(settings, "g.p", |pool| {
             pool.request_max = true;
             pool.maximum[Map] = 60;
@@ -77,7 +77,7 @@ fn a_call_in_parts_is_refused_as_a_whole_before_its_first_part() {
         assert!(format!("{refused:?}").starts_with(refusal), "{refused:?}");
         assert_eq!(world.engine.snapshot(), before, "{refusal}");
     }
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     let refused = world.apply(expect(&[])).unwrap_err();
     assert_eq!(refused, Refusal::UnknownSession("2026.1".into()));
 }
@@ -111,7 +111,7 @@ fn an_end_between_the_parts_of_a_call() {
 fn a_large_session_is_cleared_away_in_parts() {
     let many = 5 * AT_ONCE as i32;
     for ending in ["end", "expiry", "kill"] {
-        let mut world = World::new(|_| {});
+        let mut world = TestEngine::new(|_| {});
         world.node("n1", "h1", 30);
         world.start("2026.1", "g.p");
         world.ask("2026.1", mixed(1..=many));
@@ -153,7 +153,7 @@ fn a_large_session_is_cleared_away_in_parts() {
 
 #[test]
 fn a_large_session_is_dropped_no_more_than_a_part_at_a_time() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.start("2026.1", "g.p");
     let named = |id: i32| {
         vec![ResourceRequest { hosts: vec![format!("h{id}").into()], ..request(id, Map, &[]) }]

@@ -30,8 +30,8 @@ fn pool_rules(settings: &mut Settings, name: &str, change: impl FnOnce(&mut Queu
 }
 
 /// A cluster of one node, and sessions of pools that each ask for more maps than there are slots.
-fn crowded(slots: i16, pools: &[&str], change: impl FnOnce(&mut Settings)) -> World {
-    let mut world = World::new(change);
+fn crowded(slots: i16, pools: &[&str], change: impl FnOnce(&mut Settings)) -> TestEngine {
+    let mut world = TestEngine::new(change);
     for (number, pool) in (1..).zip(pools) {
         let handle = format!("2026.{number}");
         world
@@ -43,28 +43,28 @@ fn crowded(slots: i16, pools: &[&str], change: impl FnOnce(&mut Settings)) -> Wo
     world
 }
 
-fn held(world: &World, sessions: usize) -> Vec<i64> {
+fn held(world: &TestEngine, sessions: usize) -> Vec<i64> {
     (1..=sessions).map(|number| world.holds(&format!("2026.{number}"), Map)).collect()
 }
 
-fn changed(world: &mut World, change: impl FnOnce(&mut Settings)) {
+fn changed(world: &mut TestEngine, change: impl FnOnce(&mut Settings)) {
     let mut settings = Settings::clone(world.engine.settings());
     change(&mut settings);
     world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
 }
 
-fn reason(world: &World, handle: &str) -> String {
+fn reason(world: &TestEngine, handle: &str) -> String {
     let reasons = world.engine.explain(handle, Millis(world.now)).unwrap();
     reasons.into_iter().map(|waiting| waiting.text).collect::<Vec<_>>().join(" | ")
 }
 
 /// An image of the world's engine that is read again makes the same views.
-fn restored(world: &World) -> World {
+fn restored(world: &TestEngine) -> TestEngine {
     let bytes = codec::encode(&world.engine.image()).unwrap();
     assert_eq!(bytes.first(), Some(&corona_model::form::SECOND), "a tree needs the second form");
     let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
     assert_eq!(engine.image(), world.engine.image());
-    World { engine, now: world.now, told: BTreeMap::new() }
+    TestEngine { engine, now: world.now, told: BTreeMap::new() }
 }
 
 /// `company` with two departments: `revenue` with `ads` and `search`, and `science`.
@@ -155,8 +155,8 @@ fn a_group_in_strict_capacity_order_goes_by_guarantees_alone() {
 
 #[test]
 fn a_path_names_the_pool_of_its_innermost_group() {
-    let mut world = World::new(company);
-    let start = |world: &mut World, handle: &str, group: &str| {
+    let mut world = TestEngine::new(company);
+    let start = |world: &mut TestEngine, handle: &str, group: &str| {
         let pool = Some(PoolName::new(group, "etl"));
         world.start_with(handle, "x.y", |info| info.pool = pool).unwrap()
     };
@@ -173,7 +173,7 @@ fn a_path_names_the_pool_of_its_innermost_group() {
 
 #[test]
 fn sessions_are_placed_by_rules() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         inside(settings, "university", None, |_| {});
         inside(settings, "students", Some("university"), |rules| {
             let to: Arc<str> = "students".into();
@@ -206,7 +206,7 @@ fn sessions_are_placed_by_rules() {
 
 #[test]
 fn only_those_who_may_submit_start_sessions_and_none_do_where_it_drains() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         inside(settings, "g", None, |rules| {
             rules.submit = Some(Submitters {
                 all: false,
@@ -239,7 +239,7 @@ fn only_those_who_may_submit_start_sessions_and_none_do_where_it_drains() {
 /// A session that names no pool, an empty or an illegal one is scheduled in the group `default`, whose rules hold then.
 #[test]
 fn the_rules_of_the_queue_in_which_a_session_is_scheduled_hold() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         inside(settings, "default", None, |rules| rules.draining = true);
     });
     let pools = [None, Some(PoolName::new("default", "")), Some(PoolName::new("X", "Y"))];
@@ -252,7 +252,7 @@ fn the_rules_of_the_queue_in_which_a_session_is_scheduled_hold() {
 
 #[test]
 fn a_group_that_gets_rules_outlives_its_last_pool() {
-    let mut world = World::new(|settings| pool(settings, "students.p", |_| {}));
+    let mut world = TestEngine::new(|settings| pool(settings, "students.p", |_| {}));
     changed(&mut world, |settings| {
         settings.pools = Default::default();
         inside(settings, "students", None, |rules| rules.weight = 2.0);
@@ -264,7 +264,7 @@ fn a_group_that_gets_rules_outlives_its_last_pool() {
 
 #[test]
 fn a_queue_that_has_vanished_and_is_empty_takes_sessions_like_any_other() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         inside(settings, "g", None, |rules| rules.weight = 2.0);
         pool_rules(settings, "g.p", |_| {});
         group(settings, "plain", 0, 1);
@@ -317,7 +317,7 @@ fn why_does_my_job_wait() {
 /// Complaint 2: preemption in loops.
 #[test]
 fn preemption_in_loops() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         company(settings);
         // Nobody in ads may use more than two slots, so ads is due no more, whatever it asks for.
         inside(settings, "ads", Some("revenue"), |rules| rules.max_per_user = Some(2));
@@ -347,7 +347,7 @@ fn preemption_in_loops() {
 /// first session of a FIFO pool is served first, and no later one takes its slots.
 #[test]
 fn large_requests_starve() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         company(settings);
         pool(settings, "ads.etl", |pool| pool.mode = Some(SchedulingMode::Fifo));
     });
@@ -367,7 +367,7 @@ fn large_requests_starve() {
 /// a session within all limits holds nothing that it cannot use, and delays nobody.
 #[test]
 fn admitted_by_quota_fits_nowhere() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         company(settings);
         group(settings, "ads", 4, 8);
     });
@@ -385,7 +385,7 @@ fn admitted_by_quota_fits_nowhere() {
 #[test]
 fn work_is_killed_just_before_its_end() {
     let taken = |min_runtime_ms| {
-        let mut world = World::new(|settings| {
+        let mut world = TestEngine::new(|settings| {
             company(settings);
             inside(settings, "science", Some("company"), |rules| {
                 rules.min_runtime_ms = min_runtime_ms;
@@ -460,7 +460,7 @@ fn a_broken_queue_file_stops_everything() {
     });
     assert_eq!(held(&world, 2), [4, 4]);
     world.release("2026.1", &[1]);
-    let of_ads = |world: &World| {
+    let of_ads = |world: &TestEngine| {
         let mut views = world.engine.pools().into_iter();
         views.find(|view| &*view.path == "company.revenue.ads")
     };
@@ -504,7 +504,7 @@ fn a_reserve_that_nobody_may_borrow() {
 /// enough beside it, though it names another host than the one that gained room.
 #[test]
 fn a_large_request_beside_a_reserve_is_served_when_room_is_gained_anywhere() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         company(settings);
         group(settings, "ads", 2, 8);
         inside(settings, "ads", Some("revenue"), |rules| rules.lend = false);
@@ -527,7 +527,7 @@ fn a_large_request_beside_a_reserve_is_served_when_room_is_gained_anywhere() {
 /// and nothing of another's.
 #[test]
 fn large_requests_use_the_reserve_of_their_own_queue_and_of_no_other() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         company(settings);
         for name in ["ads", "search"] {
             group(settings, name, 3, 9);
@@ -551,7 +551,7 @@ fn large_requests_use_the_reserve_of_their_own_queue_and_of_no_other() {
 /// Slots that a queue returns on a node that serves no more may be taken elsewhere at once.
 #[test]
 fn a_large_request_is_served_when_its_own_reserve_grows() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         company(settings);
         for name in ["ads", "search"] {
             group(settings, name, 3, 9);
@@ -574,7 +574,7 @@ fn a_large_request_is_served_when_its_own_reserve_grows() {
 /// hold, once.
 #[test]
 fn nothing_is_taken_for_a_user_who_may_hold_no_more_in_a_group() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         inside(settings, "students", None, |rules| rules.max_per_user = Some(4));
         settings.scheduling.starving_time_for_share_ms = 1_000;
         settings.scheduling.min_preempt_period_ms = 0;
@@ -603,7 +603,7 @@ fn nothing_is_taken_for_a_user_who_may_hold_no_more_in_a_group() {
 /// any other from when it asks for it.
 #[test]
 fn a_minimum_is_due_from_when_it_is_asked_for() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         company(settings);
         pool(settings, "ads.etl", |pool| pool.minimum = PerType::all(6));
         settings.scheduling.starving_time_for_minimum_ms = 10_000;
@@ -626,7 +626,7 @@ fn a_minimum_is_due_from_when_it_is_asked_for() {
 /// Complaint 10: one user fills a queue.
 #[test]
 fn one_user_fills_a_queue() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         inside(settings, "students", None, |rules| {
             rules.max_per_user = Some(2);
             rules.max_sessions_per_user = Some(1);
@@ -653,7 +653,7 @@ fn one_user_fills_a_queue() {
 #[test]
 fn queues_behind_a_fence_take_only_from_each_other() {
     let after = |rule| {
-        let mut world = World::new(move |settings| {
+        let mut world = TestEngine::new(move |settings| {
             company(settings);
             inside(settings, "revenue", Some("company"), |rules| rules.preemption = rule);
             settings.scheduling.starving_time_for_share_ms = 1_000;
@@ -673,7 +673,7 @@ fn queues_behind_a_fence_take_only_from_each_other() {
 
 #[test]
 fn nothing_is_taken_from_queues_where_preemption_is_disabled() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         company(settings);
         inside(settings, "science", Some("company"), |rules| {
             rules.preemption = PreemptionRule::Disabled;
@@ -691,7 +691,7 @@ fn nothing_is_taken_from_queues_where_preemption_is_disabled() {
 
 #[test]
 fn turns_are_taken_in_the_order_of_the_starts() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         inside(settings, "outer", None, |rules| rules.max_sessions = Some(2));
         inside(settings, "inner", Some("outer"), |rules| rules.max_sessions = Some(1));
     });
@@ -705,7 +705,7 @@ fn turns_are_taken_in_the_order_of_the_starts() {
     assert_eq!(held(&world, 4), [2, 2, 0, 0]);
     let mut world = restored(&world);
     world.end("2026.2");
-    let left = |world: &World| [world.holds("2026.3", Map), world.holds("2026.4", Map)];
+    let left = |world: &TestEngine| [world.holds("2026.3", Map), world.holds("2026.4", Map)];
     assert_eq!(left(&world), [0, 2], "inner has its session");
     world.end("2026.1");
     assert_eq!(left(&world), [2, 2]);

@@ -6,15 +6,15 @@ use corona_model::queues::Part;
 use corona_model::resources::Amounts;
 
 /// A cluster that counts CPUs and memory.
-fn counting(change: impl FnOnce(&mut Settings)) -> World {
-    World::new(|settings| {
+fn counting(change: impl FnOnce(&mut Settings)) -> TestEngine {
+    TestEngine::new(|settings| {
         settings.resources.counted = [true, true, false, false];
         settings.resources.requested = PerType::all(Amounts([1, 100, 0, 0]));
         change(settings);
     })
 }
 
-fn node(world: &mut World, name: &str, cpus: i16, memory_mb: i32) {
+fn node(world: &mut TestEngine, name: &str, cpus: i16, memory_mb: i32) {
     let mut report = report(name, name, cpus);
     report.total.memory_mb = Some(memory_mb);
     report.free = Some(report.total);
@@ -28,7 +28,7 @@ fn taking(ids: std::ops::RangeInclusive<i32>, cpus: i16, memory_mb: i32) -> Vec<
     all
 }
 
-fn text(world: &World, handle: &str) -> String {
+fn text(world: &TestEngine, handle: &str) -> String {
     let reasons = world.engine.explain(handle, Millis(world.now)).unwrap();
     reasons.into_iter().map(|waiting| waiting.text).collect::<Vec<_>>().join(" | ")
 }
@@ -122,13 +122,13 @@ fn an_image_keeps_what_is_held() {
     assert_eq!(bytes.first(), Some(&form::SECOND), "nothing is reserved");
     let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
     assert_eq!(engine.image(), world.engine.image());
-    let mut again = World { engine, now: world.now, told: BTreeMap::new() };
+    let mut again = TestEngine { engine, now: world.now, told: BTreeMap::new() };
     again.release("2026.1", &[1]);
     assert_eq!(again.holds("2026.1", Map), 2);
 }
 
 /// A node that small requests fill, and a large one that has waited for a node for its time.
-fn with_reservation() -> World {
+fn with_reservation() -> TestEngine {
     let mut world = counting(|settings| settings.resources.reservation.0.0 = 5_000);
     node(&mut world, "n1", 16, 1_000);
     world.start("2026.1", "g.small");
@@ -161,7 +161,7 @@ fn a_request_that_is_passed_over_reserves_a_node() {
 
 #[test]
 fn a_reservation_ends_with_its_reason() {
-    type Event = fn(&mut World);
+    type Event = fn(&mut TestEngine);
     let events: [(&str, Event); 5] = [
         ("the request is released", |world| world.release("2026.2", &[1])),
         ("its session ends", |world| world.end("2026.2")),
@@ -211,7 +211,7 @@ fn an_image_keeps_reservations() {
     assert_eq!(bytes.first(), Some(&corona_model::form::THIRD));
     let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
     assert_eq!(engine.image(), world.engine.image());
-    let mut again = World { engine, now: world.now, told: BTreeMap::new() };
+    let mut again = TestEngine { engine, now: world.now, told: BTreeMap::new() };
     again.release("2026.1", &[3, 5, 7]);
     assert_eq!(again.granted("2026.2"), [1]);
 }

@@ -5,9 +5,9 @@ use super::*;
 /// All rows of a list, read in pieces of `places`, with the change `between` applied to the world
 /// between two pieces.
 fn pieces<T>(
-    world: &mut World,
+    world: &mut TestEngine,
     take: impl Fn(&Engine, u64) -> Slice<T>,
-    mut between: impl FnMut(&mut World),
+    mut between: impl FnMut(&mut TestEngine),
 ) -> Vec<T> {
     let mut rows = Vec::new();
     let mut from = Some(0);
@@ -22,7 +22,7 @@ fn pieces<T>(
 
 #[test]
 fn pieces_of_a_list_make_the_whole_list() {
-    let mut world = World::new(|settings| settings.retired_sessions = 4);
+    let mut world = TestEngine::new(|settings| settings.retired_sessions = 4);
     for number in 1..=5 {
         let handle = format!("2026.{number}");
         world.node(&format!("n{number}"), &format!("h{number}"), 4);
@@ -48,9 +48,9 @@ fn pieces_of_a_list_make_the_whole_list() {
 
 #[test]
 fn ended_sessions_are_seen_once_while_more_end() {
-    let mut world = World::new(|settings| settings.retired_sessions = 4);
+    let mut world = TestEngine::new(|settings| settings.retired_sessions = 4);
     let mut ended = 0;
-    let end_one = |world: &mut World, number: i32| {
+    let end_one = |world: &mut TestEngine, number: i32| {
         let handle = format!("2026.{number}");
         world.start(&handle, "g.p");
         world.end(&handle);
@@ -76,7 +76,7 @@ fn ended_sessions_are_seen_once_while_more_end() {
 
 #[test]
 fn a_grant_tells_when_its_request_came() {
-    let mut world = World::new(|_| {});
+    let mut world = TestEngine::new(|_| {});
     world.start("2026.1", "g.p");
     let request = Input::RequestResources {
         handle: "2026.1".into(),
@@ -98,7 +98,7 @@ fn a_grant_tells_when_its_request_came() {
 
 #[test]
 fn shares_of_a_view_are_those_of_the_engine() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         pool(settings, "a.one", |pool| pool.minimum[Map] = 3);
         pool(settings, "a.two", |pool| pool.weight = 2.0);
         pool(settings, "b.one", |pool| pool.maximum[Map] = 2);
@@ -127,7 +127,7 @@ fn shares_of_a_view_are_those_of_the_engine() {
 
 #[test]
 fn an_idle_pool_is_due_nothing_and_shares_of_pools_are_within_that_of_their_group() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         pool(settings, "g.idle", |pool| pool.minimum[Map] = 84);
         pool(settings, "g.busy", |pool| pool.minimum[Map] = 2);
     });
@@ -149,13 +149,13 @@ fn an_idle_pool_is_due_nothing_and_shares_of_pools_are_within_that_of_their_grou
 
 #[test]
 fn a_pool_starves_from_the_end_of_its_patience() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.scheduling.starving_time_for_minimum_ms = 2_000;
         settings.scheduling.starving_time_for_share_ms = 9_000;
         pool(settings, "g.poor", |pool| pool.minimum[Map] = 4);
         pool(settings, "g.rich", |pool| pool.preemptable = false);
     });
-    let starving = |world: &World, name: &str| {
+    let starving = |world: &TestEngine, name: &str| {
         let views = world.engine.pools();
         let pool = views.into_iter().find(|view| view.pool.as_deref() == Some(name));
         let (pool, now) = (pool.unwrap(), Millis(world.now));
@@ -179,7 +179,7 @@ fn a_pool_starves_from_the_end_of_its_patience() {
 
 #[test]
 fn a_pool_that_waits_for_nothing_does_not_starve() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         settings.scheduling.starving_time_for_minimum_ms = 2_000;
         pool(settings, "g.asking", |pool| pool.minimum[Map] = 4);
         pool(settings, "g.idle", |pool| pool.minimum[Map] = 4);
@@ -218,7 +218,7 @@ fn a_pool_that_waits_for_nothing_does_not_starve() {
 /// Spec: cluster-manager/02 §3.16.
 #[test]
 fn a_job_is_sent_to_the_pool_of_its_size_with_that_pools_whitelist() {
-    let mut world = World::new(|settings| {
+    let mut world = TestEngine::new(|settings| {
         let name = |pool: &str| PoolName::new("g", pool);
         settings.scheduling.redirects.insert(name("old"), name("small"));
         let redirect = SizeRedirect { input_size_limit_bytes: 100, destination: name("big") };

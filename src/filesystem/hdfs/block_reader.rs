@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::Shared;
+use super::HdfsContext;
 use super::connection::{Connection, too_slow};
 use super::transfer::{
     CHECKSUM_OK, HEADER_BYTES, Next, PacketHeader, ReadAnswer, ReadEnd, ReadRequest, Request,
@@ -67,7 +67,7 @@ pub(super) struct Part {
 impl BlockReader {
     /// Asks a data node for a part of a block.
     pub(super) async fn open(
-        shared: &Shared,
+        shared: &HdfsContext,
         node: &DatanodeInfo,
         part: &Part,
     ) -> Result<BlockReader, FsError> {

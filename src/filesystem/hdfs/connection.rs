@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::Shared;
+use super::HdfsContext;
 use crate::{ErrorKind, FsError};
 use corona_hadoop::writables::DatanodeInfo;
 
@@ -25,7 +25,7 @@ impl Connection {
     /// Connects to the address by which the name node knows the data node, not to its host's name.
     /// Spec: hdfs/01 §1.1.
     pub(super) async fn open(
-        shared: &Shared,
+        shared: &HdfsContext,
         node: &DatanodeInfo,
         due: Duration,
         call: &'static str,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::Shared;
+use super::HdfsContext;
 use super::connection::too_slow;
 use crate::{ErrorKind, FsError};
 use corona_hadoop::protocols::client_datanode::ClientDatanodeClient;
@@ -18,7 +18,7 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The exception that says that a block is complete, since somebody has closed its file.
 const COMMITTED: &str = "BlockAlreadyCommittedException";
 
-impl Shared {
+impl HdfsContext {
     /// The block as a data node's readers see it; none if the node does not have it.
     pub(super) async fn visible_block(
         &self,

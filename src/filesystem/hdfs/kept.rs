@@ -18,7 +18,7 @@ const MAX_SPARE: usize = 2 * MEMORY_BYTES / (64 << 10);
 
 /// The bytes of one block so far, from the first one that this client wrote.
 #[derive(Debug)]
-pub(super) enum Kept {
+pub(super) enum BlockBytes {
     /// They are in this file, from this place on.
     Elsewhere { file: Arc<File>, start: u64, bytes: u64, spare: Vec<u8> },
     /// The last ones are in memory, those before in a file.
@@ -57,11 +57,13 @@ impl Piece {
 /// The file, and the memory that was written to it.
 type Written = (Arc<File>, Vec<Piece>);
 
-impl Kept {
-    pub(super) fn new(replay: Replay, directory: &Path) -> Kept {
+impl BlockBytes {
+    pub(super) fn new(replay: Replay, directory: &Path) -> BlockBytes {
         match replay {
-            Replay::From(file) => Kept::Elsewhere { file, start: 0, bytes: 0, spare: Vec::new() },
-            Replay::Kept => Kept::Here(Box::new(Here {
+            Replay::From(file) => {
+                BlockBytes::Elsewhere { file, start: 0, bytes: 0, spare: Vec::new() }
+            }
+            Replay::Kept => BlockBytes::Here(Box::new(Here {
                 directory: directory.to_owned(),
                 file: None,
                 in_file: 0,
@@ -77,19 +79,19 @@ impl Kept {
     /// Bytes of the block so far.
     pub(super) fn len(&self) -> u64 {
         match self {
-            Kept::Elsewhere { bytes, .. } => *bytes,
-            Kept::Here(here) => here.in_file + here.bytes,
+            BlockBytes::Elsewhere { bytes, .. } => *bytes,
+            BlockBytes::Here(here) => here.in_file + here.bytes,
         }
     }
 
     /// Forgets the block: what comes belongs to the next one.
     pub(super) fn next_block(&mut self) {
         match self {
-            Kept::Elsewhere { start, bytes, .. } => {
+            BlockBytes::Elsewhere { start, bytes, .. } => {
                 *start += *bytes;
                 *bytes = 0;
             }
-            Kept::Here(here) => {
+            BlockBytes::Here(here) => {
                 here.in_file = 0;
                 let memory = std::mem::take(&mut here.memory);
                 (here.bytes, here.capacity) = (0, 0);
@@ -101,8 +103,8 @@ impl Kept {
     /// An empty buffer, if possible one that was used before.
     pub(super) fn buffer(&mut self) -> Vec<u8> {
         match self {
-            Kept::Elsewhere { spare, .. } => std::mem::take(spare),
-            Kept::Here(here) => here.spare.pop().unwrap_or_default(),
+            BlockBytes::Elsewhere { spare, .. } => std::mem::take(spare),
+            BlockBytes::Here(here) => here.spare.pop().unwrap_or_default(),
         }
     }
 
@@ -110,12 +112,12 @@ impl Kept {
     pub(super) async fn add(&mut self, mut buffer: Vec<u8>, start: usize) -> Result<(), FsError> {
         let length = buffer.len().saturating_sub(start);
         match self {
-            Kept::Elsewhere { bytes, spare, .. } => {
+            BlockBytes::Elsewhere { bytes, spare, .. } => {
                 *bytes += length as u64;
                 buffer.clear();
                 *spare = buffer;
             }
-            Kept::Here(here) => {
+            BlockBytes::Here(here) => {
                 here.bytes += length as u64;
                 let last = here.memory.last_mut();
                 let fits = |last: &&mut Piece| last.buffer.capacity() - last.buffer.len() >= length;
@@ -139,8 +141,8 @@ impl Kept {
     pub(super) async fn read(&mut self, at: u64, most: usize) -> Result<Vec<u8>, FsError> {
         let length = usize::try_from(self.len().saturating_sub(at)).unwrap_or(usize::MAX).min(most);
         let (file, from, length) = match self {
-            Kept::Elsewhere { file, start, .. } => (file.clone(), *start + at, length),
-            Kept::Here(here) => {
+            BlockBytes::Elsewhere { file, start, .. } => (file.clone(), *start + at, length),
+            BlockBytes::Here(here) => {
                 here.settle().await?;
                 let behind = at.checked_sub(here.in_file);
                 let behind = behind.map(|behind| usize::try_from(behind).unwrap_or(usize::MAX));
@@ -241,8 +243,8 @@ mod tests {
         std::fs::write(&source, [b"first".as_slice(), &bytes].concat()).unwrap();
         let source = Arc::new(File::open(&source).unwrap());
         for replay in [Replay::Kept, Replay::From(source)] {
-            let mut kept = Kept::new(replay, dir.path());
-            let add = async |kept: &mut Kept, bytes: &[u8]| {
+            let mut kept = BlockBytes::new(replay, dir.path());
+            let add = async |kept: &mut BlockBytes, bytes: &[u8]| {
                 let mut buffer = kept.buffer();
                 assert!(buffer.is_empty());
                 buffer.reserve_exact(1000 + 66_000);
@@ -258,7 +260,7 @@ mod tests {
             let (small, large) = bytes.split_at(20_000);
             for piece in small.chunks(7).chain(large.chunks(65_000)) {
                 add(&mut kept, piece).await;
-                if let Kept::Here(here) = &kept {
+                if let BlockBytes::Here(here) = &kept {
                     assert!(here.memory.len() <= MEMORY_BYTES / 65_000 + 1, "small ones share");
                     assert!(here.spare.len() <= MAX_SPARE);
                 }

@@ -20,13 +20,13 @@ pub(super) struct Lease {
     name_node: Arc<NameNode>,
     every: Duration,
     retries: u32,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
     /// Whether the lease could not be renewed; every file is lost then.
     lost: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LeaseState {
     files: usize,
     renewing: Option<AbortHandle>,
 }

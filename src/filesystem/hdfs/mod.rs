@@ -53,12 +53,12 @@ const WRAPPERS: &[&str] = &[
 #[derive(Clone, Debug)]
 pub struct Hdfs {
     root: Root,
-    shared: Arc<Shared>,
+    shared: Arc<HdfsContext>,
 }
 
 /// What the files of a client share.
 #[derive(Debug)]
-struct Shared {
+struct HdfsContext {
     settings: Arc<FileSystemSettings>,
     name_node: Arc<NameNode>,
     lease: Arc<Lease>,
@@ -123,7 +123,7 @@ impl Hdfs {
         let name_node = Arc::new(NameNode::new(addresses, settings.clone(), counters.clone()));
         let [first @ .., _, _, _, _] = random().to_be_bytes();
         let name = format!("DFSClient_{}", i32::from_be_bytes(first));
-        let shared = Shared {
+        let shared = HdfsContext {
             lease: Lease::new(name, name_node.clone(), &settings),
             data_connections: Arc::new(Semaphore::new(settings.max_data_connections.max(1))),
             is_raid: class == RAID_CLASS,

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::Shared;
+use super::HdfsContext;
 use super::connection::{Connection, too_slow};
 use super::transfer::{
     Ack, HEARTBEAT, Layout, PacketHeader, Request, Sums, WriteKind, WriteRequest, request_bytes,
@@ -77,7 +77,10 @@ pub(super) struct Target {
 
 impl Pipeline {
     /// Sets a pipeline up: returns when all its nodes are connected.
-    pub(super) async fn open(shared: &Arc<Shared>, target: Target) -> Result<Pipeline, Failure> {
+    pub(super) async fn open(
+        shared: &Arc<HdfsContext>,
+        target: Target,
+    ) -> Result<Pipeline, Failure> {
         let Some(first) = target.nodes.first() else {
             let message = "the name node names no data node for the block";
             let error = FsError::new(ErrorKind::NoSpace, CALL, "", message);

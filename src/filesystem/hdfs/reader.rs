@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::block_reader::{BlockReader, Part};
 use super::transfer::{OLDEST_VERSION, VERSION};
-use super::{Shared, random_below};
+use super::{HdfsContext, random_below};
 use crate::{Answer, ErrorKind, FileReader, FsError, FsPath};
 use corona_hadoop::writables::{Block, DatanodeInfo, LocatedBlock, LocatedBlocksWithMetaInfo};
 
@@ -20,7 +20,7 @@ const MAX_DEAD: usize = 256;
 
 /// A file that is read.
 pub(super) struct HdfsReader {
-    shared: Arc<Shared>,
+    shared: Arc<HdfsContext>,
     path: FsPath,
     namespace: i32,
     version: i16,
@@ -44,7 +44,7 @@ pub(super) struct HdfsReader {
 impl HdfsReader {
     /// Opens a file. The status has its length, unless it is being written.
     pub(super) async fn open(
-        shared: Arc<Shared>,
+        shared: Arc<HdfsContext>,
         path: FsPath,
         block_bytes: u64,
     ) -> Result<HdfsReader, FsError> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Shared;
-use super::kept::Kept;
+use super::HdfsContext;
+use super::kept::BlockBytes;
 use super::lease::Held;
 use super::pipeline::{Failure, Packet, Pipeline, Target};
 use super::transfer::{
@@ -47,7 +47,7 @@ pub(super) struct Shape {
 
 /// A file that is written.
 pub(super) struct HdfsWriter {
-    shared: Arc<Shared>,
+    shared: Arc<HdfsContext>,
     path: FsPath,
     held: Held,
     shape: Shape,
@@ -61,7 +61,7 @@ pub(super) struct HdfsWriter {
     /// Bytes that the block at hand had before.
     base: u64,
     /// The bytes of the block at hand behind those, without those of `packet`.
-    kept: Kept,
+    kept: BlockBytes,
     current: Option<Current>,
     /// What has not been sent; none while it is.
     packet: Option<PacketBuilder>,
@@ -74,11 +74,11 @@ pub(super) struct HdfsWriter {
     /// seen bytes of it.
     is_persisted: bool,
     is_seen: bool,
-    state: State,
+    state: WriterState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WriterState {
     Open,
     /// Something failed for good: the file is to be given up.
     Failed,
@@ -118,20 +118,20 @@ impl From<FsError> for Trouble {
 impl HdfsWriter {
     /// Makes the file.
     pub(super) async fn create(
-        shared: Arc<Shared>,
+        shared: Arc<HdfsContext>,
         path: FsPath,
         shape: Shape,
         replay: Replay,
     ) -> Result<HdfsWriter, FsError> {
         let mut writer = HdfsWriter::new(shared, path, shape, replay, true)?;
         writer.create_file().await?;
-        writer.state = State::Open;
+        writer.state = WriterState::Open;
         Ok(writer)
     }
 
     /// Opens a file that is complete, to be written at its end.
     pub(super) async fn append(
-        shared: Arc<Shared>,
+        shared: Arc<HdfsContext>,
         path: FsPath,
         shape: Shape,
     ) -> Result<HdfsWriter, FsError> {
@@ -141,7 +141,7 @@ impl HdfsWriter {
     }
 
     fn new(
-        shared: Arc<Shared>,
+        shared: Arc<HdfsContext>,
         path: FsPath,
         shape: Shape,
         replay: Replay,
@@ -163,7 +163,7 @@ impl HdfsWriter {
         let chunk = covered + SUM_BYTES;
         let packet_bytes = shared.settings.packet_bytes as usize;
         let chunks_per_packet = packet_bytes.saturating_sub(HEADER_BYTES).div_ceil(chunk).max(1);
-        let kept = Kept::new(replay, &shared.settings.buffer_dir);
+        let kept = BlockBytes::new(replay, &shared.settings.buffer_dir);
         let sums = Sums { kind: SumKind::Crc32, covered };
         Ok(HdfsWriter {
             shared,
@@ -186,7 +186,7 @@ impl HdfsWriter {
             is_persisted: false,
             is_seen: false,
             // So far there is nothing to give up.
-            state: State::Over,
+            state: WriterState::Over,
         })
     }
 
@@ -247,7 +247,7 @@ impl HdfsWriter {
                 Err(error) => return Err(error),
             }
         };
-        self.state = State::Open;
+        self.state = WriterState::Open;
         let Some(found) = found else {
             // From here on only this writer changes its length.
             let status = name_node.status(&path).await?;
@@ -675,7 +675,7 @@ impl HdfsWriter {
                 self.shared.name_node.complete(path, client, self.finished, self.last).await;
             match completed {
                 Ok(true) => {
-                    self.state = State::Over;
+                    self.state = WriterState::Over;
                     return Ok(());
                 }
                 Ok(false) => {}
@@ -701,14 +701,14 @@ impl HdfsWriter {
     /// Nothing can be written any more. A file that is somebody else's by now must not be deleted.
     fn fail(&mut self, error: FsError) -> FsError {
         let is_ours = !matches!(error.kind, ErrorKind::Lease | ErrorKind::BeingWritten);
-        self.state = if is_ours { State::Failed } else { State::Over };
+        self.state = if is_ours { WriterState::Failed } else { WriterState::Over };
         self.current = None;
         FsError { path: self.path.to_string(), ..error }
     }
 
     fn check(&mut self) -> Result<(), FsError> {
         // A packet that is neither here nor sent was being sent when its writer was dropped.
-        if self.state != State::Open || self.packet.is_none() {
+        if self.state != WriterState::Open || self.packet.is_none() {
             let message = "an earlier write failed";
             return Err(FsError::new(ErrorKind::Io, "write", &self.path, message));
         }
@@ -723,7 +723,7 @@ impl HdfsWriter {
 
 /// Deletes a file that was not finished. One that was there before is closed instead, with what data
 /// nodes have of it.
-async fn give_up(shared: &Shared, path: &FsPath, is_new: bool) -> Result<(), FsError> {
+async fn give_up(shared: &HdfsContext, path: &FsPath, is_new: bool) -> Result<(), FsError> {
     let call = if is_new { "delete" } else { "abandonFile" };
     let given_up = async {
         match is_new {
@@ -764,10 +764,12 @@ impl FileWriter for HdfsWriter {
     fn abort(mut self: Box<Self>) -> Answer<'static, ()> {
         Box::pin(async move {
             self.current = None;
-            let state = std::mem::replace(&mut self.state, State::Over);
+            let state = std::mem::replace(&mut self.state, WriterState::Over);
             match state {
-                State::Over => Ok(()),
-                State::Open | State::Failed => give_up(&self.shared, &self.path, self.is_new).await,
+                WriterState::Over => Ok(()),
+                WriterState::Open | WriterState::Failed => {
+                    give_up(&self.shared, &self.path, self.is_new).await
+                }
             }
         })
     }
@@ -775,7 +777,7 @@ impl FileWriter for HdfsWriter {
 
 impl Drop for HdfsWriter {
     fn drop(&mut self) {
-        if self.state == State::Over {
+        if self.state == WriterState::Over {
             return;
         }
         self.current = None;

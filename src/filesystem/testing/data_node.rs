@@ -60,11 +60,11 @@ pub struct DataNode {
     port: u16,
     ipc_port: u16,
     name_node: Arc<NameNode>,
-    state: Mutex<State>,
+    state: Mutex<DataNodeState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct DataNodeState {
     replicas: HashMap<i64, Replica>,
     /// Memory of replicas that were deleted.
     spare: Vec<Vec<u8>>,
@@ -98,7 +98,7 @@ impl DataNode {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let ipc = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = |listener: &TcpListener| listener.local_addr().expect("its address").port();
-        let state = State {
+        let state = DataNodeState {
             replicas: HashMap::new(),
             spare: Vec::new(),
             faults: Faults::default(),
@@ -125,7 +125,7 @@ impl DataNode {
         (node, vec![rpc, accepting])
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DataNodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

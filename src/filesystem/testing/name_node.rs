@@ -39,11 +39,11 @@ pub enum NameNodeFault {
 /// A name node in memory.
 #[derive(Debug, Default)]
 pub struct NameNode {
-    state: Mutex<State>,
+    state: Mutex<NameNodeState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct NameNodeState {
     nodes: Vec<DatanodeInfo>,
     entries: BTreeMap<String, Entry>,
     /// Where replicas are: block, then number of the node and length.
@@ -90,7 +90,7 @@ struct FileEntry {
 const FIRST_GENERATION: i64 = 1001;
 
 impl NameNode {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, NameNodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -250,7 +250,7 @@ impl NameNode {
         method: &'static str,
         path: &str,
         not_yet: impl FnOnce() -> Result<T, Fault>,
-        act: impl FnOnce(&mut State) -> Result<T, Fault>,
+        act: impl FnOnce(&mut NameNodeState) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let fault = self.begin(method, path);
         if !path.is_empty() && !path.starts_with('/') {
@@ -285,7 +285,7 @@ fn parent(path: &str) -> &str {
     }
 }
 
-impl State {
+impl NameNodeState {
     fn check_safe_mode(&self, what: &str, path: &str) -> Result<(), Fault> {
         match self.safe_mode {
             false => Ok(()),

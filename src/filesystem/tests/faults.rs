@@ -9,7 +9,7 @@ const BLOCK: usize = 64 << 10;
 
 #[tokio::test]
 async fn a_reader_goes_on_with_another_replica_wherever_the_first_one_breaks_off() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     let bytes = content(1300);
     world.write("/a", &bytes).await.unwrap();
     let whole = 15 + 29 + 1300 + 12 + 4 + 9;
@@ -27,7 +27,7 @@ async fn a_reader_goes_on_with_another_replica_wherever_the_first_one_breaks_off
 
 #[tokio::test]
 async fn a_corrupt_replica_is_reported_and_another_one_read() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     let bytes = content(BLOCK + 100);
     world.write("/a", &bytes).await.unwrap();
     for number in [0, 1] {
@@ -37,7 +37,7 @@ async fn a_corrupt_replica_is_reported_and_another_one_read() {
     let error = world.read("/a").await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Checksum);
     assert!(error.message.contains("every replica is corrupt"), "{error}");
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     world.write("/a", &bytes).await.unwrap();
     let fault = Faults { corrupt: Some(50), ..Faults::default() };
     world.cluster.data_nodes[1].set_faults(fault);
@@ -56,7 +56,7 @@ async fn a_corrupt_replica_is_reported_and_another_one_read() {
 
 #[tokio::test]
 async fn a_stuck_data_node_costs_a_reader_a_time_out_and_others_nothing() {
-    let world = World::with(2, |settings| {
+    let world = TestClient::with(2, |settings| {
         settings.socket_timeout = Duration::from_millis(300);
     })
     .await;
@@ -70,7 +70,7 @@ async fn a_stuck_data_node_costs_a_reader_a_time_out_and_others_nothing() {
 
 #[tokio::test]
 async fn a_data_node_that_sends_no_data_for_ever_is_left_for_another_one() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     let bytes = content(5000);
     world.write("/a", &bytes).await.unwrap();
     for node in 0..2 {
@@ -85,13 +85,13 @@ async fn a_data_node_that_sends_no_data_for_ever_is_left_for_another_one() {
 #[tokio::test]
 async fn blocks_without_replicas_are_waited_for() {
     let world =
-        World::with(1, |settings| settings.acquire_window = Duration::from_millis(100)).await;
+        TestClient::with(1, |settings| settings.acquire_window = Duration::from_millis(100)).await;
     let bytes = content(100);
     world.write("/a", &bytes).await.unwrap();
     world.cluster.name_node.forget_replicas();
     let error = world.read("/a").await.unwrap_err();
     assert_ne!(error.kind, ErrorKind::Checksum, "{error}");
-    let world = World::new(1).await;
+    let world = TestClient::new(1).await;
     world.write("/a", &bytes).await.unwrap();
     world.cluster.data_nodes[0].set_faults(Faults { is_dead: true, ..Faults::default() });
     let healing = async {
@@ -119,7 +119,7 @@ fn failures() -> Vec<(&'static str, Faults)> {
 async fn a_block_is_written_again_without_the_node_that_failed() {
     for (name, fault) in failures() {
         for bad in [0, 1] {
-            let world = World::with(3, |settings| {
+            let world = TestClient::with(3, |settings| {
                 settings.socket_timeout = Duration::from_millis(500);
                 settings.read_extension = Duration::ZERO;
                 settings.packet_bytes = 4096;
@@ -139,8 +139,8 @@ async fn a_block_is_written_again_without_the_node_that_failed() {
 }
 
 /// A file of 700 bytes in a cluster whose nodes are soon given up, and all its bytes to be.
-async fn begun(nodes: usize) -> (World, Vec<u8>) {
-    let world = World::with(nodes, |settings| {
+async fn begun(nodes: usize) -> (TestClient, Vec<u8>) {
+    let world = TestClient::with(nodes, |settings| {
         settings.socket_timeout = Duration::from_millis(400);
         settings.read_extension = Duration::ZERO;
         settings.call_timeout = Duration::from_millis(400);
@@ -153,7 +153,7 @@ async fn begun(nodes: usize) -> (World, Vec<u8>) {
 }
 
 /// Writes the rest of the file, with a flush in the middle.
-async fn write_on(world: &World, bytes: &[u8]) -> Result<(), FsError> {
+async fn write_on(world: &TestClient, bytes: &[u8]) -> Result<(), FsError> {
     let mut writer = soon(world.files.append(&world.path("/a"))).await?;
     let (first, rest) = bytes[700..].split_at(9000);
     soon(writer.write(first)).await?;
@@ -187,7 +187,7 @@ async fn the_last_block_is_recovered_when_a_node_fails_that_it_is_written_on_to(
 #[tokio::test]
 async fn a_block_that_readers_have_seen_is_recovered_and_not_abandoned() {
     for bad in [0, 1, 2] {
-        let world = World::with(3, |settings| settings.replication = 3).await;
+        let world = TestClient::with(3, |settings| settings.replication = 3).await;
         let bytes = content(20_000);
         let path = world.path("/a");
         let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
@@ -295,7 +295,7 @@ async fn a_lease_that_somebody_else_has_taken_ends_an_append_and_deletes_nothing
 
 #[tokio::test]
 async fn a_write_that_is_given_up_in_the_middle_is_the_last_one() {
-    let world = World::with(1, |settings| settings.block_bytes = 64 << 20).await;
+    let world = TestClient::with(1, |settings| settings.block_bytes = 64 << 20).await;
     let path = world.path("/a");
     let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
     soon(writer.write(b"begun")).await.unwrap();
@@ -310,7 +310,7 @@ async fn a_write_that_is_given_up_in_the_middle_is_the_last_one() {
 
 #[tokio::test]
 async fn a_block_is_written_again_from_the_file_that_is_copied() {
-    let world = World::with(3, |settings| settings.packet_bytes = 4096).await;
+    let world = TestClient::with(3, |settings| settings.packet_bytes = 4096).await;
     let dir = tempfile::tempdir().unwrap();
     let bytes = content(2 * BLOCK + 777);
     let source = dir.path().join("source");
@@ -328,7 +328,7 @@ async fn a_block_is_written_again_from_the_file_that_is_copied() {
 
 #[tokio::test]
 async fn a_file_is_given_up_when_no_data_node_takes_it() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     for node in &world.cluster.data_nodes {
         node.set_faults(Faults { is_dead: true, ..Faults::default() });
     }
@@ -339,7 +339,7 @@ async fn a_file_is_given_up_when_no_data_node_takes_it() {
 
 #[tokio::test]
 async fn a_file_whose_only_block_is_refused_at_the_close_is_gone_when_that_returns() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     for node in &world.cluster.data_nodes {
         node.set_faults(Faults { is_dead: true, ..Faults::default() });
     }
@@ -365,7 +365,7 @@ async fn a_lease_that_has_expired_is_not_waited_for() {
     for method in ["create", "addBlockAndFetchMetaInfo", "complete"] {
         // A wait would be longer than the test may take.
         let world =
-            World::with(1, |settings| settings.create_pause = Duration::from_secs(3600)).await;
+            TestClient::with(1, |settings| settings.create_pause = Duration::from_secs(3600)).await;
         world.cluster.name_node.fail(method, NameNodeFault::NoLease, usize::MAX);
         let error = world.write("/a", b"x").await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Lease, "{method}: {error}");
@@ -375,7 +375,7 @@ async fn a_lease_that_has_expired_is_not_waited_for() {
 
 #[tokio::test]
 async fn more_data_nodes_than_replicas_are_refused() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     world.cluster.name_node.set_copies(300);
     let error = world.write("/a", b"x").await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Malformed, "{error}");
@@ -385,7 +385,7 @@ async fn more_data_nodes_than_replicas_are_refused() {
 
 #[tokio::test]
 async fn a_data_node_without_checksums_is_left_for_another_one() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     let bytes = content(3000);
     world.write("/a", &bytes).await.unwrap();
     let without = Sums { kind: SumKind::None, covered: 512 };
@@ -405,7 +405,7 @@ async fn a_data_node_without_checksums_is_left_for_another_one() {
 
 #[tokio::test]
 async fn a_directory_that_contains_itself_has_a_deepest_path() {
-    let world = World::new(1).await;
+    let world = TestClient::new(1).await;
     world.files.mkdirs(&world.path("/loop"), None).await.unwrap();
     world.cluster.name_node.set_loop("/loop", "again");
     let (mut path, mut depth) = (world.path("/loop"), 1);
@@ -425,7 +425,7 @@ async fn a_directory_that_contains_itself_has_a_deepest_path() {
 
 #[tokio::test]
 async fn a_writer_that_pauses_keeps_its_pipeline() {
-    let world = World::with(2, |settings| {
+    let world = TestClient::with(2, |settings| {
         settings.socket_timeout = Duration::from_millis(200);
         settings.read_extension = Duration::ZERO;
     })
@@ -443,7 +443,8 @@ async fn a_writer_that_pauses_keeps_its_pipeline() {
 
 #[tokio::test]
 async fn the_lease_is_renewed_while_a_file_is_open_and_ends_with_it() {
-    let world = World::with(1, |settings| settings.lease_renewal = Duration::from_millis(20)).await;
+    let world =
+        TestClient::with(1, |settings| settings.lease_renewal = Duration::from_millis(20)).await;
     let path = world.path("/a");
     let writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
     until(|| world.cluster.name_node.count("renewLease") >= 4).await;
@@ -459,7 +460,7 @@ async fn the_lease_is_renewed_while_a_file_is_open_and_ends_with_it() {
 /// The original refuses renewals in safe mode, which ends by itself. Spec: hdfs/01 §1.9 (18).
 #[tokio::test]
 async fn a_file_that_is_open_survives_safe_mode() {
-    let world = World::with(1, |settings| {
+    let world = TestClient::with(1, |settings| {
         settings.lease_renewal = Duration::from_millis(5);
         settings.lease_renewal_retries = 2;
     })
@@ -478,7 +479,7 @@ async fn a_file_that_is_open_survives_safe_mode() {
 /// Two programs with one name could end each other's files. Spec: hdfs/01 §1.9 (17).
 #[tokio::test]
 async fn each_client_writes_under_a_name_of_its_own() {
-    let world = World::new(1).await;
+    let world = TestClient::new(1).await;
     let other = FileSystems::new(world.cluster.settings()).unwrap();
     let (other, path) = other.resolve("/a").unwrap();
     let mine = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
@@ -490,7 +491,7 @@ async fn each_client_writes_under_a_name_of_its_own() {
 
 #[tokio::test]
 async fn a_lease_that_cannot_be_renewed_ends_the_files() {
-    let world = World::with(1, |settings| {
+    let world = TestClient::with(1, |settings| {
         settings.lease_renewal = Duration::from_millis(5);
         settings.lease_renewal_retries = 3;
         settings.call_timeout = Duration::from_millis(20);
@@ -513,7 +514,7 @@ async fn a_lease_that_cannot_be_renewed_ends_the_files() {
 
 #[tokio::test]
 async fn a_lease_that_somebody_else_has_taken_ends_the_write_and_deletes_nothing() {
-    let world = World::new(1).await;
+    let world = TestClient::new(1).await;
     let path = world.path("/a");
     let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
     soon(writer.write(&content(BLOCK))).await.unwrap();
@@ -543,7 +544,7 @@ async fn lost_replies_are_made_up_for() {
     ];
     for method in methods {
         for fault in [NameNodeFault::LoseReply, NameNodeFault::LoseCall] {
-            let world = World::with(2, change).await;
+            let world = TestClient::with(2, change).await;
             world.cluster.name_node.fail(method, fault, 1);
             let bytes = content(2 * BLOCK + 1);
             world.write("/d/a", &bytes).await.unwrap();
@@ -552,7 +553,7 @@ async fn lost_replies_are_made_up_for() {
         }
     }
     for fault in [NameNodeFault::LoseReply, NameNodeFault::LoseCall] {
-        let world = World::with(1, change).await;
+        let world = TestClient::with(1, change).await;
         world.write("/a", b"x").await.unwrap();
         let (from, to) = (world.path("/a"), world.path("/b"));
         world.cluster.name_node.fail("rename", fault, 1);
@@ -569,7 +570,7 @@ async fn lost_replies_are_made_up_for() {
 
 #[tokio::test]
 async fn pending_completions_are_retried() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     world.cluster.name_node.fail("addBlockAndFetchMetaInfo", NameNodeFault::NotYet, 1);
     world.cluster.name_node.fail("complete", NameNodeFault::NotYet, 2);
     let bytes = content(BLOCK + 1);
@@ -577,7 +578,7 @@ async fn pending_completions_are_retried() {
     assert!(world.read("/a").await.unwrap() == bytes);
     assert_eq!(world.cluster.name_node.count("complete"), 3);
     let world =
-        World::with(1, |settings| settings.close_timeout = Duration::from_millis(900)).await;
+        TestClient::with(1, |settings| settings.close_timeout = Duration::from_millis(900)).await;
     world.cluster.data_nodes[0].set_faults(Faults { is_silent: true, ..Faults::default() });
     let error = world.write("/a", b"x").await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::TooSlow, "{error}");
@@ -586,7 +587,7 @@ async fn pending_completions_are_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_wait_for_the_end_of_safe_mode_as_long_as_is_configured() {
-    let world = World::new(1).await;
+    let world = TestClient::new(1).await;
     world.cluster.name_node.set_safe_mode(true);
     let error = world.write("/a", b"x").await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::SafeMode);
@@ -607,7 +608,7 @@ async fn changes_wait_for_the_end_of_safe_mode_as_long_as_is_configured() {
 
 #[tokio::test]
 async fn a_quota_and_a_missing_name_node_are_told_apart() {
-    let world = World::new(1).await;
+    let world = TestClient::new(1).await;
     world.write("/a", b"").await.unwrap();
     world.cluster.name_node.set_quota(2);
     let error = world.write("/b", b"").await.unwrap_err();
@@ -625,7 +626,7 @@ async fn a_quota_and_a_missing_name_node_are_told_apart() {
 
 #[tokio::test]
 async fn the_second_address_of_a_name_node_is_tried_where_the_configuration_names_it() {
-    let world = World::new(1).await;
+    let world = TestClient::new(1).await;
     world.write("/a", b"x").await.unwrap();
     let class = "org.apache.hadoop.hdfs.DistributedAvatarFileSystem";
     let settings = FileSystemSettings {
@@ -642,7 +643,7 @@ async fn the_second_address_of_a_name_node_is_tried_where_the_configuration_name
 
 #[tokio::test]
 async fn the_second_address_is_tried_when_the_first_name_node_has_ended() {
-    let (first, second) = (World::new(1).await, World::new(1).await);
+    let (first, second) = (TestClient::new(1).await, TestClient::new(1).await);
     first.write("/a", b"x").await.unwrap();
     second.write("/a", b"xy").await.unwrap();
     let settings = FileSystemSettings {
@@ -664,7 +665,7 @@ async fn the_second_address_is_tried_when_the_first_name_node_has_ended() {
 
 #[tokio::test]
 async fn somebody_else_who_writes_the_file_is_waited_for() {
-    let world = World::with(1, |settings| settings.create_retries = 1000).await;
+    let world = TestClient::with(1, |settings| settings.create_retries = 1000).await;
     let path = world.path("/a");
     let mut first = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
     soon(first.write(b"first")).await.unwrap();
@@ -686,7 +687,7 @@ async fn somebody_else_who_writes_the_file_is_waited_for() {
 
 #[tokio::test]
 async fn connections_to_data_nodes_are_bounded_and_end_with_their_reader() {
-    let world = World::with(1, |settings| settings.max_data_connections = 2).await;
+    let world = TestClient::with(1, |settings| settings.max_data_connections = 2).await;
     let bytes = content(60_000);
     world.write("/a", &bytes).await.unwrap();
     let mut readers = vec![];
@@ -705,7 +706,7 @@ async fn connections_to_data_nodes_are_bounded_and_end_with_their_reader() {
 
 #[tokio::test]
 async fn a_block_that_cannot_be_kept_ends_the_write() {
-    let world = World::with(1, |settings| {
+    let world = TestClient::with(1, |settings| {
         settings.buffer_dir = "/no/such/directory".into();
         settings.block_bytes = 8 << 20;
     })

@@ -11,7 +11,7 @@ const BLOCK: usize = 64 << 10;
 
 #[tokio::test]
 async fn files_of_all_lengths_are_written_and_read() {
-    let world = World::new(3).await;
+    let world = TestClient::new(3).await;
     for length in [0, 1, 511, 512, 513, 65_024, 65_025, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK] {
         let (path, bytes) = (format!("/f/{length}"), content(length));
         world.write(&path, &bytes).await.unwrap();
@@ -35,7 +35,7 @@ async fn files_of_all_lengths_are_written_and_read() {
 
 #[tokio::test]
 async fn ranges_are_read_from_all_layouts() {
-    let world = World::new(1).await;
+    let world = TestClient::new(1).await;
     let bytes = content(2 * BLOCK + 700);
     world.write("/a", &bytes).await.unwrap();
     for (layout, packet) in [(Layout::Inline, 4096), (Layout::SumsFirst, 65_536)] {
@@ -71,7 +71,7 @@ async fn ranges_are_read_from_all_layouts() {
 
 #[tokio::test]
 async fn flush_makes_data_visible_to_readers() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     let bytes = content(BLOCK + 5000);
     let path = world.path("/open");
     let mut writer = world.files.create(&path, CreateOptions::default()).await.unwrap();
@@ -92,7 +92,7 @@ async fn flush_makes_data_visible_to_readers() {
 
 #[tokio::test]
 async fn files_of_all_lengths_are_written_on_at_their_end() {
-    let world = World::new(3).await;
+    let world = TestClient::new(3).await;
     let bytes = content(3 * BLOCK);
     let block = |path: &str| world.cluster.name_node.blocks(path).first().copied();
     for begun in [0, 1, 511, 512, 700, BLOCK - 1, BLOCK, BLOCK + 5] {
@@ -146,7 +146,7 @@ async fn files_of_all_lengths_are_written_on_at_their_end() {
 
 #[tokio::test]
 async fn a_file_that_was_there_stays_when_its_writer_is_dropped() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     world.write("/a", b"before").await.unwrap();
     let path = world.path("/a");
     let mut writer = soon(world.files.append(&path)).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_file_that_was_there_stays_when_its_writer_is_dropped() {
 
 #[tokio::test]
 async fn blocks_have_the_hosts_of_their_replicas() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     let mut infos: Vec<_> = world.cluster.data_nodes.iter().map(|node| node.info()).collect();
     infos[0].host = "one".to_owned();
     infos[1].host.clear();
@@ -192,7 +192,7 @@ async fn blocks_have_the_hosts_of_their_replicas() {
 
 #[tokio::test]
 async fn listings_come_in_pages_and_globs_see_all_of_them() {
-    let world = World::new(1).await;
+    let world = TestClient::new(1).await;
     world.cluster.name_node.set_page(4);
     let mut names: Vec<String> = (0..10).map(|n| format!("part-{n:05}")).collect();
     names.push("\u{1f600} é".to_owned());
@@ -219,7 +219,7 @@ async fn listings_come_in_pages_and_globs_see_all_of_them() {
 
 #[tokio::test]
 async fn directories_renames_and_attributes() {
-    let world = World::new(1).await;
+    let world = TestClient::new(1).await;
     let files = &world.files;
     let path = |text: &str| world.path(text);
     assert_eq!(files.home(), path("/user/alice"));
@@ -270,7 +270,7 @@ async fn directories_renames_and_attributes() {
 
 #[tokio::test]
 async fn copies_have_their_name_only_when_they_are_whole() {
-    let world = World::new(2).await;
+    let world = TestClient::new(2).await;
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
     let bytes = content(300_000);

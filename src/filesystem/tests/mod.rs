@@ -34,24 +34,24 @@ fn content(length: usize) -> Vec<u8> {
 }
 
 /// A client of a small cluster.
-struct World {
+struct TestClient {
     cluster: MiniCluster,
     systems: FileSystems,
     files: Arc<dyn FileSystem>,
 }
 
-impl World {
-    async fn new(data_nodes: usize) -> World {
-        World::with(data_nodes, |_| {}).await
+impl TestClient {
+    async fn new(data_nodes: usize) -> TestClient {
+        TestClient::with(data_nodes, |_| {}).await
     }
 
-    async fn with(data_nodes: usize, change: impl FnOnce(&mut FileSystemSettings)) -> World {
+    async fn with(data_nodes: usize, change: impl FnOnce(&mut FileSystemSettings)) -> TestClient {
         let cluster = MiniCluster::start(data_nodes).await;
         let mut settings = cluster.settings();
         change(&mut settings);
         let systems = FileSystems::new(settings).unwrap();
         let files = systems.resolve("/").unwrap().0;
-        World { cluster, systems, files }
+        TestClient { cluster, systems, files }
     }
 
     fn path(&self, text: &str) -> FsPath {

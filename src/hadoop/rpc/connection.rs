@@ -16,7 +16,7 @@ use super::call::{Call, PING};
 use super::fault::Fault;
 use super::header::{Caller, ConnectionHeader, MAGIC};
 use super::reply::{Outcome, Reply};
-use super::server::Shared;
+use super::server::ServerContext;
 use super::services::Target;
 use crate::io::formats::Writable;
 use crate::io::{DecodeError, Reader, Writer};
@@ -33,7 +33,7 @@ const LENGTH_BYTES: usize = 4;
 pub(super) struct Connection {
     stream: Stream,
     peer: Peer,
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     /// Bytes that are received but not handled.
     inbox: BytesMut,
     /// The header as it has arrived, for a server that goes on with the connection.
@@ -74,7 +74,7 @@ impl Connection {
         stream: Stream,
         peer: Peer,
         received: &[u8],
-        shared: Arc<Shared>,
+        shared: Arc<ServerContext>,
     ) -> Connection {
         shared.counters.count_accepted();
         let account = Account {
@@ -314,7 +314,7 @@ fn error(fault: Fault) -> Outcome {
 }
 
 /// The bytes of a reply. If the value is too large, the caller gets an error.
-fn encode(id: i32, outcome: Outcome, shared: &Shared) -> Vec<u8> {
+fn encode(id: i32, outcome: Outcome, shared: &ServerContext) -> Vec<u8> {
     let encoded = |outcome, max_bytes| {
         let mut writer = Writer::new(max_bytes);
         Reply { id, outcome }.encode(&mut writer);
@@ -330,7 +330,7 @@ fn encode(id: i32, outcome: Outcome, shared: &Shared) -> Vec<u8> {
 /// A connection's part in the counters. It is settled when the connection ends, for any reason.
 struct Account {
     held: Holding,
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     ending: Ending,
 }
 

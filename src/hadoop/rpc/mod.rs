@@ -27,5 +27,5 @@ pub use header::{Caller, ConnectionHeader, MAGIC, User};
 pub use limits::Limits;
 pub use protocol::{HANDSHAKE, Method, Protocol};
 pub use reply::{Outcome, Reply};
-pub use server::{Keeper, Kept, KeptConnection, Server};
+pub use server::{Keeper, KeptConnection, KeptServer, Server};
 pub use services::{Answer, Service, Services};

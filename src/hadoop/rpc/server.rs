@@ -25,12 +25,12 @@ pub struct Server {
     /// Connections of a former server.
     former: Vec<KeptConnection>,
     gate: Arc<Gate>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
 }
 
 /// What a server has kept open for the next one: [`Keeper::keep`].
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct KeptServer {
     /// Where it listened. Connections that arrive meanwhile wait there.
     pub listener: Option<net::TcpListener>,
     /// Its connections, none of which waits for a reply to a call that has begun.
@@ -49,7 +49,7 @@ pub struct KeptConnection {
 
 /// Lets a server that is going to stop keep its connections.
 #[derive(Clone, Debug)]
-pub struct Keeper(Arc<Shared>);
+pub struct Keeper(Arc<ServerContext>);
 
 impl Keeper {
     /// From now on, connections are not closed when the server stops, except those whose calls do not end in
@@ -59,7 +59,7 @@ impl Keeper {
     }
 
     /// What was kept, once the server has stopped.
-    pub fn take(&self) -> Kept {
+    pub fn take(&self) -> KeptServer {
         lock(&self.0.kept).take().unwrap_or_default()
     }
 }
@@ -70,7 +70,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// State that all connections of a server share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ServerContext {
     pub(super) services: Services,
     pub(super) limits: Limits,
     pub(super) counters: Arc<Counters>,
@@ -78,10 +78,10 @@ pub(super) struct Shared {
     /// A permit for each call that is carried out.
     pub(super) running: Semaphore,
     /// What is kept for the next server, if anything is.
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<KeptServer>>,
 }
 
-impl Shared {
+impl ServerContext {
     /// Keeps a plain connection for the next server, if this one keeps any. The state of one within TLS cannot
     /// be handed over: its peer connects again.
     pub(super) fn keep(&self, stream: Stream, received: Vec<u8>) {
@@ -102,7 +102,7 @@ impl Server {
         let memory = Memory::new(limits.max_total_inflight_bytes, limits.max_connections);
         let counters = memory.counters().clone();
         let kept = Mutex::default();
-        let shared = Shared { services, limits, counters, memory, running, kept };
+        let shared = ServerContext { services, limits, counters, memory, running, kept };
         Server { listener, former: Vec::new(), gate: Gate::off(), shared: Arc::new(shared) }
     }
 

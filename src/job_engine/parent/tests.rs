@@ -6,12 +6,12 @@ use corona_model::types::Millis;
 
 use super::*;
 
-struct World {
+struct TestParent {
     parent: Parent,
     now: Millis,
 }
 
-fn world(change: impl FnOnce(&mut ParentSettings)) -> World {
+fn world(change: impl FnOnce(&mut ParentSettings)) -> TestParent {
     let mut settings = ParentSettings {
         maps: 3,
         reduces: 8,
@@ -23,7 +23,7 @@ fn world(change: impl FnOnce(&mut ParentSettings)) -> World {
         max_state_bytes: 10_000,
     };
     change(&mut settings);
-    let mut world = World { parent: Parent::new(settings), now: Millis(1_000) };
+    let mut world = TestParent { parent: Parent::new(settings), now: Millis(1_000) };
     world.expect(ParentInput::Submitted, "request 1");
     world
 }
@@ -65,7 +65,7 @@ fn text(effect: &ParentEffect) -> String {
     }
 }
 
-impl World {
+impl TestParent {
     fn apply(&mut self, input: ParentInput) -> (Result<ParentReply, ParentRefusal>, String) {
         let ParentOutcome { reply, effects } = self.parent.apply(self.now, input);
         let effects: Vec<String> = effects.iter().map(text).collect();
@@ -80,7 +80,7 @@ impl World {
     }
 
     /// A remote that has reported.
-    fn working(change: impl FnOnce(&mut ParentSettings)) -> World {
+    fn working(change: impl FnOnce(&mut ParentSettings)) -> TestParent {
         let mut world = world(change);
         world.expect(slot(1, "a"), "start 0 at a");
         world.expect(ParentInput::Reported(remote(0)), "watch 0");
@@ -98,7 +98,7 @@ fn launch(at_ms: i64) -> SavedUpdate {
 
 #[test]
 fn a_job_goes_to_a_node_and_ends_there() {
-    let mut world = World::working(|_| {});
+    let mut world = TestParent::working(|_| {});
     assert_eq!(world.parent.key(1), TaskKey { kind: TaskKind::Map, number: 100_003 }.attempt(1));
     world.expect(ParentInput::Reported(remote(0)), "");
     assert_eq!(world.parent.next_deadline(), None);
@@ -111,7 +111,7 @@ fn a_job_goes_to_a_node_and_ends_there() {
 
 #[test]
 fn a_lost_remote_is_replaced_elsewhere_with_its_state() {
-    let mut world = World::working(|_| {});
+    let mut world = TestParent::working(|_| {});
     let key = TaskKey { kind: TaskKind::Map, number: 0 }.attempt(0);
     let status = |at_ms: i64, is_passing| SavedUpdate {
         status_of: Some(key),
@@ -154,7 +154,7 @@ fn a_lost_remote_is_replaced_elsewhere_with_its_state() {
 
 #[test]
 fn without_restarts_a_lost_remote_ends_the_job() {
-    let mut world = World::working(|settings| settings.max_restarts = 0);
+    let mut world = TestParent::working(|settings| settings.max_restarts = 0);
     let refused = Err(ParentRefusal::NotRestoring);
     let updates = vec![launch(1)];
     assert_eq!(world.apply(ParentInput::Pushed { attempt: 0, updates }).0, refused);
@@ -223,7 +223,7 @@ fn a_node_may_be_back_after_a_while_and_nodes_that_never_answer_end_the_job() {
 
 #[test]
 fn a_slot_that_is_taken_back_counts_as_the_remote() {
-    let mut world = World::working(|_| {});
+    let mut world = TestParent::working(|_| {});
     world.expect(ParentInput::Revoked { ids: vec![RequestId(9)] }, "");
     let ids = vec![RequestId(1)];
     world.expect(ParentInput::Revoked { ids }, "end s0; release 1; request 2 -a");
@@ -236,7 +236,7 @@ fn a_slot_that_is_taken_back_counts_as_the_remote() {
 fn a_killed_job_is_not_started_again() {
     let mut waiting = world(|_| {});
     waiting.expect(ParentInput::KillJob, "over Killed");
-    let mut world = World::working(|_| {});
+    let mut world = TestParent::working(|_| {});
     world.expect(ParentInput::KillJob, "kill 0");
     world.expect(ParentInput::Resumed, "watch 0; kill 0");
     let over = "end s0; release 1; over Killed";
@@ -261,7 +261,7 @@ fn a_parent_that_was_away_goes_on() {
 
 #[test]
 fn the_last_attempt_that_commits_is_known_to_the_next_remote() {
-    let mut world = World::working(|_| {});
+    let mut world = TestParent::working(|_| {});
     let task = TaskKey { kind: TaskKind::Reduce, number: 7 };
     let commit = |attempt: u32, tasks: Vec<AttemptKey>| ParentInput::Committing { attempt, tasks };
     let other = TaskKey { kind: TaskKind::Map, number: 1 }.attempt(0);
@@ -279,7 +279,7 @@ fn the_last_attempt_that_commits_is_known_to_the_next_remote() {
 
 #[test]
 fn a_state_that_is_too_large_is_refused_and_not_used() {
-    let mut world = World::working(|_| {});
+    let mut world = TestParent::working(|_| {});
     let updates: Vec<SavedUpdate> = (0..60).map(launch).collect();
     world.expect(ParentInput::Pushed { attempt: 0, updates: updates.clone() }, "");
     let refused = Err(ParentRefusal::StateTooLarge(10_000));
@@ -293,14 +293,14 @@ fn a_state_that_is_too_large_is_refused_and_not_used() {
 
 #[test]
 fn a_parent_whose_session_is_lost_ends_the_one_of_its_remote() {
-    let mut world = World::working(|_| {});
+    let mut world = TestParent::working(|_| {});
     let over = "end s0; over Failed: the session with the cluster manager is lost";
     world.expect(ParentInput::SessionLost, over);
 }
 
 #[test]
 fn inputs_lead_back_to_the_same_parent() {
-    let mut world = World::working(|_| {});
+    let mut world = TestParent::working(|_| {});
     let inputs = [
         ParentInput::Submitted,
         slot(1, "a"),

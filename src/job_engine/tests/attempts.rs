@@ -9,7 +9,7 @@ use corona_mapreduce::{Counters, JobState};
 const NOTHING: [&str; 0] = [];
 
 /// A job whose first map runs on `a`, and whose second one waits for slot 2.
-fn mapping() -> World {
+fn mapping() -> TestJob {
     let mut world = world(2, 0);
     world.set_up("m3.0");
     world
@@ -174,7 +174,7 @@ fn a_kill_by_a_user_counts_as_the_user_says() {
     // Spec: mapreduce/09 §A.
     let mut world = mapping();
     let kill = |fail| JobInput::KillAttempt { attempt: key("m0.0"), fail };
-    let ask = |world: &mut World, fail| world.job.apply(world.now, kill(fail)).reply;
+    let ask = |world: &mut TestJob, fail| world.job.apply(world.now, kill(fail)).reply;
     assert_eq!(ask(&mut world, true), Ok(JobReply::Killed(false)), "it was not heard of");
     world.report("a", "m0.0", Running);
     assert_eq!(ask(&mut world, true), Ok(JobReply::Killed(true)));
@@ -199,8 +199,9 @@ fn a_success_on_the_kill_list_is_a_kill() {
 fn fetch_failures_fail_a_map_whose_event_becomes_obsolete() {
     // Three reports, and half of the running reduces or more than the limit. Spec: mapreduce/09 §A.
     let mut world = fetching();
-    let fetch =
-        |world: &mut World, reduce: &str| world.heartbeat("b", vec![fetch_failure(reduce, "m0.0")]);
+    let fetch = |world: &mut TestJob, reduce: &str| {
+        world.heartbeat("b", vec![fetch_failure(reduce, "m0.0")])
+    };
     assert_eq!(fetch(&mut world, "r0.0"), NOTHING);
     assert_eq!(fetch(&mut world, "r1.0"), NOTHING);
     assert_eq!(
@@ -289,7 +290,7 @@ fn bad_records_are_found_by_halves_and_skipped() {
 }
 
 /// A job of one map, whose attempt on `b` tests record 10. Record 11 is the other suspect.
-fn testing() -> World {
+fn testing() -> TestJob {
     let mut world = world_with(1, 0, |settings| settings.max_skipped.map = 1);
     world.set_up("m2.0");
     world.heartbeat("a", vec![failure_at("m0.0", 10, 2)]);

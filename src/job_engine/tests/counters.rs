@@ -37,7 +37,7 @@ fn names(job: &JobEngine) -> BTreeSet<String> {
 }
 
 /// A report with the time that the attempt took, and the counters of a task.
-fn after_work(world: &mut World, node: &str, attempt: &str, state: TaskState) {
+fn after_work(world: &mut TestJob, node: &str, attempt: &str, state: TaskState) {
     let mut counters = Counters::default();
     counters.set(TASK_COUNTERS, "MAP_INPUT_BYTES", 46);
     counters.set(TASK_COUNTERS, "MAX_MEMORY_BYTES", 700);
@@ -59,7 +59,7 @@ fn after_work(world: &mut World, node: &str, attempt: &str, state: TaskState) {
 }
 
 /// A job with one map near its split and one in the rack of its split, and perhaps a reduce, that runs to its end.
-fn run(reduces: u32, hosts: [&str; 2], ends: TaskState) -> World {
+fn run(reduces: u32, hosts: [&str; 2], ends: TaskState) -> TestJob {
     let mut world = world_with(2, reduces, |settings| settings.max_attempts.map = 1);
     for (split, host) in world.job.spec.splits.iter_mut().zip(hosts) {
         split.hosts = vec![host.into()];

@@ -101,7 +101,7 @@ fn maps_whose_output_cannot_be_fetched_are_counted() {
     for reduce in ["r0.0", "r1.0"] {
         world.heartbeat("b", vec![fetch_failure(reduce, "m0.0")]);
     }
-    let counts = |world: &World| {
+    let counts = |world: &TestJob| {
         let efforts = world.job.efforts();
         (efforts.fetch_failures, efforts.failed_by_fetch_failures)
     };

@@ -177,24 +177,24 @@ fn some_tasks_may_fail() {
 /// A task that has not run when the job ends never will: nobody waits for it.
 #[test]
 fn no_task_of_a_job_that_has_ended_is_pending() {
-    let killed = |world: &mut World| {
+    let killed = |world: &mut TestJob| {
         world.submit();
         world.apply(JobInput::KillJob);
     };
-    let failed = |world: &mut World| {
+    let failed = |world: &mut TestJob| {
         world.set_up("m3.0");
         world.report("a", "m0.0", Failed);
         world.grant(3, "b");
         world.report("b", "m2.0", Succeeded);
     };
-    let succeeded = |world: &mut World| {
+    let succeeded = |world: &mut TestJob| {
         world.set_up("m3.0");
         world.grant(2, "b");
         world.report("a", "m0.0", Succeeded);
         world.report("b", "m1.0", Succeeded);
         world.report("b", "m2.0", Succeeded);
     };
-    type End = fn(&mut World);
+    type End = fn(&mut TestJob);
     let ends: [(End, JobState); 3] =
         [(killed, JobState::Killed), (failed, JobState::Failed), (succeeded, JobState::Succeeded)];
     for (end, state) in ends {
@@ -212,7 +212,7 @@ fn no_task_of_a_job_that_has_ended_is_pending() {
 /// left output.
 #[test]
 fn nodes_count_all_attempts_that_failed_or_were_killed() {
-    let counts = |world: &World| -> Vec<_> {
+    let counts = |world: &TestJob| -> Vec<_> {
         world.job.node_outlines().into_iter().map(|node| (node.failed, node.killed)).collect()
     };
     let mut world = world_with(2, 0, |_| {});
@@ -357,7 +357,7 @@ fn a_job_that_ends_without_its_clean_up_says_so() {
 #[test]
 fn the_history_of_a_job_that_did_not_succeed_says_how_long_it_waited() {
     // Spec: mapreduce/09 §F.
-    let waits = |world: &World| {
+    let waits = |world: &TestJob| {
         let end = world.records.iter().find_map(|record| match record {
             HistoryRecord::Ended(end) => Some(&end.counters),
             _ => None,

@@ -25,7 +25,7 @@ use corona_model::types::Millis;
 
 use super::*;
 
-pub(super) struct World {
+pub(super) struct TestJob {
     pub(super) job: JobEngine,
     pub(super) now: Millis,
     pub(super) records: Vec<HistoryRecord>,
@@ -33,7 +33,7 @@ pub(super) struct World {
 }
 
 /// A job of so many maps and reduces with the default settings, submitted at 1000.
-pub(super) fn world(maps: usize, reduces: u32) -> World {
+pub(super) fn world(maps: usize, reduces: u32) -> TestJob {
     world_with(maps, reduces, |_| {})
 }
 
@@ -41,7 +41,7 @@ pub(super) fn world_with(
     maps: usize,
     reduces: u32,
     change: impl FnOnce(&mut JobSettings),
-) -> World {
+) -> TestJob {
     let mut settings = JobSettings::default();
     change(&mut settings);
     let spec = JobSpec {
@@ -55,7 +55,7 @@ pub(super) fn world_with(
         settings,
         racks: Vec::new(),
     };
-    World { job: JobEngine::new(spec), now: Millis(1000), records: Vec::new(), last: Vec::new() }
+    TestJob { job: JobEngine::new(spec), now: Millis(1000), records: Vec::new(), last: Vec::new() }
 }
 
 /// `m0.1` as a key.
@@ -135,7 +135,7 @@ fn text(effect: &JobEffect) -> Vec<String> {
     }
 }
 
-impl World {
+impl TestJob {
     /// Applies an input; the effects as texts. The books are compared after each input.
     pub(super) fn apply(&mut self, input: JobInput) -> Vec<String> {
         let outcome = self.job.apply(self.now, input);
@@ -179,7 +179,7 @@ impl World {
         self.heartbeat(node, vec![TaskStatus::new(key(attempt), state)])
     }
 
-    pub(super) fn after(&mut self, span_ms: i64) -> &mut World {
+    pub(super) fn after(&mut self, span_ms: i64) -> &mut TestJob {
         self.now = self.now.plus_ms(span_ms);
         self
     }
@@ -212,7 +212,7 @@ impl World {
 }
 
 /// A job whose only map has succeeded on the node `a`, and whose five reduces run on `b`.
-pub(super) fn fetching() -> World {
+pub(super) fn fetching() -> TestJob {
     let mut world = world(1, 5);
     world.set_up("m2.0");
     for id in 2..=6 {

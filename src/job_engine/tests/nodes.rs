@@ -281,7 +281,7 @@ fn after_a_restart_clean_ups_of_attempts_get_the_time_for_a_report() {
 }
 
 /// A job of one map, whose failed attempt on `a` is cleaned up after on `b`.
-fn cleaning(change: impl FnOnce(&mut JobSettings)) -> World {
+fn cleaning(change: impl FnOnce(&mut JobSettings)) -> TestJob {
     let mut world = world_with(1, 0, change);
     world.set_up("m2.0");
     world.report("a", "m0.0", FailedUnclean);
@@ -292,7 +292,7 @@ fn cleaning(change: impl FnOnce(&mut JobSettings)) -> World {
 #[test]
 fn a_node_is_needed_while_attempts_run_there_or_reduces_may_fetch_from_it() {
     let mut world = world(1, 1);
-    let of = |world: &World, node: &str| {
+    let of = |world: &TestJob, node: &str| {
         let of = world.job.use_of_node(&format!("tracker_{node}:1"));
         (of.running_attempts, of.map_outputs)
     };

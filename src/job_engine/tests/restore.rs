@@ -37,7 +37,7 @@ fn saved(script: &[&str]) -> Vec<(Millis, SavedEvent)> {
     (0..).map(|at| Millis(100 + 10 * at)).zip(script.iter().map(event)).collect()
 }
 
-fn restored(world: &mut World, script: &[&str]) -> Vec<String> {
+fn restored(world: &mut TestJob, script: &[&str]) -> Vec<String> {
     world.apply(JobInput::Restored { fail_overs: 1, events: saved(script) })
 }
 

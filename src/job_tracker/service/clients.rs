@@ -20,10 +20,10 @@ use super::access::Access;
 use super::inter_tracker::known_id;
 use super::job::{AskError, is_shown};
 use super::remote::RemoteJob;
-use super::store::Known;
+use super::store::KnownJob;
 use super::submission::priority;
 use super::submit::ARRIVING_PAUSE;
-use super::{Shared, answers, waiting};
+use super::{ServiceContext, answers, waiting};
 use corona_job_engine::parent::ParentInput;
 use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal, JobReply};
 use corona_job_wire::translate;
@@ -42,7 +42,7 @@ const OPERATIONS: [&str; 2] = ["acl-submit-job", "acl-administer-jobs"];
 /// Forwards a call to the remote job tracker of a job, if one runs it.
 macro_rules! forward {
     ($shared:ident, $caller:ident, $job:expr, $client:ident => $call:expr) => {
-        if let Some(Known::Remote(remote)) = $shared.visible($caller, $job)? {
+        if let Some(KnownJob::Remote(remote)) = $shared.visible($caller, $job)? {
             let mut $client = remote.client().await?;
             return remote.checked($call.await);
         }
@@ -70,20 +70,20 @@ impl LargeAnswers {
     }
 }
 
-impl Shared {
+impl ServiceContext {
     /// What is known of a job that the caller may see.
-    fn visible(&self, caller: &Caller, id: &wire::JobId) -> Result<Option<Known>, Fault> {
+    fn visible(&self, caller: &Caller, id: &wire::JobId) -> Result<Option<KnownJob>, Fault> {
         let known = known_id(id).and_then(|id| self.store.get(&id));
-        if let Some(description) = known.as_ref().and_then(Known::description) {
+        if let Some(description) = known.as_ref().and_then(KnownJob::description) {
             self.access.must_see(caller, description)?;
         }
         Ok(known)
     }
 
     /// What is known of a job that the caller may change.
-    fn changeable(&self, caller: &Caller, id: &wire::JobId) -> Result<Option<Known>, Fault> {
+    fn changeable(&self, caller: &Caller, id: &wire::JobId) -> Result<Option<KnownJob>, Fault> {
         let known = known_id(id).and_then(|id| self.store.get(&id));
-        if let Some(description) = known.as_ref().and_then(Known::description) {
+        if let Some(description) = known.as_ref().and_then(KnownJob::description) {
             self.access.must_change(caller, description)?;
         }
         Ok(known)
@@ -96,7 +96,7 @@ impl Shared {
         id: &wire::JobId,
         look: impl FnOnce(&JobEngine) -> T + Send + 'static,
     ) -> Result<Option<T>, Fault> {
-        let Some(Known::Job(job)) = self.visible(caller, id)? else { return Ok(None) };
+        let Some(KnownJob::Job(job)) = self.visible(caller, id)? else { return Ok(None) };
         match job.look(look).await {
             Ok(seen) => Ok(Some(seen)),
             Err(AskError::Busy) => Err(Fault::io(AskError::Busy.to_string())),
@@ -111,7 +111,7 @@ impl Shared {
         id: &wire::JobId,
         input: JobInput,
     ) -> Result<Option<JobReply>, Fault> {
-        let Some(Known::Job(job)) = self.changeable(caller, id)? else { return Ok(None) };
+        let Some(KnownJob::Job(job)) = self.changeable(caller, id)? else { return Ok(None) };
         match job.apply(input).await {
             Ok(reply) => Ok(Some(reply)),
             Err(AskError::Refused(JobRefusal::Ended) | AskError::Gone) => Ok(None),
@@ -138,7 +138,7 @@ impl Shared {
         look: impl FnOnce(&JobEngine) -> Vec<TaskReport> + Send + 'static,
     ) -> Result<Option<Vec<TaskReport>>, Fault> {
         let known = self.visible(caller, job)?;
-        let _turn = match known.as_ref().and_then(Known::progress) {
+        let _turn = match known.as_ref().and_then(KnownJob::progress) {
             Some(progress) => self.large_answers.turn(&progress).await,
             None => None,
         };
@@ -152,14 +152,14 @@ impl Shared {
         let pools = self.shown.manager.pools().await.unwrap_or_default();
         let pools = pools.iter().map(ToString::to_string);
         let known = self.store.all();
-        let described = known.iter().filter_map(Known::description);
+        let described = known.iter().filter_map(KnownJob::description);
         let of_jobs = described.flat_map(|job| [job.queue.to_string(), job.pool.to_string()]);
         let all = of_jobs.chain(pools).chain([DEFAULT_QUEUE.to_owned()]);
         all.filter(|name| !name.is_empty()).collect()
     }
 
     /// Whether a job counts as one of a queue.
-    fn is_in_queue(known: &Known, queue: &str) -> bool {
+    fn is_in_queue(known: &KnownJob, queue: &str) -> bool {
         let description = known.description();
         description.is_some_and(|job| *job.queue == *queue || job.pool.to_string() == queue)
     }
@@ -167,7 +167,9 @@ impl Shared {
     /// What is said of a queue, if it exists.
     fn queue_info(&self, queue: &str, exists: bool) -> JobQueueInfo {
         let (mut running, mut pending) = (0, 0);
-        for known in self.store.all().iter().filter(|known| Shared::is_in_queue(known, queue)) {
+        for known in
+            self.store.all().iter().filter(|known| ServiceContext::is_in_queue(known, queue))
+        {
             if let Some(progress) = known.progress().filter(|it| it.finished_at.is_none()) {
                 running += (progress.live.map + progress.live.reduce) as usize;
                 pending += progress.requested;
@@ -186,7 +188,7 @@ impl Shared {
     }
 }
 
-impl JobSubmission for Shared {
+impl JobSubmission for ServiceContext {
     async fn submit_job(
         &self,
         caller: &Caller,
@@ -202,7 +204,7 @@ impl JobSubmission for Shared {
         job: wire::JobId,
     ) -> Result<Option<JobProfile>, Fault> {
         let known = self.visible(caller, &job)?;
-        Ok(known.as_ref().and_then(Known::description).and_then(|job| answers::profile(job)))
+        Ok(known.as_ref().and_then(KnownJob::description).and_then(|job| answers::profile(job)))
     }
 
     async fn get_job_status(
@@ -214,11 +216,11 @@ impl JobSubmission for Shared {
             match self.visible(caller, &job)? {
                 None => return Ok(None),
                 // Who lost the answer to a submission learns the outcome.
-                Some(Known::Arriving(..)) => sleep(ARRIVING_PAUSE).await,
+                Some(KnownJob::Arriving(..)) => sleep(ARRIVING_PAUSE).await,
                 Some(known) => break known,
             }
         };
-        if let Known::Job(job) = &known {
+        if let KnownJob::Job(job) = &known {
             // Who sees the end sees whether the job has a history.
             job.history_is_settled().await;
         }
@@ -230,17 +232,17 @@ impl JobSubmission for Shared {
         caller: &Caller,
         job: wire::JobId,
     ) -> Result<Option<wire::Counters>, Fault> {
-        if let Some(Known::Remote(remote)) = self.visible(caller, &job)?
+        if let Some(KnownJob::Remote(remote)) = self.visible(caller, &job)?
             && let Some(counters) = remote.counters()
         {
             return Ok(Some(translate::counters_to_wire(&counters)));
         }
         forward!(self, caller, &job, client => client.get_job_counters(job));
         match self.visible(caller, &job)? {
-            Some(Known::Retired(retired)) => {
+            Some(KnownJob::Retired(retired)) => {
                 return Ok(Some(translate::counters_to_wire(&retired.counters)));
             }
-            Some(Known::Waiting(..)) => {
+            Some(KnownJob::Waiting(..)) => {
                 return Ok(Some(translate::counters_to_wire(&Counters::default())));
             }
             _ => {}
@@ -293,7 +295,7 @@ impl JobSubmission for Shared {
         from: i32,
         max: i32,
     ) -> Result<Option<Vec<TaskCompletionEvent>>, Fault> {
-        if let Some(Known::Remote(remote)) = self.visible(caller, &job)? {
+        if let Some(KnownJob::Remote(remote)) = self.visible(caller, &job)? {
             // A client that waits for a job asks again and again, and gives up at the first error.
             let Some(mut client) = remote.present_client() else { return Ok(Some(Vec::new())) };
             return remote.checked(client.get_task_completion_events(job, from, max).await);
@@ -318,10 +320,10 @@ impl JobSubmission for Shared {
     async fn kill_job(&self, caller: &Caller, job: wire::JobId) -> Result<(), Fault> {
         let user = Access::user(caller)?;
         tracing::info!(%job, user = user.name, peer = %caller.peer, "a client kills a job");
-        if let Some(Known::Waiting(waiting, _)) = self.changeable(caller, &job)? {
+        if let Some(KnownJob::Waiting(waiting, _)) = self.changeable(caller, &job)? {
             waiting::kill(&self.store, &waiting.description.id).await;
         }
-        if let Some(Known::Remote(remote)) = self.changeable(caller, &job)? {
+        if let Some(KnownJob::Remote(remote)) = self.changeable(caller, &job)? {
             return change_remote(&remote, ParentInput::KillJob).await;
         }
         self.change(caller, &job, JobInput::KillJob).await.map(drop)
@@ -333,7 +335,7 @@ impl JobSubmission for Shared {
         attempt: TaskAttemptId,
         should_fail: bool,
     ) -> Result<bool, Fault> {
-        if let Some(Known::Remote(remote)) = self.changeable(caller, attempt.job())? {
+        if let Some(KnownJob::Remote(remote)) = self.changeable(caller, attempt.job())? {
             let mut client = remote.client().await?;
             return remote.checked(client.kill_task(attempt, should_fail).await);
         }
@@ -355,13 +357,13 @@ impl JobSubmission for Shared {
             Fault::unexpected("java.lang.IllegalArgumentException", text)
         };
         let priority = priority(&name).ok_or_else(unknown)?;
-        if let Some(Known::Waiting(waiting, _)) = self.changeable(caller, &job)? {
+        if let Some(KnownJob::Waiting(waiting, _)) = self.changeable(caller, &job)? {
             let set = self.set_priority_of_waiting(&waiting.description.id, priority).await;
             if set.map_err(|error| Fault::io(error.to_string()))? {
                 return Ok(());
             }
         }
-        if let Some(Known::Remote(remote)) = self.changeable(caller, &job)? {
+        if let Some(KnownJob::Remote(remote)) = self.changeable(caller, &job)? {
             change_remote(&remote, ParentInput::SetPriority { priority }).await?;
             // The slots of its tasks are those of the remote job tracker's session.
             let mut client = remote.client().await?;
@@ -411,7 +413,7 @@ impl JobSubmission for Shared {
         queue: String,
     ) -> Result<Option<Vec<JobStatus>>, Fault> {
         let known = self.store.all().into_iter();
-        let in_queue = known.filter(|known| Shared::is_in_queue(known, &queue));
+        let in_queue = known.filter(|known| ServiceContext::is_in_queue(known, &queue));
         let statuses = in_queue.filter_map(|known| {
             let (description, progress) = (known.description()?, known.progress()?);
             let shown = self.access.sees(caller, description) && progress.finished_at.is_none();
@@ -444,7 +446,7 @@ impl JobSubmission for Shared {
     }
 }
 
-impl Shared {
+impl ServiceContext {
     /// Spec: mapreduce/07 §7.8.
     async fn cluster_status(&self, caller: &Caller, detailed: bool) -> ClusterStatus {
         let trackers = self.cluster.trackers();
@@ -454,7 +456,7 @@ impl Shared {
         let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         let known = self.store.all();
         let (mut live, mut all) = ([0_u32; 2], [0_u32; 2]);
-        for progress in known.iter().filter_map(Known::progress) {
+        for progress in known.iter().filter_map(KnownJob::progress) {
             if progress.finished_at.is_none() {
                 for (at, kind) in TaskKind::ALL.into_iter().enumerate() {
                     live[at] = live[at].saturating_add(progress.live[kind]);
@@ -523,7 +525,7 @@ impl Shared {
         let names: Arc<[String]> = trackers.iter().map(|tracker| tracker.name.clone()).collect();
         let mut of_trackers: Vec<Vec<wire::TaskStatus>> = vec![Vec::new(); names.len()];
         for known in self.store.all() {
-            let Known::Job(job) = known else { continue };
+            let KnownJob::Job(job) = known else { continue };
             let is_over = job.progress().finished_at.is_some();
             if is_over || !self.access.sees(caller, job.description()) {
                 continue;

@@ -111,7 +111,7 @@ struct Incoming(Arc<Queue>);
 
 /// The lines that the service keeps for a restart.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptHistory {
     /// The file.
     pub(super) path: PathBuf,
     /// Bytes of it that belong to the history; what is behind them is cut off.
@@ -227,7 +227,7 @@ impl History {
     pub(super) fn begin(
         job: JobId,
         place: HistoryTarget,
-        kept: Option<Kept>,
+        kept: Option<KeptHistory>,
         first: String,
     ) -> History {
         let queue = Arc::<Queue>::default();
@@ -385,7 +385,7 @@ impl Drop for Incoming {
 async fn write(
     job: JobId,
     place: HistoryTarget,
-    kept: Option<Kept>,
+    kept: Option<KeptHistory>,
     first: String,
     incoming: Incoming,
 ) {
@@ -531,7 +531,7 @@ struct Lines {
 }
 
 impl Lines {
-    async fn open(job: &JobId, kept: Option<Kept>) -> Lines {
+    async fn open(job: &JobId, kept: Option<KeptHistory>) -> Lines {
         let mut lines = Lines { job: job.clone(), path: None };
         let Some(kept) = kept else { return lines };
         let options = File::options().write(true).create(true).truncate(false).clone();
@@ -785,8 +785,8 @@ mod tests {
         }
     }
 
-    fn kept(root: &std::path::Path, bytes: u64) -> Kept {
-        Kept { path: root.join("kept"), bytes }
+    fn kept(root: &std::path::Path, bytes: u64) -> KeptHistory {
+        KeptHistory { path: root.join("kept"), bytes }
     }
 
     fn record() -> HistoryRecord {
@@ -977,7 +977,7 @@ mod tests {
     async fn without_a_place_for_its_lines_a_history_is_written_and_has_no_mark() {
         let dir = tempfile::tempdir().unwrap();
         let job = submission(&[], 1).description;
-        let kept = Kept { path: dir.path().join("missing/kept"), bytes: 0 };
+        let kept = KeptHistory { path: dir.path().join("missing/kept"), bytes: 0 };
         let place = place(dir.path(), None);
         let mut history = History::begin(job.id.clone(), place, Some(kept), String::new());
         history.record(&record());

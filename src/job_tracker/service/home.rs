@@ -51,7 +51,7 @@ pub(super) struct Ports {
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct PortsFile {
     #[serde(flatten)]
     version: FileVersion,
     #[serde(flatten, default)]
@@ -62,9 +62,9 @@ impl Ports {
     /// Those that a file keeps. Without it, or if it is damaged or of another version, any port will do.
     fn read(path: &Path) -> Ports {
         let text = fs::read(path).unwrap_or_default();
-        match serde_json::from_slice::<Kept>(&text) {
-            Ok(Kept { version: FileVersion { version: VERSION }, ports }) => ports,
-            Ok(Kept { version: FileVersion { version }, .. }) => {
+        match serde_json::from_slice::<PortsFile>(&text) {
+            Ok(PortsFile { version: FileVersion { version: VERSION }, ports }) => ports,
+            Ok(PortsFile { version: FileVersion { version }, .. }) => {
                 tracing::warn!(path = %path.display(), "form {version} is not known to this version of the program; any ports are taken");
                 Ports::default()
             }
@@ -125,7 +125,7 @@ impl Home {
     /// Notes the ports of this run.
     pub(super) fn remember_ports(&self, ports: Ports) -> Result<(), HomeError> {
         let path = self.directory.join(PORTS);
-        let kept = Kept { version: FileVersion { version: VERSION }, ports };
+        let kept = PortsFile { version: FileVersion { version: VERSION }, ports };
         let text = serde_json::to_vec(&kept).map_err(io::Error::from);
         let failed = |error| HomeError::System { path: path.clone(), what: "write", error };
         fs::write(&path, text.map_err(failed)?).map_err(failed)

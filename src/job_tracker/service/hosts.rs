@@ -9,8 +9,8 @@ use corona_api::cluster::{Node, NodeProblem, Nodes};
 use corona_mapreduce::{JobId, PerKind, TaskKind};
 use tokio::time::sleep;
 
-use super::Shared;
-use super::store::Known;
+use super::ServiceContext;
+use super::store::KnownJob;
 use super::web::manager::NoAnswer;
 use corona_job_engine::JobInput;
 use corona_model::types::ResourceType;
@@ -22,7 +22,7 @@ const MOST_NODES: usize = 64;
 
 type Hosts = PerKind<Vec<Arc<str>>>;
 
-impl Shared {
+impl ServiceContext {
     /// Passes the list of hosts to the running jobs, for as long as the service runs. A Java cluster
     /// manager does not list them in a form that is read here: its jobs wait instead, see
     /// `corona.jt.exclusion.wait.ms`.
@@ -34,7 +34,7 @@ impl Shared {
         loop {
             sleep(PAUSE).await;
             let jobs = self.store.all().into_iter().filter_map(|known| match known {
-                Known::Job(job) if job.progress().finished_at.is_none() => Some(job),
+                KnownJob::Job(job) if job.progress().finished_at.is_none() => Some(job),
                 _ => None,
             });
             let jobs: Vec<_> = jobs.collect();

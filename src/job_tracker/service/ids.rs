@@ -25,11 +25,11 @@ const ID_AGE_MS: i64 = 24 * 3600 * 1000;
 pub(super) struct Ids {
     path: PathBuf,
     sync: JournalSync,
-    state: Mutex<State>,
+    state: Mutex<IdsState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct IdsState {
     file: File,
     lines: usize,
     /// Lines after which the file is rewritten.
@@ -61,7 +61,7 @@ impl Ids {
         let given = open.iter().map(|(id, given)| (id.clone(), given.user.clone())).collect();
         let file = write_anew(&path, &open)?;
         let lines = open.len();
-        let state = State { file, lines, most: most_lines(lines), is_broken: false, open };
+        let state = IdsState { file, lines, most: most_lines(lines), is_broken: false, open };
         Ok((Ids { path, sync, state: Mutex::new(state) }, given))
     }
 
@@ -88,7 +88,7 @@ impl Ids {
         }
     }
 
-    fn append(&self, state: &mut State, line: &str, now: Millis) -> io::Result<()> {
+    fn append(&self, state: &mut IdsState, line: &str, now: Millis) -> io::Result<()> {
         if state.is_broken || state.lines >= state.most {
             // What is still of use has the line in it.
             return self.write_anew(state, now);
@@ -102,7 +102,7 @@ impl Ids {
         written
     }
 
-    fn write_anew(&self, state: &mut State, now: Millis) -> io::Result<()> {
+    fn write_anew(&self, state: &mut IdsState, now: Millis) -> io::Result<()> {
         state.open.retain(|_, given| now.since(given.at) <= ID_AGE_MS);
         state.file = write_anew(&self.path, &state.open)?;
         state.is_broken = false;
@@ -112,7 +112,7 @@ impl Ids {
     }
 
     /// No panic happens while it is held.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, IdsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,8 +19,8 @@ use super::clock::now;
 use super::job::{AskError, Job};
 use super::launcher::Sender;
 use super::remote::{RemoteJob, saved_update};
-use super::store::Known;
-use super::{Shared, answers};
+use super::store::KnownJob;
+use super::{ServiceContext, answers};
 use corona_job_engine::parent::{ParentInput, ParentReply, Remote};
 use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal, Order};
 use corona_job_wire::translate;
@@ -43,7 +43,7 @@ pub(super) fn report_interval(longest: Duration, trackers: usize, jobs: usize) -
     shared.max(SHORTEST_INTERVAL).min(longest)
 }
 
-impl Shared {
+impl ServiceContext {
     fn report_interval(&self) -> Duration {
         let (trackers, jobs) = (self.cluster.count(), self.store.running());
         report_interval(self.settings.heartbeat_interval, trackers, jobs)
@@ -52,8 +52,11 @@ impl Shared {
     /// A job whose details are there.
     pub(super) fn job(&self, id: &wire::JobId) -> Option<Job> {
         match self.store.get(&known_id(id)?)? {
-            Known::Job(job) => Some(job),
-            Known::Arriving(..) | Known::Waiting(..) | Known::Remote(_) | Known::Retired(_) => None,
+            KnownJob::Job(job) => Some(job),
+            KnownJob::Arriving(..)
+            | KnownJob::Waiting(..)
+            | KnownJob::Remote(_)
+            | KnownJob::Retired(_) => None,
         }
     }
 }
@@ -69,7 +72,7 @@ enum Place {
     Elsewhere,
 }
 
-impl Shared {
+impl ServiceContext {
     /// The addresses of a job's job tracker, for task trackers: those of this service.
     pub(super) fn session_trackers(&self) -> SessionTrackers {
         SessionTrackers {
@@ -91,13 +94,16 @@ impl Shared {
             return Place::Elsewhere;
         }
         match self.store.get(&id) {
-            Some(Known::Job(job)) if ended(&job.progress(), job.ahead_ms()) => {
+            Some(KnownJob::Job(job)) if ended(&job.progress(), job.ahead_ms()) => {
                 Place::Over(Some(job))
             }
-            Some(Known::Job(job)) => Place::Here(job),
-            Some(Known::Retired(retired)) if ended(&retired.progress, 0) => Place::Over(None),
+            Some(KnownJob::Job(job)) => Place::Here(job),
+            Some(KnownJob::Retired(retired)) if ended(&retired.progress, 0) => Place::Over(None),
             Some(
-                Known::Arriving(..) | Known::Waiting(..) | Known::Remote(_) | Known::Retired(_),
+                KnownJob::Arriving(..)
+                | KnownJob::Waiting(..)
+                | KnownJob::Remote(_)
+                | KnownJob::Retired(_),
             ) => Place::Elsewhere,
             None => Place::Over(None),
         }
@@ -133,7 +139,7 @@ pub(super) fn known_id(id: &wire::JobId) -> Option<JobId> {
     id.to_string().parse().ok()
 }
 
-impl InterTracker for Shared {
+impl InterTracker for ServiceContext {
     async fn heartbeat(
         &self,
         _caller: &Caller,
@@ -165,7 +171,7 @@ impl InterTracker for Shared {
                 }
                 Place::Over(job) => {
                     let known = known_id(&id).and_then(|id| self.store.get(&id));
-                    if let Some(description) = known.as_ref().and_then(Known::description) {
+                    if let Some(description) = known.as_ref().and_then(KnownJob::description) {
                         self.sweeps.reported(description, None);
                     }
                     if !self.remind(&node, &id, job.as_ref()).await {
@@ -268,7 +274,7 @@ pub(super) fn log_error(tracker: Option<String>, class: Option<String>, message:
     tracing::warn!(%tracker, %class, %message, "a task tracker reports an error");
 }
 
-impl Shared {
+impl ServiceContext {
     /// Completion events; `None` for a job that is not known or whose events are not kept.
     pub(super) async fn events(
         &self,
@@ -286,12 +292,12 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl ServiceContext {
     /// The job of a remote job tracker, and the number of its attempt.
     fn remote_job(&self, attempt: &wire::TaskAttemptId) -> Result<(RemoteJob, u32), Fault> {
         let known = known_id(attempt.job()).and_then(|id| self.store.get(&id));
         let found = match known {
-            Some(Known::Remote(job)) => {
+            Some(KnownJob::Remote(job)) => {
                 let key = translate::attempt_key(&job.description().id, attempt);
                 key.and_then(|key| job.attempt(key)).map(|number| (job, number))
             }
@@ -306,7 +312,7 @@ impl Shared {
 /// Remote job trackers report here. Task trackers and reduces that do not reach their job tracker ask here
 /// whether there is a new one: those of a remote job tracker get the address of the next one, and all
 /// others this address, so they wait while the service restarts, instead of giving its jobs up.
-impl InterCoronaJobTracker for Shared {
+impl InterCoronaJobTracker for ServiceContext {
     async fn report_remote_corona_job_tracker(
         &self,
         _caller: &Caller,
@@ -331,7 +337,7 @@ impl InterCoronaJobTracker for Shared {
         failed: InetAddress,
     ) -> Result<Option<InetAddress>, Fault> {
         let remotes = self.store.all().into_iter().filter_map(|known| match known {
-            Known::Remote(job) => Some(job),
+            KnownJob::Remote(job) => Some(job),
             _ => None,
         });
         let mut answers = remotes.filter_map(|job| job.successor(&failed));
@@ -405,7 +411,10 @@ mod tests {
 
     const NODE: &str = "tracker_a:1";
 
-    async fn heartbeat(shared: &Shared, reports: &[&str]) -> Result<HeartbeatResponse, Fault> {
+    async fn heartbeat(
+        shared: &ServiceContext,
+        reports: &[&str],
+    ) -> Result<HeartbeatResponse, Fault> {
         let caller =
             Caller { peer: corona_access::Peer::plain(([127, 0, 0, 1], 1).into()), user: None };
         let tasks = reports.iter().map(|attempt| wire::TaskStatus {

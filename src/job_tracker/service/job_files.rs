@@ -22,7 +22,7 @@ use corona_hadoop::writables::{FilePiece, JobFileEntry, JobFilePage, JobFileStat
 use corona_mapreduce::JobId;
 use corona_net::permits::Permits;
 
-use super::Shared;
+use super::ServiceContext;
 use super::access::{ACCESS, Access};
 use super::shared_files::Wanted;
 
@@ -58,15 +58,15 @@ const RETENTION_PAUSE: Duration = Duration::from_secs(600);
 /// The files that clients leave, and those that tasks do.
 #[derive(Debug)]
 pub(super) struct KeptFiles {
-    files: Arc<Kept>,
-    outputs: Arc<Kept>,
+    files: Arc<FileStore>,
+    outputs: Arc<FileStore>,
     /// How long an output is kept after its job.
     retention: Duration,
 }
 
 /// A directory of files, and what is known of those that are being written.
 #[derive(Debug)]
-struct Kept {
+struct FileStore {
     directory: PathBuf,
     of: Of,
     most: Bounds,
@@ -140,13 +140,13 @@ impl KeptFiles {
     ) -> io::Result<KeptFiles> {
         // Outputs of commands are for nobody on this machine.
         fs::DirBuilder::new().mode(0o700).recursive(true).create(&outputs.0)?;
-        let files = Arc::new(Kept::new(files.0, Of::Job, files.1));
-        let outputs = Arc::new(Kept::new(outputs.0, Of::User, outputs.1));
+        let files = Arc::new(FileStore::new(files.0, Of::Job, files.1));
+        let outputs = Arc::new(FileStore::new(outputs.0, Of::User, outputs.1));
         Ok(KeptFiles { files, outputs, retention })
     }
 
     /// The place that a path of a caller means, and what keeps it.
-    fn place(&self, user: &User, path: &str) -> Result<(&Arc<Kept>, Place), Fault> {
+    fn place(&self, user: &User, path: &str) -> Result<(&Arc<FileStore>, Place), Fault> {
         let (job, parts) = parsed(path)?;
         match parts.split_first() {
             Some((&OUTPUT, rest)) => {
@@ -219,12 +219,12 @@ impl Of {
     }
 }
 
-impl Kept {
+impl FileStore {
     /// The files below a directory, within these bounds.
-    fn new(directory: PathBuf, of: Of, most: Bounds) -> Kept {
+    fn new(directory: PathBuf, of: Of, most: Bounds) -> FileStore {
         let calls = Permits::new(MOST_CALLS, MOST_CALLS_OF_ONE);
         let (known, all, counting) = Default::default();
-        Kept { directory, of, most, known, all, counting, calls }
+        FileStore { directory, of, most, known, all, counting, calls }
     }
 
     /// A place in the directory of a job of this user.
@@ -538,7 +538,7 @@ fn failed(place: &Place, error: &io::Error) -> Fault {
     }
 }
 
-impl Shared {
+impl ServiceContext {
     fn kept(&self) -> Result<&KeptFiles, Fault> {
         let off = "this job tracker does not deliver files of jobs (corona.jt.deliver.files)";
         self.kept_files.as_ref().ok_or_else(|| Fault::io(off))
@@ -549,7 +549,7 @@ impl Shared {
         &self,
         caller: &Caller,
         path: &str,
-        change: impl FnOnce(&Kept, Place) -> Result<T, Fault> + Send + 'static,
+        change: impl FnOnce(&FileStore, Place) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
         let user = Access::user(caller)?;
         let (kept, place) = self.kept()?.place(user, path)?;
@@ -579,7 +579,7 @@ impl Shared {
         &self,
         caller: &Caller,
         path: &str,
-        look: impl FnOnce(&Kept, Place) -> Result<T, Fault> + Send + 'static,
+        look: impl FnOnce(&FileStore, Place) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
         let user = Access::user(caller)?;
         let (kept, place) = self.kept()?.place(user, path)?;
@@ -613,13 +613,13 @@ impl Shared {
     }
 }
 
-impl Kept {
+impl FileStore {
     /// Works with files when it is the user's turn: one who asks much delays no other.
     async fn in_turn<T: Send + 'static>(
         self: Arc<Self>,
         caller: &Caller,
         user: &str,
-        work: impl FnOnce(&Kept) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&FileStore) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
         let turn = self.calls.take((user.to_owned(), caller.peer.ip())).await;
         blocking(move || {
@@ -637,7 +637,7 @@ async fn blocking<T: Send + 'static>(
     done.unwrap_or_else(|_| Err(Fault::io("the work with the file was stopped")))
 }
 
-impl JobFiles for Shared {
+impl JobFiles for ServiceContext {
     async fn status(&self, caller: &Caller, path: String) -> Result<Option<JobFileStatus>, Fault> {
         self.look_at_file(caller, &path, |kept, place| kept.status(&place)).await
     }
@@ -648,7 +648,7 @@ impl JobFiles for Shared {
         path: String,
         after: Option<String>,
     ) -> Result<JobFilePage, Fault> {
-        let list = move |kept: &Kept, place| kept.list(&place, after.as_deref());
+        let list = move |kept: &FileStore, place| kept.list(&place, after.as_deref());
         self.look_at_file(caller, &path, list).await
     }
 
@@ -671,7 +671,7 @@ impl JobFiles for Shared {
         overwrite: bool,
         id: i64,
     ) -> Result<(), Fault> {
-        let create = move |kept: &Kept, place| kept.create(&place, overwrite, id);
+        let create = move |kept: &FileStore, place| kept.create(&place, overwrite, id);
         self.change_files(caller, &path, create).await
     }
 
@@ -683,7 +683,7 @@ impl JobFiles for Shared {
         piece: FilePiece,
     ) -> Result<(), Fault> {
         let position = u64::try_from(position).unwrap_or(u64::MAX);
-        let write = move |kept: &Kept, place| kept.write(&place, position, &piece.bytes);
+        let write = move |kept: &FileStore, place| kept.write(&place, position, &piece.bytes);
         self.change_files(caller, &path, write).await
     }
 
@@ -716,7 +716,7 @@ impl JobFiles for Shared {
         lengths: Vec<i64>,
     ) -> Result<Option<String>, Fault> {
         self.access.submitter(caller)?;
-        Shared::unseen(self, Wanted::new(marker, token, files, lengths)?).await
+        ServiceContext::unseen(self, Wanted::new(marker, token, files, lengths)?).await
     }
 
     async fn cluster(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
@@ -737,9 +737,9 @@ impl JobFiles for Shared {
 mod tests {
     use super::*;
 
-    fn kept(most_bytes: u64) -> (tempfile::TempDir, Kept) {
+    fn kept(most_bytes: u64) -> (tempfile::TempDir, FileStore) {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept::new(dir.path().to_owned(), Of::Job, of_each(most_bytes));
+        let kept = FileStore::new(dir.path().to_owned(), Of::Job, of_each(most_bytes));
         (dir, kept)
     }
 
@@ -748,7 +748,7 @@ mod tests {
     }
 
     /// The place that a path of ann means.
-    fn place(kept: &Kept, path: &str) -> Place {
+    fn place(kept: &FileStore, path: &str) -> Place {
         let (job, parts) = parsed(path).unwrap();
         kept.place("ann", job, &parts)
     }
@@ -833,7 +833,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let of_all = 3 * ENTRY_BYTES;
         let most = Bounds { of_each: 1 << 20, of_all };
-        let open = || Kept::new(dir.path().to_owned(), Of::Job, most);
+        let open = || FileStore::new(dir.path().to_owned(), Of::Job, most);
         let kept = open();
         let (one, two) = (place(&kept, JOB), place(&kept, "/job_202611210044.2_0001"));
         kept.mkdirs(&one).unwrap();
@@ -859,7 +859,7 @@ mod tests {
         let refused = kept.write(&file, 8, b"123").unwrap_err().to_string();
         assert!(refused.contains("corona.jt.job.files.max.bytes"), "{refused}");
         // Another one of the same job counts too, also after a restart.
-        let restarted = Kept::new(dir.path().to_owned(), Of::Job, of_each(10));
+        let restarted = FileStore::new(dir.path().to_owned(), Of::Job, of_each(10));
         let other = place(&restarted, &format!("{JOB}/b"));
         restarted.create(&other, false, 2).unwrap();
         assert!(restarted.write(&other, 0, b"123").is_err());
@@ -889,9 +889,9 @@ mod tests {
         assert!(kept.mkdirs(&deep).is_err());
     }
 
-    fn outputs(most: Bounds) -> (tempfile::TempDir, Kept) {
+    fn outputs(most: Bounds) -> (tempfile::TempDir, FileStore) {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept::new(dir.path().to_owned(), Of::User, most);
+        let kept = FileStore::new(dir.path().to_owned(), Of::User, most);
         (dir, kept)
     }
 
@@ -899,7 +899,7 @@ mod tests {
         format!("job_202611210044.{number}_0001").parse().unwrap()
     }
 
-    fn written(kept: &Kept, place: &Place, bytes: &[u8]) -> Result<(), Fault> {
+    fn written(kept: &FileStore, place: &Place, bytes: &[u8]) -> Result<(), Fault> {
         static NEXT: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
         kept.create(place, true, NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))?;
         kept.write(place, 0, bytes)

@@ -51,10 +51,10 @@ pub(super) struct Dispatch {
 /// Delivers orders. Copies are the same.
 #[derive(Clone)]
 pub(super) struct Launcher {
-    shared: Arc<Shared>,
+    shared: Arc<LauncherCore>,
 }
 
-struct Shared {
+struct LauncherCore {
     options: ClientOptions,
     trackers: Mutex<HashMap<Arc<str>, Arc<Queue>>>,
     /// Batches that wait or are being delivered.
@@ -62,14 +62,14 @@ struct Shared {
     /// Task trackers that could not be connected to lately.
     unreachable: Mutex<HashMap<Arc<str>, Missed>>,
     /// Ends of jobs that were not delivered, by the name of the node.
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptEnds>,
     /// When a task tracker was last sent the end of a job because it reported on the job.
     reminded: Mutex<HashMap<(Arc<str>, JobId), Instant>>,
 }
 
 /// Ends of jobs that wait for their task tracker to report again.
 #[derive(Default)]
-struct Kept {
+struct KeptEnds {
     of_nodes: HashMap<Arc<str>, Vec<KeptBatch>>,
     count: usize,
 }
@@ -138,7 +138,7 @@ impl Launcher {
             ..ClientOptions::new(user)
         };
         let pending = Arc::new(watch::Sender::new(0));
-        let shared = Shared {
+        let shared = LauncherCore {
             options,
             trackers: Mutex::default(),
             pending,
@@ -338,7 +338,7 @@ impl Launcher {
 /// A task tracker could not be connected to.
 struct Unreachable(CallError);
 
-impl Shared {
+impl LauncherCore {
     /// How a task tracker is connected to: one that could not be reached lately is tried once, so that
     /// the slots that are still granted there cost other jobs no time.
     fn options(&self, address: &Arc<str>) -> ClientOptions {
@@ -400,7 +400,7 @@ impl Shared {
     }
 
     /// No panic happens while it is held.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, KeptEnds> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -414,7 +414,7 @@ impl Shared {
     }
 }
 
-impl Kept {
+impl KeptEnds {
     /// Whether there was room.
     fn keep(&mut self, node: &Arc<str>, batch: KeptBatch) -> bool {
         if self.count + batch.actions.len() > MAX_KEPT {
@@ -487,7 +487,7 @@ pub(super) fn parse(address: &str) -> Option<InetAddress> {
     Some(InetAddress { host: host.to_owned(), port: port.parse().ok()? })
 }
 
-impl Shared {
+impl LauncherCore {
     fn counted(&self, batch: Batch) -> Pending {
         Pending { batch, _counted: Counted::new(&self.pending) }
     }
@@ -766,7 +766,7 @@ pub(super) mod tests {
             let actions = orders(number..number + 1).into_iter().map(|it| it.action).collect();
             KeptBatch { address, actions, sender: sender.clone(), since }
         };
-        let mut kept = Kept::default();
+        let mut kept = KeptEnds::default();
         for number in 0..MAX_KEPT as i32 {
             assert!(kept.keep(&format!("node{}", number % 100).into(), end(number)));
         }

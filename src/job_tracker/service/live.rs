@@ -30,7 +30,7 @@ use super::outlet::{NoSession, Outlet};
 use super::owed::{Debt, Owed};
 use super::session_types;
 use super::statistics::Report;
-use super::store::{Known, Retired, Store};
+use super::store::{KnownJob, Retired, Store};
 use super::submission::{EndNotice, SplitStore};
 use super::sweeps::Sweeps;
 use super::web::events::{Events, Happening};
@@ -241,7 +241,7 @@ impl Outlet for Live {
 impl Ending {
     /// Keeps what clients ask of a job that has failed. Nothing else remains of it.
     fn lost(&mut self, progress: Arc<JobProgress>, reason: &str) {
-        let Some(Known::Job(job)) = self.store.get(&self.id) else { return };
+        let Some(KnownJob::Job(job)) = self.store.get(&self.id) else { return };
         let retired = || Retired {
             description: job.description().clone(),
             progress: progress.clone(),
@@ -274,7 +274,7 @@ impl Ending {
             if let Some(temporary) = &self.temporary {
                 remove_output(&self.files, &self.id, &self.user, temporary, &self.job_dir).await;
             }
-        } else if let Some(Known::Job(job)) = self.store.get(&self.id) {
+        } else if let Some(KnownJob::Job(job)) = self.store.get(&self.id) {
             keep_job(self.finished, &job, driver.session_log()).await;
             if let Some(temporary) = &self.temporary
                 && let Ok(true) = job.look(JobEngine::was_left_uncleaned).await

@@ -94,7 +94,7 @@ use self::launcher::Launcher;
 use self::log::Journals;
 use self::meter::Meter;
 use self::owed::Owed;
-use self::store::{Known, Store};
+use self::store::{KnownJob, Store};
 use self::sweeps::Sweeps;
 use self::web::Pages;
 use self::web::shown::Shown;
@@ -107,7 +107,7 @@ pub use self::submission::{Description, EndNotice, Refused};
 /// A job tracker that listens and is ready to serve.
 pub struct JobTracker {
     gate: Arc<Gate>,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceContext>,
     server: rpc::Server,
     /// For the pages.
     listener: TcpListener,
@@ -118,7 +118,7 @@ pub struct JobTracker {
 /// What a service hands to the one that takes its place, so that clients do not notice: its listeners, and the
 /// connections of clients and task trackers.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct KeptService {
     /// Where clients and pages connect.
     pub listeners: Vec<net::TcpListener>,
     /// Open connections.
@@ -139,10 +139,10 @@ impl Keeper {
     }
 
     /// What was kept, once the service has stopped.
-    pub fn take(self) -> Kept {
+    pub fn take(self) -> KeptService {
         let kept = self.server.take();
         let listeners = kept.listener.into_iter().chain(self.pages).collect();
-        Kept { listeners, connections: kept.connections }
+        KeptService { listeners, connections: kept.connections }
     }
 }
 
@@ -162,7 +162,7 @@ pub struct Addresses {
 }
 
 /// What all parts of the service share.
-struct Shared {
+struct ServiceContext {
     settings: JobTrackerServiceSettings,
     site: SiteProperties,
     store: Arc<Store>,
@@ -249,19 +249,19 @@ impl JobTracker {
     /// Opens all ports, and resumes the jobs that an earlier run has left. Clients and task
     /// trackers are served in [`JobTracker::run`]. Must be called within a tokio runtime.
     pub fn bind(loaded: LoadedJobTracker) -> Boxed<'static, Result<JobTracker, StartError>> {
-        JobTracker::bind_with(loaded, Kept::default())
+        JobTracker::bind_with(loaded, KeptService::default())
     }
 
     /// The same with what a former service of this process has kept.
     pub fn bind_with(
         loaded: LoadedJobTracker,
-        kept: Kept,
+        kept: KeptService,
     ) -> Boxed<'static, Result<JobTracker, StartError>> {
         Box::pin(JobTracker::open(loaded, kept))
     }
 
-    async fn open(loaded: LoadedJobTracker, kept: Kept) -> Result<JobTracker, StartError> {
-        let Kept { mut listeners, connections } = kept;
+    async fn open(loaded: LoadedJobTracker, kept: KeptService) -> Result<JobTracker, StartError> {
+        let KeptService { mut listeners, connections } = kept;
         let LoadedJobTracker { settings, site, file_systems, user, .. } = loaded;
         let gate = Gate::open(&settings.tls)?;
         let home = Home::open(&settings.data_dir)?;
@@ -305,7 +305,7 @@ impl JobTracker {
         let at = HostPort { host: at, port: pages_socket.port() };
         let (store, of, name) = (Store::of(&settings), Some(home.clone()), &address.host);
         let shown = Shown::new(&settings, store, files.clone(), of, None, name, at);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServiceContext {
             large_answers: LargeAnswers::default(),
             finished: Arc::new(finished),
             store: shown.store.clone(),
@@ -426,7 +426,7 @@ impl JobTracker {
     }
 }
 
-fn services(shared: &Arc<Shared>) -> rpc::Services {
+fn services(shared: &Arc<ServiceContext>) -> rpc::Services {
     rpc::Services::new()
         .offer(job_submission::Served::new(shared.clone()))
         .offer(tracker_protocol::Served::new(shared.clone()))
@@ -572,16 +572,16 @@ fn kept_files(
     kept.map(Some).map_err(failed)
 }
 
-impl Shared {
+impl ServiceContext {
     async fn watch_trackers(self: Arc<Self>) {
         let jobs = || {
             let jobs = self.store.all().into_iter().filter_map(|known| match known {
-                Known::Job(job) => Some(job),
+                KnownJob::Job(job) => Some(job),
                 _ => None,
             });
             jobs.collect()
         };
-        let Shared { cluster, settings, .. } = &*self;
+        let ServiceContext { cluster, settings, .. } = &*self;
         let manager = settings.cluster_manager.clone();
         reach::watch(cluster.clone(), manager, jobs, settings.node_unreachable).await;
     }

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::Shared;
+use super::ServiceContext;
 use super::hosts::is_usable;
 use super::http::{self, Target};
 use corona_hadoop::protocols::job_files::BUSY;
@@ -90,7 +90,7 @@ impl Wanted {
     }
 }
 
-impl Shared {
+impl ServiceContext {
     /// What machines do not see, as a sentence; none if all that answer see everything.
     ///
     /// # Errors

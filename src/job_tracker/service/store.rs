@@ -32,8 +32,8 @@ const MAX_IDS: usize = 100_000;
 /// The jobs of the service.
 #[derive(Debug)]
 pub(super) struct Store {
-    state: Mutex<State>,
-    most: Most,
+    state: Mutex<StoreState>,
+    most: StoreLimits,
     places: Arc<Places>,
     /// A job may wait, or a place is free.
     changed: Notify,
@@ -84,7 +84,7 @@ pub(super) struct Load {
 
 /// What is remembered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Most {
+pub(super) struct StoreLimits {
     /// Jobs that wait.
     pub(super) waiting: usize,
     pub(super) jobs_per_user: usize,
@@ -93,8 +93,8 @@ pub(super) struct Most {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    jobs: BTreeMap<JobId, Known>,
+struct StoreState {
+    jobs: BTreeMap<JobId, KnownJob>,
     /// Jobs that have ended, oldest first, those without details before the others.
     retired: VecDeque<JobId>,
     finished: VecDeque<JobId>,
@@ -123,7 +123,7 @@ type Turn = (Reverse<SessionPriority>, Millis, JobId);
 
 /// What is known of a job.
 #[derive(Clone, Debug)]
-pub(super) enum Known {
+pub(super) enum KnownJob {
     /// It is being submitted by this user. Whether it has a place.
     Arriving(Arc<str>, bool),
     /// It waits for a place, or has one and is about to begin.
@@ -177,29 +177,29 @@ pub(super) enum JobArrival {
     /// [`Store::give_up`].
     Full,
     /// It was submitted before.
-    Taken(Known),
+    Taken(KnownJob),
 }
 
-impl Known {
+impl KnownJob {
     /// What does not change of it; none while it is being submitted.
     pub(super) fn description(&self) -> Option<&Arc<Description>> {
         match self {
-            Known::Arriving(..) => None,
-            Known::Waiting(job, _) => Some(&job.description),
-            Known::Job(job) => Some(job.description()),
-            Known::Remote(job) => Some(job.description()),
-            Known::Retired(retired) => Some(&retired.description),
+            KnownJob::Arriving(..) => None,
+            KnownJob::Waiting(job, _) => Some(&job.description),
+            KnownJob::Job(job) => Some(job.description()),
+            KnownJob::Remote(job) => Some(job.description()),
+            KnownJob::Retired(retired) => Some(&retired.description),
         }
     }
 
     /// How far it is; none while it is being submitted.
     pub(super) fn progress(&self) -> Option<Arc<JobProgress>> {
         match self {
-            Known::Arriving(..) => None,
-            Known::Waiting(job, _) => Some(job.progress.clone()),
-            Known::Job(job) => Some(job.progress()),
-            Known::Remote(job) => Some(job.progress()),
-            Known::Retired(retired) => Some(retired.progress.clone()),
+            KnownJob::Arriving(..) => None,
+            KnownJob::Waiting(job, _) => Some(job.progress.clone()),
+            KnownJob::Job(job) => Some(job.progress()),
+            KnownJob::Remote(job) => Some(job.progress()),
+            KnownJob::Retired(retired) => Some(retired.progress.clone()),
         }
     }
 
@@ -212,35 +212,35 @@ impl Known {
     /// say.
     pub(super) fn note(&self) -> Option<Arc<str>> {
         match self {
-            Known::Arriving(..) => None,
-            Known::Waiting(job, places) => Some(job.reason(places)),
-            Known::Job(job) => job.note().map(Into::into),
-            Known::Remote(job) => job.note(),
-            Known::Retired(retired) => retired.reason.clone(),
+            KnownJob::Arriving(..) => None,
+            KnownJob::Waiting(job, places) => Some(job.reason(places)),
+            KnownJob::Job(job) => job.note().map(Into::into),
+            KnownJob::Remote(job) => job.note(),
+            KnownJob::Retired(retired) => retired.reason.clone(),
         }
     }
 
     fn user(&self) -> &str {
         match self {
-            Known::Arriving(user, _) => user,
-            Known::Waiting(job, _) => &job.description.user,
-            Known::Job(job) => &job.description().user,
-            Known::Remote(job) => &job.description().user,
-            Known::Retired(retired) => &retired.description.user,
+            KnownJob::Arriving(user, _) => user,
+            KnownJob::Waiting(job, _) => &job.description.user,
+            KnownJob::Job(job) => &job.description().user,
+            KnownJob::Remote(job) => &job.description().user,
+            KnownJob::Retired(retired) => &retired.description.user,
         }
     }
 
     /// Whether it waits and does not begin.
     fn only_waits(&self) -> bool {
-        matches!(self, Known::Waiting(job, _) if !job.begins)
+        matches!(self, KnownJob::Waiting(job, _) if !job.begins)
     }
 
     pub(super) fn is_active(&self) -> bool {
         match self {
-            Known::Arriving(..) | Known::Waiting(..) => true,
-            Known::Job(job) => job.progress().finished_at.is_none(),
-            Known::Remote(job) => job.progress().finished_at.is_none(),
-            Known::Retired(_) => false,
+            KnownJob::Arriving(..) | KnownJob::Waiting(..) => true,
+            KnownJob::Job(job) => job.progress().finished_at.is_none(),
+            KnownJob::Remote(job) => job.progress().finished_at.is_none(),
+            KnownJob::Retired(_) => false,
         }
     }
 }
@@ -296,7 +296,7 @@ impl Places {
 impl Store {
     /// An empty one with the limits of the configuration.
     pub(super) fn of(settings: &JobTrackerServiceSettings) -> Store {
-        let most = Most {
+        let most = StoreLimits {
             waiting: settings.max_waiting_jobs,
             jobs_per_user: settings.max_jobs_per_user,
             finished_jobs: settings.finished_jobs,
@@ -310,14 +310,18 @@ impl Store {
 
     /// That of a job tracker that has one job.
     pub(super) fn of_one() -> Store {
-        let most =
-            Most { waiting: 0, jobs_per_user: 1, finished_jobs: 1, finished_tasks: usize::MAX };
+        let most = StoreLimits {
+            waiting: 0,
+            jobs_per_user: 1,
+            finished_jobs: 1,
+            finished_tasks: usize::MAX,
+        };
         let from: Arc<str> = "its only job".into();
         let jobs = Bound { most: 1, from: from.clone() };
         Store::new(most, Places::new(jobs, Bound { most: u64::MAX, from }))
     }
 
-    pub(super) fn new(most: Most, places: Places) -> Store {
+    pub(super) fn new(most: StoreLimits, places: Places) -> Store {
         let (state, places) = (Mutex::default(), Arc::new(places));
         let waiting_files = tokio::sync::Mutex::default();
         Store { state, most, places, changed: Notify::new(), waiting_files }
@@ -380,14 +384,14 @@ impl Store {
         } else {
             return Err(NoPlace::Full { running: self.places.used(), waiting });
         }
-        state.jobs.insert(id.clone(), Known::Arriving(user.into(), has_place));
+        state.jobs.insert(id.clone(), KnownJob::Arriving(user.into(), has_place));
         Ok(if has_place { JobArrival::Free } else { JobArrival::Full })
     }
 
     /// Whether a job that arrives has a place and may take so much memory. If not, it waits.
     pub(super) fn claim(&self, id: &JobId, bytes: u64) -> bool {
         let state = self.lock();
-        let has_place = matches!(state.jobs.get(id), Some(Known::Arriving(_, true)));
+        let has_place = matches!(state.jobs.get(id), Some(KnownJob::Arriving(_, true)));
         self.places.release(id);
         let claimed = has_place && self.places.has_room(bytes);
         if has_place {
@@ -410,7 +414,7 @@ impl Store {
 
     /// Whether a job is known and not over.
     pub(super) fn is_active(&self, id: &JobId) -> bool {
-        self.lock().jobs.get(id).is_some_and(Known::is_active)
+        self.lock().jobs.get(id).is_some_and(KnownJob::is_active)
     }
 
     /// The user of a job, or to whom its id was given.
@@ -442,10 +446,10 @@ impl Store {
     pub(super) fn give_up(&self, id: &JobId) {
         let mut state = self.lock();
         match state.jobs.get(id) {
-            Some(Known::Arriving(_, true)) => {}
-            Some(Known::Arriving(_, false)) => state.arriving -= 1,
+            Some(KnownJob::Arriving(_, true)) => {}
+            Some(KnownJob::Arriving(_, false)) => state.arriving -= 1,
             // Its handling panicked before it was here.
-            Some(Known::Job(job)) if job.is_gone() && !state.finished.contains(id) => {}
+            Some(KnownJob::Job(job)) if job.is_gone() && !state.finished.contains(id) => {}
             _ => return,
         }
         state.jobs.remove(id);
@@ -458,11 +462,11 @@ impl Store {
         let id = job.description.id.clone();
         state.ids.remove(&id);
         match state.jobs.get(&id) {
-            Some(Known::Arriving(_, false)) => state.arriving -= 1,
+            Some(KnownJob::Arriving(_, false)) => state.arriving -= 1,
             _ => self.places.release(&id),
         }
         state.waiting.insert(turn(&job));
-        state.jobs.insert(id, Known::Waiting(Arc::new(job), self.places.clone()));
+        state.jobs.insert(id, KnownJob::Waiting(Arc::new(job), self.places.clone()));
         self.changed.notify_one();
     }
 
@@ -471,18 +475,18 @@ impl Store {
         let mut state = self.lock();
         let now = Instant::now();
         let may_begin = |(.., id): &&Turn| match state.jobs.get(id) {
-            Some(Known::Waiting(job, _)) => job.not_before.is_none_or(|at| at <= now),
+            Some(KnownJob::Waiting(job, _)) => job.not_before.is_none_or(|at| at <= now),
             _ => true,
         };
         let next = state.waiting.iter().find(may_begin).cloned()?;
-        let total = state.jobs.get(&next.2).and_then(Known::progress).map(|it| it.total);
+        let total = state.jobs.get(&next.2).and_then(KnownJob::progress).map(|it| it.total);
         let bytes = memory_of(total.unwrap_or_default());
         // A small one that comes later does not overtake it.
         if !self.places.has_room(bytes) {
             return None;
         }
         state.waiting.remove(&next);
-        let Some(Known::Waiting(job, _)) = state.jobs.get_mut(&next.2) else { return None };
+        let Some(KnownJob::Waiting(job, _)) = state.jobs.get_mut(&next.2) else { return None };
         *job = Arc::new(Waiting { begins: true, ..Waiting::clone(job) });
         self.places.take(&next.2, bytes);
         Some(job.clone())
@@ -501,7 +505,7 @@ impl Store {
     /// The job could not begin, for this reason; it waits again, for this time at least.
     pub(super) fn wait_again(&self, id: &JobId, reason: &str, pause: Duration) {
         let mut state = self.lock();
-        let Some(Known::Waiting(job, _)) = state.jobs.get_mut(id) else { return };
+        let Some(KnownJob::Waiting(job, _)) = state.jobs.get_mut(id) else { return };
         let (begins, reason) = (job.ends, Some(reason.into()));
         let not_before = Instant::now().checked_add(pause);
         *job = Arc::new(Waiting { begins, reason, not_before, ..Waiting::clone(job) });
@@ -520,7 +524,7 @@ impl Store {
         priority: SessionPriority,
     ) -> Option<Arc<Waiting>> {
         let mut state = self.lock();
-        let Some(Known::Waiting(job, _)) = state.jobs.get_mut(id).filter(|it| it.only_waits())
+        let Some(KnownJob::Waiting(job, _)) = state.jobs.get_mut(id).filter(|it| it.only_waits())
         else {
             return None;
         };
@@ -535,7 +539,7 @@ impl Store {
     /// Marks a job that waits for its end: it does not begin, unless it is about to.
     pub(super) fn end_waiting(&self, id: &JobId) {
         let mut state = self.lock();
-        let Some(Known::Waiting(job, _)) = state.jobs.get_mut(id) else { return };
+        let Some(KnownJob::Waiting(job, _)) = state.jobs.get_mut(id) else { return };
         let (before, is_free) = (turn(job), !job.begins);
         *job = Arc::new(Waiting { begins: true, ends: true, ..Waiting::clone(job) });
         let job = job.clone();
@@ -554,16 +558,16 @@ impl Store {
     /// The job runs.
     pub(super) fn begin(&self, job: Job) {
         let id = job.description().id.clone();
-        self.begin_known(id, Known::Job(job));
+        self.begin_known(id, KnownJob::Job(job));
     }
 
     /// The job runs, by a remote job tracker.
     pub(super) fn begin_remote(&self, job: RemoteJob) {
         let id = job.description().id.clone();
-        self.begin_known(id, Known::Remote(job));
+        self.begin_known(id, KnownJob::Remote(job));
     }
 
-    fn begin_known(&self, id: JobId, known: Known) {
+    fn begin_known(&self, id: JobId, known: KnownJob) {
         let mut state = self.lock();
         state.ids.remove(&id);
         let total = known.progress().map(|progress| progress.total).unwrap_or_default();
@@ -581,7 +585,7 @@ impl Store {
     pub(super) fn ended(&self, id: &JobId) -> Vec<Job> {
         let mut state = self.lock();
         self.release(id);
-        let Some(Known::Job(job)) = state.jobs.get(id) else { return Vec::new() };
+        let Some(KnownJob::Job(job)) = state.jobs.get(id) else { return Vec::new() };
         if state.finished.contains(id) {
             return Vec::new();
         }
@@ -593,7 +597,7 @@ impl Store {
             || state.finished.len() > self.most.finished_jobs
         {
             let Some(oldest) = state.finished.pop_front() else { break };
-            if let Some(Known::Job(job)) = state.jobs.get(&oldest) {
+            if let Some(KnownJob::Job(job)) = state.jobs.get(&oldest) {
                 let job = job.clone();
                 state.finished_tasks -= self::tasks(&job.progress());
                 old.push(job);
@@ -615,7 +619,7 @@ impl Store {
     pub(super) fn retire(&self, retired: Retired) {
         let mut state = self.lock();
         let id = retired.description.id.clone();
-        state.jobs.insert(id.clone(), Known::Retired(Arc::new(retired)));
+        state.jobs.insert(id.clone(), KnownJob::Retired(Arc::new(retired)));
         state.retired.push_back(id);
         while state.retired.len() + state.finished.len() > self.most.finished_jobs {
             let Some(oldest) = state.retired.pop_front() else { break };
@@ -634,17 +638,17 @@ impl Store {
     }
 
     /// What is known of a job.
-    pub(super) fn get(&self, id: &JobId) -> Option<Known> {
+    pub(super) fn get(&self, id: &JobId) -> Option<KnownJob> {
         self.lock().jobs.get(id).cloned()
     }
 
     /// All jobs, in the order of their ids.
-    pub(super) fn all(&self) -> Vec<Known> {
+    pub(super) fn all(&self) -> Vec<KnownJob> {
         self.lock().jobs.values().cloned().collect()
     }
 
     /// No panic happens while it is held.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -667,7 +671,8 @@ mod tests {
     }
 
     fn store_with_memory(jobs: usize, waiting: usize, per_user: usize, bytes: u64) -> Store {
-        let most = Most { waiting, jobs_per_user: per_user, finished_jobs: 2, finished_tasks: 10 };
+        let most =
+            StoreLimits { waiting, jobs_per_user: per_user, finished_jobs: 2, finished_tasks: 10 };
         let jobs = Bound { most: jobs, from: "corona.jt.max.jobs".into() };
         let memory = Bound { most: bytes, from: "464 MiB of memory".into() };
         Store::new(most, Places::new(jobs, memory))
@@ -687,7 +692,7 @@ mod tests {
         assert!(matches!(store.arrive(&id(1), "alice"), Ok(JobArrival::Free)));
         assert!(matches!(
             store.arrive(&id(1), "alice"),
-            Ok(JobArrival::Taken(Known::Arriving(..)))
+            Ok(JobArrival::Taken(KnownJob::Arriving(..)))
         ));
         assert!(store.arrive(&id(1), "bob").is_err());
         store.give_up(&id(1));

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use super::clock;
 use super::finished::KeptJob;
-use super::history::{self, History, Kept, UserCopy};
+use super::history::{self, History, KeptHistory, UserCopy};
 use super::home;
 use super::inbox::{Inbox, inbox};
 use super::inter_tracker::known_id;
@@ -35,11 +35,11 @@ use super::owed::Debt;
 use super::remote::{self, RemoteJob};
 use super::session_types;
 use super::statistics::Report;
-use super::store::{JobArrival, Known, Retired, memory_of};
+use super::store::{JobArrival, KnownJob, Retired, memory_of};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
 use super::waiting::{self, Waiting};
 use super::web::files::JobSession;
-use super::{Shared, answers, session_options};
+use super::{ServiceContext, answers, session_options};
 use corona_job_engine::parent::{Parent, ParentInput, ParentSettings};
 use corona_job_engine::{
     GrantedSlot, JobEngine, JobInput, JobProgress, JobSpec, NodeUsage, RequestId,
@@ -110,7 +110,7 @@ impl From<io::Error> for SubmitError {
     }
 }
 
-impl Shared {
+impl ServiceContext {
     /// An id for a job of this user.
     pub(super) async fn new_job_id(&self, user: String) -> Result<wire::JobId, Fault> {
         let options = self.options(user.clone());
@@ -150,7 +150,7 @@ impl Shared {
                     return Err(Fault::io(error.to_string()));
                 }
                 // Its client asks again, and an earlier call is at work.
-                Ok(JobArrival::Taken(Known::Arriving(..))) => sleep(ARRIVING_PAUSE).await,
+                Ok(JobArrival::Taken(KnownJob::Arriving(..))) => sleep(ARRIVING_PAUSE).await,
                 Ok(JobArrival::Taken(known)) => break known,
                 Ok(JobArrival::Free) => break self.accept(&id, user, true).await?,
                 Ok(JobArrival::Full) => break self.accept(&id, user, false).await?,
@@ -159,7 +159,7 @@ impl Shared {
         known.status().ok_or_else(|| Fault::io(format!("{id} is being submitted; try again")))
     }
 
-    async fn accept(&self, id: &JobId, user: &str, has_place: bool) -> Result<Known, Fault> {
+    async fn accept(&self, id: &JobId, user: &str, has_place: bool) -> Result<KnownJob, Fault> {
         match self.start(id, user, has_place).await {
             Ok(known) => {
                 self.meter.jobs_submitted.add(1);
@@ -176,7 +176,12 @@ impl Shared {
 
     /// From before anything is kept of the job until its journal is safe, it is noted that its session must
     /// end: a death of the service in between leaves neither a session nor a job that nobody knows.
-    async fn start(&self, id: &JobId, user: &str, has_place: bool) -> Result<Known, SubmitError> {
+    async fn start(
+        &self,
+        id: &JobId,
+        user: &str,
+        has_place: bool,
+    ) -> Result<KnownJob, SubmitError> {
         let handle: Arc<str> = id.session().ok_or_else(|| SubmitError::Id(id.clone()))?.into();
         // A session of this id that was begun before a restart ends first.
         let settled = timeout(self.patience(), self.owed.settled(&handle)).await;
@@ -211,7 +216,7 @@ impl Shared {
     }
 
     /// Starts a job, or lets it wait if there is no place for it.
-    async fn begin(&self, id: &JobId, user: &str, has_place: bool) -> Result<Known, Failed> {
+    async fn begin(&self, id: &JobId, user: &str, has_place: bool) -> Result<KnownJob, Failed> {
         let without = |error| Failed { error, may_have_session: false };
         let submission = self.fetch(id, user).await.map_err(without)?;
         let to_node = self.to_node(&submission);
@@ -223,8 +228,10 @@ impl Shared {
             return self.line_up(submission.description, total).await.map_err(without);
         }
         match to_node {
-            Some(settings) => Ok(Known::Remote(self.hand_over(submission, settings, None).await?)),
-            None => Ok(Known::Job(self.run_here(submission, None).await?)),
+            Some(settings) => {
+                Ok(KnownJob::Remote(self.hand_over(submission, settings, None).await?))
+            }
+            None => Ok(KnownJob::Job(self.run_here(submission, None).await?)),
         }
     }
 
@@ -517,7 +524,7 @@ impl Shared {
             }),
             user_copy: UserCopy::of(job, location.as_deref(), host, self.shown.started_ms),
         };
-        let kept = Kept { path: self.data_dir(job.id.as_str()).join(HISTORY), bytes };
+        let kept = KeptHistory { path: self.data_dir(job.id.as_str()).join(HISTORY), bytes };
         History::begin(job.id.clone(), place, Some(kept), written)
     }
 
@@ -659,11 +666,11 @@ impl Shared {
             let known = id.and_then(|id| self.store.get(&id));
             match known {
                 // It was about to begin, and may begin again when that session has ended.
-                Some(Known::Waiting(..)) => self.owed.pay(debt),
+                Some(KnownJob::Waiting(..)) => self.owed.pay(debt),
                 // Its journal knows the session.
                 Some(known) if known.is_active() => self.owed.settle(&debt.handle).await,
                 // It is ended again.
-                Some(Known::Job(_) | Known::Remote(_)) => {}
+                Some(KnownJob::Job(_) | KnownJob::Remote(_)) => {}
                 _ => self.owed.pay(debt),
             }
         }
@@ -1027,7 +1034,7 @@ mod tests {
 
     /// A job and its session, at a cluster manager that cannot be reached.
     async fn prepared(
-        shared: &Shared,
+        shared: &ServiceContext,
         root: &Path,
         properties: &[(&str, &str)],
     ) -> (Submission, Base, SessionDriver, SessionEvents) {
@@ -1086,7 +1093,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let id = left_behind(root.path(), &[("mapred.reduce.tasks", "0")], true).await;
         let shared = service(root.path()).await.shared;
-        let Some(Known::Job(job)) = shared.store.get(&id) else { panic!("it is not known") };
+        let Some(KnownJob::Job(job)) = shared.store.get(&id) else { panic!("it is not known") };
         assert!(job.look(JobEngine::has_begun).await.unwrap());
         until("a request", || job.progress().requested > 0).await;
 
@@ -1094,14 +1101,14 @@ mod tests {
         let to_node = [("mapred.coronajobtracker.forceremote", "true")];
         let id = left_behind(root.path(), &to_node, true).await;
         let shared = service(root.path()).await.shared;
-        let Some(Known::Remote(job)) = shared.store.get(&id) else { panic!("it is not known") };
+        let Some(KnownJob::Remote(job)) = shared.store.get(&id) else { panic!("it is not known") };
         until("a job that waits for its job tracker", || job.awaits_job_tracker()).await;
         drop((job, shared));
         // Another death finds the parent in the journal, as soon as the first process has let that go.
         let begun = Instant::now();
         loop {
             let shared = service(root.path()).await.shared;
-            if matches!(shared.store.get(&id), Some(Known::Remote(_))) {
+            if matches!(shared.store.get(&id), Some(KnownJob::Remote(_))) {
                 break;
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "it is not known");
@@ -1167,9 +1174,9 @@ mod tests {
     }
 
     /// Checks that a job has failed, why, and that nothing else is left of it.
-    async fn has_failed(shared: &Shared, id: &JobId) {
+    async fn has_failed(shared: &ServiceContext, id: &JobId) {
         let known = || shared.store.get(id).unwrap();
-        until("the end of the job", || matches!(known(), Known::Retired(_))).await;
+        until("the end of the job", || matches!(known(), KnownJob::Retired(_))).await;
         let status = known().status().unwrap();
         assert_eq!(answers::state_of(status.run_state), Some(JobState::Failed));
         assert!(status.scheduling_info.contains("a bug in the job tracker"), "{status:?}");
@@ -1220,7 +1227,7 @@ mod tests {
 
     /// A job that a remote job tracker is to run, with the journal that `log` begins in a directory.
     async fn on_a_node(
-        shared: &Shared,
+        shared: &ServiceContext,
         root: &Path,
         log: impl FnOnce(&Path, &Base) -> Log,
     ) -> RemoteJob {
@@ -1336,7 +1343,7 @@ mod tests {
         until("the end of its journal", || !directory.exists()).await;
         job.apply(ParentInput::KillJob).await.unwrap().unwrap();
         let known = || shared.store.get(&job.description().id).unwrap();
-        until("the end of the job", || matches!(known(), Known::Retired(_))).await;
+        until("the end of the job", || matches!(known(), KnownJob::Retired(_))).await;
         assert_eq!(job.progress().state, JobState::Killed);
     }
 }

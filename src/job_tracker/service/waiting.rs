@@ -20,11 +20,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::job::end_record;
 use super::live::{Closing, keep, remove_data};
 use super::owed::Debt;
-use super::store::{Known, Places, Retired, Store};
+use super::store::{KnownJob, Places, Retired, Store};
 use super::submission::Description;
 use super::submit::{ARRIVING_PAUSE, JOURNAL, SubmitError, blocking};
 use super::web::events::Happening;
-use super::{Shared, clock};
+use super::{ServiceContext, clock};
 use corona_job_engine::parent::ParentInput;
 use corona_job_engine::{JobInput, JobProgress};
 
@@ -184,13 +184,13 @@ impl Begun {
     }
 }
 
-impl Shared {
+impl ServiceContext {
     /// Takes a job that waits: its files are here, and it is kept. Its session begins when it has a place.
     pub(super) async fn line_up(
         &self,
         description: Description,
         total: PerKind<u32>,
-    ) -> Result<Known, SubmitError> {
+    ) -> Result<KnownJob, SubmitError> {
         let (id, user) = (description.id.clone(), description.user.clone());
         let priority = description.priority;
         let job = Waiting::new(description, clock::now(), priority, total);
@@ -200,12 +200,12 @@ impl Shared {
     }
 
     /// Keeps a job that waits before anybody knows of it.
-    async fn write_waiting(&self, job: Waiting) -> Result<Known, SubmitError> {
+    async fn write_waiting(&self, job: Waiting) -> Result<KnownJob, SubmitError> {
         let (directory, sync) =
             (self.data_dir(job.description.id.as_str()), self.settings.journal_sync);
         let written = job.clone();
         blocking(move || written.write(&directory, sync)).await??;
-        let known = Known::Waiting(Arc::new(job.clone()), self.store.places().clone());
+        let known = KnownJob::Waiting(Arc::new(job.clone()), self.store.places().clone());
         self.store.wait(job);
         Ok(known)
     }
@@ -217,7 +217,7 @@ impl Shared {
         id: &JobId,
         priority: SessionPriority,
     ) -> Result<bool, SubmitError> {
-        while matches!(self.store.get(id), Some(Known::Waiting(..))) {
+        while matches!(self.store.get(id), Some(KnownJob::Waiting(..))) {
             let turn = self.store.waiting_files.lock().await;
             if let Some(job) = self.store.set_priority(id, priority) {
                 let (directory, sync) = (self.data_dir(id.as_str()), self.settings.journal_sync);
@@ -283,7 +283,7 @@ impl Shared {
     }
 
     fn waits(&self, id: &JobId) -> bool {
-        matches!(self.store.get(id), Some(Known::Waiting(..)))
+        matches!(self.store.get(id), Some(KnownJob::Waiting(..)))
     }
 
     /// As for a job that begins when it is submitted, its session is noted until its journal is safe.
@@ -351,10 +351,10 @@ impl Shared {
             return;
         }
         let set = match self.store.get(&job.description.id) {
-            Some(Known::Job(running)) => {
+            Some(KnownJob::Job(running)) => {
                 running.apply(JobInput::SetPriority { priority }).await.map(drop)
             }
-            Some(Known::Remote(remote)) => {
+            Some(KnownJob::Remote(remote)) => {
                 remote.apply(ParentInput::SetPriority { priority }).await.map(drop)
             }
             _ => Ok(()),
@@ -437,8 +437,8 @@ async fn without_panic(
 pub(super) async fn killed(store: &Store, id: &JobId) {
     loop {
         match store.get(id) {
-            Some(Known::Waiting(job, _)) if job.ends => return,
-            Some(Known::Waiting(..)) => sleep(ARRIVING_PAUSE).await,
+            Some(KnownJob::Waiting(job, _)) if job.ends => return,
+            Some(KnownJob::Waiting(..)) => sleep(ARRIVING_PAUSE).await,
             _ => std::future::pending().await,
         }
     }
@@ -447,7 +447,7 @@ pub(super) async fn killed(store: &Store, id: &JobId) {
 /// Ends a job if it waits. Returns when it does not wait any more: it has ended, or it has begun.
 pub(super) async fn kill(store: &Store, id: &JobId) {
     store.end_waiting(id);
-    while matches!(store.get(id), Some(Known::Waiting(..))) {
+    while matches!(store.get(id), Some(KnownJob::Waiting(..))) {
         sleep(ARRIVING_PAUSE).await;
     }
 }
@@ -469,7 +469,7 @@ mod tests {
         ("corona.jt.submission.wait.ms", "200"),
     ];
 
-    async fn service(root: &Path) -> Arc<Shared> {
+    async fn service(root: &Path) -> Arc<ServiceContext> {
         service_with(root, &ONE_PLACE).await.shared
     }
 
@@ -478,14 +478,14 @@ mod tests {
     }
 
     /// A job of alice takes the only place, as one that is being submitted.
-    fn take_the_place(shared: &Shared) {
+    fn take_the_place(shared: &ServiceContext) {
         shared.store.give(id(99), "alice".into());
         assert!(shared.store.arrive(&id(99), "alice").is_ok());
     }
 
     /// Submits a job of two maps, whose files lie where its client has left them.
     async fn submit(
-        shared: &Shared,
+        shared: &ServiceContext,
         number: u32,
         priority: &str,
     ) -> Result<wire::JobStatus, String> {
@@ -494,7 +494,7 @@ mod tests {
     }
 
     async fn submit_with(
-        shared: &Shared,
+        shared: &ServiceContext,
         number: u32,
         priority: &str,
         splits: &[u8],
@@ -519,7 +519,7 @@ mod tests {
         }
     }
 
-    fn state(shared: &Shared, number: u32) -> Option<(JobState, String)> {
+    fn state(shared: &ServiceContext, number: u32) -> Option<(JobState, String)> {
         let status = shared.store.get(&id(number))?.status()?;
         Some((answers::state_of(status.run_state)?, status.scheduling_info))
     }

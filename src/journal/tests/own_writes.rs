@@ -15,11 +15,11 @@ const JOURNAL_THREAD: &str = "journal-write";
 #[derive(Clone, Default)]
 struct Observed {
     memory: Memory,
-    state: Arc<(Mutex<State>, Condvar)>,
+    state: Arc<(Mutex<WriteScript>, Condvar)>,
 }
 
 #[derive(Default)]
-struct State {
+struct WriteScript {
     is_blocked: bool,
     /// Writes that are blocked.
     blocked: usize,
@@ -54,7 +54,7 @@ impl Observed {
 
     fn wait_until_blocked(&self) {
         let (state, changed) = &*self.state;
-        let none = |state: &mut State| state.blocked == 0;
+        let none = |state: &mut WriteScript| state.blocked == 0;
         let waited = changed.wait_timeout_while(state.lock().unwrap(), PATIENCE, none).unwrap();
         assert!(!waited.1.timed_out());
     }

@@ -15,7 +15,7 @@ use hyper::StatusCode;
 use serde::Serialize;
 
 use super::figures::{ROLES, counts, phases};
-use super::{Page, Parameters, Shared, bad_request, file_of, list_query, status_of};
+use super::{Page, Parameters, ProxyContext, bad_request, file_of, list_query, status_of};
 use crate::histories::{Contents, HistoryError};
 use crate::index::{Entry, state_name};
 
@@ -25,7 +25,7 @@ const USUAL: usize = 100;
 
 /// The reply at an address below `/api/v1`; none if there is nothing.
 pub(super) async fn answer(
-    shared: &Arc<Shared>,
+    shared: &Arc<ProxyContext>,
     segments: &[&str],
     query: &Parameters,
 ) -> Option<Page> {
@@ -83,14 +83,14 @@ fn json(shape: &impl Serialize) -> Page {
 }
 
 async fn configuration(
-    shared: &Arc<Shared>,
+    shared: &Arc<ProxyContext>,
     job: &str,
 ) -> Result<FinishedProperties, HistoryError> {
     let file = file_of(shared, Some(job), &Parameters::parse(b"")).await?;
     Ok(shared.histories.conf(&file).await?.into_iter().collect())
 }
 
-async fn read(shared: &Arc<Shared>, job: &str) -> Result<Arc<Contents>, HistoryError> {
+async fn read(shared: &Arc<ProxyContext>, job: &str) -> Result<Arc<Contents>, HistoryError> {
     let file = file_of(shared, Some(job), &Parameters::parse(b"")).await?;
     shared.histories.read(&file).await
 }
@@ -112,7 +112,7 @@ fn summary(entry: &Entry) -> FinishedJob {
     }
 }
 
-fn whole_job(shared: &Shared, contents: &Contents) -> FinishedJobDetail {
+fn whole_job(shared: &ProxyContext, contents: &Contents) -> FinishedJobDetail {
     let history: &JobHistory = &contents.history;
     let id = contents.file.job.as_str();
     let kinds = ROLES.iter().map(|(role, name)| (name.to_lowercase(), counts(history, *role)));
@@ -192,7 +192,7 @@ fn attempt_of(job: &JobId, key: TaskKey, attempt: &HistoryAttempt, role: &str) -
 }
 
 /// By the original's names: the record `proxyjobtracker`, and `pool-<pool>` for each pool.
-fn statistics(shared: &Shared) -> FinishedStatistics {
+fn statistics(shared: &ProxyContext) -> FinishedStatistics {
     let sums = shared.statistics.sums();
     let record = |sum: &crate::statistics::Sum| {
         let stats = sum.stats.iter().map(|(name, value)| ((*name).to_owned(), *value));

@@ -9,10 +9,10 @@ use hyper::StatusCode;
 use maud::{Markup, html};
 
 use super::figures::{Took, counts, phases, span};
-use super::{Page, Parameters, Shared, failed, file_of, frame_in, page};
+use super::{Page, Parameters, ProxyContext, failed, file_of, frame_in, page};
 use crate::histories::Contents;
 
-pub(super) async fn answer(shared: &Arc<Shared>, query: &Parameters) -> Page {
+pub(super) async fn answer(shared: &Arc<ProxyContext>, query: &Parameters) -> Page {
     let given = |name: &str| query.get(name).unwrap_or_default().trim().to_owned();
     let (a, b) = (given("a"), given("b"));
     let nothing = Parameters::parse(b"");
@@ -57,7 +57,7 @@ fn form(a: &str, b: &str) -> Markup {
 }
 
 /// Other runs of the same job: those of its user with its name.
-fn runs(shared: &Shared, job: &str) -> Markup {
+fn runs(shared: &ProxyContext, job: &str) -> Markup {
     const MOST: usize = 20;
     let Some(own) = shared.index.job(job) else { return html! {} };
     let jobs = shared.index.jobs();

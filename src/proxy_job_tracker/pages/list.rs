@@ -7,10 +7,10 @@ use corona_web::units::{Count, Name, Time};
 use maud::{Markup, html};
 
 use super::figures::shown_span;
-use super::{Parameters, Shared, frame_in};
+use super::{Parameters, ProxyContext, frame_in};
 use crate::index::{Entry, Query};
 
-pub(super) fn page(shared: &Shared, wanted: &Query, query: &Parameters) -> Markup {
+pub(super) fn page(shared: &ProxyContext, wanted: &Query, query: &Parameters) -> Markup {
     let found = shared.index.find(wanted);
     let all = shared.index.jobs().len();
     // The original's name of the number of a page.
@@ -74,7 +74,7 @@ fn table(parameters: &Parameters, all: usize) -> Table<'_, Entry> {
 }
 
 /// What keeps the list from being complete.
-fn state(shared: &Shared) -> Markup {
+fn state(shared: &ProxyContext) -> Markup {
     use std::sync::atomic::Ordering::Relaxed;
     let index = &shared.index;
     let (failed, left_out) = (index.has_failed.load(Relaxed), index.left_out.load(Relaxed));

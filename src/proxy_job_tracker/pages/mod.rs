@@ -23,7 +23,7 @@ use maud::{Markup, html};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::Shared;
+use super::ProxyContext;
 use super::histories::{Contents, HistoryError, HistoryFile, Piece};
 use super::http::{Page, PageBody, Parameters, begun};
 use super::index::Query;
@@ -33,7 +33,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 /// A job that is shown.
 pub(super) struct View<'a> {
-    shared: &'a Shared,
+    shared: &'a ProxyContext,
     contents: &'a Contents,
 }
 
@@ -59,7 +59,11 @@ enum What {
 }
 
 /// Answers with the page at an address, if there is one.
-pub(super) async fn answer(shared: &Arc<Shared>, path: &str, query: &Parameters) -> Option<Page> {
+pub(super) async fn answer(
+    shared: &Arc<ProxyContext>,
+    path: &str,
+    query: &Parameters,
+) -> Option<Page> {
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let show = async |what, job: Option<&str>, task: Option<&str>| {
         page_of_job(shared, what, job, task, query).await
@@ -108,7 +112,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, path: &str, query: &Parameters)
     })
 }
 
-async fn list_page(shared: &Arc<Shared>, wanted: Query, query: &Parameters) -> Page {
+async fn list_page(shared: &Arc<ProxyContext>, wanted: Query, query: &Parameters) -> Page {
     let (own, query) = (shared.clone(), query.clone());
     make_answer(&shared.makers, move || page(StatusCode::OK, list::page(&own, &wanted, &query)))
         .await
@@ -148,7 +152,7 @@ fn day(text: Option<&str>) -> Option<i64> {
 
 /// Where the history is that a request names: by a file, by a directory and a job, or by a job.
 pub(super) async fn file_of(
-    shared: &Shared,
+    shared: &ProxyContext,
     job: Option<&str>,
     query: &Parameters,
 ) -> Result<HistoryFile, HistoryError> {
@@ -178,7 +182,7 @@ pub(super) async fn file_of(
 
 /// A page about a job. Its head is sent before its history is read.
 async fn page_of_job(
-    shared: &Arc<Shared>,
+    shared: &Arc<ProxyContext>,
     what: What,
     job: Option<&str>,
     part: Option<&str>,
@@ -192,12 +196,12 @@ async fn page_of_job(
 }
 
 /// The page of a job at the address `/proxy`.
-pub(super) async fn job_page(shared: &Arc<Shared>, file: HistoryFile) -> Page {
+pub(super) async fn job_page(shared: &Arc<ProxyContext>, file: HistoryFile) -> Page {
     show(shared, What::Job, file, None, &Parameters::parse(b"")).await
 }
 
 async fn show(
-    shared: &Arc<Shared>,
+    shared: &Arc<ProxyContext>,
     what: What,
     file: HistoryFile,
     part: Option<&str>,
@@ -247,7 +251,7 @@ async fn show(
 }
 
 /// The file of a history as it is.
-async fn history(shared: &Arc<Shared>, job: &str, query: &Parameters) -> Page {
+async fn history(shared: &Arc<ProxyContext>, job: &str, query: &Parameters) -> Page {
     let pieces = match file_of(shared, Some(job), query).await {
         Ok(file) => shared.histories.pieces(&file).await,
         Err(error) => Err(error),
@@ -260,8 +264,8 @@ async fn history(shared: &Arc<Shared>, job: &str, query: &Parameters) -> Page {
 
 /// Makes the content of a page on a thread that may take its time.
 async fn make(
-    shared: Arc<Shared>,
-    make: impl FnOnce(&Shared) -> Markup + Send + 'static,
+    shared: Arc<ProxyContext>,
+    make: impl FnOnce(&ProxyContext) -> Markup + Send + 'static,
 ) -> Markup {
     let own = shared.clone();
     let _place = own.makers.acquire().await;
@@ -269,7 +273,7 @@ async fn make(
     made.unwrap_or_else(|_| html! { p.problem.bad { "The page could not be made." } })
 }
 
-async fn configuration(shared: &Arc<Shared>, job: Option<&str>, query: &Parameters) -> Page {
+async fn configuration(shared: &Arc<ProxyContext>, job: Option<&str>, query: &Parameters) -> Page {
     let file = match (query.get("jobLogDir"), query.get("jobUniqueString")) {
         (Some(directory), Some(job)) => {
             let path = format!("{}/{job}", directory.trim_end_matches('/'));
@@ -316,7 +320,7 @@ fn status_of(error: &HistoryError) -> StatusCode {
 }
 
 /// A page that says why there is no other.
-pub(super) fn failed(shared: &Shared, error: &HistoryError) -> Page {
+pub(super) fn failed(shared: &ProxyContext, error: &HistoryError) -> Page {
     page(status_of(error), frame(shared, "No history", &problem(error)))
 }
 
@@ -329,7 +333,7 @@ fn problem(error: &HistoryError) -> Markup {
 }
 
 /// A whole page around its content.
-fn frame(shared: &Shared, title: &str, content: &Markup) -> Markup {
+fn frame(shared: &ProxyContext, title: &str, content: &Markup) -> Markup {
     frame_in(shared, None, title, content)
 }
 
@@ -338,11 +342,11 @@ const SECTIONS: [(&str, &str); 3] =
     [("/", "Finished jobs"), ("/compare", "Compare"), ("/statistics", "Statistics")];
 
 /// The same for a page at the address of a section.
-fn frame_in(shared: &Shared, section: Option<&str>, title: &str, content: &Markup) -> Markup {
+fn frame_in(shared: &ProxyContext, section: Option<&str>, title: &str, content: &Markup) -> Markup {
     around(shared, section, title).page(content)
 }
 
-fn around<'a>(shared: &'a Shared, section: Option<&'a str>, title: &'a str) -> Frame<'a> {
+fn around<'a>(shared: &'a ProxyContext, section: Option<&'a str>, title: &'a str) -> Frame<'a> {
     Frame {
         title,
         host: &shared.host,
@@ -409,7 +413,7 @@ impl Body for Pieces {
 }
 
 /// The values of all keys that the service reads, in the form of a configuration file.
-fn settings(shared: &Shared) -> String {
+fn settings(shared: &ProxyContext) -> String {
     let properties = html! {
         configuration {
             @for value in &shared.in_force {

@@ -3,7 +3,7 @@
 use corona_web::units::{Count, Name, plural};
 use maud::{Markup, html};
 
-use super::{Parameters, Shared, frame_in};
+use super::{Parameters, ProxyContext, frame_in};
 use crate::metrics::counters;
 use crate::statistics::Sum;
 
@@ -17,7 +17,7 @@ const OF_POOLS: [(&str, &str); 6] = [
     ("reduces_failed", "Reduces failed"),
 ];
 
-pub(super) fn page(shared: &Shared, query: &Parameters) -> Markup {
+pub(super) fn page(shared: &ProxyContext, query: &Parameters) -> Markup {
     let sums = shared.statistics.sums();
     let pool = query.text("pool");
     let chosen = match pool {

@@ -310,14 +310,14 @@ fn act() -> impl Strategy<Value = Act> {
 
 /// Both ends and how many ids were handed out.
 #[derive(Default)]
-struct World {
+struct BothEnds {
     books: SlotBooks,
     manager: Manager,
     handed_out: i32,
     fresh: Vec<i32>,
 }
 
-impl World {
+impl BothEnds {
     fn step(&mut self, act: Act) {
         match act {
             Act::Request { count, twice } => {
@@ -402,7 +402,7 @@ impl World {
 proptest! {
     #[test]
     fn both_ends_agree_whatever_is_repeated(acts in prop::collection::vec(act(), 1..120)) {
-        let mut world = World::default();
+        let mut world = BothEnds::default();
         for act in acts {
             world.step(act);
             world.check();

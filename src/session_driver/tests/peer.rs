@@ -63,11 +63,11 @@ pub(super) struct Seen {
 /// A cluster manager that follows a script.
 pub(super) struct Manager {
     pub(super) address: SocketAddr,
-    world: Arc<World>,
+    world: Arc<TestPeerState>,
     serving: Option<(watch::Sender<bool>, JoinHandle<()>)>,
 }
 
-struct World {
+struct TestPeerState {
     script: Mutex<Script>,
     seen: Mutex<Vec<Seen>>,
     stalls: watch::Sender<bool>,
@@ -77,7 +77,7 @@ struct World {
 
 impl Manager {
     pub(super) fn start(script: Script) -> Manager {
-        let world = World {
+        let world = TestPeerState {
             script: Mutex::new(script),
             seen: Mutex::default(),
             stalls: watch::Sender::new(true),
@@ -180,7 +180,7 @@ impl Manager {
     }
 }
 
-async fn answer(world: Arc<World>, from: SocketAddr, call: Call) -> Answer<Reply> {
+async fn answer(world: Arc<TestPeerState>, from: SocketAddr, call: Call) -> Answer<Reply> {
     let method = ClusterManager::method_name(&call);
     let act = {
         let mut seen = world.seen.lock().unwrap();
@@ -224,7 +224,7 @@ async fn answer(world: Arc<World>, from: SocketAddr, call: Call) -> Answer<Reply
     })
 }
 
-fn next_handle(world: &World) -> String {
+fn next_handle(world: &TestPeerState) -> String {
     match world.next_session.load(Ordering::Relaxed) {
         0 => HANDLE.into(),
         _ => format!("202611210001.{}", world.next_session.fetch_add(1, Ordering::Relaxed)),

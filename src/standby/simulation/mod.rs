@@ -98,7 +98,7 @@ enum Message {
 }
 
 #[derive(Clone, Debug)]
-enum Due {
+enum Delivery {
     /// Something reaches a process, if that still runs.
     At(usize, u64, Event),
     Service(usize, u64, u64, Ask, Millis),
@@ -148,10 +148,10 @@ struct Service {
     succession: Option<(i32, Succession)>,
 }
 
-struct World {
+struct SimulatedInstances {
     numbers: Numbers,
     now: i64,
-    queue: BTreeMap<(i64, u64), Due>,
+    queue: BTreeMap<(i64, u64), Delivery>,
     sequence: u64,
     ack: Ack,
     always: bool,
@@ -166,8 +166,8 @@ struct World {
     leaders: u64,
 }
 
-impl World {
-    fn new(seed: u64, ack: Ack, always: bool, planted: Option<Planted>) -> World {
+impl SimulatedInstances {
+    fn new(seed: u64, ack: Ack, always: bool, planted: Option<Planted>) -> SimulatedInstances {
         let mut numbers = Numbers(seed);
         let disk = Disk::of(Clients::engine());
         let nodes = ["a", "b"].map(|name| Node {
@@ -181,7 +181,7 @@ impl World {
             written_at: 0,
             clock: (numbers.below(1_000_000), 900 + numbers.below(200)),
         });
-        let mut world = World {
+        let mut world = SimulatedInstances {
             numbers,
             now: 0,
             queue: BTreeMap::new(),
@@ -196,13 +196,19 @@ impl World {
             parted_until: 0,
             leaders: 0,
         };
-        for due in [Due::Start(0), Due::Start(1), Due::Connect, Due::Client, Due::Trouble] {
+        for due in [
+            Delivery::Start(0),
+            Delivery::Start(1),
+            Delivery::Connect,
+            Delivery::Client,
+            Delivery::Trouble,
+        ] {
             world.after(0, due);
         }
         world
     }
 
-    fn after(&mut self, ms: i64, due: Due) {
+    fn after(&mut self, ms: i64, due: Delivery) {
         self.sequence += 1;
         self.queue.insert((self.now + ms, self.sequence), due);
     }
@@ -237,27 +243,27 @@ impl World {
         }
     }
 
-    fn step(&mut self, due: Due) {
+    fn step(&mut self, due: Delivery) {
         match due {
-            Due::Start(node) => self.start(node),
-            Due::At(node, life, event) => {
+            Delivery::Start(node) => self.start(node),
+            Delivery::At(node, life, event) => {
                 let Node { life: current, stopped_until, process, .. } = &self.nodes[node];
                 if *current != life || process.is_none() {
                     return;
                 }
                 let wait = stopped_until - self.now;
                 if wait > 0 {
-                    self.after(wait, Due::At(node, life, event));
+                    self.after(wait, Delivery::At(node, life, event));
                 } else {
                     self.happen(node, life, event);
                 }
             }
-            Due::Service(node, life, session, ask, sent) => {
+            Delivery::Service(node, life, session, ask, sent) => {
                 self.serve(node, life, session, ask, sent);
             }
-            Due::Connect => self.connect(),
-            Due::Client => self.client(),
-            Due::Trouble => self.trouble(),
+            Delivery::Connect => self.connect(),
+            Delivery::Client => self.client(),
+            Delivery::Trouble => self.trouble(),
         }
     }
 
@@ -290,8 +296,8 @@ impl World {
             waiting_since: None,
         });
         let life = *life;
-        self.after(0, Due::At(node, life, Event::Look));
-        self.after(1, Due::At(node, life, Event::Beat));
+        self.after(0, Delivery::At(node, life, Event::Look));
+        self.after(1, Delivery::At(node, life, Event::Beat));
     }
 
     fn end(&mut self, node: usize) {
@@ -299,7 +305,7 @@ impl World {
         self.nodes[node].stopped_until = 0;
         self.disconnect();
         let pause = 50 + self.numbers.below(3 * TIMEOUT_MS);
-        self.after(pause, Due::Start(node));
+        self.after(pause, Delivery::Start(node));
     }
 
     fn happen(&mut self, node: usize, life: u64, event: Event) {
@@ -316,11 +322,11 @@ impl World {
                 }
                 let seed = self.numbers.below(1 << 20) as u64;
                 self.nodes[node].disk.make_image(seed);
-                self.after(TIMEOUT_MS / 6, Due::At(node, life, Event::Beat));
+                self.after(TIMEOUT_MS / 6, Delivery::At(node, life, Event::Beat));
             }
             Event::Look => {
                 self.ask(node, Ask::Look);
-                self.after(200, Due::At(node, life, Event::Look));
+                self.after(200, Delivery::At(node, life, Event::Look));
             }
             Event::Tick => self.apply(node, Input::Tick),
             Event::Synced(copy, number) => {
@@ -368,7 +374,7 @@ impl World {
         if let Some(deadline) = deadline {
             let wait = (deadline.since(now) * 1000 / self.nodes[node].clock.1).max(0) + 1;
             let life = self.nodes[node].life;
-            self.after(wait, Due::At(node, life, Event::Tick));
+            self.after(wait, Delivery::At(node, life, Event::Tick));
         }
     }
 
@@ -414,13 +420,13 @@ impl World {
         let (session, life, cut_off) = (process.session, *life, *cut_off_until > self.now);
         if !cut_off {
             let latency = self.latency();
-            self.after(latency, Due::Service(node, life, session, ask, sent));
+            self.after(latency, Delivery::Service(node, life, session, ask, sent));
         } else if matches!(ask, Ask::Campaign(..)) {
-            self.after(100, Due::At(node, life, Event::Heard(Input::NotWon)));
+            self.after(100, Delivery::At(node, life, Event::Heard(Input::NotWon)));
         } else if matches!(ask, Ask::Write(..)) {
             // It is repeated until it succeeds or the lease is over.
             let again = (self.nodes[node].cut_off_until - self.now).max(0) + 1;
-            self.after(again, Due::Service(node, life, session, ask, sent));
+            self.after(again, Delivery::Service(node, life, session, ask, sent));
         }
     }
 
@@ -432,7 +438,7 @@ impl World {
             *leader = None;
         }
         let Some(heard) = sessions.get_mut(&session) else {
-            let lost = Due::At(node, life, Event::Heard(Input::SessionLost));
+            let lost = Delivery::At(node, life, Event::Heard(Input::SessionLost));
             if let Some(process) = &mut self.nodes[node].process
                 && process.machine.role() == Role::Standby
             {
@@ -482,7 +488,7 @@ impl World {
             }
         };
         let latency = self.latency();
-        self.after(latency, Due::At(node, life, Event::Heard(input)));
+        self.after(latency, Delivery::At(node, life, Event::Heard(input)));
     }
 
     /// This node's own journal has the records up to this one.
@@ -520,9 +526,9 @@ impl World {
         }
         let wait = (*written_at - now).max(0);
         let sync = wait + if self.always { SYNC_MS } else { 100 };
-        self.after(sync, Due::At(node, life, Event::Synced(copy, number)));
+        self.after(sync, Delivery::At(node, life, Event::Synced(copy, number)));
         if !self.always && wait > 0 {
-            self.after(wait, Due::At(node, life, Event::Stored(copy, number)));
+            self.after(wait, Delivery::At(node, life, Event::Stored(copy, number)));
         } else if !self.always {
             self.stored(node, number);
         }
@@ -551,7 +557,7 @@ impl World {
         for (call, reply) in now.into_values() {
             let pause = self.scheduling();
             let letter = Letter::Reply(call, reply);
-            self.after(pause, Due::At(node, life, Event::Leave { letter, epoch }));
+            self.after(pause, Delivery::At(node, life, Event::Leave { letter, epoch }));
         }
         self.notify(node);
     }
@@ -573,7 +579,7 @@ impl World {
         }
         for letter in letters {
             let pause = self.scheduling();
-            self.after(pause, Due::At(node, life, Event::Leave { letter, epoch }));
+            self.after(pause, Delivery::At(node, life, Event::Leave { letter, epoch }));
         }
     }
 
@@ -590,7 +596,7 @@ impl World {
             Letter::Notify(handle, serial, notification) => {
                 self.clients.notify(epoch, &handle, &notification);
                 let (latency, life) = (self.latency(), self.nodes[node].life);
-                self.after(latency, Due::At(node, life, Event::Acknowledged(handle, serial)));
+                self.after(latency, Delivery::At(node, life, Event::Acknowledged(handle, serial)));
             }
         }
     }
@@ -598,7 +604,7 @@ impl World {
     /// Clients call every instance that believes to lead.
     fn client(&mut self) {
         let pause = 10 + self.numbers.below(140);
-        self.after(pause, Due::Client);
+        self.after(pause, Delivery::Client);
         self.check_disks();
         let Some((call, input)) = self.clients.next_call(&mut self.numbers) else { return };
         for node in 0..self.nodes.len() {
@@ -641,7 +647,7 @@ impl World {
 
     /// A standby connects to the leader that the service shows.
     fn connect(&mut self) {
-        self.after(100, Due::Connect);
+        self.after(100, Delivery::Connect);
         if self.connection.is_some() || self.parted_until > self.now {
             return;
         }
@@ -672,7 +678,7 @@ impl World {
         let Some((_, leader, _)) = self.connection.take() else { return };
         let life = self.nodes[leader].life;
         let noticed = self.numbers.below(500);
-        self.after(noticed, Due::At(leader, life, Event::Copied(0, Message::Broken)));
+        self.after(noticed, Delivery::At(leader, life, Event::Copied(0, Message::Broken)));
     }
 
     fn send(&mut self, from: usize, message: Message) {
@@ -687,7 +693,7 @@ impl World {
         last[direction] = last[direction].max(now + latency) + 1;
         let (at, number, to) = (last[direction], *number, 1 - from);
         let life = self.nodes[to].life;
-        self.after(at - now, Due::At(to, life, Event::Copied(number, message)));
+        self.after(at - now, Delivery::At(to, life, Event::Copied(number, message)));
     }
 
     fn copied(&mut self, node: usize, life: u64, message: Message) {
@@ -705,7 +711,7 @@ impl World {
                 *disk = all.into_copy(disk.copy);
                 let (number, copy) = (disk.last(), disk.copy);
                 if self.always {
-                    self.after(SYNC_MS, Due::At(node, life, Event::Synced(copy, number)));
+                    self.after(SYNC_MS, Delivery::At(node, life, Event::Synced(copy, number)));
                 } else {
                     self.send(node, Message::Stored(number));
                 }
@@ -736,7 +742,7 @@ impl World {
 
     fn trouble(&mut self) {
         let pause = 200 + self.numbers.below(4 * TIMEOUT_MS);
-        self.after(pause, Due::Trouble);
+        self.after(pause, Delivery::Trouble);
         let node = self.numbers.below(2) as usize;
         let long = self.numbers.below(3 * TIMEOUT_MS);
         match self.numbers.below(9) {
@@ -769,7 +775,7 @@ impl World {
 type Sums = [u64; 3];
 
 fn simulate(seed: u64, ack: Ack, always: bool, planted: Option<Planted>) -> Sums {
-    let mut world = World::new(seed, ack, always, planted);
+    let mut world = SimulatedInstances::new(seed, ack, always, planted);
     world.run(RUN_MS);
     for node in &world.nodes {
         node.disk.manager(seed);

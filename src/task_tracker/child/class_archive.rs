@@ -84,7 +84,7 @@ pub struct JavaVersion {
 #[derive(Debug)]
 pub struct ClassArchives {
     install: ArchivedInstall,
-    state: Mutex<State>,
+    state: Mutex<ArchiveState>,
     /// The configuration of the job that the child sets up, while it may.
     job_file: Mutex<Option<PathBuf>>,
 }
@@ -109,7 +109,7 @@ pub struct ArchivedInstall {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum ArchiveState {
     Unwanted,
     Making,
     Ready(Arc<ClassArchive>),
@@ -140,7 +140,7 @@ enum ArchiveError {
 impl ClassArchives {
     /// Nothing is made before [`get`](Self::get).
     pub fn new(install: ArchivedInstall) -> Arc<ClassArchives> {
-        let (state, job_file) = (Mutex::new(State::Unwanted), Mutex::default());
+        let (state, job_file) = (Mutex::new(ArchiveState::Unwanted), Mutex::default());
         Arc::new(ClassArchives { install, state, job_file })
     }
 
@@ -149,9 +149,9 @@ impl ClassArchives {
     pub fn get(self: &Arc<Self>) -> Option<Arc<ClassArchive>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &*state {
-            State::Ready(archive) => return Some(archive.clone()),
-            State::Making | State::None(_) => return None,
-            State::Unwanted => *state = State::Making,
+            ArchiveState::Ready(archive) => return Some(archive.clone()),
+            ArchiveState::Making | ArchiveState::None(_) => return None,
+            ArchiveState::Unwanted => *state = ArchiveState::Making,
         }
         let archives = self.clone();
         tokio::spawn(async move {
@@ -161,11 +161,11 @@ impl ClassArchives {
                 Ok(archive) => {
                     let path = archive.file.display();
                     tracing::info!(%path, "tasks of Java start with an archive of the classes of the install");
-                    State::Ready(Arc::new(archive))
+                    ArchiveState::Ready(Arc::new(archive))
                 }
                 Err(error) => {
                     tracing::info!(%error, "tasks of Java start without an archive of classes");
-                    State::None(error.to_string())
+                    ArchiveState::None(error.to_string())
                 }
             };
             *archives.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
@@ -192,10 +192,10 @@ impl ClassArchives {
     pub fn status(&self) -> String {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &*state {
-            State::Unwanted => "not needed yet".to_owned(),
-            State::Making => "being made".to_owned(),
-            State::Ready(_) => "ready".to_owned(),
-            State::None(why) => format!("none: {why}"),
+            ArchiveState::Unwanted => "not needed yet".to_owned(),
+            ArchiveState::Making => "being made".to_owned(),
+            ArchiveState::Ready(_) => "ready".to_owned(),
+            ArchiveState::None(why) => format!("none: {why}"),
         }
     }
 }
@@ -510,14 +510,14 @@ mod tests {
     use super::*;
     use corona_config::Source;
 
-    struct World {
+    struct TestArchive {
         root: tempfile::TempDir,
     }
 
-    impl World {
+    impl TestArchive {
         /// A configuration in a directory, and two jars.
-        fn new() -> World {
-            let world = World { root: tempfile::tempdir().unwrap() };
+        fn new() -> TestArchive {
+            let world = TestArchive { root: tempfile::tempdir().unwrap() };
             fs::create_dir_all(world.path("conf/sub")).unwrap();
             fs::write(world.path("conf/core-site.xml"), "").unwrap();
             fs::write(world.path("conf/sub/x"), "").unwrap();
@@ -564,7 +564,7 @@ mod tests {
 
     #[test]
     fn jars_come_first_where_that_makes_no_difference() {
-        let world = World::new();
+        let world = TestArchive::new();
         let of = |parts: &[&str]| Ordered::of(&world.class_path(parts));
         let ordered = of(&["conf", "core.jar", "missing", "lib/*"]).unwrap();
         assert_eq!(ordered.jars(), world.class_path(&["core.jar", "lib/b.jar"]));
@@ -608,7 +608,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_archive_is_made_once_for_an_install() {
-        let world = World::new();
+        let world = TestArchive::new();
         let runs = || fs::read_to_string(world.path("runs")).unwrap().lines().count();
         let archives = ClassArchives::new(world.install(JAVA, 17));
         assert_eq!(archives.status(), "not needed yet");
@@ -631,7 +631,7 @@ mod tests {
 
     #[test]
     fn the_child_sets_up_a_job_of_its_own_while_it_may() {
-        let world = World::new();
+        let world = TestArchive::new();
         let archives = ClassArchives::new(world.install(JAVA, 17));
         let id: TaskAttemptId = ATTEMPT.parse().unwrap();
         let jvm = JvmId { number: JVM_NUMBER, job: id.job().clone(), is_map: true };
@@ -649,7 +649,7 @@ mod tests {
 
     #[tokio::test]
     async fn failures_leave_no_archive_and_a_reason() {
-        let world = World::new();
+        let world = TestArchive::new();
         let why = async |install: ArchivedInstall| {
             wanted(&ClassArchives::new(install)).await.unwrap_err()
         };

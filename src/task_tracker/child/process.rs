@@ -421,16 +421,16 @@ mod tests {
     use super::*;
     use crate::layout;
 
-    struct World {
+    struct TestNotes {
         root: tempfile::TempDir,
         notes: ProcessNotes,
     }
 
-    impl World {
+    impl TestNotes {
         fn new() -> Self {
             let root = tempfile::tempdir().unwrap();
             let notes = ProcessNotes::in_local_dir(root.path()).unwrap();
-            World { root, notes }
+            TestNotes { root, notes }
         }
 
         /// Starts a script, which may write any files in its directory.
@@ -479,7 +479,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_runs_where_and_as_it_should() {
-        let world = World::new();
+        let world = TestNotes::new();
         let script = "echo \"$JVM_PID $GIVEN $PWD $(ps -o pgid= -p $$)\" > told; exit 7";
         let child = world.start(script, LONG);
         let exit = child.wait().await;
@@ -501,7 +501,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_without_a_shell_runs_as_with_one() {
-        let world = World::new();
+        let world = TestNotes::new();
         let work = world.root.path().join("work");
         let script = "cat; echo \"$GIVEN $PWD ${OLDPWD-none} ${JVM_PID-none} $(ps -o pgid= -p $$)\"; echo wrong >&2; exit 7";
         let direct = DirectCommand {
@@ -532,7 +532,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_kill_gives_time_to_clean_up() {
-        let world = World::new();
+        let world = TestNotes::new();
         let script = "trap 'echo cleaned > cleaned; exit 3' TERM; echo ready > ready; for _ in $(seq 1200); do sleep 0.05; done";
         let child = world.start(script, LONG);
         world.wait_for("ready").await;
@@ -546,7 +546,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_does_not_listen_is_made_to_end_with_its_group() {
-        let world = World::new();
+        let world = TestNotes::new();
         let script =
             "trap '' TERM; sleep 60 & echo $! > below; for _ in $(seq 1200); do sleep 0.05; done";
         let child = world.start(script, Duration::from_millis(1));
@@ -560,7 +560,7 @@ mod tests {
 
     #[tokio::test]
     async fn processes_that_a_task_leaves_behind_are_ended() {
-        let world = World::new();
+        let world = TestNotes::new();
         let script = "setsid bash -c 'trap \"\" TERM; echo $$ > away; for _ in $(seq 1200); do sleep 0.05; done' & \
             sleep 60 & echo $! > near; while [ ! -s away ]; do sleep 0.05; done; exit 0";
         let child = world.start(script, Duration::from_millis(1));
@@ -573,7 +573,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_without_a_supervisor_is_ended() {
-        let world = World::new();
+        let world = TestNotes::new();
         let child = world.start("trap '' TERM; echo ready > ready; sleep 600", LONG);
         world.wait_for("ready").await;
         let note = fs::read_dir(world.root.path().join(layout::PROCESSES)).unwrap().next();
@@ -585,7 +585,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_start_is_reported() {
-        let world = World::new();
+        let world = TestNotes::new();
         fs::write(world.root.path().join("file"), "").unwrap();
         let command = ChildCommand {
             line: "true".into(),

@@ -33,7 +33,7 @@ pub struct HandedState {
 
 /// What a task tracker has kept for the next one.
 #[derive(Debug)]
-pub struct Kept {
+pub struct KeptTracker {
     pub state: HandedState,
     pub listeners: Listeners<TcpListener>,
     /// Connections of job trackers.
@@ -78,13 +78,13 @@ pub enum NotHanded {
     Listeners(usize),
 }
 
-impl Kept {
+impl KeptTracker {
     /// For another program.
     ///
     /// # Errors
     /// The text cannot be made.
     pub fn into_handed(self) -> Result<Handed, serde_json::Error> {
-        let Kept { state, listeners, actions, umbilical } = self;
+        let KeptTracker { state, listeners, actions, umbilical } = self;
         let received = |connections: &[KeptConnection]| {
             connections.iter().map(|connection| connection.received.clone()).collect()
         };
@@ -106,7 +106,7 @@ impl Kept {
     ///
     /// # Errors
     /// It is of another version, or damaged.
-    pub fn read(handed: Handed) -> Result<Kept, NotHanded> {
+    pub fn read(handed: Handed) -> Result<KeptTracker, NotHanded> {
         let Handed { text, descriptors } = handed;
         let Version { version } = serde_json::from_slice(&text)?;
         if version != VERSION {
@@ -130,7 +130,7 @@ impl Kept {
         };
         let actions = connections(actions);
         let umbilical = connections(umbilical);
-        Ok(Kept { state, listeners, actions, umbilical })
+        Ok(KeptTracker { state, listeners, actions, umbilical })
     }
 }
 

@@ -12,7 +12,7 @@ fn handed(text: &str, descriptors: usize) -> Handed {
 
 #[test]
 fn a_text_of_the_first_version_is_read_and_written() {
-    let kept = Kept::read(handed(FIXTURE, LISTENERS)).unwrap();
+    let kept = KeptTracker::read(handed(FIXTURE, LISTENERS)).unwrap();
     assert_eq!(kept.state.node.name, "tracker_node:localhost/127.0.0.1:40001");
     assert_eq!(kept.state.pids(), [101, 102, 103]);
     let again = kept.into_handed().unwrap();
@@ -23,8 +23,9 @@ fn a_text_of_the_first_version_is_read_and_written() {
 
 #[test]
 fn other_versions_and_damaged_texts_are_refused_by_name() {
-    let refused =
-        |text: &str, descriptors| Kept::read(handed(text, descriptors)).unwrap_err().to_string();
+    let refused = |text: &str, descriptors| {
+        KeptTracker::read(handed(text, descriptors)).unwrap_err().to_string()
+    };
     let later = FIXTURE.replacen("\"version\": 1", "\"version\": 2", 1);
     assert_eq!(
         refused(&later, LISTENERS),
@@ -42,13 +43,13 @@ fn descriptors_that_are_missing_are_connections() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connect = || std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let connection = |number| KeptConnection { stream: connect(), received: vec![number] };
-    let mut kept = Kept::read(handed(FIXTURE, LISTENERS)).unwrap();
+    let mut kept = KeptTracker::read(handed(FIXTURE, LISTENERS)).unwrap();
     kept.actions = vec![connection(1), connection(2)];
     kept.umbilical = vec![connection(3), connection(4)];
     let mut handed = kept.into_handed().unwrap();
     assert_eq!(handed.descriptors.len(), LISTENERS + 4);
     handed.descriptors.pop();
-    let kept = Kept::read(handed).unwrap();
+    let kept = KeptTracker::read(handed).unwrap();
     let received = |connections: &[KeptConnection]| -> Vec<Vec<u8>> {
         connections.iter().map(|connection| connection.received.clone()).collect()
     };

@@ -38,7 +38,7 @@ impl Pages for LargePage {
     }
 }
 
-struct World {
+struct TestServer {
     root: tempfile::TempDir,
     dirs: Arc<LocalDirs>,
     address: SocketAddr,
@@ -59,7 +59,7 @@ fn usual() -> TrackerHttpSettings {
     }
 }
 
-impl World {
+impl TestServer {
     async fn new(given: &TrackerHttpSettings, head_timeout: Duration) -> Self {
         let root = tempfile::tempdir().unwrap();
         let dirs = Arc::new(LocalDirs::open(&settings(&[&root.path().join("l")])).unwrap());
@@ -76,11 +76,11 @@ impl World {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(Arc::new(server).serve(listener, stopped));
-        World { root, dirs, address, lost, counters, stop }
+        TestServer { root, dirs, address, lost, counters, stop }
     }
 
     async fn plain() -> Self {
-        World::new(&usual(), HEAD_TIMEOUT).await
+        TestServer::new(&usual(), HEAD_TIMEOUT).await
     }
 
     async fn ask(&self, request: &[u8]) -> Vec<u8> {
@@ -147,7 +147,7 @@ fn parts(answer: &[u8]) -> Vec<(ShuffleHeader, Vec<u8>)> {
 
 #[tokio::test]
 async fn parts_come_in_the_order_asked_for() {
-    let world = World::plain().await;
+    let world = TestServer::plain().await;
     let large = vec![b'x'; 5 << 20];
     put(&world.dirs, &attempt(0), &[b"zero-0", b"zero-1"]);
     put(&world.dirs, &attempt(1), &[b"one-0", &large]);
@@ -162,7 +162,7 @@ async fn parts_come_in_the_order_asked_for() {
 
 #[tokio::test]
 async fn a_missing_map_output_is_reported_to_both_sides() {
-    let mut world = World::plain().await;
+    let mut world = TestServer::plain().await;
     put(&world.dirs, &attempt(0), &[b"zero-0"]);
     let answer = world.ask(format!("GET {} HTTP/1.1\r\n\r\n", query(&[1, 0], 0)).as_bytes()).await;
     let parts = parts(&answer);
@@ -184,7 +184,7 @@ async fn a_missing_map_output_is_reported_to_both_sides() {
 
 #[tokio::test]
 async fn an_output_is_not_lost_because_somebody_asks_for_a_part_that_its_job_has_not() {
-    let mut world = World::plain().await;
+    let mut world = TestServer::plain().await;
     put(&world.dirs, &attempt(0), &[b"zero-0"]);
     for reduce in [1, 999_999, -1] {
         let request = format!("GET {} HTTP/1.1\r\n\r\n", query(&[0], reduce));
@@ -220,7 +220,7 @@ async fn recorded_requests_are_answered_as_they_were() {
         }
         // The outputs as they must have been for this answer, on a node of any name.
         let anywhere = TrackerHttpSettings { hosts: vec!["*".into()], ..usual() };
-        let world = World::new(&anywhere, HEAD_TIMEOUT).await;
+        let world = TestServer::new(&anywhere, HEAD_TIMEOUT).await;
         for (header, data) in parts(&answer) {
             let map: AttemptId = header.attempt.parse().unwrap();
             let (raw_length, part_length) = (header.raw_length, header.part_length);
@@ -240,7 +240,7 @@ async fn recorded_requests_are_answered_as_they_were() {
 
 #[tokio::test]
 async fn other_requests_get_an_answer_of_http() {
-    let world = World::plain().await;
+    let world = TestServer::plain().await;
     for (request, expected, told) in [
         (
             "GET /mapOutput?job=1 HTTP/1.1\r\n\r\n",
@@ -270,7 +270,7 @@ async fn other_requests_get_an_answer_of_http() {
 #[tokio::test]
 async fn only_requests_under_own_names_are_answered() {
     let named = TrackerHttpSettings { hosts: vec!["node.example".into()], ..usual() };
-    let world = World::new(&named, HEAD_TIMEOUT).await;
+    let world = TestServer::new(&named, HEAD_TIMEOUT).await;
     let [log, output, _] = world.large();
     for (path, host, is_answered) in [
         (&*log, "evil.example", false),
@@ -294,7 +294,7 @@ async fn only_requests_under_own_names_are_answered() {
 
 #[tokio::test]
 async fn pages_are_compressed_for_readers_that_accept_it() {
-    let world = World::plain().await;
+    let world = TestServer::plain().await;
     for (path, accepted, is_packed) in
         [("/rows", "br, gzip", true), ("/rows", "br", false), ("/small", "gzip", false)]
     {
@@ -317,7 +317,7 @@ async fn pages_are_compressed_for_readers_that_accept_it() {
 #[tokio::test]
 async fn peers_that_hold_connections_lose_them() {
     let two = TrackerHttpSettings { max_connections: 2, ..usual() };
-    let world = World::new(&two, Duration::from_millis(200)).await;
+    let world = TestServer::new(&two, Duration::from_millis(200)).await;
     let slow = [
         TcpStream::connect(world.address).await.unwrap(),
         TcpStream::connect(world.address).await.unwrap(),
@@ -339,7 +339,7 @@ async fn peers_that_hold_connections_lose_them() {
 #[tokio::test]
 async fn readers_that_do_not_read_delay_no_other() {
     let one_thread = TrackerHttpSettings { threads: 1, ..usual() };
-    let world = World::new(&one_thread, HEAD_TIMEOUT).await;
+    let world = TestServer::new(&one_thread, HEAD_TIMEOUT).await;
     put(&world.dirs, &attempt(0), &[b"zero-0"]);
     let readers = world.do_not_read([127, 0, 0, 2], &world.large(), 30).await;
     let served = async {
@@ -369,7 +369,7 @@ async fn readers_that_do_not_read_lose_their_connections() {
         write_timeout: Duration::from_millis(300),
         ..usual()
     };
-    let world = World::new(&settings, HEAD_TIMEOUT).await;
+    let world = TestServer::new(&settings, HEAD_TIMEOUT).await;
     let readers = world.do_not_read([127, 0, 0, 2], &world.large(), 3).await;
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     // No client is admitted until they have lost them.
@@ -383,7 +383,7 @@ async fn readers_that_do_not_read_lose_their_connections() {
 #[tokio::test]
 async fn requests_that_do_not_arrive_make_room_for_others() {
     let few = TrackerHttpSettings { max_connections: 3, ..usual() };
-    let world = World::new(&few, HEAD_TIMEOUT).await;
+    let world = TestServer::new(&few, HEAD_TIMEOUT).await;
     let mut slow = vec![];
     for _ in 0..3 {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -402,7 +402,7 @@ async fn requests_that_do_not_arrive_make_room_for_others() {
 #[tokio::test]
 async fn a_peer_with_too_many_connections_takes_none_of_another_peer() {
     let few = TrackerHttpSettings { max_connections_per_peer: 2, ..usual() };
-    let world = World::new(&few, HEAD_TIMEOUT).await;
+    let world = TestServer::new(&few, HEAD_TIMEOUT).await;
     let large = world.large();
     let mut readers = world.do_not_read([127, 0, 0, 2], &large, 5).await;
     for reader in &mut readers[2..] {
@@ -419,7 +419,7 @@ async fn a_peer_with_too_many_connections_takes_none_of_another_peer() {
 /// The recorded addresses of logs, for an attempt of this test. `tasktracker.jsp` is tested with the pages.
 #[tokio::test]
 async fn recorded_addresses_of_logs_are_answered_as_they_were() {
-    let world = World::plain().await;
+    let world = TestServer::plain().await;
     let logs = super::super::child::test_logs(world.root.path());
     let dir = logs.create(&attempt(0)).unwrap();
     let contents = ["stdout", "stderr", "syslog"].map(|file| (file, format!("text of {file}")));
@@ -446,7 +446,7 @@ async fn recorded_addresses_of_logs_are_answered_as_they_were() {
 
 #[tokio::test]
 async fn logs_are_shown() {
-    let world = World::plain().await;
+    let world = TestServer::plain().await;
     let logs = super::super::child::test_logs(world.root.path());
     let dir = logs.create(&attempt(0)).unwrap();
     let long = "line <b>&\n".repeat(50_000);

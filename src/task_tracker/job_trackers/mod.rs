@@ -63,17 +63,17 @@ pub struct Parts {
 /// The job trackers of a node. Copies are the same.
 #[derive(Clone)]
 pub struct JobTrackers {
-    shared: Arc<Shared>,
+    shared: Arc<JobTrackersCore>,
 }
 
-struct Shared {
+struct JobTrackersCore {
     parts: Parts,
     keep_logs: KeepLogs,
-    state: Mutex<State>,
+    state: Mutex<JobTrackersState>,
 }
 
 #[derive(Default)]
-struct State {
+struct JobTrackersState {
     running: BTreeMap<AttemptId, Running>,
     stopped: bool,
     /// Whether another program goes on with those that run.
@@ -151,7 +151,9 @@ enum Refusal {
 impl JobTrackers {
     /// None runs yet. The logs of those that run are kept.
     pub fn new(parts: Parts, keep_logs: KeepLogs) -> JobTrackers {
-        JobTrackers { shared: Arc::new(Shared { parts, keep_logs, state: Mutex::default() }) }
+        JobTrackers {
+            shared: Arc::new(JobTrackersCore { parts, keep_logs, state: Mutex::default() }),
+        }
     }
 
     /// Those that run, in the order of their names.
@@ -264,8 +266,8 @@ impl tracker::JobTrackers for JobTrackers {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl JobTrackersCore {
+    fn lock(&self) -> MutexGuard<'_, JobTrackersState> {
         // Its entries need not agree, so it can be used after a panic too.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -342,7 +344,7 @@ impl Shared {
 
 /// The place of a job tracker among those that run, and its directory.
 struct RunningPlace {
-    shared: Arc<Shared>,
+    shared: Arc<JobTrackersCore>,
     id: AttemptId,
     work: Option<PathBuf>,
     _logs: Option<KeptLogs>,

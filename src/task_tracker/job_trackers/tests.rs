@@ -19,7 +19,7 @@ const ATTEMPT: &str = "attempt_20.1_0001_m_100000_0";
 const STAY: &str = "echo \"$@\" > \"$OUT.new\"; pwd >> \"$OUT.new\"; cat *.xml >> \"$OUT.new\"; \
                     mv \"$OUT.new\" \"$OUT\"; exec sleep 600";
 
-struct World {
+struct TestJobTrackers {
     root: TempDir,
     job_trackers: JobTrackers,
     task: Task,
@@ -38,21 +38,26 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-impl World {
-    fn new(script: &str, limit: usize) -> World {
+impl TestJobTrackers {
+    fn new(script: &str, limit: usize) -> TestJobTrackers {
         let root = tempfile::tempdir().unwrap();
         let path = |name: &str| root.path().join(name);
         let script = script.replace("$OUT", &path("out").display().to_string());
         fs::write(path("program.sh"), script).unwrap();
         fs::write(path("job.xml"), "<configuration></configuration>").unwrap();
-        let parts = World::parts(root.path(), limit);
+        let parts = TestJobTrackers::parts(root.path(), limit);
         let job_file = format!("file:{}", path("job.xml").display());
         let mut task = Task { job_file, ..kind("map") };
         task.attempt = ATTEMPT.parse().unwrap();
         let job_tracker = InetAddress { host: "parent".into(), port: 7 };
         let trackers = SessionTrackers { job_tracker, secondary: None };
         let session = SessionInfo { handle: Some("20.1".into()), trackers };
-        World { root, job_trackers: JobTrackers::new(parts, Box::new(|_| None)), task, session }
+        TestJobTrackers {
+            root,
+            job_trackers: JobTrackers::new(parts, Box::new(|_| None)),
+            task,
+            session,
+        }
     }
 
     fn parts(root: &Path, limit: usize) -> Parts {
@@ -114,7 +119,7 @@ impl World {
 
 #[tokio::test]
 async fn a_job_tracker_gets_what_it_needs_and_ends_with_the_node() {
-    let world = World::new(STAY, 1);
+    let world = TestJobTrackers::new(STAY, 1);
     world.start(&world.task).await.unwrap();
     until("its words", || world.path("out").exists()).await;
     let said = fs::read_to_string(world.path("out")).unwrap();
@@ -150,13 +155,13 @@ async fn a_job_tracker_gets_what_it_needs_and_ends_with_the_node() {
 
 #[tokio::test]
 async fn one_that_runs_goes_on_under_the_next_program() {
-    let mut world = World::new(STAY, 1);
+    let mut world = TestJobTrackers::new(STAY, 1);
     world.start(&world.task).await.unwrap();
     until("its words", || world.path("out").exists()).await;
     let before = world.job_trackers.snapshot();
     let handed = soon(world.job_trackers.hand_over()).await;
     let handed = serde_json::to_string(&handed).unwrap();
-    let next = JobTrackers::new(World::parts(world.root.path(), 1), Box::new(|_| None));
+    let next = JobTrackers::new(TestJobTrackers::parts(world.root.path(), 1), Box::new(|_| None));
     next.take_over(serde_json::from_str(&handed).unwrap());
     let former = std::mem::replace(&mut world.job_trackers, next);
     assert_eq!(world.job_trackers.snapshot(), before);
@@ -170,7 +175,7 @@ async fn one_that_runs_goes_on_under_the_next_program() {
 
 #[tokio::test]
 async fn one_that_ends_leaves_nothing_and_gives_its_place_back() {
-    let world = World::new("sleep 600 & exit 3", 1);
+    let world = TestJobTrackers::new("sleep 600 & exit 3", 1);
     for number in 0..3 {
         let mut task = world.task.clone();
         task.attempt.number = number;
@@ -181,7 +186,7 @@ async fn one_that_ends_leaves_nothing_and_gives_its_place_back() {
 
 #[tokio::test]
 async fn a_failed_preparation_is_reported_and_leaves_no_files() {
-    let world = World::new(STAY, 1);
+    let world = TestJobTrackers::new(STAY, 1);
     fs::write(world.path("broken.xml"), "<configuration><property>").unwrap();
     let root = world.path("").display().to_string();
     let table = [

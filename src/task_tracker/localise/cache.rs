@@ -27,10 +27,10 @@ const MAX_ENTRIES: usize = 100_000;
 /// The distributed cache of a task tracker.
 #[derive(Clone)]
 pub struct Cache {
-    shared: Arc<Shared>,
+    shared: Arc<CacheCore>,
 }
 
-struct Shared {
+struct CacheCore {
     dirs: Arc<LocalDirs>,
     files: Arc<dyn JobFiles>,
     deletion: Deletion,
@@ -156,7 +156,7 @@ impl Cache {
         limits: Limits,
     ) -> Self {
         let (entries, uses) = (Mutex::default(), AtomicU64::new(0));
-        Cache { shared: Arc::new(Shared { dirs, files, deletion, limits, entries, uses }) }
+        Cache { shared: Arc::new(CacheCore { dirs, files, deletion, limits, entries, uses }) }
     }
 
     /// A file, copied if this version of it is not here. `modified_ms` is when it must have been
@@ -252,7 +252,7 @@ impl Entry {
     }
 }
 
-impl Shared {
+impl CacheCore {
     async fn copy(&self, key: &Key, entry: &Entry) -> Result<Local, LocaliseError> {
         let status = self.files.status(&key.location).await?;
         if key.modified_ms.is_some_and(|expected| !is_same_time(expected, status.modified_ms)) {

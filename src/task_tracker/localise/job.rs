@@ -56,10 +56,10 @@ pub struct LocalJob {
 /// Brings jobs to this machine, each once.
 #[derive(Clone)]
 pub struct Localiser {
-    shared: Arc<Shared>,
+    shared: Arc<LocaliserCore>,
 }
 
-struct Shared {
+struct LocaliserCore {
     site: SiteProperties,
     host: Option<String>,
     dirs: Arc<LocalDirs>,
@@ -144,7 +144,8 @@ impl Localiser {
         };
         let cache = Cache::new(dirs.clone(), files.clone(), deletion.clone(), limits);
         let (jobs, unknown) = (Mutex::default(), Mutex::default());
-        let shared = Shared { site, host, dirs, files, deletion, cache, limits, jobs, unknown };
+        let shared =
+            LocaliserCore { site, host, dirs, files, deletion, cache, limits, jobs, unknown };
         Localiser { shared: Arc::new(shared) }
     }
 
@@ -230,7 +231,7 @@ impl Localiser {
     }
 }
 
-impl Shared {
+impl LocaliserCore {
     fn unknown(&self) -> MutexGuard<'_, HashSet<JobId>> {
         // Each change is one step.
         self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
@@ -341,7 +342,7 @@ impl Shared {
 
 impl LocalJob {
     /// Writes the configuration again if the job tracker is another one by now.
-    async fn follow(&self, spec: &JobSpec, shared: &Shared) -> Result<(), LocaliseError> {
+    async fn follow(&self, spec: &JobSpec, shared: &LocaliserCore) -> Result<(), LocaliseError> {
         let wanted = (spec.job_tracker.clone(), spec.secondary.clone());
         if *self.tracker.lock().unwrap_or_else(PoisonError::into_inner) == wanted {
             return Ok(());

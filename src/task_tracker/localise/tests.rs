@@ -38,13 +38,13 @@ impl JobFiles for Counted {
     }
 }
 
-struct World {
+struct TestLocaliser {
     root: TempDir,
     localiser: Localiser,
     files: Arc<Counted>,
 }
 
-impl World {
+impl TestLocaliser {
     /// Two local directories; `cache_entries` as configured.
     fn new(permits: usize, cache_entries: usize) -> Self {
         let root = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ impl World {
         let dirs = Arc::new(LocalDirs::open(&local).unwrap());
         let host = Some("node1".to_owned());
         let localiser = Localiser::new(site, host, &settings, dirs, files.clone(), deletion);
-        World { root, localiser, files }
+        TestLocaliser { root, localiser, files }
     }
 
     /// Writes a file and returns its URI.
@@ -145,7 +145,7 @@ async fn wait_until(what: &str, holds: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn a_job_is_brought_here_once_however_many_ask() {
-    let world = World::new(2, 100);
+    let world = TestLocaliser::new(2, 100);
     let jar = world.file("x.jar", &zip_of(&[("lib/a.jar", b"a"), ("classes/B.class", b"b")]));
     let spec = world.job(&[("mapred.jar", &jar), ("a", "${b}")]);
     let asked: Vec<_> = (0..20)
@@ -178,7 +178,7 @@ async fn a_job_is_brought_here_once_however_many_ask() {
 
 #[tokio::test]
 async fn another_job_tracker_is_written_down() {
-    let world = World::new(10, 100);
+    let world = TestLocaliser::new(10, 100);
     let spec = world.job(&[]);
     world.localiser.job(&spec).await.unwrap();
     let (job_tracker, secondary) = ("other:5".to_owned(), Some("third:6".to_owned()));
@@ -192,7 +192,7 @@ async fn another_job_tracker_is_written_down() {
 
 #[tokio::test]
 async fn failed_localisations_leave_nothing_and_are_retried() {
-    let world = World::new(10, 100);
+    let world = TestLocaliser::new(10, 100);
     let bad_jar = world.file("bad.jar", b"no jar");
     let missing = format!("file:{}", world.root.path().join("none.jar").display());
     for jar in [&*bad_jar, &missing, "relative.jar"] {
@@ -212,7 +212,7 @@ async fn failed_localisations_leave_nothing_and_are_retried() {
 
 #[tokio::test]
 async fn a_caller_that_gives_up_does_not_stop_the_copy() {
-    let world = World::new(0, 100);
+    let world = TestLocaliser::new(0, 100);
     let spec = world.job(&[]);
     let first = tokio::spawn({
         let (localiser, spec) = (world.localiser.clone(), spec.clone());
@@ -235,7 +235,7 @@ async fn a_caller_that_gives_up_does_not_stop_the_copy() {
 
 #[tokio::test]
 async fn an_attempt_has_its_directories_and_configuration() {
-    let world = World::new(10, 100);
+    let world = TestLocaliser::new(10, 100);
     let spec = world.job(&[("mapred.local.dir", "/elsewhere"), ("mapred.map.tasks", "2")]);
     let job = world.localiser.job(&spec).await.unwrap();
     let map = world.localiser.attempt(&job, &attempt(TaskKind::Work, true)).await.unwrap();
@@ -272,7 +272,7 @@ async fn an_attempt_has_its_directories_and_configuration() {
 
 #[tokio::test]
 async fn forgetting_an_attempt_keeps_the_output_that_is_served() {
-    let world = World::new(10, 100);
+    let world = TestLocaliser::new(10, 100);
     let job = world.localiser.job(&world.job(&[])).await.unwrap();
     let spec = attempt(TaskKind::Work, true);
     world.localiser.attempt(&job, &spec).await.unwrap();
@@ -302,7 +302,7 @@ async fn forgetting_an_attempt_keeps_the_output_that_is_served() {
 
 #[tokio::test]
 async fn cached_files_are_shared_and_listed_for_the_task() {
-    let world = World::new(100, 100);
+    let world = TestLocaliser::new(100, 100);
     let text = world.file("words.txt", b"words");
     let archive = world.file("lib.zip", &zip_of(&[("x/run.sh", b"run")]));
     let plain = world.file("plain.dat", b"data");
@@ -347,7 +347,7 @@ async fn cached_files_are_shared_and_listed_for_the_task() {
 #[tokio::test]
 async fn cached_files_are_copied_eight_at_a_time() {
     // One permit, for the job's configuration: no copy of a cached file ends.
-    let world = World::new(1, 100);
+    let world = TestLocaliser::new(1, 100);
     let names: Vec<String> = (0..10).map(|number| format!("f{number}")).collect();
     let uris: Vec<String> = names.iter().map(|name| world.file(name, b"x")).collect();
     let times: Vec<String> = names.iter().map(|name| world.modified_ms(name)).collect();
@@ -371,7 +371,7 @@ async fn cached_files_are_copied_eight_at_a_time() {
 
 #[tokio::test]
 async fn cached_files_of_the_class_path_and_shared_ones_reach_the_task() {
-    let world = World::new(100, 100);
+    let world = TestLocaliser::new(100, 100);
     let jar = world.file("plain.jar", &zip_of(&[("A.class", b"a")]));
     let shared = world.file("shared.dat", b"data");
     let jar_path = world.root.path().join("plain.jar");
@@ -394,7 +394,7 @@ async fn cached_files_of_the_class_path_and_shared_ones_reach_the_task() {
 
 #[tokio::test]
 async fn a_changed_file_and_lists_that_do_not_fit_fail_the_attempt() {
-    let world = World::new(100, 100);
+    let world = TestLocaliser::new(100, 100);
     let text = world.file("words.txt", b"words");
     let cases = [
         ("12345", format!("File: {text} has changed on HDFS since job started")),
@@ -425,7 +425,7 @@ async fn a_changed_file_and_lists_that_do_not_fit_fail_the_attempt() {
 
 #[tokio::test]
 async fn a_shared_jar_comes_from_the_cache() {
-    let world = World::new(100, 100);
+    let world = TestLocaliser::new(100, 100);
     let jar = world.file("abc.jar", &zip_of(&[("lib/a.jar", b"a")]));
     let spec = world.job(&[
         ("mapred.cache.shared.enabled", "true"),
@@ -443,7 +443,7 @@ async fn a_shared_jar_comes_from_the_cache() {
 
 #[tokio::test]
 async fn unused_files_are_deleted_when_the_cache_is_too_large() {
-    let world = World::new(100, 1);
+    let world = TestLocaliser::new(100, 1);
     let cache = world.localiser.cache().clone();
     let location = |name: &str| Location::from_path(&world.file(name, b"1")).unwrap();
     let names = ["a", "b", "c", "d", "e", "f"].map(|name| location(&format!("{name}.txt")));
@@ -470,7 +470,7 @@ async fn unused_files_are_deleted_when_the_cache_is_too_large() {
 
 #[tokio::test]
 async fn a_copy_to_the_cache_that_fails_leaves_nothing() {
-    let world = World::new(100, 100);
+    let world = TestLocaliser::new(100, 100);
     let cache = world.localiser.cache();
     let bad = Location::from_path(&world.file("bad.tgz", b"no archive")).unwrap();
     let error = cache.get(&bad, None, true).await.unwrap_err();

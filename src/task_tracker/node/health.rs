@@ -97,12 +97,12 @@ mod tests {
     use super::*;
     use corona_process::panics::until;
 
-    struct World {
+    struct TestScript {
         dir: tempfile::TempDir,
         settings: HealthSettings,
     }
 
-    fn world(script: &str) -> World {
+    fn world(script: &str) -> TestScript {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("health.sh");
         fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
@@ -113,7 +113,7 @@ mod tests {
             interval: Duration::from_millis(10),
             timeout: Duration::from_secs(60),
         };
-        World { dir, settings }
+        TestScript { dir, settings }
     }
 
     async fn result(script: &str) -> NodeHealth {

@@ -79,13 +79,13 @@ fn snapshot() -> Snapshot {
     }
 }
 
-struct World {
+struct TestPages {
     _root: tempfile::TempDir,
     link: Arc<Link>,
     pages: NodePages,
 }
 
-fn world(node_expiry: Duration) -> World {
+fn world(node_expiry: Duration) -> TestPages {
     let root = tempfile::tempdir().unwrap();
     let bad = root.path().join("bad");
     std::fs::write(&bad, "").unwrap();
@@ -113,7 +113,7 @@ fn world(node_expiry: Duration) -> World {
     };
     let link = Arc::new(Link::default());
     let pages = NodePages::new(about, Box::new(snapshot), link.clone(), dirs);
-    World { _root: root, link, pages }
+    TestPages { _root: root, link, pages }
 }
 
 fn text(page: Page) -> String {
@@ -333,7 +333,7 @@ fn the_api_says_the_same_in_json() {
 
 #[test]
 fn job_trackers_are_shown_where_they_may_run() {
-    let World { pages, .. } = world(Duration::ZERO);
+    let TestPages { pages, .. } = world(Duration::ZERO);
     assert!(!get(&pages, "/", "").1.contains("Job trackers</h2>"));
     assert!(json(&pages, "/api/v1/tracker", "").get("job_trackers").is_none());
     let one = JobTrackerSnapshot {

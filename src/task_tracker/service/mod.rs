@@ -21,7 +21,7 @@ use super::child::{
     ArchivedInstall, Cgroups, ClassArchives, Logs, ProcessNotes, end_orphans, end_strays,
 };
 use super::deletion::Deletion;
-use super::handover::{HandedState, Kept, Listeners};
+use super::handover::{HandedState, KeptTracker, Listeners};
 use super::http::{HttpServer, LostOutput};
 use super::ids::AttemptId;
 use super::job_files::{FileSystems, FileSystemsError};
@@ -99,7 +99,7 @@ pub struct Keeper {
 #[derive(Debug, Default)]
 struct Keeping {
     keeps: bool,
-    kept: Option<Kept>,
+    kept: Option<KeptTracker>,
 }
 
 impl Keeper {
@@ -111,7 +111,7 @@ impl Keeper {
     }
 
     /// What was kept, once the task tracker has ended. None if it has ended for another reason.
-    pub fn take(&self) -> Option<Kept> {
+    pub fn take(&self) -> Option<KeptTracker> {
         self.lock().kept.take()
     }
 
@@ -197,7 +197,7 @@ impl TaskTracker {
     pub fn bind_with<'a>(
         loaded: LoadedTaskTracker,
         variable: &'a (dyn Fn(&str) -> Option<String> + Sync),
-        kept: Option<Kept>,
+        kept: Option<KeptTracker>,
     ) -> Boxed<'a, Result<TaskTracker, StartError>> {
         Box::pin(TaskTracker::open(loaded, variable, kept))
     }
@@ -205,11 +205,11 @@ impl TaskTracker {
     async fn open(
         loaded: LoadedTaskTracker,
         variable: &(dyn Fn(&str) -> Option<String> + Sync),
-        kept: Option<Kept>,
+        kept: Option<KeptTracker>,
     ) -> Result<TaskTracker, StartError> {
         let (state, listeners, connections) = match kept {
             None => (None, None, Default::default()),
-            Some(Kept { state, listeners, actions, umbilical }) => {
+            Some(KeptTracker { state, listeners, actions, umbilical }) => {
                 (Some(state), Some(listeners), (actions, umbilical))
             }
         };
@@ -394,7 +394,7 @@ impl TaskTracker {
             let state = HandedState { node, tracker, job_trackers };
             let actions = self.keeper.actions.take().connections;
             let umbilical = self.keeper.umbilical.take().connections;
-            let kept = Kept { state, listeners: self.listeners, actions, umbilical };
+            let kept = KeptTracker { state, listeners: self.listeners, actions, umbilical };
             self.keeper.lock().kept = Some(kept);
             return ending;
         }

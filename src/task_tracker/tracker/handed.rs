@@ -19,7 +19,7 @@ use super::orders::Owed;
 use super::reporter::{self, Position};
 use super::reuse::Pooled;
 use super::run::{LiveAttempt, Process, Role, Runner, StopOrder, enter};
-use super::{Parts, Shared, State, Tracker, name, now};
+use super::{Parts, Tracker, TrackerCore, TrackerState, name, now};
 use crate::attempt::Cause;
 use crate::child::{HandedChild, RunningChild, TaskUsage, adopt};
 use crate::handover::encoded::{Encoded, NotEncoded, named};
@@ -136,8 +136,8 @@ impl Tracker {
     }
 }
 
-impl State {
-    fn hand_over(&self, shared: &Shared) -> HandedTracker {
+impl TrackerState {
+    fn hand_over(&self, shared: &TrackerCore) -> HandedTracker {
         let mut children = BTreeMap::new();
         let mut note = |child: &RunningChild| {
             children.insert(child.pid(), child.hand_over());
@@ -445,11 +445,11 @@ impl Tracker {
     }
 }
 
-impl Shared {
+impl TrackerCore {
     /// Goes on with a run.
     fn go_on(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut TrackerState,
         live: LiveWork,
         adopted: &BTreeMap<i32, (RunningChild, bool)>,
     ) {
@@ -510,7 +510,7 @@ impl Shared {
     }
 
     /// Ends a run that cannot go on. That does not count against its task.
-    fn end_lost(self: &Arc<Self>, state: &mut State, run: &AttemptRun, why: &str) {
+    fn end_lost(self: &Arc<Self>, state: &mut TrackerState, run: &AttemptRun, why: &str) {
         if !state.table.is_open(run) {
             return;
         }
@@ -526,7 +526,7 @@ impl Shared {
     }
 
     /// The slots of a run that has them. There may be fewer by now.
-    fn take_slots(&self, state: &State, run: &AttemptRun) -> Option<OwnedSemaphorePermit> {
+    fn take_slots(&self, state: &TrackerState, run: &AttemptRun) -> Option<OwnedSemaphorePermit> {
         let (slots, wanted) = self.wanted_slots_in(state, run)?;
         let free = u32::try_from(slots.available_permits().min(Semaphore::MAX_PERMITS));
         slots.clone().try_acquire_many_owned(wanted.min(free.unwrap_or(u32::MAX))).ok()

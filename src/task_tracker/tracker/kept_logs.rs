@@ -4,12 +4,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Shared, Tracker};
+use super::{Tracker, TrackerCore};
 use crate::ids::AttemptId;
 
 /// Logs that are not deleted for their age while this lives.
 pub struct KeptLogs {
-    shared: Arc<Shared>,
+    shared: Arc<TrackerCore>,
     attempt: AttemptId,
 }
 

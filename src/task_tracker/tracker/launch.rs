@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::Shared;
+use super::TrackerCore;
 use crate::child::{ChildCommand, ClassArchives, CommandError, Launch, command};
 use crate::handover::encoded::{Encoded, NotEncoded};
 use crate::ids::AttemptId;
@@ -172,7 +172,7 @@ pub(super) fn kind(task: &Task) -> TaskKind {
 }
 
 /// Brings everything here.
-pub(super) async fn prepare(shared: Arc<Shared>, spec: Spec) -> Result<Ready, LaunchError> {
+pub(super) async fn prepare(shared: Arc<TrackerCore>, spec: Spec) -> Result<Ready, LaunchError> {
     let job = shared.localiser.job(&spec.job).await?;
     let attempt = shared.localiser.attempt(&job, &spec.attempt).await?;
     let number = shared.next_jvm.fetch_add(1, Ordering::Relaxed);

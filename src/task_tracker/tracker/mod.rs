@@ -117,10 +117,10 @@ pub struct SlotCounts {
 /// A tracker at work. Copies are the same tracker.
 #[derive(Clone)]
 pub struct Tracker {
-    shared: Arc<Shared>,
+    shared: Arc<TrackerCore>,
 }
 
-struct Shared {
+struct TrackerCore {
     identity: Identity,
     slots: SlotCounts,
     map_slots: Arc<Semaphore>,
@@ -137,7 +137,7 @@ struct Shared {
     cgroups: Option<Cgroups>,
     health: channel::Receiver<NodeHealth>,
     settings: TrackerSettings,
-    state: Mutex<State>,
+    state: Mutex<TrackerState>,
     /// The number of the next process of a task.
     next_jvm: AtomicI32,
     /// Whether a job tracker has answered a heartbeat since the program started.
@@ -153,7 +153,7 @@ struct Shared {
 
 /// Decisions, and work in progress.
 #[derive(Debug)]
-struct State {
+struct TrackerState {
     table: AttemptTable,
     /// Runs that have been begun and are not over, by number.
     live: HashMap<u64, LiveAttempt>,
@@ -188,7 +188,7 @@ impl Tracker {
             let slots = usize::try_from(slots).unwrap_or(usize::MAX);
             Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)))
         };
-        let state = State {
+        let state = TrackerState {
             table,
             live: HashMap::new(),
             jvms: JvmPool::default(),
@@ -201,7 +201,7 @@ impl Tracker {
         };
         // A process of an earlier run of the program must not be taken for one of this run.
         let first_jvm = any_number() as i32;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TrackerCore {
             map_slots: semaphore(parts.slots.maps),
             reduce_slots: semaphore(parts.slots.reduces),
             identity: parts.identity,
@@ -279,8 +279,8 @@ impl Tracker {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl TrackerCore {
+    fn lock(&self) -> MutexGuard<'_, TrackerState> {
         // No panic is expected while it is held, and after one most of the state is still right.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::queues::QueuePlace;
 use super::run::StopOrder;
-use super::{Shared, State, reporter, run};
+use super::{TrackerCore, TrackerState, reporter, run};
 use crate::ids;
 use crate::localise::TaskKind;
 use crate::table::Order;
@@ -24,8 +24,8 @@ pub(super) enum Owed {
     Job(JobId),
 }
 
-impl Shared {
-    pub(super) fn carry_out(self: &Arc<Self>, state: &mut State, order: Order) {
+impl TrackerCore {
+    pub(super) fn carry_out(self: &Arc<Self>, state: &mut TrackerState, order: Order) {
         match order {
             Order::Start(run) => run::begin(self, state, run),
             Order::End(run) => state.order(run.number, StopOrder::End),
@@ -87,7 +87,7 @@ impl Shared {
 
     pub(super) fn delete_attempt(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut TrackerState,
         id: &TaskAttemptId,
         keep_output: bool,
     ) {
@@ -108,7 +108,7 @@ impl Shared {
         self.spawn(self.clone().in_turn(id.job().clone(), place, work));
     }
 
-    pub(super) fn delete_job(self: &Arc<Self>, state: &mut State, id: &JobId) {
+    pub(super) fn delete_job(self: &Arc<Self>, state: &mut TrackerState, id: &JobId) {
         let place = state.queues.deletion(id);
         state.owed.insert(place.number, Owed::Job(id.clone()));
         let (shared, job) = (self.clone(), id.clone());
@@ -133,7 +133,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl TrackerState {
     /// Orders a run to end, if it is not over.
     fn order(&self, number: u64, order: StopOrder) {
         if let Some(live) = self.live.get(&number) {

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::fail_over::FailOverError;
-use super::{Shared, State, now};
+use super::{TrackerCore, TrackerState, now};
 use corona_hadoop::protocols::inter_tracker::{InterTrackerClient, JOB_IS_OVER};
 use corona_hadoop::rpc::{CallError, ClientOptions};
 use corona_hadoop::writables::{
@@ -82,8 +82,8 @@ enum Lost {
 /// Begins to send heartbeats.
 /// One that goes on where a former program was begins at its position.
 pub(super) fn begin(
-    shared: &Arc<Shared>,
-    state: &mut State,
+    shared: &Arc<TrackerCore>,
+    state: &mut TrackerState,
     job: JobId,
     session: SessionInfo,
     position: Option<Position>,
@@ -126,7 +126,7 @@ pub(super) fn begin(
 /// Reports to the job tracker. If that fails, all jobs of the session end, because their results
 /// would be lost.
 pub(super) async fn or_give_up<L: Display>(
-    shared: &Arc<Shared>,
+    shared: &Arc<TrackerCore>,
     job: &JobId,
     session: &str,
     reporting: impl Future<Output = Result<(), L>>,
@@ -145,7 +145,7 @@ pub(super) async fn or_give_up<L: Display>(
 
 /// Reports that a job tracker has not answered. Dropped, they are sent again.
 struct Unanswered {
-    shared: Arc<Shared>,
+    shared: Arc<TrackerCore>,
     tasks: Vec<TaskStatus>,
 }
 
@@ -158,7 +158,7 @@ impl Drop for Unanswered {
 }
 
 pub(super) struct Reporter {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<TrackerCore>,
     pub(super) job: JobId,
     pub(super) session: SessionInfo,
     position: Arc<Mutex<Position>>,
@@ -400,7 +400,7 @@ pub(super) fn is_refused(error: &CallError) -> bool {
     )
 }
 
-impl Shared {
+impl TrackerCore {
     /// How calls to job trackers are made.
     pub(super) fn client_options(&self) -> ClientOptions {
         let reports = &self.settings.reports;

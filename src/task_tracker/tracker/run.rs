@@ -12,7 +12,7 @@ use tokio::time::{sleep_until, timeout};
 
 use super::launch::{self, Ready, Reuse};
 use super::reporter::still_runs;
-use super::{Shared, State, name, usage};
+use super::{TrackerCore, TrackerState, name, usage};
 use crate::attempt::Cause;
 use crate::child::{self, CgroupLimits, DebugScript, Exit, RunningChild, TaskGroup, TaskUsage};
 use crate::ids::AttemptId;
@@ -81,14 +81,14 @@ impl LiveAttempt {
 }
 
 /// Begins a run. It waits for its turn and for slots.
-pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, run: AttemptRun) {
+pub(super) fn begin(shared: &Arc<TrackerCore>, state: &mut TrackerState, run: AttemptRun) {
     begin_with(shared, state, run, Runner::work);
 }
 
 /// The same, with the work to do when its turn has come.
 pub(super) fn begin_with<W>(
-    shared: &Arc<Shared>,
-    state: &mut State,
+    shared: &Arc<TrackerCore>,
+    state: &mut TrackerState,
     run: AttemptRun,
     work: impl FnOnce(Runner) -> W,
 ) where
@@ -116,8 +116,8 @@ pub(super) fn begin_with<W>(
 
 /// Enters a run among the others, and begins its work when its turn has come.
 pub(super) fn enter<W>(
-    shared: &Arc<Shared>,
-    state: &mut State,
+    shared: &Arc<TrackerCore>,
+    state: &mut TrackerState,
     mut live: LiveAttempt,
     work: impl FnOnce(Runner) -> W,
 ) where
@@ -140,7 +140,7 @@ pub(super) fn enter<W>(
 }
 
 /// Does the work of a run. Whatever its result, its attempt and its process have ended afterwards.
-async fn to_the_end(shared: Arc<Shared>, run: AttemptRun, work: impl Future<Output = ()>) {
+async fn to_the_end(shared: Arc<TrackerCore>, run: AttemptRun, work: impl Future<Output = ()>) {
     let done = caught(work).await;
     let why = match done {
         Err(panic) => Some(panic.to_string()),
@@ -168,7 +168,7 @@ async fn to_the_end(shared: Arc<Shared>, run: AttemptRun, work: impl Future<Outp
 
 /// The tools of a run.
 pub(super) struct Runner {
-    shared: Arc<Shared>,
+    shared: Arc<TrackerCore>,
     run: AttemptRun,
     name: AttemptId,
     listen: watch::Receiver<StopOrder>,
@@ -767,7 +767,7 @@ fn why(exit: Exit, is_explained: bool) -> String {
     }
 }
 
-impl Shared {
+impl TrackerCore {
     /// Enters a process that was started for a run, if it may run several tasks. Returns its role for the run.
     fn host(&self, run: &AttemptRun, ready: &Ready, child: &RunningChild) -> Role {
         let Some(Reuse { further }) = ready.reuse else { return Role::Single };
@@ -807,7 +807,7 @@ impl Shared {
     /// The same for one who has locked the state.
     pub(super) fn wanted_slots_in(
         &self,
-        state: &State,
+        state: &TrackerState,
         run: &AttemptRun,
     ) -> Option<(Arc<Semaphore>, u32)> {
         let task = state.table.task(run)?;
@@ -821,7 +821,7 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl TrackerCore {
     /// A control group for a process, if tasks have groups here. Without one it runs nevertheless.
     fn group(&self, name: &AttemptId, limits: CgroupLimits) -> Option<TaskGroup> {
         let made = self.cgroups.as_ref()?.make(name.as_str(), limits);

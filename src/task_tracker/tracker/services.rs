@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::{Shared, Tracker, now};
+use super::{Tracker, TrackerCore, now};
 use corona_hadoop::object::Object;
 use corona_hadoop::protocols;
 use corona_hadoop::protocols::corona_task_tracker::{self, CoronaTaskTracker};
@@ -159,7 +159,7 @@ impl<J: JobTrackers> CoronaTaskTracker for Actions<J> {
 
 /// For processes of tasks.
 struct Umbilical {
-    shared: Arc<Shared>,
+    shared: Arc<TrackerCore>,
 }
 
 impl Umbilical {

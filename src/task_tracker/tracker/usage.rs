@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Shared;
+use super::TrackerCore;
 use super::run::Process;
 use crate::child::{RunningChild, TaskUsage};
 use crate::table::AttemptRun;
@@ -28,7 +28,7 @@ pub(super) fn before_task(child: &RunningChild) -> TaskUsage {
     of_process(child, &own)
 }
 
-impl Shared {
+impl TrackerCore {
     /// Records what a task has used.
     pub(super) fn record_usage(
         &self,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::sleep;
 
-use super::{Shared, pulse};
+use super::{TrackerCore, pulse};
 use crate::attempt::Cause;
 use crate::child::{Cgroups, MemoryLimits, TaskMemory, tasks_to_kill};
 use crate::ids::AttemptId;
@@ -17,7 +17,7 @@ use corona_config::MemorySettings;
 use corona_process::procfs;
 
 /// Begins to look, until the tracker is stopped.
-pub(super) fn start(shared: &Arc<Shared>) {
+pub(super) fn start(shared: &Arc<TrackerCore>) {
     let settings = &shared.settings;
     again_and_again(shared, pulse::BEAT, |shared| shared.pulse().beat(Instant::now()));
     again_and_again(shared, settings.memory.interval, |shared| shared.look_at_tasks());
@@ -28,9 +28,9 @@ pub(super) fn start(shared: &Arc<Shared>) {
 
 /// Looks after each pause, on a thread that may wait.
 fn again_and_again(
-    shared: &Arc<Shared>,
+    shared: &Arc<TrackerCore>,
     pause: Duration,
-    look: impl Fn(&Arc<Shared>) + Clone + Send + 'static,
+    look: impl Fn(&Arc<TrackerCore>) + Clone + Send + 'static,
 ) {
     let (theirs, mut stop) = (shared.clone(), shared.stop.subscribe());
     shared.spawn(async move {
@@ -50,7 +50,7 @@ fn again_and_again(
     });
 }
 
-impl Shared {
+impl TrackerCore {
     /// Records what tasks use, and ends those that take too much of the memory.
     fn look_at_tasks(self: &Arc<Self>) {
         let processes: Vec<(AttemptRun, AttemptId, super::run::Process)> = {

@@ -24,12 +24,12 @@ use std::thread;
 
 use expected::{Expected, Kind};
 use target::Target;
-use world::{Peers, World};
+use world::{CaseState, Peers};
 
 /// A case: its name, its actions, and the expected result of each step.
 struct Case {
     name: &'static str,
-    run: fn(&mut World),
+    run: fn(&mut CaseState),
     expected: &'static str,
 }
 
@@ -111,7 +111,7 @@ fn run_all(target: &Target) -> HashMap<&'static str, Outcome> {
 }
 
 fn run(case: &Case, peers: &Peers) -> Outcome {
-    let mut world = World::new(peers);
+    let mut world = CaseState::new(peers);
     let run = catch_unwind(AssertUnwindSafe(|| (case.run)(&mut world)));
     world.end_sessions();
     match run {

@@ -42,7 +42,7 @@ impl Peers {
 }
 
 /// A case's state, and its recorded steps.
-pub(crate) struct World<'a> {
+pub(crate) struct CaseState<'a> {
     pub(crate) peers: &'a Peers,
     connection: Option<Connection>,
     handles: Vec<String>,
@@ -50,9 +50,9 @@ pub(crate) struct World<'a> {
     steps: Vec<(String, String)>,
 }
 
-impl World<'_> {
-    pub(crate) fn new(peers: &Peers) -> World<'_> {
-        World { peers, connection: None, handles: vec![], seqid: 0, steps: vec![] }
+impl CaseState<'_> {
+    pub(crate) fn new(peers: &Peers) -> CaseState<'_> {
+        CaseState { peers, connection: None, handles: vec![], seqid: 0, steps: vec![] }
     }
 
     pub(crate) fn into_steps(self) -> Vec<(String, String)> {

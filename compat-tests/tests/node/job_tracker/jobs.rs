@@ -16,7 +16,7 @@ const JOB_COUNTERS: &str = "org.apache.hadoop.mapred.JobInProgress$Counter";
 #[test]
 fn a_job_of_a_client_runs_to_its_end() {
     block_on(async {
-        let world = World::new(&[]).await;
+        let world = TestCluster::new(&[]).await;
         let mut client = world.client("alice");
         let job = world.prepare(&mut client, 3, 2, |job| job).await;
         let status = client.submit_job(job.id.clone()).await.unwrap().unwrap();
@@ -90,7 +90,7 @@ fn a_job_of_a_client_runs_to_its_end() {
 #[test]
 fn nested_arrays_in_calls_end_no_daemon_and_no_job() {
     block_on(async {
-        let mut world = World::new(&[]).await;
+        let mut world = TestCluster::new(&[]).await;
         let mut client = world.client("alice");
         let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,done");
         let job = world.prepare(&mut client, 1, 0, waits).await;
@@ -122,7 +122,7 @@ fn nested_arrays_in_calls_end_no_daemon_and_no_job() {
 #[test]
 fn a_job_that_fails_or_is_killed_says_why() {
     block_on(async {
-        let world = World::new(&[]).await;
+        let world = TestCluster::new(&[]).await;
         let mut client = world.client("alice");
         let fails = |job: Job| {
             // There is one host: what cleans up after the attempt runs there although it is excluded.
@@ -152,7 +152,7 @@ fn a_job_that_fails_or_is_killed_says_why() {
 #[test]
 fn a_job_whose_session_is_ended_is_cleaned_up_after() {
     block_on(async {
-        let world = World::new(&[]).await;
+        let world = TestCluster::new(&[]).await;
         let mut client = world.client("alice");
         let output = world.root.path().join("out");
         let waits = |job: Job| {
@@ -198,7 +198,7 @@ fn a_job_whose_session_is_ended_is_cleaned_up_after() {
 #[test]
 fn the_pools_of_the_cluster_manager_are_queues() {
     block_on(async {
-        let world = World::new(&[]).await;
+        let world = TestCluster::new(&[]).await;
         let mut client = world.client("alice");
         let own = |job: Job| {
             job.with("mapred.fairscheduler.pool", "science.space").steps(TaskRole::Map, "wait,done")
@@ -230,7 +230,7 @@ fn a_job_whose_files_are_on_hdfs_runs() {
     block_on(async {
         let hdfs = MiniCluster::start(2).await;
         let system = format!("hdfs://{}/mapred/system", hdfs.address());
-        let world = World::new(&[("corona.system.dir", &system)]).await;
+        let world = TestCluster::new(&[("corona.system.dir", &system)]).await;
         let mut client = world.client("alice");
         let id = client.get_new_job_id().await.unwrap().unwrap();
         assert_eq!(client.get_system_dir().await.unwrap().as_deref(), Some(&*system));
@@ -264,7 +264,7 @@ fn a_job_whose_files_are_on_hdfs_runs() {
 #[test]
 fn clients_see_blacklisted_nodes() {
     block_on(async {
-        let world = World::with(&[("cm.node.max.failures", "0")], &[]).await;
+        let world = TestCluster::with(&[("cm.node.max.failures", "0")], &[]).await;
         let mut client = world.client("alice");
         let status = async |client: &mut JobSubmissionClient| {
             client.get_cluster_status(true).await.unwrap().unwrap()

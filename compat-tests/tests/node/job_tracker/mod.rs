@@ -149,7 +149,7 @@ impl Drop for JobTracker {
 }
 
 /// A whole cluster, and the directory where everything of it lies.
-struct World {
+struct TestCluster {
     job_tracker: JobTracker,
     node: Node,
     home: Home,
@@ -157,13 +157,13 @@ struct World {
     root: TempDir,
 }
 
-impl World {
-    async fn new(settings: &[(&str, &str)]) -> World {
-        World::with(&[], settings).await
+impl TestCluster {
+    async fn new(settings: &[(&str, &str)]) -> TestCluster {
+        TestCluster::with(&[], settings).await
     }
 
     /// A cluster with these settings of its cluster manager, and those of the job tracker.
-    async fn with(of_manager: &[(&str, &str)], settings: &[(&str, &str)]) -> World {
+    async fn with(of_manager: &[(&str, &str)], settings: &[(&str, &str)]) -> TestCluster {
         let root = tempfile::tempdir().expect("a directory");
         let history = root.path().join("history").display().to_string();
         let own = [
@@ -175,7 +175,7 @@ impl World {
         let home = Home::new(root.path(), manager.thrift(), nobody);
         let node = home.start().await;
         let job_tracker = JobTracker::start(root.path(), &manager, settings);
-        World { job_tracker, node, home, manager, root }
+        TestCluster { job_tracker, node, home, manager, root }
     }
 
     fn client(&self, user: &str) -> JobSubmissionClient {

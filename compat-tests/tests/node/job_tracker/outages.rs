@@ -18,7 +18,7 @@ const LONG_SECONDS: u64 = 13;
 
 /// A cluster whose cluster manager resumes from its journal.
 struct Durable {
-    world: World,
+    world: TestCluster,
     settings: Vec<(&'static str, String)>,
     _journal: TempDir,
 }
@@ -28,7 +28,7 @@ impl Durable {
         let journal = tempfile::tempdir().expect("a directory");
         let settings =
             vec![("corona.cm.journal.dir", journal.path().join("journal").display().to_string())];
-        let world = World::with(&borrowed(&settings), &[]).await;
+        let world = TestCluster::with(&borrowed(&settings), &[]).await;
         Durable { world, settings, _journal: journal }
     }
 
@@ -272,7 +272,7 @@ fn a_service_that_is_killed_during_a_submission_runs_the_job_or_refuses_it() {
 #[test]
 fn a_job_soon_keeps_away_from_a_node_that_was_killed() {
     block_on(async {
-        let mut world = World::new(&[("corona.jt.launch.connect.timeout.ms", "500")]).await;
+        let mut world = TestCluster::new(&[("corona.jt.launch.connect.timeout.ms", "500")]).await;
         let mut client = world.client("alice");
         world.node.crash();
         // After the second failure it keeps away; the other slot may be used meanwhile.

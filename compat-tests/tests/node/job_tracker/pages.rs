@@ -19,7 +19,7 @@ const HOSTILE: &str = "</td><script>window.harmed = 1</script>\
 pub(super) const TOKEN: &str = "a token of a test";
 
 /// One request: the status, the head and the body of its answer.
-fn exchange(world: &World, request: &str) -> (u16, String, String) {
+fn exchange(world: &TestCluster, request: &str) -> (u16, String, String) {
     let authority = world.job_tracker.pages().strip_prefix("http://").expect("http");
     let mut stream = TcpStream::connect(authority).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
@@ -33,11 +33,11 @@ fn exchange(world: &World, request: &str) -> (u16, String, String) {
     (status, head.to_lowercase(), body.to_owned())
 }
 
-pub(super) fn get(world: &World, path: &str) -> (u16, String, String) {
+pub(super) fn get(world: &TestCluster, path: &str) -> (u16, String, String) {
     exchange(world, &format!("GET {path} HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\n\r\n"))
 }
 
-pub(super) fn post(world: &World, path: &str, form: &str) -> (u16, String, String) {
+pub(super) fn post(world: &TestCluster, path: &str, form: &str) -> (u16, String, String) {
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\nContent-Length: {}\r\n\
          Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}",
@@ -46,17 +46,17 @@ pub(super) fn post(world: &World, path: &str, form: &str) -> (u16, String, Strin
     exchange(world, &request)
 }
 
-pub(super) fn page(world: &World, path: &str) -> String {
+pub(super) fn page(world: &TestCluster, path: &str) -> String {
     let (status, _, body) = get(world, path);
     assert_eq!(status, 200, "{path}: {body}");
     body
 }
 
-pub(super) fn api(world: &World, path: &str) -> Value {
+pub(super) fn api(world: &TestCluster, path: &str) -> Value {
     serde_json::from_str(&page(world, &format!("/api/v1/{path}"))).expect("JSON")
 }
 
-fn metric(world: &World, name: &str) -> f64 {
+fn metric(world: &TestCluster, name: &str) -> f64 {
     let text = page(world, "/metrics");
     let line =
         text.lines().find(|line| line.strip_prefix(name).is_some_and(|it| it.starts_with(' ')));
@@ -65,7 +65,7 @@ fn metric(world: &World, name: &str) -> f64 {
 }
 
 /// A map that waits, in a job of this name.
-async fn waiting(world: &World, client: &mut JobSubmissionClient, name: &str) -> Job {
+async fn waiting(world: &TestCluster, client: &mut JobSubmissionClient, name: &str) -> Job {
     let waits =
         |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,done").with("mapred.job.name", name);
     let job = world.prepare(client, 3, 1, waits).await;
@@ -85,7 +85,7 @@ async fn waiting(world: &World, client: &mut JobSubmissionClient, name: &str) ->
 
 /// The recorded addresses of the original's pages, asked for this job: each leads to a page that shows
 /// the attempt, task or job of the address. Those without a job lead to the list of jobs.
-fn recorded_addresses_lead_to_pages(world: &World, job: &str) {
+fn recorded_addresses_lead_to_pages(world: &TestCluster, job: &str) {
     let file = repository().join("fixtures/recordings/job-clients/pages/urls.txt");
     let addresses = std::fs::read_to_string(file).unwrap();
     let number = job.strip_prefix("job_").unwrap();
@@ -120,7 +120,7 @@ fn recorded_addresses_lead_to_pages(world: &World, job: &str) {
 #[test]
 fn a_job_can_be_followed_on_pages_and_as_json() {
     block_on(async {
-        let world = World::new(&[]).await;
+        let world = TestCluster::new(&[]).await;
         let mut client = world.client("alice");
         // The slots of the cluster are known before the first job.
         let deadline = std::time::Instant::now() + PATIENCE;
@@ -302,7 +302,7 @@ fn a_job_can_be_followed_on_pages_and_as_json() {
 #[test]
 fn a_page_ends_a_job_and_an_attempt_with_the_token_only() {
     block_on(async {
-        let world = World::new(&[]).await;
+        let world = TestCluster::new(&[]).await;
         let mut client = world.client("alice");
         let job = waiting(&world, &mut client, "a job").await;
         let end = format!("/jobs/{}/end", job.id);
@@ -313,7 +313,7 @@ fn a_page_ends_a_job_and_an_attempt_with_the_token_only() {
         world.ended(&mut client, &job).await;
         drop(world);
 
-        let world = World::new(&[("corona.jt.web.kill.token", TOKEN)]).await;
+        let world = TestCluster::new(&[("corona.jt.web.kill.token", TOKEN)]).await;
         let mut client = world.client("alice");
         let job = waiting(&world, &mut client, "a job").await;
         let end = format!("/jobs/{}/end", job.id);
@@ -361,7 +361,7 @@ fn a_page_ends_a_job_and_an_attempt_with_the_token_only() {
 #[test]
 fn jobs_that_not_everybody_may_see_are_on_no_page() {
     block_on(async {
-        let world = World::new(&[("corona.jt.viewers", "bob")]).await;
+        let world = TestCluster::new(&[("corona.jt.viewers", "bob")]).await;
         let mut client = world.client("alice");
         let job = waiting(&world, &mut client, "a secret").await;
         for path in ["/".to_owned(), "/ended".to_owned(), "/api/v1/jobs".to_owned()] {
@@ -385,7 +385,7 @@ fn jobs_that_not_everybody_may_see_are_on_no_page() {
 fn events_of_jobs_are_streamed() {
     block_on(async {
         let limits = [("corona.jt.web.max.connections", "8")];
-        let world = World::new(&limits).await;
+        let world = TestCluster::new(&limits).await;
         let mut client = world.client("alice");
         let fails = |job: Job| {
             job.map_steps(1, "diagnose=no luck,exit=1").with("mapred.map.max.attempts", "1")
@@ -449,7 +449,7 @@ fn an_attacker_of_the_pages_delays_nobody_else() {
     block_on(async {
         let limits =
             [("corona.jt.web.max.connections", "8"), ("corona.jt.web.probe.connections", "2")];
-        let world = World::new(&limits).await;
+        let world = TestCluster::new(&limits).await;
         let mut client = world.client("alice");
         let job = waiting(&world, &mut client, "an innocent job").await;
         let authority = world.job_tracker.pages().strip_prefix("http://").unwrap().to_owned();
@@ -504,7 +504,7 @@ const CUT_OFF: &str = "[...document.querySelectorAll('.scroll')] \
 #[test]
 fn all_pages_of_jobs_fit_and_survive_refreshes() {
     block_on(async {
-        let world = World::new(&[("corona.jt.web.kill.token", TOKEN)]).await;
+        let world = TestCluster::new(&[("corona.jt.web.kill.token", TOKEN)]).await;
         let mut client = world.client("alice");
         // One that fails in part, one that is whole, and one that waits under a hostile name.
         let fails = |job: Job| {

@@ -24,7 +24,7 @@ const REMOTE_SESSION: &str = "202611210043.77";
 const PARTITIONING: &str = r#"{"1":{"MAP":1,"REDUCE":1,"JOBTRACKER":1}}"#;
 
 /// A cluster whose node starts job trackers, and the file in which each leaves its arguments.
-async fn world() -> (World, PathBuf) {
+async fn world() -> (TestCluster, PathBuf) {
     let root = tempfile::tempdir().expect("a directory");
     let history = root.path().join("history").display().to_string();
     let manager = start_with(&[
@@ -47,12 +47,12 @@ async fn world() -> (World, PathBuf) {
     let node = home.start().await;
     let settings = [("corona.jt.web.kill.token", TOKEN)];
     let job_tracker = JobTracker::start(root.path(), &manager, &settings);
-    (World { job_tracker, node, home, manager, root }, started)
+    (TestCluster { job_tracker, node, home, manager, root }, started)
 }
 
 /// The state of a remote job tracker of the test.
 #[derive(Debug, Default)]
-struct State {
+struct ParentState {
     run_state: i32,
     submitted: usize,
     /// It takes the job only when this is false.
@@ -64,7 +64,7 @@ struct State {
 /// A remote job tracker that the test plays.
 struct Remote {
     attempt: TaskAttemptId,
-    state: Arc<Shared>,
+    state: Arc<SharedParent>,
     parent: InterCoronaJobTrackerClient,
     address: InetAddress,
     stop: watch::Sender<bool>,
@@ -73,10 +73,10 @@ struct Remote {
 }
 
 #[derive(Debug, Default)]
-struct Shared(Mutex<State>);
+struct SharedParent(Mutex<ParentState>);
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedParent {
+    fn lock(&self) -> MutexGuard<'_, ParentState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -100,7 +100,7 @@ fn not_asked<T>() -> Result<T, Fault> {
     Err(Fault::io("a remote job tracker is not asked this"))
 }
 
-impl JobSubmission for Shared {
+impl JobSubmission for SharedParent {
     async fn submit_job(&self, _: &Caller, job: JobId) -> Result<Option<JobStatus>, Fault> {
         until("the job tracker to take the job", || (!self.lock().holds).then_some(())).await;
         self.lock().submitted += 1;
@@ -247,7 +247,7 @@ impl Remote {
         let parent = InetAddress { host: host.to_owned(), port: port.parse().expect("a port") };
         let listener = listen(ListenOn::Address(([127, 0, 0, 1], 0).into())).expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let state = Arc::new(Shared::default());
+        let state = Arc::new(SharedParent::default());
         state.lock().run_state = RUNNING;
         let services = Services::new().offer(Served::new(state.clone()));
         let (stop, stopped) = watch::channel(false);
@@ -307,7 +307,7 @@ fn remote(job: Job) -> Job {
 
 /// Submits a job of so many maps, which the first remote job tracker takes.
 async fn taken(
-    world: &World,
+    world: &TestCluster,
     client: &mut JobSubmissionClient,
     started: &Path,
     maps: i32,
@@ -511,7 +511,7 @@ fn steps_after_the_end_of_a_job_on_a_node_are_done_after_a_restart() {
         };
         let (job, mut remote) = taken(&world, &mut client, &started, 2, notifies).await;
         client.set_job_priority(job.id.clone(), "HIGH".to_owned()).await.unwrap();
-        let again = |world: &mut World| {
+        let again = |world: &mut TestCluster| {
             world.job_tracker.crash();
             world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
             world.client("alice")

@@ -129,7 +129,7 @@ fn job_of(object: &Outcome) -> JobId {
 #[test]
 fn the_recorded_commands_get_answers_of_the_recorded_form() {
     block_on(async {
-        let world = World::new(&[]).await;
+        let world = TestCluster::new(&[]).await;
         let exchanges = recorded("commands");
         assert!(exchanges.len() > 70, "{}", exchanges.len());
         let mut client = world.client("root");
@@ -206,7 +206,7 @@ fn is_like(ours: &Reply, theirs: &Reply) -> bool {
 #[test]
 fn every_recorded_client_gets_answers_of_the_recorded_form() {
     block_on(async {
-        let world = World::new(&[]).await;
+        let world = TestCluster::new(&[]).await;
         for play in PLAYS {
             replay(&world, &play).await;
         }
@@ -214,7 +214,7 @@ fn every_recorded_client_gets_answers_of_the_recorded_form() {
 }
 
 /// Makes the calls of a recording. A call that only asks is repeated until the job has come so far.
-async fn replay(world: &World, play: &Play) {
+async fn replay(world: &TestCluster, play: &Play) {
     let exchanges = recorded(play.name);
     assert!(exchanges.len() > 10, "{}: {}", play.name, exchanges.len());
     let mut client = world.client("root");

@@ -26,7 +26,7 @@ fn a_job_goes_on_from_an_image() {
 
 fn goes_on(settings: &[(&str, &str)]) {
     block_on(async {
-        let mut world = World::new(settings).await;
+        let mut world = TestCluster::new(settings).await;
         let mut client = world.client("alice");
         let (job, notes) = half_done(&world, &mut client, 2, 1).await;
         let data = world.root.path().join("jt/jobs").join(job.id.to_string());
@@ -95,7 +95,7 @@ fn goes_on(settings: &[(&str, &str)]) {
 fn many_jobs_go_on_after_the_service_was_killed_and_share_the_threads_of_their_journals() {
     const JOBS: usize = 12;
     block_on(async {
-        let mut world = World::new(&[("corona.jt.journal.image.bytes", "2000")]).await;
+        let mut world = TestCluster::new(&[("corona.jt.journal.image.bytes", "2000")]).await;
         let mut client = world.client("alice");
         let mut jobs = Vec::new();
         for _ in 0..JOBS {
@@ -158,7 +158,7 @@ pub(super) fn find(history: &Path, job: &str) -> Option<PathBuf> {
 #[test]
 fn a_node_ends_what_it_runs_for_a_job_that_the_service_has_forgotten() {
     block_on(async {
-        let mut world = World::new(&[]).await;
+        let mut world = TestCluster::new(&[]).await;
         let mut client = world.client("alice");
         let (job, _notes) = half_done(&world, &mut client, 1, 0).await;
         // As if the job's end had never reached the node.
@@ -171,7 +171,7 @@ fn a_node_ends_what_it_runs_for_a_job_that_the_service_has_forgotten() {
 }
 
 /// How often the service has started, by its log.
-fn starts(world: &World) -> usize {
+fn starts(world: &TestCluster) -> usize {
     world.job_tracker.log().matches("STARTUP_MSG").count()
 }
 
@@ -180,7 +180,7 @@ fn starts(world: &World) -> usize {
 #[test]
 fn clients_keep_their_connections_over_a_restart_in_place() {
     block_on(async {
-        let mut world = World::new(&[]).await;
+        let mut world = TestCluster::new(&[]).await;
         let mut client = world.client("alice");
         let (job, notes) = half_done(&world, &mut client, 1, 0).await;
         let mut raw = Connection::open(&world.job_tracker.address);
@@ -226,7 +226,7 @@ fn clients_keep_their_connections_over_a_restart_in_place() {
 /// Submits a job whose maps wait when they are half done, and returns when their progress is known: launches that
 /// nobody has reported would be repeated after a restart.
 async fn half_done(
-    world: &World,
+    world: &TestCluster,
     client: &mut JobSubmissionClient,
     maps: i32,
     reduces: i32,

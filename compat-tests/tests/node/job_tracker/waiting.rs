@@ -10,19 +10,19 @@ use super::*;
 
 const PREP: i32 = 4;
 
-fn api(world: &World, path: &str) -> Value {
+fn api(world: &TestCluster, path: &str) -> Value {
     let at = world.job_tracker.pages().trim_start_matches("http://").to_owned();
     let (_, body) = fetch(&at, &format!("/api/v1/{path}")).expect("an answer");
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
-fn page(world: &World, path: &str) -> String {
+fn page(world: &TestCluster, path: &str) -> String {
     let at = world.job_tracker.pages().trim_start_matches("http://").to_owned();
     fetch(&at, path).expect("a page").1
 }
 
 /// A command of the built program about jobs of this service: its output and its errors.
-fn tool(world: &World, words: &[&str]) -> String {
+fn tool(world: &TestCluster, words: &[&str]) -> String {
     let mut command = Command::new(corona_program());
     command.arg("jobs").args(words).env_remove("HADOOP_CONF_DIR");
     let InetAddress { host, port } = &world.job_tracker.address;
@@ -52,8 +52,8 @@ fn a_thousand_jobs_end_with_histories_at_1024_open_files() {
 /// Submits so many jobs to a service that may open so many files, and follows them to their ends.
 fn all_end(files: u32, number: &str, count: usize) {
     block_on(async {
-        let mut world = World::new(&[]).await;
-        let restart = |world: &mut World| {
+        let mut world = TestCluster::new(&[]).await;
+        let restart = |world: &mut TestCluster| {
             world.job_tracker.crash();
             let (root, manager) = (world.root.path(), &world.manager);
             world.job_tracker = JobTracker::limited(root, manager, &[], Some(files));
@@ -139,7 +139,7 @@ fn all_end(files: u32, number: &str, count: usize) {
 fn jobs_beyond_the_memory_of_running_jobs_wait_with_the_reason_and_run_later() {
     block_on(async {
         // For three small jobs.
-        let world = World::new(&[("corona.jt.max.jobs.memory.bytes", "1048576")]).await;
+        let world = TestCluster::new(&[("corona.jt.max.jobs.memory.bytes", "1048576")]).await;
         let mut client = world.client("alice");
         let mut jobs = Vec::new();
         for _ in 0..4 {
@@ -170,7 +170,7 @@ fn jobs_beyond_the_memory_of_running_jobs_wait_with_the_reason_and_run_later() {
 #[test]
 fn a_job_that_succeeds_without_a_history_says_so() {
     block_on(async {
-        let world = World::new(&[]).await;
+        let world = TestCluster::new(&[]).await;
         // A file where the directories of histories should be.
         let history = world.root.path().join("history");
         if history.exists() {

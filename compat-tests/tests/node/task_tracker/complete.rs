@@ -18,7 +18,7 @@ use compat_tests::task_tracker::until;
 use corona::hadoop::writables::{TaskAttemptId, TaskState};
 
 use super::java::{own_classes, session, world, world_with};
-use super::{World, block_on, process, readers};
+use super::{TestNode, block_on, process, readers};
 
 /// A page of the task tracker, without its head.
 pub(super) async fn get(node: SocketAddr, path: &str) -> String {
@@ -38,7 +38,7 @@ pub(super) async fn run_map(job_tracker: &JobTracker, job: &Job, number: i32) ->
 
 /// The part of the standard output that belongs to an attempt of our Java child, and its process.
 pub(super) async fn printed(
-    world: &World,
+    world: &TestNode,
     job_tracker: &JobTracker,
     attempt: &TaskAttemptId,
 ) -> (String, u32) {
@@ -51,7 +51,7 @@ pub(super) async fn printed(
 }
 
 /// Waits until a process waits for a further task.
-pub(super) async fn until_idle(world: &World, job_tracker: &JobTracker) {
+pub(super) async fn until_idle(world: &TestNode, job_tracker: &JobTracker) {
     let http = world.http(job_tracker).await;
     let deadline = Instant::now() + Duration::from_secs(60);
     while !get(http, "/metrics").await.contains("\ncorona_task_tracker_idle_processes 1\n") {
@@ -132,7 +132,7 @@ fn the_health_script_is_reported_to_job_trackers_and_shown() {
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(&sick, "").unwrap();
         let script = script.display().to_string();
-        let world = World::with(&[
+        let world = TestNode::with(&[
             ("mapred.healthChecker.script.path", &*script),
             ("mapred.healthChecker.script.args", "sda,sdb"),
             ("mapred.healthChecker.interval", "50"),
@@ -163,7 +163,7 @@ fn the_health_script_is_reported_to_job_trackers_and_shown() {
 #[test]
 fn a_debug_script_sees_a_task_that_has_failed() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("debug.sh");
         let text = "echo first; echo \"$# $1 $2 $3 $4 in $PWD\"\n";
@@ -201,7 +201,7 @@ fn a_debug_script_sees_a_task_that_has_failed() {
 #[test]
 fn a_debug_script_that_hangs_delays_no_other_task() {
     block_on(async {
-        let world = World::with(&[("corona.tt.debug.script.timeout.ms", "3000")]).await;
+        let world = TestNode::with(&[("corona.tt.debug.script.timeout.ms", "3000")]).await;
         let (job_tracker, job) = world.session().await;
         let job = job
             .steps(TaskRole::Map, "exit=3")
@@ -226,7 +226,7 @@ fn a_debug_script_that_hangs_delays_no_other_task() {
 #[test]
 fn files_of_attempts_that_match_a_pattern_stay() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.sized(2, 0).with("keep.task.files.pattern", ".*_m_000001_\\d");
         job.write().unwrap();
@@ -246,7 +246,7 @@ fn files_of_attempts_that_match_a_pattern_stay() {
     });
 }
 
-impl World {
+impl TestNode {
     /// Whether something still holds when another job has come and gone.
     async fn still_keeps(&self, _first: &JobTracker, holds: impl Fn() -> bool) {
         let (job_tracker, job) = self.session().await;
@@ -442,7 +442,7 @@ fn tasks_have_control_groups_and_what_they_use_is_reported() {
     let Some(root) = cgroup(test) else { return };
     block_on(async {
         let shown = root.display().to_string();
-        let world = World::with(&[
+        let world = TestNode::with(&[
             ("mapred.tasktracker.cgroup.cpu", "true"),
             ("corona.tt.cgroup.root", &*shown),
             ("mapred.tasktracker.taskmemorymanager.monitoring-interval", "50"),
@@ -493,7 +493,7 @@ fn the_kernel_ends_a_task_that_takes_more_memory_than_its_job_allows() {
     }
     block_on(async {
         let shown = root.display().to_string();
-        let world = World::with(&[
+        let world = TestNode::with(&[
             ("mapred.tasktracker.cgroup.mem", "true"),
             ("corona.tt.cgroup.root", &*shown),
         ])
@@ -518,7 +518,7 @@ fn without_control_groups_memory_is_limited_by_checks() {
     block_on(async {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().display().to_string();
-        let world = World::with(&[
+        let world = TestNode::with(&[
             ("mapred.tasktracker.cgroup.mem", "true"),
             ("corona.tt.cgroup.root", &*root),
             ("mapred.tasktracker.taskmemorymanager.monitoring-interval", "50"),

@@ -9,9 +9,9 @@ use corona::wire::client::{Client, ClientOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{World, block_on, family, note, note_of, process};
+use super::{TestNode, block_on, family, note, note_of, process};
 
-async fn callback(world: &World, call: CoronaTaskTrackerCall) {
+async fn callback(world: &TestNode, call: CoronaTaskTrackerCall) {
     let node = world.manager.heartbeat(0).await;
     assert_eq!(node.address.host, "localhost");
     let port = u16::try_from(node.address.port).unwrap();
@@ -23,7 +23,7 @@ async fn callback(world: &World, call: CoronaTaskTrackerCall) {
 #[test]
 fn a_task_that_is_killed_ends_with_all_that_it_started() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job, map) = world.waiting_map("update=0.5,ignore-term,fork,hang").await;
         let pids = family(&job, &map).await;
         assert_eq!(pids.map(runs), [true; 3]);
@@ -44,7 +44,7 @@ fn a_task_that_is_killed_ends_with_all_that_it_started() {
 #[test]
 fn a_clean_up_attempt_ends_what_runs_under_its_name() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job, map) = world.waiting_map("update=0.5,hang").await;
         let pid = process(&job, &map).await;
         job_tracker.launch([job.task_cleanup(&map, TaskState::KilledUnclean)]).await;
@@ -60,7 +60,7 @@ fn a_clean_up_attempt_ends_what_runs_under_its_name() {
 #[test]
 fn a_killed_map_that_had_succeeded_is_forgotten_with_its_output() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.sized(1, 1);
         job.write().unwrap();
@@ -93,7 +93,7 @@ async fn part(http: std::net::SocketAddr, job: &str, map: &str) -> usize {
 #[test]
 fn a_killed_job_leaves_nothing_and_is_not_reported() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.sized(3, 1).map_steps(1, "update=0.1,ignore-term,fork,hang");
         let job = job.map_steps(2, "exit=1");
@@ -125,7 +125,7 @@ fn a_killed_job_leaves_nothing_and_is_not_reported() {
 #[test]
 fn a_purged_session_leaves_nothing_and_others_go_on() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (doomed, doomed_job) = world.session().await;
         let (other, other_job) = world.session().await;
         for (job_tracker, job) in [(&doomed, &doomed_job), (&other, &other_job)] {
@@ -149,7 +149,7 @@ fn a_purged_session_leaves_nothing_and_others_go_on() {
 #[test]
 fn actions_of_a_blacklisted_session_and_of_none_are_ignored() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (listed, listed_job) = world.session().await;
         let (other, other_job) = world.session().await;
         listed_job.write().unwrap();
@@ -171,7 +171,7 @@ fn actions_of_a_blacklisted_session_and_of_none_are_ignored() {
 #[test]
 fn a_task_is_launched_once() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.steps(TaskRole::Map, "update=0.5,wait,done");
         job.write().unwrap();
@@ -189,7 +189,7 @@ fn a_task_is_launched_once() {
 #[test]
 fn a_session_whose_job_tracker_has_gone_is_purged() {
     block_on(async {
-        let world = World::with(&[("corona.jobtracker.connect.timeout.msec", "300")]).await;
+        let world = TestNode::with(&[("corona.jobtracker.connect.timeout.msec", "300")]).await;
         let (job_tracker, _job, map) = world.waiting_map("update=0.5,hang").await;
         job_tracker.state_of(&map, TaskState::Running).await;
         job_tracker.vanish().await;
@@ -202,7 +202,7 @@ fn a_session_whose_job_tracker_has_gone_is_purged() {
 #[test]
 fn a_job_tracker_that_fails_for_a_while_is_told_all_in_the_end() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let steps = "update=0.5,wait,diagnose=told once,done";
         let (job_tracker, job, map) = world.waiting_map(steps).await;
         job_tracker.state_of(&map, TaskState::Running).await;
@@ -223,7 +223,7 @@ fn a_job_tracker_that_fails_for_a_while_is_told_all_in_the_end() {
 #[test]
 fn a_job_tracker_of_another_build_gets_only_that_report() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         job_tracker.state().build = Some("another".to_owned());
         job.write().unwrap();

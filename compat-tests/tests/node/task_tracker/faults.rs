@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{World, block_on, note, process};
+use super::{TestNode, block_on, note, process};
 
 /// All diagnostics of the first map, once it has ended.
 async fn diagnostics(job_tracker: &JobTracker, job: &Job) -> String {
@@ -31,7 +31,7 @@ async fn diagnostics(job_tracker: &JobTracker, job: &Job) -> String {
 #[test]
 fn a_silent_task_is_ended_and_a_busy_one_is_not() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.with("mapred.task.timeout", "4000");
         let job = job.steps(TaskRole::Map, "update=0.5,silent");
@@ -56,7 +56,7 @@ fn a_silent_task_is_ended_and_a_busy_one_is_not() {
 #[test]
 fn processes_that_a_task_leaves_behind_are_ended() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.steps(TaskRole::Map, "update=0.5,fork,done");
         let job = job.map_steps(1, "fork,exit=0").map_steps(2, "ask,fork,abort");
@@ -85,7 +85,7 @@ fn on_disk(path: &Path) -> u64 {
 #[test]
 fn a_task_that_floods_its_log_keeps_only_the_end_of_it() {
     block_on(async {
-        let world = World::with(&[("corona.tt.task.log.max.mb", "1")]).await;
+        let world = TestNode::with(&[("corona.tt.task.log.max.mb", "1")]).await;
         let (job_tracker, job, map) = world.waiting_map("update=0.5,flood=24,wait,done").await;
         let log = world.home.logs_of(&map.to_string()).join("stdout");
         until("a shorter log", || (on_disk(&log) <= 2 << 20).then_some(())).await;
@@ -108,7 +108,7 @@ fn a_task_that_floods_its_log_keeps_only_the_end_of_it() {
 #[test]
 fn jobs_whose_files_cannot_be_used_fail_with_the_reason() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         type Spoil = fn(&Job);
         let cases: [(&str, Spoil, &str); 4] = [
             ("no file", |job| fs::remove_file(job.path()).unwrap(), "job.xml"),
@@ -152,7 +152,7 @@ fn jobs_whose_files_cannot_be_used_fail_with_the_reason() {
 #[test]
 fn programs_that_cannot_be_started_fail() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.with("corona.task.command", "/no/such/program");
         job.write().unwrap();
@@ -167,7 +167,7 @@ fn programs_that_cannot_be_started_fail() {
 #[test]
 fn nonsense_disturbs_nobody() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job, map) = world.waiting_map("update=0.5,wait,done").await;
         let umbilical = note(&job, &map, "umbilical").await;
         let actions = world.manager.actions().await;
@@ -231,7 +231,7 @@ fn nonsense_disturbs_nobody() {
 #[test]
 fn a_map_whose_output_is_gone_is_reported_again_as_failed() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.sized(1, 1);
         job.write().unwrap();
@@ -259,7 +259,7 @@ fn a_map_whose_output_is_gone_is_reported_again_as_failed() {
 fn tasks_make_room_on_a_full_disk() {
     block_on(async {
         let too_much = (1_u64 << 60).to_string();
-        let world = World::with(&[("mapred.local.dir.minspacekill", &*too_much)]).await;
+        let world = TestNode::with(&[("mapred.local.dir.minspacekill", &*too_much)]).await;
         let (job_tracker, job) = world.session().await;
         let job = job.steps(TaskRole::Map, "update=0.5,hang");
         job.write().unwrap();
@@ -292,7 +292,7 @@ fn fill(path: &Path) -> fs::File {
 }
 
 /// Leftovers of jobs on the disks that only the node sees.
-fn left_on_disks(world: &World) -> Vec<String> {
+fn left_on_disks(world: &TestNode) -> Vec<String> {
     let of_jobs = ["taskTracker/jobcache", "toBeDeleted", "corona-processes"];
     let dirs = world.home.local_dirs().into_iter();
     let dirs = dirs.flat_map(|dir| of_jobs.map(|of_jobs| world.node.inside(&dir).join(of_jobs)));
@@ -303,7 +303,7 @@ fn left_on_disks(world: &World) -> Vec<String> {
 #[test]
 fn a_full_disk_fails_tasks_with_the_reason_and_is_used_again_when_it_has_room() {
     block_on(async {
-        let Some(world) = World::on_small_disks(4 << 20).await else {
+        let Some(world) = TestNode::on_small_disks(4 << 20).await else {
             return skip("a_full_disk_fails_tasks_with_the_reason", Missing::SmallDisks);
         };
         let disks = world.home.local_dirs();
@@ -334,7 +334,7 @@ fn a_full_disk_fails_tasks_with_the_reason_and_is_used_again_when_it_has_room() 
 #[test]
 fn local_directories_that_vanish_fail_tasks_and_nothing_else() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let dirs = world.home.local_dirs();
         for dir in &dirs {
             fs::rename(dir, dir.with_extension("away")).unwrap();
@@ -360,7 +360,7 @@ fn local_directories_that_vanish_fail_tasks_and_nothing_else() {
 #[test]
 fn unfinished_calls_do_not_disturb_job_trackers_and_tasks() {
     block_on(async {
-        let world = World::with(&[("corona.tt.rpc.max.total.inflight.bytes", "262144")]).await;
+        let world = TestNode::with(&[("corona.tt.rpc.max.total.inflight.bytes", "262144")]).await;
         let (job_tracker, _) = world.session().await;
         let actions = world.manager.actions().await;
         let closed = Arc::new(AtomicUsize::new(0));
@@ -402,7 +402,7 @@ fn tasks_make_room_in_memory() {
             ("mapred.tasktracker.reserved.physicalmemory.mb", "2000000000"),
             ("mapred.tasktracker.taskmemorymanager.monitoring-interval", "50"),
         ];
-        let world = World::with(&settings).await;
+        let world = TestNode::with(&settings).await;
         for (limit_mb, expected) in
             [("1", TaskState::FailedUnclean), ("5120", TaskState::KilledUnclean)]
         {

@@ -19,7 +19,7 @@ use compat_tests::{clients, repository};
 use corona::hadoop::writables::{Task, TaskState, TaskStatus};
 
 use super::recorded::{launches, recorded_ends};
-use super::{World, block_on};
+use super::{TestNode, block_on};
 
 const CLASS_PATH: &str = "CORONA_TEST_HADOOP_CLASSPATH";
 const RECORDING: &str = "inproc-sleep";
@@ -74,12 +74,12 @@ pub(super) fn own_classes(test: &str) -> Option<PathBuf> {
 }
 
 /// A task tracker whose Java tasks are of this class path.
-pub(super) async fn world(class_path: &str) -> World {
+pub(super) async fn world(class_path: &str) -> TestNode {
     world_with(class_path, &[]).await
 }
 
 /// The same with further settings.
-pub(super) async fn world_with(class_path: &str, more: &[(&str, &str)]) -> World {
+pub(super) async fn world_with(class_path: &str, more: &[(&str, &str)]) -> TestNode {
     let java_home = env::var("CORONA_TEST_JAVA_HOME").unwrap_or_default();
     // Most tests are sooner over without an archive of classes.
     let mut settings =
@@ -88,11 +88,11 @@ pub(super) async fn world_with(class_path: &str, more: &[(&str, &str)]) -> World
     if !java_home.is_empty() {
         settings.push(("corona.tt.java.home", &*java_home));
     }
-    World::with(&settings).await
+    TestNode::with(&settings).await
 }
 
 /// A new session, and a job of it whose tasks are our own Java children with this action.
-pub(super) async fn session(world: &World, act: &str) -> (JobTracker, Job) {
+pub(super) async fn session(world: &TestNode, act: &str) -> (JobTracker, Job) {
     let (job_tracker, job) = world.session().await;
     let job = job.in_java().with("test.java.act", act);
     // A small Java that starts soon.

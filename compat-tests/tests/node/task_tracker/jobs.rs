@@ -4,12 +4,12 @@ use compat_tests::task_tracker::steps::TaskRole;
 use compat_tests::task_tracker::until;
 use corona::hadoop::writables::{Phase, TaskState};
 
-use super::{World, block_on, note, note_of};
+use super::{TestNode, block_on, note, note_of};
 
 #[test]
 fn a_map_succeeds_and_is_reported_once() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.sized(2, 2);
         job.write().unwrap();
@@ -57,7 +57,7 @@ fn a_map_succeeds_and_is_reported_once() {
 #[test]
 fn a_whole_job_is_prepared_mapped_reduced_committed_and_cleaned_up() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.sized(3, 2).with("test.output.bytes", "300000");
         job.write().unwrap();
@@ -100,7 +100,7 @@ fn a_whole_job_is_prepared_mapped_reduced_committed_and_cleaned_up() {
 #[test]
 fn a_map_without_reduces_commits_too() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.sized(1, 0).steps(TaskRole::Map, "write=result,commit,update=1.0,done");
         job.write().unwrap();
@@ -130,7 +130,7 @@ fn attempts_that_fail_are_cleaned_up_after() {
         ("clean-up,diagnose=an exception,exit=0", TaskState::Failed, "an exception"),
     ];
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, mut job) = world.session().await;
         for (number, (steps, ..)) in (0..).zip(&cases) {
             job = job.map_steps(number, steps);
@@ -164,7 +164,7 @@ fn attempts_that_fail_are_cleaned_up_after() {
 #[test]
 fn a_clean_up_attempt_that_fails_has_failed() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job =
             job.steps(TaskRole::Map, "exit=1").steps(TaskRole::TaskCleanup, "clean-up,exit=1");
@@ -181,7 +181,7 @@ fn a_clean_up_attempt_that_fails_has_failed() {
 #[test]
 fn jobs_of_sessions_do_not_mix() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (first, first_job, waiting) = world.waiting_map("update=0.5,wait,done").await;
         let (second, second_job) = world.session().await;
         second_job.write().unwrap();

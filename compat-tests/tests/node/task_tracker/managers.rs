@@ -17,12 +17,12 @@ use corona::session_driver::{
 use corona::wire::generated as wire;
 use tokio::time::timeout;
 
-use super::{World, block_on, test_task};
+use super::{TestNode, block_on, test_task};
 
 #[test]
 fn a_node_says_what_it_has() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let first = world.manager.heartbeat(0).await;
         assert!(first.name.starts_with("tracker_localhost:"), "{}", first.name);
         assert_eq!(first.total.num_cpus, 2);
@@ -45,7 +45,7 @@ fn a_node_says_what_it_has() {
 #[test]
 fn a_node_that_is_to_start_anew_ends_well_and_leaves_nothing() {
     block_on(async {
-        let mut world = World::new().await;
+        let mut world = TestNode::new().await;
         let _running = world.waiting_map("update=0.5,fork,hang").await;
         world.manager.state().answer = NodeAnswer::Restart;
         assert_eq!(world.node.ended().await.code(), Some(0));
@@ -61,7 +61,7 @@ fn a_node_that_is_to_start_anew_ends_well_and_leaves_nothing() {
 #[test]
 fn a_node_that_is_not_wanted_ends() {
     block_on(async {
-        let mut world = World::new().await;
+        let mut world = TestNode::new().await;
         let _running = world.waiting_map("update=0.5,hang").await;
         world.manager.state().answer = NodeAnswer::Disallowed;
         let status = world.node.ended().await;
@@ -75,7 +75,7 @@ fn a_node_that_is_not_wanted_ends() {
 #[test]
 fn tasks_go_on_in_safe_mode() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job, map) = world.waiting_map("update=0.5,wait,done").await;
         {
             let mut state = world.manager.state();

@@ -41,7 +41,7 @@ pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
 }
 
 /// A task tracker in a directory of its own, and all that it talks to.
-struct World {
+struct TestNode {
     node: Node,
     home: Home,
     manager: ClusterManager,
@@ -49,32 +49,32 @@ struct World {
     root: tempfile::TempDir,
 }
 
-impl World {
-    async fn new() -> World {
-        World::with(&[]).await
+impl TestNode {
+    async fn new() -> TestNode {
+        TestNode::with(&[]).await
     }
 
     /// A task tracker with these settings.
-    async fn with(settings: &[(&str, &str)]) -> World {
+    async fn with(settings: &[(&str, &str)]) -> TestNode {
         let root = tempfile::tempdir().expect("a directory for a test");
         let manager = ClusterManager::start();
         let home = Home::new(root.path(), manager.address(), manager.proxy());
         let home = settings.iter().fold(home, |home, (key, value)| home.with(key, value));
-        World::at(root, manager, home).await
+        TestNode::at(root, manager, home).await
     }
 
     /// A task tracker whose local directories are disks of so many bytes; `None` where nothing can be
     /// mounted.
-    async fn on_small_disks(bytes: u64) -> Option<World> {
+    async fn on_small_disks(bytes: u64) -> Option<TestNode> {
         let root = tempfile::tempdir().expect("a directory for a test");
         let manager = ClusterManager::start();
         let home = Home::new(root.path(), manager.address(), manager.proxy());
-        Some(World::at(root, manager, home.on_small_disks(bytes)?).await)
+        Some(TestNode::at(root, manager, home.on_small_disks(bytes)?).await)
     }
 
-    async fn at(root: tempfile::TempDir, manager: ClusterManager, home: Home) -> World {
+    async fn at(root: tempfile::TempDir, manager: ClusterManager, home: Home) -> TestNode {
         let node = home.start().await;
-        World { node, home, manager, sessions: AtomicUsize::new(0), root }
+        TestNode { node, home, manager, sessions: AtomicUsize::new(0), root }
     }
 
     /// The job tracker of a new session, which knows the task tracker, and a job of it.

@@ -13,7 +13,7 @@ use corona::hadoop::writables::{
 };
 
 use super::complete::get;
-use super::{World, block_on};
+use super::{TestNode, block_on};
 
 /// The properties that `hadoop jar hadoop-streaming.jar` adds to a job.
 const STREAMING: &[(&str, &str)] = &[
@@ -33,7 +33,7 @@ const TEXT: &str = "the quick brown fox\njumps over the lazy dog\r\nthe end\n\no
 
 /// A job with an input and an output, at work on a node.
 struct Native {
-    world: World,
+    world: TestNode,
     job_tracker: JobTracker,
     job: Job,
     input: PathBuf,
@@ -43,7 +43,7 @@ struct Native {
 
 impl Native {
     async fn new(text: &[u8], reduces: i32, properties: &[(&str, &str)]) -> Native {
-        let world = World::with(&[("corona.tt.native.tasks", "streaming")]).await;
+        let world = TestNode::with(&[("corona.tt.native.tasks", "streaming")]).await;
         let (job_tracker, job) = world.session().await;
         let (input, output) = (world.root.path().join("input"), world.root.path().join("output"));
         fs::write(&input, text).unwrap();

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use super::{World, block_on};
+use super::{TestNode, block_on};
 
 /// Hosts that each open so many connections. The readers of logs alone are more than the 512 threads
 /// that the executor has for everything that blocks.
@@ -41,7 +41,7 @@ pub(super) async fn get(node: SocketAddr, path: &str) -> Vec<u8> {
 #[test]
 fn hundreds_of_readers_that_do_not_read_take_nothing_from_anybody() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.sized(1, 1).with("test.output.bytes", &LARGE.to_string());
         job.write().unwrap();

@@ -27,7 +27,7 @@ use corona::task_tracker::attempt::is_last_report;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{World, block_on, note_of, test_task};
+use super::{TestNode, block_on, note_of, test_task};
 
 const MAX_BYTES: usize = 1 << 24;
 
@@ -261,7 +261,7 @@ fn run(task: &Task) -> String {
 
 /// Plays the calls to one recorded tracker. Returns how often each method was answered as recorded.
 async fn play(mut tracker: Recorded, compared: &mut BTreeMap<String, usize>) {
-    let world = World::new().await;
+    let world = TestNode::new().await;
     let root = world.root.path();
     let actions = world.manager.actions().await;
     let mut peers =

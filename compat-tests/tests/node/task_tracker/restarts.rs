@@ -14,7 +14,7 @@ use corona::hadoop::writables::{TaskAttemptId, TaskState};
 
 use super::complete::{printed, run_map, until_idle};
 use super::java::{self, own_classes};
-use super::{World, block_on, family, note, process};
+use super::{TestNode, block_on, family, note, process};
 
 /// How often an attempt was started.
 fn started(job: &Job, attempt: &TaskAttemptId) -> usize {
@@ -40,7 +40,7 @@ async fn succeeded_at_once(job_tracker: &JobTracker, job: &Job, attempt: &TaskAt
 #[test]
 fn tasks_go_on_over_restarts_in_place() {
     block_on(async {
-        let mut world = World::with(&[("corona.slot.multiplier", "1")]).await;
+        let mut world = TestNode::with(&[("corona.slot.multiplier", "1")]).await;
         let (job_tracker, job) = world.session().await;
         let waits = "update=0.5,wait,output,update=1.0,done";
         let job = [1, 2, 3].iter().fold(job.sized(4, 1), |job, map| job.map_steps(*map, waits));
@@ -110,7 +110,7 @@ fn tasks_go_on_over_restarts_in_place() {
 #[test]
 fn a_restarted_node_ends_tasks_with_all_that_they_have_started() {
     block_on(async {
-        let mut world = World::new().await;
+        let mut world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let stubborn = "update=0.5,ignore-term,fork,hang";
         let job = job.sized(2, 0).map_steps(0, stubborn).map_steps(1, stubborn);
@@ -138,7 +138,7 @@ fn a_restarted_node_ends_tasks_with_all_that_they_have_started() {
 #[test]
 fn a_task_that_crashes_while_its_node_starts_again_has_failed_once() {
     block_on(async {
-        let world = World::new().await;
+        let world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.sized(3, 0);
         let waits = "update=0.5,wait,exit=7";
@@ -178,7 +178,7 @@ fn a_restart_in_place_runs_the_program_that_was_put_in_place_of_the_old_one() {
         let program = copy(root.path(), "corona");
         let manager = ClusterManager::start();
         let home = Home::new(root.path(), manager.address(), manager.proxy());
-        let mut world = World::at(root, manager, home.with_program(&program)).await;
+        let mut world = TestNode::at(root, manager, home.with_program(&program)).await;
         let (job_tracker, job, map) = world.waiting_map("update=0.5,wait,output,done").await;
         let pid = process(&job, &map).await;
         // A file that cannot be run changes nothing.

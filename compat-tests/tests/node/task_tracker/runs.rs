@@ -3,12 +3,12 @@
 use compat_tests::task_tracker::node::{Home, runs};
 use compat_tests::task_tracker::until;
 
-use super::{World, block_on, family, note};
+use super::{TestNode, block_on, family, note};
 
 #[test]
 fn a_node_that_is_asked_to_end_ends_its_tasks() {
     block_on(async {
-        let mut world = World::new().await;
+        let mut world = TestNode::new().await;
         let (_job_tracker, job, map) = world.waiting_map("update=0.5,ignore-term,fork,hang").await;
         let pids = family(&job, &map).await;
         world.node.ask_to_end();
@@ -20,7 +20,7 @@ fn a_node_that_is_asked_to_end_ends_its_tasks() {
 #[test]
 fn processes_of_a_crashed_run_are_ended_by_the_next_one() {
     block_on(async {
-        let mut world = World::new().await;
+        let mut world = TestNode::new().await;
         let (job_tracker, job) = world.session().await;
         let job = job.sized(2, 1).map_steps(1, "update=0.5,ignore-term,fork,hang");
         job.write().unwrap();

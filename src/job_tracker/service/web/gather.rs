@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::super::clock::now;
 use super::super::job::{AskError, Job};
 use super::super::remote::RemoteJob;
-use super::super::store::{Known, Retired};
+use super::super::store::{KnownJob, Retired};
 use super::super::submission::Description;
 use super::shown::Shown;
 use super::time_line::TimeLine;
@@ -183,21 +183,21 @@ impl Shown {
             return None;
         }
         match self.store.get(&self.meant(id.parse().ok()?))? {
-            Known::Arriving(..) => None,
-            Known::Waiting(job, places) => {
+            KnownJob::Arriving(..) => None,
+            KnownJob::Waiting(job, places) => {
                 let reason = job.reason(&places);
                 let (description, progress) = (job.description.clone(), job.progress.clone());
                 Some(Found::Waiting(Row { description, progress }, reason))
             }
-            Known::Job(job) => {
+            KnownJob::Job(job) => {
                 let row = Row { description: job.description().clone(), progress: job.progress() };
                 Some(Found::Whole(row, job))
             }
-            Known::Remote(job) => {
+            KnownJob::Remote(job) => {
                 let row = Row { description: job.description().clone(), progress: job.progress() };
                 Some(Found::OnNode(row, job))
             }
-            Known::Retired(retired) => Some(Found::Retired(retired)),
+            KnownJob::Retired(retired) => Some(Found::Retired(retired)),
         }
     }
 

@@ -32,14 +32,14 @@ const MAX_HOPS: usize = 3;
 const MOST_POOLS: usize = 10_000;
 
 /// An answer, and when it came.
-type Kept = (Instant, Result<Bytes, NoAnswer>);
+type KeptAnswer = (Instant, Result<Bytes, NoAnswer>);
 
 /// Asks the cluster manager's pages.
 #[derive(Debug)]
 pub(in crate::service) struct Manager {
     host: String,
     port: u16,
-    kept: Mutex<HashMap<String, Kept>>,
+    kept: Mutex<HashMap<String, KeptAnswer>>,
     /// What could not be read, by the beginning of its path: it is logged once, until it can be read again.
     odd: Mutex<BTreeSet<String>>,
 }
@@ -116,7 +116,7 @@ impl Manager {
         if self.port == 0 {
             return Err(NoAnswer::Unknown);
         }
-        let kept = |kept: &HashMap<_, Kept>| {
+        let kept = |kept: &HashMap<_, KeptAnswer>| {
             let found = kept.get(path).filter(|(at, _)| at.elapsed() < AGE);
             found.map(|(_, answer)| answer.clone())
         };

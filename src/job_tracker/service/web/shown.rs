@@ -11,7 +11,7 @@ use super::super::clock::now;
 use super::super::cluster::Cluster;
 use super::super::home::Home;
 use super::super::meter::Meter;
-use super::super::store::{Known, Store};
+use super::super::store::{KnownJob, Store};
 use super::events::Events;
 use super::files::JobSessions;
 use super::manager::{Manager, NoAnswer};
@@ -96,7 +96,7 @@ impl Shown {
     /// works, the one that is in the job's id requests a slot for it.
     pub(super) fn session(&self, job: &JobId) -> Option<Arc<str>> {
         let of_remote = match self.store.get(job) {
-            Some(Known::Remote(remote)) => remote.session(),
+            Some(KnownJob::Remote(remote)) => remote.session(),
             _ => None,
         };
         let noted = || self.sessions.get(job)?.handle;

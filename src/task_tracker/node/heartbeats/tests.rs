@@ -29,7 +29,7 @@ enum Reaction {
 use Reaction::*;
 
 /// A cluster manager and a proxy job tracker with answers that the test chooses.
-struct World {
+struct TestServers {
     root: tempfile::TempDir,
     cluster_manager: SocketAddr,
     proxy_job_tracker: SocketAddr,
@@ -47,10 +47,10 @@ fn fresh() -> (tokio::net::TcpListener, SocketAddr) {
     (listener, address)
 }
 
-impl World {
+impl TestServers {
     /// Reactions to one heartbeat after another, `Fine` when there are no more; looks at safe mode
     /// return true so many times.
-    fn new(reactions: &[Reaction], safe_for: usize) -> World {
+    fn new(reactions: &[Reaction], safe_for: usize) -> TestServers {
         let (stop, stopped) = watch::channel(false);
         let (to_test, heard) = mpsc::channel(1000);
         let reactions = Mutex::new(VecDeque::from(reactions.to_vec()));
@@ -90,7 +90,7 @@ impl World {
         };
         let server = Server::new(listener, answer, Limits::default());
         tokio::spawn(server.run::<ProxyJobTracker>(stopped));
-        World {
+        TestServers {
             root: tempfile::tempdir().unwrap(),
             cluster_manager,
             proxy_job_tracker,
@@ -164,7 +164,7 @@ impl World {
 
 #[tokio::test]
 async fn a_heartbeat_says_what_the_node_has() {
-    let mut world = World::new(&[], 0);
+    let mut world = TestServers::new(&[], 0);
     let settings = world.settings(&[("mapred.coronatasktracker.num.cpus", "5")]);
     let running = world.spawn(settings);
     let mut node = world.heard.recv().await.unwrap();
@@ -205,7 +205,7 @@ fn heartbeats_go_on_while_all_threads_of_the_executor_are_blocked() {
             let held = held.clone();
             tokio::task::spawn_blocking(move || held.lock().unwrap().recv());
         }
-        let mut world = World::new(&[], 0);
+        let mut world = TestServers::new(&[], 0);
         let by_name = format!("localhost:{}", world.cluster_manager.port());
         let settings = TaskTrackerSettings {
             cluster_manager: by_name.parse().unwrap(),
@@ -247,7 +247,7 @@ async fn each_answer_has_its_consequence() {
         ),
     ];
     for (reactions, safe_for, expected, asked) in table {
-        let mut world = World::new(&reactions, safe_for);
+        let mut world = TestServers::new(&reactions, safe_for);
         let (ending, heard) = world.run().await;
         assert_eq!(ending, expected, "{reactions:?}");
         assert_eq!(heard, reactions.len(), "{reactions:?}");
@@ -257,7 +257,7 @@ async fn each_answer_has_its_consequence() {
 
 #[tokio::test]
 async fn ten_failures_without_any_answer_are_the_end() {
-    let mut world = World::new(&[Fault; 20], 0);
+    let mut world = TestServers::new(&[Fault; 20], 0);
     let last = "the peer replied: InternalError: broken".to_owned();
     let (ending, heard) = world.run().await;
     assert_eq!((ending, heard), (Ending::Unreachable { failures: 10, last }, 10));
@@ -268,7 +268,7 @@ async fn ten_failures_without_any_answer_are_the_end() {
 
 #[tokio::test]
 async fn without_cluster_manager_and_proxy_job_tracker_it_ends_too() {
-    let mut world = World::new(&[], 0);
+    let mut world = TestServers::new(&[], 0);
     // Closed ports have no listener.
     (world.cluster_manager, world.proxy_job_tracker) = (fresh().1, fresh().1);
     let (ending, heard) = world.run().await;
@@ -279,7 +279,7 @@ async fn without_cluster_manager_and_proxy_job_tracker_it_ends_too() {
 
 #[tokio::test]
 async fn a_task_goes_when_disks_are_full() {
-    let mut world = World::new(&[Fine, Close, Fine, Restart], 0);
+    let mut world = TestServers::new(&[Fine, Close, Fine, Restart], 0);
     let settings = world.settings(&[("mapred.local.dir.minspacekill", "9223372036854775807")]);
     let ending = world.heartbeats(settings).run(world.stop.subscribe()).await;
     assert_eq!(ending, Ending::Restart);
@@ -290,7 +290,7 @@ async fn a_task_goes_when_disks_are_full() {
 
 #[tokio::test]
 async fn a_stop_is_heard_in_every_pause() {
-    let world = World::new(&[SafeMode], usize::MAX);
+    let world = TestServers::new(&[SafeMode], usize::MAX);
     let running = world.spawn(world.settings(&[]));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while world.asked.load(Ordering::SeqCst) < 3 {
@@ -306,7 +306,7 @@ async fn a_stop_is_heard_in_every_pause() {
 /// Less than any reserve, so that no cluster manager grants anything there.
 #[tokio::test]
 async fn a_node_that_takes_no_tasks_reports_less_than_no_disk_space() {
-    let mut world = World::new(&[], 0);
+    let mut world = TestServers::new(&[], 0);
     let settings = world.settings(&[("mapred.local.dir.minspacestart", "9223372036854775807")]);
     let running = world.spawn(settings);
     let node = world.heard.recv().await.unwrap();
@@ -322,7 +322,7 @@ async fn a_node_that_takes_no_tasks_reports_less_than_no_disk_space() {
 /// The next process of a node reports that the earlier one has ended, until it is answered.
 #[tokio::test]
 async fn a_restarted_node_names_the_one_that_it_replaces() {
-    let mut world = World::new(&[], 0);
+    let mut world = TestServers::new(&[], 0);
     let mut heard = Vec::new();
     for (name, reactions) in [("first", 0), ("second", 2)] {
         let mut heartbeats = world.heartbeats(world.settings(&[]));
@@ -360,7 +360,7 @@ async fn a_restarted_node_names_the_one_that_it_replaces() {
 #[tokio::test]
 async fn a_node_whose_disks_hang_leaves_all_the_same() {
     for hangs_at_once in [true, false] {
-        let mut world = World::new(&[], 0);
+        let mut world = TestServers::new(&[], 0);
         let heartbeats = world.heartbeats(world.settings(&[]));
         heartbeats.link.answered();
         let (let_go, held) = std::sync::mpsc::sync_channel::<()>(1);

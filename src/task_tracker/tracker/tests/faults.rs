@@ -8,7 +8,7 @@ use crate::job_files::{Answer, FileStatus, JobFiles, Location};
 use corona_hadoop::writables::Phase;
 
 /// The reports on an attempt, once it has ended.
-async fn end_of(world: &World, task: &Task, state: TaskState) -> String {
+async fn end_of(world: &TestTracker, task: &Task, state: TaskState) -> String {
     let status = world.peer.told(&task.attempt, state).await;
     assert!(status.finish_time_ms > 0 && status.counters.is_some());
     status.diagnostics
@@ -16,7 +16,7 @@ async fn end_of(world: &World, task: &Task, state: TaskState) -> String {
 
 #[tokio::test]
 async fn a_status_of_0_is_no_success() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let task = world.task("map", PROGRAM, &[]);
     world.launched(&task).await.leave(0);
     let why = end_of(&world, &task, TaskState::FailedUnclean).await;
@@ -31,7 +31,8 @@ async fn a_status_of_0_is_no_success() {
 #[tokio::test]
 async fn a_failure_that_was_reported_is_not_explained_again() {
     const EXCEPTION: &str = "java.io.IOException: no more\n\tat Map.map(Map.java:7)\n";
-    let world = World::with(|parts| parts.settings.late_done = Duration::from_secs(600)).await;
+    let world =
+        TestTracker::with(|parts| parts.settings.late_done = Duration::from_secs(600)).await;
     for (status, more) in [
         (0, ""),
         (
@@ -57,7 +58,8 @@ async fn a_failure_that_was_reported_is_not_explained_again() {
 
 #[tokio::test]
 async fn a_done_that_comes_after_its_process_counts() {
-    let world = World::with(|parts| parts.settings.late_done = Duration::from_secs(600)).await;
+    let world =
+        TestTracker::with(|parts| parts.settings.late_done = Duration::from_secs(600)).await;
     let task = world.task("map", PROGRAM, &[]);
     let mut child = world.launched(&task).await;
     child.leave(0);
@@ -69,7 +71,8 @@ async fn a_done_that_comes_after_its_process_counts() {
 
 #[tokio::test]
 async fn a_process_that_stays_after_its_work_is_ended() {
-    let world = World::with(|parts| parts.settings.exit_grace = Duration::from_millis(1)).await;
+    let world =
+        TestTracker::with(|parts| parts.settings.exit_grace = Duration::from_millis(1)).await;
     let task = world.task("map", PROGRAM, &[]);
     let mut child = world.launched(&task).await;
     child.done().await;
@@ -103,7 +106,7 @@ async fn break_off(mut runner: Runner, when: EndsEarly) {
 
 #[tokio::test]
 async fn an_attempt_whose_run_ends_early_has_failed_and_leaves_no_files() {
-    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
+    let world = TestTracker::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
     let cases = [
         (EndsEarly::Silently, TaskState::Failed, "it ended without an outcome"),
         (EndsEarly::WithSlots, TaskState::Failed, "panic: out of luck"),
@@ -142,7 +145,7 @@ async fn an_attempt_whose_run_ends_early_has_failed_and_leaves_no_files() {
 
 #[tokio::test]
 async fn a_session_whose_reporter_panics_is_ended() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     let reporting = async {
@@ -157,7 +160,7 @@ async fn a_session_whose_reporter_panics_is_ended() {
 
 #[tokio::test]
 async fn work_that_panics_does_not_block_the_next() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let (shared, id) = (&world.tracker.shared, kind("map").attempt);
     let job = id.job().clone();
     let [first, second] = [(); 2].map(|()| shared.lock().queues.attempt(&id));
@@ -169,7 +172,7 @@ async fn work_that_panics_does_not_block_the_next() {
 #[tokio::test]
 async fn files_of_a_failed_attempt_stay_where_its_job_wants_that() {
     for keep in [true, false] {
-        let world = World::new().await;
+        let world = TestTracker::new().await;
         let property = ("keep.failed.task.files", if keep { "true" } else { "false" });
         let failing = world.task("map", PROGRAM, &[property]);
         let mut child = world.launched(&failing).await;
@@ -194,7 +197,7 @@ async fn files_of_a_failed_attempt_stay_where_its_job_wants_that() {
 
 #[tokio::test]
 async fn leftovers_of_a_process_are_ended_before_its_files_are_deleted() {
-    let world = World::with(|parts| parts.settings.sigkill_delay = Duration::ZERO).await;
+    let world = TestTracker::with(|parts| parts.settings.sigkill_delay = Duration::ZERO).await;
     let script = format!(
         "setsid bash -c 'trap \"\" TERM; echo $$ > away; sleep 600' & \
          until [ -s away ]; do sleep 0.01; done; {PROGRAM}"
@@ -211,7 +214,7 @@ async fn leftovers_of_a_process_are_ended_before_its_files_are_deleted() {
 
 #[tokio::test]
 async fn attempts_that_cannot_be_started_fail_with_the_reason() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let id = kind("map").attempt;
     let missing = Task { job_file: "file:/nowhere/job.xml".to_owned(), ..kind("map") };
     world.launch(&missing).await;
@@ -253,7 +256,8 @@ impl JobFiles for Huge {
 
 #[tokio::test]
 async fn a_full_disk_fails_what_needs_it() {
-    let world = World::with(|parts| parts.localiser = localiser(&parts.dirs, Arc::new(Huge))).await;
+    let world =
+        TestTracker::with(|parts| parts.localiser = localiser(&parts.dirs, Arc::new(Huge))).await;
     let task = world.task("map", PROGRAM, &[]);
     world.launch(&task).await;
     let why = end_of(&world, &task, TaskState::Failed).await;
@@ -269,7 +273,7 @@ async fn a_full_disk_fails_what_needs_it() {
 
 #[tokio::test]
 async fn names_that_lead_elsewhere_are_refused() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let mut task = world.task("map", PROGRAM, &[]);
     task.attempt.task.job.tracker = "../../up".to_owned();
     world.launch(&task).await;
@@ -302,11 +306,11 @@ impl JobFiles for Stuck {
 }
 
 /// A tracker with one slot a type, a job whose file does not come, and one that is well.
-async fn stuck(localise_timeout: Duration) -> (World, Arc<Stuck>, Task, Task) {
+async fn stuck(localise_timeout: Duration) -> (TestTracker, Arc<Stuck>, Task, Task) {
     let files = LocalFiles { timeout: Duration::from_secs(600), max_bytes: 1 << 20 };
     let files = Arc::new(Stuck { files, permits: Semaphore::new(0) });
     let theirs = files.clone();
-    let world = World::with(|parts| {
+    let world = TestTracker::with(|parts| {
         parts.localiser = localiser(&parts.dirs, theirs);
         parts.settings.localise_timeout = localise_timeout;
         parts.slots = SlotCounts { maps: 1, reduces: 1 };
@@ -354,7 +358,7 @@ async fn a_kill_frees_the_slot_of_a_job_that_does_not_come() {
 #[tokio::test]
 async fn the_memory_of_a_reduce_is_bounded_by_its_own_key() {
     let total = procfs::Machine::now().memory_bytes;
-    let world = World::with(|parts| {
+    let world = TestTracker::with(|parts| {
         parts.settings.memory.reserved_bytes = Some(total);
         parts.settings.memory.interval = Duration::from_millis(10);
     })
@@ -369,7 +373,7 @@ async fn the_memory_of_a_reduce_is_bounded_by_its_own_key() {
 
 #[tokio::test]
 async fn errors_that_processes_tell() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let task = world.task("reduce", PROGRAM, &[]);
     let mut child = world.launched(&task).await;
     let id = task.attempt.clone();
@@ -387,7 +391,7 @@ async fn errors_that_processes_tell() {
 
 #[tokio::test]
 async fn calls_of_unknown_attempts() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let mut umbilical = TaskUmbilicalClient::new(world.umbilical.address.clone(), options());
     let id = kind("map").attempt;
     let status = kind("map").status;
@@ -412,7 +416,7 @@ async fn calls_of_unknown_attempts() {
 }
 
 /// The job's directory on the node, if it is there.
-fn job_dir(world: &World, task: &Task) -> Option<PathBuf> {
+fn job_dir(world: &TestTracker, task: &Task) -> Option<PathBuf> {
     let name = task.attempt.job().to_string().parse().unwrap();
     let path = world.root.path().join("local").join(layout::job(&name));
     path.exists().then_some(path)
@@ -420,7 +424,7 @@ fn job_dir(world: &World, task: &Task) -> Option<PathBuf> {
 
 #[tokio::test]
 async fn an_order_that_is_older_than_the_end_of_its_job_starts_nothing() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     // The process was stopped for a minute, and the order waited in a socket.
     let minute = Duration::from_secs(60);
     let long_ago = Instant::now().checked_sub(minute).unwrap();
@@ -439,7 +443,7 @@ async fn an_order_that_is_older_than_the_end_of_its_job_starts_nothing() {
 
 #[tokio::test]
 async fn an_order_that_waited_here_while_the_node_hung_is_as_old() {
-    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
+    let world = TestTracker::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
     let first = world.task("map", PROGRAM, &[]);
     let mut second = first.clone();
     second.attempt.task.number += 1;
@@ -457,7 +461,7 @@ async fn an_order_that_waited_here_while_the_node_hung_is_as_old() {
 
 #[tokio::test]
 async fn an_order_after_a_pause_of_the_node_is_carried_out_if_its_job_runs() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
     *world.tracker.shared.pulse() = Pulse::new(long_ago);
     let task = world.task("map", PROGRAM, &[]);
@@ -470,7 +474,8 @@ async fn an_order_after_a_pause_of_the_node_is_carried_out_if_its_job_runs() {
 #[tokio::test]
 async fn the_files_of_a_job_go_when_its_end_was_missed() {
     let world =
-        World::with(|parts| parts.settings.reports.slow_interval = Duration::from_millis(1)).await;
+        TestTracker::with(|parts| parts.settings.reports.slow_interval = Duration::from_millis(1))
+            .await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     assert!(job_dir(&world, &task).is_some());

@@ -4,7 +4,7 @@ use super::reuse::JavaWorld;
 use super::*;
 use crate::table::TableLimits;
 
-impl World {
+impl TestTracker {
     /// Lets another tracker go on, which gets a text alone. It may be changed.
     async fn hand_over(&mut self, change: impl FnOnce(String) -> String) {
         self.hand_over_to(change, |_| {}).await;
@@ -43,7 +43,7 @@ fn one_map(parts: &mut Parts) {
 
 #[tokio::test]
 async fn processes_slots_orders_and_reports_go_on() {
-    let mut world = World::with(one_map).await;
+    let mut world = TestTracker::with(one_map).await;
     let first = world.task("map", PROGRAM, &[]);
     let mut second = first.clone();
     second.attempt.task.number += 1;
@@ -85,7 +85,7 @@ async fn processes_slots_orders_and_reports_go_on() {
 
 #[tokio::test]
 async fn a_process_that_is_not_found_is_no_failure_of_its_task() {
-    let mut world = World::new().await;
+    let mut world = TestTracker::new().await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     let another_start = |text: String| {
@@ -104,7 +104,7 @@ async fn a_process_that_is_not_found_is_no_failure_of_its_task() {
 
 #[tokio::test]
 async fn an_unreadable_part_is_lost_alone() {
-    let mut world = World::new().await;
+    let mut world = TestTracker::new().await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     let mut damaged = task.clone();
@@ -136,7 +136,7 @@ async fn an_unreadable_part_is_lost_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_that_come_while_works_end_are_handed_over() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     let (tracker, shared) = (world.tracker.clone(), world.tracker.shared.clone());
@@ -158,7 +158,7 @@ async fn decisions_that_come_while_works_end_are_handed_over() {
 
 #[tokio::test]
 async fn files_of_running_tasks_stay_though_those_of_their_job_cannot_be_read() {
-    let mut world = World::new().await;
+    let mut world = TestTracker::new().await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     let id: crate::ids::JobId = task.attempt.job().to_string().parse().unwrap();
@@ -186,7 +186,7 @@ async fn files_of_running_tasks_stay_though_those_of_their_job_cannot_be_read() 
 
 #[tokio::test]
 async fn an_end_meanwhile_is_not_missed() {
-    let mut world = World::new().await;
+    let mut world = TestTracker::new().await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     let ends = |text| {

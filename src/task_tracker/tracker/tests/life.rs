@@ -5,7 +5,7 @@ use corona_hadoop::writables::{Counter, CounterGroup, Counters, Phase, Split, Ta
 
 #[tokio::test]
 async fn a_map_from_its_launch_to_the_end_of_its_job() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let mut task = world.task("map", PROGRAM, &[]);
     let split = Split { class: "S".to_owned(), data: vec![1, 2, 3] };
     task.kind = TaskKind::Map { split: Some(split) };
@@ -59,7 +59,7 @@ async fn a_map_from_its_launch_to_the_end_of_its_job() {
 
 #[tokio::test]
 async fn a_reduce_commits_when_it_may() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let task = world.task("reduce", PROGRAM, &[]);
     let mut child = world.launched(&task).await;
     child.task().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_reduce_commits_when_it_may() {
 
 #[tokio::test]
 async fn tasks_wait_for_slots_and_those_of_the_other_type_do_not() {
-    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
+    let world = TestTracker::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
     let first = world.task("map", PROGRAM, &[]);
     let mut second = first.clone();
     second.attempt.task.number += 1;
@@ -114,7 +114,7 @@ async fn tasks_wait_for_slots_and_those_of_the_other_type_do_not() {
 
 #[tokio::test]
 async fn a_task_that_crashed_keeps_no_slot_for_processes_that_it_has_left() {
-    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
+    let world = TestTracker::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
     // SIGTERM is ignored, and SIGKILL far away.
     let script = "(trap '' TERM; while sleep 1; do :; done) & echo $! > below; ";
     let first = world.task("map", &format!("{script}{PROGRAM}"), &[]);
@@ -140,7 +140,7 @@ async fn a_task_that_crashed_keeps_no_slot_for_processes_that_it_has_left() {
 
 #[tokio::test]
 async fn the_end_of_the_tracker_ends_processes_and_what_they_started() {
-    let world = World::with(|parts| parts.settings.sigkill_delay = Duration::ZERO).await;
+    let world = TestTracker::with(|parts| parts.settings.sigkill_delay = Duration::ZERO).await;
     let script = "sleep 600 & echo $! > below; trap '' TERM; ";
     let task = world.task("map", &format!("{script}{PROGRAM}"), &[]);
     let child = world.launched(&task).await;
@@ -158,7 +158,7 @@ async fn the_end_of_the_tracker_ends_processes_and_what_they_started() {
 
 #[tokio::test]
 async fn a_job_that_comes_back_waits_for_the_end_of_its_first_life() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let task = world.task("map", PROGRAM, &[]);
     let first = world.launched(&task).await;
     let lives = 5;
@@ -182,7 +182,7 @@ async fn a_job_that_comes_back_waits_for_the_end_of_its_first_life() {
 
 #[tokio::test]
 async fn logs_in_use_are_kept() {
-    let world = World::with(|parts| {
+    let world = TestTracker::with(|parts| {
         parts.settings.log_cleanup_interval = Duration::from_millis(10);
     })
     .await;

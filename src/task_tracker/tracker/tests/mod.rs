@@ -245,7 +245,7 @@ const PROGRAM: &str = "echo \"$CORONA_JVM_NUMBER $$\" > told.new; mv told.new to
     for _ in $(seq 6000); do [ -s leave ] && exit $(cat leave); sleep 0.01; done";
 
 /// A tracker, its job tracker and its directories.
-struct World {
+struct TestTracker {
     root: TempDir,
     tracker: Tracker,
     peer: Arc<Peer>,
@@ -255,13 +255,13 @@ struct World {
     session: SessionInfo,
 }
 
-impl World {
-    async fn new() -> World {
-        World::with(|_| {}).await
+impl TestTracker {
+    async fn new() -> TestTracker {
+        TestTracker::with(|_| {}).await
     }
 
     /// With other settings.
-    async fn with(change: impl FnOnce(&mut Parts)) -> World {
+    async fn with(change: impl FnOnce(&mut Parts)) -> TestTracker {
         let root = tempfile::tempdir().unwrap();
         let umbilical = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut parts = parts(root.path(), umbilical.local_addr().unwrap());
@@ -275,7 +275,7 @@ impl World {
         let trackers =
             SessionTrackers { job_tracker: job_tracker.address.clone(), secondary: None };
         let session = SessionInfo { handle: Some("s1".to_owned()), trackers };
-        World { root, tracker, peer, job_tracker, actions, umbilical, session }
+        TestTracker { root, tracker, peer, job_tracker, actions, umbilical, session }
     }
 
     /// A task whose job runs this script, with these properties besides.

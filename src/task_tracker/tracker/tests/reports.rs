@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn contents_of_a_heartbeat() {
-    let world = World::new().await;
+    let world = TestTracker::new().await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     until("some heartbeats", || world.peer.count() >= 3).await;
@@ -26,7 +26,7 @@ async fn contents_of_a_heartbeat() {
 
 #[tokio::test]
 async fn unacknowledged_reports_are_repeated_and_an_end_is_sent_once() {
-    let world = World::with(|parts| parts.settings.reports.max_errors = 100).await;
+    let world = TestTracker::with(|parts| parts.settings.reports.max_errors = 100).await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     until("a heartbeat", || world.peer.count() >= 1).await;
@@ -42,7 +42,7 @@ async fn unacknowledged_reports_are_repeated_and_an_end_is_sent_once() {
 
 #[tokio::test]
 async fn a_job_tracker_that_answers_with_errors_is_given_up() {
-    let world = World::with(|parts| parts.settings.reports.max_errors = 3).await;
+    let world = TestTracker::with(|parts| parts.settings.reports.max_errors = 3).await;
     world.peer.refuse.store(i32::MAX, std::sync::atomic::Ordering::SeqCst);
     let task = world.task("map", PROGRAM, &[]);
     world.launch(&task).await;
@@ -54,7 +54,7 @@ async fn a_job_tracker_that_answers_with_errors_is_given_up() {
 #[tokio::test]
 async fn a_job_tracker_that_has_gone_is_given_up() {
     let mut world =
-        World::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
+        TestTracker::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     until("a heartbeat", || world.peer.count() >= 1).await;
@@ -68,7 +68,7 @@ async fn a_job_tracker_that_has_gone_is_given_up() {
 #[tokio::test]
 async fn a_secondary_knows_the_successor_of_a_job_tracker() {
     let mut world =
-        World::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
+        TestTracker::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
     let parent = Arc::new(Peer::default());
     let parent_server = parent.serve(0).await;
     world.session.trackers.secondary = Some(parent_server.address.clone());
@@ -91,7 +91,7 @@ async fn a_secondary_knows_the_successor_of_a_job_tracker() {
 
 #[tokio::test]
 async fn a_secondary_without_a_successor_is_not_asked_for_ever() {
-    let mut world = World::with(|parts| {
+    let mut world = TestTracker::with(|parts| {
         parts.settings.reports.connect_patience = Duration::ZERO;
         parts.settings.reports.fail_over_queries = 3;
     })
@@ -110,7 +110,7 @@ async fn a_secondary_without_a_successor_is_not_asked_for_ever() {
 
 #[tokio::test]
 async fn a_job_tracker_of_another_build_gets_only_that_report() {
-    let world = World::with(|parts| {
+    let world = TestTracker::with(|parts| {
         parts.settings.reports.build_version = Some("another".to_owned());
     })
     .await;
@@ -132,7 +132,7 @@ async fn a_job_tracker_of_another_build_gets_only_that_report() {
 
 #[tokio::test]
 async fn changes_are_reported_at_once_if_that_is_configured() {
-    let world = World::with(|parts| {
+    let world = TestTracker::with(|parts| {
         parts.settings.reports.out_of_band = true;
         // Longer than the test may take.
         parts.settings.reports.interval = Duration::from_secs(600);
@@ -151,7 +151,7 @@ async fn changes_are_reported_at_once_if_that_is_configured() {
 
 #[tokio::test]
 async fn a_job_tracker_that_says_nothing_is_given_up() {
-    let mut world = World::with(|parts| {
+    let mut world = TestTracker::with(|parts| {
         parts.settings.reports.call_timeout = Duration::from_millis(20);
         parts.settings.reports.max_errors = 2;
     })
@@ -166,7 +166,7 @@ async fn a_job_tracker_that_says_nothing_is_given_up() {
 #[tokio::test]
 async fn a_job_tracker_that_launches_is_the_one_to_tell_when_the_old_one_has_gone() {
     let mut world =
-        World::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
+        TestTracker::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     until("a heartbeat", || world.peer.count() >= 1).await;

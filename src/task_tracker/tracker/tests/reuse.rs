@@ -9,7 +9,7 @@ const JAVA: &str = "#!/bin/bash\necho \"${@: -1} $$\" > told.new; mv told.new to
     for _ in $(seq 6000); do [ -s leave ] && exit $(cat leave); sleep 0.01; done\n";
 
 pub(super) struct JavaWorld {
-    pub(super) world: World,
+    pub(super) world: TestTracker,
     java: TempDir,
 }
 
@@ -19,7 +19,7 @@ impl JavaWorld {
         let program = java.path().join("java");
         fs::write(&program, JAVA).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let world = World::with(|parts| {
+        let world = TestTracker::with(|parts| {
             parts.install.java = program;
             change(&mut parts.settings);
         });

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::any_manager::world::{World, request};
+use crate::any_manager::world::{CaseState, request};
 use compat_tests::cluster_peers::{Node, report};
 
 pub(crate) const HEARTBEATS_OF_NODES: &str = r#"
@@ -17,7 +17,7 @@ pub(crate) const HEARTBEATS_OF_NODES: &str = r#"
 "#;
 
 /// None of these nodes has slots to give, so that other cases find the cluster as it was.
-pub(crate) fn heartbeats_of_nodes(world: &mut World<'_>) {
+pub(crate) fn heartbeats_of_nodes(world: &mut CaseState<'_>) {
     let bare = |name: &str, host: &str, cpus: i16| -> Json {
         let mut node = report(name, host, cpus);
         if let Some(fields) = node.as_object_mut() {
@@ -61,7 +61,7 @@ pub(crate) const SAFE_MODE: &str = r#"
     the session goes on => 1 0 0
 "#;
 
-pub(crate) fn safe_mode(world: &mut World<'_>) {
+pub(crate) fn safe_mode(world: &mut CaseState<'_>) {
     let handle = world.session("first", "plain");
     world.ask(&handle, 1, 1);
     world.grants(&handle, 1);
@@ -103,7 +103,7 @@ pub(crate) const A_DEAD_NODE: &str = "
     back again, it gets => n1
 ";
 
-pub(crate) fn a_dead_node(world: &mut World<'_>) {
+pub(crate) fn a_dead_node(world: &mut CaseState<'_>) {
     let doomed = Node::start(world.peers.address, "n1", "10.1.1.3", 1);
     let handle = world.session("first", "plain");
     let only_there = |id: i32| {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::any_manager::world::World;
+use crate::any_manager::world::CaseState;
 
 pub(crate) const NAMES_OF_POOLS: &str = r#"
     'g'.'plain' => {"poolGroupName":"g","poolName":"plain"}
@@ -13,7 +13,7 @@ pub(crate) const NAMES_OF_POOLS: &str = r#"
     with its whitelist => original: closed | ours: {"poolInfoString":{"poolGroupName":"g","poolName":"plain"},"whitelist":""} | D-2.3
 "#;
 
-pub(crate) fn names_of_pools(world: &mut World<'_>) {
+pub(crate) fn names_of_pools(world: &mut CaseState<'_>) {
     let args = |group: &str, pool: &str| -> Json {
         let name = json!({ "poolGroupName": group, "poolName": pool });
         json!({ "a": { "poolInfoString": name, "jobInputSize": 1 } })
@@ -32,7 +32,7 @@ pub(crate) const FIRST_IN_FIRST_OUT: &str = "
 ";
 
 /// Six map slots for three sessions that want four each.
-pub(crate) fn first_in_first_out(world: &mut World<'_>) {
+pub(crate) fn first_in_first_out(world: &mut CaseState<'_>) {
     let first = world.session("first", "fifo");
     world.ask(&first, 1, 4);
     world.grants(&first, 4);
@@ -55,7 +55,7 @@ pub(crate) const A_MAXIMUM: &str = "
     in another one => 1 0 0
 ";
 
-pub(crate) fn a_maximum(world: &mut World<'_>) {
+pub(crate) fn a_maximum(world: &mut CaseState<'_>) {
     let capped = world.session("capped", "capped");
     world.ask(&capped, 1, 6);
     world.grants(&capped, 3);
@@ -73,7 +73,7 @@ pub(crate) const WEIGHTS: &str = "
     with weights of 2 and 1 => 4 0 0, 2 0 0
 ";
 
-pub(crate) fn weights(world: &mut World<'_>) {
+pub(crate) fn weights(world: &mut CaseState<'_>) {
     let before = world.session("before", "plain");
     world.ask(&before, 1, 6);
     world.grants(&before, 6);
@@ -93,7 +93,7 @@ pub(crate) const A_MINIMUM_IS_TAKEN_BACK: &str = "
     the one, the other => 4 0 0, 2 0 0
 ";
 
-pub(crate) fn a_minimum_is_taken_back(world: &mut World<'_>) {
+pub(crate) fn a_minimum_is_taken_back(world: &mut CaseState<'_>) {
     let rich = world.session("rich", "plain");
     world.ask(&rich, 1, 6);
     world.grants(&rich, 6);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use crate::any_manager::world::{World, request};
+use crate::any_manager::world::{CaseState, request};
 
 pub(crate) const ODD_REQUESTS: &str = "
     an empty list => ok
@@ -17,7 +17,7 @@ pub(crate) const ODD_REQUESTS: &str = "
     release of what waits => ok
 ";
 
-pub(crate) fn odd_requests(world: &mut World<'_>) {
+pub(crate) fn odd_requests(world: &mut CaseState<'_>) {
     // It takes all slots, so that everything else waits.
     let before = world.session("before", "plain");
     world.ask(&before, 1, 6);
@@ -51,7 +51,7 @@ pub(crate) const GRANTS_BY_TYPE_AND_NODE: &str = "
     the next session => 6 0 0
 ";
 
-pub(crate) fn grants_by_type_and_node(world: &mut World<'_>) {
+pub(crate) fn grants_by_type_and_node(world: &mut CaseState<'_>) {
     let handle = world.session("first", "plain");
     world.ask(&handle, 1, 8);
     let reduces = (9..12).map(|id| request(id, "REDUCE"));
@@ -92,7 +92,7 @@ pub(crate) const PLACES: &str = "
     not on a host => n4
 ";
 
-pub(crate) fn places(world: &mut World<'_>) {
+pub(crate) fn places(world: &mut CaseState<'_>) {
     let handle = world.session("choosy", "plain");
     let mut near = [request(1, "MAP"), request(2, "MAP")];
     near.iter_mut().for_each(|request| request["hosts"] = json!(["10.1.1.2"]));

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::any_manager::world::World;
+use crate::any_manager::world::CaseState;
 
 pub(crate) const A_SESSION_FROM_START_TO_END: &str = r#"
     start => {"clusterManagerInfo":{"jobHistoryLocation":"DIR","url":""},"handle":"S1","poolInfoStrings":{"poolGroupName":"ga","poolName":"pa"}}
@@ -18,7 +18,7 @@ pub(crate) const A_SESSION_FROM_START_TO_END: &str = r#"
     request after the end => InvalidSessionHandle: S1
 "#;
 
-pub(crate) fn a_session_from_start_to_end(world: &mut World<'_>) {
+pub(crate) fn a_session_from_start_to_end(world: &mut CaseState<'_>) {
     let handle = world.new_id();
     let mut info = world.info("j1", "ga", "pa");
     info["groupIds"] = json!(["g1", "g2"]);
@@ -52,7 +52,7 @@ pub(crate) const STARTS_THAT_ARE_REFUSED: &str = r#"
     without handle => original: closed | ours: fault 6 | D-2.1
 "#;
 
-pub(crate) fn starts_that_are_refused(world: &mut World<'_>) {
+pub(crate) fn starts_that_are_refused(world: &mut CaseState<'_>) {
     let handle = world.session("first", "plain");
     let info = world.info("second", "g", "plain");
     for (step, handle) in
@@ -73,7 +73,7 @@ pub(crate) const HEARTBEATS_OF_SESSIONS: &str = "
     info after that => InvalidSessionHandle: S1
 ";
 
-pub(crate) fn heartbeats_of_sessions(world: &mut World<'_>) {
+pub(crate) fn heartbeats_of_sessions(world: &mut CaseState<'_>) {
     let handle = world.session("first", "plain");
     world.ask(&handle, 1, 2);
     world.grants(&handle, 2);
@@ -108,7 +108,7 @@ pub(crate) const SESSIONS_THAT_ARE_NOT_THERE: &str = "
     heartbeat after that => InvalidSessionHandle: S1
 ";
 
-pub(crate) fn sessions_that_are_not_there(world: &mut World<'_>) {
+pub(crate) fn sessions_that_are_not_there(world: &mut CaseState<'_>) {
     let info = world.info("x", "g", "plain");
     let ids = json!({ "requestId": 0, "grantId": 0, "resourceUsages": {} });
     for (method, args) in [
@@ -135,13 +135,13 @@ pub(crate) const A_SILENT_SESSION_EXPIRES: &str = "
     the other one => ok
 ";
 
-pub(crate) fn a_silent_session_expires(world: &mut World<'_>) {
+pub(crate) fn a_silent_session_expires(world: &mut CaseState<'_>) {
     let silent = world.session("silent", "plain");
     let alive = world.session("alive", "plain");
     let deadline = std::time::Instant::now() + compat_tests::cluster_peers::PATIENCE;
     // Asking for a session's info does not keep it alive. Another case may have safe mode on for a
     // moment: answers at that time do not count.
-    let answer = |world: &mut World<'_>, method, handle: &String| {
+    let answer = |world: &mut CaseState<'_>, method, handle: &String| {
         loop {
             let answer = world.call(method, json!({ "handle": handle }));
             if !answer.starts_with("SafeModeException") {

@@ -6,7 +6,7 @@ use corona::wire::value::{Message, MessageKind, Value};
 use corona::wire::{Framing, Service};
 use serde_json::json;
 
-use crate::any_manager::world::World;
+use crate::any_manager::world::CaseState;
 use compat_tests::cluster_peers::{Connection, call};
 
 pub(crate) const BYTES_THAT_ARE_NO_CALLS: &str = "
@@ -18,7 +18,7 @@ pub(crate) const BYTES_THAT_ARE_NO_CALLS: &str = "
     a message without a length => closed
 ";
 
-pub(crate) fn bytes_that_are_no_calls(world: &mut World<'_>) {
+pub(crate) fn bytes_that_are_no_calls(world: &mut CaseState<'_>) {
     let framed = |message: &[u8]| [&(message.len() as u32).to_be_bytes(), message].concat();
     let old = b"\0\0\0\x10getNextSessionId\x01\0\0\0\x07\0";
     let version = b"\x80\x02\0\x01\0\0\0\x10getNextSessionId\0\0\0\x07\0";
@@ -49,7 +49,7 @@ pub(crate) const ODD_MESSAGES: &str = "
     the call after that => original: closed | ours: InvalidSessionHandle: x | D-2.7
 ";
 
-pub(crate) fn odd_messages(world: &mut World<'_>) {
+pub(crate) fn odd_messages(world: &mut CaseState<'_>) {
     let unknown = message("noSuchMethod", MessageKind::Call, 7);
     let outcome = answer(world, &unknown);
     world.note("an unknown method", outcome);
@@ -66,7 +66,7 @@ pub(crate) fn odd_messages(world: &mut World<'_>) {
     let reply = reply.map(|reply| format!("{} {}", reply.kind.name(), reply.seqid));
     world.note("one-way", reply.unwrap_or("closed".to_owned()));
 
-    let two = |world: &mut World<'_>, bytes: &[u8]| {
+    let two = |world: &mut CaseState<'_>, bytes: &[u8]| {
         let first = world.exchange(bytes).expect("an answer").seqid;
         let second = world.exchange(b"").expect("another one").seqid;
         format!("{first} {second}")
@@ -96,7 +96,7 @@ fn message(name: &str, kind: MessageKind, seqid: i32) -> Vec<u8> {
     bytes
 }
 
-fn answer(world: &mut World<'_>, bytes: &[u8]) -> String {
+fn answer(world: &mut CaseState<'_>, bytes: &[u8]) -> String {
     let answer = world.exchange(bytes);
     answer.map_or("closed".to_owned(), |message| world.outcome(&message))
 }
