@@ -350,6 +350,8 @@ fn configuration(home: &Home, arguments: &Arguments, ports: &Ports) -> Site {
         Some(slots) => usize::from(slots),
         None => processors.div_ceil(usize::from(arguments.nodes)).clamp(2, 64),
     };
+    // Each node has its part, so that all together have what the machine has.
+    let memory_mib = (Machine::allowed().memory_bytes >> 20) / u64::from(arguments.nodes);
     let proxy = ports.proxy.map(|proxy| [proxy.proxy_thrift, proxy.proxy_rpc, proxy.proxy_pages]);
     let mut site = Site::of_cluster(&HeadAddresses {
         host: Ipv4Addr::LOCALHOST.to_string(),
@@ -365,6 +367,7 @@ fn configuration(home: &Home, arguments: &Arguments, ports: &Ports) -> Site {
         ("corona.loopback.only", "true".to_owned()),
         ("cm.cpu.to.resource.partitioning", partitioning(slots)),
         ("mapred.coronatasktracker.num.cpus", slots.to_string()),
+        ("corona.tt.memory.mb", memory_mib.to_string()),
         ("cm.node.expiryinterval", "20000".to_owned()),
     ]);
     site.override_with(&arguments.overrides);

@@ -522,6 +522,8 @@ keys! {
         "Time between runs of the health script.";
     TT_HEALTH_TIMEOUT = "mapred.healthChecker.script.timeout", span(1), "1200000", "ms", Tracker,
         "Time for one run of the health script; a node whose script does not end in time is unhealthy.";
+    TT_MEMORY = "corona.tt.memory.mb", int(0), "0", "MiB", TrackerOwn,
+        "Memory that a task tracker reports at most; 0: all that the machine has and its control groups allow.";
     TT_CGROUP_ROOT = "corona.tt.cgroup.root", Path, "", "", TrackerOwn,
         "The directory of cgroups of version 2 below which tasks get their groups; unset: the group of the task tracker.";
     TT_CGROUP_CPU_PERCENT = "corona.tt.cgroup.cpu.percent", int(0), "0", "%", TrackerOwn,

@@ -218,6 +218,8 @@ pub struct TaskLogSettings {
 /// How the memory of tasks is looked after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemorySettings {
+    /// The most memory that the node has for tasks and reports; `None`: all that the machine has.
+    pub most_bytes: Option<u64>,
     /// Bytes that tasks must leave free; `None`: not looked at.
     pub reserved_bytes: Option<u64>,
     /// Pause between looks.
@@ -333,6 +335,7 @@ impl SettingsReader<'_> {
             remote_job_trackers: self.remote_job_trackers(),
             logs: self.task_logs(),
             memory: MemorySettings {
+                most_bytes: self.number_or_off(&keys::TT_MEMORY).map(|mib| mib * MIB),
                 reserved_bytes: self.number_or_off(&keys::TT_RESERVED_MEMORY).map(|mib| mib * MIB),
                 interval: self.span(&keys::TT_MEMORY_INTERVAL),
                 is_strict: self.value(&keys::TT_CGROUP_MEMORY, typed::boolean),
@@ -445,7 +448,7 @@ mod tests {
             load(&[("hadoop.tmp.dir", "/scratch")]).unwrap();
         assert_eq!(warnings, []);
         assert_eq!(settings.heartbeat_interval, Duration::from_secs(3));
-        assert_eq!(settings.num_cpus, None);
+        assert_eq!((settings.num_cpus, settings.memory.most_bytes), (None, None));
         assert_eq!(settings.host, None);
         let own = RemoteJobTrackerSettings { command: JobTrackerCommand::Own, build_version: None };
         assert_eq!(settings.remote_job_trackers, Some(own));
@@ -504,6 +507,7 @@ mod tests {
         ("corona.tt.callback.port", "7", "callback_port: 7"),
         ("corona.tt.action.port", "7", "action_port: 7"),
         ("mapred.coronatasktracker.num.cpus", "7", "num_cpus: Some(7)"),
+        ("corona.tt.memory.mb", "7", "most_bytes: Some(7340032)"),
         ("corona.slot.multiplier", "7", "slot_multiplier: 7"),
         ("slave.host.name", "node7", "host: Some(\"node7\")"),
         ("mapred.task.tracker.http.address", "10.0.0.7:7", "port: 7"),

@@ -5,10 +5,9 @@
 //! The limits are read once, at the start. A use gets what the configuration allows, or its part, by weight, of what
 //! the uses that are content leave. This file must not know the uses.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use super::cgroups::Groups;
 use super::procfs::Machine;
 
 /// Descriptors for what has no use of its own: the log, libraries, threads that read and write for a moment.
@@ -93,12 +92,11 @@ impl Limits {
     pub fn of_process() -> Limits {
         static LIMITS: OnceLock<Limits> = OnceLock::new();
         *LIMITS.get_or_init(|| {
-            let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-            let groups = Groups { root: "/sys/fs/cgroup".into(), groups };
+            let groups = Groups::of_process();
             let machine = Machine::now().memory_bytes;
             let parts = [
                 (machine > 0).then_some(machine / 100 * OF_MACHINE),
-                groups.memory().map(|bytes| bytes / 100 * OF_GROUP),
+                groups.memory().map(|memory| memory.limit_bytes / 100 * OF_GROUP),
             ];
             Limits {
                 open_files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
@@ -116,61 +114,6 @@ impl Limits {
             Resource::Threads => self.threads,
         }
     }
-}
-
-/// The control groups of a process: `/proc/self/cgroup`, and where their files are.
-#[derive(Debug)]
-struct Groups {
-    root: PathBuf,
-    groups: String,
-}
-
-impl Groups {
-    /// The least number in the files of this name, of the group and all above it. In version 1 of control groups a
-    /// controller has a hierarchy of its own, and other names of files.
-    fn least(&self, controller: &str, names: [&str; 2]) -> Option<(u64, PathBuf)> {
-        let mut least: Option<(u64, PathBuf)> = None;
-        for line in self.groups.lines() {
-            let mut parts = line.splitn(3, ':').skip(1);
-            let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-            let (root, name) = match controllers {
-                "" => (self.root.clone(), names[0]),
-                of if of.split(',').any(|it| it == controller) => {
-                    (self.root.join(controller), names[1])
-                }
-                _ => continue,
-            };
-            // In a container the path may be that of the host: then only the root is there.
-            let own = root.join(path.trim_start_matches('/'));
-            for directory in own.ancestors().take_while(|above| above.starts_with(&root)) {
-                let file = directory.join(name);
-                if let Some(number) = number_in(&file)
-                    && least.as_ref().is_none_or(|(known, _)| number < *known)
-                {
-                    least = Some((number, file));
-                }
-            }
-        }
-        least
-    }
-
-    fn memory(&self) -> Option<u64> {
-        let (bytes, _) = self.least("memory", ["memory.max", "memory.limit_in_bytes"])?;
-        // Version 1 has a number for "none".
-        (bytes < 1 << 60).then_some(bytes)
-    }
-
-    /// What others in the group have is not ours.
-    fn threads(&self) -> Option<u64> {
-        let (most, file) = self.least("pids", ["pids.max", "pids.max"])?;
-        let others = number_in(&file.with_file_name("pids.current")).unwrap_or(0);
-        Some(most.saturating_sub(others))
-    }
-}
-
-/// None if the file is not there, or says `max`.
-fn number_in(file: &Path) -> Option<u64> {
-    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 /// One use of what the machine allows.
@@ -444,31 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_of_the_control_groups_above_a_process_counts() {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
-            let path = dir.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, format!("{text}\n")).unwrap();
-        };
-        let of = |groups: &str| Groups { root: dir.path().to_owned(), groups: groups.to_owned() };
-        write("a/b/memory.max", "max");
-        write("a/memory.max", "2000000");
-        write("a/b/pids.max", "300");
-        write("a/b/pids.current", "100");
-        write("a/pids.max", "1000");
-        assert_eq!(of("0::/a/b\n").memory(), Some(2_000_000));
-        assert_eq!(of("0::/a/b\n").threads(), Some(200));
-        assert_eq!(of("0::/another\n").memory(), None);
-        // The path of the host, in a container that sees only its own group.
-        write("memory.max", "5000");
-        assert_eq!(of("0::/host/container\n").memory(), Some(5_000));
-        // Version 1.
-        write("memory/x/memory.limit_in_bytes", "3000");
-        write("memory/memory.limit_in_bytes", "9223372036854771712");
-        assert_eq!(of("4:cpu,memory:/x\n3:pids:/x\n").memory(), Some(3_000));
-        assert_eq!(of("4:memory:/\n").memory(), None);
-        assert_eq!(of("nonsense\n\n1:\n").memory(), None);
+    fn limits_of_this_process_are_known() {
         let own = Limits::of_process();
         assert!(own.open_files.is_some() && own.memory.is_some(), "{own:?}");
     }

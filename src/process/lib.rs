@@ -1,8 +1,9 @@
 //! The process itself: panics in tasks that other parts rely on, threads for work that blocks, what the
-//! machine allows it and how that is distributed, Linux's statistics of processes and of the machine, the
+//! machine and its control groups allow it and how that is distributed, Linux's statistics of processes and of the machine, the
 //! size of pages, and what it hands to the program that takes its place. It must not know the tasks' purpose.
 
 pub mod budget;
+pub mod cgroups;
 pub mod descriptors;
 pub mod handover;
 pub mod memory;

@@ -24,7 +24,7 @@ impl<'a> Stat<'a> {
 
 /// The first number after a name at the start of a line. The colon, if the file has one, is part of
 /// the name: other names may begin with the same letters.
-pub(crate) fn number_after(text: &str, name: &str) -> Option<u64> {
+pub fn number_after(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }

@@ -295,6 +295,11 @@ pub fn ticks_to_ms(ticks: u64) -> u64 {
     ticks.saturating_mul(1000) / clock_ticks_per_second().max(1)
 }
 
+/// Microseconds of CPU time in ticks.
+pub(super) fn us_to_ticks(us: u64) -> u64 {
+    us.saturating_mul(clock_ticks_per_second()) / 1_000_000
+}
+
 /// The highest frequency of the first processor that was found when it was first asked for, in kHz.
 pub fn cpu_khz() -> Option<u64> {
     static KHZ: OnceLock<Option<u64>> = OnceLock::new();

@@ -1,9 +1,9 @@
-//! The machine's data in a node's heartbeat: CPUs, memory and disks.
+//! The machine's data in a node's heartbeat: CPUs, memory and disks, as far as its control groups allow their use.
 //!
 //! Spec: mapreduce/04 §4.2. It blocks.
 
 use super::local_dirs::{LocalDirs, Space, space};
-use corona_config::TaskTrackerSettings;
+use corona_config::{MemorySettings, TaskTrackerSettings};
 use corona_process::procfs::Machine;
 
 /// Bytes of a MiB and of a GiB, the units of heartbeats.
@@ -41,7 +41,7 @@ impl Gauge {
         dirs: &LocalDirs,
     ) -> (MachineStats, MachineStats) {
         let logs = settings.logs.task_log_dir.as_deref().and_then(|dir| space(dir).ok());
-        self.of(settings.num_cpus, Machine::now(), &dirs.spaces(), logs)
+        self.of(settings.num_cpus, machine(&settings.memory), &dirs.spaces(), logs)
     }
 
     fn of(
@@ -79,6 +79,20 @@ impl Gauge {
     }
 }
 
+/// The machine as this node may use it: within its control groups, and with the memory that is configured.
+pub fn machine(settings: &MemorySettings) -> Machine {
+    with_at_most(settings.most_bytes, Machine::allowed())
+}
+
+fn with_at_most(memory_bytes: Option<u64>, machine: Machine) -> Machine {
+    let most = memory_bytes.unwrap_or(u64::MAX);
+    Machine {
+        memory_bytes: machine.memory_bytes.min(most),
+        available_bytes: machine.available_bytes.min(most),
+        ..machine
+    }
+}
+
 /// The CPUs of a node: as configured, else as counted.
 pub fn cpus(configured: Option<i16>, machine: &Machine) -> i16 {
     configured.unwrap_or_else(|| i16::try_from(machine.cpus.max(1)).unwrap_or(i16::MAX))
@@ -112,6 +126,17 @@ mod tests {
         assert_eq!(gauge.of(None, machine(70, 100), &[], None).1.num_cpus, 5);
         let (total, free) = gauge.of(Some(4), machine(170, 200), &[], None);
         assert_eq!((total.num_cpus, free.num_cpus, total.disk_gb), (4, 4, 0));
+        for (most, expected) in
+            [(None, (7, 3)), (Some(8), (7, 3)), (Some(5), (5, 3)), (Some(1), (1, 1))]
+        {
+            let (total, free) = Gauge::default().of(
+                None,
+                with_at_most(most.map(|mib| mib * MIB), machine(0, 0)),
+                &[],
+                None,
+            );
+            assert_eq!((total.memory_mb, free.memory_mb), expected, "{most:?}");
+        }
         let huge = Machine { memory_bytes: u64::MAX, cpus: u32::MAX, ..machine(0, 0) };
         let (total, _) = Gauge::default().of(None, huge, &[], None);
         assert_eq!((total.num_cpus, total.memory_mb), (i16::MAX, i32::MAX));

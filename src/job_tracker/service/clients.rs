@@ -576,7 +576,7 @@ fn cluster_state(status: Option<&Status>) -> ClusterState {
 fn memory() -> (i64, i64) {
     let own = i32::try_from(std::process::id()).ok().and_then(corona_process::procfs::Process::of);
     let used = own.map_or(0, |process| process.resident_bytes);
-    let most = corona_process::procfs::Machine::now().memory_bytes.max(1);
+    let most = corona_process::procfs::Machine::allowed().memory_bytes.max(1);
     let whole = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     (whole(used), whole(most))
 }

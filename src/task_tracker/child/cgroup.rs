@@ -22,6 +22,7 @@ use thiserror::Error;
 use super::usage::TaskUsage;
 use crate::local_dirs::any_number;
 use corona_config::CgroupSettings;
+use corona_process::cgroups::{Groups, number_after, number_in};
 
 /// The group of the task tracker's own processes, where the kernel wants none beside groups of tasks.
 const SERVICE: &str = "corona-service";
@@ -178,12 +179,12 @@ impl TaskGroup {
         let file = |name: &str| fs::read_to_string(self.path.join(name)).ok();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cpu) = file("cpu.stat") {
-            let number = |name: &str| file(name)?.trim().parse().ok();
+            let number = |name: &str| number_in(&self.path.join(name));
             let memory_bytes = number("memory.current").unwrap_or(0);
             let (read_bytes, written_bytes) = io_bytes(&file("io.stat").unwrap_or_default());
             let usage = &mut last.usage;
             *usage = TaskUsage {
-                cpu_ms: field(&cpu, "usage_usec").unwrap_or(0) / 1000,
+                cpu_ms: number_after(&cpu, "usage_usec ").unwrap_or(0) / 1000,
                 memory_bytes,
                 peak_memory_bytes: number("memory.peak")
                     .unwrap_or(memory_bytes)
@@ -192,7 +193,8 @@ impl TaskGroup {
                 written_bytes,
             };
             let events = file("memory.events").unwrap_or_default();
-            last.is_out_of_memory |= field(&events, "oom_kill").is_some_and(|kills| kills > 0);
+            last.is_out_of_memory |=
+                number_after(&events, "oom_kill ").is_some_and(|kills| kills > 0);
         }
         *last
     }
@@ -220,24 +222,11 @@ impl TaskGroup {
     }
 }
 
-/// The directory of the group that this process is in.
+/// The directory of the group that this process is in. A former program in this process may have moved it into one for
+/// its own processes: then it is the one above.
 fn own_group() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    own_group_of(&mounts, &groups)
-}
-
-/// The same of the texts of two files: the mount of version 2, and the path below it.
-fn own_group_of(mounts: &str, groups: &str) -> Option<PathBuf> {
-    let mount = mounts.lines().find_map(|line| {
-        let (fields, rest) = line.split_once(" - ")?;
-        rest.starts_with("cgroup2 ").then(|| fields.split(' ').nth(4))?
-    })?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    // A former program in this process may have moved it there.
-    let path = path.strip_suffix(SERVICE).filter(|above| above.ends_with('/')).unwrap_or(path);
-    // A path above the mount is that of a container's host.
-    (!path.contains("..")).then(|| Path::new(mount).join(path))
+    let own = Groups::of_process().unified()?;
+    Some(if own.ends_with(SERVICE) { own.parent()?.to_owned() } else { own })
 }
 
 /// Lets groups below the own one have these controllers. Processes beside them are not allowed except
@@ -293,12 +282,6 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> CgroupError {
     move |error| CgroupError::Io { path, error }
 }
 
-/// The number after a name at the beginning of a line.
-fn field(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-    line.trim().parse().ok()
-}
-
 /// The bytes read and written in all lines of `io.stat`.
 fn io_bytes(text: &str) -> (u64, u64) {
     let sum = |name: &str| {
@@ -324,21 +307,6 @@ mod tests {
 
     fn settings(root: &Path) -> CgroupSettings {
         CgroupSettings { memory: true, cpu: true, root: Some(root.to_owned()), cpu_percent: 150 }
-    }
-
-    #[test]
-    fn the_own_group_is_found_in_two_files() {
-        let mounts = "24 1 0:22 / /proc rw - proc proc rw\n\
-            30 1 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:9 - cgroup2 cgroup2 rw\n";
-        let service = "1:name=systemd:/x\n0::/system.slice/corona.service\n";
-        let expected = "/sys/fs/cgroup/unified/system.slice/corona.service";
-        assert_eq!(own_group_of(mounts, service), Some(expected.into()));
-        let moved = "0::/system.slice/corona.service/corona-service\n";
-        assert_eq!(own_group_of(mounts, moved), Some(expected.into()));
-        assert_eq!(own_group_of(mounts, "0::/\n"), Some("/sys/fs/cgroup/unified/".into()));
-        assert_eq!(own_group_of(mounts, "0::/../x\n"), None);
-        assert_eq!(own_group_of(mounts, "1:cpu:/\n"), None);
-        assert_eq!(own_group_of("30 1 0:27 / /c rw - cgroup c rw\n", service), None);
     }
 
     #[test]

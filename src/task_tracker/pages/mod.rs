@@ -158,7 +158,7 @@ impl NodePages {
             dirs: self.dirs.states(),
             http: &self.http,
             files: &self.files,
-            machine: Machine::now(),
+            machine: Machine::allowed(),
             traffic: Traffic::now(),
             now: SystemTime::now(),
         }

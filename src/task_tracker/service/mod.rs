@@ -54,7 +54,6 @@ use corona_model::types::ResourceType;
 use corona_net::{CannotListen, listen_at};
 use corona_process::Boxed;
 use corona_process::panics::{ServiceTasks, blocking, run_essential, until};
-use corona_process::procfs::Machine;
 use corona_process::threads::Threads;
 use corona_web::hosts::Hosts;
 use corona_wire::calls::CoronaTaskTracker;
@@ -705,7 +704,7 @@ fn granted(settings: &TaskTrackerSettings) -> Result<SlotCounts, StartError> {
 }
 
 fn slots_of(settings: &TaskTrackerSettings, kind: ResourceType) -> Result<u32, StartError> {
-    let cpus = machine_stats::cpus(settings.num_cpus, &Machine::now());
+    let cpus = machine_stats::cpus(settings.num_cpus, &machine_stats::machine(&settings.memory));
     let slots = settings.partitioning.slots(cpus).ok_or(StartError::Slots { cpus })?;
     Ok(slots[kind])
 }

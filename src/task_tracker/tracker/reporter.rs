@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::fail_over::FailOverError;
 use super::{TrackerCore, TrackerState, now};
+use crate::machine_stats::machine;
 use corona_hadoop::protocols::inter_tracker::{InterTrackerClient, JOB_IS_OVER};
 use corona_hadoop::rpc::{CallError, ClientOptions};
 use corona_hadoop::writables::{
@@ -433,9 +434,10 @@ impl TrackerCore {
             last => last.as_ref().map(|(_, machine)| machine.read),
         };
         let (dirs, fitness) = (self.dirs.clone(), self.fitness.clone());
+        let settings = self.settings.memory.clone();
         let looked = blocking(move || {
             let free = dirs.spaces().iter().map(|space| space.free_bytes).max().unwrap_or(0);
-            (procfs::Machine::now(), free, fitness.look())
+            (machine(&settings), free, fitness.look())
         });
         let (read, free_bytes, takes_tasks) = looked.await;
         let cpu_khz = procfs::cpu_khz().and_then(|khz| i64::try_from(khz).ok());

@@ -12,6 +12,7 @@ use super::{TrackerCore, pulse};
 use crate::attempt::Cause;
 use crate::child::{Cgroups, MemoryLimits, TaskMemory, tasks_to_kill};
 use crate::ids::AttemptId;
+use crate::machine_stats::machine;
 use crate::table::AttemptRun;
 use corona_config::MemorySettings;
 use corona_process::procfs;
@@ -81,7 +82,7 @@ impl TrackerCore {
             return;
         }
         let reserved_bytes = reserved_bytes.unwrap_or(0);
-        let machine = procfs::Machine::now();
+        let machine = machine(&self.settings.memory);
         let limits = MemoryLimits {
             total_bytes: machine.memory_bytes,
             available_bytes: machine.available_bytes,
