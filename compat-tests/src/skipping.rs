@@ -19,7 +19,7 @@ pub enum Missing {
     ZooKeeper,
     /// The right to make control groups of version 2.
     Cgroups,
-    /// The controller of memory in control groups of version 2.
+    /// The controller of memory in control groups that this user may make.
     MemoryController,
     /// Clients in Java and Python, which `CORONA_SKIP_CLIENTS=1` leaves out.
     Clients,
@@ -36,7 +36,9 @@ impl Missing {
             Missing::Hdfs => "CORONA_TARGET_HDFS names no HDFS",
             Missing::ZooKeeper => "ZooKeeper is not installed (Debian: zookeeper)",
             Missing::Cgroups => "this user may not make cgroups of version 2",
-            Missing::MemoryController => "cgroup version 2 has no controller of memory here",
+            Missing::MemoryController => {
+                "this user may not make cgroups with a controller of memory"
+            }
             Missing::Clients => "CORONA_SKIP_CLIENTS=1 leaves out clients in Java and Python",
         }
     }

@@ -11,6 +11,7 @@ mod native_jobs;
 mod objects;
 mod proxy_job_tracker;
 mod python;
+mod resources;
 mod rights;
 mod run;
 mod several_machines;

@@ -33,7 +33,7 @@ pub use command::{ChildCommand, CommandError, DirectCommand, Install, Launch, Na
 pub use debug::{DebugScript, MAX_DEBUG_BYTES};
 pub use job_tracker::{JobTrackerLaunch, job_tracker};
 pub use logs::{LogFile, LogPart, Logs};
-pub use memory::{MemoryKill, MemoryLimits, TaskMemory, tasks_to_kill};
+pub use memory::{MemoryKill, MemoryLimits, TaskMemory, exceeded, tasks_to_kill};
 pub use orphans::{ProcessNotes, end_noted, end_orphans};
 pub use process::{Exit, HandedChild, RunningChild, StartError, adopt, end_strays, start};
 pub use usage::TaskUsage;

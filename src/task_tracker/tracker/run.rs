@@ -17,6 +17,7 @@ use crate::attempt::Cause;
 use crate::child::{self, CgroupLimits, DebugScript, Exit, RunningChild, TaskGroup, TaskUsage};
 use crate::ids::AttemptId;
 use crate::localise::TaskKind;
+use crate::machine_stats::machine;
 use crate::table::{AttemptRun, Started};
 use corona_config::keys;
 use corona_hadoop::protocols::inter_tracker::InterTrackerClient;
@@ -661,7 +662,7 @@ impl Runner {
             StopOrder::Nothing => self.debug(ready).await,
             StopOrder::Release | StopOrder::End => None,
         };
-        let out_of_memory = self.out_of_memory(&task.child, ready);
+        let out_of_memory = self.out_of_memory(&task.child, ready).await;
         self.shared.apply(|table, now| {
             let mut why = why(exit, table.is_explained(&self.run));
             why.push_str(&out_of_memory);
@@ -681,16 +682,21 @@ impl Runner {
 
     /// The diagnostics of a task that the kernel has killed for its memory; job trackers count a word in
     /// them. Empty for other tasks.
-    fn out_of_memory(&self, child: &RunningChild, ready: &Ready) -> String {
-        if !child.group().is_some_and(TaskGroup::is_out_of_memory) {
-            return String::new();
-        }
-        format!(
-            "Failing CGroup_high_memory task:{} pid:{} taskMemoryLimit:{}\n",
-            self.name,
-            child.pid(),
-            ready.memory_bytes()
-        )
+    async fn out_of_memory(&self, child: &RunningChild, ready: &Ready) -> String {
+        let (shared, child, attempt) = (self.shared.clone(), child.clone(), self.name.clone());
+        let limit_bytes = ready.memory_bytes();
+        let looked = blocking(move || {
+            let group = child.group().filter(|group| group.is_out_of_memory())?;
+            let wanted_bytes = group.usage().peak_memory_bytes;
+            let node_bytes = machine(&shared.settings.memory).memory_bytes;
+            let sentence = child::exceeded(&attempt, limit_bytes, wanted_bytes, node_bytes);
+            Some(format!(
+                "Failing CGroup_high_memory task:{attempt} pid:{} taskMemoryLimit:{limit_bytes}\n\
+                 {sentence}\n",
+                child.pid(),
+            ))
+        });
+        looked.await.unwrap_or_default()
     }
 
     /// Runs the job's debug script, if its task has failed of its own accord. It is reported as running
