@@ -1,23 +1,21 @@
-//! The calls of `ClusterManagerService` that concern only the engine: their outside data are looked
-//! up, then they are translated, applied, and answered.
-//!
-//! It has no scheduling rules: the engine decides which calls to refuse.
+//! The calls of `ClusterManagerService` that concern only the engine, in the live service: carries out the
+//! steps of [`handling`], with look-ups and turns.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::access::Access;
 use super::core::{Applied, Core};
-use super::large_calls::{self, Entrance, SLICE};
-use super::racks::{KnownRacks, Purpose, RackError, Racks};
+use super::handling::{self, SLICE, Step, no_rack};
+use super::large_calls::Entrance;
+use super::racks::Racks;
 use super::translate;
 use super::translate::calls::{Question, not_allowed};
 use corona_config::HostFiles;
-use corona_engine::{Input, RackWanted, Refusal};
+use corona_engine::{Input, Refusal};
 use corona_wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Answered,
 };
-use corona_wire::generated as wire;
 use corona_wire::server::Answer;
 
 /// Answers calls from the engine, and changes nothing else.
@@ -65,65 +63,62 @@ impl Calls {
     /// Answers a call to which there is no objection. `setSafeMode` and `persistState` are none of
     /// these calls.
     pub(super) async fn answer(&self, peer: SocketAddr, call: Call) -> PendingReply {
-        match call {
-            Call::RequestResource { handle: Some(handle), requests: Some(requests) }
-                if large_calls::is_large(&requests) =>
-            {
-                self.request_in_slices(peer, handle.into(), requests).await.into()
-            }
-            Call::RequestResource { handle: Some(handle), requests: Some(requests) } => {
-                self.request(peer, handle, requests).await
-            }
-            Call::ReleaseResource { handle: Some(handle), ids: Some(ids) } if ids.len() > SLICE => {
-                self.release_in_slices(peer, handle.into(), ids).await.into()
-            }
-            Call::NodeHeartbeat { .. } => self.heartbeat_node(peer, call).await,
-            Call::NodeFeedback { handle, types: Some(types), reports: Some(reports) } => {
-                self.feedback(peer, handle.unwrap_or_default(), types, reports).await
-            }
-            Call::RefreshNodes => self.refresh_nodes().await.into(),
-            Call::GetSessions => self.get_sessions().await.into(),
-            Call::GetSessionInfo { handle: Some(handle) } => {
-                match self.core.look(|engine, _| engine.session_info(&handle)) {
-                    Ok(info) => {
-                        let info = translate::session_info_to_wire(info);
-                        Answer::Reply(Answered::GetSessionInfo(info)).into()
+        let ended = translate::calls::ended_before(&call);
+        let question =
+            match handling::first_step(&self.entrance.door, &self.racks, &*self.core, call) {
+                Step::Apply(question) => question,
+                Step::FindRacks { mut question, hosts, purpose } => {
+                    match self.racks.search(purpose, peer.ip()).racks_of(hosts).await {
+                        Ok(racks) => question.place(racks),
+                        Err(error) => return no_rack(&error).into(),
                     }
-                    Err(refusal) => refused("getSessionInfo", refusal).into(),
+                    question
                 }
-            }
-            Call::KillSession { id: Some(id) } => {
-                tracing::info!("Killing session {id}");
-                self.ask(Call::KillSession { id: Some(id) })
-            }
-            Call::KillSessions { args: Some(args) } => self.kill_sessions(peer, args).await.into(),
-            Call::GetActualPoolInfo { args: Some(args) } => match self.actual_pool(&args) {
-                Ok((pool, _)) => Answer::Reply(Answered::GetActualPoolInfo(pool)).into(),
-                Err(refusal) => refused("getActualPoolInfo", refusal).into(),
-            },
-            Call::GetActualPoolInfoV2 { args: Some(args) } => match self.actual_pool(&args) {
-                Ok((pool_info_string, whitelist)) => {
-                    Answer::Reply(Answered::GetActualPoolInfoV2(wire::ActualPoolInfoResponse {
-                        pool_info_string,
-                        whitelist,
-                    }))
-                    .into()
+                Step::Answer(answer) => return answer.into(),
+                Step::Refuse(method, refusal) => return refused(method, refusal).into(),
+                Step::Exceeds { method, session, excess } => {
+                    tracing::warn!("{method} of {session} from {peer}: {excess}");
+                    return excess.of_session().into();
                 }
-                Err(refusal) => refused("getActualPoolInfoV2", refusal).into(),
-            },
-            Call::SessionStart { .. } => {
+                Step::ReadHostFiles => return self.refresh_nodes().await.into(),
+                Step::ListSessions => return self.list_sessions().await.into(),
+                Step::KillSessions(args) => return self.kill_sessions(peer, args).await.into(),
+                Step::RequestInSlices(session, requests) => {
+                    return self.request_in_slices(peer, session.into(), requests).await.into();
+                }
+            };
+        match &question.input {
+            Input::HeartbeatNode { report, .. } => {
+                if let Some(ended) = ended {
+                    tracing::info!(
+                        "Node {} reports which nodes have ended: {ended:?}",
+                        report.name
+                    );
+                    if let Err(refusal) = self.core.apply(ended) {
+                        return refused(question.form.method, refusal).into();
+                    }
+                }
+                self.apply(question)
+            }
+            Input::StartSession { .. } | Input::RequestResources { .. } => {
                 let _turn = self.entrance.new_work.acquire().await;
-                self.ask(call)
+                self.apply(question)
             }
-            call => self.ask(call),
-        }
-    }
-
-    /// Applies a call that is an input as it stands.
-    pub(super) fn ask(&self, call: Call) -> PendingReply {
-        match translate::calls::input(call) {
-            Ok(question) => self.apply(question),
-            Err(no_input) => no_input.answer().into(),
+            Input::ReleaseResources { ids, .. } if ids.len() > SLICE => {
+                self.apply_in_slices(peer, question).await.into()
+            }
+            Input::NodeFeedback { handle, reports, .. } => {
+                tracing::info!("Received feedback from session {handle}");
+                if reports.len() <= SLICE {
+                    return self.apply(question);
+                }
+                self.apply_in_slices(peer, question).await.into()
+            }
+            Input::KillSession { handle } => {
+                tracing::info!("Killing session {handle}");
+                self.apply(question)
+            }
+            _ => self.apply(question),
         }
     }
 
@@ -135,88 +130,8 @@ impl Calls {
         PendingReply { answer: translate::calls::answer(form, reply), record: Some(record) }
     }
 
-    async fn request(
-        &self,
-        peer: SocketAddr,
-        handle: String,
-        requests: Vec<wire::ResourceRequest>,
-    ) -> PendingReply {
-        for request in &requests {
-            if let Err(excess) = self.entrance.door.check_request(request) {
-                tracing::warn!("requestResource of {handle} from {peer}: {excess}");
-                return excess.of_session().into();
-            }
-        }
-        let session: Arc<str> = handle.as_str().into();
-        let call = Call::RequestResource { handle: Some(handle), requests: Some(requests) };
-        let mut question = match translate::calls::input(call) {
-            Ok(question) => question,
-            Err(no_input) => return no_input.answer().into(),
-        };
-        let hosts = question.requests().iter().flat_map(|request| &request.hosts);
-        let racks = match self.racks.known(hosts) {
-            Ok(KnownRacks::All(racks)) => Ok(racks),
-            Ok(KnownRacks::NotAll(hosts)) => {
-                if let Err(refusal) = self.core.look(|engine, _| engine.check_session(&session)) {
-                    return refused("requestResource", refusal).into();
-                }
-                self.racks.search(Purpose::Request, peer.ip()).racks_of(hosts).await
-            }
-            Err(error) => Err(error),
-        };
-        match racks {
-            Ok(racks) => {
-                question.place(racks);
-                let _turn = self.entrance.new_work.acquire().await;
-                self.apply(question)
-            }
-            Err(error) => no_rack(&error).into(),
-        }
-    }
-
-    async fn heartbeat_node(&self, peer: SocketAddr, call: Call) -> PendingReply {
-        let ended = translate::calls::ended_before(&call);
-        let mut question = match translate::calls::input(call) {
-            Ok(question) => question,
-            Err(no_input) => return no_input.answer().into(),
-        };
-        let Input::HeartbeatNode { report, .. } = &question.input else {
-            return self.apply(question);
-        };
-        if let Some(ended) = ended {
-            tracing::info!("Node {} reports which nodes have ended: {ended:?}", report.name);
-            if let Err(refusal) = self.core.apply(ended) {
-                return refused("nodeHeartbeat", refusal).into();
-            }
-        }
-        let host = &report.address.host;
-        let racks = match self.racks.known(std::iter::once(host)) {
-            Ok(KnownRacks::All(racks)) => Ok(racks),
-            Ok(KnownRacks::NotAll(hosts)) => {
-                match self.core.look(|engine, _| engine.rack_wanted(&report.name, host)) {
-                    RackWanted::No => Ok(Vec::new()),
-                    RackWanted::Known(rack) => Ok(vec![(host.clone(), rack)]),
-                    RackWanted::Yes => {
-                        self.racks.search(Purpose::Heartbeat, peer.ip()).racks_of(hosts).await
-                    }
-                }
-            }
-            Err(error) => Err(error),
-        };
-        match racks {
-            Ok(racks) => {
-                question.place(racks);
-                self.apply(question)
-            }
-            Err(error) => no_rack(&error).into(),
-        }
-    }
-
     /// Spec: cluster-manager/02 §3.11. A file that cannot be read leaves all as it is.
     async fn refresh_nodes(&self) -> Answer<Answered> {
-        if self.core.look(|engine, _| engine.safe_mode()) {
-            return refused("refreshNodes", Refusal::SafeMode);
-        }
         let files = self.host_files.clone();
         match tokio::task::spawn_blocking(move || files.load()).await {
             Ok(Ok(loaded)) => {
@@ -237,16 +152,6 @@ impl Calls {
             Err(error) => translate::fault(format!("the host files were not read: {error}")),
         }
     }
-
-    fn actual_pool(
-        &self,
-        args: &wire::ActualPoolInfoArgs,
-    ) -> Result<(wire::PoolInfoStrings, String), Refusal> {
-        let asked = translate::pool_name(&args.pool_info_string);
-        let (pool, whitelist) =
-            self.core.look(|engine, _| engine.actual_pool(&asked, args.job_input_size))?;
-        Ok((translate::pool_name_to_wire(&pool), whitelist.to_string()))
-    }
 }
 
 /// The answer to a call of `method` that the engine has refused.
@@ -261,11 +166,6 @@ fn log_refusal(method: &str, refusal: &Refusal) {
     } else if let Answer::Fault(fault) = translate::refusal::<()>(refusal.clone()) {
         tracing::error!("{}", fault.message);
     }
-}
-
-/// The answer to a call with a host whose rack is not known.
-pub(super) fn no_rack(error: &RackError) -> Answer<Answered> {
-    translate::fault(error.to_string())
 }
 
 #[cfg(test)]
@@ -290,6 +190,7 @@ mod tests {
     use corona_engine::{Engine, Notification, Record};
     use corona_model::settings::Hosts;
     use corona_model::types::{Address, Millis};
+    use corona_wire::generated as wire;
 
     fn calls(settings: ClusterManagerSettings, outlet: Arc<dyn Outlet>) -> Calls {
         let clock = Clock::new();

@@ -14,18 +14,17 @@ use serde::{Deserialize, Serialize};
 
 use super::access::{self, Access};
 use super::door::Door;
-use super::large_calls::{self, fit};
+use super::handling::{self, Step};
+use super::large_calls;
 use super::names::{Names, Resolver};
-use super::racks::{KnownRacks, Purpose, Racks};
+use super::racks::{Purpose, Racks};
 use super::translate;
 use super::translate::calls::{Question, not_allowed};
 use super::{StartError, hash_seed, state_file};
 use corona_config::{
     AccessSettings, CallSettings, ClusterManagerSettings, HostFiles, RackSettings, Topology,
 };
-use corona_engine::{
-    Effect, Engine, Input, Notification, Observed, RackWanted, Refusal, Reply, Start,
-};
+use corona_engine::{Effect, Engine, Input, Notification, Observed, Refusal, Reply, Start};
 use corona_model::settings::{Hosts, Settings};
 use corona_model::types::Millis;
 use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Answered};
@@ -178,44 +177,47 @@ impl DryRun {
                 _ => return Lookup::IsCaller { host: host.to_owned(), peer: peer.ip() }.into(),
             }
         }
-        let answer = match call {
-            Call::RequestResource { handle: Some(handle), requests: Some(requests) } => {
-                self.request(now, peer, handle, requests, found)
-            }
-            Call::NodeHeartbeat { .. } => self.heartbeat_node(now, peer, call, found),
-            Call::NodeFeedback { reports: Some(ref reports), .. } => {
-                match reports.iter().find_map(|report| self.door.check_report(report).err()) {
-                    Some(excess) => Ok(excess.of_session()),
-                    None => Ok(self.ask(now, call)),
+        let look = (&self.engine, now);
+        let mut step = handling::first_step(&self.door, &self.racks, &look, call);
+        if let Step::RequestInSlices(handle, requests) = step {
+            // Nobody waits here meanwhile.
+            step = handling::request(&self.door, &self.racks, &look, handle, requests);
+        }
+        let answer = match step {
+            Step::Answer(answer) => answer,
+            Step::Refuse(_, refusal) => translate::refusal(refusal),
+            Step::Exceeds { excess, .. } => excess.of_session(),
+            Step::Apply(question) => self.answer(now, question),
+            Step::FindRacks { mut question, hosts, purpose } => match found {
+                Some(Found::Racks(Ok(racks))) => {
+                    self.racks.remember_found(hosts, &racks);
+                    question.place(racks);
+                    self.answer(now, question)
                 }
-            }
-            Call::RefreshNodes => self.refresh_nodes(now, found),
-            Call::GetSessions => Ok(self.get_sessions(now)),
-            Call::GetSessionInfo { handle: Some(handle) } => {
-                Ok(match self.engine.session_info(&handle) {
-                    Ok(info) => Answer::Reply(Answered::GetSessionInfo(
-                        translate::session_info_to_wire(info),
-                    )),
-                    Err(refusal) => translate::refusal(refusal),
-                })
-            }
-            Call::KillSessions { args: Some(args) } => Ok(self.kill_sessions(now, &args)),
-            Call::GetActualPoolInfo { args: Some(args) } => Ok(match self.actual_pool(&args) {
-                Ok((pool, _)) => Answer::Reply(Answered::GetActualPoolInfo(pool)),
-                Err(refusal) => translate::refusal(refusal),
-            }),
-            Call::GetActualPoolInfoV2 { args: Some(args) } => Ok(match self.actual_pool(&args) {
-                Ok((pool_info_string, whitelist)) => {
-                    Answer::Reply(Answered::GetActualPoolInfoV2(wire::ActualPoolInfoResponse {
-                        pool_info_string,
-                        whitelist,
-                    }))
+                Some(Found::Racks(Err(why))) => translate::fault(why),
+                _ => {
+                    let for_heartbeat = purpose == Purpose::Heartbeat;
+                    return Lookup::Racks { hosts, for_heartbeat, peer: peer.ip() }.into();
                 }
-                Err(refusal) => translate::refusal(refusal),
-            }),
-            call => Ok(self.ask(now, call)),
+            },
+            Step::ReadHostFiles => match found {
+                Some(Found::Hosts(Ok(hosts))) => {
+                    match self.apply(now, Input::HostsChanged { hosts }) {
+                        Ok(_) => Answer::Reply(Answered::RefreshNodes),
+                        Err(refusal) => translate::refusal(refusal),
+                    }
+                }
+                Some(Found::Hosts(Err(why))) => translate::fault(why),
+                _ => return Lookup::HostFiles.into(),
+            },
+            Step::ListSessions => {
+                let running = self.engine.sessions_slice(now, 0, u32::MAX.into()).rows;
+                large_calls::listed(running, self.max_reply_bytes)
+            }
+            Step::KillSessions(args) => self.kill_sessions(now, &args),
+            Step::RequestInSlices(..) => return Called::NotMade,
         };
-        answer.map_or_else(Called::Wants, Called::Answered)
+        Called::Answered(answer)
     }
 
     /// Turns safe mode on or off.
@@ -281,139 +283,9 @@ impl DryRun {
         &self.engine
     }
 
-    /// A call that is an input as it stands.
-    fn ask(&mut self, now: Millis, call: Call) -> Answer<Answered> {
-        match translate::calls::input(call) {
-            Ok(question) => self.answer(now, question),
-            Err(no_input) => no_input.answer(),
-        }
-    }
-
     fn answer(&mut self, now: Millis, Question { input, form }: Question) -> Answer<Answered> {
         let reply = self.apply(now, input);
         translate::calls::answer(form, reply)
-    }
-
-    fn request(
-        &mut self,
-        now: Millis,
-        peer: SocketAddr,
-        handle: String,
-        requests: Vec<wire::ResourceRequest>,
-        found: Option<Found>,
-    ) -> Result<Answer<Answered>, Lookup> {
-        let session = handle.clone();
-        // The live service applies large calls in slices, and checks the session before anything else.
-        if large_calls::is_large(&requests)
-            && let Err(refusal) = self.engine.check_session(&session)
-        {
-            return Ok(translate::refusal(refusal));
-        }
-        let excess = requests.iter().find_map(|request| self.door.check_request(request).err());
-        if let Some(excess) = excess {
-            return Ok(excess.of_session());
-        }
-        let call = Call::RequestResource { handle: Some(handle), requests: Some(requests) };
-        let mut question = match translate::calls::input(call) {
-            Ok(question) => question,
-            Err(no_input) => return Ok(no_input.answer()),
-        };
-        let hosts = question.requests().iter().flat_map(|request| &request.hosts);
-        let racks = match self.known_racks(hosts, found) {
-            Err(fault) => return Ok(*fault),
-            Ok(KnownRacks::All(racks)) => racks,
-            Ok(KnownRacks::NotAll(hosts)) => {
-                if let Err(refusal) = self.engine.check_session(&session) {
-                    return Ok(translate::refusal(refusal));
-                }
-                return Err(Lookup::Racks { hosts, for_heartbeat: false, peer: peer.ip() });
-            }
-        };
-        question.place(racks);
-        Ok(self.answer(now, question))
-    }
-
-    /// The racks of hosts, as far as they are known or were just found.
-    ///
-    /// # Errors
-    /// The reply to a call if its hosts cannot have racks.
-    fn known_racks<'a>(
-        &self,
-        hosts: impl Iterator<Item = &'a Arc<str>>,
-        found: Option<Found>,
-    ) -> Result<KnownRacks, Box<Answer<Answered>>> {
-        match (self.racks.known(hosts), found) {
-            (Ok(KnownRacks::NotAll(hosts)), Some(Found::Racks(Ok(racks)))) => {
-                self.racks.remember_found(hosts, &racks);
-                Ok(KnownRacks::All(racks))
-            }
-            (Ok(KnownRacks::NotAll(_)), Some(Found::Racks(Err(why)))) => {
-                Err(Box::new(translate::fault(why)))
-            }
-            (Ok(known), _) => Ok(known),
-            (Err(error), _) => Err(Box::new(translate::fault(error.to_string()))),
-        }
-    }
-
-    fn heartbeat_node(
-        &mut self,
-        now: Millis,
-        peer: SocketAddr,
-        call: Call,
-        found: Option<Found>,
-    ) -> Result<Answer<Answered>, Lookup> {
-        let mut question = match translate::calls::input(call) {
-            Ok(question) => question,
-            Err(no_input) => return Ok(no_input.answer()),
-        };
-        let Input::HeartbeatNode { report, .. } = &question.input else {
-            return Ok(self.answer(now, question));
-        };
-        let host = &report.address.host;
-        let racks = match self.known_racks(std::iter::once(host), found) {
-            Err(fault) => return Ok(*fault),
-            Ok(KnownRacks::All(racks)) => racks,
-            Ok(KnownRacks::NotAll(hosts)) => match self.engine.rack_wanted(&report.name, host) {
-                RackWanted::No => Vec::new(),
-                RackWanted::Known(rack) => vec![(host.clone(), rack)],
-                RackWanted::Yes => {
-                    return Err(Lookup::Racks { hosts, for_heartbeat: true, peer: peer.ip() });
-                }
-            },
-        };
-        question.place(racks);
-        Ok(self.answer(now, question))
-    }
-
-    fn refresh_nodes(
-        &mut self,
-        now: Millis,
-        found: Option<Found>,
-    ) -> Result<Answer<Answered>, Lookup> {
-        if self.engine.safe_mode() {
-            return Ok(translate::refusal(Refusal::SafeMode));
-        }
-        match found {
-            Some(Found::Hosts(Ok(hosts))) => {
-                Ok(match self.apply(now, Input::HostsChanged { hosts }) {
-                    Ok(_) => Answer::Reply(Answered::RefreshNodes),
-                    Err(refusal) => translate::refusal(refusal),
-                })
-            }
-            Some(Found::Hosts(Err(why))) => Ok(translate::fault(why)),
-            _ => Err(Lookup::HostFiles),
-        }
-    }
-
-    fn get_sessions(&self, now: Millis) -> Answer<Answered> {
-        if self.engine.safe_mode() {
-            return translate::refusal(Refusal::SafeMode);
-        }
-        let mut running = self.engine.sessions_slice(now, 0, u32::MAX.into()).rows;
-        running.sort_by_key(|session| session.started);
-        let mut sessions = running.into_iter().map(translate::running_session).collect();
-        fit(&mut sessions, self.max_reply_bytes);
-        Answer::Reply(Answered::GetSessions(sessions))
     }
 
     fn kill_sessions(&mut self, now: Millis, args: &wire::KillSessionsArgs) -> Answer<Answered> {
@@ -424,15 +296,6 @@ impl DryRun {
             }
         }
         Answer::Reply(Answered::KillSessions)
-    }
-
-    fn actual_pool(
-        &self,
-        args: &wire::ActualPoolInfoArgs,
-    ) -> Result<(wire::PoolInfoStrings, String), Refusal> {
-        let asked = translate::pool_name(&args.pool_info_string);
-        let (pool, whitelist) = self.engine.actual_pool(&asked, args.job_input_size)?;
-        Ok((translate::pool_name_to_wire(&pool), whitelist.to_string()))
     }
 }
 

@@ -12,23 +12,22 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
-use super::calls::{Calls, PendingReply, no_rack, refused};
+use super::calls::{Calls, refused};
 use super::door::Door;
+use super::handling::{self, BadRequest, SLICE, no_rack, weight_of};
 use super::racks::{KnownRacks, Purpose};
 use super::translate;
-use super::translate::calls::{HostRack, NoInput, resource_types};
+use super::translate::calls::{HostRack, Question};
 use corona_config::ClusterManagerSettings;
-use corona_engine::{Input, Refusal, RequestSummary};
+use corona_engine::{Input, Reply, RequestSummary, RunningSession};
 use corona_model::text::boundary;
 use corona_model::types::ResourceRequest;
 use corona_net::peer_of;
 use corona_net::permits::{Permit, Permits};
-use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Answered};
+use corona_wire::calls::ClusterManagerReply as Answered;
 use corona_wire::generated as wire;
 use corona_wire::server::Answer;
 
-/// Entries of a list, those of lists inside it included, that are applied at once.
-pub(super) const SLICE: usize = 8192;
 /// Sessions that are looked at while the engine is held.
 const SESSIONS_AT_ONCE: u64 = 256;
 /// Bytes of a listed session without its texts, at most.
@@ -67,20 +66,6 @@ impl Entrance {
 /// Some requests of a call, with the racks of their hosts.
 type Part = (Vec<ResourceRequest>, Vec<HostRack>);
 
-/// Whether the requests are more than one slice.
-pub(super) fn is_large(requests: &[wire::ResourceRequest]) -> bool {
-    let mut weight = 0;
-    requests.iter().any(|request| {
-        weight += weight_of(request);
-        weight > SLICE
-    })
-}
-
-fn weight_of(request: &wire::ResourceRequest) -> usize {
-    let hosts = |hosts: &Option<Vec<String>>| hosts.as_ref().map_or(0, Vec::len);
-    1 + hosts(&request.hosts) + hosts(&request.exclude_hosts)
-}
-
 impl Calls {
     /// `requestResource` with more than a slice: everything is checked and looked up, then the call is
     /// applied, to its end even if the caller hangs up meanwhile.
@@ -90,9 +75,6 @@ impl Calls {
         handle: Arc<str>,
         requests: Vec<wire::ResourceRequest>,
     ) -> Answer<Answered> {
-        if let Err(refusal) = self.core.look(|engine, _| engine.check_session(&handle)) {
-            return refused("requestResource", refusal);
-        }
         let (parts, summary) = match self.prepare(peer, &handle, requests).await {
             Ok(prepared) => prepared,
             Err(answer) => return *answer,
@@ -138,14 +120,14 @@ impl Calls {
             while weight < SLICE
                 && let Some(request) = requests.next()
             {
-                if let Err(excess) = self.entrance.door.check_request(&request) {
-                    tracing::warn!("requestResource of {handle} from {peer}: {excess}");
-                    return Err(Box::new(excess.of_session()));
-                }
                 weight += weight_of(&request);
-                let Some(request) = translate::request(request) else {
-                    let bad = NoInput::BadResourceType(handle.to_owned());
-                    return Err(Box::new(bad.answer()));
+                let request = match handling::request_of(&self.entrance.door, handle, request) {
+                    Ok(request) => request,
+                    Err(BadRequest::Exceeds(excess)) => {
+                        tracing::warn!("requestResource of {handle} from {peer}: {excess}");
+                        return Err(Box::new(excess.of_session()));
+                    }
+                    Err(BadRequest::NoInput(no_input)) => return Err(Box::new(no_input.answer())),
                 };
                 summary.add(&request);
                 part.push(request);
@@ -164,61 +146,22 @@ impl Calls {
         Ok((parts, summary))
     }
 
-    /// `releaseResource` with more ids than a slice.
-    pub(super) async fn release_in_slices(
+    /// Applies the list of `releaseResource` or `nodeFeedback` in slices.
+    pub(super) async fn apply_in_slices(
         &self,
         peer: SocketAddr,
-        handle: Arc<str>,
-        ids: Vec<i32>,
+        Question { input, form }: Question,
     ) -> Answer<Answered> {
-        for ids in ids.chunks(SLICE) {
+        let mut last = Ok(Reply::Done);
+        for slice in slices_of(input) {
             let _slice = self.entrance.slice_of(peer).await;
-            let (handle, ids) = (handle.clone(), ids.to_vec());
-            if let Err(refusal) = self.core.apply(Input::ReleaseResources { handle, ids }) {
-                return refused("releaseResource", refusal);
+            last = self.core.apply(slice);
+            if let Err(refusal) = last {
+                return refused(form.method, refusal);
             }
             yield_now().await;
         }
-        Answer::Reply(Answered::ReleaseResource)
-    }
-
-    /// `nodeFeedback`.
-    pub(super) async fn feedback(
-        &self,
-        peer: SocketAddr,
-        handle: String,
-        types: Vec<wire::ResourceType>,
-        reports: Vec<wire::NodeUsageReport>,
-    ) -> PendingReply {
-        let mut excesses =
-            reports.iter().filter_map(|report| self.entrance.door.check_report(report).err());
-        if let Some(excess) = excesses.next() {
-            tracing::warn!("nodeFeedback of {handle} from {peer}: {excess}");
-            return excess.of_session().into();
-        }
-        tracing::info!("Received feedback from session {handle}");
-        if reports.len() <= SLICE {
-            let (handle, types, reports) = (Some(handle), Some(types), Some(reports));
-            return self.ask(Call::NodeFeedback { handle, types, reports });
-        }
-        let (handle, kinds): (Arc<str>, _) = (handle.into(), resource_types(types));
-        let input = |reports: Vec<wire::NodeUsageReport>| Input::NodeFeedback {
-            handle: handle.clone(),
-            kinds: kinds.clone(),
-            reports: reports.into_iter().map(translate::usage_report).collect(),
-        };
-        let mut reports = reports.into_iter();
-        loop {
-            let slice: Vec<_> = reports.by_ref().take(SLICE).collect();
-            if slice.is_empty() {
-                return Answer::Reply(Answered::NodeFeedback).into();
-            }
-            let _slice = self.entrance.slice_of(peer).await;
-            if let Err(refusal) = self.core.apply(input(slice)) {
-                return refused("nodeFeedback", refusal).into();
-            }
-            yield_now().await;
-        }
+        translate::calls::answer(form, last)
     }
 
     /// `killSessions`: each in turn; sessions that do not exist are passed over.
@@ -251,10 +194,7 @@ impl Calls {
 
     /// `getSessions`, in the order of their start. Sessions that start or end meanwhile may be there
     /// or not.
-    pub(super) async fn get_sessions(&self) -> Answer<Answered> {
-        if self.core.look(|engine, _| engine.safe_mode()) {
-            return refused("getSessions", Refusal::SafeMode);
-        }
+    pub(super) async fn list_sessions(&self) -> Answer<Answered> {
         let (mut running, mut from) = (Vec::new(), Some(0));
         while let Some(place) = from {
             let slice =
@@ -265,16 +205,42 @@ impl Calls {
                 yield_now().await;
             }
         }
-        running.sort_by_key(|session| session.started);
-        let mut sessions = running.into_iter().map(translate::running_session).collect();
-        fit(&mut sessions, self.entrance.max_reply_bytes);
-        Answer::Reply(Answered::GetSessions(sessions))
+        listed(running, self.entrance.max_reply_bytes)
     }
+}
+
+/// The input with no more than a slice of its list each time.
+fn slices_of(input: Input) -> Vec<Input> {
+    match input {
+        Input::ReleaseResources { handle, ids } => ids
+            .chunks(SLICE)
+            .map(|ids| Input::ReleaseResources { handle: handle.clone(), ids: ids.to_vec() })
+            .collect(),
+        Input::NodeFeedback { handle, kinds, mut reports } => {
+            let mut slices = Vec::new();
+            while !reports.is_empty() {
+                let rest = reports.split_off(reports.len().min(SLICE));
+                let (handle, kinds) = (handle.clone(), kinds.clone());
+                slices.push(Input::NodeFeedback { handle, kinds, reports });
+                reports = rest;
+            }
+            slices
+        }
+        input => vec![input],
+    }
+}
+
+/// The reply of `getSessions`.
+pub(super) fn listed(mut running: Vec<RunningSession>, max_reply_bytes: usize) -> Answer<Answered> {
+    running.sort_by_key(|session| session.started);
+    let mut sessions = running.into_iter().map(translate::running_session).collect();
+    fit(&mut sessions, max_reply_bytes);
+    Answer::Reply(Answered::GetSessions(sessions))
 }
 
 /// Makes the list small enough to be sent: shortens names, and leaves sessions out if that is not
 /// enough.
-pub(super) fn fit(sessions: &mut Vec<wire::RunningSession>, max_bytes: usize) {
+fn fit(sessions: &mut Vec<wire::RunningSession>, max_bytes: usize) {
     let most = max_bytes.saturating_sub(1024);
     let size = |session: &wire::RunningSession| {
         let wire::PoolInfoStrings { pool_group_name, pool_name } = &session.pool_info;

@@ -16,6 +16,7 @@ mod door;
 mod dry_run;
 mod given_sessions;
 mod ha;
+mod handling;
 mod journal;
 mod large_calls;
 mod live;
