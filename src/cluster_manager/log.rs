@@ -150,6 +150,18 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
             "Cannot preempt enough {kind} tasks  rounds {rounds} maxRunningTime \
              {max_running_time_ms} tasks not preempted:{missing}"
         ),
+        Record::RoomMade { node, handle, kind, id, cause, victims } => {
+            let due = if *cause == Starvation::Minimum { "minimum" } else { "share" };
+            info!(
+                "Request {id} of {kind} of session {handle} gets the room of {victims} preempted \
+                 tasks on node {node}: its pool is below its {due}"
+            );
+        }
+        Record::PreemptionPaused { kind, nodes_left } => {
+            debug!(
+                "Looked for {kind} tasks to preempt; {nodes_left} nodes are left for the next second"
+            );
+        }
         // The reader of the files logs it.
         Record::SettingsChanged => {}
         Record::HeldUp { ms } => {

@@ -118,7 +118,7 @@ mod tests {
             (&[][..], "Empty"),
             (&bytes[..bytes.len() - 1], "Malformed"),
             (&longer, "TrailingBytes(2)"),
-            (&later, "UnknownVersion(5)"),
+            (&later, "UnknownVersion(6)"),
         ] {
             let found = decode::<(Millis, Input)>(bytes).unwrap_err();
             assert!(format!("{found:?}").starts_with(error), "{found:?}");

@@ -638,6 +638,22 @@ pub enum Record {
         /// Sessions that are notified of the loss.
         told: usize,
     },
+    /// Where resources are counted: grants on a node were taken back, to make room for a request.
+    RoomMade {
+        node: Arc<str>,
+        handle: Arc<str>,
+        kind: ResourceType,
+        id: i32,
+        /// Which of its due the request's pool lacked.
+        cause: Starvation,
+        /// Grants that were taken back.
+        victims: u64,
+    },
+    /// Where resources are counted: enough was looked at in this second, and so many nodes are left for the next one.
+    PreemptionPaused {
+        kind: ResourceType,
+        nodes_left: u64,
+    },
 }
 
 /// When a request came. It decides nothing.

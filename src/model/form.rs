@@ -16,8 +16,10 @@ pub const SECOND: u8 = 2;
 pub const THIRD: u8 = 3;
 /// The version with the access of nodes.
 pub const FOURTH: u8 = 4;
+/// The version with preemption where resources are counted.
+pub const FIFTH: u8 = 5;
 /// The newest version.
-pub const NEWEST: u8 = FOURTH;
+pub const NEWEST: u8 = FIFTH;
 
 thread_local! {
     /// The version of the bytes that this thread reads or writes at this moment.

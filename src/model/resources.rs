@@ -3,6 +3,7 @@
 //! See [resources.md](../../docs/operate/resources.md). A cluster counts none of them unless it is configured to;
 //! then all amounts here are zero.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
@@ -102,6 +103,15 @@ impl Amounts {
         parts.max().map_or(0, |share| i64::try_from(share).unwrap_or(i64::MAX))
     }
 
+    /// The largest part that this is of `whole` in any dimension, for the weight, without rounding.
+    pub fn portion(&self, whole: &Amounts, weight: f64) -> Portion {
+        // The weight in thousandths; so large that no product in a comparison is too large.
+        let weight = (weight * 1_000.0).round().clamp(0.0, (1_u64 << 50) as f64) as u64;
+        let parts = self.0.iter().zip(&whole.0).filter(|(_, whole)| **whole > 0);
+        let portions = parts.map(|(own, whole)| Portion { own: *own, whole: *whole, weight });
+        portions.max().unwrap_or(Portion { own: 0, whole: 1, weight })
+    }
+
     /// With so many binary digits, the others zero.
     pub fn rounded_up(self, digits: u32) -> Amounts {
         let up = |amount: u64| {
@@ -115,6 +125,56 @@ impl Amounts {
         Amounts(std::array::from_fn(|at| both(self.0[at], other.0[at])))
     }
 }
+
+/// A part of a whole for a weight. Portions are compared exactly: however large a cluster is, a small task counts,
+/// and equal shares are equal.
+#[derive(Clone, Copy, Debug)]
+pub struct Portion {
+    own: u64,
+    whole: u64,
+    /// In thousandths.
+    weight: u64,
+}
+
+impl Portion {
+    /// Whether this is less than a part of another portion, in thousandths.
+    pub fn is_below(self, thousandths: u64, other: Portion) -> bool {
+        let own = Portion { weight: self.weight.saturating_mul(thousandths), ..self };
+        let other = Portion { weight: other.weight.saturating_mul(1_000), ..other };
+        own < other
+    }
+
+    /// The product of three numbers, its last 64 bits apart.
+    fn product(first: u64, second: u64, third: u64) -> (u128, u64) {
+        let both = u128::from(first) * u128::from(second);
+        let low = u128::from(both as u64) * u128::from(third);
+        ((both >> 64) * u128::from(third) + (low >> 64), low as u64)
+    }
+}
+
+impl Ord for Portion {
+    fn cmp(&self, other: &Self) -> Ordering {
+        Portion::product(self.own, other.whole, other.weight).cmp(&Portion::product(
+            other.own,
+            self.whole,
+            self.weight,
+        ))
+    }
+}
+
+impl PartialOrd for Portion {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Portion {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Portion {}
 
 impl Index<Dimension> for Amounts {
     type Output = u64;
@@ -288,6 +348,29 @@ mod tests {
         assert_eq!(share(1, 750), 3 << 30);
         assert_eq!(Amounts([u64::MAX; 4]).dominant_share(&Amounts([1; 4])), i64::MAX);
         assert_eq!(share(0, 0), 0);
+    }
+
+    #[test]
+    fn portions_are_compared_exactly_in_clusters_of_any_size() {
+        // 50,000 nodes of 20 TB: a megabyte is less than a part of 2^32.
+        let whole = Amounts([3_200_000, 50_000 * 20 * 1_024 * 1_024, 0, 0]);
+        let memory = |own| Amounts([0, own, 0, 0]);
+        assert_eq!(memory(1).dominant_share(&whole), 0);
+        let of = |amounts: Amounts, weight| amounts.portion(&whole, weight);
+        assert!(of(memory(1), 1.0) > of(memory(0), 1.0));
+        assert!(of(memory(7), 1.0) < of(memory(8), 1.0));
+        // A third of the CPUs is a third of the memory, and two thirds with twice the weight.
+        let odd = Amounts([3, 3_000_000_000_001 * 3, 0, 0]);
+        let third = |own: [u64; 2], weight| Amounts([own[0], own[1], 0, 0]).portion(&odd, weight);
+        assert_eq!(third([1, 0], 1.0), third([0, 3_000_000_000_001], 1.0));
+        assert_eq!(third([1, 0], 1.0), third([0, 6_000_000_000_002], 2.0));
+        assert!(third([1, 0], 1.0) < third([0, 3_000_000_000_002], 1.0));
+        assert!(third([1, 0], 1.0) < third([1, 0], 0.999));
+        let most = Amounts([u64::MAX; 4]).portion(&Amounts([u64::MAX; 4]), f64::MAX);
+        assert_eq!(most, Amounts([5, 1, 1, 1]).portion(&Amounts([5; 4]), f64::MAX));
+        let (half, two_thirds) = (third([1, 0], 1.0), third([2, 0], 1.0));
+        assert!(half.is_below(501, two_thirds) && !half.is_below(500, two_thirds));
+        assert!(!half.is_below(0, two_thirds));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod reservations;
 mod resources;
 #[cfg(test)]
 mod resources_tests;
+mod room;
 mod shares;
 #[cfg(test)]
 mod tests;

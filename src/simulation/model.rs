@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::queues::Claimed;
 use super::reservations::Reserved;
+use super::room::Exchanges;
 use corona_engine::{
     Effect, Input, NodeUsageReport, Notification, Outcome, Refusal, Reply, RequestSummary,
     SessionView,
@@ -205,15 +206,16 @@ impl Model {
             false => 0,
         }));
         let (mut given, mut victims) = (BTreeSet::new(), BTreeMap::new());
-        let mut claimed = Claimed::default();
+        let (mut claimed, mut exchanges) = (Claimed::default(), Exchanges::default());
         for effect in &outcome.effects {
             claimed.note(self, effect)?;
+            exchanges.note(self, now, effect)?;
             match effect {
                 Effect::Notify { handle, to, notification } => {
                     self.check_address(handle, to)?;
                     match notification {
                         Notification::Granted(grants) if passes => {
-                            self.take_grants(now, handle, grants)?;
+                            self.take_grants(now, handle, grants, &mut exchanges)?;
                             given.extend(grants.first().map(|grant| grant.kind));
                         }
                         Notification::Revoked(grants) if passes => {
@@ -226,6 +228,9 @@ impl Model {
                                     .or_insert_with(|| (self.pool_shares(kind), BTreeSet::new()));
                                 let session = self.sessions.get(handle);
                                 pools.extend(session.map(|session| session.pool.clone()));
+                            }
+                            if self.counts_resources() {
+                                exchanges.take(self, now, handle, grants)?;
                             }
                             self.give_back(now, handle, grants)?;
                         }
@@ -244,7 +249,8 @@ impl Model {
             }
         }
         self.check_served()?;
-        claimed.check()?;
+        claimed.check(self)?;
+        exchanges.check()?;
         given.into_iter().try_for_each(|kind| self.check_reserve(kind, missing[kind]))?;
         for (kind, (shares, pools)) in &victims {
             self.check_victims(ResourceType::ALL[*kind], shares, pools)?;
@@ -788,17 +794,30 @@ impl Model {
         }
     }
 
-    fn take_grants(&mut self, now: Millis, handle: &Name, grants: &[Grant]) -> Result<(), String> {
+    fn take_grants(
+        &mut self,
+        now: Millis,
+        handle: &Name,
+        grants: &[Grant],
+        exchanges: &mut Exchanges,
+    ) -> Result<(), String> {
         if grants.is_empty() || grants.iter().any(|grant| grant.kind != grants[0].kind) {
             return Err(format!("{handle} is given {grants:?} in one call"));
         }
-        grants.iter().try_for_each(|grant| {
-            self.take_grant(now, handle, grant)
+        exchanges.others(handle, grants).iter().try_for_each(|grant| {
+            self.take_grant(now, handle, grant, false)
                 .map_err(|what| format!("{handle} is given {grant:?}: {what}"))
         })
     }
 
-    fn take_grant(&mut self, now: Millis, handle: &Name, grant: &Grant) -> Result<(), String> {
+    /// Enters a grant; `anywhere` if it need not be near a preferred host.
+    pub(super) fn take_grant(
+        &mut self,
+        now: Millis,
+        handle: &Name,
+        grant: &Grant,
+        anywhere: bool,
+    ) -> Result<(), String> {
         let kind = grant.kind;
         let node = self.nodes.get(&grant.node_name).ok_or("no such node")?;
         let session = self.sessions.get(handle).ok_or("no such session")?;
@@ -822,7 +841,7 @@ impl Model {
             (self.has_resources(&grant.node_name, wish), "without the resources for it"),
             (!self.is_kept_from(&grant.node_name, handle, grant.id), "kept for another request"),
             (
-                near || !may_wait || waited_ms > waits.node_locality_wait_ms[kind],
+                near || anywhere || !may_wait || waited_ms > waits.node_locality_wait_ms[kind],
                 "far away before its wait is over",
             ),
         ] {

@@ -34,7 +34,7 @@ impl Model {
         around
     }
 
-    fn path(&self, pool: &PoolName) -> Vec<Queue> {
+    pub(super) fn path(&self, pool: &PoolName) -> Vec<Queue> {
         let groups = self.around(pool).into_iter().map(Queue::Group);
         [Queue::Pool(pool.clone())].into_iter().chain(groups).collect()
     }
@@ -48,7 +48,7 @@ impl Model {
         rules.cloned().unwrap_or_default()
     }
 
-    fn parent(&self, queue: &Queue) -> Option<Queue> {
+    pub(super) fn parent(&self, queue: &Queue) -> Option<Queue> {
         match queue {
             Queue::Group(_) => self.rules(queue).parent.map(Queue::Group),
             Queue::Pool(pool) => Some(Queue::Group(pool.group.clone())),
@@ -515,7 +515,7 @@ impl Model {
         shares: &Shares,
         victims: &BTreeSet<PoolName>,
     ) -> Result<(), String> {
-        if self.settings.pools.queues.is_empty() {
+        if self.settings.pools.queues.is_empty() || self.counts_resources() {
             return Ok(());
         }
         for pool in victims {
@@ -566,7 +566,10 @@ impl Claimed {
     }
 
     /// Nothing is taken back that no pool has claimed.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self, model: &Model) -> Result<(), String> {
+        if model.counts_resources() {
+            return Ok(());
+        }
         let Claimed { claimed, taken, .. } = self;
         match ResourceType::ALL.into_iter().find(|kind| taken[*kind] > claimed[*kind]) {
             None => Ok(()),

@@ -9,7 +9,7 @@ use corona_model::types::{Millis, ResourceType};
 pub(super) struct Reserved {
     pub(super) handle: Name,
     pub(super) id: i32,
-    kind: ResourceType,
+    pub(super) kind: ResourceType,
 }
 
 impl Model {

@@ -4,7 +4,7 @@ use super::model::{Model, Name, Node, Wish, WishState};
 use corona_model::types::{ComputeSpecs, PerType};
 
 /// CPUs, memory, disk space and network.
-type Numbers = [i64; 4];
+pub(super) type Numbers = [i64; 4];
 
 fn numbers(specs: &ComputeSpecs) -> [Option<i64>; 4] {
     let ComputeSpecs { num_cpus, network_mbps, memory_mb, disk_gb } = *specs;
@@ -37,7 +37,7 @@ impl Model {
     }
 
     /// What a request takes of each resource that is counted.
-    fn demand(&self, wish: &Wish) -> Numbers {
+    pub(super) fn demand(&self, wish: &Wish) -> Numbers {
         let rules = &self.settings.resources;
         let javas = [10, 50].map(|network| [Some(1), Some(1_024), Some(10), Some(network)]);
         let asked = wish.specs.as_ref().map(numbers).filter(|asked| !javas.contains(asked));
@@ -52,7 +52,7 @@ impl Model {
     }
 
     /// What a node has of each resource that is counted.
-    fn capacity(&self, node: &Node) -> Numbers {
+    pub(super) fn capacity(&self, node: &Node) -> Numbers {
         let settings = &self.settings;
         let kept = [0, settings.reserved_memory_mb, settings.reserved_disk_gb, 0];
         let total = numbers(&node.total);
@@ -67,7 +67,7 @@ impl Model {
     }
 
     /// What the requests that hold slots of a node take.
-    fn taken(&self, name: &Name) -> Numbers {
+    pub(super) fn taken(&self, name: &Name) -> Numbers {
         let wishes = self.sessions.values().flat_map(|session| session.wishes.values());
         let here = wishes
             .filter(|wish| matches!(&wish.state, WishState::Holds { node, .. } if node == name));

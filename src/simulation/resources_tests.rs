@@ -26,7 +26,7 @@ fn runs_with_resources_pass() {
         let (seed, run) = (plan.seed, run(plan));
         all.add(run.unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what)));
     }
-    assert!(all.granted > 2000 && all.reserved > 100, "{all:?}");
+    assert!(all.granted > 2000 && all.reserved > 100 && all.revoked > 20, "{all:?}");
 }
 
 #[test]
@@ -183,6 +183,103 @@ fn wrong_reservations() -> Vec<Fault> {
 #[test]
 fn each_wrong_reservation_is_found_within_six_hundred_seeds() {
     check_faults_are_found(wrong_reservations(), plan);
+}
+
+/// Ways in which room may be made wrongly.
+fn wrong_exchanges() -> Vec<Fault> {
+    fn made(effects: &mut [Effect], change: impl Fn(&mut Record)) {
+        for effect in effects {
+            if let Effect::Record(record @ Record::RoomMade { .. }) = effect {
+                change(record);
+            }
+        }
+    }
+    let says = |name, says| Fault { name, hears: |input| input, says };
+    vec![
+        hears("sessions cannot be protected", |mut input| {
+            if let Input::StartSession { info, .. } = &mut input {
+                info.no_preempt = None;
+            }
+            input
+        }),
+        hears("pools cannot be protected", |i| {
+            settings(i, |all| all.pools.pools.values_mut().for_each(|pool| pool.preemptable = true))
+        }),
+        hears("pools have no minimum", |i| {
+            settings(i, |all| {
+                all.pools.pools.values_mut().for_each(|pool| pool.minimum = PerType::all(0));
+            })
+        }),
+        hears("weights do not count", |i| {
+            settings(i, |all| all.pools.pools.values_mut().for_each(|pool| pool.weight = 1.0))
+        }),
+        hears("priorities do not count", |i| {
+            settings(i, |all| all.pools.pools.values_mut().for_each(|pool| pool.priority = 0))
+        }),
+        hears("old grants are taken back", |i| {
+            settings(i, |all| all.scheduling.preemption_rounds += 3)
+        }),
+        hears("no grant is safe and no queue protected", |i| {
+            settings(i, |all| {
+                let queues = &mut *all.pools.queues;
+                for rules in queues.groups.values_mut().chain(queues.pools.values_mut()) {
+                    (rules.min_runtime_ms, rules.preemption) = (None, Default::default());
+                }
+            })
+        }),
+        says("room is made without a record", |effects| {
+            let silent =
+                |effect: &Effect| matches!(effect, Effect::Record(Record::RoomMade { .. }));
+            effects.retain(|effect| !silent(effect));
+        }),
+        says("more grants are said to be taken back", |effects| {
+            made(effects, |record| {
+                if let Record::RoomMade { victims, .. } = record {
+                    *victims += 1;
+                }
+            });
+        }),
+        says("room is made for another request", |effects| {
+            made(effects, |record| {
+                if let Record::RoomMade { id, .. } = record {
+                    *id += 1;
+                }
+            });
+        }),
+        says("room is made without a grant", |effects| {
+            let is_made =
+                |effect: &Effect| matches!(effect, Effect::Record(Record::RoomMade { .. }));
+            if effects.iter().any(is_made)
+                && let Some(Effect::Notify { notification: Notification::Granted(_), .. }) =
+                    effects.last()
+            {
+                effects.pop();
+            }
+        }),
+        says("one grant more is taken back", |effects| {
+            let more = effects.iter().find_map(|effect| match effect {
+                Effect::Notify { handle, notification: Notification::Granted(grants), .. } => {
+                    Some((handle.clone(), grants.first()?.clone()))
+                }
+                _ => None,
+            });
+            let Some((of, more)) = more else { return };
+            for effect in effects {
+                if let Effect::Notify {
+                    handle, notification: Notification::Revoked(grants), ..
+                } = effect
+                    && *handle == of
+                {
+                    grants.push(more.clone());
+                }
+            }
+        }),
+    ]
+}
+
+#[test]
+fn each_wrong_exchange_is_found_within_six_hundred_seeds() {
+    check_faults_are_found(wrong_exchanges(), plan);
 }
 
 /// Small requests that take each place as soon as it becomes free, and a large one.

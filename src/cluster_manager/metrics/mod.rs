@@ -177,6 +177,8 @@ impl Metrics {
             | Record::NodeRevoked { .. }
             | Record::NodeReserved { .. }
             | Record::ReservationEnded { .. }
+            | Record::RoomMade { .. }
+            | Record::PreemptionPaused { .. }
             | Record::FeedbackForUnknownNode { .. }
             | Record::RestartRequested { .. }
             | Record::RestartTold { .. }

@@ -243,7 +243,8 @@ impl<'a> Question<'a> {
         let reservation = self.reservation(waiting);
         let kept = self.offers.all.iter().filter(|offer| offer.reserved).count();
         let kept = kept.saturating_sub(usize::from(reservation.is_some()));
-        WaitReason::TooLittle { demand, free, largest, able, kept, reservation }
+        let preemption = self.engine.room_due(self.entry.pool, self.kind, self.now);
+        WaitReason::TooLittle { demand, free, largest, able, kept, reservation, preemption }
     }
 
     /// The node that is kept for one of the requests.

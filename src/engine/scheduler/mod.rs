@@ -15,6 +15,7 @@ mod preemption;
 mod queue;
 mod reasons;
 mod reservation;
+mod room;
 pub(crate) mod shares;
 mod tree;
 

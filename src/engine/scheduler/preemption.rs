@@ -1,7 +1,7 @@
 //! Preemption: revokes grants of pools and sessions above their share, for starving pools.
 //!
 //! Spec: cluster-manager/04 §9. The seam *choice of victims* is [`Victims`]: which queue and session
-//! gives next, and [`Engine::revoke_youngest`], which of its grants.
+//! gives next, and [`Engine::revoke_youngest`], which of its grants. Where resources are counted, `room` decides both.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::crowd::Promised;
 use super::order::{QueueIdx, QueueKey};
 use super::reasons::Preemption;
+use super::room::Rest;
 use super::shares::{self, Claim};
 use super::tree::{Pool, Tree};
 use super::{Scheduler, SessionKey};
@@ -20,7 +21,8 @@ use crate::index::{GroupIdx, PoolIdx, ReqIdx, SessionIdx};
 use crate::input::{Effect, Notification, Record, Starvation};
 use crate::requests::{Request, RequestState};
 use crate::settings::SchedulingMode;
-use crate::types::{Millis, ResourceType};
+use crate::types::{Grant, Millis, ResourceType};
+use corona_model::form::{FIFTH, Later};
 use corona_model::queues::PreemptionRule;
 
 /// Shares are looked at when more than this has passed since the last time.
@@ -32,6 +34,15 @@ pub(crate) struct Clock {
     last_round: Option<Millis>,
     /// Until then no request waited, so every pool had all that it requested.
     nobody_waited_until: Option<Millis>,
+    /// Where the next round goes on, after one that has looked at enough.
+    pub(super) rest: Later<Option<Rest>, FIFTH>,
+}
+
+/// Which of its due a pool has, or lacks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    pub(super) share: bool,
+    pub(super) minimum: bool,
 }
 
 /// Since when a pool lacks slots that it is due.
@@ -62,9 +73,7 @@ impl Clock {
 impl Scheduler {
     /// When shares have to be looked at next; never while nothing waits.
     pub(super) fn preemption_due(&self, kind: ResourceType) -> Option<Millis> {
-        // What is taken back by number may leave room on no node.
-        let by_number = self.tree.whole.is_none();
-        if kind == ResourceType::JobTracker || self.pending[kind] == 0 || !by_number {
+        if kind == ResourceType::JobTracker || self.pending[kind] == 0 {
             return None;
         }
         let last = self.preemption[kind].last_round;
@@ -84,6 +93,9 @@ impl Engine {
             return;
         }
         self.scheduler.preemption[kind].last_round = Some(now);
+        if self.scheduler.tree.whole.is_some() {
+            return self.make_room(kind, now, effects);
+        }
         self.distribute_shares(kind);
         let wanted = self.slots_wanted_by_starving_pools(kind, now, effects);
         for (fence, wanted) in wanted.into_iter().filter(|(_, wanted)| *wanted > 0) {
@@ -178,17 +190,35 @@ impl Engine {
         kind: ResourceType,
         now: Millis,
     ) -> Option<Starvation> {
-        let scheduling = &self.settings.scheduling;
-        let idle = self.scheduler.preemption[kind].nobody_waited_until;
-        let entry = &mut self.scheduler.tree[pool];
-        let state = &entry.kinds[kind];
+        let state = &self.scheduler.tree[pool].kinds[kind];
         let (minimum, share) = (state.minimum as f64, state.share);
         let granted = state.tally.granted as f64;
-        let state = &mut entry.hunger[kind];
-        if granted >= (share * scheduling.share_starving_ratio).ceil() {
+        let enough = (share * self.settings.scheduling.share_starving_ratio).ceil();
+        let has = Due { share: granted >= enough, minimum: granted >= share.min(minimum) };
+        let starves = self.starves(pool, kind, has, now);
+        let share = starves.share.then_some(Starvation::Share);
+        let cause = if starves.minimum { Some(Starvation::Minimum) } else { share };
+        if cause.is_some() {
+            self.scheduler.tree[pool].hunger[kind].last_preempt = Some(now);
+        }
+        cause
+    }
+
+    /// Notes which of its due a pool has. Gives which it has not had for long enough, none if it has just had a turn.
+    pub(super) fn starves(
+        &mut self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        has: Due,
+        now: Millis,
+    ) -> Due {
+        let scheduling = &self.settings.scheduling;
+        let idle = self.scheduler.preemption[kind].nobody_waited_until;
+        let state = &mut self.scheduler.tree[pool].hunger[kind];
+        if has.share {
             state.last_above_share = Some(now);
         }
-        if granted >= share.min(minimum) {
+        if has.minimum {
             state.last_above_minimum = Some(now);
         }
         let above_share = state.last_above_share.max(idle).unwrap_or(now);
@@ -198,19 +228,11 @@ impl Engine {
         let resting = state
             .last_preempt
             .is_some_and(|last| now.since(last) < scheduling.min_preempt_period_ms);
-        let cause = if resting {
-            None
-        } else if now.since(above_minimum) >= scheduling.starving_time_for_minimum_ms {
-            Some(Starvation::Minimum)
-        } else if now.since(above_share) >= scheduling.starving_time_for_share_ms {
-            Some(Starvation::Share)
-        } else {
-            None
-        };
-        if cause.is_some() {
-            state.last_preempt = Some(now);
+        let over = |since: Millis, patience_ms: i64| !resting && now.since(since) >= patience_ms;
+        Due {
+            minimum: over(above_minimum, scheduling.starving_time_for_minimum_ms),
+            share: over(above_share, scheduling.starving_time_for_share_ms),
         }
-        cause
     }
 
     /// When slots are taken back for a pool of that share, as far as is known at `now`. `None` if
@@ -224,6 +246,9 @@ impl Engine {
         now: Millis,
     ) -> Option<Preemption> {
         self.scheduler.preemption_due(kind)?;
+        if self.scheduler.tree.whole.is_some() {
+            return self.room_due(pool, kind, now);
+        }
         let scheduling = &self.settings.scheduling;
         let entry = &self.scheduler.tree[pool];
         let state = &entry.hunger[kind];
@@ -233,25 +258,38 @@ impl Engine {
             return None;
         }
         let idle = self.scheduler.preemption[kind].nobody_waited_until;
-        let due = |lacks: bool, last: Option<Millis>, patience_ms: i64| {
-            lacks.then(|| last.max(idle).unwrap_or(now).plus_ms(patience_ms))
-        };
+        let since =
+            |lacks: bool, last: Option<Millis>| lacks.then(|| last.max(idle).unwrap_or(now));
         let minimum = share.min(entry.kinds[kind].minimum as f64);
-        let patience_ms = scheduling.starving_time_for_minimum_ms;
-        let minimum = due(granted < minimum, state.last_above_minimum, patience_ms);
         let enough = (share * scheduling.share_starving_ratio).ceil();
-        let patience_ms = scheduling.starving_time_for_share_ms;
-        let fair = due(granted < enough, state.last_above_share, patience_ms);
-        let causes = [(minimum, Starvation::Minimum), (fair, Starvation::Share)];
-        let (due, cause) = causes
-            .into_iter()
-            .filter_map(|(due, cause)| Some((due?, cause)))
-            .min_by_key(|(due, _)| *due)?;
-        let rested = state.last_preempt.map(|last| last.plus_ms(scheduling.min_preempt_period_ms));
-        let due = rested.map_or(due, |rested| due.max(rested));
+        let lack = Lack {
+            minimum_since: since(granted < minimum, state.last_above_minimum),
+            share_since: since(granted < enough, state.last_above_share),
+        };
+        let (due, cause) = self.turn_of(pool, kind, lack)?;
         let fence = self.scheduler.tree.fence(pool);
         let possible = self.may_preempt_anything(kind, fence, shares, now);
         Some(Preemption { cause, due, possible })
+    }
+
+    /// When a pool that lacks its due may preempt, and for what.
+    pub(super) fn turn_of(
+        &self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        lack: Lack,
+    ) -> Option<(Millis, Starvation)> {
+        let scheduling = &self.settings.scheduling;
+        let minimum = lack.minimum_since.map(|since| {
+            (since.plus_ms(scheduling.starving_time_for_minimum_ms), Starvation::Minimum)
+        });
+        let share = lack
+            .share_since
+            .map(|since| (since.plus_ms(scheduling.starving_time_for_share_ms), Starvation::Share));
+        let (due, cause) = minimum.into_iter().chain(share).min_by_key(|(due, _)| *due)?;
+        let last = self.scheduler.tree[pool].hunger[kind].last_preempt;
+        let rested = last.map(|last| last.plus_ms(scheduling.min_preempt_period_ms));
+        Some((rested.map_or(due, |rested| due.max(rested)), cause))
     }
 
     /// Whether some session has a grant that a preemption may take back. Returns true if the search
@@ -302,8 +340,17 @@ impl Engine {
             return Lack::default();
         }
         let (state, hunger) = (&pool.kinds[kind], &pool.hunger[kind]);
+        let Clock { last_round, nobody_waited_until: idle, .. } = self.scheduler.preemption[kind];
+        if self.scheduler.tree.whole.is_some() {
+            // The last round has noted what each pool had then.
+            let lacks =
+                |last: Option<Millis>| last.max(idle).filter(|last| Some(*last) < last_round);
+            return Lack {
+                minimum_since: lacks(hunger.last_above_minimum),
+                share_since: lacks(hunger.last_above_share),
+            };
+        }
         let granted = state.tally.granted as f64;
-        let idle = self.scheduler.preemption[kind].nobody_waited_until;
         let lacks = |last: Option<Millis>, enough: f64| last.max(idle).filter(|_| granted < enough);
         let minimum = state.minimum as f64;
         let ratio = self.settings.scheduling.share_starving_ratio;
@@ -405,10 +452,21 @@ impl Engine {
         if candidates.is_empty() {
             return 0;
         }
-        let grants = candidates
-            .iter()
-            .filter_map(|(.., req)| self.lose_grant(session, *req, now))
-            .collect::<Vec<_>>();
+        let lost: Vec<ReqIdx> = candidates.into_iter().map(|(.., req)| req).collect();
+        self.revoke(session, kind, &lost, now, effects)
+    }
+
+    /// Takes grants of a session back. Returns how many.
+    pub(super) fn revoke(
+        &mut self,
+        session: SessionIdx,
+        kind: ResourceType,
+        lost: &[ReqIdx],
+        now: Millis,
+        effects: &mut Vec<Effect>,
+    ) -> i64 {
+        let grants: Vec<Grant> =
+            lost.iter().filter_map(|req| self.lose_grant(session, *req, now)).collect();
         let entry = &self.sessions[session];
         let (handle, taken) = (entry.handle.clone(), grants.len());
         effects.push(Effect::Record(Record::Revoked {
@@ -438,11 +496,7 @@ struct Wishes {
 impl Wishes {
     /// A queue's claim among its siblings.
     fn claim(&self, tree: &Tree, queue: QueueIdx, kind: ResourceType) -> Claim {
-        let (claim, siblings) = match queue {
-            QueueIdx::Group(group) => (tree.group(group).claim(kind), tree.group(group).parent),
-            QueueIdx::Pool(pool) => (tree[pool].claim(kind), Some(tree[pool].group)),
-        };
-        let claim = claim.ordered(tree.order_in(siblings));
+        let claim = tree.claim(queue, kind);
         let claim = match &self.requested {
             None => claim,
             Some(usable) => Claim { requested: usable.get(&queue).copied().unwrap_or(0), ..claim },
@@ -476,8 +530,17 @@ impl Shares {
 }
 
 impl Tree {
+    /// A queue's claim among its siblings, in their order.
+    pub(super) fn claim(&self, queue: QueueIdx, kind: ResourceType) -> Claim {
+        let (claim, siblings) = match queue {
+            QueueIdx::Group(group) => (self.group(group).claim(kind), self.group(group).parent),
+            QueueIdx::Pool(pool) => (self[pool].claim(kind), Some(self[pool].group)),
+        };
+        claim.ordered(self.order_in(siblings))
+    }
+
     /// Whether neither a group nor one around it forbids to take from it.
-    fn allows_preemption(&self, group: GroupIdx) -> bool {
+    pub(super) fn allows_preemption(&self, group: GroupIdx) -> bool {
         let disabled =
             |group: GroupIdx| self.group(group).rules.preemption == PreemptionRule::Disabled;
         !disabled(group)
@@ -485,7 +548,7 @@ impl Tree {
     }
 
     /// Whether grants of a pool may be taken back for one behind this fence.
-    fn gives(&self, pool: PoolIdx, fence: Option<GroupIdx>) -> bool {
+    pub(super) fn gives(&self, pool: PoolIdx, fence: Option<GroupIdx>) -> bool {
         self[pool].is_preemptable()
             && self.allows_preemption(self[pool].group)
             && fence.is_none_or(|fence| self.around(pool).any(|group| group == fence))

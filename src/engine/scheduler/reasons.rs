@@ -137,6 +137,8 @@ pub enum WaitReason {
         kept: usize,
         /// The node that is kept for one of these requests.
         reservation: Option<ReservedNode>,
+        /// When room is made by preemption, if the pool lacks its due.
+        preemption: Option<Preemption>,
     },
     /// The requests exclude the hosts of all nodes with enough free slots.
     HostsExcluded {
@@ -402,7 +404,7 @@ impl WaitReason {
                 };
                 format!("{needs} {} on one node, and {most}", counted(*need, "slot"))
             }
-            Self::TooLittle { demand, free, largest, able, kept, reservation } => {
+            Self::TooLittle { demand, free, largest, able, kept, reservation, preemption } => {
                 let needs = about.one_or("it needs", "each needs");
                 let needs = format!("{needs} {demand} on one node");
                 if *able == 0 {
@@ -421,6 +423,7 @@ impl WaitReason {
                     let age = Span(about.now.since(*since).max(1_000));
                     format!("node {node} has been kept for request {request} for {age}")
                 }));
+                said.extend(preemption.map(|preemption| preemption.clause("its pool", about)));
                 clauses(said)
             }
             Self::HostsExcluded { nodes, full, unusable } => {
@@ -567,7 +570,7 @@ impl Unusable {
 impl Competition {
     fn clauses(&self, about: About<'_>) -> Vec<String> {
         let mut said = vec![self.own_pool(about)];
-        said.extend(self.preemption.map(|preemption| preemption.clause(about)));
+        said.extend(self.preemption.map(|preemption| preemption.clause("it", about)));
         said.extend(self.held());
         match (self.ahead.is_nothing(), self.near_only) {
             (true, false) => said.push("this session is next".into()),
@@ -631,10 +634,10 @@ impl Competition {
 }
 
 impl Preemption {
-    fn clause(&self, about: About<'_>) -> String {
+    fn clause(&self, pool: &str, about: About<'_>) -> String {
         let lacking = match self.cause {
-            Starvation::Minimum => "it is below its minimum",
-            Starvation::Share => "it is below its share",
+            Starvation::Minimum => format!("{pool} is below its minimum"),
+            Starvation::Share => format!("{pool} is below its share"),
         };
         match (self.possible, self.due > about.now) {
             (false, _) => format!("{lacking}, but no grant can be preempted for it"),

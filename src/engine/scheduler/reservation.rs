@@ -26,7 +26,7 @@ use corona_model::resources::ReserveAfter;
 const PERIOD_MS: i64 = 1000;
 
 /// Requests of a session that are looked at, in the order of their arrival.
-const REQUESTS_LOOKED_AT: usize = 256;
+pub(super) const REQUESTS_LOOKED_AT: usize = 256;
 
 /// Of so many nodes one may be reserved, and always one.
 const NODES_FOR_EACH: usize = 20;
@@ -289,7 +289,12 @@ impl Engine {
 }
 
 /// Whether a node could serve a request if nothing ran there.
-fn could_serve(node: &Node, kind: ResourceType, wish: &Wish, excluded: &[HostIdx]) -> bool {
+pub(super) fn could_serve(
+    node: &Node,
+    kind: ResourceType,
+    wish: &Wish,
+    excluded: &[HostIdx],
+) -> bool {
     node.is_usable(kind)
         && node.slots[kind] >= wish.need
         && wish.demand.fits(&node.capacity)

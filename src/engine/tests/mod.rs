@@ -14,6 +14,7 @@ mod nodes;
 mod parts;
 mod queues;
 mod resources;
+mod room;
 mod views;
 
 /// An engine with a clock, and all notifications to sessions.

@@ -6,7 +6,7 @@ use corona_model::queues::Part;
 use corona_model::resources::Amounts;
 
 /// A cluster that counts CPUs and memory.
-fn counting(change: impl FnOnce(&mut Settings)) -> TestEngine {
+pub(super) fn counting(change: impl FnOnce(&mut Settings)) -> TestEngine {
     TestEngine::new(|settings| {
         settings.resources.counted = [true, true, false, false];
         settings.resources.requested = PerType::all(Amounts([1, 100, 0, 0]));
@@ -14,21 +14,25 @@ fn counting(change: impl FnOnce(&mut Settings)) -> TestEngine {
     })
 }
 
-fn node(world: &mut TestEngine, name: &str, cpus: i16, memory_mb: i32) {
+pub(super) fn node(world: &mut TestEngine, name: &str, cpus: i16, memory_mb: i32) {
     let mut report = report(name, name, cpus);
     report.total.memory_mb = Some(memory_mb);
     report.free = Some(report.total);
     world.try_node(report).unwrap();
 }
 
-fn taking(ids: std::ops::RangeInclusive<i32>, cpus: i16, memory_mb: i32) -> Vec<ResourceRequest> {
+pub(super) fn taking(
+    ids: std::ops::RangeInclusive<i32>,
+    cpus: i16,
+    memory_mb: i32,
+) -> Vec<ResourceRequest> {
     let specs = ComputeSpecs { num_cpus: cpus, memory_mb: Some(memory_mb), ..Default::default() };
     let mut all = requests(ids, Map);
     all.iter_mut().for_each(|request| request.specs = Some(specs));
     all
 }
 
-fn text(world: &TestEngine, handle: &str) -> String {
+pub(super) fn text(world: &TestEngine, handle: &str) -> String {
     let reasons = world.engine.explain(handle, Millis(world.now)).unwrap();
     reasons.into_iter().map(|waiting| waiting.text).collect::<Vec<_>>().join(" | ")
 }
