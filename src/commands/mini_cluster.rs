@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use corona::model::form::FileVersion;
+use corona::process::procfs::Machine;
 use corona_net::{ListenOn, Reserved};
 use serde::{Deserialize, Serialize};
 
