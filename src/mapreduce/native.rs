@@ -96,14 +96,26 @@ impl Codec {
         }
     }
 
-    /// The codec of a class.
-    fn of_class(key: &'static str, class: &str) -> Result<Codec, NotNative> {
-        match class.trim() {
-            DEFAULT_CODEC => Ok(Codec::Deflate),
-            GZIP_CODEC => Ok(Codec::Gzip),
-            BZIP2_CODEC if key == OUTPUT_CODEC => Ok(Codec::Bzip2),
-            other => Err(NotNative::Class { key, value: other.to_owned() }),
+    /// Its class of Java.
+    pub fn class(self) -> &'static str {
+        match self {
+            Codec::Deflate => DEFAULT_CODEC,
+            Codec::Gzip => GZIP_CODEC,
+            Codec::Bzip2 => BZIP2_CODEC,
         }
+    }
+
+    /// The codec of this class of Java.
+    pub fn named(class: &str) -> Option<Codec> {
+        [Codec::Deflate, Codec::Gzip, Codec::Bzip2].into_iter().find(|codec| codec.class() == class)
+    }
+
+    /// The codec of a class that a key names.
+    fn of_class(key: &'static str, class: &str) -> Result<Codec, NotNative> {
+        let found = Codec::named(class.trim());
+        found
+            .filter(|codec| *codec != Codec::Bzip2 || key == OUTPUT_CODEC)
+            .ok_or_else(|| NotNative::Class { key, value: class.trim().to_owned() })
     }
 }
 
@@ -358,7 +370,69 @@ pub enum InputFormat {
         /// The byte between them.
         separator: Vec<u8>,
     },
+    /// Keys and values of sequence files.
+    Sequence {
+        /// Whether all become texts as Java's `toString` has them, as in `SequenceFileAsTextInputFormat`; with
+        /// `SequenceFileInputFormat` bytes stay bytes.
+        as_java: bool,
+    },
 }
+
+impl InputFormat {
+    /// The format of this class; lines if it is another one.
+    fn of_class(class: &str, separator: &str) -> InputFormat {
+        match class {
+            // As in the original, its first byte counts.
+            KEY_VALUE_FORMAT => {
+                InputFormat::KeyValue { separator: separator.bytes().take(1).collect() }
+            }
+            N_LINE_FORMAT => InputFormat::Placed,
+            SEQUENCE_FORMAT => InputFormat::Sequence { as_java: false },
+            SEQUENCE_AS_TEXT_FORMAT => InputFormat::Sequence { as_java: true },
+            _ => InputFormat::Lines,
+        }
+    }
+}
+
+/// What the output of a job is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// Lines, and how they are compressed.
+    Text(Option<Codec>),
+    /// Sequence files of texts.
+    Sequence(SequenceCompression),
+}
+
+/// How a sequence file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SequenceCompression {
+    /// It is not.
+    None,
+    /// Each value alone.
+    Records(Codec),
+    /// Keys and values in blocks.
+    Blocks {
+        /// By what.
+        codec: Codec,
+        /// Bytes of a block before they are compressed.
+        bytes: usize,
+    },
+}
+
+impl SequenceCompression {
+    /// What compresses it.
+    pub fn codec(self) -> Option<Codec> {
+        match self {
+            SequenceCompression::None => None,
+            SequenceCompression::Records(codec) | SequenceCompression::Blocks { codec, .. } => {
+                Some(codec)
+            }
+        }
+    }
+}
+
+/// Bytes of a block of a sequence file, if a job does not say how many.
+pub const SEQUENCE_BLOCK_BYTES: usize = 1_000_000;
 
 /// How lines of a program become records, and records its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -398,8 +472,8 @@ pub struct NativeJob {
     pub order: KeyOrder,
     /// How outputs of maps are compressed.
     pub map_output_codec: Option<Codec>,
-    /// How the output of the job is compressed.
-    pub output_codec: Option<Codec>,
+    /// What the output of the job is written as.
+    pub output_format: OutputFormat,
     /// Between key and value of the output.
     pub text_separator: Vec<u8>,
     /// Whether a program that ends with another status than 0 fails its task.
@@ -416,6 +490,11 @@ pub struct NativeJob {
 pub const N_LINE_FORMAT: &str = "org.apache.hadoop.mapred.lib.NLineInputFormat";
 /// How many lines these are; one by default.
 pub const LINES_OF_A_MAP: &str = "mapred.line.input.format.linespermap";
+/// The input formats of sequence files.
+pub const SEQUENCE_FORMATS: [&str; 2] = [SEQUENCE_FORMAT, SEQUENCE_AS_TEXT_FORMAT];
+const SEQUENCE_FORMAT: &str = "org.apache.hadoop.mapred.SequenceFileInputFormat";
+const SEQUENCE_AS_TEXT_FORMAT: &str = "org.apache.hadoop.mapred.SequenceFileAsTextInputFormat";
+const SEQUENCE_OUTPUT_FORMAT: &str = "org.apache.hadoop.mapred.SequenceFileOutputFormat";
 const KEY_VALUE_FORMAT: &str = "org.apache.hadoop.mapred.KeyValueTextInputFormat";
 const KEY_FIELD_COMPARATOR: &str = "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator";
 const IDENTITY: &str = "org.apache.hadoop.mapred.lib.IdentityReducer";
@@ -468,11 +547,7 @@ impl NativeJob {
                 "mapred.map.output.compression.codec",
                 DEFAULT_CODEC,
             )?,
-            output_codec: reader.codec(
-                &keys::JOB_COMPRESS_OUTPUT,
-                OUTPUT_CODEC,
-                if conf.get(OUTPUT_CODEC).is_some() { DEFAULT_CODEC } else { GZIP_CODEC },
-            )?,
+            output_format: reader.output_format()?,
             text_separator: reader.text("mapred.textoutputformat.separator", "\t").into_bytes(),
             exit_status_counts: reader.text("stream.non.zero.exit.is.failure", "true") != "false",
             reporter_prefix: reader.text("stream.stderr.reporter.prefix", "reporter:"),
@@ -523,14 +598,29 @@ impl ConfReader<'_> {
 
     fn input_format(&self) -> InputFormat {
         let separator = self.text("key.value.separator.in.input.line", "\t");
-        match self.text("mapred.input.format.class", "").trim() {
-            // As in the original, its first byte counts.
-            KEY_VALUE_FORMAT => {
-                InputFormat::KeyValue { separator: separator.bytes().take(1).collect() }
-            }
-            N_LINE_FORMAT => InputFormat::Placed,
-            _ => InputFormat::Lines,
+        InputFormat::of_class(self.text("mapred.input.format.class", "").trim(), &separator)
+    }
+
+    fn output_format(&self) -> Result<OutputFormat, NotNative> {
+        let is_named = self.conf.get(OUTPUT_CODEC).is_some();
+        let codec = |default| self.codec(&keys::JOB_COMPRESS_OUTPUT, OUTPUT_CODEC, default);
+        if self.text("mapred.output.format.class", "").trim() != SEQUENCE_OUTPUT_FORMAT {
+            let default = if is_named { DEFAULT_CODEC } else { GZIP_CODEC };
+            return codec(default).map(OutputFormat::Text);
         }
+        let Some(codec) = codec(DEFAULT_CODEC)? else {
+            return Ok(OutputFormat::Sequence(SequenceCompression::None));
+        };
+        let bytes = self.conf.get("io.seqfile.compress.blocksize");
+        let bytes = bytes.and_then(|bytes| bytes.trim().parse().ok());
+        let key = "mapred.output.compression.type";
+        Ok(OutputFormat::Sequence(match self.text(key, "RECORD").trim() {
+            "NONE" => SequenceCompression::None,
+            "BLOCK" => {
+                SequenceCompression::Blocks { codec, bytes: bytes.unwrap_or(SEQUENCE_BLOCK_BYTES) }
+            }
+            _ => SequenceCompression::Records(codec),
+        }))
     }
 
     fn mapper(&self) -> Result<Step, NotNative> {
@@ -847,7 +937,7 @@ pub(crate) mod tests {
         assert_eq!(job.mapper, words(&["sed", "-e", "s/a b/c/"]));
         assert_eq!(job.reducer, words(&["uniq", "-c"]));
         assert_eq!((job.combiner, job.reduces), (None, 3));
-        assert_eq!((job.map_output_codec, job.output_codec), (None, None));
+        assert_eq!((job.map_output_codec, job.output_format), (None, OutputFormat::Text(None)));
         assert_eq!(job.map_lines.output_separator, b"\t");
         assert!(job.map_lines.ignores_key && !job.reduce_lines.ignores_key);
     }
@@ -859,7 +949,10 @@ pub(crate) mod tests {
             ("mapred.reducer.class", "com.x.Reducer"),
             ("mapred.combiner.class", "com.x.Combiner"),
             ("mapred.partitioner.class", "com.x.Partitioner"),
-            ("mapred.input.format.class", "org.apache.hadoop.mapred.SequenceFileInputFormat"),
+            (
+                "mapred.input.format.class",
+                "org.apache.hadoop.mapred.SequenceFileAsBinaryInputFormat",
+            ),
             ("mapred.output.key.comparator.class", "com.x.Comparator"),
             ("mapred.mapoutput.key.class", "org.apache.hadoop.io.LongWritable"),
             ("mapred.mapper.new-api", "true"),
@@ -897,7 +990,7 @@ pub(crate) mod tests {
         assert_eq!(job.mapper, Step::Grep("a b".to_owned()));
         assert_eq!((job.combiner, job.reducer), (Some(Step::Words), Step::Sort));
         assert_eq!(job.map_output_codec, Some(Codec::Deflate));
-        assert_eq!(job.output_codec, Some(Codec::Gzip));
+        assert_eq!(job.output_format, OutputFormat::Text(Some(Codec::Gzip)));
     }
 
     #[test]
@@ -964,9 +1057,38 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn sequence_files_are_compressed_as_the_job_says() {
+        let format = ("mapred.output.format.class", SEQUENCE_OUTPUT_FORMAT);
+        let compressed = ("mapred.output.compress", "true");
+        let blocks = ("mapred.output.compression.type", "BLOCK");
+        let of = |changes: &[(&str, &str)]| match with(&[&[format], changes].concat()).unwrap() {
+            NativeJob { output_format: OutputFormat::Sequence(compression), .. } => compression,
+            job => panic!("{job:?}"),
+        };
+        let codec = Codec::Deflate;
+        assert_eq!(of(&[]), SequenceCompression::None);
+        assert_eq!(of(&[blocks]), SequenceCompression::None);
+        assert_eq!(of(&[compressed]), SequenceCompression::Records(codec));
+        let default = SequenceCompression::Blocks { codec, bytes: SEQUENCE_BLOCK_BYTES };
+        assert_eq!(of(&[compressed, blocks]), default);
+        let (codec, small) = ((OUTPUT_CODEC, GZIP_CODEC), ("io.seqfile.compress.blocksize", "7"));
+        let expected = SequenceCompression::Blocks { codec: Codec::Gzip, bytes: 7 };
+        assert_eq!(of(&[compressed, blocks, codec, small]), expected);
+        let none = ("mapred.output.compression.type", "NONE");
+        assert_eq!(of(&[compressed, none]), SequenceCompression::None);
+        let [own, as_text] = SEQUENCE_FORMATS.map(|class| {
+            let job = with(&[("mapred.input.format.class", class)]).unwrap();
+            assert!(!job.map_lines.ignores_key);
+            job.input_format
+        });
+        assert_eq!(own, InputFormat::Sequence { as_java: false });
+        assert_eq!(as_text, InputFormat::Sequence { as_java: true });
+    }
+
+    #[test]
     fn bzip2_compresses_output_alone() {
         let output = [("mapred.output.compress", "true"), (OUTPUT_CODEC, BZIP2_CODEC)];
-        assert_eq!(with(&output).unwrap().output_codec, Some(Codec::Bzip2));
+        assert_eq!(with(&output).unwrap().output_format, OutputFormat::Text(Some(Codec::Bzip2)));
         let maps = ("mapred.map.output.compression.codec", BZIP2_CODEC);
         assert!(with(&[("mapred.compress.map.output", "true"), maps]).is_err());
     }

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::counters::{Count, TaskCounters};
 use crate::error::TaskError;
 use crate::files::JobFiles;
-use crate::output::{Committer, TextFormat, TextOutput};
+use crate::output::{Committer, RecordFormat, RecordOutput};
 use crate::profile::Profile;
 use crate::program::{Programs, environment};
 use crate::scratch::Scratch;
@@ -576,19 +576,19 @@ impl Work<'_> {
     }
 
     /// The file that the task writes for its job.
-    pub(crate) fn text_output(
+    pub(crate) fn record_output(
         &self,
         partition: i32,
         bare_keys: bool,
         counted: Count,
-    ) -> Result<TextOutput<'_>, TaskError> {
-        let format = TextFormat {
+    ) -> Result<RecordOutput<'_>, TaskError> {
+        let format = RecordFormat {
+            files: self.job.output_format,
             separator: &self.job.text_separator,
             bare_keys,
-            codec: self.job.output_codec,
         };
         let dir = self.output_dir()?;
-        TextOutput::create(self.files, dir, partition, format, counted, &self.counters)
+        RecordOutput::create(self.files, dir, partition, format, counted, &self.counters)
     }
 
     /// The directory of all attempts is made by the setup of the job and deleted at its end, and by nobody else: an

@@ -47,8 +47,8 @@ pub(crate) fn run(
     let failed = |error| TaskError::Output { path: path.clone(), error };
     let mut out = work.files.create(&path)?;
     let runner = Runner { work, list, node: machine_name_or_localhost() };
-    input.each(|_, line| {
-        let line = std::str::from_utf8(line).ok().and_then(parse_line);
+    input.each(|record| {
+        let line = std::str::from_utf8(record.line).ok().and_then(parse_line);
         let (number, value) = line.ok_or_else(|| {
             TaskError::Task("a line of the list has no number and value".to_owned())
         })?;

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::ifile::IFileError;
 use crate::lines::LineError;
+use crate::sequence_file::SequenceError;
 
 /// Why a task fails.
 #[derive(Debug, Error)]
@@ -46,6 +47,14 @@ pub enum TaskError {
         path: String,
         /// Why.
         error: LineError,
+    },
+    /// Records of the input.
+    #[error("cannot read the input {path}: {error}")]
+    Sequence {
+        /// The file.
+        path: String,
+        /// Why.
+        error: SequenceError,
     },
     /// A line of a program.
     #[error("cannot read the output of {program}: {error}")]

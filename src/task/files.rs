@@ -142,6 +142,14 @@ impl std::fmt::Debug for InputFile {
     }
 }
 
+impl InputFile {
+    /// Moves to another place. Nothing from `end` on is going to be read.
+    pub(crate) fn seek(&mut self, from: u64, end: u64) {
+        self.reader.seek(from);
+        self.reader.read_until(end);
+    }
+}
+
 impl Read for InputFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.runtime.block_on(self.reader.read(buffer)).map_err(io::Error::other)?;

@@ -1,7 +1,7 @@
 //! Native map and reduce tasks: the process of a task, without Java.
 //!
 //! From the inside out: `vint.rs`, [`ifile`], [`lines`], `order.rs`, [`partition`], [`run`],
-//! `sequence_file.rs`, `skip.rs` and [`sort`] know bytes, [`Read`](std::io::Read) and
+//! [`sequence_file`], `skip.rs` and [`sort`] know bytes, [`Read`](std::io::Read) and
 //! [`Write`](std::io::Write) alone; [`segment`] and [`spill`] put sorted data
 //! into the local directories of a node; [`program`] and [`builtin`] are the user's code; [`shuffle`] decides
 //! and [`fetch`] carries out what a reduce fetches; [`output`] commits; [`child`] ties all of it to the task
@@ -29,7 +29,7 @@ mod reduce;
 pub mod run;
 pub mod scratch;
 pub mod segment;
-mod sequence_file;
+pub mod sequence_file;
 mod settings;
 pub mod shuffle;
 mod skip;

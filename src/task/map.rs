@@ -16,11 +16,13 @@ use crate::codec;
 use crate::commands;
 use crate::counters::{Count, TaskCounters};
 use crate::error::TaskError;
-use crate::lines::{LineError, SplitLines, first_byte};
-use crate::output::TextOutput;
+use crate::files::InputFile;
+use crate::lines::{LineError, SplitLines, TextLine, first_byte};
+use crate::output::RecordOutput;
 use crate::partition::Partitioner;
 use crate::program::{Program, Programs, of_pipe};
 use crate::run::RecordStream;
+use crate::sequence_file::{Header, MOST_HEADER_BYTES, SequenceError, SequenceRecords};
 use crate::skipped::{GROUP, PROCESSED_RECORDS, Skipped};
 use crate::spill::{Collector, Combiner, Combining, MapOutput};
 use crate::status::Status;
@@ -45,9 +47,167 @@ pub(crate) fn file_split(
     read.map_err(|error| TaskError::Task(format!("the split cannot be read: {error}")))
 }
 
-/// The lines of the input, and their counters.
+/// Where the records of the input come from.
+enum Source {
+    Lines(SplitLines<Box<dyn Read + Send>>),
+    Sequence { records: Box<SequenceRecords<InputFile>>, as_java: bool, line: Vec<u8> },
+}
+
+/// A record of the input.
+#[derive(Clone, Copy)]
+pub(crate) struct InputRecord<'a> {
+    /// Where the file has it.
+    place: u64,
+    /// Its text: a line, or key and value with a tab between.
+    pub(crate) line: &'a [u8],
+    /// Where the input has keys of its own.
+    own: Option<OwnRecord<'a>>,
+}
+
+/// A record of a sequence file.
+#[derive(Clone, Copy)]
+struct OwnRecord<'a> {
+    /// The length of the key's text.
+    key_text: usize,
+    /// As the file has them.
+    key: &'a [u8],
+    value: &'a [u8],
+}
+
+impl<'a> InputRecord<'a> {
+    /// Its key and its value.
+    fn pair(&self, format: &InputFormat) -> (&'a [u8], &'a [u8]) {
+        match (format, self.own) {
+            (InputFormat::KeyValue { separator }, _) => split(self.line, separator, 1),
+            (_, Some(own)) => (
+                self.line.get(..own.key_text).unwrap_or_default(),
+                self.line.get(own.key_text + 1..).unwrap_or_default(),
+            ),
+            (_, None) => (&[], self.line),
+        }
+    }
+
+    /// Writes down that it is left out.
+    fn write(&self, skipped: &mut Skipped<'_>) -> Result<(), TaskError> {
+        if let Some(own) = self.own {
+            return skipped.write(own.key, own.value);
+        }
+        let mut value = Vec::new();
+        vint::put_text(self.line, &mut value);
+        skipped.write(&self.place.to_be_bytes(), &value)
+    }
+}
+
+/// What a source has next.
+enum Next<'a> {
+    /// A record, and the bytes of the file that it took.
+    Record(InputRecord<'a>, usize),
+    /// A record that is larger than a task may hold.
+    TooLong(TaskError),
+    /// Nothing.
+    End,
+}
+
+impl Source {
+    fn next(&mut self, path: &str) -> Result<Next<'_>, TaskError> {
+        match self {
+            Source::Lines(lines) => {
+                let place = lines.position();
+                let wrong = |error| TaskError::Input { path: path.to_owned(), error };
+                match lines.next_line() {
+                    Ok(Some(TextLine { text: line, bytes })) => {
+                        Ok(Next::Record(InputRecord { place, line, own: None }, bytes))
+                    }
+                    Ok(None) => Ok(Next::End),
+                    Err(error @ LineError::TooLong { .. }) => Ok(Next::TooLong(wrong(error))),
+                    Err(error) => Err(wrong(error)),
+                }
+            }
+            Source::Sequence { records, as_java, line } => {
+                let place = records.position();
+                let wrong = |error| TaskError::Sequence { path: path.to_owned(), error };
+                match records.advance() {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(Next::End),
+                    Err(error @ SequenceError::TooLong { .. }) => {
+                        return Ok(Next::TooLong(wrong(error)));
+                    }
+                    Err(error) => return Err(wrong(error)),
+                }
+                let key_text = records.put_line(*as_java, line).map_err(wrong)?;
+                let (key, value) = records.record();
+                let own = Some(OwnRecord { key_text, key, value });
+                let bytes = records.position() - place;
+                let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+                Ok(Next::Record(InputRecord { place, line, own }, bytes))
+            }
+        }
+    }
+
+    /// Leaves out what was too long.
+    fn leave_out(&mut self, path: &str) -> Result<(), TaskError> {
+        match self {
+            Source::Lines(lines) => lines.skip_line().map_err(|error| TaskError::Input {
+                path: path.to_owned(),
+                error: LineError::Io(error),
+            }),
+            // It is read to its end when it is found.
+            Source::Sequence { .. } => Ok(()),
+        }
+    }
+}
+
+fn split_lines(
+    work: &Work<'_>,
+    split: &FileSplit,
+    version: Option<&FileVersion>,
+    max_bytes: usize,
+) -> Result<SplitLines<Box<dyn Read + Send>>, TaskError> {
+    let codec = work.job.input_codecs.of_file(&split.path);
+    let codec = codec.map_err(|why| TaskError::Task(format!("{}: {why}", split.path)))?;
+    let (start, length) = match codec {
+        // A compressed file is one split.
+        Some(_) => (0, None),
+        None => (split.start.max(0).unsigned_abs(), Some(split.length.max(0).unsigned_abs())),
+    };
+    let file = open(work, split, first_byte(start), version)?;
+    let end = length.map(|length| start.saturating_add(length));
+    let lines = SplitLines::new(codec::input_reader(codec, file), start, end, max_bytes);
+    lines.map_err(|error| TaskError::Input { path: split.path.clone(), error })
+}
+
+fn sequence_records(
+    work: &Work<'_>,
+    split: &FileSplit,
+    version: Option<&FileVersion>,
+) -> Result<SequenceRecords<InputFile>, TaskError> {
+    let wrong = |error| TaskError::Sequence { path: split.path.clone(), error };
+    let mut file = open(work, split, 0, version)?;
+    file.seek(0, MOST_HEADER_BYTES as u64);
+    let header = Header::read(&mut file).map_err(wrong)?;
+    let start = split.start.max(0).unsigned_abs();
+    let end = start.saturating_add(split.length.max(0).unsigned_abs());
+    // A record may reach out of the split, so nothing is known of where reading ends.
+    file.seek(start.max(header.bytes), u64::MAX);
+    let most = work.settings.max_record_bytes;
+    SequenceRecords::new(file, header, start, end, most).map_err(wrong)
+}
+
+fn open(
+    work: &Work<'_>,
+    split: &FileSplit,
+    from: u64,
+    version: Option<&FileVersion>,
+) -> Result<InputFile, TaskError> {
+    Ok(match version {
+        Some(version) => work.files.open_version(&split.path, from, version)?,
+        None => work.files.open(&split.path, from)?,
+    })
+}
+
+/// The records of the input, and their counters.
 pub(crate) struct Input<'a> {
-    lines: SplitLines<Box<dyn Read + Send>>,
+    source: Source,
     path: String,
     counters: &'a TaskCounters,
     status: &'a Status,
@@ -67,30 +227,24 @@ impl<'a> Input<'a> {
         split: &FileSplit,
         version: Option<&FileVersion>,
     ) -> Result<Input<'a>, TaskError> {
-        let codec = work.job.input_codecs.of_file(&split.path);
-        let codec = codec.map_err(|why| TaskError::Task(format!("{}: {why}", split.path)))?;
-        let (start, length) = match codec {
-            // A compressed file is one split.
-            Some(_) => (0, None),
-            None => (split.start.max(0).unsigned_abs(), Some(split.length.max(0).unsigned_abs())),
-        };
-        let file = match version {
-            Some(version) => work.files.open_version(&split.path, first_byte(start), version)?,
-            None => work.files.open(&split.path, first_byte(start))?,
-        };
-        let end = length.map(|length| start.saturating_add(length));
-        let file = codec::input_reader(codec, file);
         // A line that is left out must not fill the memory, or fail the task, before.
         let left_out_bytes = work.job.line_bytes.unwrap_or(usize::MAX);
         let max_bytes = work.settings.max_record_bytes.min(left_out_bytes);
-        let lines = SplitLines::new(file, start, end, max_bytes);
+        let mut skipped = Skipped::of(work);
+        let source = match work.job.input_format {
+            InputFormat::Sequence { as_java } => {
+                let records = sequence_records(work, split, version)?;
+                let header = records.header();
+                skipped = skipped.map(|it| it.with_classes(&header.key_class, &header.value_class));
+                Source::Sequence { records: Box::new(records), as_java, line: Vec::new() }
+            }
+            _ => Source::Lines(split_lines(work, split, version, max_bytes)?),
+        };
         let path = split.path.clone();
-        let lines = lines.map_err(|error| TaskError::Input { path: path.clone(), error })?;
         let (counters, status) = (&*work.counters, &*work.status);
         let skips_large = work.settings.skips_bad_records;
-        let skipped = Skipped::of(work);
         Ok(Input {
-            lines,
+            source,
             path,
             counters,
             status,
@@ -106,63 +260,55 @@ impl<'a> Input<'a> {
     fn count(&mut self) {
         self.counters.add(Count::MapInputRecords, std::mem::take(&mut self.records));
         self.counters.add(Count::MapInputBytes, std::mem::take(&mut self.bytes));
-        self.status.set_progress(self.lines.progress());
+        self.status.set_progress(match &self.source {
+            Source::Lines(lines) => lines.progress(),
+            Source::Sequence { records, .. } => records.progress(),
+        });
     }
 
-    /// Hands each line to `to`, with its place in the file.
+    /// Hands each record to `to`.
     pub(crate) fn each(
         &mut self,
-        mut to: impl FnMut(u64, &[u8]) -> Result<(), TaskError>,
+        mut to: impl FnMut(InputRecord<'_>) -> Result<(), TaskError>,
     ) -> Result<(), TaskError> {
         loop {
             if self.skipped.as_ref().is_some_and(Skipped::is_over) {
                 self.count();
                 return Ok(());
             }
-            let position = self.lines.position();
-            let line = match self.lines.next_line() {
-                Err(LineError::TooLong { .. })
-                    if self.skips_large || self.left_out_bytes <= self.max_bytes =>
-                {
-                    let skipped = self.lines.skip_line().map_err(LineError::Io);
-                    skipped.map_err(|error| TaskError::Input { path: self.path.clone(), error })?;
+            let (record, bytes) = match self.source.next(&self.path)? {
+                Next::Record(record, bytes) => (record, bytes),
+                Next::TooLong(_) if self.skips_large || self.left_out_bytes <= self.max_bytes => {
+                    self.source.leave_out(&self.path)?;
                     let is_counted = self.left_out_bytes > self.max_bytes;
                     self.counters.add(Count::MapSkippedRecords, u64::from(is_counted));
                     continue;
                 }
-                Ok(Some(line)) if line.bytes >= self.left_out_bytes => {
-                    self.counters.progressed();
-                    continue;
-                }
-                line => line,
-            };
-            let line = line
-                .map_err(|error: LineError| TaskError::Input { path: self.path.clone(), error });
-            match line? {
-                Some(line) => {
-                    if let Some(skipped) = &mut self.skipped
-                        && !skipped.keeps_next()?
-                    {
-                        let mut value = Vec::new();
-                        vint::put_text(line.text, &mut value);
-                        skipped.write(&position.to_be_bytes(), &value)?;
-                        self.counters.add(Count::MapSkippedRecords, 1);
-                        continue;
-                    }
-                    self.records += 1;
-                    self.bytes += line.bytes as u64;
-                    to(position, line.text)?;
-                    if self.counters.progressed() || self.records >= 1024 {
-                        self.count();
-                    }
-                }
-                None => {
+                Next::TooLong(error) => return Err(error),
+                Next::End => {
                     self.count();
                     if let Some(skipped) = &mut self.skipped {
                         skipped.end()?;
                     }
                     return Ok(());
                 }
+            };
+            if bytes >= self.left_out_bytes && record.own.is_none() {
+                self.counters.progressed();
+                continue;
+            }
+            if let Some(skipped) = &mut self.skipped
+                && !skipped.keeps_next()?
+            {
+                record.write(skipped)?;
+                self.counters.add(Count::MapSkippedRecords, 1);
+                continue;
+            }
+            self.records += 1;
+            self.bytes += bytes as u64;
+            to(record)?;
+            if self.counters.progressed() || self.records >= 1024 {
+                self.count();
             }
         }
     }
@@ -196,9 +342,9 @@ pub(crate) fn run(work: &Work<'_>, partition: i32, split: Option<&Split>) -> Res
     Ok(())
 }
 
-fn map_only_output<'a>(work: &'a Work<'_>, partition: i32) -> Result<TextOutput<'a>, TaskError> {
+fn map_only_output<'a>(work: &'a Work<'_>, partition: i32) -> Result<RecordOutput<'a>, TaskError> {
     let bare_keys = matches!(work.job.mapper, Step::Sort | Step::Grep(_));
-    work.text_output(partition, bare_keys, Count::MapOutputRecords)
+    work.record_output(partition, bare_keys, Count::MapOutputRecords)
 }
 
 /// Sends the input through the mapper.
@@ -214,8 +360,8 @@ fn through(
             let words = programs.profiled(words);
             let program = Program { step: "map", words: &words };
             programs.run(program, format, &work.counters, &work.status, to, |pipe| {
-                input.each(|place, line| {
-                    write_input(pipe, place, line, &work.job.input_format, format)
+                input.each(|record| {
+                    write_input(pipe, record, &work.job.input_format, format)
                         .and_then(|()| pipe.write_all(b"\n"))
                         // Records that are held back are suspect if the program fails.
                         .and_then(|()| if skips { pipe.flush() } else { Ok(()) })
@@ -225,12 +371,15 @@ fn through(
         }
         step => {
             let mapper = Mapper::new(step, &work.job.map_lines);
-            input.each(|_, line| match (&work.job.input_format, step) {
-                (InputFormat::KeyValue { separator }, Step::Cat) => {
-                    let (key, value) = split(line, separator, 1);
+            input.each(|record| match (&work.job.input_format, step) {
+                (
+                    format @ (InputFormat::KeyValue { .. } | InputFormat::Sequence { .. }),
+                    Step::Cat,
+                ) => {
+                    let (key, value) = record.pair(format);
                     to.collect(key, value)
                 }
-                _ => mapper.map(line, to),
+                _ => mapper.map(record.line, to),
             })?;
             if work.settings.counts_records {
                 let records = work.counters.get(Count::MapInputRecords);
@@ -241,21 +390,17 @@ fn through(
     }
 }
 
-/// Writes a line of the input for the mapper, as its format has it.
+/// Writes a record of the input for the mapper, as its format has it.
 fn write_input(
     pipe: &mut dyn Write,
-    place: u64,
-    line: &[u8],
+    record: InputRecord<'_>,
     input: &InputFormat,
     format: &LineFormat,
 ) -> std::io::Result<()> {
-    let (key, value) = match input {
-        InputFormat::KeyValue { separator } => split(line, separator, 1),
-        InputFormat::Lines | InputFormat::Placed => (&[][..], line),
-    };
+    let (key, value) = record.pair(input);
     if !format.ignores_key {
         match input {
-            InputFormat::Placed => write!(pipe, "{place}")?,
+            InputFormat::Placed => write!(pipe, "{}", record.place)?,
             _ => pipe.write_all(key)?,
         }
         pipe.write_all(&format.input_separator)?;

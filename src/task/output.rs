@@ -6,13 +6,15 @@
 use std::io::Write;
 
 use corona_filesystem::FsError;
-use corona_mapreduce::native::Codec;
+use corona_mapreduce::native::{Codec, OutputFormat};
 
 use crate::codec::Compressed;
 use crate::counters::{Count, TaskCounters};
 use crate::error::TaskError;
 use crate::files::{JobFiles, OutputFile};
+use crate::sequence_file::{SequenceFile, random_mark};
 use crate::spill::Collector;
+use crate::vint;
 
 const TEMPORARY: &str = "_temporary";
 const SUCCESS: &str = "_SUCCESS";
@@ -118,96 +120,128 @@ impl<'a> Committer<'a> {
     }
 }
 
-/// Writes records as lines: key, separator, value.
+/// The class of keys and values of sequence files.
+const TEXT: &str = "org.apache.hadoop.io.Text";
+/// Bytes that are passed on at a time.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Writes the records of a task.
 #[derive(Debug)]
-pub struct TextOutput<'a> {
-    out: Option<Compressed<OutputFile>>,
-    buffer: Vec<u8>,
+pub struct RecordOutput<'a> {
+    writer: Writer<'a>,
     path: String,
-    separator: &'a [u8],
-    /// Whether a record without a value is its key alone.
-    bare_keys: bool,
     counted: Count,
     records: u64,
     counters: &'a TaskCounters,
 }
 
-/// How records become lines.
-#[derive(Clone, Copy, Debug)]
-pub struct TextFormat<'a> {
-    /// The separator of key and value.
-    pub separator: &'a [u8],
-    /// Whether a record without a value is its key alone.
-    pub bare_keys: bool,
-    /// How the file is compressed.
-    pub codec: Option<Codec>,
+#[derive(Debug)]
+enum Writer<'a> {
+    /// Lines: key, separator, value.
+    Lines { out: Compressed<OutputFile>, buffer: Vec<u8>, format: RecordFormat<'a> },
+    /// Keys and values as texts. The buffers are for their bytes.
+    Sequence { out: SequenceFile<OutputFile>, key: Vec<u8>, value: Vec<u8> },
 }
 
-impl<'a> TextOutput<'a> {
+/// How records are written.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordFormat<'a> {
+    /// What the files are.
+    pub files: OutputFormat,
+    /// The separator of key and value in a line.
+    pub separator: &'a [u8],
+    /// Whether the line of a record without a value is its key alone.
+    pub bare_keys: bool,
+}
+
+impl<'a> RecordOutput<'a> {
     /// The output of a task in a directory: `part-<number>`.
     pub fn create(
         files: &JobFiles,
         dir: &str,
         partition: i32,
-        format: TextFormat<'a>,
+        format: RecordFormat<'a>,
         counted: Count,
         counters: &'a TaskCounters,
-    ) -> Result<TextOutput<'a>, TaskError> {
-        let extension = format.codec.map_or("", Codec::extension);
+    ) -> Result<RecordOutput<'a>, TaskError> {
+        let extension = match format.files {
+            OutputFormat::Text(codec) => codec.map_or("", Codec::extension),
+            OutputFormat::Sequence(_) => "",
+        };
         let path = format!("{dir}/part-{partition:05}{extension}");
-        let out = Compressed::new(format.codec, files.create(&path)?);
-        Ok(TextOutput {
-            out: Some(out),
-            buffer: Vec::with_capacity(BUFFER_BYTES + 4096),
-            path,
-            separator: format.separator,
-            bare_keys: format.bare_keys,
-            counted,
-            records: 0,
-            counters,
-        })
+        let file = files.create(&path)?;
+        let writer = match format.files {
+            OutputFormat::Text(codec) => Writer::Lines {
+                out: Compressed::new(codec, file),
+                buffer: Vec::with_capacity(BUFFER_BYTES + 4096),
+                format,
+            },
+            OutputFormat::Sequence(compression) => {
+                let out = SequenceFile::new(file, TEXT, TEXT, compression, random_mark());
+                let out = out.map_err(|error| TaskError::Output { path: path.clone(), error })?;
+                Writer::Sequence { out, key: Vec::new(), value: Vec::new() }
+            }
+        };
+        Ok(RecordOutput { writer, path, counted, records: 0, counters })
     }
 
     fn count(&mut self) {
         self.counters.add(self.counted, std::mem::take(&mut self.records));
     }
 
-    fn send(&mut self) -> Result<(), TaskError> {
-        self.count();
-        let sent = self.out.as_mut().map_or(Ok(()), |out| out.write_all(&self.buffer));
-        self.buffer.clear();
-        sent.map_err(|error| TaskError::Output { path: self.path.clone(), error })
-    }
-
     /// Returns when the file is complete.
     pub fn close(mut self) -> Result<(), TaskError> {
-        self.send()?;
-        let Some(out) = self.out.take() else { return Ok(()) };
-        let closed = out.finish().and_then(OutputFile::close);
-        closed.map_err(|error| TaskError::Output { path: self.path.clone(), error })
+        self.count();
+        let RecordOutput { writer, path, .. } = self;
+        let finished = match writer {
+            Writer::Lines { mut out, buffer, .. } => {
+                out.write_all(&buffer).and_then(|()| out.finish())
+            }
+            Writer::Sequence { out, .. } => out.finish(),
+        };
+        let closed = finished.and_then(OutputFile::close);
+        closed.map_err(|error| TaskError::Output { path, error })
     }
 }
 
-/// Bytes that are passed on at a time.
-const BUFFER_BYTES: usize = 64 << 10;
+impl Writer<'_> {
+    #[inline]
+    fn write(&mut self, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+        match self {
+            Writer::Lines { out, buffer, format } => {
+                buffer.extend_from_slice(key);
+                if !(format.bare_keys && value.is_empty()) {
+                    buffer.extend_from_slice(format.separator);
+                    buffer.extend_from_slice(value);
+                }
+                buffer.push(b'\n');
+                if buffer.len() < BUFFER_BYTES {
+                    return Ok(());
+                }
+                let sent = out.write_all(buffer);
+                buffer.clear();
+                sent
+            }
+            Writer::Sequence { out, key: key_bytes, value: value_bytes } => {
+                for (text, bytes) in [(key, &mut *key_bytes), (value, &mut *value_bytes)] {
+                    bytes.clear();
+                    vint::put_text(text, bytes);
+                }
+                out.append(key_bytes, value_bytes)
+            }
+        }
+    }
+}
 
-impl Collector for TextOutput<'_> {
+impl Collector for RecordOutput<'_> {
     #[inline]
     fn collect(&mut self, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
-        self.buffer.extend_from_slice(key);
-        if !(self.bare_keys && value.is_empty()) {
-            self.buffer.extend_from_slice(self.separator);
-            self.buffer.extend_from_slice(value);
-        }
-        self.buffer.push(b'\n');
         self.records += 1;
         if self.counters.progressed() {
             self.count();
         }
-        if self.buffer.len() >= BUFFER_BYTES {
-            self.send()?;
-        }
-        Ok(())
+        let written = self.writer.write(key, value);
+        written.map_err(|error| TaskError::Output { path: self.path.clone(), error })
     }
 }
 
@@ -231,10 +265,10 @@ mod tests {
         path.strip_prefix("file:").unwrap()
     }
 
-    fn write(files: &JobFiles, dir: &str, records: &[(&str, &str)], format: TextFormat<'_>) {
+    fn write(files: &JobFiles, dir: &str, records: &[(&str, &str)], format: RecordFormat<'_>) {
         let counters = TaskCounters::default();
         let count = Count::ReduceOutputRecords;
-        let mut output = TextOutput::create(files, dir, 3, format, count, &counters).unwrap();
+        let mut output = RecordOutput::create(files, dir, 3, format, count, &counters).unwrap();
         for (key, value) in records {
             output.collect(key.as_bytes(), value.as_bytes()).unwrap();
         }
@@ -242,8 +276,8 @@ mod tests {
         assert_eq!(counters.get(count), records.len() as u64);
     }
 
-    const PLAIN: TextFormat<'static> =
-        TextFormat { separator: b"\t", bare_keys: false, codec: None };
+    const PLAIN: RecordFormat<'static> =
+        RecordFormat { files: OutputFormat::Text(None), separator: b"\t", bare_keys: false };
 
     #[test]
     fn one_attempt_commits_and_others_leave_nothing() {
@@ -299,7 +333,11 @@ mod tests {
     fn compressed_output_has_the_ending_of_its_codec() {
         with_files(|files, root| {
             for codec in [Codec::Gzip, Codec::Deflate] {
-                let format = TextFormat { separator: b": ", codec: Some(codec), ..PLAIN };
+                let format = RecordFormat {
+                    files: OutputFormat::Text(Some(codec)),
+                    separator: b": ",
+                    ..PLAIN
+                };
                 write(files, root, &[("k", "v")], format);
                 let bytes =
                     fs::read(format!("{}/part-00003{}", local(root), codec.extension())).unwrap();
@@ -312,11 +350,29 @@ mod tests {
                 assert_eq!(text, "k: v\n");
             }
             let records = [("k", "v"), ("k", "")];
-            write(files, root, &records, TextFormat { bare_keys: true, ..PLAIN });
+            write(files, root, &records, RecordFormat { bare_keys: true, ..PLAIN });
             assert_eq!(
                 fs::read_to_string(format!("{}/part-00003", local(root))).unwrap(),
                 "k\tv\nk\n"
             );
         });
+    }
+
+    #[test]
+    fn sequence_files_have_keys_and_values_of_their_records() {
+        use corona_mapreduce::native::SequenceCompression::{Blocks, None, Records};
+        let codec = Codec::Bzip2;
+        for compression in [None, Records(Codec::Deflate), Blocks { codec, bytes: 10 }] {
+            with_files(|files, root| {
+                let records = [("k", "v"), ("a long key\n", ""), ("", "b")];
+                let files_format = OutputFormat::Sequence(compression);
+                write(files, root, &records, RecordFormat { files: files_format, ..PLAIN });
+                let file = fs::File::open(format!("{}/part-00003", local(root))).unwrap();
+                let mut text = crate::sequence_file::SequenceText::new(file, 1000).unwrap();
+                let mut lines = String::new();
+                std::io::Read::read_to_string(&mut text, &mut lines).unwrap();
+                assert_eq!(lines, "k\tv\na long key\n\t\n\tb\n", "{compression:?}");
+            });
+        }
     }
 }

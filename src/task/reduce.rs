@@ -48,7 +48,7 @@ pub(crate) fn run(work: &Work<'_>, partition: i32, maps: usize) -> Result<(), Ta
     let mut input =
         Groups { run, key, has_group, counts, order, counters, status, skipped, is_left_out };
     let bare_keys = matches!(work.job.reducer, Step::Sort);
-    let mut output = work.text_output(partition, bare_keys, Count::ReduceOutputRecords)?;
+    let mut output = work.record_output(partition, bare_keys, Count::ReduceOutputRecords)?;
     through(work, &mut input, &mut output)?;
     input.count();
     if work.settings.counts_groups && !matches!(work.job.reducer, Step::Program(_)) {

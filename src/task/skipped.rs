@@ -1,10 +1,12 @@
 //! Leaves out the records, or groups of a reduce, that an attempt skips, and writes them to a file of the
 //! job. Spec: mapreduce/09 §C.
 
+use corona_mapreduce::native::{Codec, SEQUENCE_BLOCK_BYTES, SequenceCompression};
+
 use crate::child::Work;
 use crate::error::TaskError;
 use crate::files::{JobFiles, OutputFile};
-use crate::sequence_file::SequenceFile;
+use crate::sequence_file::{SequenceFile, random_mark};
 use crate::skip::KeptRecords;
 use crate::status::Status;
 
@@ -15,6 +17,9 @@ pub(crate) const PROCESSED_GROUPS: &str = "ReduceProcessedGroups";
 
 const LONG: &str = "org.apache.hadoop.io.LongWritable";
 const TEXT: &str = "org.apache.hadoop.io.Text";
+/// As the original has them.
+const COMPRESSION: SequenceCompression =
+    SequenceCompression::Blocks { codec: Codec::Deflate, bytes: SEQUENCE_BLOCK_BYTES };
 
 /// Decides which records are left out.
 pub(crate) struct Skipped<'a> {
@@ -33,7 +38,8 @@ struct Target<'a> {
     files: &'a JobFiles,
     directory: String,
     path: String,
-    key_class: &'static str,
+    /// The classes of keys and values.
+    classes: [String; 2],
 }
 
 impl<'a> Skipped<'a> {
@@ -50,10 +56,18 @@ impl<'a> Skipped<'a> {
             files: work.files,
             path: format!("{directory}/{}", task.attempt),
             directory,
-            key_class: if task.is_map() { LONG } else { TEXT },
+            classes: [if task.is_map() { LONG } else { TEXT }, TEXT].map(str::to_owned),
         });
         let mut kept = KeptRecords::new(&task.skip.ranges);
         Some(Skipped { wanted: kept.next(), kept, record: 0, status, target, file: None })
+    }
+
+    /// Records are written with keys and values of these classes.
+    pub(crate) fn with_classes(mut self, key: &str, value: &str) -> Skipped<'a> {
+        if let Some(target) = &mut self.target {
+            target.classes = [key, value].map(str::to_owned);
+        }
+        self
     }
 
     /// Whether all further records are left out, and need not be read.
@@ -85,7 +99,8 @@ impl<'a> Skipped<'a> {
             none => {
                 target.files.make_dirs(&target.directory)?;
                 let out = target.files.create(&target.path)?;
-                let file = SequenceFile::new(out, target.key_class, TEXT, mark());
+                let [key, value] = &target.classes;
+                let file = SequenceFile::new(out, key, value, COMPRESSION, random_mark());
                 none.insert(file.map_err(wrong)?)
             }
         };
@@ -103,15 +118,4 @@ impl<'a> Skipped<'a> {
         let closed = file.finish().and_then(OutputFile::close);
         closed.map_err(|error| TaskError::Output { path: target.path.clone(), error })
     }
-}
-
-/// A mark that no record of the file contains by chance.
-fn mark() -> [u8; 16] {
-    use std::hash::{BuildHasher, RandomState};
-    // Each state has keys of its own, which the system chose.
-    let number = || RandomState::new().hash_one(std::process::id()).to_be_bytes();
-    let mut mark = [0; 16];
-    mark[..8].copy_from_slice(&number());
-    mark[8..].copy_from_slice(&number());
-    mark
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use compat_tests::clients::{python, skipped};
-use compat_tests::corona_program;
+use compat_tests::{corona_program, repository};
 use tempfile::TempDir;
 
 use super::mini_cluster::{MiniCluster, stderr};
@@ -305,11 +305,79 @@ fn job_clients_are_answered(cluster: &MiniCluster, home: &Home) {
     assert_eq!(text("hadoop job -list-active-trackers").lines().count(), 2);
 }
 
+/// Files that Hadoop's classes wrote go through jobs as text, and as sequence files again.
+fn sequence_files_are_input_and_output(cluster: &MiniCluster, home: &Home) {
+    fs::create_dir(cluster.path("seq")).unwrap();
+    let golden = |name: &str| {
+        let file = repository().join(format!("src/task/golden/sequence/{name}.seq"));
+        fs::read(file).unwrap()
+    };
+    for name in ["none-text", "record-default", "block-bzip2"] {
+        cluster.write(&format!("seq/{name}.seq"), golden(name));
+    }
+    let text = |line: &str| {
+        let text = String::from_utf8(home.run(cluster, line).stdout).unwrap();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let job = |options: &str| {
+        home.run(cluster, &format!("hadoop jar hadoop-streaming.jar {options}"));
+    };
+    let all = text("hadoop fs -text 'seq/*.seq'");
+    assert_eq!(all.len(), 60 + 60 + 200);
+    let read = "-inputformat SequenceFileAsTextInputFormat -D mapred.map.tasks=100 -input seq";
+    for compression in ["NONE", "RECORD", "BLOCK"] {
+        job(&format!(
+            "{read} -output again -mapper cat -reducer cat -D mapred.output.compress=true \
+             -D mapred.output.compression.type={compression} -outputformat SequenceFileOutputFormat"
+        ));
+        assert_eq!(text("hadoop fs -text again/part-00000"), all, "{compression}");
+        fs::remove_dir_all(cluster.path("again")).unwrap();
+    }
+    job(&format!("{read} -output maps -mapper 'sh -c \"cat >/dev/null; echo end\"' -reducer NONE"));
+    assert!(cluster.lines("maps").len() > 3, "files of 12 kB are cut at their marks");
+    // What programs see of bytes depends on the format.
+    cluster.write("bytes.seq", golden("none-bytes"));
+    for (format, expected) in [("AsText", "3e 45\t5d 64 6b"), ("", ">E\t]dk")] {
+        job(&format!(
+            "-inputformat SequenceFile{format}InputFormat -input bytes.seq -output bytes -reducer NONE \
+             -mapper 'sed -n 3p'"
+        ));
+        assert_eq!(cluster.lines("bytes"), [expected]);
+        fs::remove_dir_all(cluster.path("bytes")).unwrap();
+    }
+    let cut = golden("none-text");
+    cluster.write("cut.seq", &cut[..cut.len() - 1]);
+    for (options, expected) in [
+        ("-input cut.seq", "cut.seq: the sequence file ends in the middle of a record"),
+        ("-input books", "/books/text is no sequence file, which -inputformat or"),
+        ("-input seq -inputformat SequenceFileAsBinaryInputFormat", "the class needs Java"),
+        (
+            "-input seq -D mapred.output.key.class=org.apache.hadoop.io.BytesWritable",
+            "mapred.output.key.class is \"org.apache.hadoop.io.BytesWritable\"",
+        ),
+    ] {
+        let line = format!(
+            "hadoop jar hadoop-streaming.jar -inputformat SequenceFileInputFormat {options} -output wrong \
+             -mapper cat -D mapred.map.max.attempts=1"
+        );
+        let output = home.shell(cluster, &line).output().unwrap();
+        assert!(!output.status.success(), "{line}");
+        assert!(stderr(&output).contains(expected), "{line}: {}", stderr(&output));
+        assert!(!cluster.path("wrong/part-00000").exists(), "{line}");
+    }
+    let shown = home.shell(cluster, "hadoop fs -text cut.seq").output().unwrap();
+    assert_eq!(shown.status.code(), Some(255));
+    assert!(stderr(&shown).contains("the sequence file ends in the middle of a record"));
+}
+
 #[test]
 fn scripts_of_hadoop_run_without_java() {
     let cluster = MiniCluster::start(&[]);
     let home = Home::make();
     prepare(&cluster);
+    sequence_files_are_input_and_output(&cluster, &home);
     streaming_lines_of_tutorials_run_unchanged(&cluster, &home);
     failures_have_the_statuses_of_the_original(&cluster, &home);
     job_clients_are_answered(&cluster, &home);

@@ -136,7 +136,7 @@ pub(in crate::commands) const FS: &[Command] = &[
     command("-cat", "<src>", (1, ANY), &[]),
     but(
         command("-text", "<src>", (1, ANY), &[]),
-        "reads gzip and plain files; sequence files are refused",
+        "reads gzip, plain and sequence files, these with the keys and values above",
     ),
     but(
         command("-decompress", "<src>", (1, ANY), &[]),
@@ -233,7 +233,7 @@ pub(in crate::commands) const STREAMING: &[StreamOpt] = &[
         Fate::Works("files lie in the working directory of tasks, .jar and .zip as well"),
     ),
     streaming("-inputformat", "<class>", Values::One, Fate::Works("those below")),
-    streaming("-outputformat", "<class>", Values::One, Fate::Works("TextOutputFormat")),
+    streaming("-outputformat", "<class>", Values::One, Fate::Works("those below")),
     streaming("-partitioner", "<class>", Values::One, Fate::Works("those below")),
     streaming("-numReduceTasks", "<num>", Values::One, WORKS),
     streaming(

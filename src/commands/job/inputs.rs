@@ -14,9 +14,11 @@ use corona::filesystem::{
     expand,
 };
 use corona::mapreduce::native::{
-    InputCodec, InputCodecs, LINES_OF_A_MAP, MAGIC_BYTES, N_LINE_FORMAT, NativeJob,
+    InputCodec, InputCodecs, LINES_OF_A_MAP, MAGIC_BYTES, N_LINE_FORMAT, NativeJob, NotRead,
+    SEQUENCE_FORMATS,
 };
 use corona::model::text::shell_word;
+use corona::task::sequence_file;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -30,6 +32,10 @@ const LOOK_UPS: usize = 16;
 const PIECE_BYTES: usize = 256 << 10;
 /// A last split may be so much larger than the others, in tenths.
 const SLOP_TENTHS: u128 = 11;
+/// The smallest split of a sequence file, as the original has it.
+const LEAST_SEQUENCE_BYTES: u64 = 2000;
+/// The file with keys and values of a map file, which is a directory.
+const MAP_FILE_DATA: &str = "data";
 
 /// What one map reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -58,6 +64,8 @@ pub(super) struct Selection {
     is_recursive: bool,
     /// How files may be compressed.
     codecs: InputCodecs,
+    /// Whether they are sequence files, whatever the endings of their names are.
+    is_sequence: bool,
     /// Whether no task of Java reads them, which would take more of them for text.
     is_native: bool,
 }
@@ -102,16 +110,25 @@ impl Selection {
                  known without Java; name a split file with corona job submit --splits"
             );
         }
-        let has_lines = conf.get("mapred.input.format.class").as_deref() == Some(N_LINE_FORMAT);
+        let format = conf.get("mapred.input.format.class").unwrap_or_default();
+        let has_lines = format == N_LINE_FORMAT;
+        let is_sequence = SEQUENCE_FORMATS.contains(&format.as_str());
         let lines = has_lines.then(|| number(LINES_OF_A_MAP)).transpose()?;
         let (maps, least) = (number("mapred.map.tasks")?, number("mapred.min.split.size")?);
+        let least = least.max(if is_sequence { LEAST_SEQUENCE_BYTES } else { 0 });
         Ok(Selection {
             lines,
             size: split_bytes.map_or(SplitSize::Block { maps, least }, SplitSize::Bytes),
             is_recursive: conf.get("mapred.input.dir.recursive").as_deref() == Some("true"),
             codecs: InputCodecs::of(conf)?,
+            is_sequence,
             is_native: NativeJob::is_marked(conf),
         })
+    }
+
+    /// How a file is compressed as a whole.
+    fn codec_of(&self, name: &str) -> Result<Option<InputCodec>, NotRead> {
+        if self.is_sequence { Ok(None) } else { self.codecs.of_file(name) }
     }
 }
 
@@ -157,6 +174,12 @@ impl Inputs {
                 let mut waiting = vec![status.path];
                 while let Some(directory) = waiting.pop() {
                     for entry in not_hidden(&*files, input, &directory).await? {
+                        let data = match selection.is_sequence && entry.is_directory {
+                            true => files.find(&entry.path.join(MAP_FILE_DATA)).await?,
+                            false => None,
+                        };
+                        let data = data.filter(|data| !data.is_directory);
+                        let entry = data.unwrap_or(entry);
                         match entry.is_directory {
                             false => named.push((files.clone(), entry)),
                             true if selection.is_recursive => waiting.push(entry.path),
@@ -207,7 +230,7 @@ impl Inputs {
             "input {path}: names with a backslash cannot be read, since Hadoop reads it as a slash; \
              rename the file or leave it out"
         );
-        let codec = selection.codecs.of_file(&path).with_context(|| format!("input {path}"))?;
+        let codec = selection.codec_of(&path).with_context(|| format!("input {path}"))?;
         ensure!(
             selection.is_native || codec.is_none_or(InputCodec::is_of_original),
             "input {path}: tasks of Java would read it as text; set corona.task.native=true"
@@ -352,7 +375,7 @@ pub(super) fn list_of(paths: &[String]) -> String {
 
 /// Why tasks cannot read what has this path, as far as this machine knows: only files of machines are looked at.
 /// Pipes and devices, and the open files of this process, have another content for each reader.
-fn look(path: &FsPath, codec: Option<InputCodec>) -> Result<(), String> {
+fn look(path: &FsPath, codec: Option<InputCodec>, is_sequence: bool) -> Result<(), String> {
     const OWN: [&str; 4] = ["/dev/fd/", "/dev/stdin", "/proc/self/", "/proc/thread-self/"];
     if path.root().is_none_or(|root| root.scheme() != "file") {
         return Ok(());
@@ -363,10 +386,17 @@ fn look(path: &FsPath, codec: Option<InputCodec>) -> Result<(), String> {
     if OWN.iter().any(|own| path.starts_with(own)) || is_other() {
         return Err("is not a regular file; nodes cannot read it".to_owned());
     }
-    let Some(codec) = codec else { return Ok(()) };
+    if codec.is_none() && !is_sequence {
+        return Ok(());
+    }
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAGIC_BYTES).read_to_end(&mut head));
-    if read.is_err() || codec.may_begin(&head) {
+    if is_sequence && read.is_ok() && !head.starts_with(sequence_file::MAGIC) {
+        return Err("is no sequence file, which -inputformat or mapred.input.format.class says it is: it does not \
+                    begin with SEQ"
+            .to_owned());
+    }
+    if read.is_err() || codec.is_none_or(|codec| codec.may_begin(&head)) {
         return Ok(());
     }
     let plain = path.rsplit_once('.').map_or(path, |(plain, _)| plain);
@@ -390,11 +420,13 @@ async fn with_blocks(
         while waiting.len() < LOOK_UPS {
             let Some((number, (system, file))) = files.next() else { break };
             // Those that are not read are refused later.
-            let codec = selection.codecs.of_file(file.path.path()).ok().flatten();
+            let codec = selection.codec_of(file.path.path()).ok().flatten();
             let codec = codec.filter(|codec| selection.is_native || codec.is_of_original());
+            let is_sequence = selection.is_sequence;
             waiting.spawn(async move {
                 let path = file.path.clone();
-                let looked = tokio::task::spawn_blocking(move || look(&path, codec)).await;
+                let looked =
+                    tokio::task::spawn_blocking(move || look(&path, codec, is_sequence)).await;
                 let blocks = match looked.unwrap_or(Ok(())) {
                     Ok(()) => system.blocks(&file.path, file.bytes).await.map_err(Into::into),
                     Err(wrong) => Err(anyhow!("input {} {wrong}", file.path.path())),
@@ -623,6 +655,39 @@ mod tests {
     }
 
     #[test]
+    fn sequence_files_are_cut_whatever_their_names_are() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let source = corona::config::ClientSource::default();
+        let systems = FileSystems::new(source.load_file_systems().unwrap()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("maps/part-00000")).unwrap();
+        for (name, bytes) in [("a.gz", 5000), ("maps/part-00000/data", 100)] {
+            std::fs::write(at(name), [b"SEQ\x06".to_vec(), vec![0; bytes - 4]].concat()).unwrap();
+        }
+        std::fs::write(at("maps/part-00000/index"), "SEQ").unwrap();
+        std::fs::write(at("text"), "a line").unwrap();
+        for class in SEQUENCE_FORMATS {
+            let format = ("mapred.input.format.class", class);
+            let selection = selection(&[format, ("mapred.map.tasks", "100")], None);
+            let find = |name: &str| {
+                let input = [format!("file:{}", at(name).display())];
+                let found = runtime.block_on(Inputs::find(&systems, &input, &selection));
+                found.map_err(|error| format!("{error:#}"))
+            };
+            let splits = find("a.gz").unwrap().splits;
+            let lengths: Vec<u64> = splits.iter().map(|split| split.length).collect();
+            assert_eq!(lengths, [2000, 2000, 1000]);
+            // A directory with a file `data` is a map file.
+            let splits = find("maps").unwrap().splits;
+            assert_eq!(splits.len(), 1);
+            assert!(splits[0].path.ends_with("/maps/part-00000/data"), "{splits:?}");
+            let refused = find("text").unwrap_err();
+            assert!(refused.contains("/text is no sequence file, which"), "{refused}");
+        }
+    }
+
+    #[test]
     fn lists_of_paths_have_the_escapes_of_the_original() {
         for (list, paths) in [
             ("", &[][..]),
@@ -747,7 +812,7 @@ mod tests {
         }
         let own = FsPath::parse("file:/dev/stdin").unwrap();
         let other = FsPath::parse("hdfs:/dev/stdin").unwrap();
-        assert!(look(&own, None).is_err() && look(&other, None).is_ok());
+        assert!(look(&own, None, false).is_err() && look(&other, None, false).is_ok());
         for name in ["[x].txt", "[", r"back\slash"] {
             std::fs::write(at(name), "1").unwrap();
         }

@@ -16,7 +16,7 @@ use corona::hadoop::io::Reader;
 use corona::hadoop::io::formats::Writable;
 use corona::hadoop::writables::{FileSplit, JobId, SplitFile};
 use corona::job_tracker::service::JobTracker;
-use corona::mapreduce::native::N_LINE_FORMAT;
+use corona::mapreduce::native::{N_LINE_FORMAT, SEQUENCE_FORMATS};
 use corona::session_driver::{Endpoint, address_towards};
 use corona::task_tracker::job_files::Location;
 use serde::Serialize;
@@ -39,7 +39,8 @@ pub(super) const HELP: &str = "\
 JOB_XML is a configuration as a client of Hadoop writes it. The splits are read
 from --splits, or from the file job.split beside JOB_XML. Without one the files
 of mapred.input.dir are cut into splits, which is right for jobs whose input
-format is TextInputFormat, KeyValueTextInputFormat or lib.NLineInputFormat.
+format is TextInputFormat, KeyValueTextInputFormat, lib.NLineInputFormat,
+SequenceFileInputFormat or SequenceFileAsTextInputFormat.
 -D overrides what JOB_XML says; the files of --conf-dir do not.
 Ctrl-C kills the job; again, it stops this program within 2 s, even if the
 job tracker has not answered.";
@@ -334,7 +335,7 @@ fn read_splits(file: &Path) -> anyhow::Result<(Vec<u8>, usize, u64)> {
     read().with_context(|| format!("the splits in {}", file.display()))
 }
 
-/// Cuts the input of a job that reads lines.
+/// Cuts the input of a job that reads lines or sequence files.
 async fn cut(systems: &FileSystems, conf: &JobConf) -> anyhow::Result<(Vec<u8>, usize, u64)> {
     const OF_LINES: [&str; 3] = [
         "org.apache.hadoop.mapred.TextInputFormat",
@@ -344,7 +345,7 @@ async fn cut(systems: &FileSystems, conf: &JobConf) -> anyhow::Result<(Vec<u8>, 
     let format = conf.get("mapred.input.format.class");
     let format = format.unwrap_or_else(|| OF_LINES[0].to_owned());
     ensure!(
-        OF_LINES.contains(&format.as_str()),
+        OF_LINES.iter().chain(&SEQUENCE_FORMATS).any(|known| *known == format),
         "the splits of {} cannot be made without Java; name a split file with --splits",
         printable(&format)
     );

@@ -7,6 +7,7 @@ use std::time::Duration;
 use corona::filesystem::{FileReader, FileStatus, FileSystem, FsError};
 use corona::mapreduce::native::InputCodecs;
 use corona::task::codec::{InputCodec, input_reader};
+use corona::task::sequence_file::{self, SequenceText};
 use jiff::Timestamp;
 use tokio::runtime::Handle;
 
@@ -19,9 +20,18 @@ const END_BYTES: u64 = 1024;
 const TAIL_PAUSE: Duration = Duration::from_secs(5);
 /// Decompressed bytes that are printed at a time.
 const PIECE_BYTES: usize = 64 << 10;
-/// What a gzip and a sequence file begin with.
+/// What a gzip file begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-const SEQUENCE: &[u8] = b"SEQ";
+/// The largest record of a sequence file that is printed.
+const MAX_RECORD_BYTES: usize = 64 << 20;
+
+/// What is in a file.
+enum Content {
+    /// Text, which may be compressed.
+    Text(Option<InputCodec>),
+    /// Keys and values.
+    Sequence,
+}
 
 /// The paths of a command, which are the home directory if there are none.
 fn or_home(words: &[String]) -> Vec<String> {
@@ -230,12 +240,12 @@ impl Shell {
             let Some((files, found)) = self.named(text, output).await else { continue };
             for status in found {
                 let Some(mut reader) = opened(&*files, &status, output).await else { continue };
-                let codec = match command {
+                let content = match command {
                     "-text" => of_first_bytes(&mut *reader).await,
                     _ => of_ending(&status),
                 };
-                let printed = match codec {
-                    Ok(codec) => print_decompressed(reader, codec, output).await?,
+                let printed = match content {
+                    Ok(content) => print_content(reader, content, output).await?,
                     Err(wrong) => Err(wrong),
                 };
                 if let Err(wrong) = printed {
@@ -393,39 +403,47 @@ pub(super) async fn opened(
     }
 }
 
-/// How a file is compressed, by its first bytes.
-async fn of_first_bytes(reader: &mut dyn FileReader) -> Result<Option<InputCodec>, String> {
-    let length = reader.length().min(SEQUENCE.len() as u64);
+/// What a file has, by its first bytes.
+async fn of_first_bytes(reader: &mut dyn FileReader) -> Result<Content, String> {
+    let length = reader.length().min(sequence_file::MAGIC.len() as u64);
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     reader.read_exact_at(0, &mut bytes).await.map_err(|error| worded(&error))?;
     reader.seek(0);
     reader.read_until(u64::MAX);
-    match bytes.starts_with(SEQUENCE) {
-        true => {
-            Err("sequence files are not shown as text here; their classes are Java's".to_owned())
-        }
-        false => Ok(bytes.starts_with(&GZIP).then_some(InputCodec::Gzip)),
-    }
+    Ok(match bytes == *sequence_file::MAGIC {
+        true => Content::Sequence,
+        false => Content::Text(bytes.starts_with(&GZIP).then_some(InputCodec::Gzip)),
+    })
 }
 
-fn of_ending(status: &FileStatus) -> Result<Option<InputCodec>, String> {
+fn of_ending(status: &FileStatus) -> Result<Content, String> {
     let codec = InputCodecs::default().of_file(&status.path.to_string());
     match codec.map_err(|why| format!("{}: {why}", status.path))? {
-        Some(codec) => Ok(Some(codec)),
+        Some(codec) => Ok(Content::Text(Some(codec))),
         None => Err(format!("Cannot find codec for {}", status.path)),
     }
 }
 
 /// Prints the rest of a file. The outer error is that of the output.
-async fn print_decompressed(
+async fn print_content(
     reader: Box<dyn FileReader>,
-    codec: Option<InputCodec>,
+    content: Content,
     output: &mut Output<'_, '_>,
 ) -> anyhow::Result<Result<(), String>> {
     let (pieces, mut printed) = tokio::sync::mpsc::channel(4);
     let (handle, length) = (Handle::current(), reader.length());
     tokio::task::spawn_blocking(move || {
-        let mut file = input_reader(codec, Blocking { reader, handle });
+        let file = Blocking { reader, handle };
+        let mut file: Box<dyn Read> = match content {
+            Content::Text(codec) => input_reader(codec, file),
+            Content::Sequence => match SequenceText::new(file, MAX_RECORD_BYTES) {
+                Ok(lines) => Box::new(lines),
+                Err(error) => {
+                    let _ = pieces.blocking_send(Err(std::io::Error::other(error)));
+                    return;
+                }
+            },
+        };
         loop {
             let mut piece = vec![0; PIECE_BYTES];
             let read = file.read(&mut piece).map(|read| {

@@ -139,13 +139,18 @@ impl Steps {
             let class = class_of(
                 format,
                 "TextInputFormat",
-                &["KeyValueTextInputFormat", "lib.NLineInputFormat"],
+                &[
+                    "KeyValueTextInputFormat",
+                    "lib.NLineInputFormat",
+                    "SequenceFileInputFormat",
+                    "SequenceFileAsTextInputFormat",
+                ],
             )
             .ok_or_else(|| needs_java("-inputformat", format))?;
             self.set_key("mapred.input.format.class", class);
         }
         if let Some(format) = line.last("-outputformat") {
-            let class = class_of(format, "TextOutputFormat", &[])
+            let class = class_of(format, "TextOutputFormat", &["SequenceFileOutputFormat"])
                 .ok_or_else(|| needs_java("-outputformat", format))?;
             self.set_key("mapred.output.format.class", class);
         }
@@ -297,7 +302,7 @@ mod tests {
         for (words, expected) in [
             (&["-mapper", "org.x.My"][..], "-mapper org.x.My: the class needs Java"),
             (&["-inputformat", "org.x.My"], "-inputformat org.x.My: the class needs Java"),
-            (&["-outputformat", "SequenceFileOutputFormat"], "-outputformat SequenceFileOutputFo"),
+            (&["-outputformat", "SequenceFileAsBinaryOutputFormat"], "-outputformat SequenceFileA"),
             (&["-numReduceTasks", "many"], "-numReduceTasks many: expected a whole number"),
             (&["-cmdenv", "A"], "-cmdenv A: expected <n>=<v>"),
             (&["-cacheFile", "/none/x"], "File /none/x does not exist."),
