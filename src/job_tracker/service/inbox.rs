@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use corona_job_engine::{JobInput, Order};
 use tokio::sync::{Notify, mpsc};
 
+use super::actor::Mail;
 use super::job::Message;
 
 /// Orders in one note. More of one node come in several.
@@ -92,10 +93,8 @@ impl WeakInbox {
     }
 }
 
-impl Incoming {
-    /// Waits for messages or notes, and takes at most so many messages. Returns false when nobody has the other side
-    /// any more. A caller that gives up loses nothing.
-    pub(super) async fn wait(&mut self, messages: &mut Vec<Message>, most: usize) -> bool {
+impl Mail<Message, JobInput> for Incoming {
+    async fn wait(&mut self, messages: &mut Vec<Message>, most: usize) -> bool {
         tokio::select! {
             biased;
             () = self.notes.wake.notified() => {
@@ -108,8 +107,7 @@ impl Incoming {
         }
     }
 
-    /// Takes all notes.
-    pub(super) fn notes(&self) -> Vec<JobInput> {
+    fn notes(&self) -> Vec<JobInput> {
         std::mem::take(&mut *self.notes.lock()).into_inputs()
     }
 }

@@ -1,7 +1,4 @@
-//! One job at work: its engine in a task of its own, with a bounded queue. What slows this job slows
-//! no other.
-//!
-//! Inputs are journaled before anything that follows from them leaves: replies, orders and requests.
+//! A job that the service runs: its engine, the outlet of what that decides, and what others see of both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,47 +7,24 @@ use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{HistoryRecord, JobState, PerKind};
 use corona_model::types::Millis;
 use corona_process::panics::{Panic, caught, spawn_detached};
-use corona_session_driver::{Contact, Event, SessionEvents, Silence};
-use thiserror::Error;
+use corona_session_driver::{Contact, SessionEvents, Silence};
 use tokio::sync::{oneshot, watch};
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
-use super::clock::{self, now};
+pub use super::actor::AskError;
+use super::actor::{Actor, JobClock, Records, SessionChange, Subject, queued};
+use super::clock::now;
 use super::history::HistoryStanding;
 use super::inbox::{Inbox, Incoming};
 use super::log::Log;
 use super::outlet::{Outlet, carry_out};
-use super::session_types;
 use super::submission::Description;
-use corona_job_engine::{
-    JobEffect, JobEngine, JobInput, JobProgress, JobRefusal, JobReply, Order, RequestId,
-};
+use corona_job_engine::{JobEffect, JobEngine, JobInput, JobProgress, JobRefusal, JobReply, Order};
 
-/// Messages that are taken at a time, so that they share a wait for the disk.
-const BATCH: usize = 64;
-/// How long a call waits for room in the queue of its job.
-pub(super) const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Progress is published at most this often, unless the state or the priority changes: it takes a look at each
 /// task.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(200);
-/// A job without a deadline looks again after this time.
-pub(super) const NO_DEADLINE: Duration = Duration::from_secs(3600);
-
-/// Why a job does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum AskError {
-    /// Too much waits for it.
-    #[error("the job has too many calls waiting; try again")]
-    Busy,
-    /// Its details are not kept any more, or it has failed.
-    #[error("the job's details are not kept any more")]
-    Gone,
-    /// The engine refuses.
-    #[error(transparent)]
-    Refused(#[from] JobRefusal),
-}
-
 /// A job at work. Copies are the same job.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -102,34 +76,32 @@ impl Job {
         let Parts { inbox, first_at, stop, .. } = parts;
         let (sender, inbox) = inbox;
         let (publish, progress) = watch::channel(Arc::new(engine.progress()));
-        let ahead_ms = ahead_ms(engine.last());
-        let id = description.id.clone();
-        let mut task = Task {
+        let clock = JobClock::after(engine.last());
+        let (id, ahead_ms) = (description.id.clone(), clock.ahead_ms());
+        let subject = Work {
             engine,
-            log,
+            records: Records::new(id.clone(), log),
             outlet,
-            events,
-            inbox,
             publish,
             published: None,
             unpublished: false,
-            next: vec![first],
+            next: Vec::new(),
             first_at,
             retired: false,
-            ahead_ms,
-            stalled_ms: clock::stalled_ms(),
-            stop,
+            effects: Vec::new(),
+            after: Vec::new(),
         };
+        let mut actor = Actor { subject, mail: inbox, events, clock, stop };
         tokio::spawn(async move {
-            if let Err(panic) = caught(task.run()).await {
+            if let Err(panic) = caught(actor.run(vec![first])).await {
                 tracing::error!(job = %id, %panic, "the handling of a job panicked; the job fails");
-                task.lost(&panic).await;
+                actor.subject.lost(&panic).await;
             }
         });
         Job { description, inbox: sender, progress, contact, history, ahead_ms }
     }
 
-    /// How far its time is before that of this process: see [`ahead_ms`].
+    /// How far its time is before that of this process: see [`JobClock`].
     pub(super) fn ahead_ms(&self) -> i64 {
         self.ahead_ms
     }
@@ -219,11 +191,7 @@ impl Job {
     }
 
     async fn send(&self, message: Message) -> Result<(), AskError> {
-        match timeout(ROOM_TIMEOUT, self.inbox.send(message)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(AskError::Gone),
-            Err(_) => Err(AskError::Busy),
-        }
+        queued(self.inbox.send(message)).await
     }
 }
 
@@ -248,18 +216,11 @@ fn text_of_silence(silence: Silence, live: PerKind<u32>) -> String {
     }
 }
 
-/// How far the last input of a job is in the future, since an earlier process had another clock.
-pub(super) fn ahead_ms(last: Millis) -> i64 {
-    last.since(now()).max(0)
-}
-
-/// What runs a job.
-struct Task {
+/// The engine of a job, and what surrounds it.
+struct Work {
     engine: JobEngine,
-    log: Option<Log>,
+    records: Records,
     outlet: Box<dyn Outlet>,
-    events: Option<SessionEvents>,
-    inbox: Incoming,
     publish: watch::Sender<Arc<JobProgress>>,
     published: Option<Instant>,
     unpublished: bool,
@@ -267,11 +228,9 @@ struct Task {
     next: Vec<JobInput>,
     first_at: Option<Millis>,
     retired: bool,
-    /// Its time is so far before that of this process: it does not run backwards.
-    ahead_ms: i64,
-    /// The stalls of the process that the engine knows of.
-    stalled_ms: i64,
-    stop: watch::Receiver<bool>,
+    /// What follows from the inputs of this turn.
+    effects: Vec<JobEffect>,
+    after: Vec<After>,
 }
 
 /// What waits until the inputs before it are safe.
@@ -280,106 +239,65 @@ enum After {
     Look(Look),
 }
 
-impl Task {
-    async fn run(&mut self) {
-        let mut messages = Vec::with_capacity(BATCH);
-        while !self.retired {
-            if self.next.is_empty() {
-                let wake = self.wake();
-                let mut stop = self.stop.clone();
-                tokio::select! {
-                    biased;
-                    // Its sender lives as long as the service.
-                    _ = stop.wait_for(|stop| *stop) => return self.leave(),
-                    event = next_event(&mut self.events) => self.event(event),
-                    is_wanted = self.inbox.wait(&mut messages, BATCH) => if !is_wanted { return },
-                    () = sleep_until(wake) => {}
-                }
+impl Subject for Work {
+    type Input = JobInput;
+    type Message = Message;
+
+    fn stalled(ms: i64) -> JobInput {
+        JobInput::Stalled { ms }
+    }
+
+    fn tick() -> JobInput {
+        JobInput::Tick
+    }
+
+    fn session_input(&mut self, change: SessionChange) -> JobInput {
+        match change {
+            SessionChange::Granted(slots) => JobInput::Granted { slots },
+            SessionChange::Revoked(ids) => JobInput::Revoked { ids },
+            SessionChange::NodeLost(node) => JobInput::NodeLost { node },
+            SessionChange::Ended(_) => JobInput::SessionLost { aborted: false },
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Millis> {
+        self.engine.next_deadline()
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        self.published.filter(|_| self.unpublished).map(|published| published + PUBLISH_PAUSE)
+    }
+
+    fn is_done(&self) -> bool {
+        self.retired
+    }
+
+    fn own_inputs(&mut self) -> Vec<JobInput> {
+        std::mem::take(&mut self.next)
+    }
+
+    fn records(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    fn apply(&mut self, now: Millis, input: JobInput) {
+        // Nobody waits for the reply.
+        let _ = self.replied(now, input);
+    }
+
+    fn take(&mut self, now: Millis, message: Message) {
+        match message {
+            Message::Input(input, reply) => {
+                let result = self.replied(now, input);
+                self.after.push(After::Reply(reply, result));
             }
-            self.turn(&mut messages).await;
+            Message::Look(look) => self.after.push(After::Look(look)),
+            Message::Retire => self.retired = true,
         }
     }
 
-    /// Leaves a job that runs to the next process. One that is over ends here.
-    fn leave(&mut self) {
-        if !self.is_over() {
-            self.outlet.leave();
-        }
-    }
-
-    /// When time alone changes something.
-    fn wake(&self) -> Instant {
-        let due = self.engine.next_deadline();
-        let due = due.map(|due| due.since(self.now()).max(0).unsigned_abs());
-        let pause = due.map_or(NO_DEADLINE, Duration::from_millis).min(NO_DEADLINE);
-        let wake = Instant::now() + pause;
-        match self.published {
-            Some(published) if self.unpublished => wake.min(published + PUBLISH_PAUSE),
-            _ => wake,
-        }
-    }
-
-    fn now(&self) -> Millis {
-        now().plus_ms(self.ahead_ms)
-    }
-
-    /// Tells the engine of stalls, before anything that takes time for silence.
-    fn notice_stalls(&mut self) {
-        let ms = clock::stalled_ms() - self.stalled_ms;
-        if ms > 0 {
-            self.stalled_ms += ms;
-            self.next.insert(0, JobInput::Stalled { ms });
-        }
-    }
-
-    fn event(&mut self, event: Event) {
-        let ids = |lost: Vec<corona_session_driver::Lost>| {
-            lost.into_iter().map(|lost| RequestId(lost.request.id)).collect()
-        };
-        self.next.push(match event {
-            Event::Granted(grants) => {
-                JobInput::Granted { slots: grants.iter().map(session_types::granted).collect() }
-            }
-            Event::Revoked(lost) => JobInput::Revoked { ids: ids(lost) },
-            Event::DeadNode { node, .. } => JobInput::NodeLost { node },
-            Event::Ended(ending) => {
-                self.events = None;
-                tracing::info!(job = %self.engine.id(), %ending, "the session of a job has ended");
-                JobInput::SessionLost { aborted: false }
-            }
-            // The driver has no other events.
-            _ => return,
-        });
-    }
-
-    /// Applies pending inputs, waits until they are durable, then carries out their effects.
-    async fn turn(&mut self, messages: &mut Vec<Message>) {
-        let mut effects = Vec::new();
-        let mut after = Vec::new();
-        let mut last = None;
-        self.next.extend(self.inbox.notes());
-        self.notice_stalls();
-        let now = self.now();
-        for input in std::mem::take(&mut self.next) {
-            let submitted = self.first_at.filter(|_| matches!(input, JobInput::Submitted));
-            let at = submitted.unwrap_or(now);
-            let _ = self.apply(at, input, &mut effects, &mut last);
-        }
-        for message in messages.drain(..) {
-            match message {
-                Message::Input(input, reply) => {
-                    let result = self.apply(now, input, &mut effects, &mut last);
-                    after.push(After::Reply(reply, result));
-                }
-                Message::Look(look) => after.push(After::Look(look)),
-                Message::Retire => self.retired = true,
-            }
-        }
-        if self.engine.next_deadline().is_some_and(|due| due <= now) {
-            let _ = self.apply(now, JobInput::Tick, &mut effects, &mut last);
-        }
-        self.make_safe(last).await;
-        if carry_out(effects, &mut *self.outlet).is_err() {
+    async fn follow(&mut self) {
+        if carry_out(std::mem::take(&mut self.effects), &mut *self.outlet).is_err() {
             self.next.push(JobInput::SessionLost { aborted: true });
         }
         let shows_progress = self.is_progress_due();
@@ -397,9 +315,9 @@ impl Task {
         }
         if self.is_over() {
             // What follows the end writes the last record.
-            self.log = None;
+            self.records.close();
         }
-        for after in after {
+        for after in std::mem::take(&mut self.after) {
             match after {
                 // Who asked may have given up.
                 After::Reply(reply, result) => drop(reply.send(result)),
@@ -408,22 +326,23 @@ impl Task {
         }
     }
 
-    fn apply(
-        &mut self,
-        now: Millis,
-        input: JobInput,
-        effects: &mut Vec<JobEffect>,
-        last: &mut Option<u64>,
-    ) -> Result<JobReply, JobRefusal> {
-        let is_over = self.is_over();
-        if let Some(log) = self.log.as_ref().filter(|_| !is_over) {
-            match log.input(now, &input) {
-                Ok(number) => *last = Some(number),
-                Err(error) => self.without_log(&error),
-            }
+    /// Leaves a job that runs to the next process. One that is over ends here.
+    fn leave(&mut self) {
+        if !self.is_over() {
+            self.outlet.leave();
         }
-        let outcome = self.engine.apply(now, input);
-        effects.extend(outcome.effects);
+    }
+}
+
+impl Work {
+    fn replied(&mut self, now: Millis, input: JobInput) -> Result<JobReply, JobRefusal> {
+        let submitted = self.first_at.filter(|_| matches!(input, JobInput::Submitted));
+        let at = submitted.unwrap_or(now);
+        if !self.is_over() {
+            self.records.append(|log| log.input(at, &input));
+        }
+        let outcome = self.engine.apply(at, input);
+        self.effects.extend(outcome.effects);
         outcome.reply
     }
 
@@ -459,28 +378,13 @@ impl Task {
         !matches!(self.engine.state(), JobState::Prep | JobState::Running)
     }
 
-    async fn make_safe(&mut self, last: Option<u64>) {
-        let (Some(log), Some(number)) = (&self.log, last) else { return };
-        if let Err(error) = log.committed(number).await {
-            self.without_log(&error);
-        }
-    }
-
-    fn without_log(&mut self, error: &super::log::LogError) {
-        let job = self.engine.id();
-        tracing::error!(%job, %error, "the journal of a job failed; a restart will not know the job");
-        if let Some(log) = self.log.take() {
-            log.discard();
-        }
-    }
-
     /// Whether an image of the job is to be stored. A job that is over needs none.
     fn is_image_due(&self) -> bool {
-        !self.is_over() && self.log.as_ref().is_some_and(Log::image_is_due)
+        !self.is_over() && self.records.log().is_some_and(Log::image_is_due)
     }
 
     fn store_image(&mut self) {
-        let Some(log) = &self.log else { return };
+        let Some(log) = self.records.log() else { return };
         if let Some(image) = log.image(&self.engine, || self.outlet.history_mark()) {
             spawn_detached("the image of a job", image.store());
         }
@@ -515,16 +419,6 @@ pub(super) fn end_record(progress: &JobProgress) -> HistoryRecord {
     }))
 }
 
-pub(super) async fn next_event(events: &mut Option<SessionEvents>) -> Event {
-    match events {
-        Some(events) => match events.next().await {
-            Some(event) => event,
-            None => std::future::pending().await,
-        },
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::sync::Mutex;
@@ -538,7 +432,7 @@ pub(super) mod tests {
     use super::super::outlet::NoSession;
     use super::super::submission::tests::submission;
     use super::*;
-    use corona_job_engine::{Launch, NodeUsage, Tracker};
+    use corona_job_engine::{Launch, NodeUsage, RequestId, Tracker};
 
     /// An outlet that notes what it is given.
     #[derive(Clone, Default)]

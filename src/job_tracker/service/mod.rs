@@ -23,6 +23,7 @@
 //! * `web`: pages, JSON and metrics; `meter`: what they count.
 
 mod access;
+mod actor;
 mod answers;
 mod builds;
 mod clients;

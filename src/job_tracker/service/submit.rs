@@ -24,13 +24,12 @@ use super::clock;
 use super::finished::KeptJob;
 use super::history::{self, History, KeptHistory, UserCopy};
 use super::home;
-use super::inbox::{Inbox, inbox};
+use super::inbox::inbox;
 use super::inter_tracker::known_id;
 use super::job::{AskError, Job, Parts};
 use super::left_output::temporary_output;
 use super::live::{Ending, Live, ToJob};
 use super::log::{Base, Journals, Log, LogError, Opened, Replayed, SessionBase};
-use super::outlet::Outlet;
 use super::owed::Debt;
 use super::remote::{self, RemoteJob};
 use super::session_types;
@@ -41,9 +40,7 @@ use super::waiting::{self, Waiting};
 use super::web::files::JobSession;
 use super::{ServiceContext, answers, session_options};
 use corona_job_engine::parent::{Parent, ParentInput, ParentSettings};
-use corona_job_engine::{
-    GrantedSlot, JobEngine, JobInput, JobProgress, JobSpec, NodeUsage, RequestId,
-};
+use corona_job_engine::{GrantedSlot, JobEngine, JobInput, JobProgress, NodeUsage, RequestId};
 
 /// The largest `job.xml`, in bytes.
 pub(super) const MAX_CONF_BYTES: u64 = 16 << 20;
@@ -263,7 +260,7 @@ impl ServiceContext {
         let engine = JobEngine::new(spec);
         let events = Some(events);
         let (temporary, demand) = (temporary_output(&conf), TaskDemand::of(&conf));
-        let parts = Working {
+        let working = Working {
             description,
             engine,
             splits,
@@ -274,7 +271,7 @@ impl ServiceContext {
             history,
             temporary,
         };
-        let job = self.work(parts, JobInput::Submitted, submitted)?;
+        let job = Job::start(self.parts(working, submitted)?, JobInput::Submitted);
         self.store.begin(job.clone());
         // Its first input is safe when it answers.
         job.look(|_| ()).await?;
@@ -528,13 +525,8 @@ impl ServiceContext {
         History::begin(job.id.clone(), place, Some(kept), written)
     }
 
-    /// Starts the task of a job. Its first input may be of an earlier time.
-    fn work(
-        &self,
-        working: Working,
-        first: JobInput,
-        first_at: Option<Millis>,
-    ) -> Result<Job, SubmitError> {
+    /// What the task of a job works with. Its first input may be of an earlier time.
+    fn parts(&self, working: Working, first_at: Option<Millis>) -> Result<Parts, SubmitError> {
         let Working {
             description,
             engine,
@@ -547,45 +539,7 @@ impl ServiceContext {
             temporary,
         } = working;
         let inbox = inbox(self.settings.max_queued_inputs);
-        let (spec, to) = (engine.spec(), &inbox.0);
-        let contact = Some(driver.contact());
-        let standing = Some(history.standing());
-        let outlet =
-            self.outlet(&description, spec, splits, demand, driver, &log, history, temporary, to)?;
-        let log = Some(log);
-        let description = Arc::new(description);
-        let stop = self.stop.subscribe();
-        let outlet = Box::new(outlet);
-        Ok(Job::start(
-            Parts {
-                description,
-                engine,
-                log,
-                outlet,
-                events,
-                contact,
-                history: standing,
-                inbox,
-                first_at,
-                stop,
-            },
-            first,
-        ))
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "the parts of an outlet")]
-    fn outlet(
-        &self,
-        description: &Description,
-        spec: &JobSpec,
-        splits: SplitStore,
-        demand: TaskDemand,
-        driver: SessionDriver,
-        log: &Log,
-        history: History,
-        temporary: Option<String>,
-        inbox: &Inbox,
-    ) -> Result<Live, SubmitError> {
+        let (contact, standing) = (driver.contact(), history.standing());
         let id = &description.id;
         let job = answers::job_id(id).ok_or_else(|| SubmitError::Id(id.clone()))?;
         let trackers = self.session_trackers();
@@ -597,18 +551,18 @@ impl ServiceContext {
             job: id.clone(),
             pool: driver.pool().to_string(),
         });
-        Ok(Live {
+        let outlet = Live {
             maps: splits.count(),
             splits: Arc::new(splits),
             demand,
-            spec: Arc::new(spec.without_splits()),
+            spec: Arc::new(engine.spec().without_splits()),
             session: SessionInfo { handle: Some(driver.handle().to_string()), trackers },
             driver: Arc::new(driver),
             launcher: self.launcher.clone(),
             meter: self.meter.clone(),
             events: self.shown.events.clone(),
             job,
-            sender: Arc::new(ToJob { job: inbox.downgrade(), meter: self.meter.clone() }),
+            sender: Arc::new(ToJob { job: inbox.0.downgrade(), meter: self.meter.clone() }),
             orders: Vec::new(),
             ending: Some(Ending {
                 log: Some(log.clone()),
@@ -633,6 +587,18 @@ impl ServiceContext {
                     }
                 }),
             }),
+        };
+        Ok(Parts {
+            description: Arc::new(description),
+            engine,
+            log: Some(log),
+            outlet: Box::new(outlet),
+            events,
+            contact: Some(contact),
+            history: Some(standing),
+            inbox,
+            first_at,
+            stop: self.stop.subscribe(),
         })
     }
 
@@ -807,47 +773,17 @@ impl ServiceContext {
                 true => JobInput::Resumed,
                 false => JobInput::Submitted,
             };
-            let job = self.work(working, first, None)?;
-            self.store.begin(job);
+            self.store.begin(Job::start(self.parts(working, None)?, first));
             return Ok(());
         };
         // Without its events the session would end as killed.
-        let Working {
-            description,
-            engine,
-            splits,
-            demand,
-            log,
-            driver,
-            events,
-            history,
-            temporary,
-        } = working;
-        let inbox = inbox(self.settings.max_queued_inputs);
-        let standing = Some(history.standing());
-        let (spec, to) = (engine.spec(), &inbox.0);
-        let mut outlet =
-            self.outlet(&description, spec, splits, demand, driver, &log, history, temporary, to)?;
-        for at in engine.trackers() {
-            outlet.order(at, corona_job_engine::Order::KillJob);
+        let mut parts = self.parts(working, None)?;
+        for at in parts.engine.trackers() {
+            parts.outlet.order(at, corona_job_engine::Order::KillJob);
         }
-        outlet.flush();
-        outlet.end(status, feedback);
-        let description = Arc::new(description);
-        let outlet = Box::new(outlet);
-        let stop = self.stop.subscribe();
-        let parts = Parts {
-            description,
-            engine,
-            log: None,
-            outlet,
-            events,
-            contact: None,
-            history: standing,
-            inbox,
-            first_at: None,
-            stop,
-        };
+        parts.outlet.flush();
+        parts.outlet.end(status, feedback);
+        (parts.log, parts.contact) = (None, None);
         self.store.begin(Job::start(parts, JobInput::Tick));
         Ok(())
     }
@@ -1211,7 +1147,7 @@ mod tests {
             history,
             temporary,
         };
-        let job = shared.work(working, JobInput::Submitted, None).unwrap();
+        let job = Job::start(shared.parts(working, None).unwrap(), JobInput::Submitted);
         shared.store.begin(job.clone());
         let (_stop, stopped) = watch::channel(false);
         let (at, mut hears) = tracker(false, &stopped);

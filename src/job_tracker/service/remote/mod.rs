@@ -22,23 +22,21 @@ use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind, TaskDemand};
 use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
 use corona_process::panics::{Panic, caught, spawn_detached};
-use corona_session_driver::{Contact, Event, InfoUpdate, SessionDriver, SessionEvents};
+use corona_session_driver::{Contact, InfoUpdate, SessionDriver, SessionEvents};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::remains::Remains;
 use self::watcher::Watcher;
+use super::actor::{Actor, AskError, JobClock, Records, SessionChange, Subject, queued};
 use super::answers;
-use super::clock::{self, now};
+use super::clock::now;
 use super::finished::Finished;
-use super::job::{
-    AskError, NO_DEADLINE, ROOM_TIMEOUT, WITHOUT_HISTORY, ahead_ms, lost_reason, next_event,
-    note_of_silence,
-};
+use super::job::{WITHOUT_HISTORY, lost_reason, note_of_silence};
 use super::launcher::parse;
 use super::live::{Closing, end_session, keep, log_end, remove_data};
-use super::log::{Log, LogError};
+use super::log::Log;
 use super::meter::Meter;
 use super::owed::{Debt, Owed};
 use super::session_types;
@@ -48,11 +46,9 @@ use corona_job_engine::parent::{
     EndReason, Parent, ParentEffect, ParentInput, ParentOutcome, ParentRefusal, ParentReply,
     Remote, SavedUpdate,
 };
-use corona_job_engine::{GrantedSlot, JobProgress, RequestId};
+use corona_job_engine::{GrantedSlot, JobProgress};
 use corona_job_wire::translate;
 
-/// Messages that are taken at a time, so that they share a wait for the disk.
-const BATCH: usize = 64;
 /// How long a forwarded call waits while the remote job tracker is replaced.
 const REPLACED: Duration = Duration::from_secs(10);
 /// Calls of a remote job tracker that may fail in a row, with longer and longer pauses.
@@ -168,7 +164,7 @@ pub(super) struct Ending {
 
 impl RemoteJob {
     /// Starts the task of a job with this first input.
-    pub(super) fn start(parts: Parts, first: ParentInput) -> RemoteJob {
+    pub(super) fn start(mut parts: Parts, first: ParentInput) -> RemoteJob {
         let (inbox, messages) = mpsc::channel(parts.max_queued.max(1));
         let progress = Arc::new(JobProgress {
             state: JobState::Prep,
@@ -205,16 +201,20 @@ impl RemoteJob {
             contact: parts.driver.contact(),
         };
         let id = parts.description.id.clone();
-        let ahead_ms = ahead_ms(parts.parent.last());
-        let mut task = Task {
+        let clock = JobClock::after(parts.parent.last());
+        let (log, events) = (parts.log.take(), parts.events.take());
+        let stop = parts.stop.clone();
+        let subject = Work {
             parts,
-            messages,
+            records: Records::new(id.clone(), log),
             inbox: inbox.downgrade(),
             publish,
             publish_place,
             heard,
             options,
-            next: vec![first],
+            next: Vec::new(),
+            effects: Vec::new(),
+            waiting: Vec::new(),
             submitted: None,
             counters: Counters::default(),
             why: None,
@@ -226,19 +226,23 @@ impl RemoteJob {
             remote_debt: None,
             closing: None,
             killing: None,
-            ahead_ms,
-            stalled_ms: clock::stalled_ms(),
         };
+        let mut actor = Actor { subject, mail: messages, events, clock, stop };
         tokio::spawn(async move {
-            if let Err(panic) = caught(task.run()).await {
+            let run = async {
+                actor.subject.end_again().await;
+                actor.run(vec![first]).await;
+            };
+            if let Err(panic) = caught(run).await {
                 tracing::error!(job = %id, %panic, "the handling of a job panicked; the job fails");
-                if let Err(panic) = caught(task.lost(&panic)).await {
+                let subject = &mut actor.subject;
+                if let Err(panic) = caught(subject.lost(&panic)).await {
                     tracing::error!(job = %id, %panic, "the end of a job panicked; the next start ends it again");
-                    task.parts.ending.store.remote_ended(&id);
+                    subject.parts.ending.store.remote_ended(&id);
                 }
             }
-            if task.is_over {
-                task.linger().await;
+            if actor.subject.is_over {
+                actor.subject.linger(actor.mail).await;
             }
         });
         job
@@ -282,11 +286,7 @@ impl RemoteJob {
     }
 
     async fn send(&self, message: Message) -> Result<(), AskError> {
-        match timeout(ROOM_TIMEOUT, self.inbox.send(message)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(AskError::Gone),
-            Err(_) => Err(AskError::Busy),
-        }
+        queued(self.inbox.send(message)).await
     }
 
     /// A client of the remote job tracker, if that has the job.
@@ -463,10 +463,11 @@ fn client(remote: &Remote, options: ClientOptions) -> JobSubmissionClient {
     JobSubmissionClient::new(address(remote), options)
 }
 
-/// What runs a job.
-struct Task {
+/// The parent of a job, and what surrounds it.
+struct Work {
+    /// Without the journal, which is in `records`, and the events of the session.
     parts: Parts,
-    messages: mpsc::Receiver<Message>,
+    records: Records,
     inbox: mpsc::WeakSender<Message>,
     publish: watch::Sender<Arc<JobProgress>>,
     publish_place: watch::Sender<RemoteLocation>,
@@ -474,6 +475,9 @@ struct Task {
     options: ClientOptions,
     /// Inputs of its own making.
     next: Vec<ParentInput>,
+    /// What follows from the inputs of this turn.
+    effects: Vec<ParentEffect>,
+    waiting: Vec<Waiting>,
     /// The remote job tracker that has taken the job.
     submitted: Option<u32>,
     /// Those of the job when it has ended.
@@ -494,132 +498,87 @@ struct Task {
     closing: Option<JoinHandle<()>>,
     /// The remote job tracker on which the job is being killed.
     killing: Option<(Remote, JoinHandle<()>)>,
-    /// As of a job that the service runs.
-    ahead_ms: i64,
-    stalled_ms: i64,
 }
 
 /// What waits until the inputs before it are safe.
 struct Waiting(Reply, Result<ParentReply, ParentRefusal>);
 
-impl Task {
-    async fn run(&mut self) {
-        let mut messages = Vec::with_capacity(BATCH);
-        if let Some(state) = self.parts.parent.end() {
-            // Only what follows the end of the job was missing.
-            self.recall().await;
-            self.end(state, session_end(state)).await;
-        }
-        while !self.is_over {
-            if self.next.is_empty() {
-                let mut stop = self.parts.stop.clone();
-                let wake = self.wake();
-                tokio::select! {
-                    biased;
-                    // Its sender lives as long as the service.
-                    _ = stop.wait_for(|stop| *stop) => return self.parts.driver.leave(),
-                    event = next_event(&mut self.parts.events) => self.event(event),
-                    count = self.messages.recv_many(&mut messages, BATCH) => if count == 0 { return },
-                    () = sleep_until(wake) => self.next.push(ParentInput::Tick),
-                }
-            }
-            self.turn(&mut messages).await;
-        }
+impl Subject for Work {
+    type Input = ParentInput;
+    type Message = Message;
+
+    fn stalled(ms: i64) -> ParentInput {
+        ParentInput::Stalled { ms }
     }
 
-    /// Ends a job whose handling panicked: it has failed for everybody who asks or waits.
-    async fn lost(&mut self, panic: &Panic) {
-        if self.is_over {
-            return;
-        }
-        // The remote job tracker ends the job's tasks, and its own session with them.
-        if let Some(remote) = self.parts.parent.remote().cloned() {
-            self.kill(remote);
-        }
-        self.why = Some(lost_reason(panic));
-        self.end(JobState::Failed, SessionStatus::Failed).await;
+    fn tick() -> ParentInput {
+        ParentInput::Tick
     }
 
-    fn now(&self) -> Millis {
-        now().plus_ms(self.ahead_ms)
-    }
-
-    /// Tells the parent of stalls, before anything that takes time for silence.
-    fn notice_stalls(&mut self) {
-        let ms = clock::stalled_ms() - self.stalled_ms;
-        if ms > 0 {
-            self.stalled_ms += ms;
-            self.next.insert(0, ParentInput::Stalled { ms });
-        }
-    }
-
-    fn wake(&self) -> Instant {
-        let due = self.parts.parent.next_deadline();
-        let pause = due.map(|due| due.since(self.now()).max(0).unsigned_abs());
-        Instant::now() + pause.map_or(NO_DEADLINE, Duration::from_millis).min(NO_DEADLINE)
-    }
-
-    fn event(&mut self, event: Event) {
-        let ids = |lost: Vec<corona_session_driver::Lost>| {
-            lost.into_iter().map(|lost| RequestId(lost.request.id)).collect()
-        };
-        self.next.push(match event {
-            Event::Granted(grants) => {
-                ParentInput::Granted { slots: grants.iter().map(session_types::granted).collect() }
-            }
-            Event::Revoked(lost) => ParentInput::Revoked { ids: ids(lost) },
-            Event::DeadNode { node, .. } => ParentInput::NodeLost { node },
-            Event::Ended(ending) => {
-                self.parts.events = None;
-                let job = &self.parts.description.id;
-                tracing::info!(%job, %ending, "the session of a job has ended");
-                self.why = Some(ending.to_string());
+    fn session_input(&mut self, change: SessionChange) -> ParentInput {
+        match change {
+            SessionChange::Granted(slots) => ParentInput::Granted { slots },
+            SessionChange::Revoked(ids) => ParentInput::Revoked { ids },
+            SessionChange::NodeLost(node) => ParentInput::NodeLost { node },
+            SessionChange::Ended(ending) => {
+                self.why = Some(ending);
                 ParentInput::SessionLost
             }
-            // The driver has no other events.
-            _ => return,
-        });
+        }
     }
 
-    /// Applies what has come, waits until it is safe, and lets out what follows from it.
-    async fn turn(&mut self, messages: &mut Vec<Message>) {
-        let (mut effects, mut waiting, mut last) = (Vec::new(), Vec::new(), None);
-        self.notice_stalls();
-        for input in std::mem::take(&mut self.next) {
-            // Nobody waits for the reply to what the parent itself noticed.
-            let _ = self.apply(input, &mut effects, &mut last);
-        }
-        for message in messages.drain(..) {
-            match message {
-                Message::Input(input, reply) => {
-                    let result = self.apply(input, &mut effects, &mut last);
-                    waiting.extend(reply.map(|reply| Waiting(reply, result)));
+    fn next_deadline(&self) -> Option<Millis> {
+        self.parts.parent.next_deadline()
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_over
+    }
+
+    fn own_inputs(&mut self) -> Vec<ParentInput> {
+        std::mem::take(&mut self.next)
+    }
+
+    fn records(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    fn apply(&mut self, now: Millis, input: ParentInput) {
+        // Nobody waits for the reply to what the parent itself noticed.
+        let _ = self.replied(now, input);
+    }
+
+    fn take(&mut self, now: Millis, message: Message) {
+        match message {
+            Message::Input(input, reply) => {
+                let result = self.replied(now, input);
+                self.waiting.extend(reply.map(|reply| Waiting(reply, result)));
+            }
+            Message::Saved(attempt, reply) => {
+                let left = self.parts.parent.saved(attempt).map(|(saved, session)| {
+                    let updates = saved.in_order().into_iter().cloned().collect();
+                    (updates, session.to_owned(), self.parts.parent.lost())
+                });
+                // The remote job tracker may be gone.
+                drop(reply.send(left));
+            }
+            Message::Status(attempt, status) => self.show(attempt, &status),
+            Message::Pages(attempt, address) => self.pages = Some((attempt, address)),
+            Message::Submitted(attempt) => self.submitted = Some(attempt),
+            #[cfg(test)]
+            Message::Panic => panic!("a test"),
+            Message::Ended(attempt, state, counters) => {
+                let remote = self.parts.parent.remote();
+                if let Some(remote) = remote.filter(|remote| remote.attempt == attempt) {
+                    self.remote_session = Some(remote.session.clone());
+                    (self.counters, self.lingers) = (counters, true);
                 }
-                Message::Saved(attempt, reply) => {
-                    let left = self.parts.parent.saved(attempt).map(|(saved, session)| {
-                        let updates = saved.in_order().into_iter().cloned().collect();
-                        (updates, session.to_owned(), self.parts.parent.lost())
-                    });
-                    // The remote job tracker may be gone.
-                    drop(reply.send(left));
-                }
-                Message::Status(attempt, status) => self.show(attempt, &status),
-                Message::Pages(attempt, address) => self.pages = Some((attempt, address)),
-                Message::Submitted(attempt) => self.submitted = Some(attempt),
-                #[cfg(test)]
-                Message::Panic => panic!("a test"),
-                Message::Ended(attempt, state, counters) => {
-                    let remote = self.parts.parent.remote();
-                    if let Some(remote) = remote.filter(|remote| remote.attempt == attempt) {
-                        self.remote_session = Some(remote.session.clone());
-                        (self.counters, self.lingers) = (counters, true);
-                    }
-                    let ended = ParentInput::Ended { attempt, state };
-                    let _ = self.apply(ended, &mut effects, &mut last);
-                }
+                self.apply(now, ParentInput::Ended { attempt, state });
             }
         }
-        self.make_safe(last).await;
+    }
+
+    async fn follow(&mut self) {
         let place = place_of(&self.parts.parent, self.submitted, self.pages.as_ref());
         if self.parts.parent.end().is_none() {
             self.publish_place.send_if_modified(|known| {
@@ -628,55 +587,59 @@ impl Task {
                 is_new
             });
         }
-        for Waiting(reply, result) in waiting {
+        for Waiting(reply, result) in std::mem::take(&mut self.waiting) {
             // The peer may have given up.
             drop(reply.send(result));
         }
-        for effect in effects {
+        for effect in std::mem::take(&mut self.effects) {
             self.carry_out(effect).await;
         }
     }
 
-    fn apply(
-        &mut self,
-        input: ParentInput,
-        effects: &mut Vec<ParentEffect>,
-        last: &mut Option<u64>,
-    ) -> Result<ParentReply, ParentRefusal> {
+    fn leave(&mut self) {
+        self.parts.driver.leave();
+    }
+}
+
+impl Work {
+    /// Ends a job again that had ended in an earlier process, if what follows the end was missing.
+    async fn end_again(&mut self) {
+        if let Some(state) = self.parts.parent.end() {
+            self.recall().await;
+            self.end(state, session_end(state)).await;
+        }
+    }
+
+    /// Ends a job whose handling panicked: it has failed for everybody who asks or waits.
+    async fn lost(&mut self, panic: &Panic) {
+        if self.is_over {
+            return;
+        }
+        // Nobody gets a reply that may not be safe.
+        self.waiting.clear();
+        // The remote job tracker ends the job's tasks, and its own session with them.
+        if let Some(remote) = self.parts.parent.remote().cloned() {
+            self.kill(remote);
+        }
+        self.why = Some(lost_reason(panic));
+        self.end(JobState::Failed, SessionStatus::Failed).await;
+    }
+
+    fn replied(&mut self, now: Millis, input: ParentInput) -> Result<ParentReply, ParentRefusal> {
         let at = match input {
             // It may have waited since.
             ParentInput::Submitted => self.parts.submitted,
-            _ => self.now(),
+            _ => now,
         };
         let kept = input.clone();
         let kept_all = self.parts.parent.has_whole_state();
-        let ParentOutcome { reply, effects: more } = self.parts.parent.apply(at, input);
+        let ParentOutcome { reply, effects } = self.parts.parent.apply(at, input);
         // What is refused changes nothing, so its sender does not fill the disk.
-        if let Some(log) = &self.parts.log
-            && (reply.is_ok() || kept_all != self.parts.parent.has_whole_state())
-        {
-            match log.parent_input(at, &kept) {
-                Ok(number) => *last = Some(number),
-                Err(error) => self.without_log(&error),
-            }
+        if reply.is_ok() || kept_all != self.parts.parent.has_whole_state() {
+            self.records.append(|log| log.parent_input(at, &kept));
         }
-        effects.extend(more);
+        self.effects.extend(effects);
         reply
-    }
-
-    async fn make_safe(&mut self, last: Option<u64>) {
-        let (Some(log), Some(number)) = (&self.parts.log, last) else { return };
-        if let Err(error) = log.committed(number).await {
-            self.without_log(&error);
-        }
-    }
-
-    fn without_log(&mut self, error: &LogError) {
-        let job = &self.parts.description.id;
-        tracing::error!(%job, %error, "the journal of a job failed; a restart will not know the job");
-        if let Some(log) = self.parts.log.take() {
-            log.discard();
-        }
     }
 
     async fn carry_out(&mut self, effect: ParentEffect) {
@@ -970,7 +933,7 @@ impl Task {
             notice: description.end_notice.clone(),
             files: ending.files.clone(),
             job_dir: ending.job_dir.clone(),
-            log: self.parts.log.clone(),
+            log: self.records.log().cloned(),
         };
         self.closing = Some(tokio::spawn(async move {
             if let Some(remains) = remains {
@@ -1007,22 +970,23 @@ impl Task {
     }
 
     /// Lets the remote job tracker answer a while longer, then forgets it.
-    async fn linger(mut self) {
+    async fn linger(mut self, mut messages: mpsc::Receiver<Message>) {
         let mut stop = self.parts.stop.clone();
         if self.lingers {
             let until = Instant::now() + LINGER;
-            let mut messages = Vec::with_capacity(BATCH);
             loop {
-                tokio::select! {
+                let message = tokio::select! {
                     biased;
                     _ = stop.wait_for(|stop| *stop) => return,
                     () = sleep_until(until) => break,
-                    count = self.messages.recv_many(&mut messages, BATCH) => if count == 0 { break },
-                }
-                for message in messages.drain(..) {
-                    if let Message::Input(_, Some(reply)) = message {
+                    message = messages.recv() => message,
+                };
+                match message {
+                    Some(Message::Input(_, Some(reply))) => {
                         drop(reply.send(Err(ParentRefusal::Ended)));
                     }
+                    Some(_) => {}
+                    None => break,
                 }
             }
             if let Some(debt) = self.remote_debt.take() {
@@ -1038,7 +1002,8 @@ impl Task {
                 closed = closing => if closed.is_err() { return },
             }
         }
-        remove_data(self.parts.ending.data_dir, self.parts.log).await;
+        let log = self.records.log().cloned();
+        remove_data(self.parts.ending.data_dir, log).await;
     }
 }
 
