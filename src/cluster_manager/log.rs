@@ -150,6 +150,12 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
             "Cannot preempt enough {kind} tasks  rounds {rounds} maxRunningTime \
              {max_running_time_ms} tasks not preempted:{missing}"
         ),
+        Record::ReservationExpired { node, handle, kind, id, kept_ms } => {
+            info!(
+                "Node {node} is no longer kept for request {id} of {kind} of session {handle}: \
+                 what runs there has not ended in {kept_ms} msec"
+            );
+        }
         Record::RoomMade { node, handle, kind, id, cause, victims } => {
             let due = if *cause == Starvation::Minimum { "minimum" } else { "share" };
             info!(

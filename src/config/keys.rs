@@ -382,6 +382,8 @@ keys! {
         "What is counted beside the slots of a type: slots for nothing, or some of cpus,memory,disk,network.";
     RESERVATION_AFTER = "corona.cm.reservation.after.ms", long(0), "0", "ms", Own,
         "Where resources are counted: how long a request that an empty node could serve waits before a node is reserved for it; 0: none is.";
+    RESERVATION_LIMIT = "corona.cm.reservation.limit.ms", long(1), "3600000", "ms", Own,
+        "Where resources are counted: how long a node is reserved for a request at most; after that it serves everybody, and another node may be reserved.";
     OVERCOMMIT_CPUS = "corona.cm.overcommit.cpus", int(1), "100", "%", Own,
         "How much of the CPUs that a node reports is given out.";
     OVERCOMMIT_MEMORY = "corona.cm.overcommit.memory", int(1), "100", "%", Own,

@@ -23,7 +23,7 @@ use super::web::{self, Secret, WebSettings};
 use super::{InForce, Source};
 use corona_model::form::Later;
 use corona_model::queues::Part;
-use corona_model::resources::{Amounts, Dimension, ReserveAfter, Resources};
+use corona_model::resources::{Amounts, Dimension, ReservationLimit, ReserveAfter, Resources};
 use corona_model::settings::{Bounds, FaultLimits, Partitioning, Settings};
 use corona_model::types::PerType;
 
@@ -376,6 +376,7 @@ impl<'a> SettingsReader<'a> {
                 0 => ReserveAfter::NEVER,
                 after_ms => ReserveAfter(after_ms),
             }),
+            reservation_limit: Later(ReservationLimit(self.number(&keys::RESERVATION_LIMIT))),
         }
     }
 

@@ -649,6 +649,15 @@ pub enum Record {
         /// Grants that were taken back.
         victims: u64,
     },
+    /// A node was kept for a request for as long as it may, and serves everybody again.
+    ReservationExpired {
+        node: Arc<str>,
+        handle: Arc<str>,
+        kind: ResourceType,
+        id: i32,
+        /// For how long it was kept.
+        kept_ms: i64,
+    },
     /// Where resources are counted: enough was looked at in this second, and so many nodes are left for the next one.
     PreemptionPaused {
         kind: ResourceType,

@@ -9,7 +9,7 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-use crate::form::{Later, THIRD};
+use crate::form::{FIFTH, Later, THIRD};
 use crate::queues::Part;
 use crate::types::{ComputeSpecs, PerType, ResourceType};
 
@@ -217,6 +217,23 @@ pub struct Resources {
     pub requested: PerType<Amounts>,
     /// How long a request waits before a node is reserved for it.
     pub reservation: Later<ReserveAfter, THIRD>,
+    /// How long a node is reserved at most.
+    pub reservation_limit: Later<ReservationLimit, FIFTH>,
+}
+
+/// How long a node is reserved for a request at most, in milliseconds: `corona.cm.reservation.limit.ms`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservationLimit(pub i64);
+
+impl ReservationLimit {
+    /// The default: an hour.
+    pub const DEFAULT_MS: i64 = 3_600_000;
+}
+
+impl Default for ReservationLimit {
+    fn default() -> Self {
+        ReservationLimit(ReservationLimit::DEFAULT_MS)
+    }
 }
 
 /// How long a request that an empty node could serve waits before one is reserved for it, in milliseconds:
@@ -242,6 +259,7 @@ impl Default for Resources {
             overcommit: [Part::WHOLE; 4],
             requested: PerType::all(Amounts([1, 1_024, 10, 10])),
             reservation: Later::default(),
+            reservation_limit: Later::default(),
         }
     }
 }

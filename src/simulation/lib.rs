@@ -9,6 +9,8 @@
 
 mod digest;
 mod invariants;
+#[cfg(test)]
+mod loop_tests;
 mod model;
 mod peers;
 mod queues;
@@ -320,7 +322,7 @@ impl<S: Subject> Watch<S> {
         if quiet && self.unwatched >= self.audit_every {
             self.unwatched = 0;
             self.patience.check(&self.model, now)?;
-            self.model.check_reservations()?;
+            self.model.check_reservations(now)?;
         }
         if self.summary.inputs.is_multiple_of(self.audit_every) {
             self.compare_all(now)?;
@@ -332,7 +334,7 @@ impl<S: Subject> Watch<S> {
     fn inspect(&mut self, now: Millis) -> Result<(), String> {
         if self.is_quiet(now) {
             self.patience.check(&self.model, now)?;
-            self.model.check_reservations()?;
+            self.model.check_reservations(now)?;
         }
         self.compare_all(now)
     }

@@ -117,6 +117,10 @@ pub(super) struct Model {
     pub(super) groups: BTreeMap<Name, PerType<Counts>>,
     /// Nodes that are kept for requests.
     pub(super) reserved: BTreeMap<Name, Reserved>,
+    /// Since when.
+    pub(super) reserved_since: BTreeMap<Name, Millis>,
+    /// Pools whose last reservation took too long: its node, and when it ended.
+    pub(super) expired: BTreeMap<PoolName, (Name, Millis)>,
     /// Of the last outcome: requests whose nodes served them.
     pub(super) served: Vec<(Name, Reserved)>,
     /// When the settings were last changed.
@@ -167,6 +171,8 @@ impl Model {
             pools: BTreeMap::new(),
             groups: BTreeMap::new(),
             reserved: BTreeMap::new(),
+            reserved_since: BTreeMap::new(),
+            expired: BTreeMap::new(),
             served: Vec::new(),
             settings_from: Millis(i64::MIN),
             sessions_started: 0,
@@ -617,6 +623,7 @@ impl Model {
         }
         if !self.sessions.values().any(|session| session.pool == pool) {
             self.pools.remove(&pool);
+            self.expired.remove(&pool);
         }
         if !self.pools.keys().any(|other| other.group == pool.group) {
             self.groups.remove(&pool.group);

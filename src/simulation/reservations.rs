@@ -26,7 +26,22 @@ impl Model {
                 let reserved = Reserved { handle: handle.clone(), id: *id, kind: *kind };
                 self.check_reserved(now, node, &reserved)
                     .map_err(|what| format!("{node} is kept for {reserved:?}: {what}"))?;
+                let pool = self.sessions.get(handle).map(|session| session.pool.clone());
+                pool.into_iter().for_each(|pool| drop(self.expired.remove(&pool)));
                 self.reserved.insert(node.clone(), reserved);
+                self.reserved_since.insert(node.clone(), now);
+            }
+            Record::ReservationExpired { node, handle, kind, id, kept_ms } => {
+                let ended = Reserved { handle: handle.clone(), id: *id, kind: *kind };
+                let known = self.reserved.remove(node);
+                let kept = self.kept_ms(node, now);
+                let limit_ms = self.settings.resources.reservation_limit.0.0;
+                if known.as_ref() != Some(&ended) || kept != *kept_ms || kept < limit_ms {
+                    return Err(format!("{node} was kept for {known:?} for {kept} ms: {record:?}"));
+                }
+                if let Some(session) = self.sessions.get(handle) {
+                    self.expired.insert(session.pool.clone(), (node.clone(), now));
+                }
             }
             Record::ReservationEnded { node, handle, kind, id, served } => {
                 let ended = Reserved { handle: handle.clone(), id: *id, kind: *kind };
@@ -69,8 +84,12 @@ impl Model {
 
     /// To be called when the engine has nothing left to do: no node is kept that could serve by now, or for a
     /// request that does not wait.
-    pub(super) fn check_reservations(&self) -> Result<(), String> {
+    pub(super) fn check_reservations(&self, now: Millis) -> Result<(), String> {
         for (node, reserved) in &self.reserved {
+            // They are looked at once in a second.
+            if self.kept_ms(node, now) > self.settings.resources.reservation_limit.0.0 + 1_001 {
+                return Err(format!("{node} is kept for {reserved:?} without end"));
+            }
             let wish = self.wish_of(reserved);
             let waits = wish.filter(|wish| wish.state == WishState::Waits);
             let Some(wish) = waits else {
@@ -81,6 +100,10 @@ impl Model {
             }
         }
         Ok(())
+    }
+
+    fn kept_ms(&self, node: &Name, now: Millis) -> i64 {
+        self.reserved_since.get(node).map_or(0, |since| now.since(*since))
     }
 
     fn wish_of(&self, reserved: &Reserved) -> Option<&Wish> {
@@ -118,12 +141,17 @@ impl Model {
             self.sessions.get(&other.handle).is_some_and(|other| other.pool == session.pool)
         };
         let others = || self.nodes.keys().filter(|node| !self.reserved.contains_key(*node));
-        let waited_ms = now.since(wish.asked);
+        let again = self.expired.get(&session.pool);
+        let waited_ms = now.since(again.map_or(wish.asked, |(_, at)| wish.asked.max(*at)));
+        let could_be_another =
+            || others().any(|other| other != node && self.could_serve_empty(other, wish));
+        let in_vain = again.is_some_and(|(last, _)| last == node) && could_be_another();
         for (holds, otherwise) in [
             (self.counts_resources(), "only slots are counted"),
             (wish.state == WishState::Waits && wish.kind == reserved.kind, "not waited for"),
             (waited_ms >= self.settings.resources.reservation.0.0, "before its wait is over"),
             (!self.reserved.contains_key(node), "it is kept already"),
+            (!in_vain, "it was kept in vain, and there is another one"),
             (!self.reserved.values().any(pool_of), "its pool has a node already"),
             (self.reserved.len() < (self.nodes.len() / 20).max(1), "too many are kept"),
             (self.could_serve_empty(node, wish), "it can never serve it"),

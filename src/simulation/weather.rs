@@ -7,7 +7,7 @@ use corona_model::form::Later;
 use corona_model::queues::{
     Part, PlaceBy, Placement, PreemptionRule, QueueRules, Queues, SiblingOrder, Submitters,
 };
-use corona_model::resources::{Amounts, ReserveAfter};
+use corona_model::resources::{Amounts, ReservationLimit, ReserveAfter};
 use corona_model::settings::{
     GroupSettings, Hosts, Partitioning, PoolSettings, SchedulingMode, Settings, UNLIMITED,
 };
@@ -178,6 +178,8 @@ pub(super) fn resources(random: &mut Random, settings: &mut Settings) {
     // Follows from another number, so that runs draw the same numbers as before there were reservations.
     let shortest = resources.overcommit.iter().map(|part| part.0).min().unwrap_or(0);
     resources.reservation = Later(ReserveAfter(i64::from(shortest) - 5_000));
+    let longest = resources.overcommit.iter().map(|part| part.0).max().unwrap_or(0);
+    resources.reservation_limit = Later(ReservationLimit(i64::from(longest) - 4_000));
 }
 
 /// Puts the groups into a tree with rules.

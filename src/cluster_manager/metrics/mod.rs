@@ -177,6 +177,7 @@ impl Metrics {
             | Record::NodeRevoked { .. }
             | Record::NodeReserved { .. }
             | Record::ReservationEnded { .. }
+            | Record::ReservationExpired { .. }
             | Record::RoomMade { .. }
             | Record::PreemptionPaused { .. }
             | Record::FeedbackForUnknownNode { .. }

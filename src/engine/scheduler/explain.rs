@@ -253,7 +253,9 @@ impl<'a> Question<'a> {
         let Reservation { node, handle, id, kind, since } = reservation;
         let own = *handle == self.entry.handle && *kind == self.kind && waiting.ids.contains(id);
         let node = self.engine.nodes.get(*node).filter(|_| own)?;
-        Some(ReservedNode { node: node.name.clone(), request: *id, since: *since })
+        let limit_ms = self.engine.settings.resources.reservation_limit.0.0;
+        let until = since.plus_ms(limit_ms);
+        Some(ReservedNode { node: node.name.clone(), request: *id, since: *since, until })
     }
 
     fn verdict_by_slots(&self, request: &Request) -> Verdict {

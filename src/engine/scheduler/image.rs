@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 
-use corona_model::form::{Later, THIRD};
+use corona_model::form::{FIFTH, Later, THIRD};
 use corona_model::resources::Amounts;
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
 use super::preemption::Clock;
 use super::tree::{Group, Hunger, Pool};
-use super::{Reservations, Scheduler, SessionKey, Tree};
+use super::{Expired, Reservations, Scheduler, SessionKey, Tree};
 use crate::arena::{Arena, ArenaImage};
 use crate::check::{ImageError, check};
-use crate::index::{GroupIdx, NodeIdx, SessionIdx};
+use crate::index::{GroupIdx, NodeIdx, PoolIdx, SessionIdx};
 use crate::lookup::{HashSeed, Lookup};
 use crate::sessions::{Demand, Sessions};
 use crate::settings::Settings;
@@ -36,6 +36,7 @@ pub(crate) struct SchedulerImage {
     whole: Later<Option<Amounts>>,
     reservations: Later<Reservations, THIRD>,
     reserved_last: Later<Option<Millis>, THIRD>,
+    expired: Later<Expired, FIFTH>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,6 +86,7 @@ impl Scheduler {
             whole: Later(self.tree.whole),
             reservations: Later(self.reservations.clone()),
             reserved_last: Later(self.reserved_last),
+            expired: Later(self.expired.clone()),
         }
     }
 
@@ -106,6 +108,7 @@ impl Scheduler {
             whole,
             reservations,
             reserved_last,
+            expired,
         } = image;
         check(
             whole.is_some() == settings.resources.are_counted(),
@@ -116,6 +119,9 @@ impl Scheduler {
         scheduler.tree.whole = *whole;
         check(whole.is_some() || reservations.is_empty(), "a node is reserved where slots count")?;
         (scheduler.reservations, scheduler.reserved_last) = (reservations.0, *reserved_last);
+        let known = |pool: &PoolIdx| scheduler.tree.pools.get(*pool).is_some();
+        check(expired.keys().all(known), "a reservation of no pool has taken too long")?;
+        scheduler.expired = expired.0;
         (scheduler.pass, scheduler.wanted, scheduler.preemption) = (pass, wanted, preemption);
         for (set, image) in scheduler.blocked.0.iter_mut().zip(blocked.0) {
             *set = IndexSet::with_capacity_and_hasher(image.len(), seed.state());

@@ -33,7 +33,7 @@ pub use self::reasons::{
     Ahead, Competition, Holder, HolderClaim, IdRange, Preemption, ReservedNode, Rivals, Unusable,
     WaitReason, WaitingRequests,
 };
-pub(crate) use self::reservation::{Reservation, Reservations};
+pub(crate) use self::reservation::{Expired, Reservation, Reservations};
 pub(crate) use self::tree::Tree;
 use super::Engine;
 use super::check::hold;
@@ -126,6 +126,7 @@ pub(crate) struct Scheduler {
     pending: PerType<i64>,
     preemption: PerType<preemption::Clock>,
     pub(crate) reservations: Reservations,
+    pub(crate) expired: Expired,
     /// When nodes were last reserved, or might have been.
     reserved_last: Option<Millis>,
 }
@@ -142,6 +143,7 @@ impl Scheduler {
             pending: PerType::all(0),
             preemption: PerType::default(),
             reservations: Reservations::new(),
+            expired: Expired::new(),
             reserved_last: None,
         }
     }
@@ -224,7 +226,7 @@ impl Engine {
 
     /// Matches pending requests with free slots, type by type.
     pub(super) fn pass(&mut self, now: Millis, effects: &mut Vec<Effect>) {
-        self.review_reservations(effects);
+        self.review_reservations(now, effects);
         for kind in ResourceType::ALL {
             if self.kind_wants_pass(kind) {
                 self.pass_of(kind, now, effects);
@@ -536,6 +538,7 @@ impl Engine {
     /// Lets changed settings take effect for all queues and sessions.
     pub(super) fn reconfigure_queues(&mut self) {
         self.scheduler.tree.configure(&self.settings);
+        self.forget_expired();
         for kind in ResourceType::ALL {
             self.scheduler.tree.count_slots(kind, self.nodes.offered(kind));
         }
@@ -558,6 +561,7 @@ impl Engine {
         self.scheduler.look_at_reservation_of(pool);
         self.leave_pool(session);
         self.scheduler.tree.forget_if_unused(pool);
+        self.forget_expired();
     }
 
     /// New requests may be served where the old ones could not.

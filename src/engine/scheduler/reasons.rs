@@ -172,6 +172,8 @@ pub struct ReservedNode {
     pub node: Arc<str>,
     pub request: i32,
     pub since: Millis,
+    /// When the node serves everybody again, at the latest.
+    pub until: Millis,
 }
 
 /// Nodes that serve a type but are granted nothing, each counted under the first reason that holds.
@@ -419,9 +421,13 @@ impl WaitReason {
                     kept => said.push(format!("{kept} nodes are kept for requests of others")),
                 }
                 said.extend(reservation.as_ref().map(|reservation| {
-                    let ReservedNode { node, request, since } = reservation;
+                    let ReservedNode { node, request, since, until } = reservation;
                     let age = Span(about.now.since(*since).max(1_000));
-                    format!("node {node} has been kept for request {request} for {age}")
+                    let left = Span(until.since(about.now).max(1_000));
+                    format!(
+                        "node {node} has been kept for request {request} for {age}, and for another \
+                         {left} at most"
+                    )
                 }));
                 said.extend(preemption.map(|preemption| preemption.clause("its pool", about)));
                 clauses(said)

@@ -46,6 +46,9 @@ pub(crate) struct Reservation {
 /// One for each pool, at most.
 pub(crate) type Reservations = BTreeMap<PoolIdx, Reservation>;
 
+/// The last reservation of a pool, if it ended because it took too long: its node, and when that was.
+pub(crate) type Expired = BTreeMap<PoolIdx, (NodeIdx, Millis)>;
+
 /// A request that has found no room in its turn for long enough, by the time from which it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PassedOver {
@@ -88,8 +91,14 @@ impl Engine {
         Some(last.map_or(Millis(i64::MIN), |last| last.plus_ms(PERIOD_MS).plus_ms(1)))
     }
 
-    /// Ends the reservations that have lost their reason.
-    pub(super) fn review_reservations(&mut self, effects: &mut Vec<Effect>) {
+    /// Ends the reservations that have taken too long, and those that have lost their reason.
+    pub(super) fn review_reservations(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        let limit_ms = self.settings.resources.reservation_limit.0.0;
+        let is_over = |reservation: &Reservation| now.since(reservation.since) >= limit_ms;
+        let all = self.scheduler.reservations.iter().filter(|(_, each)| is_over(each));
+        for pool in all.map(|(pool, _)| *pool).collect::<Vec<_>>() {
+            self.expire_reservation(pool, now, effects);
+        }
         let stale: Vec<PoolIdx> = self
             .scheduler
             .reservations
@@ -160,6 +169,24 @@ impl Engine {
         if let Some(pool) = pool {
             self.end_reservation(pool, false, effects);
         }
+    }
+
+    /// Ends a reservation that has taken too long. The pool waits again, as the youngest one, and for
+    /// another node if there is one.
+    fn expire_reservation(&mut self, pool: PoolIdx, now: Millis, effects: &mut Vec<Effect>) {
+        let Some(reservation) = self.scheduler.reservations.remove(&pool) else { return };
+        let Reservation { node, handle, id, kind, since } = reservation;
+        self.scheduler.expired.insert(pool, (node, now));
+        let Some(name) = self.nodes.end_reservation(node) else { return };
+        let kept_ms = now.since(since);
+        let record = Record::ReservationExpired { node: name, handle, kind, id, kept_ms };
+        effects.push(Effect::Record(record));
+    }
+
+    /// Forgets pools that do not exist any more.
+    pub(super) fn forget_expired(&mut self) {
+        let tree = &self.scheduler.tree;
+        self.scheduler.expired.retain(|pool, _| tree.pools.get(*pool).is_some());
     }
 
     /// Lets the pool's node serve everybody again.
@@ -243,10 +270,11 @@ impl Engine {
         let (nodes, topology) = (&self.nodes, &self.topology);
         let search = Search { kind, nodes, topology, requests, most };
         let patience_ms = self.settings.resources.reservation.0.0;
+        let again = self.scheduler.expired.get(pool).map_or(Millis(i64::MIN), |(_, at)| *at);
         let mut seen = BTreeSet::new();
         for req in demand[kind].pending.order(requests).take(REQUESTS_LOOKED_AT) {
             let RequestState::Pending { class } = requests[req].state else { continue };
-            let asked = requests.asked(req).at;
+            let asked = requests.asked(req).at.max(again);
             if now.since(asked) < patience_ms {
                 return None;
             }
@@ -276,9 +304,11 @@ impl Engine {
             !node.reserved && could_serve(node, kind, &wish, &request.excluded)
         });
         let lacks = |node: &Node| wish.demand.minus(node.spare()).dominant_share(&wish.demand);
-        let Some((node, _)) = able.min_by_key(|(node, entry)| (lacks(entry), *node)) else {
-            return;
-        };
+        let in_vain = self.scheduler.expired.get(&pool).map(|(node, _)| *node);
+        let place =
+            |(node, entry): &(NodeIdx, &Node)| (Some(*node) == in_vain, lacks(entry), *node);
+        let Some((node, _)) = able.min_by_key(place) else { return };
+        self.scheduler.expired.remove(&pool);
         let (id, handle) = (request.id, handle.clone());
         let name = self.nodes.reserve(node);
         let record = Record::NodeReserved { node: name, handle: handle.clone(), kind, id };

@@ -133,7 +133,15 @@ fn an_image_keeps_what_is_held() {
 
 /// A node that small requests fill, and a large one that has waited for a node for its time.
 fn with_reservation() -> TestEngine {
-    let mut world = counting(|settings| settings.resources.reservation.0.0 = 5_000);
+    with_reservation_for(3_600_000)
+}
+
+/// As [`with_reservation`], for no longer than this.
+fn with_reservation_for(limit_ms: i64) -> TestEngine {
+    let mut world = counting(|settings| {
+        settings.resources.reservation.0.0 = 5_000;
+        settings.resources.reservation_limit.0.0 = limit_ms;
+    });
     node(&mut world, "n1", 16, 1_000);
     world.start("2026.1", "g.small");
     world.ask("2026.1", taking(1..=30, 1, 100));
@@ -206,6 +214,56 @@ fn a_reservation_ends_with_its_node() {
     let host: Arc<str> = "n1".into();
     world.run(Input::NodesEnded { host: host.clone(), names: vec![host] }).unwrap();
     assert!(!text(&world, "2026.2").contains("kept"));
+}
+
+#[test]
+fn a_reservation_ends_in_time() {
+    let mut world = with_reservation_for(20_000);
+    world.start("2026.3", "g.other");
+    let kept = text(&world, "2026.2");
+    assert!(kept.contains("kept for request 1 for 1 s, and for another"), "{kept}");
+    // It waits for less long than the first one.
+    world.ask("2026.3", taking(1..=1, 2, 300));
+    world.wait(17_000);
+    world.release("2026.1", &[3]);
+    assert_eq!(world.holds("2026.1", Map), 9, "it is kept");
+    world.wait(4_000);
+    assert_eq!(world.holds("2026.1", Map), 10, "it serves everybody again");
+    // The other one comes first now.
+    world.wait(1_100);
+    assert!(text(&world, "2026.3").contains("has been kept for request 1"));
+    assert!(!text(&world, "2026.2").contains("has been kept"));
+    let bytes = codec::encode(&world.engine.image()).unwrap();
+    assert_eq!(bytes.first(), Some(&form::FIFTH), "it is known that it has waited in vain");
+    let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
+    assert_eq!(engine.image(), world.engine.image());
+}
+
+#[test]
+fn a_reservation_that_took_too_long_goes_to_another_node() {
+    let mut world = counting(|settings| {
+        settings.resources.reservation.0.0 = 5_000;
+        settings.resources.reservation_limit.0.0 = 10_000;
+    });
+    for (name, memory_mb) in [("n1", 1_000), ("n2", 900)] {
+        node(&mut world, name, 16, memory_mb);
+    }
+    world.start("2026.1", "g.small");
+    world.ask("2026.1", taking(1..=1, 1, 999));
+    world.ask("2026.1", taking(2..=2, 1, 899));
+    world.ask("2026.1", taking(3..=3, 9, 999));
+    world.start("2026.2", "g.large");
+    world.ask("2026.2", taking(1..=1, 2, 300));
+    let mut nodes = Vec::new();
+    for _ in 0..80 {
+        world.wait(1_000);
+        let told = text(&world, "2026.2");
+        let node = ["n1", "n2"].into_iter().find(|node| told.contains(&format!("node {node} has")));
+        if let Some(node) = node.filter(|node| nodes.last() != Some(node)) {
+            nodes.push(node);
+        }
+    }
+    assert_eq!(nodes[..4], ["n1", "n2", "n1", "n2"], "in turn");
 }
 
 #[test]
