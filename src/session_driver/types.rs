@@ -238,6 +238,21 @@ impl ComputeSpecs {
     pub fn cpus(num_cpus: i16) -> ComputeSpecs {
         ComputeSpecs { num_cpus, network_mbps: None, memory_mb: None, disk_gb: None }
     }
+
+    /// The same, with this memory in megabytes.
+    pub fn with_memory_mb(self, memory_mb: i32) -> ComputeSpecs {
+        ComputeSpecs { memory_mb: Some(memory_mb), ..self }
+    }
+
+    /// The same, with this disk space in gigabytes.
+    pub fn with_disk_gb(self, disk_gb: i32) -> ComputeSpecs {
+        ComputeSpecs { disk_gb: Some(disk_gb), ..self }
+    }
+
+    /// The same, with this network in megabytes a second.
+    pub fn with_network_mbps(self, network_mbps: i16) -> ComputeSpecs {
+        ComputeSpecs { network_mbps: Some(network_mbps), ..self }
+    }
 }
 
 /// A slot to request.
@@ -258,7 +273,8 @@ pub struct SlotRequest {
 
 impl SlotRequest {
     /// A slot anywhere, with the specs that a Java job tracker requests: one CPU, 1024 MB of
-    /// memory, 10 GB of disk, and 10 MB/s of network for a map task, 50 for others. Spec:
+    /// memory, 10 GB of disk, and 10 MB/s of network for a map task, 50 for others. A cluster
+    /// that counts resources takes exactly these as none named, and its own defaults instead. Spec:
     /// cluster-manager/05 §6.
     pub fn new(kind: ResourceType) -> SlotRequest {
         let network_mbps = if kind == ResourceType::Map { 10 } else { 50 };
@@ -286,7 +302,8 @@ impl SlotRequest {
         self
     }
 
-    /// The same slot, but with these resources.
+    /// The same slot, but with these resources. They count where the cluster counts resources
+    /// (`corona.cm.resources`); elsewhere the CPUs are the slots that the request takes.
     pub fn with_specs(mut self, specs: ComputeSpecs) -> SlotRequest {
         self.specs = specs;
         self

@@ -281,7 +281,7 @@ fn asked_for(name: &str) -> Option<usize> {
 }
 
 #[allow(clippy::print_stderr, reason = "the times stand in docs/reference/performance.md")]
-async fn fail_over(ack: &str) {
+async fn fail_over(ack: &str, resources: &str) {
     let rounds = asked_for("CORONA_FAILOVERS").unwrap_or(1);
     let size = Size {
         nodes: asked_for("CORONA_FAILOVER_NODES").unwrap_or(Size::SMALL.nodes),
@@ -289,7 +289,8 @@ async fn fail_over(ack: &str) {
     };
     let zookeeper = ZooKeeper::start();
     let directory = tempfile::tempdir().unwrap();
-    let mut instances = pair(&zookeeper, directory.path(), &[("corona.cm.ha.ack", ack)]).await;
+    let settings = [("corona.cm.ha.ack", ack), ("corona.cm.resources", resources)];
+    let mut instances = pair(&zookeeper, directory.path(), &settings).await;
     let (_gateway, manager) = gateway(&zookeeper);
     let world = KillContext::new(manager, size);
     let (nodes, sessions) = world.populate();
@@ -336,7 +337,16 @@ async fn nothing_acknowledged_is_lost_when_leaders_are_lost() {
     if !ZooKeeper::is_installed() {
         return skip("nothing_acknowledged_is_lost_when_leaders_are_lost", Missing::ZooKeeper);
     }
-    fail_over("standby").await;
+    fail_over("standby", "slots").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_where_resources_are_counted() {
+    if !ZooKeeper::is_installed() {
+        let test = "nothing_acknowledged_is_lost_where_resources_are_counted";
+        return skip(test, Missing::ZooKeeper);
+    }
+    fail_over("standby", "memory").await;
 }
 
 /// An instance that does not lead takes calls: they are relayed, with the address of their peer.

@@ -23,7 +23,11 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
-        let cluster = MiniCluster::start(&[]);
+        Stage::with(&[])
+    }
+
+    fn with(settings: &[&str]) -> Stage {
+        let cluster = MiniCluster::start(settings);
         let root = cluster.root.path().display();
         let command = |number| {
             format!(
@@ -97,6 +101,25 @@ fn a_framework_survives_restarts_of_the_cluster_manager_and_of_itself() {
     let framework = start();
     stage.until_started(COMMANDS);
     (1..=COMMANDS).for_each(|number| stage.let_end(number));
+    stage.check(framework);
+}
+
+/// Each node has memory for one command at a time, and more slots than that.
+#[test]
+fn a_framework_names_the_resources_of_its_commands() {
+    let program = example("framework");
+    let stage = Stage::with(&["corona.cm.resources=cpus,memory", "corona.tt.memory.mb=1000"]);
+    let arguments = [&stage.manager, "state", "commands", "1", "600"];
+    let framework = stage.spawn(Command::new(&program).args(arguments));
+    stage.until_started(2);
+    let listed = stage.cluster.tool(&["nodes", "list"]);
+    assert_eq!(listed.matches(" 600 MB/1000 MB ").count(), 2, "{listed}");
+    let spread = "800 MB of memory are free, the largest place has 400 MB";
+    assert!(listed.contains(spread), "{listed}");
+    for number in 1..=COMMANDS {
+        assert!(stage.numbers("ran").len() - stage.numbers("ended").len() <= 2);
+        stage.let_end(number);
+    }
     stage.check(framework);
 }
 

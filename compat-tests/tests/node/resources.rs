@@ -166,3 +166,73 @@ fn a_task_that_exceeds_its_memory_says_what_it_had_wanted_and_could_ask_for() {
     }
     drop(cluster.stop());
 }
+
+/// What grants take of the memory of all nodes, in MB.
+fn granted(cluster: &MiniCluster) -> u64 {
+    json(cluster, &["nodes", "list"])["resources"]["memory"]["granted"].as_u64().unwrap()
+}
+
+#[test]
+fn a_restart_counts_the_resources_of_running_tasks_as_before() {
+    let settings = ["corona.cm.resources=cpus,memory", "corona.tt.memory.mb=500"];
+    let cluster = MiniCluster::start(&settings);
+    let (began, go) = (cluster.path("began"), cluster.path("go"));
+    let (began, go) = (began.display(), go.display());
+    let script = format!("touch {began}; until [ -e {go} ]; do sleep 0.05; done");
+    let mut list = corona();
+    list.args(["run", "--conf-dir", "cluster/conf", "--memory", "300m", "--", "sh", "-c", &script]);
+    list.current_dir(cluster.root.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut list = list.spawn().unwrap();
+    until("the start of the command", || cluster.path("began").exists().then_some(()));
+    assert_eq!(granted(&cluster), 300);
+    cluster.crash("cluster-manager");
+    // Its journal has the grant; nodes and the job tracker come back to it.
+    let again = || {
+        let nodes = json_if_any(&cluster, &["nodes", "list"])?;
+        let memory = &nodes["resources"]["memory"];
+        let all = (memory["capacity"].as_u64()?, memory["granted"].as_u64()?);
+        (all == (1_000, 300)).then_some(())
+    };
+    until("the same books", again);
+    cluster.write("go", "");
+    assert!(list.wait().unwrap().success());
+    until("free memory", || (granted(&cluster) == 0).then_some(()));
+    drop(cluster.stop());
+}
+
+/// The same for a cluster that may not answer at the moment.
+fn json_if_any(cluster: &MiniCluster, arguments: &[&str]) -> Option<serde_json::Value> {
+    let mut command = corona();
+    command.args(arguments).args(["--output", "json", "--conf-dir", "cluster/conf"]);
+    let output = command.current_dir(cluster.root.path()).output().unwrap();
+    output.status.success().then(|| serde_json::from_slice(&output.stdout).ok()).flatten()
+}
+
+#[test]
+fn a_job_that_has_ended_says_what_it_used_of_what_it_asked_for() {
+    let cluster = MiniCluster::start(&[
+        "mapred.tasktracker.taskmemorymanager.monitoring-interval=50",
+        "corona.tt.memory.mb=2000",
+    ]);
+    cluster.write("in", "a\n");
+    let hungry = "sh -c 'x=$(head -c 100000000 /dev/zero | tr \"\\0\" a); sleep 1; cat'";
+    cluster.run(&["--input", "in", "--output", "out", "--mapper", hungry, "--memory", "1g"]);
+    let job = json(&cluster, &["jobs", "list", "--all"])[0]["id"].as_str().unwrap().to_owned();
+    let explained = until("the history of the job", || {
+        let mut explain = corona();
+        explain.args(["jobs", "explain", &job, "--conf-dir", "cluster/conf"]);
+        let explained = explain.current_dir(cluster.root.path()).output().unwrap();
+        let text = String::from_utf8(explained.stdout).unwrap();
+        text.contains("CPUs").then_some(text)
+    });
+    let memory = explained.lines().find(|line| line.contains("memory")).unwrap();
+    assert!(
+        memory.contains(" 1 GB ") && memory.contains("mapred.job.map.memory.mb="),
+        "{explained}"
+    );
+    let suggested = memory.rsplit('=').next().unwrap().trim().parse::<u64>().unwrap();
+    assert!((128..=512).contains(&suggested), "{explained}");
+    assert!(explained.contains("corona.job.map.cpus=1"), "{explained}");
+    assert!(explained.lines().all(|line| line.chars().count() <= 100), "{explained}");
+    drop(cluster.stop());
+}

@@ -445,3 +445,40 @@ fn a_stopped_replay_leaves_nobody_behind() {
     let runs = |process: &String| Path::new("/proc").join(process).exists();
     until("the cluster manager ends", || !started.iter().any(runs));
 }
+
+/// A cluster whose nodes have memory for half of their slots. It is the same again with these settings, and
+/// another one without.
+#[test]
+fn a_recording_where_resources_are_counted_agrees_with_its_own_settings_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let [counted, slots] = ["counted", "slots"].map(|name| directory.path().join(name));
+    let write = |directory: &Path, more: &[(&str, &str)]| {
+        fs::create_dir(directory).unwrap();
+        let partitioning = ("cm.cpu.to.resource.partitioning", "{\"1\":{\"MAP\":1,\"REDUCE\":1}}");
+        let all = [&[partitioning], more].concat();
+        let property = |(name, value): &(&str, &str)| {
+            format!("<property><name>{name}</name><value>{value}</value></property>")
+        };
+        let all: String = all.iter().map(property).collect();
+        let text = format!("<configuration>{all}</configuration>");
+        fs::write(directory.join("core-site.xml"), text).unwrap();
+    };
+    let half = ("corona.cm.request.default.MAP.memory", "131072");
+    write(&counted, &[("corona.cm.resources", "cpus,memory"), half]);
+    write(&slots, &[]);
+    let manager = start(&counted, directory.path());
+    let file = directory.path().join("counted.corec");
+    let relay = Relay::start(manager.thrift(), &file, directory.path());
+    let address = relay.address.to_string();
+    let load = ["load", "churn", "--address", &address, "--nodes", "5", "--cpus", "4"];
+    let size = ["--sessions", "2", "--maps", "40", "--hold", "0.05", "--seconds", "1"];
+    let line = [&load, &size, &["--warm-up", "0", "--threads", "1"][..]].concat();
+    let (status, out, err) = told(&line, directory.path());
+    assert_eq!(status, Some(0), "{out}{err}");
+    relay.end();
+    let (status, same) = verdict(&file, &counted, &[]);
+    assert_eq!(status, Some(0), "{same:#}");
+    assert!(same["notices"]["told"].as_u64() > Some(20), "{same:#}");
+    let (status, other) = verdict(&file, &slots, &["--timeout", "3"]);
+    assert_eq!(status, Some(1), "{other:#}");
+}

@@ -1,10 +1,11 @@
 //! A small framework that is not MapReduce: it runs each line of a file as a command, on a slot of its own.
 //!
 //! ```text
-//! framework HOST:PORT DIRECTORY COMMANDS
+//! framework HOST:PORT DIRECTORY COMMANDS [CPUS MEMORY_MB]
 //! ```
 //!
-//! HOST:PORT is the cluster manager's Thrift address. DIRECTORY keeps what must survive a restart of the framework:
+//! HOST:PORT is the cluster manager's Thrift address. CPUS and MEMORY_MB are what each command needs of its node, in a cluster
+//! that counts resources. DIRECTORY keeps what must survive a restart of the framework:
 //! the session, and which command runs on which slot; also the output of each command, as `NUMBER.out`.
 //! The commands are started on this machine, which is where the nodes of `corona mini-cluster` are; `Commands::launch`
 //! is the place for `ssh`, or for an agent on the nodes.
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use corona_session_driver::{
-    DriverHost, Event, Grant, Options, ResourceType, SessionDriver, SessionEvents, SessionStatus,
+    ComputeSpecs, DriverHost, Event, Grant, Options, ResourceType, SessionDriver, SessionEvents, SessionStatus,
     SlotRequest,
 };
 use tokio::time::{MissedTickBehavior, interval};
@@ -37,11 +38,11 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [manager, directory, commands] = &arguments[..] else {
-        eprintln!("usage: framework HOST:PORT DIRECTORY COMMANDS");
+    let Some(([manager, directory, commands], slot)) = usage(&arguments) else {
+        eprintln!("usage: framework HOST:PORT DIRECTORY COMMANDS [CPUS MEMORY_MB]");
         return ExitCode::from(2);
     };
-    match run(manager, directory.into(), commands.into()).await {
+    match run(manager, directory.into(), commands.into(), slot).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("framework: {error}");
@@ -50,7 +51,25 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(manager: &str, directory: PathBuf, commands: PathBuf) -> Result<(), Box<dyn Error>> {
+/// The arguments, and what is requested for each command.
+fn usage(arguments: &[String]) -> Option<([&str; 3], SlotRequest)> {
+    let slot = SlotRequest::new(ResourceType::Map);
+    match arguments {
+        [manager, directory, commands] => Some(([manager, directory, commands], slot)),
+        [manager, directory, commands, cpus, memory_mb] => {
+            let specs = ComputeSpecs::cpus(cpus.parse().ok()?).with_memory_mb(memory_mb.parse().ok()?);
+            Some(([manager, directory, commands], slot.with_specs(specs)))
+        }
+        _ => None,
+    }
+}
+
+async fn run(
+    manager: &str,
+    directory: PathBuf,
+    commands: PathBuf,
+    slot: SlotRequest,
+) -> Result<(), Box<dyn Error>> {
     let user = std::env::var("USER").unwrap_or_else(|_| "nobody".to_owned());
     let mut options = Options::new(manager.parse()?, user);
     options.name = Some("a list of commands".to_owned());
@@ -64,7 +83,7 @@ async fn run(manager: &str, directory: PathBuf, commands: PathBuf) -> Result<(),
         }
     };
     println!("session {}", driver.handle());
-    let mut framework = Framework { commands, state, driver };
+    let mut framework = Framework { commands, slot, state, driver };
     framework.begin()?;
     framework.work(events).await?;
     let ending = framework.driver.end(SessionStatus::Successful).await;
@@ -88,6 +107,8 @@ async fn resume(
 
 struct Framework {
     commands: Commands,
+    /// What each command needs.
+    slot: SlotRequest,
     state: State,
     driver: SessionDriver,
 }
@@ -108,7 +129,7 @@ impl Framework {
     /// What may be sent is written down before: a request that nobody remembers must not get its id a second time.
     fn request(&mut self, count: usize) -> Result<(), Box<dyn Error>> {
         self.state.save(&self.driver, count)?;
-        self.driver.request(vec![SlotRequest::new(ResourceType::Map); count])?;
+        self.driver.request(vec![self.slot.clone(); count])?;
         Ok(())
     }
 
