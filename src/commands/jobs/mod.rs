@@ -6,6 +6,7 @@ mod failures;
 pub(super) mod hadoop;
 mod logs;
 mod summary;
+mod used;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -110,7 +111,8 @@ enum Action {
     SetPriority(SetPriority),
     /// Print the history file of a job
     History(History),
-    /// Explain why a job waits for slots
+    /// Explain why a job waits for slots; after its end, what it used of what it
+    /// asked for
     Explain(Explain),
 }
 
@@ -330,16 +332,10 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         Action::Explain(Explain { job, grants, output, web }) => {
             // It is the middle part of the job's id, but for a job whose job tracker is on a node.
             let session = session_of(&job, &web).unwrap_or_else(|| job.tracker.clone());
-            let explained = explain(session, grants, output, web.clone(), console);
-            return explained.map_err(|error| match how_stands(&job, &web) {
-                Some((how, failures)) => {
-                    for failure in &failures {
-                        console.complain_wrapped(&failure.text());
-                    }
-                    anyhow!("{job} {how}")
-                }
-                None => error,
-            });
+            return match explain(session, grants, output, web.clone(), console) {
+                Ok(code) => Ok(code),
+                Err(error) => Err(explain_end(&job, output, &web, console).unwrap_or(error)),
+            };
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -816,9 +812,59 @@ pub(super) fn pages_at(url: &str, timeout: Duration) -> Option<Web> {
     Some(Web::of("job tracker", authority.parse().ok()?, timeout))
 }
 
+/// Explains a job that waits for nothing: what it used, why tasks failed. Returns how it stands; none if there is
+/// nothing to say.
+fn explain_end(
+    job: &JobId,
+    output: OutputArguments,
+    web: &WebArguments,
+    console: &mut Console<'_>,
+) -> Option<anyhow::Error> {
+    let stands = how_stands(job, web)?;
+    let used = if stands.is_over { used_by(job, web) } else { Vec::new() };
+    if !used.is_empty() {
+        let shown = match output.output {
+            Form::Json => console.print_json(&used),
+            Form::Table => {
+                let text = used::table(&used).render(console, output.wide) + used::MEANING;
+                console.print(&text).map_err(anyhow::Error::from)
+            }
+        };
+        if let Err(error) = shown {
+            return Some(error);
+        }
+    }
+    for failure in &stands.failures {
+        console.complain_wrapped(&failure.text());
+    }
+    Some(anyhow!("{job} {}", stands.how))
+}
+
+/// What a job that has ended used, from its history or else from its job tracker.
+fn used_by(job: &JobId, web: &WebArguments) -> Vec<used::Used> {
+    let Ok((mut caller, finished_jobs)) = Caller::of(web) else { return Vec::new() };
+    let of_history = finished_jobs
+        .and_then(|address| used::Known::of_history(&finished_jobs::pages(address, PATIENCE), job));
+    let known = of_history.or_else(|| {
+        let profile = block_on(async {
+            let profile = caller.client.get_job_profile(job.clone()).await;
+            caller.known(profile, job)
+        });
+        used::Known::of_job_tracker(&pages_at(&profile.ok()?.url, PATIENCE)?, job)
+    });
+    known.map(|known| used::used(&known)).unwrap_or_default()
+}
+
+/// How a job stands that is not explained by the cluster manager.
+struct Stands {
+    how: String,
+    is_over: bool,
+    failures: Vec<Failure>,
+}
+
 /// The end of a job and the tasks that failed, from its job tracker or its history, or what the job tracker says
 /// of one that runs; none if there is nothing to say, or neither knows the job.
-fn how_stands(job: &JobId, web: &WebArguments) -> Option<(String, Vec<Failure>)> {
+fn how_stands(job: &JobId, web: &WebArguments) -> Option<Stands> {
     let (mut caller, finished_jobs) = Caller::of(web).ok()?;
     let known = block_on(async {
         let status = caller.client.get_job_status(job.clone()).await;
@@ -830,7 +876,7 @@ fn how_stands(job: &JobId, web: &WebArguments) -> Option<(String, Vec<Failure>)>
                 "PREP" => format!("has not begun: {note}"),
                 _ => format!("runs: {note}"),
             });
-            return how.map(|how| (how, Vec::new()));
+            return how.map(|how| Stands { how, is_over: false, failures: Vec::new() });
         }
         let ended = state(status.run_state);
         let note = note(&status).map(|note| format!(", {note}")).unwrap_or_default();
@@ -839,11 +885,13 @@ fn how_stands(job: &JobId, web: &WebArguments) -> Option<(String, Vec<Failure>)>
             anyhow::Ok(reports.failures(&mut caller, job).await)
         });
         let how = format!("has ended: {ended}{note}; see 'corona jobs info {job}'");
-        return Some((how, failures.unwrap_or_default()));
+        let failures = failures.unwrap_or_default();
+        return Some(Stands { how, is_over: true, failures });
     }
     let pages = finished_jobs::pages(finished_jobs?, PATIENCE);
     let ended = finished_jobs::state(&pages, &job.to_string())?;
-    Some((format!("has ended: {ended}; see 'corona jobs history {job}'"), Vec::new()))
+    let how = format!("has ended: {ended}; see 'corona jobs history {job}'");
+    Some(Stands { how, is_over: true, failures: Vec::new() })
 }
 
 impl One {

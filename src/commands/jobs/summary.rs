@@ -3,8 +3,8 @@
 use super::Counter;
 
 /// Groups of counters of the original.
-const TASK: &str = "org.apache.hadoop.mapred.Task$Counter";
-const JOB: &str = "org.apache.hadoop.mapred.JobInProgress$Counter";
+pub(super) const TASK: &str = "org.apache.hadoop.mapred.Task$Counter";
+pub(super) const JOB: &str = "org.apache.hadoop.mapred.JobInProgress$Counter";
 
 /// The lines of a summary; empty if no counter of them is known.
 pub(in crate::commands) fn summary(counters: &[Counter], seconds: Option<f64>) -> String {

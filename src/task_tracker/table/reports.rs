@@ -2,7 +2,11 @@
 
 use super::AttemptTable;
 use crate::attempt::{Now, is_last_report};
-use corona_hadoop::writables::{JobId, TaskAttemptId, TaskState, TaskStatus};
+use corona_hadoop::writables::{Counter, JobId, TaskAttemptId, TaskState, TaskStatus};
+
+/// The group of the counters of tasks, and that of the most memory.
+const TASK_COUNTERS: &str = "org.apache.hadoop.mapred.Task$Counter";
+const PEAK_MEMORY: &str = "MAX_RSS_MEMORY_BYTES";
 
 impl AttemptTable {
     /// Whether there are reports for the job tracker of a job.
@@ -25,7 +29,11 @@ impl AttemptTable {
         told.map(|(id, entry)| {
             let succeeded = entry.attempt.status().state == TaskState::Succeeded;
             let size = if succeeded { output_bytes(id) } else { None };
-            entry.attempt.report(size, now)
+            let mut report = entry.attempt.report(size, now);
+            if report.state != TaskState::Running {
+                add_peak_memory(&mut report, entry.usage.peak_memory_bytes);
+            }
+            report
         })
         .collect()
     }
@@ -60,4 +68,19 @@ impl AttemptTable {
             }
         }
     }
+}
+
+/// Adds the most memory that was seen of an attempt to its counters, where its process has not counted it itself.
+fn add_peak_memory(report: &mut TaskStatus, peak_bytes: u64) {
+    let Some(counters) = report.counters.as_mut().filter(|_| peak_bytes > 0) else { return };
+    let groups = &mut counters.groups;
+    let Some(group) = groups.iter_mut().find(|group| group.name == TASK_COUNTERS) else { return };
+    if group.counters.iter().any(|counter| counter.name == PEAK_MEMORY) {
+        return;
+    }
+    group.counters.push(Counter {
+        name: PEAK_MEMORY.to_owned(),
+        display_name: None,
+        value: i64::try_from(peak_bytes).unwrap_or(i64::MAX),
+    });
 }
