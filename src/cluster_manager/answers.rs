@@ -1,24 +1,26 @@
 //! Converts the engine's views to the shapes of the API. It reads nothing else and decides nothing.
 
+use crate::places::Places;
 use corona_api::cluster::{
-    Address, Ahead, ByResource, ByType, Complaint, First, Grant, Holder, IdRange, Node, NodeDetail,
-    NodeFaults, NodeGrant, NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts, PoolName,
-    PoolSettings, Preemption, Queue, RetiredCounts, RetiredSession, RetiredSessions, Session,
-    SessionCounts, SessionDetail, Sessions, Specs, Unusable, Visitor, Wait, WaitReason,
-    handle_order,
+    Address, Ahead, ByResource, ByType, ClusterResource, Complaint, First, Grant, Holder, IdRange,
+    Node, NodeDetail, NodeFaults, NodeGrant, NodeProblem, NodeResource, NodeSlots, Nodes, Paging,
+    Pool, PoolCounts, PoolName, PoolSettings, Preemption, Queue, ReservedFor, RetiredCounts,
+    RetiredSession, RetiredSessions, Session, SessionCounts, SessionDetail, Sessions, Specs,
+    Unusable, Visitor, Wait, WaitReason, handle_order,
 };
 use corona_engine::{
-    self as engine, HolderClaim, NodeView, PoolView, Precedence, RunningSession, Starvation,
-    WaitingRequests,
+    self as engine, HolderClaim, Holding, NodeView, PoolView, Precedence, RunningSession,
+    Starvation, WaitingRequests,
 };
 use corona_model::queues::Part;
-use corona_model::resources::{Amounts, Dimension};
+use corona_model::resources::{Amounts, Dimension, Resources};
 use corona_model::settings::{FaultLimits, SchedulingMode, UNLIMITED};
 use corona_model::types::{self, Millis, PerType, ResourceType};
 
 /// One page of nodes: all, or those with a problem.
 pub(crate) fn nodes(
     now: Millis,
+    resources: &Resources,
     views: &[NodeView],
     problem: Option<NodeProblem>,
     paging: &Paging,
@@ -29,15 +31,17 @@ pub(crate) fn nodes(
         .filter(|view| problem.is_none_or(|problem| problems(view).any(|it| it == problem)))
         .collect();
     wanted.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    let (nodes, more) = page(&wanted, paging.limit, |view| node(view));
+    let (nodes, more) = page(&wanted, paging.limit, |view| node(view, resources));
     let next = nodes.last().filter(|_| more).map(|last| last.name.clone());
-    Nodes { now_ms: Some(now.0), total: views.len(), next, nodes }
+    let of_all = cluster_resources(resources, &Places::of(views));
+    Nodes { now_ms: Some(now.0), total: views.len(), next, resources: of_all, nodes }
 }
 
 /// A node, with the complaints about it and the grants on it.
 pub(crate) fn node_detail(
     now: Millis,
     limits: &FaultLimits,
+    resources: &Resources,
     view: engine::NodeDetail,
     mut grants: Vec<engine::NodeGrant>,
 ) -> NodeDetail {
@@ -49,7 +53,7 @@ pub(crate) fn node_detail(
     let served = ResourceType::ALL.into_iter().filter(|kind| shown.apps[*kind].is_some());
     NodeDetail {
         now_ms: now.0,
-        node: node(&shown),
+        node: node(&shown, resources),
         faults: by_type(served, |kind| NodeFaults {
             failures: faults[kind].failures,
             failures_limit: limits.failure_sessions,
@@ -61,7 +65,11 @@ pub(crate) fn node_detail(
         visitors: visitors.iter().take(NodeDetail::MOST_VISITORS).map(visitor).collect(),
         visitors_total: visitors.len(),
         grants_total: grants.len(),
-        grants: grants.iter().take(NodeDetail::MOST_GRANTS).map(node_grant).collect(),
+        grants: grants
+            .iter()
+            .take(NodeDetail::MOST_GRANTS)
+            .map(|grant| node_grant(grant, resources))
+            .collect(),
     }
 }
 
@@ -85,7 +93,7 @@ fn complaint(complaint: &engine::Complaint) -> Complaint {
     }
 }
 
-fn node_grant(grant: &engine::NodeGrant) -> NodeGrant {
+fn node_grant(grant: &engine::NodeGrant, resources: &Resources) -> NodeGrant {
     NodeGrant {
         session: grant.session.to_string(),
         name: grant.name.to_string(),
@@ -94,6 +102,7 @@ fn node_grant(grant: &engine::NodeGrant) -> NodeGrant {
         id: grant.id,
         kind: grant.kind,
         slots: grant.slots,
+        resources: counted(resources, |dimension| grant.takes[dimension]),
         granted_ms: grant.granted_at.0,
     }
 }
@@ -102,6 +111,7 @@ fn node_grant(grant: &engine::NodeGrant) -> NodeGrant {
 pub(crate) fn sessions(
     now: Millis,
     kinds: &[ResourceType],
+    resources: &Resources,
     views: &[RunningSession],
     paging: &Paging,
 ) -> Sessions {
@@ -112,7 +122,7 @@ pub(crate) fn sessions(
         })
         .collect();
     wanted.sort_unstable_by(|a, b| handle_order(&a.handle, &b.handle));
-    let (sessions, more) = page(&wanted, paging.limit, |view| session(view, kinds));
+    let (sessions, more) = page(&wanted, paging.limit, |view| session(view, kinds, resources));
     let next = sessions.last().filter(|_| more).map(|last| last.handle.clone());
     Sessions { now_ms: now.0, total: views.len(), next, sessions }
 }
@@ -121,6 +131,7 @@ pub(crate) fn sessions(
 pub(crate) fn session_detail(
     now: Millis,
     kinds: &[ResourceType],
+    resources: &Resources,
     view: &RunningSession,
     mut grants: Vec<types::Grant>,
     waits: Vec<WaitingRequests>,
@@ -129,7 +140,7 @@ pub(crate) fn session_detail(
     grants.sort_unstable_by_key(|grant| grant.id);
     SessionDetail {
         now_ms: now.0,
-        session: session(view, kinds),
+        session: session(view, kinds, resources),
         address: address(&info.address),
         group_ids: info.group_ids.iter().flatten().map(|id| id.to_string()).collect(),
         no_preempt: info.no_preempt.unwrap_or_default(),
@@ -164,6 +175,30 @@ pub(crate) fn by_type<T>(
     kinds.into_iter().map(|kind| (kind, value(kind))).collect()
 }
 
+/// A value for each resource that is counted.
+fn counted<T>(resources: &Resources, value: impl Fn(Dimension) -> T) -> ByResource<T> {
+    resources.dimensions().map(|dimension| (dimension, value(dimension))).collect()
+}
+
+/// The resources of the cluster.
+pub(crate) fn cluster_resources(
+    resources: &Resources,
+    places: &Places,
+) -> ByResource<ClusterResource> {
+    counted(resources, |dimension| ClusterResource {
+        capacity: places.capacity[dimension],
+        granted: places.granted[dimension],
+        free: places.free[dimension],
+        largest_free: places.largest[dimension],
+    })
+}
+
+/// What grants hold of the resources that are counted.
+fn held(resources: &Resources, holding: &Holding) -> (ByResource<u64>, Option<f64>) {
+    let share = resources.are_counted().then_some(holding.dominant_share);
+    (counted(resources, |dimension| holding.held[dimension]), share)
+}
+
 fn problems(view: &NodeView) -> impl Iterator<Item = NodeProblem> + use<> {
     let problems = [
         (view.late, NodeProblem::Late),
@@ -176,7 +211,7 @@ fn problems(view: &NodeView) -> impl Iterator<Item = NodeProblem> + use<> {
     problems.into_iter().filter(|(is, _)| *is).map(|(_, problem)| problem)
 }
 
-fn node(view: &NodeView) -> Node {
+fn node(view: &NodeView, resources: &Resources) -> Node {
     let served = ResourceType::ALL.into_iter().filter(|kind| view.apps[*kind].is_some());
     let slots = by_type(served, |kind| NodeSlots {
         total: view.slots[kind].total,
@@ -193,6 +228,17 @@ fn node(view: &NodeView) -> Node {
         free: Some(specs(view.free)),
         sessions: Some(view.sessions),
         slots: Some(slots),
+        resources: counted(resources, |dimension| NodeResource {
+            capacity: view.capacity[dimension],
+            granted: view.held[dimension],
+            total: dimension.of(&view.total),
+            used: dimension.used(&view.total, &view.free),
+        }),
+        reserved_for: view.reserved_for.as_ref().map(|it| ReservedFor {
+            session: it.session.to_string(),
+            id: it.id,
+            since_ms: it.since.0,
+        }),
     }
 }
 
@@ -207,7 +253,13 @@ pub(crate) struct PoolRemarks {
 }
 
 /// A pool, or a group, which has no remarks.
-pub(crate) fn pool(view: &PoolView, remarks: Option<&PoolRemarks>, kinds: &[ResourceType]) -> Pool {
+pub(crate) fn pool(
+    view: &PoolView,
+    remarks: Option<&PoolRemarks>,
+    kinds: &[ResourceType],
+    resources: &Resources,
+) -> Pool {
+    let (resources, dominant_share) = held(resources, &view.holding);
     let settings = view.pool.is_some().then(|| PoolSettings {
         mode: mode_name(view.mode).into(),
         preemptable: view.preemptable,
@@ -234,6 +286,8 @@ pub(crate) fn pool(view: &PoolView, remarks: Option<&PoolRemarks>, kinds: &[Reso
         settings,
         queue: view.is_of_tree().then(|| queue(view, kinds)),
         types,
+        resources,
+        dominant_share,
     }
 }
 
@@ -272,7 +326,8 @@ fn mode_name(mode: SchedulingMode) -> &'static str {
     }
 }
 
-fn session(view: &RunningSession, kinds: &[ResourceType]) -> Session {
+fn session(view: &RunningSession, kinds: &[ResourceType], resources: &Resources) -> Session {
+    let (resources, dominant_share) = held(resources, &view.holding);
     let types = by_type(kinds.iter().copied(), |kind| {
         let counts = view.counts[kind];
         SessionCounts {
@@ -299,6 +354,8 @@ fn session(view: &RunningSession, kinds: &[ResourceType]) -> Session {
         started_ms: view.started.0,
         last_heartbeat_ms: view.last_heartbeat.0,
         types,
+        resources,
+        dominant_share,
     }
 }
 

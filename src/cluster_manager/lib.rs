@@ -28,6 +28,7 @@ mod operations;
 mod origin;
 mod outlet;
 mod persist;
+mod places;
 mod racks;
 mod recovery;
 mod reload;

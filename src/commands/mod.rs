@@ -49,6 +49,7 @@ mod profile;
 mod proxy_job_tracker;
 mod record;
 mod replay;
+mod resources;
 mod run;
 mod session_list;
 mod sessions;

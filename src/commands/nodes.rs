@@ -14,12 +14,14 @@ use corona::api::cluster::{
     BlacklistCleared, Node, NodeDetail, NodeProblem, NodeSlots, Nodes, Paging, Specs,
 };
 use corona::engine::types::ResourceType;
+use corona::model::resources::Dimension;
 use corona::model::text::natural_order;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::cluster::{WebArguments, block_on};
 use super::drain;
 use super::java_pages;
+use super::resources;
 use super::times::Ago;
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
@@ -160,7 +162,8 @@ impl List {
                     if !shown.fits(console, output.wide) && have_one_rack(&nodes) {
                         shown = table(&nodes, output.wide, false);
                     }
-                    Ok(console.print(&shown.render(console, output.wide))?)
+                    let spread = resources::spread(&nodes.resources);
+                    Ok(console.print(&(shown.render(console, output.wide) + &spread))?)
                 }
             }
         })
@@ -292,6 +295,12 @@ fn description(detail: &NodeDetail, console: &Console<'_>, wide: bool) -> String
             let disk = |specs: &Specs| specs.disk_gb;
             free_of(of(free, disk).map(|free| free.max(0)), of(total, disk), "GB")
         }),
+        ("Kept for", {
+            let kept = node.reserved_for.as_ref();
+            kept.map(|it| {
+                format!("request {} of session {}, {}", it.id, it.session, ago(it.since_ms))
+            })
+        }),
         ("Sessions seen", node.sessions.map(|sessions| sessions.to_string())),
     ];
     let mut text = String::new();
@@ -306,6 +315,9 @@ fn description(detail: &NodeDetail, console: &Console<'_>, wide: bool) -> String
         text.push_str(&table.render(console, wide));
     };
     add("\n", types_table(detail));
+    if !node.resources.is_empty() {
+        add("\n", resources::of_node(&node.resources));
+    }
     if !detail.complaints.is_empty() {
         add("\nReports that count, the latest first:\n", complaints_table(detail));
     }
@@ -370,23 +382,30 @@ fn complaints_table(detail: &NodeDetail) -> Table {
 }
 
 fn grants_table(detail: &NodeDetail) -> Table {
-    let mut table = Table::new(&[
-        Column::whole("SESSION"),
-        Column::text("USER", 6),
-        Column::text("POOL", 16),
-        Column::whole("TYPE"),
-        Column::number("SLOTS"),
-        Column::number("REQUEST"),
-        Column::number("HELD FOR"),
-        Column::text("NAME", 10),
-    ]);
+    let is_counted = !detail.node.resources.is_empty();
+    let takes = Column::text("TAKES", 20);
+    let columns = [
+        Some(Column::whole("SESSION")),
+        Some(Column::text("USER", 6)),
+        Some(Column::text("POOL", 16)),
+        Some(Column::whole("TYPE")),
+        // Where resources are counted, each grant takes one slot.
+        Some(if is_counted { takes } else { Column::number("SLOTS") }),
+        Some(Column::number("REQUEST")),
+        Some(Column::number("HELD FOR")),
+        Some(Column::text("NAME", 10)),
+    ];
+    let mut table = Table::new(&columns.into_iter().flatten().collect::<Vec<_>>());
     for grant in &detail.grants {
         table.row([
             grant.session.as_str().into(),
             grant.user.as_str().into(),
             format!("{}.{}", grant.pool.group, grant.pool.pool).into(),
             grant.kind.name().into(),
-            grant.slots.to_string().into(),
+            match is_counted {
+                true => text(resources::brief(&grant.resources)),
+                false => grant.slots.to_string().into(),
+            },
             grant.id.to_string().into(),
             Ago { now_ms: detail.now_ms, then_ms: grant.granted_ms }.span().into(),
             grant.name.as_str().into(),
@@ -409,7 +428,7 @@ pub(super) async fn read(web: &Web) -> anyhow::Result<Nodes> {
         // The list grows in place: a copy for each page would cost the square of their number.
         let mut nodes = all.nodes;
         nodes.extend(page.nodes);
-        all = Nodes { now_ms: page.now_ms, total: page.total, next: page.next, nodes };
+        all = Nodes { nodes, ..page };
         if all.next.is_none() || !leads_on {
             all.next = None;
             return Ok(all);
@@ -442,37 +461,48 @@ fn table(nodes: &Nodes, wide: bool, with_racks: bool) -> Table {
         return table;
     }
     let more = |column: Column| wide.then_some(column);
-    let columns = [
+    let counted = || nodes.resources.keys().copied();
+    // What is counted has a column of its own.
+    let is_more = |dimension: Dimension| wide && counted().all(|counted| counted != dimension);
+    let [cpus, memory, disk] = [Dimension::Cpus, Dimension::Memory, Dimension::Disk].map(is_more);
+    let first = [
         Some(Column::text("NODE", MOST_OF_NAME)),
         more(Column::whole("ADDRESS")),
         with_racks.then_some(Column::text("RACK", 8)),
         Some(Column::number("MAP")),
         Some(Column::number("RED")),
         Some(Column::number("JT")),
-        more(Column::number("CPUS")),
-        more(Column::number("FREE MB")),
-        more(Column::number("FREE GB")),
+    ];
+    let granted = counted().map(|dimension| Column::number(resources::heading(dimension)));
+    let last = [
+        cpus.then_some(Column::number("CPUS")),
+        memory.then_some(Column::number("FREE MB")),
+        disk.then_some(Column::number("FREE GB")),
         more(Column::number("SESSIONS")),
         Some(Column::number("HEARD")),
         Some(Column::text("STATE", 10)),
     ];
-    let mut table = Table::new(&columns.into_iter().flatten().collect::<Vec<_>>());
+    let columns = first.into_iter().flatten().chain(granted).chain(last.into_iter().flatten());
+    let mut table = Table::new(&columns.collect::<Vec<_>>());
     for node in &nodes.nodes {
-        let cells = [
+        let first = [
             Some(node.name.as_str().into()),
             wide.then(|| text(node.address.as_ref().map(|at| format!("{}:{}", at.host, at.port)))),
             with_racks.then(|| text(node.rack.clone())),
             Some(slots(node, ResourceType::Map)),
             Some(slots(node, ResourceType::Reduce)),
             Some(slots(node, ResourceType::JobTracker)),
-            wide.then(|| number(node.total.map(|specs| specs.cpus))),
-            wide.then(|| number(node.free.and_then(|specs| specs.memory_mb))),
-            wide.then(|| number(node.free.and_then(|specs| specs.disk_gb).map(|free| free.max(0)))),
+        ];
+        let granted = counted().map(|dimension| resources::granted(node, dimension));
+        let last = [
+            cpus.then(|| number(node.total.map(|specs| specs.cpus))),
+            memory.then(|| number(node.free.and_then(|specs| specs.memory_mb))),
+            disk.then(|| number(node.free.and_then(|specs| specs.disk_gb).map(|free| free.max(0)))),
             wide.then(|| number(node.sessions)),
             Some(heard(nodes, node)),
             Some(state(node)),
         ];
-        table.row(cells.into_iter().flatten());
+        table.row(first.into_iter().flatten().chain(granted).chain(last.into_iter().flatten()));
     }
     table
 }
@@ -499,7 +529,7 @@ fn state(node: &Node) -> Cell {
 
 fn state_words(node: &Node) -> String {
     if node.problems.is_empty() {
-        return "ok".into();
+        return if node.reserved_for.is_some() { "kept" } else { "ok" }.into();
     }
     let words: Vec<String> = node.problems.iter().map(|problem| words(*problem, node)).collect();
     words.join(", ")

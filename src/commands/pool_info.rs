@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::cluster::block_on;
 use super::pools;
+use super::resources;
 use super::session_list::sessions_of_pages;
 use super::times::Ago;
 use super::web::Web;
@@ -93,6 +94,7 @@ fn text(info: &Info, now_ms: Option<i64>, console: &Console<'_>, wide: bool) -> 
         ("Path", pool.queue.as_ref().map(|queue| queue.path.clone())),
         ("State", pool.queue.as_ref().map(|queue| queue.state.clone())),
         ("Sessions", Some(pool.sessions.to_string())),
+        ("Share of resources", resources::holding(&pool.resources, pool.dominant_share)),
     ];
     let mut text = String::new();
     for (label, value) in lines {

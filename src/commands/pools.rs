@@ -15,6 +15,7 @@ use super::java_pages;
 use super::pool_explain;
 use super::pool_import::Import;
 use super::pool_info;
+use super::resources;
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
 use corona_terminal::console::{Console, Form, OutputArguments};
@@ -159,6 +160,10 @@ fn table(pools: &[Pool]) -> Table {
         Column::number("MIN"),
         Column::number("MAX"),
     ];
+    let is_counted = pools.iter().any(|pool| pool.dominant_share.is_some());
+    if is_counted {
+        columns.insert(COLUMNS_OF_HEAD, Column::number("RESOURCES"));
+    }
     if pools.iter().any(|pool| pool.redirected_to.is_some()) {
         columns.push(Column::text("REDIRECTED TO", 13));
     }
@@ -174,11 +179,12 @@ fn table(pools: &[Pool]) -> Table {
         };
         let to = pool.redirected_to.as_ref().map(|to| format!("{}.{}", to.group, to.pool));
         let to = to.map(Cell::from);
-        table.row(head(pool).into_iter().chain(counts_or_nothing).chain(to));
+        let share = || number(pool.dominant_share.map(resources::percent));
+        let share = is_counted.then(share);
+        table.row(head(pool).into_iter().chain(share).chain(counts_or_nothing).chain(to));
+        let before = COLUMNS_OF_HEAD + usize::from(is_counted);
         for line in lines {
-            table.row(
-                [Cell::default(), Cell::default(), Cell::default()].into_iter().chain(counts(line)),
-            );
+            table.row(std::iter::repeat_n(Cell::default(), before).chain(counts(line)));
         }
     }
     table
@@ -206,8 +212,10 @@ pub(super) fn is_named(queue: &Pool, name: &str) -> bool {
     short || path(queue) == name
 }
 
+const COLUMNS_OF_HEAD: usize = 3;
+
 /// Name, mode and sessions.
-fn head(pool: &Pool) -> [Cell; 3] {
+fn head(pool: &Pool) -> [Cell; COLUMNS_OF_HEAD] {
     let mode = pool.settings.as_ref().map(|settings| settings.mode.as_str());
     let depth = path(pool).matches('.').count();
     let name = match &pool.pool {

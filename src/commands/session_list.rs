@@ -12,7 +12,8 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use corona::api::cluster::{
-    self as api, ByType, Paging, PoolName, RetiredSession, RetiredSessions, handle_order,
+    self as api, ByResource, ByType, Paging, PoolName, RetiredSession, RetiredSessions,
+    handle_order,
 };
 use corona::engine::types::ResourceType;
 use corona::wire::Exception;
@@ -25,6 +26,7 @@ use serde::Serialize;
 use super::client::{granted, priority_name};
 use super::cluster::{CallAndPageArguments, Cluster, Peer, block_on};
 use super::java_pages;
+use super::resources;
 use super::sessions::{pool_name, pool_text, running, unless_in_safe_mode};
 use super::times::Ago;
 use super::watch::WatchArguments;
@@ -94,6 +96,11 @@ struct ListedSession {
     #[serde(skip_serializing_if = "Option::is_none")]
     started_ms: Option<i64>,
     types: ByType<Counts>,
+    /// What its grants take, if the pages could be read and the cluster counts resources.
+    #[serde(skip_serializing_if = "ByResource::is_empty")]
+    resources: ByResource<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dominant_share: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -115,6 +122,8 @@ impl From<wire::RunningSession> for ListedSession {
             priority: priority_name(session.priority).to_owned(),
             deadline_ms: session.deadline.filter(|deadline| *deadline != 0),
             started_ms: None,
+            resources: ByResource::new(),
+            dominant_share: None,
             handle: session.handle,
             name: session.name,
             user: session.user_id,
@@ -134,6 +143,8 @@ impl From<api::Session> for ListedSession {
             priority: session.priority,
             deadline_ms: session.deadline_ms,
             started_ms: Some(session.started_ms),
+            resources: session.resources,
+            dominant_share: session.dominant_share,
             handle: session.handle,
             name: session.name,
             user: session.user,
@@ -300,33 +311,40 @@ impl Details {
     /// Adds start and waiting requests to the sessions that the pages list too. Another cluster
     /// manager's pages may have a session of the same handle, but hardly of that name.
     fn add_to(self, mut sessions: Vec<ListedSession>) -> Vec<ListedSession> {
-        type Known = (String, String, Option<i64>, ByType<i64>);
+        type Holding = (ByResource<u64>, Option<f64>);
+        type Known = (String, String, Option<i64>, ByType<i64>, Holding);
         let known: HashMap<String, Known> = match self {
             Details::Ours(ours) => ours
                 .into_iter()
                 .map(|session| {
                     let waiting = session.types.iter();
                     let waiting = waiting.map(|(kind, counts)| (*kind, counts.waiting)).collect();
-                    let known = (session.name, session.user, Some(session.started_ms), waiting);
+                    let started_ms = Some(session.started_ms);
+                    let holding = (session.resources, session.dominant_share);
+                    let known = (session.name, session.user, started_ms, waiting, holding);
                     (session.handle, known)
                 })
                 .collect(),
             Details::Originals(theirs) => theirs
                 .into_iter()
                 .map(|session| {
-                    let known = (session.name, session.user, session.started_ms, session.waiting);
+                    let (started_ms, waiting) = (session.started_ms, session.waiting);
+                    let holding = Holding::default();
+                    let known = (session.name, session.user, started_ms, waiting, holding);
                     (session.handle, known)
                 })
                 .collect(),
         };
         for session in &mut sessions {
-            let Some((name, user, started_ms, waiting)) = known.get(&session.handle) else {
+            let Some((name, user, started_ms, waiting, holding)) = known.get(&session.handle)
+            else {
                 continue;
             };
             if (name, user) != (&session.name, &session.user) {
                 continue;
             }
             session.started_ms = *started_ms;
+            (session.resources, session.dominant_share) = holding.clone();
             for (kind, waiting) in waiting {
                 if let Some(counts) = session.types.get_mut(kind) {
                     counts.waiting = Some(*waiting);
@@ -363,6 +381,7 @@ fn running_table(list: &Sessions, priorities: Priorities) -> Table {
     let is_known = list.now_ms.is_some();
     let more = |column: Column| is_known.then_some(column);
     let has_priorities = priorities == Priorities::Shown;
+    let is_counted = list.sessions.iter().any(|session| session.dominant_share.is_some());
     let columns = [
         Some(Column::whole("SESSION")),
         Some(Column::text("USER", 6)),
@@ -371,6 +390,7 @@ fn running_table(list: &Sessions, priorities: Priorities) -> Table {
         Some(Column::number("MAP")),
         Some(Column::number("RED")),
         Some(Column::number("JT")),
+        is_counted.then_some(Column::number("RESOURCES")),
         more(Column::number("WAITING")),
         more(Column::number("AGE")),
         Some(Column::text("NAME", 10)),
@@ -391,6 +411,7 @@ fn running_table(list: &Sessions, priorities: Priorities) -> Table {
             Some(slots(ResourceType::Map)),
             Some(slots(ResourceType::Reduce)),
             Some(slots(ResourceType::JobTracker)),
+            is_counted.then(|| number(session.dominant_share.map(resources::percent))),
             is_known.then(|| number(waiting)),
             is_known.then(|| number(age)),
             Some(session.name.as_str().into()),

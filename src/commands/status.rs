@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::EXIT_FAILED;
 use super::cluster::{CallAndPageArguments, Cluster, block_on, mismatch};
 use super::java_pages;
+use super::resources;
 use super::times::{Ago, Date};
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
@@ -304,6 +305,11 @@ fn text(report: &Report, console: &Console<'_>, wide: bool) -> String {
         text.push_str(&slots_table(slots).render(console, wide));
     }
     if let Status::Ours(status) = &report.status {
+        if !status.resources.is_empty() {
+            text.push('\n');
+            text.push_str(&resources::of_cluster(&status.resources).render(console, wide));
+            text.push_str(&resources::spread(&status.resources));
+        }
         text.push_str(&failed_calls(&status.operations));
     }
     text.push_str(&problem_lines(problems, matches!(report.status, Status::Ours(_)), console));

@@ -85,8 +85,8 @@ pub use self::topology::DEFAULT_RACK;
 use self::topology::Topology;
 use self::types::{AccessId, Millis, PerType};
 pub use self::views::{
-    GrantView, NodeDetail, NodeFaults, NodeGrant, NodeView, PoolView, RackWanted, RunningSession,
-    SessionTally, SlotCounts, TypeCounts, Visitor, fill_in_shares,
+    GrantView, Holding, NodeDetail, NodeFaults, NodeGrant, NodeView, PoolView, RackWanted,
+    ReservedFor, RunningSession, SessionTally, SlotCounts, TypeCounts, Visitor, fill_in_shares,
 };
 use corona_model::resources::Amounts;
 

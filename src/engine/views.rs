@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use corona_model::queues::QueueRules;
+use corona_model::resources::Amounts;
 use serde::Serialize;
 
 use super::Engine;
@@ -58,8 +59,19 @@ pub struct RunningSession {
     pub last_heartbeat: Millis,
     /// Counts of its requests.
     pub counts: PerType<SessionTally>,
+    /// The resources that its grants take, where they are counted.
+    pub holding: Holding,
     /// Usage numbers as last reported.
     pub usages: [Vec<i64>; 3],
+}
+
+/// The resources that grants take. Nothing while only slots are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Holding {
+    /// What they take.
+    pub held: Amounts,
+    /// The largest part that this is of any resource of the cluster, from 0 to 1.
+    pub dominant_share: f64,
 }
 
 /// A session's counts of one type.
@@ -118,9 +130,33 @@ pub struct NodeView {
     pub has_reserve: bool,
     /// Running sessions that ever had a grant on it.
     pub sessions: usize,
+    /// The resources that it gives out. Nothing while only slots are counted.
+    pub capacity: Amounts,
+    /// The resources that its grants take.
+    pub held: Amounts,
+    /// The request that it is kept for; nothing else is granted there.
+    pub reserved_for: Option<ReservedFor>,
+}
+
+/// The request that a node is kept for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReservedFor {
+    /// The session's handle.
+    pub session: Arc<str>,
+    /// The request's id.
+    pub id: i32,
+    /// The type of the request.
+    pub kind: ResourceType,
+    /// When the reservation was made.
+    pub since: Millis,
 }
 
 impl NodeView {
+    /// The resources that are left.
+    pub fn spare(&self) -> Amounts {
+        self.capacity.minus(self.held)
+    }
+
     /// Slots of the type that are free, whatever else speaks against the node; none where it does
     /// not serve the type.
     pub fn room(&self, kind: ResourceType) -> u64 {
@@ -130,9 +166,13 @@ impl NodeView {
 
     /// Whether the node can be given more of the type now.
     pub fn is_usable(&self, kind: ResourceType) -> bool {
+        self.is_open() && !self.blacklisted[kind] && self.room(kind) > 0
+    }
+
+    /// Whether the node can be given more of any type, whatever is left there.
+    pub fn is_open(&self) -> bool {
         let admitted = self.allowed && !self.draining && !self.revoked;
-        let open = admitted && self.has_reserve && !self.skipped;
-        open && !self.blacklisted[kind] && self.room(kind) > 0
+        admitted && self.has_reserve && !self.skipped
     }
 }
 
@@ -186,6 +226,8 @@ pub struct NodeGrant {
     pub kind: ResourceType,
     /// Slots that it takes.
     pub slots: u32,
+    /// Resources that it takes. Nothing while only slots are counted.
+    pub takes: Amounts,
     /// When it was given.
     pub granted_at: Millis,
 }
@@ -248,6 +290,8 @@ pub struct PoolView {
     pub maximum: PerType<i32>,
     /// Its lack, as last checked; nothing for groups.
     pub lacks: PerType<Lack>,
+    /// The resources that its grants take, where they are counted.
+    pub holding: Holding,
 }
 
 /// The shares that pools and groups are due of `used` slots, by their current requests. The engine
@@ -534,6 +578,7 @@ impl Engine {
             minimum: group.kinds.map_ref(|state| as_limit(state.minimum)),
             maximum: group.kinds.map_ref(|state| as_limit(state.maximum)),
             lacks: PerType::default(),
+            holding: self.holding(group.kinds.map_ref(|state| state.held)),
         });
         let pools = tree.pools().map(|(_, pool)| PoolView {
             group: pool.name.group.clone(),
@@ -554,10 +599,30 @@ impl Engine {
             minimum: pool.kinds.map_ref(|state| as_limit(state.minimum)),
             maximum: pool.kinds.map_ref(|state| as_limit(state.maximum)),
             lacks: PerType(ResourceType::ALL.map(|kind| self.lack(pool, kind))),
+            holding: self.holding(pool.kinds.map_ref(|state| state.held)),
         });
         let mut views: Vec<PoolView> = groups.chain(pools).collect();
         views.sort_by(|a, b| a.path.split('.').cmp(b.path.split('.')));
         views
+    }
+
+    /// What grants of all types take together.
+    fn holding(&self, held: PerType<Amounts>) -> Holding {
+        let held = held.0.into_iter().fold(Amounts::ZERO, Amounts::plus);
+        let share = held.dominant_share(&self.nodes.whole()) as f64 / (1_u64 << 32) as f64;
+        Holding { held, dominant_share: share }
+    }
+
+    /// The request that a node is kept for.
+    fn reservation_of(&self, node: &Node) -> Option<ReservedFor> {
+        let mut all = self.scheduler.reservations.values().filter(|_| node.reserved);
+        let reservation = all.find(|it| self.nodes[it.node].name == node.name)?;
+        Some(ReservedFor {
+            session: reservation.handle.clone(),
+            id: reservation.id,
+            kind: reservation.kind,
+            since: reservation.since,
+        })
     }
 
     fn check_safe_mode(&self) -> Result<(), Refusal> {
@@ -585,6 +650,9 @@ impl Engine {
             revoked: node.revoked,
             has_reserve: node.has_reserve(&self.settings),
             sessions: node.sessions.len(),
+            capacity: node.capacity,
+            held: node.held,
+            reserved_for: self.reservation_of(node),
         }
     }
 
@@ -601,6 +669,7 @@ impl Engine {
             id: request.id,
             kind: request.kind,
             slots: request.need(),
+            takes: entry.requests.demand(req),
             granted_at: at,
         })
     }
@@ -617,6 +686,7 @@ impl Engine {
             started: entry.started,
             last_heartbeat: entry.last_heartbeat,
             counts: PerType(ResourceType::ALL.map(|kind| session_tally(entry, kind, now))),
+            holding: self.holding(PerType(ResourceType::ALL.map(|kind| entry.demand(kind).held))),
             usages: ResourceType::ALL.map(|kind| entry.demand(kind).usages.clone()),
         }
     }

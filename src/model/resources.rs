@@ -58,8 +58,56 @@ impl Dimension {
         }
     }
 
+    /// An amount for people who compare it, such as `2.5 GB`.
+    pub fn short(self, amount: u64) -> String {
+        let in_thousands = |unit: &str, larger: &str| match amount {
+            ..1_024 => format!("{amount} {unit}"),
+            _ => {
+                let tenths = (u128::from(amount) * 10 + 512) / 1_024;
+                match tenths % 10 {
+                    0 => format!("{} {larger}", tenths / 10),
+                    tenth => format!("{}.{tenth} {larger}", tenths / 10),
+                }
+            }
+        };
+        match self {
+            Dimension::Cpus => amount.to_string(),
+            Dimension::Memory => in_thousands("MB", "GB"),
+            Dimension::Disk => in_thousands("GB", "TB"),
+            Dimension::Network => format!("{amount} MB/s"),
+        }
+    }
+
+    /// The same with its name, such as `2.5 GB of memory`.
+    pub fn brief(self, amount: u64) -> String {
+        match self {
+            Dimension::Cpus => self.text(amount),
+            Dimension::Memory | Dimension::Disk | Dimension::Network => {
+                format!("{} of {}", self.short(amount), self.name())
+            }
+        }
+    }
+
+    /// How what is free is spread over nodes: `120 GB of memory are free, the largest place has 3 GB`.
+    pub fn spread(self, free: u64, largest: u64) -> String {
+        let verb = if self == Dimension::Cpus && free == 1 { "is" } else { "are" };
+        format!("{} {verb} free, the largest place has {}", self.brief(free), self.short(largest))
+    }
+
+    /// What a node uses, by its report of all and of what is free. Of CPUs it reports what is used, as the original's
+    /// nodes do, and of the network nothing.
+    pub fn used(self, total: &ComputeSpecs, free: &ComputeSpecs) -> Option<u64> {
+        match self {
+            Dimension::Cpus => self.of(free),
+            Dimension::Memory | Dimension::Disk => {
+                Some(self.of(total)?.saturating_sub(self.of(free)?))
+            }
+            Dimension::Network => None,
+        }
+    }
+
     /// What a report or a request says; absent numbers are absent.
-    fn of(self, specs: &ComputeSpecs) -> Option<u64> {
+    pub fn of(self, specs: &ComputeSpecs) -> Option<u64> {
         let number = match self {
             Dimension::Cpus => Some(i32::from(specs.num_cpus)),
             Dimension::Memory => specs.memory_mb,
@@ -110,6 +158,12 @@ impl Amounts {
         let parts = self.0.iter().zip(&whole.0).filter(|(_, whole)| **whole > 0);
         let portions = parts.map(|(own, whole)| Portion { own: *own, whole: *whole, weight });
         portions.max().unwrap_or(Portion { own: 0, whole: 1, weight })
+    }
+
+    /// Such as `2 CPUs, 2.5 GB of memory`; empty for none.
+    pub fn brief(&self) -> String {
+        let some = Dimension::ALL.into_iter().filter(|dimension| self[*dimension] > 0);
+        some.map(|dimension| dimension.brief(self[dimension])).collect::<Vec<_>>().join(", ")
     }
 
     /// With so many binary digits, the others zero.
@@ -389,6 +443,45 @@ mod tests {
         let (half, two_thirds) = (third([1, 0], 1.0), third([2, 0], 1.0));
         assert!(half.is_below(501, two_thirds) && !half.is_below(500, two_thirds));
         assert!(!half.is_below(0, two_thirds));
+    }
+
+    #[test]
+    fn free_resources_are_compared_in_a_sentence() {
+        let spread = |dimension: Dimension, free, largest| dimension.spread(free, largest);
+        for (said, expected) in [
+            (
+                spread(Dimension::Memory, 122_880, 3_072),
+                "120 GB of memory are free, the largest place has 3 GB",
+            ),
+            (
+                spread(Dimension::Memory, 2_560, 1_000),
+                "2.5 GB of memory are free, the largest place has 1000 MB",
+            ),
+            (spread(Dimension::Cpus, 60, 3), "60 CPUs are free, the largest place has 3"),
+            (spread(Dimension::Cpus, 1, 1), "1 CPU is free, the largest place has 1"),
+            (
+                spread(Dimension::Disk, 2_048, 0),
+                "2 TB of disk are free, the largest place has 0 GB",
+            ),
+            (
+                spread(Dimension::Network, 5_000, 7),
+                "5000 MB/s of network are free, the largest place has 7 MB/s",
+            ),
+        ] {
+            assert_eq!(said, expected);
+        }
+        assert_eq!(Amounts([2, 2_560, 0, 0]).brief(), "2 CPUs, 2.5 GB of memory");
+        assert_eq!(Amounts::ZERO.brief(), "");
+        assert_eq!(Dimension::Memory.short(u64::MAX), "18014398509481984 GB");
+    }
+
+    #[test]
+    fn a_node_uses_the_part_that_is_not_free_except_of_cpus() {
+        let (total, free) = (specs(8, Some(1_000), None), specs(3, Some(400), Some(-1)));
+        let used = Dimension::ALL.map(|dimension| dimension.used(&total, &free));
+        assert_eq!(used, [Some(3), Some(600), None, None]);
+        let none = specs(8, Some(1_000), Some(50));
+        assert_eq!(Dimension::Disk.used(&none, &free), Some(50), "less than nothing is free");
     }
 
     #[test]

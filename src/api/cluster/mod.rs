@@ -110,6 +110,23 @@ pub struct Cluster {
     pub pending_notifications: usize,
     /// Slots of all nodes.
     pub slots: ByType<Slots>,
+    /// The resources of all nodes; left out while only slots are counted.
+    #[serde(default, skip_serializing_if = "ByResource::is_empty")]
+    pub resources: ByResource<ClusterResource>,
+}
+
+/// A resource of the cluster that is counted: CPUs, megabytes of memory, gigabytes of disk space, or megabytes a
+/// second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterResource {
+    /// What all nodes give out.
+    pub capacity: u64,
+    /// What grants take.
+    pub granted: u64,
+    /// What is left on nodes that may be given more.
+    pub free: u64,
+    /// What is left on the one of these that has most left: no request for more can be granted now.
+    pub largest_free: u64,
 }
 
 /// Slots of one type.
@@ -132,6 +149,9 @@ pub struct Nodes {
     /// Present if there are more: the name to pass as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// The resources of all nodes; left out while only slots are counted.
+    #[serde(default, skip_serializing_if = "ByResource::is_empty")]
+    pub resources: ByResource<ClusterResource>,
     /// The nodes.
     pub nodes: Vec<Node>,
 }
@@ -166,6 +186,38 @@ pub struct Node {
     /// Its slots, of the types that it serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slots: Option<ByType<NodeSlots>>,
+    /// Its resources that are counted; left out while only slots are.
+    #[serde(default, skip_serializing_if = "ByResource::is_empty")]
+    pub resources: ByResource<NodeResource>,
+    /// The request that it is kept for; left out if it is kept for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_for: Option<ReservedFor>,
+}
+
+/// A resource of a node that is counted: CPUs, megabytes of memory, gigabytes of disk space, or megabytes a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeResource {
+    /// What it gives out: its report, times the overcommitment, less what it must keep.
+    pub capacity: u64,
+    /// What its grants take; more than the capacity after the node reported less.
+    pub granted: u64,
+    /// What it has, as last reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// What is really used of it, by tasks and anything else, as last reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<u64>,
+}
+
+/// The request that a node is kept for. Nothing else is granted there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservedFor {
+    /// The session's handle.
+    pub session: String,
+    /// The id of the request.
+    pub id: i32,
+    /// When the reservation was made.
+    pub since_ms: i64,
 }
 
 /// A problem of a node.
@@ -309,6 +361,9 @@ pub struct NodeGrant {
     pub kind: ResourceType,
     /// How many slots it takes.
     pub slots: u32,
+    /// What it takes of the counted resources; left out while only slots are counted.
+    #[serde(default, skip_serializing_if = "ByResource::is_empty")]
+    pub resources: ByResource<u64>,
     /// When they were granted.
     pub granted_ms: i64,
 }
@@ -384,6 +439,12 @@ pub struct Pool {
     pub queue: Option<Queue>,
     /// Its slots and requests.
     pub types: ByType<PoolCounts>,
+    /// What its grants take of the counted resources; left out while only slots are counted.
+    #[serde(default, skip_serializing_if = "ByResource::is_empty")]
+    pub resources: ByResource<u64>,
+    /// The largest part that this is of any resource of the cluster, from 0 to 1; left out while only slots are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dominant_share: Option<f64>,
 }
 
 /// Settings that only pools have.
@@ -528,6 +589,12 @@ pub struct Session {
     pub last_heartbeat_ms: i64,
     /// Its requests.
     pub types: ByType<SessionCounts>,
+    /// What its grants take of the counted resources; left out while only slots are counted.
+    #[serde(default, skip_serializing_if = "ByResource::is_empty")]
+    pub resources: ByResource<u64>,
+    /// The largest part that this is of any resource of the cluster, from 0 to 1; left out while only slots are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dominant_share: Option<f64>,
 }
 
 /// Requests of one type of a running session.

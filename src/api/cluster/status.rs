@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::BudgetStatus;
 
-use super::{ByType, Slots};
+use super::{ByResource, ByType, ClusterResource, Slots};
 
 /// The cluster manager at a glance, for an operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub struct Status {
     pub pending_notifications: usize,
     /// Slots of all nodes.
     pub slots: ByType<Slots>,
+    /// The resources of all nodes; left out while only slots are counted.
+    #[serde(default, skip_serializing_if = "ByResource::is_empty")]
+    pub resources: ByResource<ClusterResource>,
     /// The journal; left out when none is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<JournalStatus>,

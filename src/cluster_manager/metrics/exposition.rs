@@ -13,8 +13,10 @@ use super::{
     ANSWERS, Counter, EachType, LOSSES, MISMATCHES, Metrics, NOTIFICATIONS, STARVATIONS, Snapshot,
     methods,
 };
+use crate::places::Places;
 use corona_api::cluster::JournalStatus;
 use corona_engine::{PoolView, SlotCounts};
+use corona_model::resources::{Amounts, Dimension};
 use corona_model::settings::{Settings, UNLIMITED};
 use corona_model::types::{Millis, PerType, PoolName, ResourceType, SessionStatus};
 use corona_net::{Counters, Ending};
@@ -25,6 +27,7 @@ use corona_web::prometheus::{Family, Labels, Samples, Text, families};
 /// The maximum number of groups and pools with series. Further ones are only counted, so that peers
 /// that create pools cannot flood the storage of the series.
 const MAX_POOLS: usize = 2000;
+const MIB: f64 = (1_u64 << 20) as f64;
 
 /// Values that are read at one time, as opposed to counters.
 #[derive(Clone, Debug)]
@@ -96,6 +99,8 @@ pub(crate) struct NodeCounts {
     pub(crate) usable: PerType<u64>,
     /// Free slots of the type on nodes that serve it and are granted nothing.
     pub(crate) unusable_slots: PerType<u64>,
+    /// Their resources, where these are counted.
+    pub(crate) places: Places,
 }
 
 /// Pending notifications.
@@ -157,6 +162,11 @@ families! {
     SLOTS_FREE = Gauge "corona_slots_free" "Slots that are not granted.";
     SLOTS_UNUSABLE = Gauge "corona_slots_unusable" "Free slots on nodes that get no grants: excluded, draining, without access, blacklisted, short of memory or disk space, or late if corona.cm.node.late.skip is set.";
 
+    RESOURCES_CAPACITY = Gauge "corona_resources_capacity" "Resources that all nodes give out, in the unit of the label; absent while only slots are counted.";
+    RESOURCES_GRANTED = Gauge "corona_resources_granted" "Resources that grants take, in the unit of the label.";
+    RESOURCES_FREE = Gauge "corona_resources_free" "Resources left on nodes that may be given more, in the unit of the label.";
+    RESOURCES_LARGEST = Gauge "corona_resources_largest_free" "Resources left on the one node that has most left, in the unit of the label: no larger request can be granted.";
+
     REQUESTS_WAITING = Gauge "corona_requests_waiting" "Pending requests.";
     REQUESTS_RUNNING = Gauge "corona_requests_running" "Granted requests.";
     REQUESTS = Counter "corona_requests_total" "Requests received, not counting repeated ones.";
@@ -210,6 +220,8 @@ families! {
     POOL_SHARE = Gauge "corona_pool_share" "Slots that the pool is due.";
     POOL_MINIMUM = Gauge "corona_pool_minimum" "Slots guaranteed to the pool.";
     POOL_MAXIMUM = Gauge "corona_pool_maximum" "Maximum of slots of the pool; absent without a limit.";
+    POOL_RESOURCES = Gauge "corona_pool_resources_granted" "Resources that grants of the pool take, in the unit of the label; absent while only slots are counted.";
+    POOL_DOMINANT_SHARE = Gauge "corona_pool_dominant_share_ratio" "Largest part of any resource of the cluster that grants of the pool take, from 0 to 1.";
     POOL_STARVING = Gauge "corona_pool_starving_seconds" "Time for which the pool has been allowed to preempt; negative while it still has to wait.";
     POOL_FIRST_WAIT = Gauge "corona_pool_first_wait_seconds" "Average time that the pool's running sessions waited for their first slot, not counting sessions without one.";
     GROUP_SESSIONS = Gauge "corona_group_sessions" "Running sessions in the group.";
@@ -219,6 +231,8 @@ families! {
     GROUP_SHARE = Gauge "corona_group_share" "Slots that the group is due.";
     GROUP_MINIMUM = Gauge "corona_group_minimum" "Slots guaranteed to the group.";
     GROUP_MAXIMUM = Gauge "corona_group_maximum" "Maximum of slots of the group; absent without a limit.";
+    GROUP_RESOURCES = Gauge "corona_group_resources_granted" "Resources that grants of the group take, in the unit of the label; absent while only slots are counted.";
+    GROUP_DOMINANT_SHARE = Gauge "corona_group_dominant_share_ratio" "Largest part of any resource of the cluster that grants of the group take, from 0 to 1.";
 
     FAIRNESS_DIFFERENCE = Gauge "corona_fairness_difference" "Slots by which the grants of pools differ from equal sharing.";
     FAIRNESS_PERCENT = Gauge "corona_fairness_unfair_percent" "Percentage of slots granted to another pool than under equal sharing.";
@@ -300,6 +314,25 @@ fn nodes(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.family(SLOTS_USED).by_type(&gauges.kinds, |kind| gauges.slots[kind].used);
     text.family(SLOTS_FREE).by_type(&gauges.kinds, |kind| gauges.free_slots(kind));
     text.family(SLOTS_UNUSABLE).by_type(&gauges.kinds, |kind| gauges.nodes.unusable_slots[kind]);
+    let Places { capacity, granted, free, largest } = nodes.places;
+    for (family, amounts) in [
+        (RESOURCES_CAPACITY, capacity),
+        (RESOURCES_GRANTED, granted),
+        (RESOURCES_FREE, free),
+        (RESOURCES_LARGEST, largest),
+    ] {
+        text.family(family).by_resource(gauges, &[], &amounts);
+    }
+}
+
+/// The unit of a resource in samples, and what an amount of one is in it.
+fn unit(dimension: Dimension) -> (&'static str, f64) {
+    match dimension {
+        Dimension::Cpus => ("cores", 1.0),
+        Dimension::Memory => ("bytes", MIB),
+        Dimension::Disk => ("bytes", 1024.0 * MIB),
+        Dimension::Network => ("bytes_per_second", MIB),
+    }
 }
 
 fn requests(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
@@ -411,6 +444,12 @@ fn pools(text: &mut Text, gauges: &Gauges) {
             }
         }
     }
+    holdings(
+        text,
+        gauges,
+        (POOL_RESOURCES, POOL_DOMINANT_SHARE),
+        pools.iter().map(|(view, _)| *view),
+    );
     let mut family = text.family(POOL_STARVING);
     for (view, _) in &pools {
         for kind in &gauges.kinds {
@@ -436,6 +475,25 @@ fn pools(text: &mut Text, gauges: &Gauges) {
                 family.labelled_if_any(&queue_labels(view, Some(*kind)), number(view, *kind));
             }
         }
+    }
+    holdings(text, gauges, (GROUP_RESOURCES, GROUP_DOMINANT_SHARE), groups.iter().copied());
+}
+
+/// What grants of queues take of the resources; no samples while only slots are counted.
+fn holdings<'a>(
+    text: &mut Text,
+    gauges: &Gauges,
+    (resources, share): (Family, Family),
+    views: impl Iterator<Item = &'a PoolView> + Clone,
+) {
+    let mut family = text.family(resources);
+    for view in views.clone() {
+        family.by_resource(gauges, &queue_labels(view, None), &view.holding.held);
+    }
+    let mut family = text.family(share);
+    let are_counted = gauges.settings.resources.are_counted();
+    for view in views.filter(|_| are_counted) {
+        family.labelled(&queue_labels(view, None), view.holding.dominant_share);
     }
 }
 
@@ -585,6 +643,7 @@ impl Span {
 /// The shapes that samples of a cluster manager take.
 trait ClusterSamples {
     fn by_type<V: Display>(&mut self, kinds: &[ResourceType], value: impl Fn(ResourceType) -> V);
+    fn by_resource(&mut self, gauges: &Gauges, labels: &[(&str, &str)], amounts: &Amounts);
     fn counters(&mut self, kinds: &[ResourceType], counters: &EachType<Counter>);
     fn each(&mut self, label: &str, values: &[&str], counters: &[Counter]);
     fn histogram(&mut self, labels: &Labels<'_>, snapshot: &Snapshot, span: Span);
@@ -594,6 +653,15 @@ impl ClusterSamples for Samples<'_> {
     fn by_type<V: Display>(&mut self, kinds: &[ResourceType], value: impl Fn(ResourceType) -> V) {
         for kind in kinds {
             self.labelled(&[("type", kind.name())], value(*kind));
+        }
+    }
+
+    fn by_resource(&mut self, gauges: &Gauges, labels: &[(&str, &str)], amounts: &Amounts) {
+        for dimension in gauges.settings.resources.dimensions() {
+            let (name, scale) = unit(dimension);
+            let own = [("resource", dimension.name()), ("unit", name)];
+            let labels: Vec<(&str, &str)> = labels.iter().copied().chain(own).collect();
+            self.labelled(&labels, amounts[dimension] as f64 * scale);
         }
     }
 
@@ -618,7 +686,9 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use corona_engine::TypeCounts;
+    use corona_engine::{Holding, TypeCounts};
+    use corona_model::form::Later;
+    use corona_model::resources::Resources;
     use corona_model::settings::SchedulingMode;
     use corona_web::prometheus::Shape;
 
@@ -644,6 +714,7 @@ pub(crate) mod tests {
             minimum: PerType::all(1),
             maximum: PerType([UNLIMITED, 7, UNLIMITED]),
             lacks: PerType::default(),
+            holding: Holding { held: Amounts([4, 2_048, 0, 0]), dominant_share: 0.25 },
         }
     }
 
@@ -791,6 +862,44 @@ pub(crate) mod tests {
             assert!(text.lines().any(|other| other == line), "{line} is not in:\n{text}");
         }
         assert!(!text.contains("corona_pool_maximum{group=\"g\",pool=\"p\",type=\"MAP\"}"));
+    }
+
+    #[test]
+    fn resources_have_samples_only_where_they_are_counted() {
+        let of_resources = |gauges: &Gauges| {
+            let text = render(&Metrics::new(), gauges);
+            let samples = text.lines().filter(|line| {
+                let is_of = |word| line.contains(word) && !line.starts_with('#');
+                is_of("_resources_") || is_of("_dominant_share_")
+            });
+            samples.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(of_resources(&gauges()), Vec::<String>::new());
+        let counted = [true, true, false, false];
+        let settings = Settings {
+            resources: Later(Resources { counted, ..Resources::default() }),
+            ..Settings::default()
+        };
+        let places = Places {
+            capacity: Amounts([8, 4_096, 0, 0]),
+            granted: Amounts([4, 2_048, 0, 0]),
+            free: Amounts([4, 2_048, 0, 0]),
+            largest: Amounts([2, 1_024, 0, 0]),
+        };
+        let gauges = gauges();
+        let nodes = NodeCounts { places, ..gauges.nodes };
+        let samples = of_resources(&Gauges { settings: Arc::new(settings), nodes, ..gauges });
+        for line in [
+            "corona_resources_capacity{resource=\"cpus\",unit=\"cores\"} 8",
+            "corona_resources_capacity{resource=\"memory\",unit=\"bytes\"} 4294967296",
+            "corona_resources_largest_free{resource=\"memory\",unit=\"bytes\"} 1073741824",
+            "corona_pool_resources_granted{group=\"g\",pool=\"p\",resource=\"cpus\",unit=\"cores\"} 4",
+            "corona_pool_dominant_share_ratio{group=\"g\",pool=\"p\"} 0.25",
+            "corona_group_dominant_share_ratio{group=\"g\"} 0.25",
+        ] {
+            assert!(samples.iter().any(|sample| sample == line), "{line} is not in {samples:#?}");
+        }
+        assert_eq!(samples.len(), 4 * 2 + 2 * 3);
     }
 
     #[test]

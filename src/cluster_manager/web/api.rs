@@ -68,7 +68,11 @@ impl Pages {
             "nodes" => {
                 let (paging, nodes) = (paging()?, self.gather.nodes().await);
                 let problem = problem(query).map_err(|wrong| (StatusCode::BAD_REQUEST, wrong))?;
-                self.make_json(move || answers::nodes(overview.now, &nodes, problem, &paging)).await
+                self.make_json(move || {
+                    let resources = &overview.settings.resources;
+                    answers::nodes(overview.now, resources, &nodes, problem, &paging)
+                })
+                .await
             }
             "pools" => {
                 let pools = self.gather.pools().await;
@@ -76,8 +80,11 @@ impl Pages {
             }
             "sessions" => {
                 let (paging, sessions) = (paging()?, self.gather.sessions().await);
-                let Overview { now, kinds, .. } = overview;
-                self.make_json(move || answers::sessions(now, &kinds, &sessions, &paging)).await
+                let Overview { now, kinds, settings, .. } = overview;
+                self.make_json(move || {
+                    answers::sessions(now, &kinds, &settings.resources, &sessions, &paging)
+                })
+                .await
             }
             "retired" => {
                 let (limit, retired) = (paging()?.limit, self.gather.retired().await);
@@ -128,6 +135,7 @@ impl Pages {
             sessions: overview.sessions,
             pending_notifications: self.parts.notifier.pending_calls(),
             slots: slots(overview.slots, &overview.kinds),
+            resources: answers::cluster_resources(&overview.settings.resources, &counts.places),
             journal,
             ha: self.parts.ha.as_ref().map(|standing| standing.to_api()),
             state_file: self.parts.persist.to_api(),
@@ -144,8 +152,9 @@ impl Pages {
             view.ok_or_else(|| (StatusCode::NOT_FOUND, format!("no session {handle} is running")))?;
         let grants = self.gather.grants(&handle).await.unwrap_or_default();
         let waits = self.gather.waits(&handle).await;
-        let Overview { now, kinds, .. } = self.gather.overview();
-        let detail = move || answers::session_detail(now, &kinds, &view, grants, waits);
+        let Overview { now, kinds, settings, .. } = self.gather.overview();
+        let detail =
+            move || answers::session_detail(now, &kinds, &settings.resources, &view, grants, waits);
         Ok(self.make_json(detail).await)
     }
 
@@ -154,7 +163,8 @@ impl Pages {
         let view = self.gather.node(&name).ok_or_else(|| no_such_node(&name))?;
         let grants = self.gather.node_grants(&name).await;
         let Overview { now, settings, .. } = self.gather.overview();
-        let detail = move || answers::node_detail(now, &settings.faults, view, grants);
+        let detail =
+            move || answers::node_detail(now, &settings.faults, &settings.resources, view, grants);
         Ok(self.make_json(detail).await)
     }
 
@@ -231,6 +241,7 @@ fn cluster(overview: &Overview, nodes: &[NodeView], pages: &Pages) -> Cluster {
         sessions: overview.sessions,
         pending_notifications: pages.parts.notifier.pending_calls(),
         slots: slots(overview.slots, &overview.kinds),
+        resources: answers::cluster_resources(&overview.settings.resources, &counts.places),
     }
 }
 
@@ -253,7 +264,7 @@ fn all_pools(pools: &Pools, overview: &Overview) -> api::Pools {
                 redirected_to: scheduling.redirects.get(&name).cloned(),
             }
         });
-        answers::pool(view, remarks.as_ref(), &overview.kinds)
+        answers::pool(view, remarks.as_ref(), &overview.kinds, &overview.settings.resources)
     };
     api::Pools { now_ms: Some(overview.now.0), pools: pools.views.iter().map(pool).collect() }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::super::core::Core;
 use super::super::metrics::exposition::{FirstWaits, NodeCounts};
+use super::super::places::Places;
 use corona_engine::{
     Engine, NodeDetail, NodeGrant, NodeView, PoolView, RetiredSession, RunningSession,
     SessionTally, Slice, SlotCounts, WaitingRequests, fill_in_shares,
@@ -276,6 +277,7 @@ pub(super) fn count_nodes(nodes: &[NodeView], hosts: &Hosts) -> NodeCounts {
         draining: count(&|node| node.draining),
         revoked: count(&|node| node.revoked),
         below_reserve: count(&|node| !node.has_reserve),
+        places: Places::of(nodes),
         usable: PerType(ResourceType::ALL.map(|kind| count(&|node| node.is_usable(kind)))),
         unusable_slots: PerType(ResourceType::ALL.map(|kind| {
             nodes.iter().filter(|node| !node.is_usable(kind)).map(|node| node.room(kind)).sum()

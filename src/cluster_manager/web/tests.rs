@@ -49,6 +49,7 @@ pub(super) fn running_session(handle: &str) -> RunningSession {
         started: Millis(1_000),
         last_heartbeat: Millis(1_000),
         counts: PerType::all(SessionTally::default()),
+        holding: Default::default(),
         usages: [vec![], vec![], vec![]],
     }
 }
@@ -1174,4 +1175,58 @@ async fn probes_are_served_however_many_connections_are_open() {
     assert!(world.pages.admission.open() <= 256, "{}", world.pages.admission.open());
     world.stop.send_replace(true);
     serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn resources_are_shown_where_they_are_counted_and_nowhere_else() {
+    let counted = TestPages::new(&[("corona.cm.resources", "cpus,memory")]);
+    let slots = TestPages::new(&[]);
+    for world in [&counted, &slots] {
+        world.node("n1", 8);
+        world.node("n2", 1);
+        world.session("2026.1", "job one");
+        // Each takes 1,024 of 4,096 MB; the smaller node serves one.
+        world.ask("2026.1", 1..=4);
+    }
+    for (address, parts) in [
+        (
+            "/",
+            &[
+                "id=\"resource-memory\"",
+                "5 CPUs are free",
+                "4 GB of memory are free, the largest place has",
+            ][..],
+        ),
+        ("/nodes", &["of 8</span>", "of 4 GB</span>", "really used"]),
+        ("/nodes/n1", &["id=\"resource-table\"", "Reported", "1 CPU, 1 GB of memory"]),
+        ("/pools", &["Share of resources", "4 CPUs, 4 GB of memory", "50.0 %"]),
+        ("/sessions", &["Share of resources", "4 CPUs, 4 GB of memory"]),
+        ("/sessions/2026.1", &["Share of resources", "50.0 %"]),
+    ] {
+        let page = counted.body(address).await;
+        for part in parts {
+            assert!(page.contains(part), "{part} is not in {address}: {page}");
+        }
+        let page = slots.body(address).await;
+        for part in ["Share of resources", "id=\"resource-", "GB of memory", "really used"] {
+            assert!(!page.contains(part), "{part} is in {address} where slots are counted");
+        }
+    }
+    let of_api = async |world: &TestPages, path: &str| -> Value {
+        serde_json::from_str(&world.body(&format!("/api/v1/{path}")).await).unwrap()
+    };
+    let cluster = of_api(&counted, "cluster").await;
+    let memory = &cluster["resources"]["memory"];
+    assert_eq!((&memory["capacity"], &memory["granted"]), (&json!(8_192), &json!(4_096)));
+    let (free, largest) =
+        (memory["free"].as_u64().unwrap(), memory["largest_free"].as_u64().unwrap());
+    assert_eq!(free, 4_096, "{cluster}");
+    assert!((1_024..4_096).contains(&largest), "{cluster}");
+    let pools = of_api(&counted, "pools").await;
+    assert_eq!(pools["pools"][1]["resources"], json!({ "cpus": 4, "memory": 4_096 }), "{pools}");
+    assert_eq!(pools["pools"][1]["dominant_share"], 0.5, "{pools}");
+    for path in ["cluster", "status", "nodes", "nodes/n1", "pools", "sessions", "sessions/2026.1"] {
+        let text = slots.body(&format!("/api/v1/{path}")).await;
+        assert!(!text.contains("\"resources\"") && !text.contains("dominant"), "{path}: {text}");
+    }
 }

@@ -87,33 +87,3 @@ fn every_documented_command_runs_and_tells_what_it_found() {
     let stats = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && stats.contains("grantResource"), "{stats}");
 }
-
-/// Nodes have memory for half of their slots: a shadow that counts it too agrees, and one that counts slots does not.
-#[test]
-fn beside_a_manager_that_counts_resources_it_counts_them_too() {
-    let directory = tempfile::tempdir().unwrap();
-    let [counted, slots] = ["counted", "slots"].map(|name| directory.path().join(name));
-    let resources = "<property><name>corona.cm.resources</name><value>cpus,memory</value></property>\
-        <property><name>corona.cm.request.default.MAP.memory</name><value>131072</value></property>";
-    for (conf_dir, more) in [(&counted, resources), (&slots, "")] {
-        std::fs::create_dir(conf_dir).unwrap();
-        let text = format!(
-            "<configuration><property><name>cm.cpu.to.resource.partitioning</name>\
-             <value>{{\"1\":{{\"MAP\":1,\"REDUCE\":1}}}}</value></property>{more}</configuration>"
-        );
-        std::fs::write(conf_dir.join("core-site.xml"), text).unwrap();
-    }
-    for (conf_dir, expected) in [(&counted, Some(0)), (&slots, Some(1))] {
-        let manager = start(&counted, directory.path());
-        let conf_dir = conf_dir.to_str().unwrap();
-        let shadow = Shadow::start(manager.thrift(), &["--conf-dir", conf_dir, "--patience", "2"]);
-        let address = shadow.address.to_string();
-        let mut load = Command::new(corona_program());
-        load.args(["load", "churn", "--address", &address, "--nodes", "5", "--cpus", "4"]);
-        load.args(["--sessions", "2", "--maps", "40", "--hold", "0.05", "--seconds", "1"]);
-        load.args(["--warm-up", "0", "--threads", "1"]);
-        assert!(load.output().unwrap().status.success());
-        let (status, summary) = shadow.end();
-        assert_eq!(status, expected, "{conf_dir}: {summary}");
-    }
-}

@@ -9,6 +9,7 @@ use maud::{Markup, html};
 use super::node::link as node_link;
 use super::plot;
 use super::pools::{quota, scale, sessions_address};
+use super::resources;
 use crate::metrics::Snapshot;
 use crate::metrics::exposition::{NodeCounts, QueueCounts};
 use crate::web::events::{Event, Happening};
@@ -67,6 +68,12 @@ pub(in crate::web) fn content(view: &View) -> Markup {
                 @if overview.kinds.is_empty() {
                     p { "No type has slots: see cm.cpu.to.resource.partitioning." }
                 }
+            }
+        }
+        @if overview.settings.resources.are_counted() {
+            section aria-labelledby="resources-title" {
+                h2 #resources-title { "Resources" }
+                div.cards #resources data-live { (resources::cards(&view.nodes.places, overview)) }
             }
         }
         div.columns {

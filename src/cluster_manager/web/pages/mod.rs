@@ -7,6 +7,7 @@ pub(super) mod node;
 pub(super) mod nodes;
 pub(super) mod plot;
 pub(super) mod pools;
+pub(super) mod resources;
 pub(super) mod retired;
 pub(super) mod session;
 pub(super) mod sessions;

@@ -6,6 +6,7 @@ use maud::{Markup, html};
 
 use super::kill::TOKEN_KEY;
 use super::nodes::{resource, state, used};
+use super::resources;
 use super::session;
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::gather::Overview;
@@ -67,6 +68,7 @@ pub(in crate::web) fn content(view: &View, overview: &Overview, parameters: &Par
             @if blacklisted { (how_to_lift(&node.name, view.may_be_changed)) }
             @if node.draining { (how_to_undo(&node.name)) }
             (types(&view.detail, overview))
+            (resources::of_node(&view.detail.node, overview))
             (complaints(&view.detail.complaints, overview))
             (grants(view, overview, parameters))
         }
@@ -92,6 +94,16 @@ fn facts(view: &View, overview: &Overview) -> Markup {
             div {
                 dt { "Last heartbeat" }
                 dd { (Span(overview.now.since(node.last_heartbeat))) " ago" }
+            }
+            @if let Some(kept) = &node.reserved_for {
+                div {
+                    dt { "Kept for" }
+                    dd {
+                        "request " (kept.id) " of session "
+                        a href=(session::path(&kept.session)) { (kept.session) }
+                        span.note { "for " (Span(overview.now.since(kept.since))) }
+                    }
+                }
             }
             div { dt { "Sessions that had slots here" } dd { (Count(node.sessions)) } }
         }
@@ -235,6 +247,8 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     let now = overview.now;
     let mut grants: Vec<&Row> = view.grants.iter().collect();
     grants.sort_by(|a, b| (a.granted_at, &a.session, a.id).cmp(&(b.granted_at, &b.session, b.id)));
+    let takes = Column::text("takes", "Takes", |row: &Row| html! { (row.takes.brief()) });
+    let takes = Some(takes).filter(|_| overview.settings.resources.are_counted());
     let table = Table {
         id: "grant-table",
         caption: "Running here",
@@ -243,7 +257,7 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
         parameters,
         usual_sort: "age",
         key: |grant: &Row| format!("{} {} {}", grant.session, grant.id, grant.granted_at.0),
-        columns: vec![
+        columns: [
             Column::text("session", "Session", |row: &Row| {
                 html! { a href=(session::path(&row.session)) { (row.session) } }
             })
@@ -260,6 +274,10 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
             })
             .sorted_by(|a: &Row, b| a.kind.cmp(&b.kind)),
             Column::number("slots", "Slots", |row: &Row| row.slots.into()),
+        ]
+        .into_iter()
+        .chain(takes)
+        .chain([
             Column::text("id", "Request", |row: &Row| html! { (row.id) })
                 .sorted_by(|a: &Row, b| a.id.cmp(&b.id))
                 .numeric(),
@@ -268,7 +286,8 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
             })
             .sorted_by(|a: &Row, b| b.granted_at.cmp(&a.granted_at))
             .numeric(),
-        ],
+        ])
+        .collect(),
         empty: "No slot of this node is in use.",
     };
     table.render(grants, view.grants.len())

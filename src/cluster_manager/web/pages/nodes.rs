@@ -5,9 +5,11 @@ use std::sync::Arc;
 use maud::{Markup, html};
 
 use super::node::{link, tracker_page};
+use super::resources;
 use crate::web::exchange::Parameters;
 use crate::web::gather::{Overview, silent_hosts};
 use corona_engine::NodeView;
+use corona_model::resources::Dimension;
 use corona_model::text::natural_order;
 use corona_model::types::ResourceType;
 use corona_web::table::{Column, Table};
@@ -175,18 +177,30 @@ fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<
             .largest_first();
         columns.push(used);
     }
+    columns.extend(resources::node_columns(overview));
+    let is_counted = |dimension| overview.settings.resources.dimensions().any(|it| it == dimension);
+    let reported = [
+        (Dimension::Cpus, Column::number("cpus", "CPUs", |row: &Row| row.total.num_cpus.into())),
+        (
+            Dimension::Memory,
+            Column::text("memory", "Memory free", |row: &Row| {
+                resource(row.free.memory_mb, row.total.memory_mb, 20)
+            })
+            .sorted_by(|a: &Row, b| a.free.memory_mb.cmp(&b.free.memory_mb))
+            .numeric(),
+        ),
+        (
+            Dimension::Disk,
+            Column::text("disk", "Disk free", |row: &Row| {
+                resource(row.free.disk_gb, row.total.disk_gb, 30)
+            })
+            .sorted_by(|a: &Row, b| a.free.disk_gb.cmp(&b.free.disk_gb))
+            .numeric(),
+        ),
+    ];
+    let reported = reported.into_iter().filter(|(dimension, _)| !is_counted(*dimension));
+    columns.extend(reported.map(|(_, column)| column));
     columns.extend([
-        Column::number("cpus", "CPUs", |row: &Row| row.total.num_cpus.into()),
-        Column::text("memory", "Memory free", |row: &Row| {
-            resource(row.free.memory_mb, row.total.memory_mb, 20)
-        })
-        .sorted_by(|a: &Row, b| a.free.memory_mb.cmp(&b.free.memory_mb))
-        .numeric(),
-        Column::text("disk", "Disk free", |row: &Row| {
-            resource(row.free.disk_gb, row.total.disk_gb, 30)
-        })
-        .sorted_by(|a: &Row, b| a.free.disk_gb.cmp(&b.free.disk_gb))
-        .numeric(),
         Column::number("sessions", "Sessions", |row: &Row| row.sessions as i64),
         Column::text("heard", "Last heartbeat", move |row: &Row| {
             html! { (Span(now.since(row.last_heartbeat)).to_string()) " ago" }
@@ -232,7 +246,9 @@ pub(super) fn state(node: &NodeView, kinds: &[ResourceType]) -> Markup {
     html! {
         @for problem in &problems { span.badge.bad { (problem) } }
         @if problems.is_empty() {
-            @if usable {
+            @if node.reserved_for.is_some() {
+                span.badge.warn { "kept for a request" }
+            } @else if usable {
                 span.badge.good { "usable" }
             } @else if serves {
                 span.badge.plain { "full" }

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use maud::{Markup, html};
 
+use super::resources;
 use crate::web::exchange::Parameters;
 use crate::web::filter::Filter;
 use crate::web::gather::{Overview, Pools};
@@ -131,6 +132,7 @@ fn columns<'a>(
                 .under(kind.name());
         columns.extend([quota, waiting]);
     }
+    columns.extend(resources::holding_column(overview, |view: &PoolView| &view.holding));
     let remarks =
         move |view: &PoolView| html! { (settings(view)) (remarks(view, pools, overview)) };
     columns.push(Column::text("remarks", "Settings and remarks", remarks).wide());

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::node::link;
+use super::resources;
 use super::retired::status_badge;
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::gather::Overview;
@@ -71,6 +72,12 @@ fn facts(session: &RunningSession, overview: &Overview) -> Markup {
             }
             div { dt { "Last heartbeat" } dd { (Span(now.since(session.last_heartbeat))) " ago" } }
             div { dt { "Callback address" } dd { (Name(&info.address.host)) ":" (info.address.port) } }
+            @if overview.settings.resources.are_counted() {
+                div {
+                    dt { "Share of resources" }
+                    dd { (resources::holding(&session.holding)) }
+                }
+            }
             @if info.no_preempt == Some(true) {
                 div { dt { "Preemption" } dd { "Requested no preemption" } }
             }

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::resources;
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::filter::Filter;
 use crate::web::gather::Overview;
@@ -151,5 +152,6 @@ fn columns(overview: &Overview) -> Vec<Column<'_, RunningSession>> {
             .under(kind.name()),
         ]);
     }
+    columns.extend(resources::holding_column(overview, |row: &Row| &row.holding));
     columns
 }
