@@ -230,7 +230,7 @@ impl SettingsReader<'_> {
             data_dir: self.text(&keys::JT_DATA_DIR).into(),
             journal_sync: self.value(&keys::JT_JOURNAL_SYNC, journal::sync),
             journal_image_bytes: self.number(&keys::JT_JOURNAL_IMAGE),
-            system_dir: self.text(&keys::JT_SYSTEM_DIR),
+            system_dir: self.value(&keys::JT_SYSTEM_DIR, typed::directory),
             system_dir_is_set: self.is_set(&keys::JT_SYSTEM_DIR),
             deliver_files: self.value(&keys::JT_DELIVER_FILES, typed::boolean),
             job_files_max_bytes: self.number(&keys::JT_JOB_FILES_MAX),

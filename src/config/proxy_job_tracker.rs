@@ -120,8 +120,8 @@ impl SettingsReader<'_> {
             true => self.value(&keys::CLIENT_PROXY, typed::address),
             false => HostPort { host: "0.0.0.0".into(), port: 0 },
         };
-        let (running, done) =
-            (self.text(&keys::PJT_CLASSIC_HISTORIES), self.text(&keys::PJT_CLASSIC_DONE));
+        let [running, done] = [&keys::PJT_CLASSIC_HISTORIES, &keys::PJT_CLASSIC_DONE]
+            .map(|key| self.value(key, typed::directory));
         let classic_histories = (!running.is_empty()).then(|| ClassicHistories {
             done: match &*done {
                 "" => format!("{}/done", running.trim_end_matches('/')),
@@ -139,8 +139,8 @@ impl SettingsReader<'_> {
                 && !self.value(&keys::LOOPBACK_ONLY, typed::boolean),
             rpc: self.value(&keys::PROXY_JOB_TRACKER_RPC, typed::address),
             http,
-            system_dir: self.text(&keys::JT_SYSTEM_DIR),
-            sessions_dir: self.text(&keys::SESSIONS_LOG_DIR),
+            system_dir: self.value(&keys::JT_SYSTEM_DIR, typed::directory),
+            sessions_dir: self.value(&keys::SESSIONS_LOG_DIR, typed::directory),
             sessions_per_dir: self.number::<i32>(&keys::SESSIONS_PER_LOG_DIR).max(1),
             data_dir: self.text(&keys::PJT_DATA_DIR).into(),
             scan_interval: self.span(&keys::PJT_SCAN_INTERVAL),
@@ -195,6 +195,20 @@ mod tests {
             }
         }
         assert_eq!(loaded.settings.http.to_string(), "0.0.0.0:0");
+    }
+
+    #[test]
+    fn histories_and_files_of_jobs_are_not_in_object_stores() {
+        for key in [
+            "corona.sessions.log.dir",
+            "corona.system.dir",
+            "hadoop.job.history.location",
+            "mapred.job.tracker.history.completed.location",
+        ] {
+            let refused = load(&[(key, "s3://bucket/dir")]).unwrap_err().to_string();
+            assert!(refused.contains(key), "{refused}");
+            assert!(refused.contains("is in an object store, where services keep no"), "{refused}");
+        }
     }
 
     #[test]

@@ -326,7 +326,7 @@ impl<'a> SettingsReader<'a> {
             },
             restart_interval_ms: self.number(&keys::RESTART_INTERVAL),
             heartbeat_delay_max_ms: self.number(&keys::HEARTBEAT_DELAY_MAX),
-            sessions_log_dir: self.text(&keys::SESSIONS_LOG_DIR).into(),
+            sessions_log_dir: self.value(&keys::SESSIONS_LOG_DIR, typed::directory).into(),
             sessions_per_log_dir: self.number(&keys::SESSIONS_PER_LOG_DIR),
             configured_pools_only: self.value(&keys::CONFIGURED_POOLS_ONLY, typed::boolean),
             bounds: Bounds {

@@ -189,6 +189,17 @@ fn is_label(label: &str) -> bool {
         && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
+/// A directory of a service, which may be on HDFS.
+pub(super) fn directory(text: &str) -> Result<String, Wrong> {
+    match text.trim_start().starts_with("s3:") {
+        false => Ok(text.to_owned()),
+        true => Err(Wrong::new(
+            "is in an object store, where services keep no files",
+            "a directory of hdfs: or file:",
+        )),
+    }
+}
+
 /// Whether a text can be a value of this kind; kinds without a form of their own take any.
 pub(super) fn check(kind: Kind, text: &str, unit: &str) -> Result<(), Wrong> {
     match kind {

@@ -55,11 +55,18 @@ impl Drop for Store {
 
 impl Store {
     fn start() -> Store {
+        let store = Store::start_by(&["-m", "moto.server", "-H", "127.0.0.1", "-p"], &[]);
+        assert!(store.ask("PUT", "/bucket").0 == 200);
+        store
+    }
+
+    /// Starts a server with these arguments of Python before its port, and those behind it.
+    fn start_by(before: &[&str], behind: &[&str]) -> Store {
         let address = free_address();
         let home = tempfile::tempdir().unwrap();
         let log = fs::File::create(home.path().join("server.log")).unwrap();
         let mut command = Command::new(python());
-        command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &address.port().to_string()]);
+        command.args(before).arg(address.port().to_string()).args(behind);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let server = command.spawn().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -73,7 +80,6 @@ impl Store {
                 std::thread::spawn(move || relay_one(client, address, &relay));
             }
         });
-        assert!(store.ask("PUT", "/bucket").0 == 200);
         store
     }
 
@@ -92,11 +98,17 @@ impl Store {
 
     /// An unsigned request to the server itself: its status and its body.
     fn ask(&self, method: &str, path: &str) -> (u16, String) {
+        self.send(method, path, "", "")
+    }
+
+    /// The same with further lines of the head, and a body.
+    fn send(&self, method: &str, path: &str, head: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        let address = self.address;
+        let (address, length) = (self.address, body.len());
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{head}Content-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
         )
         .unwrap();
         let mut answer = Vec::new();
@@ -324,6 +336,124 @@ fn refusals_of_a_store_are_one_line_each() {
     assert!(said.contains("write s3: in its place"), "{said}");
 }
 
+/// Makes a user who may do everything, and has the server check each request from here on. Returns the user's keys.
+fn with_user(store: &Store) -> [String; 2] {
+    let scope = "Authorization: AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/iam/aws4_request, \
+                 SignedHeaders=host, Signature=0\r\nContent-Type: application/x-www-form-urlencoded\r\n";
+    let all = "%7B%22Version%22%3A%222012-10-17%22%2C%22Statement%22%3A%5B%7B%22Effect%22%3A%22Allow%22%2C\
+               %22Action%22%3A%22s3%3A*%22%2C%22Resource%22%3A%22*%22%7D%5D%7D";
+    let mut said = String::new();
+    for action in [
+        "CreateUser".to_owned(),
+        "CreateAccessKey".to_owned(),
+        format!("PutUserPolicy&PolicyName=all&PolicyDocument={all}"),
+    ] {
+        let body = format!("Action={action}&UserName=tests&Version=2010-05-08");
+        let (status, answer) = store.send("POST", "/", scope, &body);
+        assert_eq!(status, 200, "{answer}");
+        said.push_str(&answer);
+    }
+    let (status, answer) =
+        store.send("POST", "/moto-api/reset-auth", "Content-Type: text/plain\r\n", "0");
+    assert_eq!(status, 200, "{answer}");
+    ["AccessKeyId", "SecretAccessKey"].map(|name| {
+        let (_, rest) = said.split_once(&format!("<{name}>")).unwrap();
+        rest.split('<').next().unwrap().to_owned()
+    })
+}
+
+/// The server computes the signature of each request itself.
+#[test]
+fn requests_are_signed_as_a_server_checks_it() {
+    if skipped("requests_are_signed_as_a_server_checks_it") {
+        return;
+    }
+    let store = Store::start();
+    let [id, secret] = with_user(&store);
+    let large: String = (0..1_000_000).map(|n| format!("{n:09}\n")).collect();
+    store.write("large", &large);
+    store.write("small", "text\n");
+    let run = |id: &str, secret: &str, arguments: &[&str]| {
+        let mut command = corona();
+        store.with_keys(command.arg("fs").args(arguments).current_dir(store.home.path()));
+        command.env("AWS_ACCESS_KEY_ID", id).env("AWS_SECRET_ACCESS_KEY", secret);
+        command.output().unwrap()
+    };
+    let done = |arguments: &[&str]| {
+        let output = run(&id, &secret, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // Reads, lists, uploads in parts, copies, and deletes of many.
+    done(&["put", "large", "s3://bucket/in/large"]);
+    done(&["put", "small", "s3://bucket/in/ä+b&c=d~.txt"]);
+    assert!(done(&["cat", "s3://bucket/in/large"]) == large);
+    done(&["mv", "s3://bucket/in/ä+b&c=d~.txt", "s3://bucket/in/moved"]);
+    assert_eq!(done(&["cat", "s3://bucket/in/mo*"]), "text\n");
+    for (id, secret, expected) in [
+        (id.as_str(), "wrong", "the secret key is not that of the access key"),
+        ("NOBODY", secret.as_str(), "does not know the access key"),
+    ] {
+        for arguments in [
+            &["ls", "s3://bucket/in"][..],
+            &["cat", "s3://bucket/in/moved"],
+            &["put", "small", "s3://bucket/in/other"],
+            &["put", "large", "s3://bucket/in/other"],
+            &["rm", "s3://bucket/in/moved"],
+        ] {
+            let output = run(id, secret, arguments);
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+            assert!(said.contains(expected) && said.lines().count() == 1, "{arguments:?}: {said}");
+        }
+    }
+    let listed = done(&["ls", "s3://bucket/in"]);
+    assert!(listed.contains(" /in/large\n") && listed.contains(" /in/moved\n"), "{listed}");
+    assert!(!listed.contains("other"), "{listed}");
+    done(&["rm", "-r", "-f", "s3://bucket/in"]);
+    assert!(!run(&id, &secret, &["ls", "s3://bucket/in"]).status.success());
+}
+
+/// Of a server of others, which needs a second for a page. The server has the objects from the start.
+mod many {
+    use super::*;
+
+    const OBJECTS: usize = 100_000;
+    const SERVER: &str = "\
+import sys
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
+from moto.server import main
+store = s3_backends[DEFAULT_ACCOUNT_ID]['aws']
+store.create_bucket('bucket', 'us-east-1')
+for number in range(int(sys.argv[2])):
+    store.put_object('bucket', 'many/%06d' % number, b'1')
+main(['-H', '127.0.0.1', '-p', sys.argv[1]])
+";
+    /// On top of what a list of one object needs.
+    const MOST_KIB: i64 = 64 << 10;
+
+    #[test]
+    fn a_hundred_thousand_objects_are_listed_in_bounded_memory() {
+        if skipped("a_hundred_thousand_objects_are_listed_in_bounded_memory") {
+            return;
+        }
+        let objects = OBJECTS.to_string();
+        let store = Store::start_by(&["-c", SERVER], &[&objects]);
+        let peak = || {
+            use nix::sys::resource::{UsageWho, getrusage};
+            getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().max_rss()
+        };
+        assert!(store.done(&["ls", "s3://bucket/many/000001"]).contains(" /many/000001\n"));
+        let before = peak();
+        let listed = store.done(&["ls", "s3://bucket/many"]);
+        let names = listed.lines().filter_map(|line| line.split_once(" /many/")).map(|it| it.1);
+        assert!(names.eq((0..OBJECTS).map(|number| format!("{number:06}"))));
+        let needed = peak() - before;
+        assert!(needed <= MOST_KIB, "{needed} KiB");
+    }
+}
+
 /// A job on the objects.
 fn job(store: &Store, cluster: &MiniCluster, arguments: &[&str]) -> Command {
     let mut job = cluster.job(arguments);
@@ -417,9 +547,43 @@ fn jobs_read_and_write_objects_with_the_keys_of_their_user() {
     ];
     succeeds(&mut job(&store, &cluster, &empty));
     assert_eq!(store.names("none"), ["none/_SUCCESS", "none/part-00000"].map(str::to_owned).into());
+    storms_are_waited_for_and_end(&store, &cluster);
     keys_are_for_nodes_alone(&store, &cluster);
     objects_that_change_fail_their_job(&store, &cluster);
     cluster.stop();
+}
+
+/// A store that answers that it is busy, for a while and then without end.
+fn storms_are_waited_for_and_end(store: &Store, cluster: &MiniCluster) {
+    let arguments = |output| {
+        ["--input", "s3://bucket/in/1.txt", "--output", output, "--mapper", "cat", "--reduces", "0"]
+    };
+    store.storm(10);
+    succeeds(&mut job(store, cluster, &arguments("s3://bucket/stormy")));
+    let written = store.done(&["cat", "s3://bucket/stormy/part-*"]);
+    assert_eq!(written.replace('\t', ""), store.done(&["cat", "s3://bucket/in/1.txt"]));
+    // The storm begins when the map writes.
+    let wait = "cat; touch DIR/writes; while ! [ -e DIR/storms ]; do sleep 0.1; done";
+    let mapper = wait.replace("DIR", cluster.root.path().to_str().unwrap());
+    let reads = ["--input", "s3://bucket/in/1.txt", "--output", "s3://bucket/lost", "--mapper"];
+    let once = ["--reduces", "0", "-D", "mapred.map.max.attempts=1"];
+    let patience = ["-D", "corona.fs.object.patience.ms=1000"];
+    let child = job(store, cluster, &[&reads[..], &[&mapper], &once, &patience].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a map that writes", || cluster.path("writes").exists().then_some(()));
+    store.storm(usize::MAX);
+    cluster.write("storms", "");
+    let output = child.wait_with_output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("still answers SlowDown after retries"), "{said}");
+    store.set(Weather::Fair);
+    assert_eq!(store.names("lost/part"), BTreeSet::new());
+    store.done(&["rm", "-r", "-f", "s3://bucket/lost"]);
+    nothing_is_left(store, "lost");
 }
 
 /// While a job runs, and afterwards.

@@ -257,17 +257,26 @@ impl ObjectStore {
     }
 
     /// Aborts the upload of a note. That of a committed task may be complete, if the end of the job was interrupted:
-    /// then its object goes.
+    /// then its object goes. After the end of the job an object of that name is of another attempt, or of nobody here.
     async fn give_up(&self, note: &FsPath, place: &Place) -> Result<(), FsError> {
-        let record = match self.record(note).await {
-            Ok(record) => record,
-            Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
+        let bytes = match self.bucket.get_small(note, MAX_RECORD_BYTES).await {
+            Ok(bytes) => bytes,
+            // It has gone, or is too large for a note.
+            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Malformed) => {
+                return Ok(());
+            }
             Err(error) => return Err(error),
         };
-        if !self.bucket.abort(&place.target, &record.upload).await? && place.is_committed {
-            self.bucket.delete(&place.target).await?;
+        // What somebody else has put there is deleted like any other object.
+        let Some(record) = Record::if_any(note, &bytes)? else { return Ok(()) };
+        if self.bucket.abort(&place.target, &record.upload).await? || !place.is_committed {
+            return Ok(());
         }
-        Ok(())
+        match self.bucket.head(&place.begun).await {
+            Ok(_) => self.bucket.delete(&place.target).await,
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Deletes an object, with the upload that it notes.
@@ -281,9 +290,13 @@ impl ObjectStore {
     /// Deletes all below a directory. Returns whether there was anything.
     async fn delete_below(&self, path: &FsPath) -> Result<bool, FsError> {
         let (prefix, mut token, mut was_there) = (prefix(path), None, false);
+        let begun = output_of(path).map(|_| path.join(BEGUN));
         loop {
-            let found = self.bucket.list(path, &prefix, true, None, token.as_ref()).await?;
+            let mut found = self.bucket.list(path, &prefix, true, None, token.as_ref()).await?;
             was_there |= !found.objects.is_empty();
+            found
+                .objects
+                .retain(|object| begun.as_ref() != Some(&path_of(path, object.location.as_ref())));
             self.delete_page(path, found.objects).await?;
             match found.next {
                 Some(next) => token = Some(next),
@@ -293,6 +306,10 @@ impl ObjectStore {
         // Also the uploads of attempts that were killed before they could note them.
         if let Some(output) = output_of(path).filter(|output| output.parent().is_some()) {
             was_there |= self.bucket.abort_below(path, &self::prefix(&output)).await? > 0;
+        }
+        // As long as it is there, what is interrupted here can be done again.
+        if let Some(begun) = begun {
+            self.bucket.delete(&begun).await?;
         }
         Ok(was_there)
     }

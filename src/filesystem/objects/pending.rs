@@ -41,15 +41,25 @@ impl Record {
     }
 
     pub(super) fn from_json(path: &FsPath, bytes: &[u8]) -> Result<Record, FsError> {
-        let wrong = |why: String| FsError::new(ErrorKind::Malformed, "read", path, why);
-        let record: Record = serde_json::from_slice(bytes)
-            .map_err(|error| wrong(format!("it is no note of an upload: {error}")))?;
-        match record.version {
-            VERSION => Ok(record),
-            other => Err(wrong(format!(
-                "it notes an upload in the unknown version {other}; this version of corona reads {VERSION} only"
-            ))),
+        let record = Record::if_any(path, bytes)?;
+        let message = "it is no note of an upload";
+        record.ok_or_else(|| FsError::new(ErrorKind::Malformed, "read", path, message))
+    }
+
+    /// The same; none of bytes that are something else.
+    pub(super) fn if_any(path: &FsPath, bytes: &[u8]) -> Result<Option<Record>, FsError> {
+        let record: Record = match serde_json::from_slice(bytes) {
+            Ok(record) => record,
+            Err(_) => return Ok(None),
+        };
+        if record.version == VERSION {
+            return Ok(Some(record));
         }
+        let why = format!(
+            "it notes an upload in the unknown version {}; this version of corona reads {VERSION} only",
+            record.version
+        );
+        Err(FsError::new(ErrorKind::Malformed, "read", path, why))
     }
 }
 
@@ -62,6 +72,8 @@ pub(super) struct Place {
     pub(super) committed: FsPath,
     /// Whether it is there.
     pub(super) is_committed: bool,
+    /// The object that is there as long as the job has not ended.
+    pub(super) begun: FsPath,
 }
 
 impl Place {
@@ -78,6 +90,7 @@ impl Place {
             target: at(name.to_owned()),
             committed: at(format!("{TEMPORARY}/{COMMITTED}/{name}")),
             is_committed,
+            begun: at(format!("{TEMPORARY}/{BEGUN}")),
         })
     }
 
@@ -134,6 +147,7 @@ mod tests {
         );
         let committed = place("s3://b/out/_temporary/_committed/side/part-0").unwrap();
         assert_eq!((committed.target, committed.is_committed), (of_attempt.target, true));
+        assert_eq!(committed.begun.to_string(), "s3://b/out/_temporary/_begun");
         for other in [
             "s3://b/out/part-0",
             "s3://b/out/_temporary/x",

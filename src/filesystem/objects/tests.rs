@@ -325,6 +325,56 @@ async fn backslashes_and_dots_in_names_lead_nowhere() {
     }
 }
 
+/// A server with one note of a committed task, whose upload is there no more, and perhaps the mark of a job that goes on.
+async fn with_note(note: &'static str, has_begun: bool) -> (ObjectStore, Noted) {
+    noting(move |request| match request {
+        uploads if uploads.contains("?uploads=") => {
+            (200, "<R><IsTruncated>false</IsTruncated></R>".to_owned())
+        }
+        list if list.contains("list-type=2") => listed(&["out/_temporary/_committed/part-0"], 3),
+        head if head.starts_with("HEAD /bucket/out/_temporary/_begun ") => {
+            (if has_begun { 200 } else { 404 }, String::new())
+        }
+        head if head.starts_with("HEAD") => (404, String::new()),
+        get if get.starts_with("GET") => (200, note.to_owned()),
+        abort if abort.contains("uploadId=") => {
+            (404, "<Error><Code>NoSuchUpload</Code></Error>".to_owned())
+        }
+        several if several.starts_with("POST") => (200, "<DeleteResult></DeleteResult>".to_owned()),
+        _ => (204, String::new()),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_late_note_does_not_take_the_output_of_a_job_that_has_ended() {
+    let note = r#"{"version":1,"upload":"late","parts":["\"tag\""]}"#;
+    for has_begun in [false, true] {
+        let (store, noted) = with_note(note, has_begun).await;
+        assert!(store.delete(&at("s3://bucket/out/_temporary"), true).await.unwrap());
+        assert!(is_asked(&noted, "out/_temporary/_committed/part-0</Key>"), "{noted:?}");
+        let takes_output = is_asked(&noted, "DELETE /bucket/out/part-0 ");
+        assert_eq!(takes_output, has_begun, "{noted:?}");
+        // The mark of the job goes last.
+        let last = noted.lock().unwrap().last().cloned().unwrap();
+        assert!(last.starts_with("DELETE /bucket/out/_temporary/_begun "), "{last}");
+    }
+}
+
+#[tokio::test]
+async fn objects_that_are_no_notes_are_deleted_like_others() {
+    let path = at("s3://bucket/out/_temporary");
+    let (store, noted) = with_note("a file of somebody", true).await;
+    assert!(store.delete(&path, true).await.unwrap());
+    assert!(is_asked(&noted, "out/_temporary/_committed/part-0</Key>"), "{noted:?}");
+    assert!(!is_asked(&noted, "DELETE /bucket/out/part-0 "), "{noted:?}");
+    // A note that only another version understands has an upload, which would be left.
+    let (store, noted) = with_note(r#"{"version":2,"upload":"x","parts":null}"#, true).await;
+    let refused = store.delete(&path, true).await.unwrap_err().to_string();
+    assert!(refused.contains("unknown version 2"), "{refused}");
+    assert!(!is_asked(&noted, "POST") && !is_asked(&noted, "DELETE"), "{noted:?}");
+}
+
 #[tokio::test]
 async fn a_directory_of_only_its_own_object_is_empty() {
     let (store, noted) = noting(|request| match request {
