@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use compat_tests::serving::free_address;
 use compat_tests::task_tracker::node::signal;
 use serde_json::Value;
 
@@ -251,6 +252,32 @@ fn each_command_has_one_result_after_any_end(cluster: &MiniCluster) {
     }
 }
 
+/// Of three results one was taken, and the job tracker that keeps the others cannot be reached any more.
+fn results_that_are_lost_are_made_again_on_demand(cluster: &MiniCluster) {
+    let arguments = ["--array", "1-3", "--output", "lost", "--", "echo {}"];
+    run(cluster, 0, &arguments);
+    let table = cluster.path("lost/results.jsonl");
+    let text = fs::read_to_string(&table).unwrap();
+    cluster.write("lost/results.jsonl", text.lines().next().unwrap().to_owned() + "\n");
+    let state = cluster.path("lost/.corona-run/state.json");
+    let mut noted: Value = serde_json::from_str(&fs::read_to_string(&state).unwrap()).unwrap();
+    noted["rounds"][0]["job"] = "job_201201010000_0001".into();
+    let kept = format!("corona://{}/job_201201010000_0001/output", free_address());
+    noted["rounds"][0]["kept"] = kept.into();
+    fs::write(&state, noted.to_string()).unwrap();
+    let resumed = [&["--resume", "--timeout", "1"], &arguments[..]].concat();
+    let (_, err) = run(cluster, 1, &resumed);
+    assert!(err.contains("--resume --rerun-lost runs those commands again"), "{err}");
+    let again = [&["--rerun-lost"], &resumed[..]].concat();
+    let (_, err) = run(cluster, 0, &again);
+    assert!(err.contains("job_201201010000_0001: runs its commands without a result"), "{err}");
+    assert_eq!(results(&cluster.path("lost")).len(), 3);
+    // What is given up is asked for no more.
+    run(cluster, 0, &resumed);
+    let (_, err) = run(cluster, 2, &["--rerun-lost", "--array", "1-3", "--", "true"]);
+    assert!(err.contains("--resume"), "{err}");
+}
+
 /// The client is killed when it has noted its job, whether or not that is submitted then.
 fn a_job_is_noted_before_it_is_submitted(cluster: &MiniCluster) {
     let ran = cluster.path("ran");
@@ -278,6 +305,7 @@ fn lists_of_commands_run_on_the_nodes() {
     failures_fail_nothing_else(&cluster);
     wrong_lines_run_nothing(&cluster);
     a_job_is_noted_before_it_is_submitted(&cluster);
+    results_that_are_lost_are_made_again_on_demand(&cluster);
     an_interrupt_ends_all_commands(&cluster);
 }
 

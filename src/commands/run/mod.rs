@@ -96,6 +96,11 @@ pub(super) struct Arguments {
     #[arg(long, requires = "output")]
     resume: bool,
 
+    /// Run commands again whose results a job tracker keeps that cannot be
+    /// reached any more
+    #[arg(long, requires = "resume")]
+    rerun_lost: bool,
+
     /// Print outputs in the order of the list
     #[arg(long)]
     keep_order: bool,
@@ -558,12 +563,24 @@ impl Work<'_> {
             if let (Some(kept), false) = (&kept, matches!(look, Look::Runs)) {
                 let brought = stop.or(kept.bring_rest(&output)).await;
                 let brought = brought.unwrap_or_else(|| Err(anyhow!("stopped")));
-                brought.with_context(|| {
-                    format!(
-                        "{} has results that its job tracker keeps; --resume takes them",
-                        job.id
-                    )
-                })?;
+                match brought {
+                    // Nobody knows the job any more.
+                    Err(error) if self.arguments.rerun_lost && matches!(look, Look::Forgotten) => {
+                        console.complain(&format!(
+                            "{}: runs its commands without a result again: {}\n",
+                            job.id,
+                            printable(&format!("{error:#}"))
+                        ));
+                        self.run.give_up(round)?;
+                    }
+                    brought => brought.with_context(|| {
+                        format!(
+                            "{} has results that its job tracker keeps; --resume takes them, and if that job \
+                             tracker is gone for good, --resume --rerun-lost runs those commands again",
+                            job.id
+                        )
+                    })?,
+                }
             }
             match look {
                 Look::Forgotten => {

@@ -138,6 +138,14 @@ impl Run {
         self.save()
     }
 
+    /// Forgets where the results of a round are kept: nobody can take them any more.
+    pub(super) fn give_up(&mut self, round: &Round) -> anyhow::Result<()> {
+        for known in self.state.rounds.iter_mut().filter(|known| known.output == round.output) {
+            known.kept = None;
+        }
+        self.save()
+    }
+
     /// Takes the last round back: its job was not submitted.
     pub(super) fn forget_round(&mut self) -> anyhow::Result<()> {
         if let Some(round) = self.state.rounds.pop() {
@@ -210,7 +218,13 @@ mod tests {
         let kept = Some("corona://jt:8881/job_2/output".to_owned());
         run.note_job("job_2".to_owned(), kept.clone()).unwrap();
         drop(run);
-        assert_eq!(open(true).unwrap().rounds()[1].kept, kept);
+        let mut run = open(true).unwrap();
+        assert_eq!(run.rounds()[1].kept, kept);
+        let round = run.rounds()[1].clone();
+        run.give_up(&round).unwrap();
+        assert_eq!(run.rounds()[1].kept, None);
+        run.note_job("job_2".to_owned(), kept.clone()).unwrap();
+        drop(run);
         let file = dir.path().join(".corona-run/state.json");
         let fixture = include_str!("../../../fixtures/versions/run-state-2.json");
         assert_eq!(fs::read_to_string(&file).unwrap(), fixture.trim_end());
