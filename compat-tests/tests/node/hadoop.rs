@@ -265,6 +265,21 @@ fn failures_have_the_statuses_of_the_original(cluster: &MiniCluster, home: &Home
             "mapred.output.committer.class is \"org.x.C\"",
         ),
         ("-input books -output x -mapper org.x.My", 1, "-mapper org.x.My: the class needs Java"),
+        (
+            "-input books -output x -mapper cat -io typedbytes",
+            1,
+            "-io is refused: of later versions",
+        ),
+        (
+            "-input books -output x -mapper cat -D stream.map.input=typedbytes",
+            3,
+            "stream.map.input is \"typedbytes\"",
+        ),
+        (
+            "-input books -output x -mapper cat -D mapred.job.priority=URGENT",
+            3,
+            "mapred.job.priority: value \"URGENT\" is no priority; expected one of",
+        ),
     ] {
         let line = format!("hadoop jar hadoop-streaming.jar {options}");
         let output = home.shell(cluster, &line).output().unwrap();
@@ -366,6 +381,8 @@ fn sequence_files_are_input_and_output(cluster: &MiniCluster, home: &Home) {
         assert!(!output.status.success(), "{line}");
         assert!(stderr(&output).contains(expected), "{line}: {}", stderr(&output));
         assert!(!cluster.path("wrong/part-00000").exists(), "{line}");
+        // A job that has run leaves the directory of its logs.
+        let _ = fs::remove_dir_all(cluster.path("wrong"));
     }
     let shown = home.shell(cluster, "hadoop fs -text cut.seq").output().unwrap();
     assert_eq!(shown.status.code(), Some(255));
@@ -400,14 +417,16 @@ fn jobs_of_mrjob_have_the_results_of_its_inline_runner() {
     let examples = examples(&python);
     cluster.write(
         "text",
-        "It was the best of times,\nit was the worst of times.\nNine nice numbers\n",
+        "It was the best of times,\nit was the worst of times.\nNine nice numbers under it\n",
     );
     cluster.write("mrjob.conf", "runners: {}\n");
     fs::create_dir(cluster.path("shared")).unwrap();
-    let results = |runner: &str, job: &str, options: &str| {
+    let line = |runner: &str, job: &str, options: &str| {
         let (python, job) = (python.display(), examples.join(job));
-        let line = format!("{python} {} -c mrjob.conf -r {runner} {options} text", job.display());
-        let output = home.run(&cluster, &line);
+        format!("{python} {} -c mrjob.conf -r {runner} {options} text", job.display())
+    };
+    let results = |runner: &str, job: &str, options: &str| {
+        let output = home.run(&cluster, &line(runner, job, options));
         let mut lines: BTreeMap<String, usize> = BTreeMap::new();
         for line in String::from_utf8(output.stdout).unwrap().lines() {
             // As with the original, a line without a tab is a key, and a tab is written behind it.
@@ -421,12 +440,38 @@ fn jobs_of_mrjob_have_the_results_of_its_inline_runner() {
         shared.display(),
         python.display()
     );
-    for job in
-        ["mr_word_freq_count.py", "mr_most_used_word.py", "mr_next_word_stats.py", "mr_wc.py"]
-    {
-        let expected = results("inline", job, "");
+    let documents =
+        format!("{0}/america*.txt {0}/b*.txt", examples.join("docs-to-classify").display());
+    // All that need no jar, no Spark and no further package. The inline runner starts no commands.
+    for (job, runner, own) in [
+        ("mr_word_freq_count.py", "inline", ""),
+        ("mr_most_used_word.py", "inline", ""),
+        ("mr_next_word_stats.py", "inline", ""),
+        ("mr_wc.py", "inline", ""),
+        ("mr_count_lines_right.py", "inline", ""),
+        ("mr_log_sampler.py", "inline", "--sample-size 3 --expected-length 3"),
+        ("mr_text_classifier.py", "inline", &documents),
+        ("mr_words_containing_u_freq_count.py", "local", ""),
+        ("mr_grep.py", "local", "-e of"),
+    ] {
+        let expected = results(runner, job, own);
         assert!(!expected.is_empty(), "{job}");
-        assert_eq!(results("hadoop", job, &options), expected, "{job}");
+        assert_eq!(results("hadoop", job, &format!("{options} {own}")), expected, "{job}");
+    }
+    // Names of files, and numbers of lines for each map, differ between runners.
+    let sum = |runner: &str, job: &str, options: &str| {
+        let results = results(runner, job, options);
+        let numbers = results.iter().map(|(line, count)| {
+            line.rsplit('\t').next().unwrap().parse::<usize>().unwrap() * count
+        });
+        numbers.sum::<usize>()
+    };
+    for job in ["mr_count_lines_by_file.py", "mr_count_lines_wrong.py"] {
+        assert_eq!((sum("inline", job, ""), sum("hadoop", job, &options)), (3, 3), "{job}");
+    }
+    for (runner, options) in [("inline", ""), ("hadoop", &options)] {
+        let line = line(runner, "mr_boom.py", options);
+        assert!(!home.shell(&cluster, &line).output().unwrap().status.success(), "{line}");
     }
     // It has deleted what it had left there.
     let left: Vec<_> = walk(&shared).collect();

@@ -242,6 +242,12 @@ pub(in crate::commands) const STREAMING: &[StreamOpt] = &[
         Values::One,
         Fate::Refused("readers of records are classes of Java"),
     ),
+    streaming(
+        "-io",
+        "<identifier>",
+        Values::One,
+        Fate::Refused("of later versions: programs read and write lines of text, no typed bytes"),
+    ),
     streaming("-cmdenv", "<n>=<v>", Values::Each, WORKS),
     streaming("-mapdebug", "<path>", Values::One, WORKS),
     streaming("-reducedebug", "<path>", Values::One, WORKS),

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use corona::config::JobConf;
 use corona::config::keys::{self, Key, Kind, Use};
 use corona::mapreduce::native::{KeyField, NativeJob, SortField, Step};
+use corona::model::types::SessionPriority;
 
 use super::{OutputCodec, Steps, UsageError, archive};
 
@@ -427,7 +428,8 @@ pub(in crate::commands) fn check_settings(
             // It takes out the value of a file.
             continue;
         }
-        if let Some(wrong) = wrong_share(key, &value).or_else(|| wrong_value(key, &value)) {
+        let wrong = wrong_share(key, &value).or_else(|| wrong_priority(key, &value));
+        if let Some(wrong) = wrong.or_else(|| wrong_value(key, &value)) {
             return Err(format!("-D {name}: value {value:?} {wrong}"));
         }
     }
@@ -445,6 +447,23 @@ fn wrong_share(key: &Key, value: &str) -> Option<String> {
     let is_share = value.trim().parse().is_ok_and(|share: f64| share >= least && share <= 1.0);
     let from = if least > 0.0 { "above 0" } else { "from 0" };
     (!is_share).then(|| format!("is no share; expected a number {from} up to 1, such as 0.8"))
+}
+
+/// Why a text is no priority of a job.
+fn wrong_priority(key: &Key, value: &str) -> Option<String> {
+    let is_one = || SessionPriority::ALL.iter().any(|priority| priority.name() == value);
+    let names = SessionPriority::ALL.map(SessionPriority::name).join(", ");
+    (key.name == keys::JOB_PRIORITY.name && !is_one())
+        .then(|| format!("is no priority; expected one of {names}"))
+}
+
+/// Checks the priority of a job. A job tracker would take a wrong one for the usual one.
+pub(super) fn check_priority(conf: &JobConf) -> Result<(), String> {
+    let value = conf.text_if_set(&keys::JOB_PRIORITY).unwrap_or_else(|| "NORMAL".to_owned());
+    match wrong_priority(&keys::JOB_PRIORITY, &value) {
+        Some(wrong) => Err(format!("{}: value {value:?} {wrong}", keys::JOB_PRIORITY.name)),
+        None => Ok(()),
+    }
 }
 
 /// Why a text is no value of a key, as jobs read it.
@@ -758,6 +777,11 @@ mod tests {
             ("io.sort.spill.percent", "0", share("above 0")),
             ("mapred.job.shuffle.merge.percent", "NaN", share("from 0")),
             ("mapred.compress.map.output", "TRUE", boolean.to_owned()),
+            (
+                "mapred.job.priority",
+                "high",
+                "is no priority; expected one of VERY_LOW, LOW, NORMAL, HIGH, VERY_HIGH".to_owned(),
+            ),
             ("corona.job.map.cpus", "0", format!("{range} CPUs, 1 to 1024")),
             ("corona.job.reduce.cpus", "many", format!("{whole} CPUs, 1 to 1024")),
             ("corona.job.map.disk.gb", "-1", format!("{range} GB, 1 to 2147483647")),

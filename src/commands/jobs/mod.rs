@@ -392,7 +392,18 @@ impl Which {
 
     /// How files are read and written.
     pub(super) fn file_systems(&self) -> anyhow::Result<FileSystemSettings> {
-        self.with_source(|source| source.load_file_systems())
+        let mut settings = self.with_source(|source| source.load_file_systems())?;
+        if self.timeout.is_some() {
+            for time in [
+                &mut settings.call_timeout,
+                &mut settings.connect_patience,
+                &mut settings.socket_timeout,
+                &mut settings.object_patience,
+            ] {
+                *time = self.patience().min(*time);
+            }
+        }
+        Ok(settings)
     }
 
     /// The settings of `-D`.
@@ -1309,6 +1320,24 @@ mod tests {
     struct Line {
         #[command(flatten)]
         which: Which,
+    }
+
+    #[test]
+    fn calls_for_files_take_no_longer_than_the_timeout() {
+        use clap::Parser;
+        let times = |more: &[&str]| {
+            let files = Line::parse_from([&["x"], more].concat()).which.file_systems().unwrap();
+            [
+                files.call_timeout,
+                files.connect_patience,
+                files.socket_timeout,
+                files.object_patience,
+            ]
+        };
+        let usual = times(&[]);
+        assert_eq!(times(&["--timeout", "2"]), usual.map(|time| time.min(Duration::from_secs(2))));
+        assert!(usual.iter().all(|time| *time > Duration::from_secs(2)), "{usual:?}");
+        assert_eq!(times(&["--timeout", "60000"]), usual);
     }
 
     #[test]

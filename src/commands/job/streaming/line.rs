@@ -181,6 +181,11 @@ mod tests {
             ("-output o", "Required argument: -input <path>"),
             ("-input i", "Required argument: -output <path>"),
             ("-input i -output o -x", "Unrecognized option: -x"),
+            (
+                "-input i -output o -io typedbytes",
+                "-io is refused: of later versions: programs read",
+            ),
+            ("-input i -output o -inputreader x", "-inputreader is refused: readers of records"),
             ("-input -output o", "Missing argument for option:input"),
             ("-input i -output", "Missing argument for option:output"),
             ("-input i -output o -inputreader X", "-inputreader is refused: "),

@@ -153,6 +153,7 @@ async fn run_job(line: &Line, console: &mut Console<'_>) -> Result<bool, NotRun>
         let why = format!("{why}; what needs Java is run by the original's hadoop jar");
         return Err(NotRun::invalid(&why));
     }
+    conf::check_priority(&conf).map_err(|wrong| NotRun::invalid(&wrong))?;
     let selection = Selection::of(&conf, None).map_err(|why| NotRun::invalid(&why.to_string()))?;
     let wanted = line.output();
     let (files, path) = systems.resolve(wanted).map_err(anyhow::Error::from)?;
