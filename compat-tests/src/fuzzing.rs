@@ -9,7 +9,7 @@
 use std::cell::OnceCell;
 use std::fmt::Debug;
 use std::fs;
-use std::io::Cursor;
+use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
@@ -29,6 +29,7 @@ use corona::hadoop::io::formats::Writable;
 use corona::hadoop::io::{Reader, Writer};
 use corona::hadoop::object::{Class, Object};
 use corona::hadoop::writables::Block;
+use corona::task::sequence_file::SequenceText;
 use corona::wire::calls::{ClusterManager, CoronaTaskTracker, ProxyJobTracker, SessionDriver};
 use corona::wire::editor::FrameEditor;
 use corona::wire::value::{Message, MessageKind, StreamReader};
@@ -89,6 +90,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "data_transfers", run: data_transfers, seeds: transfer_seeds },
     Target { name: "access_strings", run: access_strings, seeds: access_string_seeds },
     Target { name: "first_bytes", run: first_bytes, seeds: first_byte_seeds },
+    Target { name: "sequence_files", run: sequence_files, seeds: sequence_seeds },
 ];
 
 /// The first inputs of a kind, none of them large.
@@ -538,6 +540,23 @@ fn transfer_seeds() -> Vec<Vec<u8>> {
 
 fn contents(paths: impl Iterator<Item = PathBuf>) -> Vec<Vec<u8>> {
     paths.map(|path| fs::read(path).expect("a fixture")).collect()
+}
+
+/// Whatever a file has, its lines are read to an end or an error, and none is larger than a record may be.
+fn sequence_files(bytes: &[u8]) {
+    const MOST_RECORD_BYTES: usize = 1 << 16;
+    // A small file may be unpacked to a very large one.
+    const MOST_BYTES: u64 = 1 << 20;
+    let Ok(lines) = SequenceText::new(bytes, MOST_RECORD_BYTES) else { return };
+    let mut text = Vec::new();
+    let _ = lines.take(MOST_BYTES).read_to_end(&mut text);
+    // The line of a record of bytes has three letters for each.
+    let mut lines = text.split(|byte| *byte == b'\n');
+    assert!(lines.all(|line| line.len() <= 3 * MOST_RECORD_BYTES + 1));
+}
+
+fn sequence_seeds() -> Vec<Vec<u8>> {
+    contents(files("src/task/golden/sequence", &["seq"]).into_iter())
 }
 
 /// The files below a folder of the repository whose names end so, in order.

@@ -127,7 +127,7 @@ macro_rules! targets {
 
 targets! {
     messages relayed_frames configuration scheduling_files state_file traffic hadoop_objects
-    data_transfers access_strings first_bytes
+    data_transfers access_strings first_bytes sequence_files
 }
 
 #[test]
