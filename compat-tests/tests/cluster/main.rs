@@ -6,7 +6,6 @@ mod failover;
 mod hostile;
 mod instances;
 mod kills;
-mod mixed_resources;
 mod monitoring;
 mod process;
 mod session_driver;
