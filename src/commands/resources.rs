@@ -113,6 +113,7 @@ mod tests {
             [(Dimension::Cpus, of(60, 3)), (Dimension::Memory, of(122_880, 3_072))].into();
         let expected = "60 CPUs are free, the largest place has 3.\n\
                         120 GB of memory are free, the largest place has 3 GB.\n";
-        assert_eq!((spread(&none), spread(&cluster)), (String::new(), expected.to_owned()));
+        assert_eq!(spread(&ByResource::new()), "");
+        assert_eq!(spread(&cluster), expected);
     }
 }
