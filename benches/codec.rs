@@ -67,6 +67,7 @@ fn heartbeat() -> ClusterManagerCall {
                 services.map(|kind| (kind, "host1234.example.com:50060".to_owned())).into(),
             ),
             ended: None,
+            program: None,
         }),
     }
 }

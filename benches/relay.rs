@@ -122,9 +122,10 @@ impl Talk {
         let address = wire::InetAddress::new("node1".to_owned(), 50_000);
         let total = wire::ComputeSpecs::new(8, 1_000, 65_536, 1_000);
         let apps = BTreeMap::from([(wire::ResourceType::MAP, "node1:1".to_owned())]);
-        let node = wire::ClusterNodeInfo::new("node1".to_owned(), address, total, None, apps, None);
+        let node =
+            wire::ClusterNodeInfo::new("node1".to_owned(), address, total, None, apps, None, None);
         let call = ClusterManagerCall::NodeHeartbeat { node: Some(node) };
-        let said = wire::NodeHeartbeatResponse::new(false);
+        let said = wire::NodeHeartbeatResponse::new(false, None);
         let answer = Answer::Reply(ClusterManagerReply::NodeHeartbeat(said));
         let answer = RawMessage::of_answer::<ClusterManager>("nodeHeartbeat", &answer, 0);
         let question = RawMessage::of_call::<ClusterManager>(&call);

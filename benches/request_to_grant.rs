@@ -112,6 +112,7 @@ fn node() -> ClusterNodeInfo {
         free: Some(specs),
         resource_infos: Some(apps.into()),
         ended: None,
+        program: None,
     }
 }
 

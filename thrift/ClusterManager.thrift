@@ -86,6 +86,16 @@ struct ComputeSpecs {
 
 /* ---- Nodes ---- */
 
+/* Corona's own, not the original's: the program that sends a heartbeat. */
+struct Program {
+  /* The version, as the program prints it. */
+  1: required string version,
+  /* When it was started, also in the place of another one: milliseconds since the Unix epoch. */
+  2: required i64 startedMs,
+  /* Why it has not started again in place when it was asked for that last. */
+  3: optional string refused,
+}
+
 /* A node's heartbeat: who it is, what it has and what it runs. */
 struct ClusterNodeInfo {
   /* Unique in the cluster; chosen by the node. Not a host name. */
@@ -102,12 +112,17 @@ struct ClusterNodeInfo {
    * that this one replaces. Their slots and grants are lost at once. A node that names itself has ended, and
    * the rest of its report is of no interest. */
   100: optional list<string> ended,
+  /* Corona's own: what runs the node. It starts again in place when the answer asks for it. */
+  101: optional Program program,
 }
 
 /* The answer to a heartbeat. */
 struct NodeHeartbeatResponse {
   /* True tells the node to end its process, so that whatever watches over it starts it anew. */
   1: required bool restartFlag,
+  /* Corona's own, to nodes that name their program alone: the node is to start its program again in place, in
+   * which its tasks go on. */
+  100: optional bool restartInPlace,
 }
 
 /* How the tasks of a session fared on one node, counted by the session. */
@@ -209,6 +224,8 @@ struct HeartbeatArgs {
   2: required ResourceRequestId grantId,
   /* Bytes, for each type: maximum memory, maximum momentary memory, maximum resident size. */
   3: required map<ResourceType, list<i64>> resourceUsages,
+  /* Corona's own: what runs the session. */
+  100: optional Program program,
 }
 
 /* What a new session should know of the cluster manager. */

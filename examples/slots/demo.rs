@@ -117,6 +117,7 @@ async fn start_node(port: u16, number: usize) -> anyhow::Result<AbortHandle> {
         free: Some(specs),
         resource_infos: Some([(WireType::MAP, format!("{host}:7002"))].into()),
         ended: None,
+        program: None,
     };
     let report = ClusterManagerCall::NodeHeartbeat { node: Some(node) };
     let address = (Ipv4Addr::LOCALHOST, port);

@@ -585,3 +585,19 @@ fn other(text: &str) -> io::Error {
 fn failed(error: impl ToString) -> IdentityError {
     IdentityError::Certificate(error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_first_version_are_read() {
+        let fixture = include_str!("../../fixtures/versions/identity.json");
+        let about: About = files::versioned(fixture.as_bytes(), VERSION).unwrap();
+        let hosts = ["beta".to_owned(), "192.0.2.11".to_owned()];
+        assert_eq!((&*about.host, about.port, about.renew_at), ("alpha", 8889, 1_800_000_000));
+        assert_eq!(about.hosts, hosts);
+        let written = serde_json::to_string_pretty(&about).unwrap();
+        assert_eq!(written, fixture.trim_end());
+    }
+}

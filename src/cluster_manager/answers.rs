@@ -239,6 +239,8 @@ fn node(view: &NodeView, resources: &Resources) -> Node {
             id: it.id,
             since_ms: it.since.0,
         }),
+        program: None,
+        heard: false,
     }
 }
 
@@ -356,6 +358,7 @@ fn session(view: &RunningSession, kinds: &[ResourceType], resources: &Resources)
         types,
         resources,
         dominant_share,
+        program: None,
     }
 }
 

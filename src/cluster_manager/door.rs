@@ -258,7 +258,8 @@ mod tests {
         let address = wire::InetAddress::new(text(120), 1);
         let total = wire::ComputeSpecs::new(1, None, None, None);
         let apps: BTreeMap<_, _> = (0..3).map(|kind| (ResourceType(kind), text(130))).collect();
-        let mut node = wire::ClusterNodeInfo::new(text(130), address, total, None, apps, None);
+        let mut node =
+            wire::ClusterNodeInfo::new(text(130), address, total, None, apps, None, None);
         change(&mut node);
         Call::NodeHeartbeat { node: Some(node) }
     }
@@ -273,7 +274,7 @@ mod tests {
 
     fn beat(kinds: i32, usages: usize) -> Call {
         let usages = (0..kinds).map(|kind| (ResourceType(kind), vec![0; usages])).collect();
-        let args = Some(wire::HeartbeatArgs::new(1, 1, usages));
+        let args = Some(wire::HeartbeatArgs::new(1, 1, usages, None));
         Call::SessionHeartbeatV2 { handle: Some(text(130)), args }
     }
 

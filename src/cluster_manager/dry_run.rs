@@ -363,7 +363,8 @@ mod tests {
         let address = wire::InetAddress::new(name.to_owned(), 5);
         let total = wire::ComputeSpecs::new(1, None, 1 << 20, 1 << 20);
         let apps = BTreeMap::from([(wire::ResourceType::MAP, "app".to_owned())]);
-        let node = wire::ClusterNodeInfo::new(name.to_owned(), address, total, None, apps, None);
+        let node =
+            wire::ClusterNodeInfo::new(name.to_owned(), address, total, None, apps, None, None);
         Call::NodeHeartbeat { node: Some(node) }
     }
 

@@ -29,6 +29,7 @@ mod origin;
 mod outlet;
 mod persist;
 mod places;
+mod programs;
 mod racks;
 mod recovery;
 mod reload;
@@ -84,6 +85,7 @@ pub use self::origin::Beginning;
 use self::origin::{Origin, RecoveredState};
 use self::outlet::Outlet;
 use self::persist::Persist;
+use self::programs::Programs;
 pub use self::recovery::RecoveryError;
 use self::reload::Reloader;
 pub use self::reload::{ConfigStatus, ReloadRequest};
@@ -145,6 +147,7 @@ struct Parts {
     journal: Option<Arc<KeptJournal>>,
     /// The standing as one of several instances.
     ha: Option<Arc<InstanceRole>>,
+    programs: Arc<Programs>,
 }
 
 /// Why a cluster manager has stopped by itself.
@@ -272,6 +275,7 @@ impl ClusterManager {
         let parts = Parts {
             gate: gate.clone(),
             reloader: Arc::new(Reloader::new(&loaded, core.clone())),
+            programs: Arc::default(),
             core,
             notifier,
             access,

@@ -11,6 +11,7 @@ use super::given_sessions::GivenSessions;
 use super::large_calls::Entrance;
 use super::metrics::place_of_call;
 use super::operations::Operation;
+use super::programs::Sender;
 use super::racks::Racks;
 use super::revocations::NodeAccess;
 use super::translate;
@@ -34,8 +35,9 @@ impl Handler<ClusterManager> for Rpc {
     async fn call(&self, peer: Peer, mut call: Call) -> Answer<Answered> {
         let (method, started) = (place_of_call(&call), Instant::now());
         let node = self.node_access.node_of(&call);
+        let sender = Sender::of(&call);
         let objection = peer.user().and_then(|user| self.hold_to_user(user, &mut call));
-        let PendingReply { answer, record } = match objection {
+        let PendingReply { mut answer, mut record } = match objection {
             Some(objection) => {
                 Answer::Exception(Exception::invalid_session_handle(objection)).into()
             }
@@ -48,6 +50,11 @@ impl Handler<ClusterManager> for Rpc {
         }
         if let (Some(node), Answer::Reply(_)) = (node, &answer) {
             self.node_access.heard(&peer, &node);
+        }
+        if let Some(sender) = sender
+            && self.parts.programs.heard(&self.parts.core, sender, &mut answer)
+        {
+            record = None;
         }
         match record {
             Some(0) => {}

@@ -144,6 +144,7 @@ async fn add_node(thrift: SocketAddr) {
         specs,
         Some(apps.into()),
         None,
+        None,
     );
     let mut client = peer([127, 0, 0, 1], thrift).await;
     client.call(&Call::NodeHeartbeat { node: Some(node) }).await.unwrap();
@@ -201,7 +202,7 @@ async fn slow_names_of_requests_delay_neither_new_nodes_nor_other_sessions() {
     for number in 0..20_u8 {
         let name = format!("new{number}");
         let address = wire::InetAddress::new(name.clone(), 1);
-        let node = wire::ClusterNodeInfo::new(name, address, specs.clone(), None, None, None);
+        let node = wire::ClusterNodeInfo::new(name, address, specs.clone(), None, None, None, None);
         let mut client = peer([127, 0, 0, 1 + number % 2], thrift).await;
         let heartbeat = Call::NodeHeartbeat { node: Some(node) };
         let answer = timeout(NORMAL, client.call(&heartbeat)).await;
@@ -300,7 +301,7 @@ async fn bounds_on_look_ups_are_in_force() {
         let name = format!("new{number}");
         let address = wire::InetAddress::new(name.clone(), 1);
         let specs = wire::ComputeSpecs::new(1, None, None, None);
-        let node = wire::ClusterNodeInfo::new(name, address, specs, None, None, None);
+        let node = wire::ClusterNodeInfo::new(name, address, specs, None, None, None, None);
         let mut client = peer([127, 0, 0, 1 + number % 2], thrift).await;
         let heartbeat = client.call(&Call::NodeHeartbeat { node: Some(node) }).await;
         assert!(heartbeat.unwrap_err().to_string().contains("within 300 ms"));

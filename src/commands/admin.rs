@@ -22,8 +22,10 @@ use serde::de::IgnoredAny;
 
 use super::EXIT_FAILED;
 use super::cluster::{CallAndPageArguments, Cluster, ClusterArguments, block_on, mismatch};
+use super::rolling;
 use super::status::{self, ShownArguments};
 use super::upgrade_check;
+use super::watch::parse_seconds;
 use super::web::{Answer, Web};
 use corona_terminal::console::{Console, FormArguments, TextForm, printable};
 
@@ -37,7 +39,9 @@ Examples:
     corona admin refresh-nodes
   Before and after an upgrade: who runs which version, and what comes next:
     corona admin upgrade-check
-  Restart the task trackers of all nodes, 50 at a time:
+  Restart the task trackers of all nodes, with their tasks going on:
+    corona admin restart-nodes --rolling
+  The same as the original does it, 50 at a time:
     corona admin restart-nodes --batch 50
 
 The spellings of the original are accepted too: -setSafeMode, -unsetSafeMode,
@@ -83,6 +87,13 @@ enum Action {
     /// Reload the include and exclude host files
     RefreshNodes(Plain),
     /// Restart the task trackers of all nodes, in batches
+    ///
+    /// As the original: the cluster manager gives up the nodes of a batch, their
+    /// tasks end, and run again elsewhere. With --rolling tasks go on: nodes
+    /// that can start again in place, and others drain first. No queue lacks more
+    /// than --share of its slots at a time, and one node may always be away. The
+    /// command shows what it does until it is done. Exit status: 0 all nodes have
+    /// restarted; 1 some have not; 130 Ctrl-C, which undoes drains.
     RestartNodes(Restart),
     /// Have the leader hand over to a standby
     ///
@@ -140,6 +151,26 @@ struct Restart {
     #[arg(long)]
     force: bool,
 
+    /// Let tasks go on, or end: restart in place, or after a drain
+    #[arg(long, conflicts_with_all = ["batch", "force"])]
+    rolling: bool,
+
+    /// With --rolling: the most that any queue lacks of its slots at a time, and
+    /// the cluster of all slots
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, requires = "rolling")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
+    share: u8,
+
+    /// With --rolling: how long a node drains at most; tasks that still run then
+    /// run again elsewhere
+    #[arg(long, value_name = "SECONDS", default_value = "1800", requires = "rolling")]
+    #[arg(value_parser = parse_seconds)]
+    wait: Duration,
+
+    /// With --rolling: only these nodes, or all nodes of these hosts
+    #[arg(value_name = "NODE", requires = "rolling")]
+    nodes: Vec<String>,
+
     #[command(flatten)]
     form: FormArguments,
 
@@ -166,7 +197,16 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         }
         Action::PersistState(Plain { form, cluster }) => (Operation::PersistState, form, cluster),
         Action::RefreshNodes(Plain { form, cluster }) => (Operation::RefreshNodes, form, cluster),
-        Action::RestartNodes(Restart { batch, force, form, cluster }) => {
+        Action::RestartNodes(Restart {
+            rolling: true, share, wait, nodes, form, cluster, ..
+        }) => {
+            let (_, pages) = cluster.after(before).find()?;
+            let pages =
+                pages.context("the address of the pages is not known: add --http-address")?;
+            let wanted = rolling::Wanted { share, wait, names: nodes };
+            return block_on(rolling::run(&pages, wanted, form.output, console));
+        }
+        Action::RestartNodes(Restart { batch, force, form, cluster, .. }) => {
             (Operation::RestartNodes { batch, force }, form, cluster)
         }
         Action::StepDown(Plain { form, cluster }) => {

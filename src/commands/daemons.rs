@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -15,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::daemon::PARENT;
@@ -146,8 +147,21 @@ pub(super) struct Daemons {
 
 /// A daemon that is kept running.
 struct Daemon {
+    name: String,
     stop: watch::Sender<bool>,
+    /// Has it end, and start again from the file that is there by now.
+    replace: Arc<Notify>,
+    pid: PathBuf,
     keeper: JoinHandle<()>,
+}
+
+/// How a program takes the place of the one that a daemon runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    /// Its process ends, and another one starts.
+    Process,
+    /// It starts again in its process, as after SIGHUP from others.
+    InPlace,
 }
 
 impl Daemons {
@@ -182,19 +196,62 @@ impl Daemons {
             arguments.extend(["-D".to_owned(), format!("{key}={value}")]);
         }
         let (stop, stopped) = watch::channel(false);
+        let (replace, pid) =
+            (Arc::<Notify>::default(), home.root.join("run").join(format!("{name}.{PID}")));
         let keeper = Keeper {
             name: name.to_owned(),
             program: self.program.clone(),
             arguments,
             log,
-            pid: home.root.join("run").join(format!("{name}.{PID}")),
+            pid: pid.clone(),
+            replace: replace.clone(),
             problem: home.root.join("run").join(format!("{name}.{PROBLEM}")),
             directory: home.root.clone(),
             tell: self.tell.clone(),
             stopped,
         };
         let keeper = tokio::spawn(keeper.keep());
-        self.daemons.push(Daemon { stop, keeper });
+        self.daemons.push(Daemon { name: name.to_owned(), stop, replace, pid, keeper });
+    }
+
+    /// Checks that the file of the program can be started, and says which version it has by now.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub(super) async fn installed_version(&self) -> anyhow::Result<String> {
+        let mut asked = Command::new(&self.program);
+        asked.arg("version").stdin(Stdio::null()).kill_on_drop(true);
+        let output = tokio::time::timeout(START_TIMEOUT, asked.output()).await;
+        let shown = self.program.display();
+        let output = output.with_context(|| format!("{shown} version does not end"))?;
+        let output = output.with_context(|| format!("cannot run {shown}"))?;
+        ensure!(output.status.success(), "{shown} version: {}", self::shown(output.status));
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(text.lines().next().unwrap_or_default().to_owned())
+    }
+
+    /// Has a daemon start again from the file that is there by now, and waits until it serves.
+    ///
+    /// # Errors
+    /// It does not serve in time; it is tried on.
+    pub(super) async fn renew(&mut self, name: &str, how: Renewal) -> anyhow::Result<()> {
+        let daemon = self.daemons.iter().find(|daemon| daemon.name == name);
+        let daemon = daemon.with_context(|| format!("there is no {name}"))?;
+        match how {
+            Renewal::Process => daemon.replace.notify_one(),
+            Renewal::InPlace => hang_up(&daemon.pid),
+        }
+        let deadline = tokio::time::Instant::now() + START_TIMEOUT;
+        let mut last = String::new();
+        loop {
+            match tokio::time::timeout_at(deadline, self.news.recv()).await {
+                Ok(Some(News::Ready { name: ready })) if ready == name => return Ok(()),
+                Ok(Some(News::Ready { .. })) => {}
+                Ok(Some(news)) => last = news.to_string(),
+                Ok(None) => bail!("a part of the program failed"),
+                Err(_) => bail!("{name} does not serve after {START_TIMEOUT:?}; {last}"),
+            }
+        }
     }
 
     /// Waits until these daemons serve for the first time.
@@ -252,7 +309,7 @@ impl Daemons {
 
     /// Stops the daemons, the last one first. Running jobs resume at the next start.
     pub(super) async fn stop(mut self) {
-        while let Some(Daemon { stop, keeper }) = self.daemons.pop() {
+        while let Some(Daemon { stop, keeper, .. }) = self.daemons.pop() {
             stop.send_replace(true);
             // News that nobody reads must not block it.
             self.news.close();
@@ -274,6 +331,15 @@ struct Keeper {
     directory: PathBuf,
     tell: mpsc::Sender<News>,
     stopped: watch::Receiver<bool>,
+    replace: Arc<Notify>,
+}
+
+/// How a run of a daemon ended.
+enum RunEnd {
+    Stopped,
+    /// Another program takes its place.
+    Replaced,
+    ByItself(News),
 }
 
 impl Keeper {
@@ -282,7 +348,11 @@ impl Keeper {
         let mut pauses = PAUSES;
         loop {
             let began = Instant::now();
-            let Some(news) = self.run(&mut stopped).await else { return };
+            let news = match self.run(&mut stopped).await {
+                RunEnd::Stopped => return,
+                RunEnd::Replaced => continue,
+                RunEnd::ByItself(news) => news,
+            };
             // People miss the file if it cannot be written, and nothing else.
             let _ = fs::write(&self.problem, format!("{news}\n"));
             // Nobody listens only when all is over.
@@ -297,27 +367,31 @@ impl Keeper {
         }
     }
 
-    /// Runs it once. None if it was to stop.
-    async fn run(&self, stopped: &mut watch::Receiver<bool>) -> Option<News> {
+    /// Runs it once.
+    async fn run(&self, stopped: &mut watch::Receiver<bool>) -> RunEnd {
         let name = self.name.clone();
         let from = fs::metadata(&self.log).map_or(0, |log| log.len());
         let mut child = match self.spawn() {
             Ok(child) => child,
-            Err(error) => return Some(News::Failed { name, why: format!("{error:#}") }),
-        };
-        let status = tokio::select! {
-            status = self.follow(&mut child) => Some(status),
-            _ = wait_for(stopped) => {
-                end(&mut child).await;
-                None
+            Err(error) => {
+                return RunEnd::ByItself(News::Failed { name, why: format!("{error:#}") });
             }
         };
-        let _ = fs::remove_file(&self.pid);
-        let how = match status? {
-            Ok(status) => shown(status),
-            Err(error) => error.to_string(),
+        let ended = tokio::select! {
+            status = self.follow(&mut child) => Ok(status),
+            () = self.replace.notified() => Err(RunEnd::Replaced),
+            _ = wait_for(stopped) => Err(RunEnd::Stopped),
         };
-        Some(News::Ended { name, how, last: last_line(&self.log, from) })
+        if ended.is_err() {
+            end(&mut child).await;
+        }
+        let _ = fs::remove_file(&self.pid);
+        let how = match ended {
+            Ok(Ok(status)) => shown(status),
+            Ok(Err(error)) => error.to_string(),
+            Err(end) => return end,
+        };
+        RunEnd::ByItself(News::Ended { name, how, last: last_line(&self.log, from) })
     }
 
     fn spawn(&self) -> anyhow::Result<Child> {
@@ -348,14 +422,26 @@ impl Keeper {
     async fn follow(&self, child: &mut Child) -> io::Result<ExitStatus> {
         if let Some(stdout) = child.stdout.take() {
             let mut lines = BufReader::new(stdout).lines();
-            // Its first line says that it is ready; the end of the lines is its end, or near.
-            if let Ok(Some(_)) = lines.next_line().await {
-                let _ = fs::remove_file(&self.problem);
-                let _ = self.tell.send(News::Ready { name: self.name.clone() }).await;
-                while let Ok(Some(_)) = lines.next_line().await {}
+            // Its first line says that it is ready, and a later one that it is again, in the place of another program. The
+            // end of the lines is its end, or near.
+            let mut is_first = true;
+            while let Ok(Some(line)) = lines.next_line().await {
+                if std::mem::take(&mut is_first) || line.contains(" ready: ") {
+                    let _ = fs::remove_file(&self.problem);
+                    let _ = self.tell.send(News::Ready { name: self.name.clone() }).await;
+                }
             }
         }
         child.wait().await
+    }
+}
+
+/// Passes SIGHUP on to the daemon whose number is in this file: it starts again in place.
+pub(super) fn hang_up(pid: &Path) {
+    // Without one there is nothing to start again.
+    let number = fs::read_to_string(pid).ok().and_then(|text| text.trim().parse().ok());
+    if let Some(daemon) = number.and_then(Pid::from_raw) {
+        let _ = kill_process(daemon, Signal::HUP);
     }
 }
 

@@ -105,7 +105,7 @@ struct NodeReport {
 
 /// What would be lost with a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-struct Load {
+pub(super) struct Load {
     /// Grants there, by type.
     grants: BTreeMap<ResourceType, usize>,
     /// The sessions that need it apart from their grants.
@@ -132,7 +132,7 @@ struct NodeUse {
 
 /// How a node stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
+pub(super) enum Standing {
     Draining(Load),
     /// Somebody has ended the drain.
     Undone,
@@ -151,8 +151,13 @@ enum End {
 }
 
 impl Load {
-    fn is_nothing(&self) -> bool {
+    pub(super) fn is_nothing(&self) -> bool {
         self.grants.is_empty() && self.needed_by.is_empty() && self.not_listed == 0
+    }
+
+    /// How many grants are in use there.
+    pub(super) fn grants(&self) -> usize {
+        self.grants.values().sum()
     }
 }
 
@@ -249,7 +254,7 @@ pub(super) fn meant(names: &[String], all: &[Node]) -> anyhow::Result<Vec<String
 }
 
 /// Has a node drain or serve again.
-async fn set(web: &Web, name: &str, on: bool) -> anyhow::Result<bool> {
+pub(super) async fn set(web: &Web, name: &str, on: bool) -> anyhow::Result<bool> {
     let path = format!("{}/drain", nodes::path_of(name));
     let fields = [("on", if on { "1" } else { "0" })];
     match web.send_form::<NodeDraining>(&path, &fields).await? {
@@ -289,7 +294,7 @@ async fn watch(
     }
 }
 
-async fn look(web: &Web, name: &str) -> Standing {
+pub(super) async fn look(web: &Web, name: &str) -> Standing {
     let detail = match web.api::<NodeDetail>(&nodes::path_of(name)).await {
         Ok(Answer::Found(detail)) => detail,
         Ok(Answer::NotFound(_)) => return Standing::Left,

@@ -18,12 +18,13 @@ use corona::config::{ClientSource, HostPort};
 use corona::session_driver::{Endpoint, address_towards};
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::arguments::{Override, parse_override};
 use super::closed;
 use super::cluster::block_on;
 use super::daemon::{tell_systemd, usable};
-use super::daemons::{CONF_FOLDER, Daemons, Home, PID, PROBLEM};
+use super::daemons::{CONF_FOLDER, Daemons, Home, PID, PROBLEM, Renewal};
 use super::invitation::{ClusterFacts, HeadPorts, Marker, read_private, write_private};
 use super::parts::{HEAD_FOLDERS, Site, is_secret};
 use super::signals::shutdown_signal;
@@ -44,7 +45,8 @@ Examples:
 The ports are 8881 to 8889, and 8890 to 8892 on nodes; --port-base shifts them
 all. Everything is in one directory, by default /var/lib/corona-head for root
 and ~/.local/share/corona/head for others. Started again on it, the cluster
-and its jobs go on.
+and its jobs go on. SIGHUP starts its parts again one after another, a new
+version of the program if there is one; jobs go on, and no task runs again.
 Exit status: 0 stopped; 1 could not start, or does not run, with one line on
 stderr; 2 wrong usage.";
 
@@ -211,6 +213,7 @@ impl Start {
         }
         let stop = shutdown_signal().context("cannot listen for signals")?;
         tokio::pin!(stop);
+        let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
         let home = Home::open(&self.directory.find()?, "head", &HEAD_FOLDERS)?;
         let serves = self.serves(&home)?;
         let address = reachable(&serves.host).await?;
@@ -228,7 +231,17 @@ impl Start {
                 let is_shown = io::stdout().is_terminal();
                 let _ = console.print(&serves.ready(&home, &strings, is_shown));
                 tell_systemd(NotifyState::Ready);
-                daemons.watch(&home, console, stop.as_mut(), std::future::pending::<()>()).await;
+                while daemons.watch(&home, console, stop.as_mut(), hangup.recv()).await.is_some() {
+                    let renewed = tokio::select! {
+                        renewed = renew(&mut daemons) => renewed,
+                        _ = &mut stop => break,
+                    };
+                    // What does not serve is tried on.
+                    console.complain(&match renewed {
+                        Ok(version) => format!("SIGHUP: all parts run {version}\n"),
+                        Err(error) => format!("SIGHUP: {error:#}\n"),
+                    });
+                }
                 Ok(())
             }
             Ok(false) => Ok(()),
@@ -290,6 +303,16 @@ impl Start {
 async fn start(daemons: &mut Daemons, home: &Home) -> anyhow::Result<()> {
     daemons.start_cluster_manager(home).await?;
     daemons.start_job_tracker(home, Vec::new()).await
+}
+
+/// Starts all parts again from the file of the program that is there by now, one after another, and says which version
+/// that is. Jobs go on: the cluster manager resumes from its journal, and the job tracker keeps its connections.
+async fn renew(daemons: &mut Daemons) -> anyhow::Result<String> {
+    let version = daemons.installed_version().await.context("nothing is started again")?;
+    daemons.renew("cluster-manager", Renewal::Process).await?;
+    daemons.renew("proxy-job-tracker", Renewal::Process).await?;
+    daemons.renew("job-tracker", Renewal::InPlace).await?;
+    Ok(version)
 }
 
 /// The address of a name that other machines can reach. An address of the loopback network is taken if it

@@ -18,7 +18,7 @@ use corona::job_tracker::service::standalone::{self, RemoteJobTracker};
 use corona::job_tracker::service::{Ending, FILES_OF_JOBS, JobTracker, KeptService};
 use corona::process::budget::Use;
 use corona::process::descriptors;
-use corona::process::handover::{self, Handed};
+use corona::process::handover::{self, Handed, Text as HandedText};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -140,13 +140,14 @@ fn hand_over(kept: KeptService) -> anyhow::Result<Handed> {
         descriptors.push(connection.stream.into());
         of.received.push(connection.received);
     }
-    Ok(Handed { text: serde_json::to_vec(&of)?, descriptors })
+    let text = HandedText::written(|writer| Ok(serde_json::to_writer(writer, &of)?))?;
+    Ok(Handed { text, descriptors })
 }
 
 fn handed_over() -> anyhow::Result<KeptService> {
     let handed = handover::received().context("what the former service has handed over")?;
-    let Some(Handed { text, descriptors }) = handed else { return Ok(KeptService::default()) };
-    match serde_json::from_slice::<Handover>(&text) {
+    let Some(Handed { mut text, descriptors }) = handed else { return Ok(KeptService::default()) };
+    match serde_json::from_reader::<_, Handover>(text.reader()?) {
         Ok(of) if of.version == HANDOVER_VERSION => {
             let mut descriptors = descriptors.into_iter();
             let listeners = descriptors.by_ref().take(of.listeners).map(Into::into).collect();
@@ -275,4 +276,18 @@ fn fit(settings: &mut JobTrackerServiceSettings) {
     settings.web.max_connections = budget.of(PAGES);
     let in_flight = &mut settings.rpc_max_total_inflight_bytes;
     *in_flight = in_flight_bytes(&budget, *in_flight);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hand_over_of_the_first_version_is_read_and_written() {
+        let fixture = include_str!("../../fixtures/versions/job-tracker-handover.json");
+        let of: Handover = serde_json::from_str(fixture).unwrap();
+        assert_eq!((of.version, of.listeners), (HANDOVER_VERSION, 2));
+        assert_eq!(of.received, [vec![], vec![0, 0, 0, 5]]);
+        assert_eq!(serde_json::to_string(&of).unwrap(), fixture.trim_end());
+    }
 }

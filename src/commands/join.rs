@@ -12,14 +12,13 @@ use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use corona::access::{EnrolError, Identity, IdentityError, Role};
 use corona::hadoop::rpc::CallError;
-use rustix::process::{Pid, Signal, kill_process};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::closed::required_keys;
 use super::daemon::tell_systemd;
-use super::daemons::{Daemons, Home, PID};
+use super::daemons::{Daemons, Home, PID, hang_up};
 use super::head::usual_directory;
 use super::invitation::{ClusterFacts, Invitation, write_private};
 use super::parts::{NodePart, Site};
@@ -128,11 +127,7 @@ fn pass_hangups_on(pid: PathBuf) -> anyhow::Result<()> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            // Without one there is nothing to start again.
-            let number = fs::read_to_string(&pid).ok().and_then(|text| text.trim().parse().ok());
-            if let Some(daemon) = number.and_then(Pid::from_raw) {
-                let _ = kill_process(daemon, Signal::HUP);
-            }
+            hang_up(&pid);
         }
     });
     Ok(())

@@ -50,6 +50,7 @@ mod proxy_job_tracker;
 mod record;
 mod replay;
 mod resources;
+mod rolling;
 mod run;
 mod session_list;
 mod sessions;
@@ -86,6 +87,7 @@ const EXIT_USAGE: u8 = 2;
 /// Runs the command line `arguments`, the program's name first. The status is 0 on success, 1 with
 /// one line `corona: <error>` on stderr on failure, 2 for wrong usage.
 pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let _ = corona::process::started_ms();
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     run(arguments, &mut Console::of_process(&mut out, &mut err))
 }

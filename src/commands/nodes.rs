@@ -302,6 +302,8 @@ fn description(detail: &NodeDetail, console: &Console<'_>, wide: bool) -> String
             })
         }),
         ("Sessions seen", node.sessions.map(|sessions| sessions.to_string())),
+        ("Version", node.program.as_ref().map(|program| program.version.clone())),
+        ("Restart refused", node.program.as_ref().and_then(|it| it.restart_refused.clone())),
     ];
     let mut text = String::new();
     for (label, value) in lines {
@@ -479,6 +481,7 @@ fn table(nodes: &Nodes, wide: bool, with_racks: bool) -> Table {
         memory.then_some(Column::number("FREE MB")),
         disk.then_some(Column::number("FREE GB")),
         more(Column::number("SESSIONS")),
+        more(Column::whole("VERSION")),
         Some(Column::number("HEARD")),
         Some(Column::text("STATE", 10)),
     ];
@@ -499,6 +502,9 @@ fn table(nodes: &Nodes, wide: bool, with_racks: bool) -> Table {
             memory.then(|| number(node.free.and_then(|specs| specs.memory_mb))),
             disk.then(|| number(node.free.and_then(|specs| specs.disk_gb).map(|free| free.max(0)))),
             wide.then(|| number(node.sessions)),
+            wide.then(|| {
+                text(node.program.as_ref().map(|program| printable(&program.version).into_owned()))
+            }),
             Some(heard(nodes, node)),
             Some(state(node)),
         ];

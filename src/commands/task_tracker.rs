@@ -44,7 +44,7 @@ Examples:
 
 SIGTERM and SIGINT stop the task tracker; the processes of its tasks end first.
 SIGHUP starts it again in the same process, a new version of the program if there
-is one: its tasks go on.
+is one: its tasks go on. So does 'corona admin restart-nodes --rolling'.
 Exit status: 0 stopped, or the cluster manager asked for a restart; 1 could not
 start, or the cluster manager refused this host or answered none of the first
 ten heartbeats, or a part of it failed, with one line on stderr; 2 wrong
@@ -218,24 +218,28 @@ async fn serve(
         to.callbacks,
         tracker.name()
     ));
-    let keeper = tracker.keeper();
+    let (keeper, link) = (tracker.keeper(), tracker.link());
     let mut signals = pin!(stop);
     let stop = async {
         loop {
-            tokio::select! {
+            let by = tokio::select! {
                 signal = &mut signals => return signal,
-                _ = hangup.recv() => {}
-            }
+                _ = hangup.recv() => "SIGHUP",
+                () = link.restart_asked() => "the request of the cluster manager",
+            };
             let checked = tokio::select! {
                 signal = &mut signals => return signal,
                 checked = check(program, std::env::args_os().skip(1), PROGRAM_CHECK) => checked,
             };
-            match checked {
+            match checked.and_then(|()| Ok(keeper.check()?)) {
                 Ok(()) => {
                     keeper.keep();
                     return StopSignal::Hangup;
                 }
-                Err(error) => tracing::error!("no restart after SIGHUP: {error:#}"),
+                Err(error) => {
+                    tracing::error!("no restart after {by}: {error:#}");
+                    link.refuse_restart(&format!("{error:#}"));
+                }
             }
         }
     };

@@ -12,6 +12,7 @@ use anyhow::Context;
 use clap::Args;
 use corona::api::{Index, cluster as api};
 use corona::config::HostPort;
+use corona::model::types::Span;
 use corona_terminal::console::{Console, FormArguments, TextForm, printable};
 use corona_terminal::counted;
 use corona_terminal::table::{Cell, Column, Table, Tone};
@@ -83,6 +84,12 @@ struct Report {
     /// Whether all daemons have it.
     all_have_it: bool,
     daemons: Vec<Daemon>,
+    /// How many nodes, sessions and instances of the cluster manager have which version, as it knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    versions: Option<api::Versions>,
+    /// For how long there has been more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mixed_ms: Option<i64>,
     /// What is to be done, in this order.
     steps: Vec<String>,
     /// What is to be heeded before a daemon goes back to the version that it has now.
@@ -128,7 +135,7 @@ impl Arguments {
         let further = self.pages;
         let (cluster, pages) = self.cluster.after(before).find()?;
         let pages = pages.context("the address of the pages is not known: add --http-address")?;
-        let daemons = block_on(async {
+        let (daemons, status) = block_on(async {
             let settings = &cluster.settings;
             let services = [
                 (Part::ProxyJobTracker, "proxy job tracker", &settings.finished_jobs),
@@ -151,9 +158,17 @@ impl Arguments {
                     problem: Some(format!("the nodes are not known: {error:#}")),
                 }),
             }
-            Ok(daemons)
+            let status = match pages.api::<api::Status>("/api/v1/status").await {
+                Ok(Answer::Found(status)) => Some(status),
+                _ => None,
+            };
+            Ok((daemons, status))
         })?;
-        let report = Report::new(daemons);
+        let mut report = Report::new(daemons);
+        if let Some((versions, now_ms)) = status.and_then(|it| Some((it.versions?, it.now_ms))) {
+            report.mixed_ms = versions.mixed_since_ms.map(|since| now_ms.saturating_sub(since));
+            report.versions = Some(versions);
+        }
         match form {
             TextForm::Json => console.print_json(&report)?,
             TextForm::Text => {
@@ -210,13 +225,30 @@ async fn instances(pages: &Web, further: Vec<HostPort>) -> Vec<Daemon> {
     daemons
 }
 
-/// The nodes that the cluster manager lists.
+/// The nodes that the cluster manager lists. It knows the versions of those that name them; others are asked.
 async fn of_nodes(
     pages: &Web,
     port: Option<u16>,
     timeout: Duration,
 ) -> anyhow::Result<Vec<Daemon>> {
     let mut list = nodes::read(pages).await?;
+    let (known, unnamed): (Vec<_>, Vec<_>) =
+        list.nodes.into_iter().partition(|node| node.program.is_some());
+    list.nodes = unnamed;
+    let known = known.into_iter().map(|node| {
+        let host = node.address.map(|address| address.host);
+        let address = host.map(|host| match port {
+            Some(port) => format!("{host}:{port}"),
+            None => host,
+        });
+        Daemon {
+            part: Part::Node,
+            address: address.unwrap_or_default(),
+            node: Some(node.name),
+            version: node.program.map(|program| program.version),
+            problem: None,
+        }
+    });
     // Of several names of a host the last one that was heard of: the others are former nodes.
     list.nodes.sort_by_key(|node| std::cmp::Reverse(node.last_heartbeat_ms));
     let mut hosts = BTreeSet::new();
@@ -247,7 +279,7 @@ async fn of_nodes(
             }
         });
     }
-    let mut daemons: Vec<Daemon> = asking.join_all().await;
+    let mut daemons: Vec<Daemon> = known.chain(asking.join_all().await).collect();
     daemons.sort_by(|a, b| a.node.cmp(&b.node));
     Ok(daemons)
 }
@@ -317,7 +349,8 @@ impl Report {
         let all_have_it = daemons.iter().all(|daemon| daemon.version.as_deref() == Some(own));
         let steps = steps(&daemons, own);
         let going_back = going_back(&daemons);
-        Report { version: own, all_have_it, daemons, steps, going_back }
+        let (versions, mixed_ms) = (None, None);
+        Report { version: own, all_have_it, daemons, versions, mixed_ms, steps, going_back }
     }
 
     fn text(&self, console: &Console<'_>) -> String {
@@ -356,6 +389,15 @@ impl Report {
         let same = self.daemons.iter().filter(|it| is_node(it) && is_same(it)).count();
         if same > 0 {
             let _ = writeln!(text, "{} with this version", counted(same as u64, "node"));
+        }
+        if let Some(mixed_ms) = self.mixed_ms {
+            let _ = writeln!(text, "Versions have been mixed for at least {}.", Span(mixed_ms));
+        }
+        let sessions = self.versions.iter().flat_map(|of| &of.versions);
+        let sessions = sessions.filter(|of| of.sessions > 0 && of.version != self.version);
+        for of in sessions {
+            let sessions = counted(of.sessions as u64, "session");
+            let _ = writeln!(text, "{sessions} of job trackers with version {}", of.version);
         }
         let mut list = |head: &str, entries: &[String]| {
             if !entries.is_empty() {
@@ -513,6 +555,19 @@ mod tests {
         assert_eq!(begins[..5], expected);
         assert!(report.steps[5].contains("drain"), "{:?}", report.steps);
         assert_eq!(report.going_back.len(), 2, "{:?}", report.going_back);
+    }
+
+    #[test]
+    fn how_long_versions_have_been_mixed_is_said_and_whose_sessions_run() {
+        let mut report = Report::new(vec![daemon(Part::Node, "0.1.0")]);
+        report.mixed_ms = Some(3 * 24 * 60 * 60 * 1000);
+        let version = "0.1.0".to_owned();
+        let of = api::VersionCount { version, sessions: 2, ..api::VersionCount::default() };
+        report.versions = Some(api::Versions { versions: vec![of], mixed_since_ms: Some(1) });
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let text = report.text(&Console::of_test(&mut out, &mut err));
+        assert!(text.contains("Versions have been mixed for at least 3 d"), "{text}");
+        assert!(text.contains("2 sessions of job trackers with version 0.1.0"), "{text}");
     }
 
     #[test]

@@ -563,6 +563,8 @@ keys! {
         "Connections of job trackers, and of tasks, at a time, or fewer if the limit of open files allows no more.";
     TT_RPC_TOTAL = "corona.tt.rpc.max.total.inflight.bytes", long(1024), "1073741824", "bytes", TrackerOwn,
         "Maximum of bytes of calls of job trackers, or of tasks, that wait for their reply. Above it, the connections that hold most of them are closed.";
+    TT_HANDOVER_BYTES = "corona.tt.handover.max.bytes", long(1024), "268435456", "bytes", TrackerOwn,
+        "Maximum of what a restart in place hands over about jobs and attempts. Such a restart is refused while there is more.";
     TT_NATIVE_TASKS = "corona.tt.native.tasks", Text, "none", "", TrackerOwn,
         "Which jobs run without Java: `none`; `jobs`: those that set `corona.task.native`; `streaming`: also streaming jobs that native tasks can run.";
     TT_ACTION_PORT = "corona.tt.action.port", Int { least: 0, most: 65_535 }, "0", "", TrackerOwn,

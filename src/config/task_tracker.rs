@@ -53,6 +53,8 @@ pub struct TaskTrackerSettings {
     pub rpc_max_connections: usize,
     /// Bytes of unfinished calls that each of the two servers for calls holds at most.
     pub rpc_max_total_inflight_bytes: usize,
+    /// What a restart in place hands over at most, in bytes.
+    pub handover_max_bytes: usize,
     /// Where tasks report to.
     pub report_address: HostPort,
     /// The reports to job trackers.
@@ -295,6 +297,7 @@ impl SettingsReader<'_> {
             },
             rpc_max_connections: self.number(&keys::TT_RPC_CONNECTIONS),
             rpc_max_total_inflight_bytes: self.number(&keys::TT_RPC_TOTAL),
+            handover_max_bytes: self.number(&keys::TT_HANDOVER_BYTES),
             report_address: self.value(&keys::TT_REPORT_ADDRESS, typed::address),
             job_trackers: self.job_trackers(),
             local: LocalSettings {

@@ -233,6 +233,7 @@ impl Machine {
             free: Some(specs((self.kind.memory_mb - used).max(0))),
             resource_infos: Some(services.into()),
             ended: None,
+            program: None,
         }
     }
 }

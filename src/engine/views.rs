@@ -436,6 +436,11 @@ impl Engine {
         self.sessions.find(handle).is_some()
     }
 
+    /// Whether a node has this name.
+    pub fn knows_node(&self, name: &str) -> bool {
+        self.nodes.find(name).is_some()
+    }
+
     /// Whether the rack of a node's host has to be known for its heartbeat.
     pub fn rack_wanted(&self, node: &Arc<str>, host: &Arc<str>) -> RackWanted {
         match self.nodes.find(node) {

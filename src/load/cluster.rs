@@ -71,6 +71,7 @@ impl LoadedCluster {
             free: Some(specs),
             resource_infos: Some(services.map(|kind| (kind, service.clone())).into()),
             ended: None,
+            program: None,
         }
     }
 

@@ -339,6 +339,7 @@ fn start_node(
         free: Some(specs),
         resource_infos: Some(services.into_iter().map(|kind| (kind, address.clone())).collect()),
         ended: None,
+        program: None,
     })
 }
 

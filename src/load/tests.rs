@@ -170,7 +170,7 @@ impl Handler<ClusterManager> for Small {
     async fn call(&self, _peer: Peer, call: Call) -> Answer<Reply> {
         Answer::Reply(match call {
             Call::NodeHeartbeat { node: Some(node) } => {
-                Reply::NodeHeartbeat(wire::NodeHeartbeatResponse::new(self.heartbeat(node)))
+                Reply::NodeHeartbeat(wire::NodeHeartbeatResponse::new(self.heartbeat(node), None))
             }
             Call::GetNextSessionId => {
                 let number = self.handles.fetch_add(1, Ordering::Relaxed);

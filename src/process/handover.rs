@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
+use std::io::{self, BufReader, BufWriter, IoSlice, IoSliceMut, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -27,11 +27,41 @@ pub const VARIABLE: &str = "CORONA_HANDOVER";
 /// Descriptors of one message; the system allows 253.
 const OF_MESSAGE: usize = 200;
 
+/// A text about descriptors. The kernel has it while it passes from one program to the next, so that neither has a copy.
+#[derive(Debug)]
+pub struct Text(File);
+
+impl Text {
+    /// What this writes.
+    ///
+    /// # Errors
+    /// There is no room for it, and errors of `write`.
+    pub fn written(
+        write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
+    ) -> io::Result<Text> {
+        let file = File::from(memfd_create("handover", MemfdFlags::CLOEXEC)?);
+        let mut writer = BufWriter::new(&file);
+        write(&mut writer)?;
+        writer.flush()?;
+        drop(writer);
+        Ok(Text(file))
+    }
+
+    /// Reads it from its beginning.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn reader(&mut self) -> io::Result<BufReader<&File>> {
+        self.0.rewind()?;
+        Ok(BufReader::with_capacity(1 << 16, &self.0))
+    }
+}
+
 /// What the former program has handed over.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Handed {
     /// The text about the descriptors.
-    pub text: Vec<u8>,
+    pub text: Text,
     /// The descriptors, in the order in which they were given. The last ones are missing if the system had no room.
     pub descriptors: Vec<OwnedFd>,
 }
@@ -141,9 +171,7 @@ pub fn received() -> io::Result<Option<Handed>> {
 
 /// A socket from which all of it can be read.
 fn prepare(handed: Handed) -> io::Result<OwnedFd> {
-    let mut text = File::from(memfd_create("handover", MemfdFlags::CLOEXEC)?);
-    text.write_all(&handed.text)?;
-    text.rewind()?;
+    let Text(text) = handed.text;
     let (inner, outer) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let mut descriptors = vec![OwnedFd::from(text)];
@@ -182,13 +210,13 @@ fn read_all(socket: BorrowedFd<'_>) -> io::Result<Handed> {
     }
     let mut descriptors = descriptors.into_iter();
     let text = descriptors.next().ok_or(io::ErrorKind::UnexpectedEof)?;
-    let mut handed = Handed { text: Vec::new(), descriptors: descriptors.collect() };
-    File::from(text).read_to_end(&mut handed.text)?;
-    Ok(handed)
+    Ok(Handed { text: Text(File::from(text)), descriptors: descriptors.collect() })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -200,9 +228,15 @@ mod tests {
             OwnedFd::from(file)
         });
         let text = vec![7; 300_000];
-        let socket = prepare(Handed { text: text.clone(), descriptors: files.collect() }).unwrap();
-        let handed = read_all(socket.as_fd()).unwrap();
-        assert_eq!((handed.text, handed.descriptors.len()), (text, 450));
+        let written = Text::written(|writer| writer.write_all(&text)).unwrap();
+        let socket = prepare(Handed { text: written, descriptors: files.collect() }).unwrap();
+        let mut handed = read_all(socket.as_fd()).unwrap();
+        // It can be read more than once.
+        for _ in 0..2 {
+            let mut read = Vec::new();
+            handed.text.reader().unwrap().read_to_end(&mut read).unwrap();
+            assert_eq!((read, handed.descriptors.len()), (text.clone(), 450));
+        }
         for (number, descriptor) in (0_u32..).zip(handed.descriptors) {
             let mut bytes = [0; 4];
             File::from(descriptor).read_exact(&mut bytes).unwrap();

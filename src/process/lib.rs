@@ -15,6 +15,18 @@ pub mod threads;
 
 use std::io;
 use std::pin::Pin;
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// When this program was started, also in the place of another one: milliseconds since the Unix epoch. The first
+/// call counts, which `main` makes.
+pub fn started_ms() -> i64 {
+    static STARTED: OnceLock<i64> = OnceLock::new();
+    *STARTED.get_or_init(|| {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
+    })
+}
 
 /// The name of this machine, as its operating system has it.
 ///

@@ -22,7 +22,7 @@ use super::types::{ResourceType, SessionStatus};
 use corona_net::Backoff;
 use corona_wire::calls::{ClusterManagerCall, ClusterManagerReply};
 use corona_wire::client::CallError;
-use corona_wire::generated::HeartbeatArgs;
+use corona_wire::generated::{HeartbeatArgs, Program};
 
 /// While the cluster manager does not answer, that is logged at most this often.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
@@ -387,6 +387,11 @@ impl Conversation {
             request_id: state.books.last_request_id(),
             grant_id,
             resource_usages: usages.collect(),
+            program: self
+                .shared
+                .program
+                .as_ref()
+                .map(|program| Program::new(program.version.clone(), program.started_ms, None)),
         })
     }
 

@@ -15,7 +15,7 @@ use super::conversation::Conversation;
 use super::events::{Ending, Event, SessionEvents, ending};
 use super::host::{DriverHost, Notification};
 use super::link::CallFailure;
-use super::options::{Bounds, Endpoint, Options};
+use super::options::{Bounds, Endpoint, Options, ProgramVersion};
 use super::outgoing::{Info, InfoUpdate, NodeUsage, OutgoingCall, Queue};
 use super::snapshot::{SavedSession, Snapshot};
 use super::types::{PerType, PoolName, ResourceType, SessionStatus, SlotRequest};
@@ -395,6 +395,7 @@ pub(super) struct SharedDriver {
     ending: watch::Sender<Option<SessionStatus>>,
     release_lost: bool,
     outline_requests: bool,
+    pub(super) program: Option<ProgramVersion>,
     bounds: Bounds,
     pub(super) contact: Contact,
 }
@@ -428,6 +429,7 @@ impl SharedDriver {
             ending: watch::Sender::new(None),
             release_lost: options.release_lost,
             outline_requests: options.outline_requests,
+            program: options.program.clone(),
             bounds: options.bounds.clone(),
             contact: Contact::default(),
         }

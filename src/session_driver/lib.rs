@@ -22,7 +22,9 @@ pub use driver::{DriverError, SessionDriver, StartError, Traffic};
 pub use events::{Ending, Event, SessionEvents};
 pub use host::{DriverHost, address_towards};
 pub use link::{CallFailure, system_dir};
-pub use options::{Bounds, CallerLimits, Endpoint, EndpointError, Listen, Options, Timers};
+pub use options::{
+    Bounds, CallerLimits, Endpoint, EndpointError, Listen, Options, ProgramVersion, Timers,
+};
 pub use outgoing::{InfoUpdate, NodeUsage};
 pub use snapshot::{SavedSession, Snapshot};
 pub use types::{

@@ -64,6 +64,15 @@ impl FromStr for Endpoint {
     }
 }
 
+/// The version of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramVersion {
+    /// As the program prints it.
+    pub version: String,
+    /// When it was started: milliseconds since the Unix epoch.
+    pub started_ms: i64,
+}
+
 /// A session to be started. [`Options::new`] has the original's defaults; set the fields that differ.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -97,6 +106,8 @@ pub struct Options {
     /// Whether [`Lost::request`](super::Lost::request) has only the id and the type of a request: for an owner
     /// with very many requests that knows by itself what they were.
     pub outline_requests: bool,
+    /// The program that has the session, which a cluster manager of Corona shows.
+    pub program: Option<ProgramVersion>,
     /// How patient the session is.
     pub timers: Timers,
     /// How much may wait.
@@ -122,6 +133,7 @@ impl Options {
             no_preempt: false,
             release_lost: true,
             outline_requests: false,
+            program: None,
             timers: Timers::default(),
             bounds: Bounds::default(),
             listen: Listen::default(),

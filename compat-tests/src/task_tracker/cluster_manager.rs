@@ -114,7 +114,10 @@ fn answer(state: &Mutex<ManagerState>, call: ClusterManagerCall) -> Answer<Clust
     let host = node.address.host.clone();
     state.heartbeats.push(node);
     let fine = |restart_flag| {
-        Answer::Reply(ClusterManagerReply::NodeHeartbeat(NodeHeartbeatResponse { restart_flag }))
+        Answer::Reply(ClusterManagerReply::NodeHeartbeat(NodeHeartbeatResponse {
+            restart_flag,
+            restart_in_place: None,
+        }))
     };
     match state.answer {
         NodeAnswer::Fine => fine(false),

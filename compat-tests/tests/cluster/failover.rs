@@ -489,7 +489,7 @@ async fn silence_is_counted_over_changes_of_the_leader() {
         Client::connect(manager, ClientOptions::default()).await.unwrap();
     let address = wire::InetAddress::new("h".to_owned(), 1);
     let specs = wire::ComputeSpecs::new(1, None, 1 << 20, 1 << 20);
-    let node = wire::ClusterNodeInfo::new("n".to_owned(), address, specs, None, None, None);
+    let node = wire::ClusterNodeInfo::new("n".to_owned(), address, specs, None, None, None, None);
     client.node_heartbeat(node).await.unwrap();
     let deadline = Instant::now() + PATIENCE;
     loop {

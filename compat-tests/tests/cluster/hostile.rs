@@ -608,6 +608,7 @@ async fn heartbeat(address: SocketAddr, shared: &PeerCore) {
         free: Some(specs),
         resource_infos: Some([(ResourceType::MAP, "10.0.0.1:1".to_owned())].into()),
         ended: None,
+        program: None,
     };
     while !shared.stop.load(Ordering::SeqCst) {
         client.node_heartbeat(Some(node.clone())).await.unwrap();

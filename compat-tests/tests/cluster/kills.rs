@@ -177,7 +177,8 @@ async fn node(world: Arc<KillContext>, number: usize) {
     let specs = wire::ComputeSpecs::new(1, None, 1 << 20, 1 << 20);
     let apps = [(wire::ResourceType::MAP, format!("{name}:1"))].into();
     let address = wire::InetAddress::new(format!("10.1.{}.{}", number / 250, number % 250), 1);
-    let node = wire::ClusterNodeInfo::new(name, address, specs.clone(), specs, Some(apps), None);
+    let node =
+        wire::ClusterNodeInfo::new(name, address, specs.clone(), specs, Some(apps), None, None);
     let mut connection = None;
     while !world.quiet.load(Ordering::SeqCst) {
         let heartbeat = Call::NodeHeartbeat { node: Some(node.clone()) };

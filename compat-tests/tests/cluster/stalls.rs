@@ -102,6 +102,7 @@ fn node() -> wire::ClusterNodeInfo {
         free: Some(specs(4)),
         resource_infos: Some(apps.into()),
         ended: None,
+        program: None,
     }
 }
 

@@ -195,8 +195,12 @@ impl Manager {
     }
 
     async fn heartbeat_session(&self, handle: &str, request_id: i32, grant_id: i32) {
-        let args =
-            wire::HeartbeatArgs { request_id, grant_id, resource_usages: Default::default() };
+        let args = wire::HeartbeatArgs {
+            request_id,
+            grant_id,
+            resource_usages: Default::default(),
+            program: None,
+        };
         self.call(Call::SessionHeartbeatV2 { handle: Some(handle.into()), args: Some(args) }).await;
     }
 
@@ -280,6 +284,7 @@ fn node() -> wire::ClusterNodeInfo {
         free: Some(specs(4)),
         resource_infos: Some(apps.into()),
         ended: None,
+        program: None,
     }
 }
 

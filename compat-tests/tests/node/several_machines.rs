@@ -16,7 +16,7 @@ use compat_tests::task_tracker::node::signal;
 use compat_tests::{corona_program, repository};
 use tempfile::TempDir;
 
-use crate::mini_cluster::{corona, stderr};
+use crate::mini_cluster::stderr;
 
 const PAUSE: Duration = Duration::from_millis(20);
 /// Ports of a head and its nodes, from its first one on.
@@ -77,6 +77,11 @@ impl Service {
         found.unwrap_or_else(|| panic!("{:?}", self.lines)).to_owned()
     }
 
+    /// Has it start again in place, as `systemctl reload`.
+    pub(super) fn hang_up(&self) {
+        signal("HUP", self.child.id());
+    }
+
     /// Stops it as the end of a machine does.
     pub(super) fn stop(mut self) {
         signal("TERM", self.child.id());
@@ -98,12 +103,19 @@ pub(super) struct Machines {
     root: TempDir,
     pub(super) base: u16,
     _block: TcpListener,
+    /// The file of the program.
+    program: PathBuf,
 }
 
 impl Machines {
     pub(super) fn new() -> Machines {
+        Machines::of(corona_program().to_owned())
+    }
+
+    /// With another file of the program.
+    pub(super) fn of(program: PathBuf) -> Machines {
         let (base, block) = free_block();
-        Machines { root: tempfile::tempdir().unwrap(), base, _block: block }
+        Machines { root: tempfile::tempdir().unwrap(), base, _block: block, program }
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -112,7 +124,8 @@ impl Machines {
 
     /// A command of the user.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = corona();
+        let mut command = Command::new(&self.program);
+        command.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
         command.args(arguments).current_dir(self.root.path());
         command.env("XDG_CONFIG_HOME", self.path("config"));
         command
@@ -154,7 +167,7 @@ impl Machines {
         node
     }
 
-    fn log(&self, name: &str) -> String {
+    pub(super) fn log(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 

@@ -28,6 +28,7 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 use super::mini_cluster::{stderr, until};
+use super::several_machines::Machines;
 
 /// The version of the present program.
 const PRESENT: &str = env!("CARGO_PKG_VERSION");
@@ -81,6 +82,16 @@ impl Program {
         Program { file, version, restarts_in_place: false }
     }
 
+    /// Puts it in the place of another one, as a package does: the file that runs stays as it is.
+    fn install(&self, place: &Path) {
+        let new = place.with_extension("new");
+        let _ = fs::remove_file(&new);
+        link(&self.file, &new);
+        // Two names of one file are left as they are by `rename`.
+        let _ = fs::remove_file(place);
+        fs::rename(&new, place).expect("the file of a program");
+    }
+
     fn command(&self) -> Command {
         let mut command = Command::new(&self.file);
         command.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
@@ -118,14 +129,9 @@ impl Daemon {
         self.root.join("logs").join(format!("{}.{what}", self.name))
     }
 
-    /// Puts a program in the place of its own, as a package does: the file that runs stays as it is.
+    /// Puts a program in the place of its own.
     fn install(&self, program: &Program) {
-        let new = self.program().with_extension("new");
-        let _ = fs::remove_file(&new);
-        link(&program.file, &new);
-        // Two names of one file are left as they are by `rename`.
-        let _ = fs::remove_file(self.program());
-        fs::rename(&new, self.program()).expect("the file of a program");
+        program.install(&self.program());
     }
 
     /// How often it has said that it is ready.
@@ -420,6 +426,21 @@ impl Cluster {
         }
     }
 
+    /// Puts a program in the place of all nodes', and has the cluster manager ask them to start again.
+    fn roll_nodes(&mut self, to: &Program, grants: &Grants) {
+        for number in 1..=NODES {
+            self.daemon(&format!("node-{number}")).install(to);
+        }
+        grants.beside("all nodes", || {
+            let rolled = self.tool(to, &["admin", "restart-nodes", "--rolling", "--json"]);
+            assert!(rolled.status.success(), "{}", stderr(&rolled));
+            let report: Json = serde_json::from_slice(&rolled.stdout).expect("a report");
+            let results = report["nodes"].as_array().expect("nodes").iter();
+            let results: Vec<Option<&str>> = results.map(|it| it["result"].as_str()).collect();
+            assert_eq!(results, [Some("restarted_in_place"); NODES as usize], "{report:#}");
+        });
+    }
+
     /// Upgrades each daemon in turn.
     fn upgrade(&mut self, from: &Program, to: &Program, held: HeldJob, grants: &mut Grants) {
         self.change_instances(to, grants);
@@ -428,7 +449,10 @@ impl Cluster {
         grants.beside("the job tracker service", || self.renew("jobs", from, to));
         let root = self.root.path().to_owned();
         let held = held.unless(&root, !restarts_in_place(from, to));
-        self.change_nodes(from, to, grants);
+        match restarts_in_place(from, to) {
+            true => self.roll_nodes(to, grants),
+            false => self.change_nodes(from, to, grants),
+        }
         if let Some(held) = held {
             held.ends(&root);
         }
@@ -802,6 +826,68 @@ fn a_cluster_is_upgraded_and_taken_back_under_running_jobs() {
         return skip(name, Missing::ZooKeeper);
     }
     there_and_back(|directory| [Program::present(directory), Program::raised(directory)]);
+}
+
+/// A head gets SIGHUP under a running job: its parts start again from the file that has taken the place of theirs, and
+/// the node is asked to do the same. Then all go back. Each map runs once.
+#[test]
+fn a_head_is_upgraded_in_place_and_taken_back_under_a_running_job() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let (present, raised) = (Program::present(directory.path()), Program::raised(directory.path()));
+    let installed = directory.path().join("corona");
+    present.install(&installed);
+    let world = Machines::of(installed.clone());
+    let head = world.first_head();
+    let _node = world.node(1, &[&head.line("join")]);
+    world.succeeds(&["login", &head.line("login")]);
+    world.until_nodes(1);
+    fs::create_dir(world.path("in")).expect("a directory");
+    for map in ["1", "2"] {
+        fs::write(world.path("in").join(map), format!("{map}\n")).expect("an input");
+    }
+    let root = world.path("");
+    let mapper = format!(
+        "read -r n; echo x >>{0}/began-$n; while [ ! -e {0}/go ]; do sleep 0.1; done; echo $n",
+        root.display()
+    );
+    let mut job = world.command(&["job", "run", "--json", "--input", "in/*", "--output", "out"]);
+    job.args(["--mapper", &mapper, "--reducer", "cat", "--reduces", "1"]);
+    let job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a client");
+    let began = |map: &str| world.log(&format!("began-{map}"));
+    until("both maps", || ["1", "2"].iter().all(|map| !began(map).is_empty()).then_some(()));
+    let parts = ["cluster-manager", "proxy-job-tracker", "job-tracker"];
+    let numbers = || parts.map(|part| world.pid("head", part));
+    for (times, program) in [&raised, &present].into_iter().enumerate() {
+        let before = numbers();
+        program.install(&installed);
+        head.hang_up();
+        until("the parts of the head", || {
+            let said = world.log("head.log");
+            let all = format!("SIGHUP: all parts run corona {}", program.version);
+            assert!(!said.contains("does not serve"), "{said}");
+            (said.matches("SIGHUP: all parts run").count() == times + 1 && said.contains(&all))
+                .then_some(())
+        });
+        let after = numbers();
+        assert!(before[0] != after[0] && before[1] != after[1]);
+        assert_eq!(before[2], after[2], "the job tracker goes on in its process");
+        let local = ["--json", "--conf-dir", "head/conf"];
+        let rolled = [&["admin", "restart-nodes", "--rolling"][..], &local].concat();
+        let rolled = until("a node that is known again", || {
+            let output = world.run(&rolled);
+            output.status.success().then_some(output)
+        });
+        let rolled = String::from_utf8_lossy(&rolled.stdout).into_owned();
+        assert!(rolled.contains("restarted_in_place"), "{rolled}");
+        // By the program that all of them run now.
+        world.succeeds(&[&["admin", "upgrade-check"][..], &local].concat());
+        let versions = world.succeeds(&[&["status"][..], &local].concat());
+        assert!(versions.contains(&program.version), "{versions}");
+    }
+    fs::write(world.path("go"), "").expect("a file");
+    let output = job.wait_with_output().expect("a client to its end");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(["1", "2"].map(began), ["x\n", "x\n"]);
 }
 
 /// Nodes of such a program are drained before they end, since their tasks end with them.

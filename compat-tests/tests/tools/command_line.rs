@@ -19,8 +19,8 @@ use corona::wire::calls::{
 };
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated::{
-    ClusterNodeInfo, ComputeSpecs, InetAddress, PoolInfoStrings, ResourceRequest, ResourceType,
-    SessionInfo, SessionPriority,
+    ClusterNodeInfo, ComputeSpecs, InetAddress, NodeHeartbeatResponse, PoolInfoStrings, Program,
+    ResourceRequest, ResourceType, SessionInfo, SessionPriority,
 };
 use corona::wire::server::{Answer, Limits, ListenOn, Peer, Server, listen};
 use serde_json::{Value, json};
@@ -129,6 +129,16 @@ impl Cluster {
 
     /// A node of one CPU that serves maps and reduces; whether it is to restart.
     fn heartbeat(&self, name: &str, host: &str) -> bool {
+        self.heartbeat_of(name, host, None).restart_flag
+    }
+
+    /// The same of a node that names its program.
+    fn heartbeat_of(
+        &self,
+        name: &str,
+        host: &str,
+        program: Option<Program>,
+    ) -> NodeHeartbeatResponse {
         let specs = ComputeSpecs::new(1, 100, 8192, 500);
         let apps = [(0, "9001:9002"), (1, "9001:9002")];
         let node = ClusterNodeInfo {
@@ -140,8 +150,9 @@ impl Cluster {
                 apps.map(|(kind, app)| (ResourceType(kind), app.to_owned())).into(),
             ),
             ended: None,
+            program,
         };
-        self.call(async |manager| manager.node_heartbeat(node).await.unwrap()).restart_flag
+        self.call(async |manager| manager.node_heartbeat(node).await.unwrap())
     }
 
     /// A session that asks for so many maps; its handle.
@@ -363,6 +374,68 @@ fn nodes_are_excluded_and_restarted() {
     assert!(!cluster.heartbeat("n1", "n1.example.com"), "it has restarted");
     cluster.corona("admin -forceRestartTaskTracker 5").is(0, "", "");
     assert!(cluster.heartbeat("n1", "n1.example.com"), "and is told again");
+}
+
+/// Nodes that name a program restart in place, or say why not; others drain for a second, and end. Of so few nodes one
+/// may be away at a time.
+#[test]
+fn nodes_restart_a_few_at_a_time_with_their_tasks_going_on_or_after_a_drain() {
+    let cluster = Cluster::start(None);
+    // The number of its start, if it names one.
+    let mut nodes = [("a", Some(1)), ("b", None), ("c", Some(1)), ("d", None)]
+        .map(|(name, started)| (name.to_owned(), format!("{name}.example.com"), started));
+    let program = |started: Option<i64>, refused| {
+        started.map(|started| Program::new("0.2.0".to_owned(), started, refused))
+    };
+    for (name, host, started) in &nodes {
+        cluster.heartbeat_of(name, host, program(*started, None));
+    }
+    cluster.session("Sleep", "plain", 8);
+    let all_used = |list: &Value| {
+        let nodes = list["nodes"].as_array().unwrap();
+        nodes.iter().all(|node| node["slots"]["MAP"]["used"] == 2)
+    };
+    cluster.json_until("nodes list", all_used);
+    let mut command = cluster.command("admin restart-nodes --rolling --wait 1 --output json");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut rolling = command.spawn().unwrap();
+    let (mut refused, mut most) = (None, 0);
+    let deadline = Instant::now() + PATIENCE;
+    while rolling.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "the command does not end");
+        for (name, host, started) in &mut nodes {
+            let why = refused.filter(|_| name == "c").map(str::to_owned);
+            let answer = cluster.heartbeat_of(name, host, program(*started, why));
+            if answer.restart_in_place == Some(true) && name == "c" {
+                refused = Some("no room");
+            } else if answer.restart_in_place == Some(true) {
+                *started = started.map(|number| number + 1);
+            }
+            if answer.restart_flag {
+                name.push('2');
+            }
+        }
+        let list: Value =
+            serde_json::from_str(&cluster.corona("nodes list --output json").out).unwrap();
+        let draining = list["nodes"].as_array().unwrap().iter();
+        most = most.max(draining.filter(|node| node["problems"] == json!(["draining"])).count());
+    }
+    let told = ToolOutput::of(rolling.wait_with_output().unwrap());
+    let report: Value = serde_json::from_str(&told.out).unwrap_or_else(|_| panic!("{}", told.err));
+    let of = |name: &str| {
+        let nodes = report["nodes"].as_array().unwrap();
+        let node = nodes.iter().find(|node| node["node"] == name).unwrap();
+        (node["result"].clone(), node["reason"].clone(), node["ended_grants"].clone())
+    };
+    assert_eq!(of("a"), (json!("restarted_in_place"), Value::Null, json!(0)));
+    assert_eq!(of("b"), (json!("restarted"), Value::Null, json!(2)));
+    assert_eq!(of("c"), (json!("refused"), json!("no room"), json!(0)));
+    assert_eq!(of("d"), (json!("restarted"), Value::Null, json!(2)));
+    assert_eq!((report["done"].clone(), report["remaining"].clone()), (json!(false), json!(0)));
+    assert_eq!((told.status.code(), most), (Some(1), 1));
+    // They serve again.
+    let list = cluster.json_until("nodes list --problems", |_| true);
+    assert_eq!(list["nodes"], json!([]));
 }
 
 #[test]

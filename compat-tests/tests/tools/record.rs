@@ -199,6 +199,7 @@ fn node() -> ClusterNodeInfo {
         free: Some(specs),
         resource_infos: Some([(ResourceType(0), "9001:9002".to_owned())].into()),
         ended: None,
+        program: None,
     }
 }
 

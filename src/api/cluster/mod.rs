@@ -10,6 +10,7 @@
 //! | `/api/v1/nodes/{name}` | [`NodeDetail`] |
 //! | `/api/v1/nodes/{name}/clear-blacklist`, by POST | [`BlacklistCleared`] |
 //! | `/api/v1/nodes/{name}/drain`, by POST | [`NodeDraining`] |
+//! | `/api/v1/nodes/{name}/restart`, by POST | [`NodeRestarting`] |
 //! | `/api/v1/pools` | [`Pools`] |
 //! | `/api/v1/sessions` | [`Sessions`], pages by [`Paging`] with the session's handle |
 //! | `/api/v1/sessions/{handle}` | [`SessionDetail`] |
@@ -192,6 +193,12 @@ pub struct Node {
     /// The request that it is kept for; left out if it is kept for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for: Option<ReservedFor>,
+    /// What runs it; left out for Java's task tracker, and for versions that do not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+    /// Whether it has sent a heartbeat to this process of the cluster manager: without one, what runs it is not known yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub heard: bool,
 }
 
 /// A resource of a node that is counted: CPUs, megabytes of memory, gigabytes of disk space, or megabytes a second.
@@ -218,6 +225,43 @@ pub struct ReservedFor {
     pub id: i32,
     /// When the reservation was made.
     pub since_ms: i64,
+}
+
+/// What runs a node or a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Its version.
+    pub version: String,
+    /// When it was started, also in the place of another one.
+    pub started_ms: i64,
+    /// Why it has not started again in place when it was asked to do so last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_refused: Option<String>,
+}
+
+/// The versions that run in a cluster, as far as the cluster manager knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    /// Each version, at most 100.
+    pub versions: Vec<VersionCount>,
+    /// Since when there has been more than one, at least; left out if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixed_since_ms: Option<i64>,
+}
+
+/// What runs a version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionCount {
+    /// The version.
+    pub version: String,
+    /// When the first of its programs that run was started.
+    pub since_ms: i64,
+    /// Instances of the cluster manager.
+    pub instances: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// Sessions that have been granted a slot.
+    pub sessions: usize,
 }
 
 /// A problem of a node.
@@ -380,6 +424,13 @@ pub struct BlacklistCleared {
 pub struct NodeDraining {
     /// Whether it drains now.
     pub draining: bool,
+}
+
+/// The result of having a node start again: it does so at its next heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRestarting {
+    /// Whether its tasks go on.
+    pub in_place: bool,
 }
 
 /// A host and a port, as a peer wrote them.
@@ -595,6 +646,9 @@ pub struct Session {
     /// The largest part that this is of any resource of the cluster, from 0 to 1; left out while only slots are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dominant_share: Option<f64>,
+    /// What runs it; left out for Java's job tracker, for versions that do not report it, and before its first slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
 }
 
 /// Requests of one type of a running session.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::BudgetStatus;
 
-use super::{ByResource, ByType, ClusterResource, Slots};
+use super::{ByResource, ByType, ClusterResource, Slots, Versions};
 
 /// The cluster manager at a glance, for an operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,6 +54,9 @@ pub struct Status {
     pub operations: Vec<OperationStatus>,
     /// The problems, as on the cluster page; empty if there are none.
     pub problems: Vec<Problem>,
+    /// The versions that run in the cluster; left out by versions that do not report them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Versions>,
 }
 
 /// The safe mode.
@@ -182,6 +185,9 @@ pub struct StandbyOfLeader {
     /// Whether it does not count because it delayed calls, until it has been fast for a while.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub slow: bool,
+    /// Its version; left out for versions that do not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 /// The response of an instance that does not lead, to all paths of the API.

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::copy_out::{Ended, Frames, PROTOCOL};
-use super::instance_role::Leader;
+use super::instance_role::{Leader, Standby};
 use crate::hash_seed;
 use crate::journal::follower::Reader;
 use crate::journal::images::{Images, make_images};
@@ -22,6 +22,7 @@ use corona_config::JournalSettings;
 use corona_journal::{
     DiskStorage, Journal, RECORD_HEADER, Recovered, Status, StorageError, first_record, seed,
 };
+use corona_model::types::Millis;
 use corona_process::panics::{blocking, spawn_detached};
 use corona_standby::Copy;
 use corona_standby::stream::{self, Head, Kind, MAX_PAYLOAD, OPENING};
@@ -44,6 +45,8 @@ const TOLD_AGAIN: Duration = Duration::from_secs(60);
 /// Copies the leader's journal.
 pub(super) struct Copying {
     pub(super) me: Arc<str>,
+    /// When this instance was started.
+    pub(super) started: Millis,
     pub(super) directory: PathBuf,
     pub(super) settings: JournalSettings,
     /// After how long without a frame the leader counts as disconnected.
@@ -150,7 +153,10 @@ impl Copying {
         let mut stream = dial(INSTANCE, stream).await?;
         let mut opening = OPENING.to_vec();
         let hello = Head { kind: Kind::Hello, epoch: leader.epoch, number: PROTOCOL };
-        stream::write(&mut opening, hello, self.me.as_bytes());
+        let program = (env!("CARGO_PKG_VERSION").into(), self.started);
+        let program = (!leader.version.is_empty()).then_some(program);
+        let standby = Standby { name: self.me.clone(), program };
+        stream::write(&mut opening, hello, &standby.write());
         send(&mut stream, &opening).await?;
         let (mut read, write) = split(stream);
         let mut frames = Frames::within(MAX_PAYLOAD);
@@ -571,6 +577,7 @@ mod tests {
         let loaded = corona_config::load(None, &[]).unwrap();
         let copying = Copying {
             me: "me".into(),
+            started: Millis(1),
             directory: directory.path().join("journal"),
             settings: loaded.settings.journal,
             patience: PATIENCE,

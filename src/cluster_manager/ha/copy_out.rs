@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use super::instance_role::{Connected, InstanceRole, Phase};
+use super::instance_role::{Connected, InstanceRole, Phase, Standby};
 use corona_access::{Stream, send};
 use corona_journal::{Entry, Journal, frame_record};
 use corona_process::panics::blocking;
@@ -22,7 +22,7 @@ use thiserror::Error;
 pub(super) const PROTOCOL: u64 = 1;
 /// Bytes of a piece of an image or of records.
 const PIECE_BYTES: usize = 1 << 20;
-/// How long the name of an instance is at most. Nothing else that a standby sends has a payload.
+/// How long what an instance says of itself is at most. Nothing else that a standby sends has a payload.
 const MAX_NAME: usize = 1024;
 /// Snapshots of the journal that are in memory at a time, each for all standbys that asked meanwhile.
 const MAX_SNAPSHOTS: usize = 2;
@@ -98,21 +98,23 @@ impl Source {
     pub(super) async fn serve(self, mut stream: Stream, opening: OwnedSemaphorePermit) {
         let mut frames = Frames::within(MAX_NAME);
         let hello = timeout(Duration::from_secs(5), frames.next(&mut stream)).await;
-        let name: Arc<str> = match hello {
-            Ok(Ok((Head { kind: Kind::Hello, number, .. }, name))) if name.len() <= MAX_NAME => {
-                let name = String::from_utf8_lossy(&name);
+        let standby = match hello {
+            Ok(Ok((Head { kind: Kind::Hello, number, .. }, sent))) if sent.len() <= MAX_NAME => {
+                let standby = Standby::read(&sent);
                 if number != PROTOCOL {
+                    let name = standby.name;
                     return tracing::warn!(
                         "Standby {name} refused: it speaks version {number} of the copy stream, and this instance {PROTOCOL}"
                     );
                 }
-                name.into()
+                standby
             }
             _ => return,
         };
+        let name = standby.name.clone();
         drop(opening);
         tracing::info!("Standby {name} connected");
-        let Some(connected) = self.instance_role.connected(&name) else {
+        let Some(connected) = self.instance_role.connected(&standby) else {
             return tracing::warn!("Standby {name} refused: too many standbys are connected");
         };
         let Connected { number: connection, ended: mut replaced, progress } = connected;

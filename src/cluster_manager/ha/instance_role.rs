@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::lease::{self, Lease};
 use corona_api::cluster as api;
+use corona_model::types::Millis;
 use corona_standby::{
     Effect, FencedBecause, Input, Machine, Role, Settings, StandbyView, Succession,
 };
@@ -24,6 +25,40 @@ pub(crate) struct Leader {
     pub(crate) thrift: String,
     /// Its pages, as `host:port`.
     pub(crate) http: String,
+    /// Its version, if it is one that reads more than the name of a standby; see [`Standby`].
+    #[serde(default)]
+    pub(crate) version: String,
+}
+
+/// A standby, as it presents itself to a leader. Leaders without a version in ZooKeeper take all of it for the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Standby {
+    pub(super) name: Arc<str>,
+    /// Its version, and when it was started.
+    pub(super) program: Option<(Arc<str>, Millis)>,
+}
+
+impl Standby {
+    /// What is sent: the name, the version and the time of the start, with NULs between them.
+    pub(super) fn write(&self) -> Vec<u8> {
+        match &self.program {
+            None => self.name.as_bytes().to_vec(),
+            Some((version, started)) => {
+                format!("{}\0{version}\0{}", self.name, started.0).into_bytes()
+            }
+        }
+    }
+
+    pub(super) fn read(sent: &[u8]) -> Standby {
+        let sent = String::from_utf8_lossy(sent);
+        let mut parts = sent.split('\0');
+        let name = parts.next().unwrap_or_default().into();
+        let program = parts.next().zip(parts.next().and_then(|started| started.parse().ok()));
+        Standby {
+            name,
+            program: program.map(|(version, started)| (version.into(), Millis(started))),
+        }
+    }
 }
 
 /// The leader cannot hand over.
@@ -84,6 +119,7 @@ struct Connection {
     number: u64,
     end: watch::Sender<bool>,
     progress: Arc<AtomicU64>,
+    program: Option<(Arc<str>, Millis)>,
 }
 
 /// A connection of a standby that a leader serves.
@@ -192,7 +228,12 @@ impl InstanceRole {
             Phase::Leading(epoch) => epoch,
             Phase::Standby | Phase::Fenced(_) => 0,
         };
+        let version_of = |name: &str| {
+            let program = self.inner().connections.get(name)?.program.clone();
+            program.map(|(version, _)| version.to_string())
+        };
         let standby = |view: StandbyView| api::StandbyOfLeader {
+            version: version_of(&view.name),
             instance: view.name.to_string(),
             acknowledged_record: view.acknowledged,
             in_sync: view.in_sync,
@@ -204,6 +245,11 @@ impl InstanceRole {
             epoch,
             standbys: self.standbys().into_iter().map(standby).collect(),
         }
+    }
+
+    /// The versions of the standbys that are connected, and when each was started.
+    pub(crate) fn programs(&self) -> Vec<(Arc<str>, Millis)> {
+        self.inner().connections.values().filter_map(|of| of.program.clone()).collect()
     }
 
     /// Becomes true when the leader is to hand over.
@@ -240,7 +286,8 @@ impl InstanceRole {
     /// Takes note of a connection of a standby, and ends an earlier one. Nothing of an earlier one counts
     /// from now on. If too many are connected, the one that has taken least of its copy is ended; `None` if all
     /// have theirs.
-    pub(super) fn connected(&self, standby: &Arc<str>) -> Option<Connected> {
+    pub(super) fn connected(&self, standby: &Standby) -> Option<Connected> {
+        let Standby { name: standby, program } = standby;
         let (end, ended) = watch::channel(false);
         let mut inner = self.inner();
         if inner.connections.len() >= MAX_STANDBYS && !inner.connections.contains_key(standby) {
@@ -257,7 +304,8 @@ impl InstanceRole {
         inner.last_connection += 1;
         let number = inner.last_connection;
         let progress = Arc::<AtomicU64>::default();
-        let connection = Connection { number, end, progress: progress.clone() };
+        let connection =
+            Connection { number, end, progress: progress.clone(), program: program.clone() };
         if let Some(earlier) = inner.connections.insert(standby.clone(), connection) {
             earlier.end.send_replace(true);
         }
@@ -290,5 +338,27 @@ impl InstanceRole {
 impl Inner {
     fn is_current(&self, standby: &str, connection: u64) -> bool {
         self.connections.get(standby).is_some_and(|current| current.number == connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Earlier leaders take all that they get for the name.
+    #[test]
+    fn a_standby_says_more_only_to_a_leader_that_reads_it() {
+        let program = Some(("0.2.0".into(), Millis(7)));
+        let standby = Standby { name: "h:1".into(), program };
+        assert_eq!(standby.write(), b"h:1\x000.2.0\x007");
+        assert_eq!(Standby::read(&standby.write()), standby);
+        let plain = Standby { program: None, ..standby };
+        assert_eq!(plain.write(), b"h:1");
+        for sent in [&b"h:1"[..], b"h:1\0", b"h:1\x000.2.0", b"h:1\x000.2.0\0x"] {
+            assert_eq!(Standby::read(sent), plain, "{sent:?}");
+        }
+        // The leader of an earlier version names none in ZooKeeper.
+        let earlier = r#"{"instance":"h:2","epoch":3,"thrift":"h:4","http":"h:5"}"#;
+        assert_eq!(serde_json::from_str::<Leader>(earlier).unwrap().version, "");
     }
 }

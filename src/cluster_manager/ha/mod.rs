@@ -48,6 +48,7 @@ use crate::names::Resolver;
 use corona_access::Gate;
 use corona_config::{GatewaySettings, HaAck, HaSettings, Interfaces, Loaded, ZooKeeperSettings};
 use corona_journal::Journal;
+use corona_model::types::Millis;
 use corona_net::CannotListen;
 use corona_net::connections::Connections;
 use corona_process::Boxed;
@@ -167,6 +168,7 @@ impl Instance {
             epoch: 0,
             thrift: on_host(port(&thrift, super::SERVER_ADDRESS)?),
             http: on_host(port(&web, HTTP_ADDRESS)?),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let plain = |listener: TcpListener, key| listener.into_std().map_err(refused(key));
         Ok(Instance {
@@ -247,6 +249,7 @@ impl Instance {
         tasks.spawn(tick(instance_role.clone()));
         let copying = Copying {
             me: instance_role.me.clone(),
+            started: Millis(corona_process::started_ms()),
             directory: directory.clone(),
             settings: loaded.settings.journal.clone(),
             patience: ha.zookeeper.session_timeout,

@@ -144,8 +144,12 @@ pub(crate) fn input(call: Call) -> Result<Question, NoInput> {
         }
         Call::NodeHeartbeat { node: Some(node) } if leaves(&node) => {
             let input = nodes_ended(node.address.host, node.ended.unwrap_or_default());
-            let answered =
-                || Answered::NodeHeartbeat(wire::NodeHeartbeatResponse { restart_flag: false });
+            let answered = || {
+                Answered::NodeHeartbeat(wire::NodeHeartbeatResponse {
+                    restart_flag: false,
+                    restart_in_place: None,
+                })
+            };
             Question::done("nodeHeartbeat", input, answered)
         }
         Call::NodeHeartbeat { node: Some(node) } => {
@@ -215,7 +219,10 @@ pub(crate) fn answer(form: Form, reply: Result<Reply, Refusal>) -> Answer<Answer
             })
         }
         (Shape::NodeHeard, Reply::NodeHeard { restart }) => {
-            Answered::NodeHeartbeat(wire::NodeHeartbeatResponse { restart_flag: restart })
+            Answered::NodeHeartbeat(wire::NodeHeartbeatResponse {
+                restart_flag: restart,
+                restart_in_place: None,
+            })
         }
         // The engine gives each input the reply that belongs to it.
         _ => return Answer::Close,
@@ -252,7 +259,7 @@ mod tests {
             let total = wire::ComputeSpecs::new(1, None, None, None);
             let ended = ended.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
             let node =
-                wire::ClusterNodeInfo::new("n".to_owned(), address, total, None, None, ended);
+                wire::ClusterNodeInfo::new("n".to_owned(), address, total, None, None, ended, None);
             Call::NodeHeartbeat { node: Some(node) }
         };
         let ended = |names: &[&str]| Input::NodesEnded {
@@ -298,7 +305,8 @@ mod tests {
 
         let address = wire::InetAddress::new("a".to_owned(), 1);
         let total = wire::ComputeSpecs::new(1, None, None, None);
-        let node = wire::ClusterNodeInfo::new("n".to_owned(), address, total, None, None, None);
+        let node =
+            wire::ClusterNodeInfo::new("n".to_owned(), address, total, None, None, None, None);
         let mut question = input(Call::NodeHeartbeat { node: Some(node) }).unwrap();
         question.place(racks);
         let Input::HeartbeatNode { rack, .. } = &question.input else { panic!("{question:?}") };

@@ -68,11 +68,17 @@ impl Pages {
             "nodes" => {
                 let (paging, nodes) = (paging()?, self.gather.nodes().await);
                 let problem = problem(query).map_err(|wrong| (StatusCode::BAD_REQUEST, wrong))?;
-                self.make_json(move || {
-                    let resources = &overview.settings.resources;
-                    answers::nodes(overview.now, resources, &nodes, problem, &paging)
-                })
-                .await
+                let list = move || {
+                    let mut list = {
+                        let resources = &overview.settings.resources;
+                        answers::nodes(overview.now, resources, &nodes, problem, &paging)
+                    };
+                    for node in &mut list.nodes {
+                        add_program(&overview, node);
+                    }
+                    list
+                };
+                self.make_json(list).await
             }
             "pools" => {
                 let pools = self.gather.pools().await;
@@ -80,11 +86,16 @@ impl Pages {
             }
             "sessions" => {
                 let (paging, sessions) = (paging()?, self.gather.sessions().await);
-                let Overview { now, kinds, settings, .. } = overview;
-                self.make_json(move || {
-                    answers::sessions(now, &kinds, &settings.resources, &sessions, &paging)
-                })
-                .await
+                let list = move || {
+                    let Overview { now, kinds, settings, .. } = &overview;
+                    let mut list =
+                        answers::sessions(*now, kinds, &settings.resources, &sessions, &paging);
+                    for session in &mut list.sessions {
+                        session.program = program_of_session(&overview, &session.handle);
+                    }
+                    list
+                };
+                self.make_json(list).await
             }
             "retired" => {
                 let (limit, retired) = (paging()?.limit, self.gather.retired().await);
@@ -142,6 +153,7 @@ impl Pages {
             host_files: Some(host_files(&self.parts.host_files, &overview.hosts)),
             operations: self.parts.operations.to_api(),
             problems: problems.iter().map(Problem::to_api).collect(),
+            versions: Some(self.versions()),
         }
     }
 
@@ -152,9 +164,14 @@ impl Pages {
             view.ok_or_else(|| (StatusCode::NOT_FOUND, format!("no session {handle} is running")))?;
         let grants = self.gather.grants(&handle).await.unwrap_or_default();
         let waits = self.gather.waits(&handle).await;
-        let Overview { now, kinds, settings, .. } = self.gather.overview();
-        let detail =
-            move || answers::session_detail(now, &kinds, &settings.resources, &view, grants, waits);
+        let overview = self.gather.overview();
+        let detail = move || {
+            let Overview { now, kinds, settings, .. } = &overview;
+            let mut detail =
+                answers::session_detail(*now, kinds, &settings.resources, &view, grants, waits);
+            detail.session.program = program_of_session(&overview, &detail.session.handle);
+            detail
+        };
         Ok(self.make_json(detail).await)
     }
 
@@ -162,9 +179,19 @@ impl Pages {
         let name: Cow<'_, str> = percent_decode_str(encoded).decode_utf8_lossy();
         let view = self.gather.node(&name).ok_or_else(|| no_such_node(&name))?;
         let grants = self.gather.node_grants(&name).await;
-        let Overview { now, settings, .. } = self.gather.overview();
-        let detail =
-            move || answers::node_detail(now, &settings.faults, &settings.resources, view, grants);
+        let overview = self.gather.overview();
+        let detail = move || {
+            let settings = &overview.settings;
+            let mut detail = answers::node_detail(
+                overview.now,
+                &settings.faults,
+                &settings.resources,
+                view,
+                grants,
+            );
+            add_program(&overview, &mut detail.node);
+            detail
+        };
         Ok(self.make_json(detail).await)
     }
 
@@ -226,6 +253,15 @@ pub(super) fn index() -> Answer {
         paths: api::PATHS.iter().map(path).collect(),
     };
     exchange::json(StatusCode::OK, serde_json::to_string(&index).unwrap_or_default())
+}
+
+fn add_program(overview: &Overview, node: &mut api::Node) {
+    node.program = overview.programs.of_node(&node.name).map(|program| program.to_api());
+    node.heard = overview.programs.has_heard(&node.name);
+}
+
+fn program_of_session(overview: &Overview, handle: &str) -> Option<api::Program> {
+    overview.programs.of_session(handle).map(|program| program.to_api())
 }
 
 fn cluster(overview: &Overview, nodes: &[NodeView], pages: &Pages) -> Cluster {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::super::core::Core;
 use super::super::metrics::exposition::{FirstWaits, NodeCounts};
 use super::super::places::Places;
+use super::super::programs::Programs;
 use corona_engine::{
     Engine, NodeDetail, NodeGrant, NodeView, PoolView, RetiredSession, RunningSession,
     SessionTally, Slice, SlotCounts, WaitingRequests, fill_in_shares,
@@ -30,6 +31,7 @@ const LONGEST_REUSE: Duration = Duration::from_secs(10);
 pub(super) struct Gather {
     core: Arc<Core>,
     tracker_port: Option<u16>,
+    programs: Arc<Programs>,
     sessions: Cached<Vec<RunningSession>>,
     nodes: Cached<Vec<NodeView>>,
     pools: Cached<Pools>,
@@ -58,6 +60,8 @@ pub(super) struct Overview {
     pub(super) hosts: Arc<Hosts>,
     /// The port of the pages of task trackers, if there is one for all.
     pub(super) tracker_port: Option<u16>,
+    /// What runs nodes and sessions.
+    pub(super) programs: Arc<Programs>,
 }
 
 /// Groups and pools with the data that only their sessions have.
@@ -70,10 +74,15 @@ pub(super) struct Pools {
 }
 
 impl Gather {
-    pub(super) fn new(core: Arc<Core>, tracker_port: Option<u16>) -> Gather {
+    pub(super) fn new(
+        core: Arc<Core>,
+        tracker_port: Option<u16>,
+        programs: Arc<Programs>,
+    ) -> Gather {
         Gather {
             core,
             tracker_port,
+            programs,
             sessions: Cached::default(),
             nodes: Cached::default(),
             pools: Cached::default(),
@@ -95,6 +104,7 @@ impl Gather {
             settings: engine.settings().clone(),
             hosts: engine.hosts().clone(),
             tracker_port: self.tracker_port,
+            programs: self.programs.clone(),
         })
     }
 

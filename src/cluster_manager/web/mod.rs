@@ -40,9 +40,10 @@ use super::ha::pages::write_leader_metrics;
 use super::metrics::exposition;
 use super::metrics::exposition::{ConfigurationCounts, Gauges, NodeCounts, QueueCounts, WebCounts};
 use super::metrics::original::Records;
+use super::programs::Restart;
 use super::reload::ConfigStatus;
 use corona_access::Peer;
-use corona_api::cluster::JournalStatus;
+use corona_api::cluster::{JournalStatus, Versions};
 use corona_config::{HostPort, Secret, WebSettings};
 use corona_engine::{Input, Refusal, Reply};
 use corona_model::types::{Millis, ResourceType};
@@ -109,7 +110,7 @@ impl Pages {
             probes: settings.probe_connections,
         };
         Pages {
-            gather: Gather::new(parts.core.clone(), settings.tracker_port),
+            gather: Gather::new(parts.core.clone(), settings.tracker_port, parts.programs.clone()),
             started: parts.core.look(|_, now| now),
             wire,
             history: History::new(settings.sample_period),
@@ -197,6 +198,12 @@ impl Pages {
                 let is_own = exchange::is_own_form(&head.headers);
                 let form = exchange::read_form(&head.headers, body).await.filter(|_| is_own);
                 return self.drain(&name, form, peer).await;
+            }
+            (&Method::POST, ["api", "v1", "nodes", name, "restart"]) => {
+                let name = exchange::decode_segment(name).into_owned();
+                let is_own = exchange::is_own_form(&head.headers);
+                let form = exchange::read_form(&head.headers, body).await.filter(|_| is_own);
+                return self.restart(&name, form, peer).await;
             }
             (&Method::POST, ["api", "v1", "step-down"]) => {
                 return self.step_down(&head.headers, peer);
@@ -347,9 +354,27 @@ impl Pages {
     ) -> Vec<Problem> {
         let (configuration, operations) = (&self.parts.reloader.status(), &*self.parts.operations);
         let ha = self.parts.ha.as_deref();
-        let sources =
-            Sources { overview, nodes, pools, queues, configuration, operations, journal, ha };
+        let versions = &self.versions();
+        let sources = Sources {
+            overview,
+            nodes,
+            pools,
+            queues,
+            configuration,
+            operations,
+            journal,
+            ha,
+            versions,
+        };
         problems::list(&sources)
+    }
+
+    /// The versions that run in the cluster.
+    fn versions(&self) -> Versions {
+        let standbys = self.parts.ha.as_ref().map(|ha| ha.programs()).unwrap_or_default();
+        let mut instances = vec![(env!("CARGO_PKG_VERSION"), self.started)];
+        instances.extend(standbys.iter().map(|(version, started)| (&**version, *started)));
+        self.parts.programs.versions(&self.parts.core, &instances)
     }
 
     fn journal_status(&self) -> Option<JournalStatus> {
@@ -452,6 +477,33 @@ impl Pages {
         let done = if on { "drains" } else { "lets serve again" };
         tracing::info!("{} {done} node {name}", peer.ip());
         self.make_json(move || corona_api::cluster::NodeDraining { draining: on }).await
+    }
+
+    /// Has a node start again at its next heartbeat, if the sender may make administrative calls.
+    async fn restart(&self, name: &str, form: Option<Parameters>, peer: SocketAddr) -> Answer {
+        let Some(form) = form.filter(|_| self.parts.access.may_administer(peer)) else {
+            return api::refuse(may_not_administer(peer));
+        };
+        let how = match form.text("how") {
+            Some("in-place") => Restart::InPlace,
+            Some("exit") => Restart::Exit,
+            _ => {
+                let error = "how: expected in-place or exit".to_owned();
+                return api::refuse((StatusCode::BAD_REQUEST, error));
+            }
+        };
+        if self.gather.node(name).is_none() {
+            return api::refuse(api::no_such_node(name));
+        }
+        let in_place = how == Restart::InPlace;
+        if in_place && self.parts.programs.of_node(name).is_none() {
+            let error = format!("node {name} does not know how to restart in place");
+            return api::refuse((StatusCode::CONFLICT, error));
+        }
+        let method = if in_place { " in place" } else { "" };
+        tracing::info!("{} has node {name} restart{method}", peer.ip());
+        self.parts.programs.order(&self.parts.core, name, how);
+        self.make_json(move || corona_api::cluster::NodeRestarting { in_place }).await
     }
 
     /// Ends a session, if the sender knows the token and may make administrative calls.

@@ -4,9 +4,10 @@ use super::gather::{Overview, Pools};
 use crate::ha::instance_role::InstanceRole;
 use crate::metrics::exposition::{NodeCounts, QueueCounts};
 use crate::operations::Operations;
+use crate::programs::long_mix_ms;
 use crate::reload::ConfigStatus;
 use corona_api::cluster::{self as api, Severity};
-use corona_model::types::{PoolName, ResourceType};
+use corona_model::types::{Millis, PoolName, ResourceType};
 use corona_web::units::{Count, Span, plural};
 
 /// A queue of so many notifications is a problem.
@@ -61,6 +62,7 @@ pub(super) struct Sources<'a> {
     pub(super) operations: &'a Operations,
     pub(super) journal: Option<&'a api::JournalStatus>,
     pub(super) ha: Option<&'a InstanceRole>,
+    pub(super) versions: &'a api::Versions,
 }
 
 /// All problems, in the order in which they are shown.
@@ -110,6 +112,7 @@ pub(super) fn list(sources: &Sources<'_>) -> Vec<Problem> {
     problems.extend(late(nodes, overview));
     problems.extend(of_nodes(nodes));
     problems.extend(starving(sources));
+    problems.extend(mixed(sources.versions, overview.now));
     if queues.longest >= LONG_QUEUE {
         let longest = Count(queues.longest);
         let sentence = format!("One session has {longest} pending notifications.");
@@ -177,6 +180,34 @@ fn of_nodes(nodes: &NodeCounts) -> impl Iterator<Item = Problem> {
         let text = plural(count, one, many);
         Problem::linked(Severity::Warning, text, format!("/nodes?state={state}"), "")
     })
+}
+
+/// Versions that have run side by side for long.
+fn mixed(versions: &api::Versions, now: Millis) -> Option<Problem> {
+    let mixed_ms = long_mix_ms(versions, now)?;
+    let of = |version: &api::VersionCount| {
+        let counts = [
+            (
+                version.instances,
+                "instance of the cluster manager",
+                "instances of the cluster manager",
+            ),
+            (version.nodes, "node", "nodes"),
+            (version.sessions, "session", "sessions"),
+        ];
+        let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
+        let counts = counts.map(|(count, one, many)| plural(count as u64, one, many));
+        format!("{} ({})", version.version, counts.collect::<Vec<_>>().join(", "))
+    };
+    let named: Vec<String> = versions.versions.iter().take(NAMED).map(of).collect();
+    let more = versions.versions.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let sentence = format!(
+        "Versions have been mixed for {}: {}{more}. What remains to be upgraded: corona admin upgrade-check.",
+        Span(mixed_ms),
+        named.join(", "),
+    );
+    Some(Problem::plain(Severity::Warning, sentence))
 }
 
 /// One sentence about pools that lack their due.

@@ -18,6 +18,7 @@ use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::notifier::{Notifier, Patience, Recorded};
 use crate::persist::Persist;
+use crate::programs::Sender;
 use crate::reload::Reloader;
 use crate::safe_mode::SafeModeSwitch;
 use crate::testing::reach;
@@ -31,6 +32,9 @@ use corona_model::types::{
     Address, ComputeSpecs, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
     SessionInfo, SessionPriority, SessionStatus,
 };
+use corona_wire::calls::{ClusterManagerCall, ClusterManagerReply};
+use corona_wire::generated as wire;
+use corona_wire::server::Answer as RpcAnswer;
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a token for tests";
@@ -84,6 +88,7 @@ pub(super) fn overview() -> Overview {
         settings: Arc::default(),
         hosts: Arc::default(),
         tracker_port: None,
+        programs: Arc::default(),
     }
 }
 
@@ -157,6 +162,7 @@ impl TestPages {
             access: Arc::new(access),
             metrics,
             reloader: Arc::new(Reloader::new(&loaded, core)),
+            programs: Arc::default(),
             events,
             safe_mode,
             persist: Arc::new(persist),
@@ -764,6 +770,106 @@ async fn only_a_post_of_an_administrator_drains_a_node() {
     let answer = world.post(PATH, "on=0", &[]).await;
     assert_eq!(text(answer).await, "{\"draining\":false}");
     assert!(!drains(&world));
+}
+
+/// What the cluster manager answers to a heartbeat of a node, which names this version and start.
+fn heartbeat(
+    world: &TestPages,
+    name: &str,
+    program: Option<(&str, i64)>,
+) -> wire::NodeHeartbeatResponse {
+    let address = wire::InetAddress::new(format!("{name}.example.com"), 5000);
+    let total = wire::ComputeSpecs::new(2, None, None, None);
+    let program =
+        program.map(|(version, started)| wire::Program::new(version.into(), started, None));
+    let node = wire::ClusterNodeInfo::new(name.into(), address, total, None, None, None, program);
+    let sender = Sender::of(&ClusterManagerCall::NodeHeartbeat { node: Some(node) }).unwrap();
+    let answered = wire::NodeHeartbeatResponse::new(false, None);
+    let mut answer = RpcAnswer::Reply(ClusterManagerReply::NodeHeartbeat(answered));
+    let parts = &world.pages.parts;
+    parts.programs.heard(&parts.core, sender, &mut answer);
+    let RpcAnswer::Reply(ClusterManagerReply::NodeHeartbeat(answered)) = answer else { panic!() };
+    answered
+}
+
+#[tokio::test]
+async fn only_a_post_of_an_administrator_restarts_a_node() {
+    const PATH: &str = "/api/v1/nodes/n%201/restart";
+    let no_order = wire::NodeHeartbeatResponse::new(false, None);
+    let new = Some(("0.2.0", 7));
+    let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "manager.example.com:50032")];
+    let world = blacklisted_node(&[]);
+    let far = blacklisted_node(&[("corona.cm.admin.networks", "10.0.0.0/8")]);
+    assert_eq!(far.post(PATH, "how=exit", &[]).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(world.get(&format!("{PATH}?how=exit")).await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(world.post(PATH, "how=exit", &evil).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(world.post(PATH, "how=now", &[]).await.status(), StatusCode::BAD_REQUEST);
+    let unknown = world.post("/api/v1/nodes/n2/restart", "how=exit", &[]).await;
+    assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
+    // A node that names no program reads no order for it.
+    assert_eq!(heartbeat(&world, "n 1", None), no_order);
+    assert_eq!(world.post(PATH, "how=in-place", &[]).await.status(), StatusCode::CONFLICT);
+    assert_eq!(heartbeat(&far, "n 1", new), no_order);
+
+    assert_eq!(heartbeat(&world, "n 1", new), no_order);
+    let answer = world.post(PATH, "how=in-place", &[]).await;
+    assert_eq!(text(answer).await, "{\"in_place\":true}");
+    assert_eq!(heartbeat(&world, "n 2", new), no_order);
+    let in_place = wire::NodeHeartbeatResponse::new(false, true);
+    assert_eq!(heartbeat(&world, "n 1", new), in_place);
+    assert_eq!(heartbeat(&world, "n 1", new), no_order);
+    let page = world.body("/nodes/n%201").await;
+    assert!(page.contains("0.2.0"), "{page}");
+    let node = world.body("/api/v1/nodes/n%201").await;
+    assert!(
+        node.contains("\"program\":{\"version\":\"0.2.0\",\"started_ms\":7},\"heard\":true"),
+        "{node}"
+    );
+
+    // The cluster manager gives up a node whose process ends, as for the original's call.
+    let answer = world.post(PATH, "how=exit", &[]).await;
+    assert_eq!(text(answer).await, "{\"in_place\":false}");
+    let exit = wire::NodeHeartbeatResponse::new(true, None);
+    assert_eq!(heartbeat(&world, "n 1", None), exit);
+    assert_eq!(world.get("/api/v1/nodes/n%201").await.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn versions_that_are_mixed_for_long_are_a_note() {
+    let world = TestPages::new(&[]);
+    for name in ["n1", "n2", "n3"] {
+        world.node(name, 2);
+    }
+    let own = env!("CARGO_PKG_VERSION");
+    // Java's name none.
+    heartbeat(&world, "n1", None);
+    let started = world.pages.started.0;
+    heartbeat(&world, "n2", Some((own, started - 5_000)));
+    let versions = async || {
+        let status = world.body("/api/v1/status").await;
+        let status: shapes::Status = serde_json::from_str(&status).unwrap();
+        let texts: Vec<String> = status.problems.into_iter().map(|problem| problem.text).collect();
+        (status.versions.unwrap(), texts.into_iter().find(|text| text.contains("mixed")))
+    };
+    let (one, note) = versions().await;
+    assert_eq!((one.versions.len(), one.mixed_since_ms, note), (1, None, None));
+    assert_eq!((one.versions[0].nodes, one.versions[0].instances), (1, 1));
+    // The earlier version began long ago, and the mix with the first program of the present one.
+    heartbeat(&world, "n3", Some(("0.0.9", 1)));
+    let (two, note) = versions().await;
+    assert_eq!((two.mixed_since_ms, note), (Some(started - 5_000), None));
+    const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+    heartbeat(&world, "n2", Some((own, started - DAY_MS - 60_000)));
+    let (two, note) = versions().await;
+    assert_eq!(two.mixed_since_ms, Some(started - DAY_MS - 60_000));
+    let note = note.unwrap();
+    let expected =
+        format!("0.0.9 (1 node), {own} (1 instance of the cluster manager, 1 node). What remains");
+    assert!(note.contains("mixed for 1 d") && note.contains(&expected), "{note}");
+    // A node that has left does not count.
+    let left = Input::NodesEnded { host: "n3.example.com".into(), names: vec!["n3".into()] };
+    world.apply(left);
+    assert_eq!(versions().await.0.mixed_since_ms, None);
 }
 
 #[tokio::test]

@@ -437,7 +437,8 @@ mod tests {
     fn heartbeat(name: &str, host: &str) -> ClusterManagerCall {
         let total = ComputeSpecs::new(1, None, None, None);
         let infos = BTreeMap::from([(MAP, format!("{host}:1"))]);
-        let node = ClusterNodeInfo::new(name.to_owned(), address(host), total, None, infos, None);
+        let node =
+            ClusterNodeInfo::new(name.to_owned(), address(host), total, None, infos, None, None);
         ClusterManagerCall::NodeHeartbeat { node: Some(node) }
     }
 

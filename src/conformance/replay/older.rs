@@ -313,7 +313,8 @@ mod tests {
     fn heartbeat_and_grant(heartbeat_s: u64, grant_s: u64) -> [Conversation; 2] {
         let (name, address) = ("n1".to_owned(), InetAddress::new("h1".to_owned(), 50_000));
         let total = ComputeSpecs::new(1, None, None, None);
-        let node = ClusterNodeInfo::new(name.clone(), address.clone(), total, None, None, None);
+        let node =
+            ClusterNodeInfo::new(name.clone(), address.clone(), total, None, None, None, None);
         let grant = ResourceGrant::new(1, name, address, 5, ResourceType::MAP, None);
         let heartbeat = ClusterManagerCall::NodeHeartbeat { node: Some(node) };
         let (handle, granted) = (Some("s".to_owned()), Some(vec![grant]));

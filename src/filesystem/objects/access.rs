@@ -367,6 +367,9 @@ mod tests {
             ("AWS_SESSION_TOKEN", "TOKEN"),
         ];
         let access = find(&own).unwrap();
+        // Later versions must read it.
+        let first = include_bytes!("../../../fixtures/versions/object-access.json");
+        assert_eq!(ObjectAccess::from_json(first).unwrap(), access);
         let json = access.to_json();
         assert_eq!(ObjectAccess::from_json(&json).unwrap(), access);
         let shown = format!("{access:?}");

@@ -180,6 +180,11 @@ mod tests {
     #[test]
     fn a_note_of_another_version_is_refused_by_name() {
         let path = FsPath::parse("s3://b/n").unwrap();
+        // Later versions must read it.
+        let first = include_bytes!("../../../fixtures/versions/upload-note.json");
+        let tags = ["\"tag 1\"".to_owned(), "\"tag 2\"".to_owned()];
+        let expected = Record::sent("id-1", tags.into());
+        assert_eq!(Record::from_json(&path, first).unwrap(), expected);
         let record = Record::sent("id", vec!["\"tag\"".to_owned()]);
         assert_eq!(Record::from_json(&path, &record.to_json()).unwrap(), record);
         for (text, wrong) in [

@@ -202,6 +202,15 @@ mod tests {
     }
 
     #[test]
+    fn files_of_the_first_version_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ids");
+        fs::write(&path, include_str!("../../../fixtures/versions/job-ids")).unwrap();
+        let (_, given) = Ids::open(path, JournalSync::Write, Millis(2_000)).unwrap();
+        assert_eq!(given, [(id(2), "a user".to_owned()), (id(3), "bob".to_owned())]);
+    }
+
+    #[test]
     fn a_file_with_many_ids_of_use_is_written_anew_seldom() {
         use std::os::unix::fs::MetadataExt;
 

@@ -79,7 +79,7 @@ use corona_hadoop::writables::InetAddress;
 use corona_net::{CannotListen, address_of};
 use corona_process::Boxed;
 use corona_process::panics::{Loops, TaskPanicked, run_essential};
-use corona_session_driver::{DriverHost, Endpoint, Listen, Options, Timers};
+use corona_session_driver::{DriverHost, Endpoint, Listen, Options, ProgramVersion, Timers};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -517,6 +517,10 @@ fn session_options(settings: &JobTrackerServiceSettings, user: impl Into<String>
     options.timers = Timers::for_session_expiry(settings.session_expiry);
     let interval = &mut options.timers.heartbeat_interval;
     *interval = (*interval).min(LONGEST_HEARTBEAT);
+    options.program = Some(ProgramVersion {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_ms: corona_process::started_ms(),
+    });
     options
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::peer::*;
 use crate::*;
 use corona_wire::calls::ClusterManagerCall as Call;
+use corona_wire::generated::Program;
 
 fn map() -> SlotRequest {
     SlotRequest::new(ResourceType::Map)
@@ -233,6 +234,7 @@ async fn heartbeats_tell_progress_and_usage() {
     let manager = Manager::start(well);
     let mut options = options(&manager);
     options.timers.heartbeat_interval = Duration::from_millis(20);
+    options.program = Some(ProgramVersion { version: "9.9".into(), started_ms: 5 });
     let (driver, mut events) = SessionDriver::start(options).await.unwrap();
     driver.request(vec![map(); 3]).unwrap();
     driver.report_usage(ResourceType::Reduce, vec![1, 2, 3]);
@@ -254,6 +256,7 @@ async fn heartbeats_tell_progress_and_usage() {
     until("the second batch is told", || says(3, 1)).await;
     let usages: Vec<_> = progress().unwrap().resource_usages.into_values().collect();
     assert_eq!(usages, [vec![0, 0, 0], vec![1, 2, 3], vec![0, 0, 0]]);
+    assert_eq!(progress().unwrap().program, Some(Program::new("9.9".to_owned(), 5, None)));
 }
 
 #[tokio::test]

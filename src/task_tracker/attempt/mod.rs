@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::handover::encoded::{Encoded, NotEncoded};
-use corona_hadoop::writables::{Phase, RecordRange, ReduceProgress, Task, TaskState, TaskStatus};
+use corona_hadoop::writables::{
+    Counters, Phase, RecordRange, ReduceProgress, Task, TaskAttemptId, TaskState, TaskStatus,
+};
 use corona_model::text::{boundary, cut};
 
 /// The longest diagnostic text, in bytes; the rest is left out.
@@ -332,6 +334,15 @@ pub struct HandedAttempt {
 }
 
 impl Attempt {
+    /// How long the text of its task and its status is when it is handed over, at most: two digits for each byte.
+    pub fn handed_bytes(&self) -> usize {
+        let status = &self.status;
+        let counters = status.counters.as_ref().map_or(0, Counters::bytes);
+        let fetches = status.reduce.as_ref().map_or(0, |reduce| reduce.failed_fetches.len());
+        let texts = status.diagnostics.len() + status.state_string.len();
+        2 * (self.task.bytes() + counters + fetches * size_of::<TaskAttemptId>() + texts)
+    }
+
     /// Hands it over. Its counters are reported again.
     pub fn hand_over(&self, now: Now) -> HandedAttempt {
         let silent = now.instant.saturating_duration_since(self.last_progress);

@@ -5,12 +5,13 @@
 
 pub mod encoded;
 
+use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use corona_hadoop::rpc::KeptConnection;
-use corona_process::handover::Handed;
+use corona_process::handover::{self, Handed};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -29,6 +30,9 @@ pub struct HandedState {
     pub node: HandedNode,
     pub tracker: HandedTracker,
     pub job_trackers: Vec<HandedJobTracker>,
+    /// Directories of job trackers that were being started. Programs that do not read them leave them to their next start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfinished: Vec<PathBuf>,
 }
 
 /// What a task tracker has kept for the next one.
@@ -74,6 +78,8 @@ pub enum NotHanded {
     Version(u32),
     #[error("its text cannot be read: {0}")]
     Text(#[from] serde_json::Error),
+    #[error("its text cannot be read: {0}")]
+    Io(#[from] io::Error),
     #[error("{0} of {LISTENERS} listeners have arrived")]
     Listeners(usize),
 }
@@ -83,7 +89,7 @@ impl KeptTracker {
     ///
     /// # Errors
     /// The text cannot be made.
-    pub fn into_handed(self) -> Result<Handed, serde_json::Error> {
+    pub fn into_handed(self) -> io::Result<Handed> {
         let KeptTracker { state, listeners, actions, umbilical } = self;
         let received = |connections: &[KeptConnection]| {
             connections.iter().map(|connection| connection.received.clone()).collect()
@@ -99,7 +105,8 @@ impl KeptTracker {
         let connections = actions.into_iter().chain(umbilical);
         let connections = connections.map(|connection| connection.stream.into());
         let descriptors = listeners.into_iter().chain(connections).collect();
-        Ok(Handed { text: serde_json::to_vec(&text)?, descriptors })
+        let text = handover::Text::written(|writer| Ok(serde_json::to_writer(writer, &text)?))?;
+        Ok(Handed { text, descriptors })
     }
 
     /// What another program has handed over. Connections for which there was no room end.
@@ -107,12 +114,13 @@ impl KeptTracker {
     /// # Errors
     /// It is of another version, or damaged.
     pub fn read(handed: Handed) -> Result<KeptTracker, NotHanded> {
-        let Handed { text, descriptors } = handed;
-        let Version { version } = serde_json::from_slice(&text)?;
+        let Handed { mut text, descriptors } = handed;
+        let Version { version } = serde_json::from_reader(text.reader()?)?;
         if version != VERSION {
             return Err(NotHanded::Version(version));
         }
-        let Text { actions, umbilical, state, .. } = serde_json::from_slice(&text)?;
+        let Text { actions, umbilical, state, .. } = serde_json::from_reader(text.reader()?)?;
+        drop(text);
         let count = descriptors.len().min(LISTENERS);
         let mut descriptors = descriptors.into_iter();
         let listeners: Vec<TcpListener> =

@@ -1,3 +1,5 @@
+use std::io::Write;
+
 use super::*;
 
 /// What a task tracker of the first version has handed over: a job with a map that runs, one that waits for a slot, one
@@ -7,7 +9,8 @@ const FIXTURE: &str = include_str!("../../../fixtures/versions/node-handover.jso
 fn handed(text: &str, descriptors: usize) -> Handed {
     let listener = || OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());
     let descriptors = (0..descriptors).map(|_| listener()).collect();
-    Handed { text: text.as_bytes().to_vec(), descriptors }
+    let text = handover::Text::written(|writer| writer.write_all(text.as_bytes())).unwrap();
+    Handed { text, descriptors }
 }
 
 #[test]
@@ -15,9 +18,10 @@ fn a_text_of_the_first_version_is_read_and_written() {
     let kept = KeptTracker::read(handed(FIXTURE, LISTENERS)).unwrap();
     assert_eq!(kept.state.node.name, "tracker_node:localhost/127.0.0.1:40001");
     assert_eq!(kept.state.pids(), [101, 102, 103]);
-    let again = kept.into_handed().unwrap();
-    let value = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text).unwrap();
-    assert_eq!(value(&again.text), value(FIXTURE.as_bytes()));
+    let mut again = kept.into_handed().unwrap();
+    let expected: serde_json::Value = serde_json::from_str(FIXTURE).unwrap();
+    let written: serde_json::Value = serde_json::from_reader(again.text.reader().unwrap()).unwrap();
+    assert_eq!(written, expected);
     assert_eq!(again.descriptors.len(), LISTENERS);
 }
 

@@ -100,6 +100,14 @@ pub struct HandedJobTracker {
     child: HandedChild,
 }
 
+/// All job trackers, for the program that takes the place of this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedJobTrackers {
+    pub running: Vec<HandedJobTracker>,
+    /// Directories of those that were being started, whose parents start them again elsewhere.
+    pub unfinished: Vec<PathBuf>,
+}
+
 impl HandedJobTracker {
     /// Its process.
     pub fn child(&self) -> &HandedChild {
@@ -214,7 +222,7 @@ impl JobTrackers {
     }
 
     /// Starts no more, and hands over those that run.
-    pub async fn hand_over(&self) -> Vec<HandedJobTracker> {
+    pub async fn hand_over(&self) -> HandedJobTrackers {
         {
             let mut state = self.shared.lock();
             (state.stopped, state.is_handed_over) = (true, true);
@@ -229,12 +237,21 @@ impl JobTrackers {
                 child: running.child.as_ref()?.hand_over(),
             })
         };
-        self.shared.lock().running.iter().filter_map(handed).collect()
+        let state = self.shared.lock();
+        let is_unfinished = |running: &&Running| running.child.is_none();
+        let unfinished = state.running.values().filter(is_unfinished);
+        HandedJobTrackers {
+            running: state.running.iter().filter_map(handed).collect(),
+            unfinished: unfinished.filter_map(|running| running.work.clone()).collect(),
+        }
     }
 
     /// Goes on with those of a former program.
-    pub fn take_over(&self, handed: Vec<HandedJobTracker>) {
-        for HandedJobTracker { attempt, parent, since, work, child } in handed {
+    pub fn take_over(&self, handed: HandedJobTrackers) {
+        for work in &handed.unfinished {
+            self.shared.discard(work);
+        }
+        for HandedJobTracker { attempt, parent, since, work, child } in handed.running {
             let Ok(id) = attempt.parse::<AttemptId>() else { continue };
             let parts = &self.shared.parts;
             let child = adopt(child, &parts.notes, parts.sigkill_delay);
@@ -290,12 +307,24 @@ impl JobTrackersCore {
         Ok(())
     }
 
+    /// Enters its directory, which there will be.
+    fn has_directory(&self, place: &RunningPlace) {
+        if let Some(running) = self.lock().running.get_mut(&place.id) {
+            running.work.clone_from(&place.work);
+        }
+    }
+
+    fn discard(&self, work: &Path) {
+        if let Err(error) = self.parts.deletion.discard(work) {
+            tracing::warn!(path = %work.display(), %error, "cannot move the directory of a remote job tracker aside");
+        }
+    }
+
     /// Enters its process. False if it is to be ended at once.
     fn started(&self, place: &RunningPlace, child: &RunningChild) -> bool {
         let mut state = self.lock();
         if let Some(running) = state.running.get_mut(&place.id) {
             running.child = Some(child.clone());
-            running.work.clone_from(&place.work);
         }
         !state.stopped
     }
@@ -313,6 +342,7 @@ impl JobTrackersCore {
         let to = blocking(move || Ok(dirs.for_write(&relative, None)?)).await?;
         let work = to.parent().unwrap_or(Path::new("/")).to_owned();
         place.work = work.parent().map(Path::to_owned);
+        self.has_directory(place);
         self.parts.files.fetch(&job_file, &to).await?;
         let parent = session.trackers.job_tracker.clone();
         let command = blocking(move || {
@@ -359,10 +389,8 @@ impl Drop for RunningPlace {
             }
             state.running.remove(&self.id);
         }
-        if let Some(work) = &self.work
-            && let Err(error) = self.shared.parts.deletion.discard(work)
-        {
-            tracing::warn!(path = %work.display(), %error, "cannot move the directory of a remote job tracker aside");
+        if let Some(work) = &self.work {
+            self.shared.discard(work);
         }
     }
 }

@@ -117,6 +117,35 @@ impl TestJobTrackers {
     }
 }
 
+/// Its directory is not left until the next start of the node.
+#[tokio::test]
+async fn the_directory_of_one_that_is_being_started_is_deleted_by_the_next_program() {
+    let world = TestJobTrackers::new(STAY, 1);
+    // Reading it does not end until somebody writes.
+    let job_file = world.path("job.xml");
+    fs::remove_file(&job_file).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&job_file).status().unwrap();
+    assert!(made.success());
+    let (job_trackers, task) = (world.job_trackers.clone(), world.task.clone());
+    let session = world.session.clone();
+    let starting = tokio::spawn(async move { job_trackers.start(task, session).await });
+    let directory = world.path("local/taskTracker/jobtrackers").join(ATTEMPT);
+    let is_noted =
+        || !world.job_trackers.shared.lock().running.values().all(|it| it.work.is_none());
+    until("its directory", is_noted).await;
+    fs::create_dir_all(&directory).unwrap();
+    let handed = soon(world.job_trackers.hand_over()).await;
+    assert_eq!((handed.running.len(), &*handed.unfinished), (0, &[directory][..]));
+    let parts = TestJobTrackers::parts(world.root.path(), 1);
+    let next =
+        TestJobTrackers { job_trackers: JobTrackers::new(parts, Box::new(|_| None)), ..world };
+    next.job_trackers.take_over(handed);
+    next.nothing_left().await;
+    starting.abort();
+    // The thread that reads ends with the file.
+    drop(fs::OpenOptions::new().write(true).open(&job_file));
+}
+
 #[tokio::test]
 async fn a_job_tracker_gets_what_it_needs_and_ends_with_the_node() {
     let world = TestJobTrackers::new(STAY, 1);

@@ -3,10 +3,16 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use tokio::sync::Notify;
+
+/// The most characters of a reason against a restart that are reported.
+const MAX_REASON: usize = 300;
+
 /// The state of the connection to the cluster manager, for people.
 #[derive(Debug)]
 pub struct Link {
     state: Mutex<LinkState>,
+    restart: Notify,
 }
 
 /// How it stood at some time.
@@ -24,6 +30,8 @@ pub struct LinkState {
     pub failed_in_a_row: u32,
     /// The event that it waits for, in words; `None` while all is well.
     pub trouble: Option<String>,
+    /// Why the task tracker has not started again in place when it was asked to do so last.
+    pub refused: Option<String>,
 }
 
 impl Default for Link {
@@ -36,7 +44,9 @@ impl Default for Link {
                 failed: 0,
                 failed_in_a_row: 0,
                 trouble: Some("no heartbeat has been answered yet".into()),
+                refused: None,
             }),
+            restart: Notify::new(),
         }
     }
 }
@@ -71,6 +81,22 @@ impl Link {
             state.trouble = Some(why);
             state.failed_in_a_row
         })
+    }
+
+    /// Completes when the cluster manager asks for a restart in place.
+    pub async fn restart_asked(&self) {
+        self.restart.notified().await;
+    }
+
+    /// Has the cluster manager learn why there is no restart.
+    pub fn refuse_restart(&self, why: &str) {
+        let why = why.chars().take(MAX_REASON).collect();
+        self.change(|state| state.refused = Some(why));
+    }
+
+    pub(super) fn ask_restart(&self) {
+        self.change(|state| state.refused = None);
+        self.restart.notify_one();
     }
 
     pub(super) fn waits(&self, why: &str) {

@@ -25,7 +25,7 @@ use super::handover::{HandedState, KeptTracker, Listeners};
 use super::http::{HttpServer, LostOutput};
 use super::ids::AttemptId;
 use super::job_files::{FileSystems, FileSystemsError};
-use super::job_trackers::{self, HandedJobTracker, JobTrackers};
+use super::job_trackers::{self, HandedJobTrackers, JobTrackers};
 use super::local_dirs::{LocalDirError, LocalDirs};
 use super::localise::Localiser;
 use super::machine_stats;
@@ -84,6 +84,7 @@ pub struct TaskTracker {
     health: Option<(HealthSettings, watch::Sender<NodeHealth>)>,
     listeners: Listeners<net::TcpListener>,
     keeper: Keeper,
+    link: Arc<Link>,
     _locks: DirLocks,
 }
 
@@ -93,6 +94,20 @@ pub struct Keeper {
     actions: rpc::Keeper,
     umbilical: rpc::Keeper,
     shared: Arc<Mutex<Keeping>>,
+    tracker: Tracker,
+    /// The most bytes that are handed over.
+    most: usize,
+}
+
+/// There is more to hand over than is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "about {found} bytes would be handed over about jobs and attempts, and at most {most} may be \
+     (corona.tt.handover.max.bytes); there are fewer when jobs have ended"
+)]
+pub struct TooMuch {
+    found: usize,
+    most: usize,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +117,15 @@ struct Keeping {
 }
 
 impl Keeper {
+    /// Checks that a restart in place would not hold too much memory.
+    ///
+    /// # Errors
+    /// It would.
+    pub fn check(&self) -> Result<(), TooMuch> {
+        let (found, most) = (self.tracker.handed_bytes(), self.most);
+        if found > most { Err(TooMuch { found, most }) } else { Ok(()) }
+    }
+
     /// From now on, tasks do not end when the task tracker is stopped, and connections are not closed.
     pub fn keep(&self) {
         self.actions.keep();
@@ -303,7 +327,7 @@ impl TaskTracker {
             Pauses::new(settings.heartbeat_interval),
             place.dirs,
             fitness,
-            link,
+            link.clone(),
             heartbeat_threads,
             make_room,
         );
@@ -319,6 +343,8 @@ impl TaskTracker {
             actions: actions.keeper(),
             umbilical: umbilical.keeper(),
             shared: Arc::default(),
+            tracker: tracker.clone(),
+            most: settings.handover_max_bytes,
         };
         Ok(TaskTracker {
             heartbeats,
@@ -328,6 +354,7 @@ impl TaskTracker {
             umbilical,
             listeners: place.second,
             keeper,
+            link,
             http: Arc::new(http.with_pages(Arc::new(pages))),
             web: place.web,
             lost,
@@ -348,6 +375,11 @@ impl TaskTracker {
     /// Lets it leave its tasks to the program that takes its place.
     pub fn keeper(&self) -> Keeper {
         self.keeper.clone()
+    }
+
+    /// The connection to its cluster manager, which may ask for a restart in place.
+    pub fn link(&self) -> Arc<Link> {
+        self.link.clone()
     }
 
     /// Its name in the cluster.
@@ -385,12 +417,13 @@ impl TaskTracker {
             let job_trackers = async {
                 match &self.job_trackers {
                     Some(job_trackers) => job_trackers.hand_over().await,
-                    None => Vec::new(),
+                    None => HandedJobTrackers::default(),
                 }
             };
             let node = heartbeats.hand_over();
             let (job_trackers, tracker) = tokio::join!(job_trackers, tracker.hand_over());
-            let state = HandedState { node, tracker, job_trackers };
+            let HandedJobTrackers { running: job_trackers, unfinished } = job_trackers;
+            let state = HandedState { node, tracker, job_trackers, unfinished };
             let actions = self.keeper.actions.take().connections;
             let umbilical = self.keeper.umbilical.take().connections;
             let kept = KeptTracker { state, listeners: self.listeners, actions, umbilical };
@@ -532,10 +565,11 @@ async fn former(
     state: Option<HandedState>,
     localiser: &Localiser,
     limits: TableLimits,
-) -> (Option<HandedNode>, Vec<HandedJobTracker>, Option<Former>) {
-    let Some(HandedState { node, tracker, job_trackers }) = state else {
-        return (None, Vec::new(), None);
+) -> (Option<HandedNode>, HandedJobTrackers, Option<Former>) {
+    let Some(HandedState { node, tracker, job_trackers, unfinished }) = state else {
+        return (None, HandedJobTrackers::default(), None);
     };
+    let job_trackers = HandedJobTrackers { running: job_trackers, unfinished };
     let localiser = localiser.clone();
     let former = blocking(move || Former::read(tracker, &localiser, limits)).await;
     (Some(node), job_trackers, Some(former))

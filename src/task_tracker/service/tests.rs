@@ -31,7 +31,7 @@ fn cluster_manager(restart: bool) -> (SocketAddr, mpsc::Receiver<ClusterNodeInfo
         };
         // The test may have dropped the receiver.
         let _ = sender.try_send(node);
-        let reply = NodeHeartbeatResponse::new(restart);
+        let reply = NodeHeartbeatResponse::new(restart, None);
         std::future::ready(Answer::Reply(ClusterManagerReply::NodeHeartbeat(reply)))
     };
     let server = Server::new(listener, answer, Limits::default());

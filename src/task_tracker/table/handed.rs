@@ -89,6 +89,17 @@ impl AttemptTable {
         }
     }
 
+    /// How long the text of all of it is when it is handed over, at most.
+    pub fn handed_bytes(&self) -> usize {
+        /// Names, numbers and the session of a job, and of an attempt with its processes and files.
+        const OF_EACH: usize = 4096;
+        let of_job = |job: &Job| {
+            let attempts = job.attempts.values();
+            OF_EACH + attempts.map(|entry| OF_EACH + entry.attempt.handed_bytes()).sum::<usize>()
+        };
+        self.jobs.values().map(of_job).sum()
+    }
+
     /// Takes them over, within these limits for what comes later. A job or attempt that cannot be read is lost alone.
     pub fn take_over(handed: &HandedTable, limits: TableLimits, now: Now) -> AttemptTable {
         let mut table = AttemptTable {

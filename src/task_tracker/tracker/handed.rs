@@ -119,6 +119,11 @@ impl HandedTracker {
 }
 
 impl Tracker {
+    /// How long the text of all that is handed over is now, at most.
+    pub fn handed_bytes(&self) -> usize {
+        self.shared.lock().table.handed_bytes()
+    }
+
     /// Stops to decide and to act, and hands everything over. Tasks go on. Calls must not come any more.
     pub async fn hand_over(&self) -> HandedTracker {
         let shared = &self.shared;

@@ -162,7 +162,7 @@ fn typed(name: &str, bytes: &[u8]) -> Vec<u8> {
     by_name! {
         ActualPoolInfoArgs ActualPoolInfoResponse ClusterManagerInfo ClusterNodeInfo ComputeSpecs
         DisallowedNode HeartbeatArgs InetAddress InvalidPoolInfo InvalidSessionHandle
-        KillSessionsArgs NodeHeartbeatResponse NodeUsageReport PoolInfoStrings ResourceGrant
+        KillSessionsArgs NodeHeartbeatResponse NodeUsageReport PoolInfoStrings Program ResourceGrant
         ResourceRequest RestartNodesArgs RestartNodesResponse RunningSession SafeModeException
         SessionInfo SessionRegistrationData
     }

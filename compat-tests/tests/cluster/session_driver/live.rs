@@ -155,6 +155,7 @@ fn node(name: &str, host: &str, cpus: i16) -> wire::ClusterNodeInfo {
         free: Some(specs),
         resource_infos: Some([(wire::ResourceType::MAP, format!("{host}:7002"))].into()),
         ended: None,
+        program: None,
     }
 }
 

@@ -94,6 +94,7 @@ impl Cluster {
             free: Some(specs(40_000)),
             resource_infos: Some(BTreeMap::from(apps)),
             ended: None,
+            program: None,
         };
         self.call(Call::NodeHeartbeat { node: Some(node) });
     }
@@ -149,8 +150,12 @@ impl Cluster {
             (ResourceType::MAP, vec![3 * GIB, 9 * GIB, 2 * GIB + 12_345]),
             (ResourceType::REDUCE, vec![5 * GIB, 6 * GIB, 4 * GIB]),
         ];
-        let args =
-            HeartbeatArgs { request_id, grant_id: 0, resource_usages: BTreeMap::from(usages) };
+        let args = HeartbeatArgs {
+            request_id,
+            grant_id: 0,
+            resource_usages: BTreeMap::from(usages),
+            program: None,
+        };
         self.call(Call::SessionHeartbeatV2 { handle: Some(handle.into()), args: Some(args) });
     }
 

@@ -229,3 +229,116 @@ fn a_process_of_java_takes_tasks_before_and_after_a_restart_in_place() {
         world.end_last_job(&job_tracker, &job).await;
     });
 }
+
+#[test]
+fn a_restart_in_place_that_would_hand_over_too_much_is_refused() {
+    block_on(async {
+        let mut world = TestNode::with(&[("corona.tt.handover.max.bytes", "1024")]).await;
+        let (job_tracker, job, map) = world.waiting_map("update=0.5,wait,output,done").await;
+        let pid = process(&job, &map).await;
+        world.node.ask_to_restart();
+        let refused = || world.node.log().contains("at most 1024 may be").then_some(());
+        until("a refusal", refused).await;
+        assert!(runs(pid) && world.node.is_alive());
+        job.notes().let_go(&map.to_string()).unwrap();
+        succeeded_at_once(&job_tracker, &job, &map).await;
+        // Without the job there is next to nothing.
+        world.end_last_job(&job_tracker, &job).await;
+        world.node.restart().await;
+        world.still_works().await;
+    });
+}
+
+/// A node whose next restart stops at two moments until it is let go on: while the program that is to come is asked, and
+/// between the two programs.
+struct Stepwise {
+    world: TestNode,
+    map: TaskAttemptId,
+    job: Job,
+    job_tracker: JobTracker,
+    pid: i32,
+}
+
+const MOMENTS: [&str; 2] = ["check", "start"];
+
+impl Stepwise {
+    async fn begin(steps: &str) -> Stepwise {
+        let root = tempfile::tempdir().unwrap();
+        let program = copy(root.path(), "corona");
+        let manager = ClusterManager::start();
+        let home = Home::new(root.path(), manager.address(), manager.proxy());
+        let world = TestNode::at(root, manager, home.with_program(&program)).await;
+        let (job_tracker, job, map) = world.waiting_map(steps).await;
+        let pid = process(&job, &map).await;
+        let path = world.root.path().display();
+        let script = format!(
+            "#!/bin/bash\ncase \"$*\" in *--check-restart) at=check ;; *) at=start ;; esac\n\
+             touch {path}/at-$at\nwhile [ ! -e {path}/go-$at ]; do sleep 0.05; done\n\
+             exec {path}/real \"$@\"\n"
+        );
+        let next = world.root.path().join("next");
+        fs::write(&next, script).unwrap();
+        fs::set_permissions(&next, fs::metadata(&program).unwrap().permissions()).unwrap();
+        fs::rename(copy(world.root.path(), "copy"), world.root.path().join("real")).unwrap();
+        fs::rename(&next, &program).unwrap();
+        Stepwise { world, map, job, job_tracker, pid }
+    }
+
+    fn let_go(&self, moment: &str) {
+        fs::write(self.world.root.path().join(format!("go-{moment}")), "").unwrap();
+    }
+
+    /// Has the restart begin, and come to this moment.
+    async fn restart_until(&self, moment: &str) {
+        self.world.node.ask_to_restart();
+        for earlier in MOMENTS.iter().take_while(|earlier| **earlier != moment) {
+            self.let_go(earlier);
+        }
+        let at = self.world.root.path().join(format!("at-{moment}"));
+        until(moment, || at.exists().then_some(())).await;
+    }
+}
+
+#[test]
+fn a_signal_to_stop_at_any_moment_of_a_restart_ends_all_in_order() {
+    block_on(async {
+        for moment in MOMENTS {
+            let mut it = Stepwise::begin("update=0.5,hang").await;
+            it.restart_until(moment).await;
+            it.world.node.ask_to_end();
+            if moment == "start" {
+                it.let_go(moment);
+            }
+            let status = it.world.node.ended().await;
+            assert_eq!(status.code(), Some(0), "{moment}: {}", it.world.node.log());
+            assert!(!runs(it.pid), "{moment}");
+            // The node has said that it ends.
+            let (names, ended) = names(&it.world.manager);
+            assert_eq!(names.into_iter().collect::<Vec<_>>(), ended, "{moment}");
+        }
+    });
+}
+
+#[test]
+fn further_signals_to_restart_at_any_moment_of_one_cost_no_task() {
+    block_on(async {
+        for moment in MOMENTS {
+            let mut it = Stepwise::begin("update=0.5,wait,output,done").await;
+            let before = it.world.node.starts();
+            it.restart_until(moment).await;
+            for _ in 0..3 {
+                it.world.node.ask_to_restart();
+            }
+            for moment in MOMENTS {
+                it.let_go(moment);
+            }
+            // One that was begun is for those that come before its program is started, and another one for later ones.
+            let expected = before + if moment == "check" { 1 } else { 2 };
+            until("restarts", || (it.world.node.starts() >= expected).then_some(())).await;
+            it.job_tracker.heartbeats(2).await;
+            assert!(runs(it.pid) && it.world.node.is_alive(), "{moment}");
+            it.job.notes().let_go(&it.map.to_string()).unwrap();
+            succeeded_at_once(&it.job_tracker, &it.job, &it.map).await;
+        }
+    });
+}

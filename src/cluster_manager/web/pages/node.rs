@@ -106,6 +106,18 @@ fn facts(view: &View, overview: &Overview) -> Markup {
                 }
             }
             div { dt { "Sessions that had slots here" } dd { (Count(node.sessions)) } }
+            @if let Some(program) = overview.programs.of_node(&node.name) {
+                div {
+                    dt { "Version" }
+                    dd {
+                        (program.version)
+                        span.note { "for " (Span(overview.now.since(program.started))) }
+                    }
+                }
+                @if let Some(reason) = &program.refused {
+                    div { dt { "Last restart in place" } dd { "refused: " (reason) } }
+                }
+            }
         }
     }
 }

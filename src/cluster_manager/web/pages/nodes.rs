@@ -202,6 +202,10 @@ fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<
     columns.extend(reported.map(|(_, column)| column));
     columns.extend([
         Column::number("sessions", "Sessions", |row: &Row| row.sessions as i64),
+        Column::text("version", "Version", |row: &Row| {
+            html! { (version(overview, &row.name).unwrap_or_else(|| "–".to_owned())) }
+        })
+        .sorted_by(|a: &Row, b| version(overview, &a.name).cmp(&version(overview, &b.name))),
         Column::text("heard", "Last heartbeat", move |row: &Row| {
             html! { (Span(now.since(row.last_heartbeat)).to_string()) " ago" }
         })
@@ -209,6 +213,11 @@ fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<
         .numeric(),
     ]);
     columns
+}
+
+/// The version of the program that runs a node.
+fn version(overview: &Overview, name: &str) -> Option<String> {
+    overview.programs.of_node(name).map(|program| program.version.to_string())
 }
 
 /// Why a node is given no more, in words.

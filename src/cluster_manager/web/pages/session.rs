@@ -81,6 +81,9 @@ fn facts(session: &RunningSession, overview: &Overview) -> Markup {
             @if info.no_preempt == Some(true) {
                 div { dt { "Preemption" } dd { "Requested no preemption" } }
             }
+            @if let Some(program) = overview.programs.of_session(&session.handle) {
+                div { dt { "Version" } dd { (program.version) } }
+            }
         }
     }
 }

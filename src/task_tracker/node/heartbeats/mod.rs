@@ -22,7 +22,9 @@ use corona_process::panics::TaskPanicked;
 use corona_process::threads::Threads;
 use corona_wire::calls::{ClusterManager, ProxyJobTracker};
 use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
-use corona_wire::generated::{ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceType};
+use corona_wire::generated::{
+    ClusterNodeInfo, ComputeSpecs, InetAddress, NodeHeartbeatResponse, Program, ResourceType,
+};
 use corona_wire::{Exception, Service};
 
 /// How a node presents itself.
@@ -233,9 +235,12 @@ impl Heartbeats {
         loop {
             let node = self.look().await;
             match self.heartbeat(&mut connection, node).await {
-                Ok(true) => return Ending::Restart,
-                Ok(false) => {
+                Ok(answer) if answer.restart_flag => return Ending::Restart,
+                Ok(answer) => {
                     self.link.answered();
+                    if answer.restart_in_place == Some(true) {
+                        self.link.ask_restart();
+                    }
                     if !std::mem::take(&mut self.ended).is_empty() {
                         self.note(vec![self.node.name.clone()]).await;
                     }
@@ -262,12 +267,12 @@ impl Heartbeats {
         }
     }
 
-    /// Sends one heartbeat. True if the task tracker must restart.
+    /// Sends one heartbeat.
     async fn heartbeat(
         &self,
         connection: &mut Option<Client<ClusterManager>>,
         node: ClusterNodeInfo,
-    ) -> Result<bool, Failure> {
+    ) -> Result<NodeHeartbeatResponse, Failure> {
         let client = match connection {
             Some(client) => client,
             none => {
@@ -275,7 +280,7 @@ impl Heartbeats {
                 none.insert(self.connect(&self.cluster_manager).await?)
             }
         };
-        Ok(client.node_heartbeat(node).await?.restart_flag)
+        Ok(client.node_heartbeat(node).await?)
     }
 
     /// Waits until there may be another attempt. Returns the reason if there may be none: a node that has been
@@ -329,7 +334,13 @@ impl Heartbeats {
         let NodeInfo { name, host, callback_port, applications } = self.node.clone();
         let address = InetAddress { host, port: callback_port.into() };
         let ended = Some(self.ended.clone()).filter(|ended| !ended.is_empty());
-        ClusterNodeInfo::new(name, address, specs(total), specs(free), applications, ended)
+        let program = Program {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_ms: corona_process::started_ms(),
+            refused: self.link.state().refused,
+        };
+        let (total, free) = (specs(total), specs(free));
+        ClusterNodeInfo::new(name, address, total, free, applications, ended, program)
     }
 
     /// Notes the processes of this node that the cluster manager knows.

@@ -19,6 +19,7 @@ use corona_wire::server::{Answer, Limits, ListenOn, Peer, Server, listen};
 #[derive(Clone, Copy, Debug)]
 enum Reaction {
     Fine,
+    InPlace,
     Restart,
     Disallowed,
     SafeMode,
@@ -62,11 +63,12 @@ impl TestServers {
             to_test.try_send(node).unwrap();
             let reaction = reactions.lock().unwrap().pop_front().unwrap_or(Fine);
             let reply = |restart| {
-                let response = NodeHeartbeatResponse::new(restart);
+                let in_place = matches!(reaction, InPlace).then_some(true);
+                let response = NodeHeartbeatResponse::new(restart, in_place);
                 Answer::Reply(ClusterManagerReply::NodeHeartbeat(response))
             };
             std::future::ready(match reaction {
-                Fine => reply(false),
+                Fine | InPlace => reply(false),
                 Restart => reply(true),
                 Disallowed => Answer::Exception(Exception::disallowed_node("h")),
                 SafeMode => Answer::Exception(Exception::safe_mode()),
@@ -253,6 +255,31 @@ async fn each_answer_has_its_consequence() {
         assert_eq!(heard, reactions.len(), "{reactions:?}");
         assert_eq!(world.asked.load(Ordering::SeqCst), asked, "{reactions:?}");
     }
+}
+
+/// A node that cannot start again in place says why until it is asked again.
+#[tokio::test]
+async fn an_order_to_restart_in_place_is_passed_on_and_a_refusal_is_reported() {
+    let mut world = TestServers::new(&[Fine, InPlace, Fine], 0);
+    let settings = world.settings(&[]);
+    let running = world.spawn(settings);
+    let asked = world.link.restart_asked();
+    tokio::time::timeout(Duration::from_secs(60), asked).await.unwrap();
+    world.link.refuse_restart(&"x".repeat(1000));
+    let refused = async {
+        loop {
+            let program = world.heard.recv().await.unwrap().program.unwrap();
+            assert_eq!(program.version, env!("CARGO_PKG_VERSION"));
+            if let Some(refused) = program.refused {
+                return refused;
+            }
+        }
+    };
+    assert_eq!(refused.await, "x".repeat(300));
+    world.link.ask_restart();
+    assert_eq!(world.link.state().refused, None);
+    world.stop.send_replace(true);
+    assert_eq!(running.await.unwrap(), Ending::Stopped);
 }
 
 #[tokio::test]

@@ -15,10 +15,12 @@ impl TestTracker {
         change: impl FnOnce(String) -> String,
         change_parts: impl FnOnce(&mut Parts),
     ) {
+        let most = self.tracker.handed_bytes();
         let handed = soon(self.tracker.hand_over()).await;
         let text = serde_json::to_string(&handed).unwrap();
         let same: HandedTracker = serde_json::from_str(&text).unwrap();
         assert_eq!(same, handed);
+        assert!(text.len() <= most, "{} bytes, and {most} were expected: {text}", text.len());
         let handed: HandedTracker = serde_json::from_str(&change(text)).unwrap();
         let umbilical = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut parts = parts(self.root.path(), umbilical.local_addr().unwrap());
