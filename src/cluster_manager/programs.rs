@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::core::Core;
 use corona_api::cluster as api;
@@ -20,6 +21,8 @@ const MOST_OF_VERSION: usize = 64;
 const MOST_OF_REASON: usize = 300;
 /// Versions that are listed.
 const MOST_VERSIONS: usize = 100;
+/// An order that a node has not fetched by then is forgotten: the command that gave it repeats it.
+const ORDER_LASTS: Duration = Duration::from_secs(60);
 /// Entries that may be of nodes and sessions that have left the cluster, beside as many as there are.
 const LEFT: usize = 64;
 
@@ -59,8 +62,8 @@ struct Table {
     /// Those that this process has heard; none for a node that names no program.
     nodes: HashMap<Arc<str>, Option<Program>>,
     sessions: HashMap<Arc<str>, Program>,
-    /// Nodes that start again at their next heartbeat.
-    orders: HashMap<Arc<str>, Restart>,
+    /// Nodes that start again at their next heartbeat, and when each order was given.
+    orders: HashMap<Arc<str>, (Restart, Instant)>,
     /// With more entries than this, those of peers that have left the cluster are looked for.
     most: usize,
 }
@@ -126,7 +129,12 @@ impl Programs {
         };
         let order = {
             let mut table = self.table();
-            let order = table.orders.remove(&name);
+            let order = table.orders.remove(&name).filter(|(_, at)| at.elapsed() < ORDER_LASTS);
+            let before = table.nodes.get(&name).and_then(Option::as_ref).map(|known| known.started);
+            // One that has started again since has carried it out.
+            let order = order.map(|(order, _)| order).filter(|order| {
+                *order != Restart::InPlace || before == program.as_ref().map(|it| it.started)
+            });
             let mut known = program.clone();
             if let (Some(known), Some(_)) = (&mut known, order) {
                 // What it said of an earlier order does not concern this one.
@@ -158,7 +166,7 @@ impl Programs {
     pub(super) fn order(&self, core: &Core, node: &str, restart: Restart) {
         {
             let mut table = self.table();
-            table.orders.insert(node.into(), restart);
+            table.orders.insert(node.into(), (restart, Instant::now()));
             if let Some(Some(program)) = table.nodes.get_mut(node) {
                 program.refused = None;
             }
@@ -190,7 +198,10 @@ impl Programs {
             (nodes, known(&table.sessions, |handle| engine.is_running(handle)))
         });
         let mut versions = BTreeMap::<String, api::VersionCount>::new();
+        let now = core.look(|_, now| now);
         let mut count = |version: &str, started: Millis, of: fn(&mut api::VersionCount)| {
+            // It comes from the peer's clock.
+            let started = started.max(Millis(0)).min(now);
             let entry = versions.entry(version.to_owned()).or_insert_with(|| api::VersionCount {
                 version: version.to_owned(),
                 since_ms: started.0,

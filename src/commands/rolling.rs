@@ -5,6 +5,7 @@
 //! when it fails over, and the command can be started again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ struct Window {
 struct Away {
     name: String,
     host: String,
+    /// Names of nodes of its host that are not the one that follows it.
+    known: BTreeSet<String>,
     taken: Taken,
     step: Step,
     since: Instant,
@@ -83,10 +86,8 @@ enum Step {
         former: i64,
     },
     Draining,
-    /// Its process ends; names of nodes that are not the one that follows it.
-    Exiting {
-        known: BTreeSet<String>,
-    },
+    /// Its process ends.
+    Exiting,
     /// It has not come back.
     Lost,
 }
@@ -190,23 +191,31 @@ pub(super) async fn run(
         waiting: all.into(),
         away: Vec::new(),
         done: Vec::new(),
+        followers: BTreeSet::new(),
+        idle_since: None,
         text: String::new(),
     };
     let is_json = form == TextForm::Json;
     let mut interrupted = false;
     let stuck = loop {
         let began = Instant::now();
-        let stepped = tokio::select! {
-            biased;
-            _ = signals.next() => {
-                interrupted = true;
-                break Some("interrupted".to_owned());
+        let stepped = {
+            // A step is ended before the command leaves: else nodes would be left drained.
+            let mut step = pin!(rolling.step());
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = signals.next(), if !interrupted => interrupted = true,
+                    stepped = step.as_mut() => break stepped,
+                }
             }
-            stepped = rolling.step() => stepped,
         };
         let text = std::mem::take(&mut rolling.text);
         if !is_json {
             console.print(&text)?;
+        }
+        if interrupted {
+            break Some("interrupted".to_owned());
         }
         match stepped {
             Ok(Stepped::Over) => break None,
@@ -259,7 +268,11 @@ struct Rolling<'a> {
     waiting: VecDeque<Node>,
     away: Vec<Away>,
     done: Vec<Done>,
-    /// What is to be shown.
+    /// Nodes that have followed one that was away.
+    followers: BTreeSet<String>,
+    /// Since when nothing has begun although nodes wait.
+    idle_since: Option<Instant>,
+    /// Lines to show.
     text: String,
 }
 
@@ -282,11 +295,24 @@ impl Rolling<'_> {
         let began = self.begin_some(&list).await?;
         let is_busy = self.away.iter().any(|node| !matches!(node.step, Step::Lost));
         if is_busy || began > 0 {
+            self.idle_since = None;
             return Ok(Stepped::GoesOn);
         }
+        if self.waiting.is_empty() {
+            return Ok(Stepped::Over);
+        }
         let lost = self.away.len();
-        if self.waiting.is_empty() || lost == 0 {
-            return Ok(if self.waiting.is_empty() { Stepped::Over } else { Stepped::GoesOn });
+        if lost == 0 {
+            // It has heard none of them since its start.
+            let since = *self.idle_since.get_or_insert_with(Instant::now);
+            if since.elapsed() <= RETURN {
+                return Ok(Stepped::GoesOn);
+            }
+            return Ok(Stepped::Stuck(format!(
+                "{} have heard nothing of {} since their start; are they in safe mode?",
+                self.web.who(),
+                counted(self.waiting.len() as u64, "node")
+            )));
         }
         Ok(Stepped::Stuck(format!(
             "{} not come back: no other node may be away beside {}",
@@ -306,7 +332,7 @@ impl Rolling<'_> {
             Step::InPlace { former } => {
                 let Some(node) = node else {
                     // Its process has ended.
-                    away.step = Step::Exiting { known: names_on(list, &away.host) };
+                    away.step = Step::Exiting;
                     away.ordered = Instant::now();
                     return Ok(None);
                 };
@@ -319,6 +345,12 @@ impl Rolling<'_> {
                     }
                 }
                 if away.since.elapsed() > RETURN {
+                    if node.problems.contains(&NodeProblem::Late) {
+                        // Neither program runs: the next nodes would fare like it.
+                        self.say(&away.name, "has not come back");
+                        away.step = Step::Lost;
+                        return Ok(None);
+                    }
                     let why = "it has not started again after the order".to_owned();
                     return Ok(Some((Fate::Refused, Some(why))));
                 }
@@ -331,7 +363,7 @@ impl Rolling<'_> {
                     let is_late = away.since.elapsed() > self.wanted.wait;
                     if load.is_nothing() || is_late {
                         away.ended = load.grants();
-                        away.step = Step::Exiting { known: names_on(list, &away.host) };
+                        away.step = Step::Exiting;
                         let ends = match away.ended {
                             0 => String::new(),
                             many => format!(
@@ -347,19 +379,24 @@ impl Rolling<'_> {
                     return Ok(Some((Fate::Skipped, Some("its drain was undone".to_owned()))));
                 }
                 Standing::Left => {
-                    away.step = Step::Exiting { known: names_on(list, &away.host) };
+                    away.step = Step::Exiting;
                     away.ordered = Instant::now();
                 }
                 Standing::Unknown(_) => {}
             },
-            Step::Exiting { known } => {
-                let follows = |node: &&Node| {
+            Step::Exiting | Step::Lost => {
+                let follower = list.iter().find(|node| {
                     is_on(node, &away.host)
-                        && !known.contains(&node.name)
+                        && !away.known.contains(&node.name)
+                        && !self.followers.contains(&node.name)
                         && !node.problems.contains(&NodeProblem::Late)
-                };
-                if node.is_none() && list.iter().any(|node| follows(&node)) {
+                });
+                if let (None, Some(follower)) = (node, follower) {
+                    self.followers.insert(follower.name.clone());
                     return Ok(Some((Fate::Restarted, None)));
+                }
+                if matches!(away.step, Step::Lost) {
+                    return Ok(None);
                 }
                 if away.ordered.elapsed() > RETURN {
                     self.say(&away.name, "has not come back");
@@ -368,7 +405,6 @@ impl Rolling<'_> {
                     self.order(away, "exit").await?;
                 }
             }
-            Step::Lost => {}
         }
         Ok(None)
     }
@@ -401,7 +437,7 @@ impl Rolling<'_> {
                 self.waiting.push_back(node);
                 continue;
             }
-            match self.begin(detail, taken).await {
+            match self.begin(detail, taken, list).await {
                 Ok(()) => began += 1,
                 Err(error) => {
                     self.waiting.push_front(node);
@@ -435,12 +471,18 @@ impl Rolling<'_> {
         Ok(Window { share: self.wanted.share.into(), all })
     }
 
-    async fn begin(&mut self, detail: &NodeDetail, taken: Taken) -> anyhow::Result<()> {
+    async fn begin(
+        &mut self,
+        detail: &NodeDetail,
+        taken: Taken,
+        list: &[Node],
+    ) -> anyhow::Result<()> {
         let node = &detail.node;
         let host = node.address.as_ref().map(|at| at.host.clone()).unwrap_or_default();
         let now = Instant::now();
         let mut away = Away {
             name: node.name.clone(),
+            known: names_on(list, &host),
             host,
             taken,
             step: Step::Draining,
@@ -455,7 +497,11 @@ impl Rolling<'_> {
                 self.say(&away.name, "restarts in place");
             }
             None => {
-                drain::set(self.web, &node.name, true).await?;
+                if let Err(error) = drain::set(self.web, &node.name, true).await {
+                    // Without its answer nothing says whether the node drains.
+                    let _ = drain::set(self.web, &node.name, false).await;
+                    return Err(error);
+                }
                 self.say(&away.name, "drains, since it cannot restart in place");
             }
         }
@@ -525,7 +571,7 @@ impl Rolling<'_> {
                     let why = format!("no node of host {} has followed it", away.host);
                     self.finish(&away, Fate::Lost, Some(why));
                 }
-                Step::InPlace { .. } | Step::Exiting { .. } => {
+                Step::InPlace { .. } | Step::Exiting => {
                     let why = "it was restarting when the command ended".to_owned();
                     self.finish(&away, Fate::Skipped, Some(why));
                 }

@@ -44,6 +44,8 @@ impl Text {
         write(&mut writer)?;
         writer.flush()?;
         drop(writer);
+        // The place in the file goes over with it: an earlier program reads from where it is.
+        (&file).rewind()?;
         Ok(Text(file))
     }
 
@@ -231,6 +233,10 @@ mod tests {
         let written = Text::written(|writer| writer.write_all(&text)).unwrap();
         let socket = prepare(Handed { text: written, descriptors: files.collect() }).unwrap();
         let mut handed = read_all(socket.as_fd()).unwrap();
+        // Earlier programs read from the place where the file is.
+        let mut read = Vec::new();
+        handed.text.0.read_to_end(&mut read).unwrap();
+        assert_eq!(read, text);
         // It can be read more than once.
         for _ in 0..2 {
             let mut read = Vec::new();

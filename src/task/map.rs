@@ -228,7 +228,12 @@ impl<'a> Input<'a> {
         version: Option<&FileVersion>,
     ) -> Result<Input<'a>, TaskError> {
         // A line that is left out must not fill the memory, or fail the task, before.
-        let left_out_bytes = work.job.line_bytes.unwrap_or(usize::MAX);
+        let lines_left_out = match work.job.input_format {
+            // The setting is about lines: a record that is too large fails the task.
+            InputFormat::Sequence { .. } => None,
+            _ => work.job.line_bytes,
+        };
+        let left_out_bytes = lines_left_out.unwrap_or(usize::MAX);
         let max_bytes = work.settings.max_record_bytes.min(left_out_bytes);
         let mut skipped = Skipped::of(work);
         let source = match work.job.input_format {

@@ -269,4 +269,9 @@ impl KeptResults {
         let _ = self.files.delete(&self.path, true).await;
         Ok(())
     }
+
+    /// Whether the job tracker has none, or does not answer.
+    pub(in crate::commands) async fn are_lost(&self) -> bool {
+        !matches!(self.files.find(&self.path).await, Ok(Some(_)))
+    }
 }

@@ -563,9 +563,14 @@ impl Work<'_> {
             if let (Some(kept), false) = (&kept, matches!(look, Look::Runs)) {
                 let brought = stop.or(kept.bring_rest(&output)).await;
                 let brought = brought.unwrap_or_else(|| Err(anyhow!("stopped")));
+                // Nobody knows the job any more, and its results cannot be had from where they were.
+                let is_lost = self.arguments.rerun_lost
+                    && matches!(look, Look::Forgotten)
+                    && brought.is_err()
+                    && !stop.is_wanted()
+                    && kept.are_lost().await;
                 match brought {
-                    // Nobody knows the job any more.
-                    Err(error) if self.arguments.rerun_lost && matches!(look, Look::Forgotten) => {
+                    Err(error) if is_lost => {
                         console.complain(&format!(
                             "{}: runs its commands without a result again: {}\n",
                             job.id,

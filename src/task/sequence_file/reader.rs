@@ -20,6 +20,8 @@ pub(crate) const MOST_HEADER_BYTES: usize = 1 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 /// The same of each part of a block, which lies in memory.
 const PART_BUFFER_BYTES: usize = 4 << 10;
+/// Memory is reserved in such pieces.
+const PIECE_BYTES: usize = 1 << 20;
 /// A compressed part of a block that is read in any case, however small the largest record may be.
 const LEAST_PART_BYTES: usize = 16 << 20;
 
@@ -216,7 +218,15 @@ impl<R: Read> Counted<R> {
 /// Fills a buffer, which grows with the bytes that there are, whatever their announced number is.
 fn fill(from: &mut impl Read, bytes: usize, to: &mut Vec<u8>) -> io::Result<()> {
     to.clear();
-    from.take(bytes as u64).read_to_end(to)?;
+    let mut from = from.take(bytes as u64);
+    // The memory grows with what has arrived, by pieces: a length alone reserves nothing, and nothing is doubled.
+    while to.len() < bytes {
+        let piece = (bytes - to.len()).min(PIECE_BYTES);
+        to.reserve_exact(piece);
+        if from.by_ref().take(piece as u64).read_to_end(to)? < piece {
+            break;
+        }
+    }
     if to.len() < bytes { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
