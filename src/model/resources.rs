@@ -153,8 +153,9 @@ impl Amounts {
 
     /// The largest part that this is of `whole` in any dimension, for the weight, without rounding.
     pub fn portion(&self, whole: &Amounts, weight: f64) -> Portion {
-        // The weight in thousandths; so large that no product in a comparison is too large.
-        let weight = (weight * 1_000.0).round().clamp(0.0, (1_u64 << 50) as f64) as u64;
+        // The weight in thousandths, at least one, since portions for nothing could not be told apart; so large that
+        // no product in a comparison is too large.
+        let weight = (weight * 1_000.0).round().clamp(1.0, (1_u64 << 50) as f64) as u64;
         let parts = self.0.iter().zip(&whole.0).filter(|(_, whole)| **whole > 0);
         let portions = parts.map(|(own, whole)| Portion { own: *own, whole: *whole, weight });
         portions.max().unwrap_or(Portion { own: 0, whole: 1, weight })

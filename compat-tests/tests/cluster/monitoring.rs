@@ -50,6 +50,7 @@ fn dashboards_and_alerts_ask_for_what_is_served() {
     assert!(expressions.len() > 80, "{}", expressions.len());
     let servers = [
         Server::demo(),
+        Server::counting_resources(),
         Server::task_tracker(),
         Server::job_tracker(),
         Server::proxy_job_tracker(),
@@ -188,6 +189,13 @@ impl Server {
         // Its output is read until it ends, so that it never waits for this test.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         Server { address, _child: Some(Ended(child)), _kept: None }
+    }
+
+    /// A cluster manager that counts resources.
+    fn counting_resources() -> Server {
+        let manager = compat_tests::start_with(&[("corona.cm.resources", "cpus,memory")]);
+        let address = manager.http().expect("its pages").to_string();
+        Server { address, _child: None, _kept: Some(Box::new(manager)) }
     }
 
     fn task_tracker() -> Server {

@@ -433,7 +433,8 @@ impl Cluster {
         }
         grants.beside("all nodes", || {
             let rolled = self.tool(to, &["admin", "restart-nodes", "--rolling", "--json"]);
-            assert!(rolled.status.success(), "{}", stderr(&rolled));
+            let shown = String::from_utf8_lossy(&rolled.stdout);
+            assert!(rolled.status.success(), "{shown}{}", stderr(&rolled));
             let report: Json = serde_json::from_slice(&rolled.stdout).expect("a report");
             let results = report["nodes"].as_array().expect("nodes").iter();
             let results: Vec<Option<&str>> = results.map(|it| it["result"].as_str()).collect();

@@ -93,12 +93,6 @@ impl Engine {
 
     /// Ends the reservations that have taken too long, and those that have lost their reason.
     pub(super) fn review_reservations(&mut self, now: Millis, effects: &mut Vec<Effect>) {
-        let limit_ms = self.settings.resources.reservation_limit.0.0;
-        let is_over = |reservation: &Reservation| now.since(reservation.since) >= limit_ms;
-        let all = self.scheduler.reservations.iter().filter(|(_, each)| is_over(each));
-        for pool in all.map(|(pool, _)| *pool).collect::<Vec<_>>() {
-            self.expire_reservation(pool, now, effects);
-        }
         let stale: Vec<PoolIdx> = self
             .scheduler
             .reservations
@@ -107,7 +101,14 @@ impl Engine {
             .map(|(pool, _)| *pool)
             .collect();
         for pool in stale {
+            // Its pool may not exist any more, so that nothing may be noted of it.
             self.end_reservation(pool, false, effects);
+        }
+        let limit_ms = self.settings.resources.reservation_limit.0.0;
+        let is_over = |reservation: &Reservation| now.since(reservation.since) >= limit_ms;
+        let all = self.scheduler.reservations.iter().filter(|(_, each)| is_over(each));
+        for pool in all.map(|(pool, _)| *pool).collect::<Vec<_>>() {
+            self.expire_reservation(pool, now, effects);
         }
     }
 
@@ -115,6 +116,10 @@ impl Engine {
     pub(crate) fn end_reservations(&mut self, effects: &mut Vec<Effect>) {
         while let Some(pool) = self.scheduler.reservations.keys().next().copied() {
             self.end_reservation(pool, false, effects);
+        }
+        self.scheduler.expired.clear();
+        for kind in ResourceType::ALL {
+            self.scheduler.preemption[kind].rest.0 = None;
         }
     }
 

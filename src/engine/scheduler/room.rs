@@ -76,7 +76,7 @@ struct Round {
     now: Millis,
     looks_left: usize,
     /// Whether some empty node could serve a request, and whether some node has room for it.
-    able: BTreeMap<Wish, bool>,
+    able: BTreeMap<(Wish, Box<[HostIdx]>), bool>,
     has_room: BTreeMap<(Wish, Box<[HostIdx]>), bool>,
     given: Vec<SessionIdx>,
 }
@@ -250,7 +250,11 @@ impl Engine {
     /// Requests of a pool that may be served, that no node has room for, and that some empty node could serve.
     fn wishes_of(&self, claimant: &Claimant, round: &mut Round) -> Vec<(SessionIdx, ReqIdx)> {
         let (kind, pool, tree) = (round.kind, claimant.pool, &self.scheduler.tree);
-        let open = tree.path(pool).all(|queue| tree.state(queue, kind).is_open());
+        // What is taken back inside a full group makes room in it: see `stays_within`.
+        let open = tree.path(pool).all(|queue| {
+            let lost = i64::from(matches!(queue, QueueIdx::Group(_))) * VICTIMS as i64;
+            tree.state(queue, kind).is_open_after(lost)
+        });
         let enough = claimant.only_minimum && !self.is_needy(QueueIdx::Pool(pool), kind);
         let mut found = Vec::new();
         if !open || enough {
@@ -288,10 +292,9 @@ impl Engine {
         let (kind, nodes, topology) = (round.kind, &self.nodes, &self.topology);
         let most = self.most_at_once(*pool, kind);
         let (wish, excluded) = (requests.wish(req), &requests[req].excluded);
-        let able = round
-            .able
-            .entry(wish)
-            .or_insert_with(|| nodes.iter().any(|(_, node)| could_serve(node, kind, &wish, &[])));
+        let able = round.able.entry((wish, excluded.clone())).or_insert_with(|| {
+            nodes.iter().any(|(_, node)| could_serve(node, kind, &wish, excluded))
+        });
         let has_room =
             || Search { kind, nodes, topology, requests, most }.has_room_for(&wish, excluded);
         *able && !*round.has_room.entry((wish, excluded.clone())).or_insert_with(has_room)
@@ -469,7 +472,22 @@ impl Engine {
         }
         let (slots, _) = sum(&set);
         let most = tree.most_at_once(pool, kind, self.nodes.usable_room(kind) + u64::from(slots));
-        (wish.need <= most && self.may_take(pool, kind, wish.demand, &set)).then_some(set)
+        let may = wish.need <= most
+            && self.may_take(pool, kind, wish.demand, &set)
+            && self.stays_within(session, kind, &set);
+        may.then_some(set)
+    }
+
+    /// Whether the session's user and all queues around it may be given one more grant in the place of these.
+    fn stays_within(&self, session: SessionIdx, kind: ResourceType, set: &[Victim]) -> bool {
+        let (tree, entry) = (&self.scheduler.tree, &self.sessions[session]);
+        let (_, usable) = tree.usable_by(entry, kind, &mut BTreeMap::new());
+        usable > 0
+            && tree.path(entry.pool).all(|queue| {
+                let inside =
+                    set.iter().filter(|victim| tree.path(victim.pool).any(|it| it == queue));
+                tree.state(queue, kind).is_open_after(inside.count() as i64)
+            })
     }
 
     /// Whether a node is kept for this request.

@@ -884,8 +884,13 @@ impl QueueState {
 
     /// Whether the queue may be given more. Spec: cluster-manager/04 §3, `reachedMaximum`.
     pub(super) fn is_open(&self) -> bool {
+        self.is_open_after(0)
+    }
+
+    /// The same after so many grants inside were taken back.
+    pub(super) fn is_open_after(&self, lost: i64) -> bool {
         let granted = self.tally.granted;
-        granted < self.maximum && granted < self.tally.requested && !self.waits
+        granted - lost < self.maximum && granted < self.tally.requested && !self.waits
     }
 
     /// Sets the limits in force, by the queue's own numbers and parts, and the minimum and the

@@ -240,6 +240,16 @@ fn a_reservation_ends_in_time() {
 }
 
 #[test]
+fn an_image_knows_no_pool_that_has_left_with_its_reservation() {
+    let mut world = with_reservation_for(10_000);
+    world.now += 9_900;
+    world.end("2026.2");
+    world.wait(200);
+    let bytes = codec::encode(&world.engine.image()).unwrap();
+    assert!(Engine::from_image(codec::decode(&bytes).unwrap(), 99).is_ok());
+}
+
+#[test]
 fn a_reservation_that_took_too_long_goes_to_another_node() {
     let mut world = counting(|settings| {
         settings.resources.reservation.0.0 = 5_000;

@@ -227,6 +227,48 @@ fn a_grant_of_a_round_is_not_taken_back_in_it() {
     assert!(held.iter().all(|held| (6..=7).contains(held)), "{held:?}");
 }
 
+fn at_most(settings: &mut Settings, group: &str, maximum: i32) {
+    let limits = settings.pools.groups.entry(group.into()).or_default();
+    limits.maximum = PerType::all(maximum);
+}
+
+#[test]
+fn two_pools_of_a_group_do_not_exceed_its_maximum() {
+    let mut world = preempting(|settings| at_most(settings, "g", 1));
+    node(&mut world, "n1", 20, 1_000);
+    world.start("2026.1", "h.v");
+    world.ask("2026.1", taking(1..=10, 1, 100));
+    for (handle, pool) in [("2026.2", "g.a"), ("2026.3", "g.b")] {
+        world.start(handle, pool);
+        world.ask(handle, taking(1..=5, 1, 100));
+    }
+    world.wait(60_000);
+    let held = ["2026.2", "2026.3"].map(|handle| world.holds(handle, Map));
+    assert_eq!(held.iter().sum::<i64>(), 1, "{held:?}");
+}
+
+#[test]
+fn pools_of_a_full_group_share_it() {
+    let mut world = filled(&[100], |settings| at_most(settings, "g", 10));
+    world.start("2026.2", "g.p");
+    world.ask("2026.2", taking(1..=10, 1, 100));
+    world.wait(60_000);
+    assert_eq!((world.holds("2026.1", Map), world.holds("2026.2", Map)), (5, 5));
+}
+
+#[test]
+fn pools_of_no_weight_do_not_take_from_each_other_without_end() {
+    let mut world = filled(&[100], |settings| {
+        for name in ["g.v", "g.p"] {
+            pool(settings, name, |it| it.weight = 0.0);
+        }
+    });
+    world.start("2026.2", "g.p");
+    world.ask("2026.2", taking(1..=1, 1, 1_000));
+    world.wait(60_000);
+    assert_eq!(world.holds("2026.1", Map), 10, "it would hold all of the cluster");
+}
+
 #[test]
 fn a_round_ends_when_it_has_looked_at_enough() {
     let mut world = preempting(|settings| {
