@@ -1,5 +1,5 @@
 //! Which versions of the program run in the cluster, and which nodes are to start again. It lives beside the engine, which
-//! decides nothing by it: heartbeats bring it again after a restart or a fail-over, and who asked for a restart asks again.
+//! decides nothing by it: heartbeats bring it again after a restart or a fail-over, and the command that gave an order repeats it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use corona_wire::server::Answer;
 /// Versions that run side by side for longer than this are a note for the operator.
 const LONG_MIX_MS: i64 = 24 * 60 * 60 * 1000;
 /// Characters of a version, and of a reason against a restart, that are kept.
-const MOST_OF_VERSION: usize = 64;
+const MOST_OF_NAME: usize = 64;
 const MOST_OF_REASON: usize = 300;
 /// Versions that are listed.
 const MOST_VERSIONS: usize = 100;
@@ -98,7 +98,7 @@ impl Program {
         let cut = |text: &str, most| Arc::<str>::from(text.chars().take(most).collect::<String>());
         let wire::Program { version, started_ms, refused } = program;
         Program {
-            version: cut(version, MOST_OF_VERSION),
+            version: cut(version, MOST_OF_NAME),
             started: Millis(*started_ms),
             refused: refused.as_deref().map(|reason| cut(reason, MOST_OF_REASON)),
         }

@@ -31,6 +31,8 @@ const EXIT_INTERRUPTED: u8 = 130;
 const PAUSE: Duration = Duration::from_millis(300);
 /// How long a node may take to come back, and to say that it does not.
 const RETURN: Duration = Duration::from_secs(120);
+/// How long a node may be late before it is left out.
+const LATE: Duration = Duration::from_secs(60);
 /// An order that a fail-over of the cluster manager may have lost is given again after this time.
 const ORDER_AGAIN: Duration = Duration::from_secs(15);
 /// Nodes that are looked at in a round, to find some that may be away.
@@ -192,6 +194,7 @@ pub(super) async fn run(
         away: Vec::new(),
         done: Vec::new(),
         followers: BTreeSet::new(),
+        late_since: BTreeMap::new(),
         idle_since: None,
         text: String::new(),
     };
@@ -270,6 +273,8 @@ struct Rolling<'a> {
     done: Vec<Done>,
     /// Nodes that have followed one that was away.
     followers: BTreeSet<String>,
+    /// Since when nodes that wait are late.
+    late_since: BTreeMap<String, Instant>,
     /// Since when nothing has begun although nodes wait.
     idle_since: Option<Instant>,
     /// Lines to show.
@@ -427,6 +432,17 @@ impl Rolling<'_> {
                 self.skip(&name, why);
                 continue;
             }
+            if detail.node.problems.contains(&NodeProblem::Late) {
+                // As after a restart of the cluster manager or a gateway.
+                let since = *self.late_since.entry(name.clone()).or_insert_with(Instant::now);
+                if since.elapsed() > LATE {
+                    self.skip(&name, "it is late: its heartbeats do not come");
+                } else {
+                    self.waiting.push_back(node);
+                }
+                continue;
+            }
+            self.late_since.remove(&name);
             let taken = Taken::of(detail);
             // A cluster manager that has just started does not know yet what runs it.
             if !detail.node.heard {
@@ -637,9 +653,6 @@ impl Rolling<'_> {
 /// Why a node is left alone.
 fn unfit(node: &Node) -> Option<&'static str> {
     let has = |problem| node.problems.contains(&problem);
-    if has(NodeProblem::Late) {
-        return Some("it is late: its heartbeats do not come");
-    }
     if has(NodeProblem::Revoked) {
         return Some("its access was revoked");
     }
@@ -733,7 +746,7 @@ mod tests {
             (node(&[NodeProblem::Blacklisted], true), true),
             (node(&[NodeProblem::Draining], true), true),
             (node(&[NodeProblem::Draining], false), false),
-            (node(&[NodeProblem::Late], true), false),
+            (node(&[NodeProblem::Late], true), true),
             (node(&[NodeProblem::Revoked], true), false),
         ] {
             assert_eq!(unfit(&node).is_none(), is_fit, "{node:?}");

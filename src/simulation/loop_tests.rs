@@ -9,7 +9,7 @@ use corona_model::types::{
 };
 use std::collections::BTreeMap;
 
-/// Nodes of several sizes, and pools that ask for tasks of two sizes. What is taken back is asked for again.
+/// Nodes of several sizes, and pools that ask for tasks of two sizes. What is taken back is requested again.
 struct Closed {
     watch: Watch<Engine>,
     now: Millis,
@@ -125,7 +125,7 @@ impl Closed {
         self.apply(Input::RequestResources { handle, requests, racks: Vec::new() });
     }
 
-    /// Applies an input and all passes; what is taken back is released, and asked for again.
+    /// Applies an input and all passes; what is taken back is released and requested again.
     fn apply(&mut self, input: Input) {
         let mut lost = self.apply_one(input);
         while self.watch.subject.wants_pass() {

@@ -930,6 +930,10 @@ fn the_documentation_names_commands_that_work() {
         if line.starts_with("fs ") {
             line = on_this_machine(&line, files.path());
         }
+        if line.starts_with("admin restart-nodes --rolling") {
+            // No process sends the heartbeats of these nodes, so none comes back. It has a test of its own.
+            continue;
+        }
         let told = match command.split(' ').next() {
             // It runs until it is stopped, and has tests of its own.
             Some("demo") => continue,

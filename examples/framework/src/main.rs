@@ -22,8 +22,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use corona_session_driver::{
-    ComputeSpecs, DriverHost, Event, Grant, Options, ResourceType, SessionDriver, SessionEvents, SessionStatus,
-    SlotRequest,
+    ComputeSpecs, DriverHost, Event, Grant, Options, ResourceType, SessionDriver, SessionEvents,
+    SessionStatus, SlotRequest,
 };
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -57,7 +57,8 @@ fn usage(arguments: &[String]) -> Option<([&str; 3], SlotRequest)> {
     match arguments {
         [manager, directory, commands] => Some(([manager, directory, commands], slot)),
         [manager, directory, commands, cpus, memory_mb] => {
-            let specs = ComputeSpecs::cpus(cpus.parse().ok()?).with_memory_mb(memory_mb.parse().ok()?);
+            let specs =
+                ComputeSpecs::cpus(cpus.parse().ok()?).with_memory_mb(memory_mb.parse().ok()?);
             Some(([manager, directory, commands], slot.with_specs(specs)))
         }
         _ => None,

@@ -115,7 +115,7 @@ fn weights_and_minima_count() {
 }
 
 #[test]
-fn what_is_protected_is_not_taken_back() {
+fn protected_grants_are_not_taken_back() {
     type Rule = fn(&mut Settings);
     let rules = |settings: &mut Settings, name: &str, change: fn(&mut QueueRules)| {
         let (group, pool) = name.split_once('.').unwrap();

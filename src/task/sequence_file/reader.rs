@@ -99,7 +99,7 @@ impl Header {
     /// Reads it from the beginning of a file.
     ///
     /// # Errors
-    /// It is none, or says that the file cannot be read here.
+    /// It is not one of a sequence file, or says that the file cannot be read here.
     pub(crate) fn read(file: &mut impl Read) -> Result<Header, SequenceError> {
         let mut from = Counted { inner: file.take(MOST_HEADER_BYTES as u64), at: 0 };
         Header::parse(&mut from).map_err(|error| match error {
