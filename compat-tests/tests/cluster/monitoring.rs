@@ -193,9 +193,15 @@ impl Server {
 
     /// A cluster manager that counts resources.
     fn counting_resources() -> Server {
-        let manager = compat_tests::start_with(&[("corona.cm.resources", "cpus,memory")]);
+        let root = tempfile::tempdir().unwrap();
+        let pools = root.path().join("pools.xml");
+        let group = "<configuration><group name=\"g\"><pool name=\"p\"/></group></configuration>";
+        std::fs::write(&pools, group).unwrap();
+        let pools = pools.display().to_string();
+        let settings = [("corona.cm.resources", "cpus,memory"), ("cm.pools.config.file", &pools)];
+        let manager = compat_tests::start_with(&settings);
         let address = manager.http().expect("its pages").to_string();
-        Server { address, _child: None, _kept: Some(Box::new(manager)) }
+        Server { address, _child: None, _kept: Some(Box::new((manager, root))) }
     }
 
     fn task_tracker() -> Server {
