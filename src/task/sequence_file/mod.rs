@@ -13,7 +13,7 @@ pub(crate) use writer::{SequenceFile, random_mark};
 
 /// What a file begins with, before the number of its version.
 pub const MAGIC: &[u8; 3] = b"SEQ";
-const VERSION: u8 = 6;
+const LATEST: u8 = 6;
 /// A mark stands before each block, and now and then before a record; this number, which is no length, before each mark.
 const ESCAPE: [u8; 4] = [0xff; 4];
 const MARK_BYTES: usize = 16;

@@ -7,11 +7,11 @@ use corona_mapreduce::native::Codec;
 use thiserror::Error;
 
 use super::class::{self, Class};
-use super::{ESCAPE, MAGIC, MARK_BYTES, VERSION};
+use super::{ESCAPE, LATEST, MAGIC, MARK_BYTES};
 use crate::codec;
 
 /// The oldest version that is read: the first with blocks.
-const OLDEST_VERSION: u8 = 4;
+const OLDEST: u8 = 4;
 /// The longest name of a class.
 const MOST_NAME_BYTES: usize = 1000;
 /// The largest header; metadata may hold a schema.
@@ -117,7 +117,7 @@ impl Header {
         if magic != *MAGIC {
             return Err(SequenceError::NotOne);
         }
-        if !(OLDEST_VERSION..=VERSION).contains(&version) {
+        if !(OLDEST..=LATEST).contains(&version) {
             return Err(SequenceError::Version(version));
         }
         let (key_class, value_class) = (from.name()?, from.name()?);
@@ -128,13 +128,13 @@ impl Header {
         let [is_compressed, has_blocks] = from.array::<2>()?.map(|flag| flag != 0);
         let codec = match is_compressed {
             false => None,
-            true if version == OLDEST_VERSION => Some(Codec::Deflate),
+            true if version == OLDEST => Some(Codec::Deflate),
             true => {
                 let name = from.name()?;
                 Some(Codec::named(&name).ok_or(SequenceError::Codec(name))?)
             }
         };
-        if version == VERSION {
+        if version == LATEST {
             let entries = i32::from_be_bytes(from.array()?);
             for _ in 0..from.checked(entries)? * 2 {
                 let length = from.vint()?;

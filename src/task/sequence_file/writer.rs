@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use corona_mapreduce::native::{Codec, SequenceCompression};
 
-use super::{ESCAPE, MAGIC, MARK_BYTES, VERSION};
+use super::{ESCAPE, LATEST, MAGIC, MARK_BYTES};
 use crate::codec::Compressed;
 use crate::vint;
 
@@ -36,7 +36,7 @@ impl<W: Write> SequenceFile<W> {
     ) -> io::Result<SequenceFile<W>> {
         let codec = compression.codec();
         let has_blocks = matches!(compression, SequenceCompression::Blocks { .. });
-        let mut header = [&MAGIC[..], &[VERSION]].concat();
+        let mut header = [&MAGIC[..], &[LATEST]].concat();
         vint::put_text(key_class.as_bytes(), &mut header);
         vint::put_text(value_class.as_bytes(), &mut header);
         header.extend([u8::from(codec.is_some()), u8::from(has_blocks)]);
