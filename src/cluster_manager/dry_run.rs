@@ -178,11 +178,17 @@ impl DryRun {
             }
         }
         let look = (&self.engine, now);
-        let mut step = handling::first_step(&self.door, &self.racks, &look, call);
-        if let Step::RequestInSlices(handle, requests) = step {
-            // Nobody waits here meanwhile.
-            step = handling::request(&self.door, &self.racks, &look, handle, requests);
-        }
+        let step = handling::first_step(&self.door, &self.racks, &look, call);
+        self.carry_out(now, peer, step, found)
+    }
+
+    fn carry_out(
+        &mut self,
+        now: Millis,
+        peer: SocketAddr,
+        step: Step,
+        found: Option<Found>,
+    ) -> Called {
         let answer = match step {
             Step::Answer(answer) => answer,
             Step::Refuse(_, refusal) => translate::refusal(refusal),
@@ -215,7 +221,12 @@ impl DryRun {
                 large_calls::listed(running, self.max_reply_bytes)
             }
             Step::KillSessions(args) => self.kill_sessions(now, &args),
-            Step::RequestInSlices(..) => return Called::NotMade,
+            Step::RequestInSlices(handle, requests) => {
+                // Nobody waits here meanwhile, so all are applied at once.
+                let look = (&self.engine, now);
+                let whole = handling::request(&self.door, &self.racks, &look, handle, requests);
+                return self.carry_out(now, peer, whole, found);
+            }
         };
         Called::Answered(answer)
     }

@@ -1,7 +1,7 @@
 //! Resources that a cluster counts, for people: what there is, what grants take, how the rest is spread over nodes.
 
 use corona::api::cluster::{ByResource, ClusterResource, Node, NodeResource};
-use corona::model::resources::Dimension;
+use corona::model::resources::{Amounts, Dimension};
 use corona_terminal::table::{Cell, Column, Table, number};
 
 /// The heading of a resource in a table.
@@ -16,9 +16,11 @@ pub(super) fn heading(dimension: Dimension) -> &'static str {
 
 /// Amounts with their names: `2 CPUs, 2.5 GB of memory`; none if there are none.
 pub(super) fn brief(amounts: &ByResource<u64>) -> Option<String> {
-    let some = amounts.iter().filter(|(_, amount)| **amount > 0);
-    let texts: Vec<String> = some.map(|(dimension, amount)| dimension.brief(*amount)).collect();
-    (!texts.is_empty()).then(|| texts.join(", "))
+    let mut all = Amounts::ZERO;
+    for (dimension, amount) in amounts {
+        all[*dimension] = *amount;
+    }
+    Some(all.brief()).filter(|text| !text.is_empty())
 }
 
 /// The dominant share in percent, and the amounts; none where only slots are counted.

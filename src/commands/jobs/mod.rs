@@ -854,14 +854,15 @@ fn explain_end(
 /// What a job that has ended used, from its history or else from its job tracker.
 fn used_by(job: &JobId, web: &WebArguments) -> Vec<used::Used> {
     let Ok((mut caller, finished_jobs)) = Caller::of(web) else { return Vec::new() };
-    let of_history = finished_jobs
-        .and_then(|address| used::Known::of_history(&finished_jobs::pages(address, PATIENCE), job));
+    let of_history = finished_jobs.and_then(|address| {
+        used::KnownUse::of_history(&finished_jobs::pages(address, PATIENCE), job)
+    });
     let known = of_history.or_else(|| {
         let profile = block_on(async {
             let profile = caller.client.get_job_profile(job.clone()).await;
             caller.known(profile, job)
         });
-        used::Known::of_job_tracker(&pages_at(&profile.ok()?.url, PATIENCE)?, job)
+        used::KnownUse::of_job_tracker(&pages_at(&profile.ok()?.url, PATIENCE)?, job)
     });
     known.map(|known| used::used(&known)).unwrap_or_default()
 }

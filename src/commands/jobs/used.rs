@@ -25,7 +25,7 @@ const STEP_MB: u64 = 64;
 
 /// The counters and the properties of a job, as far as they are known.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownUse {
     /// By group and name.
     total: Values,
     maps: Values,
@@ -35,9 +35,9 @@ pub(super) struct Known {
 
 type Values = BTreeMap<String, BTreeMap<String, i64>>;
 
-impl Known {
+impl KnownUse {
     /// From the history of a finished job; none if there is none yet.
-    pub(super) fn of_history(pages: &Web, job: &JobId) -> Option<Known> {
+    pub(super) fn of_history(pages: &Web, job: &JobId) -> Option<KnownUse> {
         let path = format!("/api/v1/jobs/{job}");
         block_on(async {
             let Answer::Found(found) = pages.api::<FinishedJobDetail>(&path).await? else {
@@ -50,14 +50,14 @@ impl Known {
             };
             let FinishedJobDetail { counters, map_counters, reduce_counters, .. } = found;
             let (maps, reduces) = (map_counters, reduce_counters);
-            anyhow::Ok(Some(Known { total: counters, maps, reduces, properties }))
+            anyhow::Ok(Some(KnownUse { total: counters, maps, reduces, properties }))
         })
         .ok()
         .flatten()
     }
 
     /// From the pages of the job tracker; none if they do not have the job.
-    pub(super) fn of_job_tracker(pages: &Web, job: &JobId) -> Option<Known> {
+    pub(super) fn of_job_tracker(pages: &Web, job: &JobId) -> Option<KnownUse> {
         let path = format!("/api/v1/jobs/{job}");
         block_on(async {
             let Answer::Found(found) =
@@ -75,7 +75,7 @@ impl Known {
                 total.entry(counter.group).or_default().insert(counter.name, counter.value);
             }
             let properties = properties.into_iter().map(|it| (it.name, it.value)).collect();
-            anyhow::Ok(Some(Known { total, properties, ..Known::default() }))
+            anyhow::Ok(Some(KnownUse { total, properties, ..KnownUse::default() }))
         })
         .ok()
         .flatten()
@@ -127,7 +127,7 @@ pub(super) struct Used {
 }
 
 /// What the maps and the reduces of a job used; empty if no counter tells it.
-pub(super) fn used(known: &Known) -> Vec<Used> {
+pub(super) fn used(known: &KnownUse) -> Vec<Used> {
     let of = |tasks, values, names: [&str; 2], memory: &'static Key, cpus: &'static Key| {
         let [peak, slots] = names;
         let peak_memory_bytes = known.of_job(peak);
@@ -205,11 +205,11 @@ mod tests {
     use super::*;
     use corona_terminal::console::Console;
 
-    fn known(total: &[(&str, i64)], map_cpu_ms: i64, properties: &[(&str, &str)]) -> Known {
+    fn known(total: &[(&str, i64)], map_cpu_ms: i64, properties: &[(&str, &str)]) -> KnownUse {
         let counters = total.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         let cpu = [("CPU_MILLISECONDS".to_owned(), map_cpu_ms)].into();
         let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        Known {
+        KnownUse {
             total: [(JOB.to_owned(), counters)].into(),
             maps: [(TASK.to_owned(), cpu)].into(),
             reduces: Values::new(),
@@ -255,7 +255,7 @@ reduces  memory        -  2.9 GB  mapred.job.reduce.memory.mb=3776
 
     #[test]
     fn nothing_is_said_of_what_was_not_counted() {
-        assert_eq!(used(&Known::default()), []);
+        assert_eq!(used(&KnownUse::default()), []);
         let idle = known(&[("MAX_MAP_RSS_MEM_BYTES", 0), ("SLOTS_MILLIS_MAPS", 0)], 5, &[]);
         assert_eq!(used(&idle), []);
         for (bytes, mb) in [(1, 64), (51 * MIB, 64), (52 * MIB, 128), (u64::MAX, 21990232555520)] {

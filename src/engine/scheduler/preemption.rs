@@ -40,7 +40,7 @@ pub(crate) struct Clock {
 
 /// Which of its due a pool has, or lacks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Due {
+pub(super) struct DueMet {
     pub(super) share: bool,
     pub(super) minimum: bool,
 }
@@ -194,7 +194,7 @@ impl Engine {
         let (minimum, share) = (state.minimum as f64, state.share);
         let granted = state.tally.granted as f64;
         let enough = (share * self.settings.scheduling.share_starving_ratio).ceil();
-        let has = Due { share: granted >= enough, minimum: granted >= share.min(minimum) };
+        let has = DueMet { share: granted >= enough, minimum: granted >= share.min(minimum) };
         let starves = self.starves(pool, kind, has, now);
         let share = starves.share.then_some(Starvation::Share);
         let cause = if starves.minimum { Some(Starvation::Minimum) } else { share };
@@ -209,9 +209,9 @@ impl Engine {
         &mut self,
         pool: PoolIdx,
         kind: ResourceType,
-        has: Due,
+        has: DueMet,
         now: Millis,
-    ) -> Due {
+    ) -> DueMet {
         let scheduling = &self.settings.scheduling;
         let idle = self.scheduler.preemption[kind].nobody_waited_until;
         let state = &mut self.scheduler.tree[pool].hunger[kind];
@@ -229,7 +229,7 @@ impl Engine {
             .last_preempt
             .is_some_and(|last| now.since(last) < scheduling.min_preempt_period_ms);
         let over = |since: Millis, patience_ms: i64| !resting && now.since(since) >= patience_ms;
-        Due {
+        DueMet {
             minimum: over(above_minimum, scheduling.starving_time_for_minimum_ms),
             share: over(above_share, scheduling.starving_time_for_share_ms),
         }

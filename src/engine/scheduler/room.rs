@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::order::{QueueIdx, QueueKey, SessionKey};
-use super::preemption::Due;
+use super::preemption::DueMet;
 use super::reasons::Preemption;
 use super::reservation::{REQUESTS_LOOKED_AT, could_serve};
 use super::{Search, Tree};
@@ -144,7 +144,7 @@ impl Engine {
         for pool in self.scheduler.tree.pool_numbers() {
             let tally = self.scheduler.tree[pool].kinds[kind].tally;
             let waits = tally.pending > 0;
-            let has = Due {
+            let has = DueMet {
                 minimum: !waits || !self.is_needy(QueueIdx::Pool(pool), kind),
                 share: !waits || !self.is_behind(pool, kind, &most),
             };

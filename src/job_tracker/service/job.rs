@@ -78,7 +78,7 @@ impl Job {
         let (publish, progress) = watch::channel(Arc::new(engine.progress()));
         let clock = JobClock::after(engine.last());
         let (id, ahead_ms) = (description.id.clone(), clock.ahead_ms());
-        let subject = Work {
+        let subject = JobWork {
             engine,
             records: Records::new(id.clone(), log),
             outlet,
@@ -217,7 +217,7 @@ fn text_of_silence(silence: Silence, live: PerKind<u32>) -> String {
 }
 
 /// The engine of a job, and what surrounds it.
-struct Work {
+struct JobWork {
     engine: JobEngine,
     records: Records,
     outlet: Box<dyn Outlet>,
@@ -239,7 +239,7 @@ enum After {
     Look(Look),
 }
 
-impl Subject for Work {
+impl Subject for JobWork {
     type Input = JobInput;
     type Message = Message;
 
@@ -334,7 +334,7 @@ impl Subject for Work {
     }
 }
 
-impl Work {
+impl JobWork {
     fn replied(&mut self, now: Millis, input: JobInput) -> Result<JobReply, JobRefusal> {
         let submitted = self.first_at.filter(|_| matches!(input, JobInput::Submitted));
         let at = submitted.unwrap_or(now);

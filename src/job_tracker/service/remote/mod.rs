@@ -204,7 +204,7 @@ impl RemoteJob {
         let clock = JobClock::after(parts.parent.last());
         let (log, events) = (parts.log.take(), parts.events.take());
         let stop = parts.stop.clone();
-        let subject = Work {
+        let subject = ParentWork {
             parts,
             records: Records::new(id.clone(), log),
             inbox: inbox.downgrade(),
@@ -464,7 +464,7 @@ fn client(remote: &Remote, options: ClientOptions) -> JobSubmissionClient {
 }
 
 /// The parent of a job, and what surrounds it.
-struct Work {
+struct ParentWork {
     /// Without the journal, which is in `records`, and the events of the session.
     parts: Parts,
     records: Records,
@@ -503,7 +503,7 @@ struct Work {
 /// What waits until the inputs before it are safe.
 struct Waiting(Reply, Result<ParentReply, ParentRefusal>);
 
-impl Subject for Work {
+impl Subject for ParentWork {
     type Input = ParentInput;
     type Message = Message;
 
@@ -601,7 +601,7 @@ impl Subject for Work {
     }
 }
 
-impl Work {
+impl ParentWork {
     /// Ends a job again that had ended in an earlier process, if what follows the end was missing.
     async fn end_again(&mut self) {
         if let Some(state) = self.parts.parent.end() {
