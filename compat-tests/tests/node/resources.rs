@@ -97,7 +97,7 @@ fn jobs_that_exceed_the_memory_of_the_nodes_together_run_one_after_the_other() {
     let job = |output: &str| {
         let arguments =
             ["--input", "in", "--output", output, "--mapper", &mapper, "--memory", "300m"];
-        // Nobody else asks for so much of a node twice.
+        // A node has room for one request of this size.
         let mut job = cluster.job(&arguments);
         job.args(["--name", output]).stdout(Stdio::null()).stderr(Stdio::null());
         job.spawn().unwrap()
@@ -186,7 +186,7 @@ fn a_restart_counts_the_resources_of_running_tasks_as_before() {
     until("the start of the command", || cluster.path("began").exists().then_some(()));
     assert_eq!(granted(&cluster), 300);
     cluster.crash("cluster-manager");
-    // Its journal has the grant; nodes and the job tracker come back to it.
+    // Its journal has the grant; nodes and the job tracker reconnect.
     let again = || {
         let nodes = json_if_any(&cluster, &["nodes", "list"])?;
         let memory = &nodes["resources"]["memory"];

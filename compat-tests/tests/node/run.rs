@@ -272,7 +272,7 @@ fn results_that_are_lost_are_made_again_on_demand(cluster: &MiniCluster) {
     let (_, err) = run(cluster, 0, &again);
     assert!(err.contains("job_201201010000_0001: runs its commands without a result"), "{err}");
     assert_eq!(results(&cluster.path("lost")).len(), 3);
-    // What is given up is asked for no more.
+    // Results that were given up are not fetched again.
     run(cluster, 0, &resumed);
     let (_, err) = run(cluster, 2, &["--rerun-lost", "--array", "1-3", "--", "true"]);
     assert!(err.contains("--resume"), "{err}");

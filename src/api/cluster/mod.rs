@@ -124,9 +124,9 @@ pub struct ClusterResource {
     pub capacity: u64,
     /// What grants take.
     pub granted: u64,
-    /// What is left on nodes that may be given more.
+    /// The amount left on all nodes that take further grants.
     pub free: u64,
-    /// What is left on the one of these that has most left: no request for more can be granted now.
+    /// The largest amount left on one of these nodes: no request for more can be granted now.
     pub largest_free: u64,
 }
 

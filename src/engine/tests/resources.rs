@@ -250,6 +250,18 @@ fn an_image_knows_no_pool_that_has_left_with_its_reservation() {
 }
 
 #[test]
+fn the_way_back_to_slots_forgets_what_only_later_programs_read() {
+    let mut world = with_reservation_for(10_000);
+    world.wait(10_500);
+    let form = |world: &TestEngine| codec::encode(&world.engine.image()).unwrap()[0];
+    assert_eq!(form(&world), form::FIFTH, "a reservation has taken too long");
+    let mut settings = Settings::clone(world.engine.settings());
+    settings.resources = Settings::default().resources;
+    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    assert!(form(&world) < form::FIFTH);
+}
+
+#[test]
 fn a_reservation_that_took_too_long_goes_to_another_node() {
     let mut world = counting(|settings| {
         settings.resources.reservation.0.0 = 5_000;
