@@ -17,8 +17,7 @@
  *
  * No method is one-way: a void method is answered too, with an empty result.
  *
- * The Rust types are made from the part above the first service, by scripts/generate-thrift, and the
- * calls of the services from the rest, by src/wire/build.rs. The program also reads the whole file
+ * src/wire/build.rs makes the Rust types and the calls of the services from it. The program also reads the whole file
  * when it runs, to check and to show messages. Notes in parentheses are for Rust alone: rs.name is
  * the name of a service or an argument there.
  */

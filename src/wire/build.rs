@@ -1,5 +1,5 @@
-//! Makes Rust of the contract: the rows of `decode::structs!` and `decode::enums!`, and those of
-//! `service::service!`. The types themselves are the Thrift compiler's (`scripts/generate-thrift`).
+//! Makes Rust of the contract: the rows of `generated::enums!` and `generated::structs!`, and those of
+//! `service::service!`.
 //!
 //! The contract is read by the same code with which the program reads it to show messages.
 
@@ -39,13 +39,18 @@ fn declared(schema: &Schema) -> impl Iterator<Item = &schema::StructSchema> {
 }
 
 fn structs(schema: &Schema) -> String {
-    let mut text = String::from("enums! {");
-    schema.enums().iter().for_each(|one| append(&mut text, format_args!(" {}", one.name)));
-    text.push_str(" }\nstructs! {\n");
+    let mut text = String::from("enums! {\n");
+    for one in schema.enums() {
+        let values = one.values.iter().map(|(name, number)| format!("{name} = {number}"));
+        let values: Vec<_> = values.collect();
+        append(&mut text, format_args!("    {} {{ {} }}\n", one.name, values.join(", ")));
+    }
+    text.push_str("}\nstructs! {\n");
     for one in declared(schema) {
         let fields = one.fields.iter().map(|field| {
             let need = if field.required { "required" } else { "optional" };
-            format!("{} {need} {}", field.id, snake_case(&field.name))
+            let kind = type_of(schema, &field.kind);
+            format!("{} {need} {}: {kind}", field.id, snake_case(&field.name))
         });
         let fields: Vec<_> = fields.collect();
         append(&mut text, format_args!("    {} {{ {} }}\n", one.name, fields.join(", ")));
@@ -54,10 +59,7 @@ fn structs(schema: &Schema) -> String {
 }
 
 fn services(schema: &Schema) -> Result<String, String> {
-    let mut text = String::from("use super::generated::*;\n\nserializable! {");
-    schema.enums().iter().for_each(|one| append(&mut text, format_args!(" {}", one.name)));
-    declared(schema).for_each(|one| append(&mut text, format_args!(" {}", one.name)));
-    text.push_str(" }\n");
+    let mut text = String::new();
     for service in schema.services() {
         let annotation = |name: &str| {
             let found = service.annotations.iter().find(|(key, _)| key == name);
@@ -133,7 +135,7 @@ fn type_of(schema: &Schema, kind: &Kind) -> String {
     }
 }
 
-/// As the Thrift compiler names fields: `memoryMB` is `memory_m_b`, and `type` is `type_`.
+/// As Thrift's compiler names fields: `memoryMB` is `memory_m_b`, and `type` is `type_`.
 fn snake_case(name: &str) -> String {
     let mut snake = String::new();
     for letter in name.chars() {

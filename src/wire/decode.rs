@@ -5,12 +5,11 @@
 //! value is true only if it is 1. Spec: cluster-manager/01 §2.3, §2.4.
 //!
 //! A value that cannot be read is `None`. [`check`](super::check) finds its error, or that more
-//! bytes are needed; it accepts exactly the messages that are read here. The readers of structs are
-//! made by the build script from the contract.
+//! bytes are needed; it accepts exactly the messages that are read here. The readers of structs are in
+//! [`generated`](super::generated).
 
 use std::collections::BTreeMap;
 
-use super::generated;
 use super::scan::{Bounds, Scanner, code, length_of, u16_at, u32_at, u64_at};
 
 /// A place in the bytes of a message.
@@ -181,45 +180,3 @@ impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {
         Some(pairs)
     }
 }
-
-/// Readers of enumerations: unknown numbers count as absent in a field, and are kept in lists and
-/// as keys.
-macro_rules! enums {
-    ($( $name:ident )+) => { $(
-        impl Decode for generated::$name {
-            const CODE: u8 = code::I32;
-
-            fn decode(reader: &mut Reader<'_>) -> Option<Self> {
-                i32::decode(reader).map(Self)
-            }
-
-            fn decode_field(reader: &mut Reader<'_>) -> Option<Option<Self>> {
-                Self::decode(reader).map(|value| Self::ENUM_VALUES.contains(&value).then_some(value))
-            }
-        }
-    )+ };
-}
-
-/// Readers of structs, from rows such as `Name { 1 required field, 2 optional other }`.
-macro_rules! structs {
-    ($( $name:ident { $( $id:literal $need:ident $field:ident ),* } )+) => { $(
-        impl Decode for generated::$name {
-            const CODE: u8 = code::STRUCT;
-
-            fn decode(reader: &mut Reader<'_>) -> Option<Self> {
-                $( let mut $field = None; )*
-                while let Some((id, code)) = reader.field()? {
-                    match id {
-                        $( $id => reader.field_value(code, &mut $field)?, )*
-                        _ => reader.skip(code)?,
-                    }
-                }
-                Some(Self { $( $field: structs!(@$need $field) ),* })
-            }
-        }
-    )+ };
-    (@required $field:ident) => { $field? };
-    (@optional $field:ident) => { $field };
-}
-
-include!(concat!(env!("OUT_DIR"), "/structs.rs"));

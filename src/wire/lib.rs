@@ -27,14 +27,7 @@ mod check;
 pub mod client;
 mod decode;
 pub mod editor;
-#[allow(missing_docs, unreachable_pub, clippy::all)]
-#[allow(
-    clippy::expect_used,
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    reason = "made by Thrift's compiler"
-)]
+#[allow(missing_docs, reason = "the contract describes them")]
 pub mod generated;
 mod inbox;
 mod limits;

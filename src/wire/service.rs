@@ -4,10 +4,11 @@
 //! The tables themselves are in [`calls`](super::calls). Here are the traits that they implement,
 //! the macro that turns a table into types, and the errors for peers.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use thiserror::Error;
-use thrift::protocol::{TBinaryOutputProtocol, TListIdentifier, TOutputProtocol, TType};
+use thrift::protocol::{TBinaryOutputProtocol, TOutputProtocol};
 
 use super::decode::{Decode, Reader};
 use super::generated::{DisallowedNode, InvalidPoolInfo, InvalidSessionHandle, SafeModeException};
@@ -240,10 +241,20 @@ impl Wire for bool {
     }
 }
 
-impl Wire for i32 {
-    fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
-        output.write_i32(*self)
-    }
+macro_rules! plain {
+    ($( $type:ty, $write:ident; )+) => { $(
+        impl Wire for $type {
+            fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
+                output.$write(*self)
+            }
+        }
+    )+ };
+}
+
+plain! {
+    i16, write_i16;
+    i32, write_i32;
+    i64, write_i64;
 }
 
 impl Wire for String {
@@ -254,23 +265,22 @@ impl Wire for String {
 
 impl<T: Wire> Wire for Vec<T> {
     fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
-        let count = i32::try_from(self.len()).map_err(|_| too_long())?;
-        output.write_list_begin(&TListIdentifier::new(type_of(T::CODE), count))?;
+        output.transport.push(T::CODE);
+        write_count(self.len(), output)?;
         self.iter().try_for_each(|element| element.write(output))
     }
 }
 
-/// Values that the Thrift compiler's code writes.
-macro_rules! serializable {
-    ($( $name:ident )+) => { $(
-        impl Wire for $name {
-            fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
-                thrift::protocol::TSerializable::write_to_out_protocol(self, output)
-            }
-        }
-    )+ };
+impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
+    fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
+        output.transport.extend_from_slice(&[K::CODE, V::CODE]);
+        write_count(self.len(), output)?;
+        self.iter().try_for_each(|(key, value)| {
+            key.write(output)?;
+            value.write(output)
+        })
+    }
 }
-pub(crate) use serializable;
 
 macro_rules! exceptions {
     ($($variant:ident($name:ident)),* $(,)?) => { $(
@@ -314,22 +324,15 @@ pub(crate) fn write_stop(output: &mut Output<'_>) {
     output.transport.push(code::STOP);
 }
 
-/// The error for a list that has no room in a length on the wire.
-fn too_long() -> thrift::Error {
-    thrift::Error::Protocol(thrift::ProtocolError::new(
-        thrift::ProtocolErrorKind::SizeLimit,
-        "a list of more than 2147483647 elements",
-    ))
-}
-
-fn type_of(code: u8) -> TType {
-    match code {
-        code::BOOL => TType::Bool,
-        code::I32 => TType::I32,
-        code::STRING => TType::String,
-        code::LIST => TType::List,
-        _ => TType::Struct,
-    }
+/// Writes the number of elements of a list or map, for which its type leaves room up to 2147483647.
+fn write_count(count: usize, output: &mut Output<'_>) -> thrift::Result<()> {
+    let too_long = |_| {
+        thrift::Error::Protocol(thrift::ProtocolError::new(
+            thrift::ProtocolErrorKind::SizeLimit,
+            "more than 2147483647 elements",
+        ))
+    };
+    output.write_i32(i32::try_from(count).map_err(too_long)?)
 }
 
 /// Turns the table of a service into its types. A row reads
