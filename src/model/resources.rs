@@ -341,7 +341,7 @@ impl Resources {
     /// What a request takes: in each dimension that is counted at least 1.
     pub fn demand(&self, kind: ResourceType, specs: Option<ComputeSpecs>) -> Amounts {
         let mut demand = Amounts::ZERO;
-        let specs = specs.filter(|specs| !is_what_java_always_requests(specs));
+        let specs = specs.filter(|specs| !says_nothing(specs));
         for dimension in self.dimensions() {
             let asked = specs.and_then(|specs| dimension.of(&specs)).filter(|asked| *asked > 0);
             demand[dimension] = asked.unwrap_or(self.requested[kind][dimension]).max(1);
@@ -363,7 +363,7 @@ impl Resources {
 
 /// Whether these are the numbers that the original's job trackers send for each task, whatever it needs.
 /// Reduces differ from maps in the network.
-fn is_what_java_always_requests(specs: &ComputeSpecs) -> bool {
+pub fn says_nothing(specs: &ComputeSpecs) -> bool {
     let ComputeSpecs { num_cpus, network_mbps, memory_mb, disk_gb } = *specs;
     (num_cpus, memory_mb, disk_gb) == (1, Some(1_024), Some(10))
         && matches!(network_mbps, Some(10 | 50))

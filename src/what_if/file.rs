@@ -5,7 +5,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::Arc;
 
-use corona_model::types::{ResourceType, SessionPriority};
+use corona_model::types::{ComputeSpecs, ResourceType, SessionPriority};
 use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +93,15 @@ struct TaskLine {
     ms: i64,
     #[serde(default = "one", skip_serializing_if = "is_one")]
     count: u32,
+    /// What it requests of a node; what is absent it does not name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cpus: Option<i16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memory_mb: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    disk_gb: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network_mbps: Option<i16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     away_ms: Option<i64>,
     #[serde(default, skip_serializing_if = "is_none")]
@@ -185,10 +194,15 @@ impl SessionLine {
 
 impl TaskLine {
     fn of(task: &Task) -> TaskLine {
+        let takes = task.takes.unwrap_or_default();
         TaskLine {
             kind: task.kind,
             ms: task.ms,
             count: 1,
+            cpus: Some(takes.num_cpus).filter(|cpus| *cpus > 0),
+            memory_mb: takes.memory_mb,
+            disk_gb: takes.disk_gb,
+            network_mbps: takes.network_mbps,
             away_ms: task.away_ms,
             after: task.after,
             delay_ms: task.delay_ms,
@@ -280,7 +294,9 @@ fn add(
             if node.cpus < 1 || node.name.is_empty() || node.host.is_empty() {
                 return Err("a node needs a name, a host and at least 1 CPU".to_owned());
             }
-            let away = node.away.iter().flat_map(|(from, until)| [*from, *until]);
+            positive(None, node.memory_mb, node.disk_gb, node.network_mbps)?;
+            let away = node.away.iter().chain(&node.drained);
+            let away = away.flat_map(|(from, until)| [*from, *until]);
             within_bounds([node.from_ms].into_iter().chain(node.until_ms).chain(away))?;
             workload.nodes.push(node);
             return Ok(());
@@ -294,6 +310,9 @@ fn add(
     let times =
         [Some(line.at_ms), delay, Some(line.lingers_ms), line.recorded_ms, line.deadline_ms];
     within_bounds(times.into_iter().chain(of_tasks).flatten())?;
+    for task in &line.tasks {
+        positive(task.cpus, task.memory_mb, task.disk_gb, task.network_mbps)?;
+    }
     *tasks += line.tasks.iter().map(|task| task.count as usize).sum::<usize>();
     if *tasks > MOST_TASKS {
         return Err(format!("more than {MOST_TASKS} tasks"));
@@ -339,10 +358,32 @@ fn within_bounds(mut times: impl Iterator<Item = i64>) -> Result<(), String> {
     }
 }
 
+/// Fails for amounts of resources that are none.
+fn positive(
+    cpus: Option<i16>,
+    memory_mb: Option<i32>,
+    disk_gb: Option<i32>,
+    network_mbps: Option<i16>,
+) -> Result<(), String> {
+    let mut all =
+        [cpus.map(i32::from), memory_mb, disk_gb, network_mbps.map(i32::from)].into_iter();
+    match all.find(|amount| amount.is_some_and(|amount| amount < 1)).flatten() {
+        None => Ok(()),
+        Some(amount) => Err(format!("{amount} is no amount of a resource; leave it out")),
+    }
+}
+
 impl From<TaskLine> for Task {
     fn from(line: TaskLine) -> Task {
+        let takes = ComputeSpecs {
+            num_cpus: line.cpus.unwrap_or(0),
+            network_mbps: line.network_mbps,
+            memory_mb: line.memory_mb,
+            disk_gb: line.disk_gb,
+        };
         Task {
             kind: line.kind,
+            takes: Some(takes).filter(|takes| *takes != ComputeSpecs::default()),
             ms: line.ms,
             away_ms: line.away_ms,
             after: line.after,

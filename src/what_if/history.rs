@@ -9,7 +9,8 @@ use std::sync::Arc;
 use corona_engine::Notification;
 use corona_model::types::{ResourceRequest, ResourceType, SessionInfo};
 
-use crate::workload::{Node, Session, Task, Workload};
+use crate::distance::Distance;
+use crate::workload::{Node, Session, Task, Workload, named};
 
 /// What happened to a cluster, in the order of time.
 #[derive(Debug, Default)]
@@ -35,6 +36,8 @@ struct Seen {
     node: Node,
     last_ms: i64,
     gone_ms: Option<i64>,
+    /// Since when it is drained.
+    drains_ms: Option<i64>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +59,8 @@ struct KnownSession {
 struct Asked {
     task: Task,
     asked_ms: i64,
+    /// Whether its last grant was on none of the hosts that it prefers, if that is known.
+    is_away: Option<bool>,
     /// The node and time of its present grant.
     held: Option<(Arc<str>, i64)>,
     ended_ms: Option<i64>,
@@ -98,7 +103,7 @@ impl History {
         self.lasts_until(at_ms);
         let new = |mut node: Node| {
             node.from_ms = at_ms;
-            Seen { node, last_ms: at_ms, gone_ms: None }
+            Seen { node, last_ms: at_ms, gone_ms: None, drains_ms: None }
         };
         let Some(seen) = self.nodes.get_mut(&node.name) else {
             self.nodes.insert(node.name.clone(), new(node));
@@ -108,7 +113,9 @@ impl History {
         if let Some(gone_ms) = seen.gone_ms.take().or((silent_ms < at_ms).then_some(silent_ms)) {
             seen.node.away.push((gone_ms, at_ms));
         }
-        (seen.last_ms, seen.node.cpus) = (at_ms, node.cpus);
+        seen.last_ms = at_ms;
+        (seen.node.cpus, seen.node.memory_mb) = (node.cpus, node.memory_mb);
+        (seen.node.disk_gb, seen.node.network_mbps) = (node.disk_gb, node.network_mbps);
     }
 
     /// A node is lost.
@@ -116,6 +123,19 @@ impl History {
         self.lasts_until(at_ms);
         if let Some(seen) = self.nodes.get_mut(name) {
             seen.gone_ms = seen.gone_ms.or(Some(at_ms));
+        }
+        self.node_drains(at_ms, name, false);
+    }
+
+    /// A node is granted nothing from now on, or serves again.
+    pub(crate) fn node_drains(&mut self, at_ms: i64, name: &str, on: bool) {
+        let Some(seen) = self.nodes.get_mut(name) else { return };
+        match on {
+            true => seen.drains_ms = seen.drains_ms.or(Some(at_ms)),
+            false => {
+                let since_ms = seen.drains_ms.take();
+                seen.node.drained.extend(since_ms.map(|since_ms| (since_ms, at_ms)));
+            }
         }
     }
 
@@ -184,8 +204,9 @@ impl History {
     pub(crate) fn granted(&mut self, at_ms: i64, handle: &str, id: i32, node: &Arc<str>) {
         self.lasts_until(at_ms);
         self.grants += 1;
+        let host = self.nodes.get(node).map(|seen| seen.node.host.clone());
         if let Some(known) = self.sessions.get_mut(handle) {
-            known.granted(at_ms, id, node);
+            known.granted(at_ms, id, node, host);
         }
     }
 
@@ -234,7 +255,8 @@ impl History {
             node.until_ms = seen.gone_ms.or((silent_ms < until_ms).then_some(silent_ms));
             node.from_ms -= began_ms;
             node.until_ms = node.until_ms.map(|at| at - began_ms);
-            for (from, until) in &mut node.away {
+            node.drained.extend(seen.drains_ms.map(|since_ms| (since_ms, until_ms)));
+            for (from, until) in node.away.iter_mut().chain(&mut node.drained) {
                 (*from, *until) = (*from - began_ms, *until - began_ms);
             }
             if node.from_ms <= soon_ms {
@@ -257,17 +279,19 @@ impl History {
         };
         let mut sessions = self.sessions;
         let usual = usual_times(&sessions);
+        let distance = Distance::learn(sessions.values().map(KnownSession::times));
         for handle in self.order {
             let Some(known) = sessions.remove(&handle) else { continue };
-            let mut session = known.finish(until_ms, &usual, &mut gaps);
+            let mut session = known.finish(until_ms, &usual, &distance, &mut gaps);
             session.at_ms -= began_ms;
             workload.sessions.push(session);
         }
         workload.sessions.sort_by_key(|session| session.at_ms);
         workload.assume(
-            "A task takes as long as it was recorded, wherever it runs; a reduce ends as long after the end of \
-             its job's maps as it was recorded.",
+            "A task takes as long as it was recorded; a reduce ends as long after the end of its job's maps as it was \
+             recorded.",
         );
+        workload.assume(&distance.sentence());
         workload.assume(
             "A request that was made some time after the end of a task follows the same number of ended tasks \
              by the same time.",
@@ -318,6 +342,7 @@ impl KnownSession {
             delay_ms: at_ms - last_ms,
             hosts: request.hosts.as_slice().into(),
             exclude: request.exclude_hosts.as_slice().into(),
+            takes: named(request.specs),
             ..Task::new(kind, 0)
         };
         self.by_id.insert(request.id, self.tasks.len());
@@ -326,16 +351,19 @@ impl KnownSession {
             asked_ms: at_ms,
             held: None,
             ended_ms: None,
+            is_away: None,
             began_ms: 0,
             withdrawn: false,
         });
     }
 
-    fn granted(&mut self, at_ms: i64, id: i32, node: &Arc<str>) {
+    fn granted(&mut self, at_ms: i64, id: i32, node: &Arc<str>, host: Option<Arc<str>>) {
         let Some(place) = self.by_id.get(&id) else { return };
         let Some(asked) = self.tasks.get_mut(*place) else { return };
         asked.held = Some((node.clone(), at_ms));
         asked.began_ms = at_ms;
+        let hosts = &asked.task.hosts;
+        asked.is_away = host.filter(|_| !hosts.is_empty()).map(|host| !hosts.contains(&host));
         asked.task.waited_ms = asked.task.waited_ms.or(Some(at_ms - asked.asked_ms));
     }
 
@@ -371,7 +399,22 @@ impl KnownSession {
         }
     }
 
-    fn finish(mut self, until_ms: i64, usual: &[i64; 3], gaps: &mut Gaps) -> Session {
+    /// How long tasks with preferred hosts took, and whether they ran on none of these.
+    fn times(&self) -> Vec<(i64, bool)> {
+        let ended = self.tasks.iter().filter_map(|asked| {
+            Some((asked.ended_ms?.saturating_sub(asked.began_ms), asked.is_away?))
+        });
+        ended.collect()
+    }
+
+    fn finish(
+        mut self,
+        until_ms: i64,
+        usual: &[i64; 3],
+        distance: &Distance,
+        gaps: &mut Gaps,
+    ) -> Session {
+        let factor = distance.of_session(&self.times());
         let mut own: [Vec<i64>; 3] = Default::default();
         for asked in &self.tasks {
             if let Some(ended_ms) = asked.ended_ms {
@@ -402,6 +445,9 @@ impl KnownSession {
                     {
                         task.shuffles = true;
                         task.ms = (ended_ms - asked.began_ms.max(last_map_ms)).max(0);
+                    }
+                    if let Some((factor, is_away)) = factor.zip(asked.is_away) {
+                        Distance::apply(&mut task, factor, is_away);
                     }
                 }
                 (None, Some(_), _) => {

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use corona_mapreduce::{
-    HistoryAttempt, HistoryTask, JobHistory, JobSettings, PartState, TaskKind, TaskRole,
+    HistoryAttempt, HistoryTask, JobHistory, JobSettings, PartState, TaskDemand, TaskKind, TaskRole,
 };
-use corona_model::settings::Partitioning;
+use corona_model::resources::{Amounts, Dimension, Resources};
+use corona_model::settings::Settings;
 use corona_model::types::{
-    Address, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionPriority,
+    Address, ComputeSpecs, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionPriority,
 };
 
 use crate::history::History;
@@ -26,6 +27,7 @@ pub struct Configured {
     pub pool: PoolName,
     pub priority: Option<SessionPriority>,
     pub settings: JobSettings,
+    pub demand: TaskDemand,
 }
 
 /// Collects histories of jobs.
@@ -34,11 +36,20 @@ pub struct JobHistories {
     history: History,
     began_ms: Option<i64>,
     nodes: BTreeMap<Arc<str>, u32>,
-    /// The node, type, start and end of each attempt.
-    spans: Vec<(u32, ResourceType, i64, i64)>,
+    spans: Vec<Span>,
     unconfigured: usize,
     unfinished: usize,
     empty: usize,
+}
+
+/// An attempt on a node.
+#[derive(Debug)]
+struct Span {
+    node: u32,
+    kind: ResourceType,
+    takes: Option<ComputeSpecs>,
+    from_ms: i64,
+    until_ms: i64,
 }
 
 /// Something that a job does.
@@ -111,6 +122,7 @@ impl JobHistories {
                 TaskKind::Map => ResourceType::Map,
                 TaskKind::Reduce => ResourceType::Reduce,
             };
+            let takes = configured.and_then(|configured| configured.demand.applied(kind, None));
             let mut before_ms = None;
             for attempt in ran(task) {
                 let start_ms = attempt.start_ms.clamp(at_ms, end_ms);
@@ -124,11 +136,12 @@ impl JobHistories {
                 before_ms = Some(done_ms);
                 id += 1;
                 let node = self.node(attempt, start_ms);
-                self.spans.push((node.1, kind, start_ms, done_ms));
+                let (from_ms, until_ms) = (start_ms, done_ms);
+                self.spans.push(Span { node: node.1, kind, takes, from_ms, until_ms });
                 let request = ResourceRequest {
                     id,
                     hosts: hosts(&task.splits),
-                    specs: None,
+                    specs: takes,
                     kind,
                     exclude_hosts: Vec::new(),
                 };
@@ -152,17 +165,19 @@ impl JobHistories {
         (name, number)
     }
 
-    /// The workload of all jobs. Nodes are as large as what ran there at a time needs under this partitioning.
-    pub fn finish(mut self, name: &str, partitioning: &Partitioning) -> Reading {
+    /// The workload of all jobs. Nodes are as large as what ran there at a time needs under these settings.
+    pub fn finish(mut self, name: &str, settings: &Settings) -> Reading {
         self.history.begins(self.began_ms.unwrap_or(0));
-        let cpus = cpus_for(partitioning, most_at_a_time(&mut self.spans));
+        let (slots, amounts) = most_at_a_time(&self.spans, settings);
+        let cpus = cpus_for(settings, slots, amounts[Dimension::Cpus]);
+        let memory_mb = i32::try_from(amounts[Dimension::Memory]).unwrap_or(i32::MAX);
         let (mut workload, gaps) = self.history.finish(name, i64::MAX, i64::MAX);
         for node in &mut workload.nodes {
-            node.cpus = cpus;
+            (node.cpus, node.memory_mb) = (cpus, Some(memory_mb.max(1)));
         }
         workload.assume(&format!(
-            "Histories show only nodes on which tasks ran. These were there all the time, and each has {cpus} \
-             CPUs: as many as the most tasks that ran on any of them at a time need."
+            "Histories show only nodes on which tasks ran. These were there all the time, and each has {cpus} CPUs and \
+             {memory_mb} MB of memory: as much as the most tasks that ran on any of them at a time need."
         ));
         workload.assume(
             "Histories do not show requests: maps are requested after the set-up of their job, reduces after its \
@@ -274,36 +289,51 @@ fn hosts(splits: &str) -> Vec<Arc<str>> {
     names.filter(|host| !host.is_empty()).map(Arc::from).collect()
 }
 
-/// The most tasks of each type that ran on a node at a time.
-fn most_at_a_time(spans: &mut Vec<(u32, ResourceType, i64, i64)>) -> [u32; 3] {
-    let mut changes: Vec<(u32, usize, i64, i8)> = Vec::with_capacity(spans.len() * 2);
-    for (node, kind, from_ms, until_ms) in std::mem::take(spans) {
-        // A task that takes no time needs a slot as well.
-        changes.push((node, kind.index(), from_ms, 1));
-        changes.push((node, kind.index(), until_ms.max(from_ms + 1), -1));
+/// The most slots of each type and the most resources that were taken of a node at a time.
+fn most_at_a_time(spans: &[Span], settings: &Settings) -> ([i64; 3], Amounts) {
+    // What requests take if all resources are counted.
+    let all = Resources { counted: [true; 4], ..(*settings.resources).clone() };
+    let mut changes: Vec<(u32, i64, bool, usize)> = Vec::with_capacity(spans.len() * 2);
+    for (place, span) in spans.iter().enumerate() {
+        // What ends at a time does so before anything begins. A task that takes no time needs a slot as well.
+        changes.push((span.node, span.from_ms, true, place));
+        changes.push((span.node, span.until_ms.max(span.from_ms + 1), false, place));
     }
     changes.sort_unstable();
-    let (mut most, mut now, mut of) = ([0; 3], 0_i64, None);
-    for (node, kind, _, by) in changes {
-        if of.replace((node, kind)) != Some((node, kind)) {
-            now = 0;
+    let (mut most, mut most_held) = ([0; 3], Amounts::ZERO);
+    let (mut now, mut held, mut of) = ([0_i64; 3], Amounts::ZERO, None);
+    for (node, _, begins, place) in changes {
+        if of.replace(node) != Some(node) {
+            (now, held) = ([0; 3], Amounts::ZERO);
         }
-        now += i64::from(by);
-        if let Some(most) = most.get_mut(kind) {
-            *most = u32::try_from(now).unwrap_or(0).max(*most);
+        let Some(span) = spans.get(place) else { continue };
+        let slots = i64::from(settings.resources.slots(span.takes));
+        let takes = all.demand(span.kind, span.takes);
+        held = if begins { held.plus(takes) } else { held.minus(takes) };
+        if let (Some(now), Some(most)) =
+            (now.get_mut(span.kind.index()), most.get_mut(span.kind.index()))
+        {
+            *now += if begins { slots } else { -slots };
+            *most = (*now).max(*most);
+        }
+        for (most, held) in most_held.0.iter_mut().zip(held.0) {
+            *most = held.max(*most);
         }
     }
-    most
+    (most, most_held)
 }
 
-/// The fewest CPUs whose slots hold so many tasks.
-fn cpus_for(partitioning: &Partitioning, most: [u32; 3]) -> i16 {
+/// The fewest CPUs whose slots hold so many tasks, and that are as many as they take where CPUs are counted.
+fn cpus_for(settings: &Settings, most: [i64; 3], taken: u64) -> i16 {
+    let counts_cpus = settings.resources.dimensions().any(|one| one == Dimension::Cpus);
     let is_enough = |cpus: &i16| {
-        partitioning.slots(*cpus).is_some_and(|slots| {
-            ResourceType::ALL
-                .into_iter()
-                .all(|kind| most.get(kind.index()).is_none_or(|most| slots[kind] >= *most))
-        })
+        let slots = settings.partitioning.slots(*cpus);
+        let all = slots.is_some_and(|slots| {
+            ResourceType::ALL.into_iter().all(|kind| {
+                most.get(kind.index()).is_none_or(|most| i64::from(slots[kind]) >= *most)
+            })
+        });
+        all && (!counts_cpus || u64::try_from(*cpus).is_ok_and(|cpus| cpus >= taken))
     };
     (1..=MOST_CPUS).find(is_enough).unwrap_or(1)
 }

@@ -25,14 +25,10 @@ impl Journaled {
         let history = self.history.get_or_insert_with(|| History::from(now, now));
         for view in engine.nodes() {
             let rack = Some(view.rack).filter(|rack| **rack != *DEFAULT_RACK);
-            let node = Node {
-                name: view.name,
-                host: view.address.host,
-                rack,
-                cpus: view.total.num_cpus.max(1),
-                ..Node::default()
-            };
+            let (name, drains) = (view.name.clone(), view.draining);
+            let node = Node { rack, ..Node::new(view.name, view.address.host, view.total) };
             history.node_seen(now, node, NEVER_MS);
+            history.node_drains(now, &name, drains);
         }
         for session in engine.snapshot().sessions {
             let mut info = session.info;
@@ -83,10 +79,11 @@ impl Journaled {
                         _ => None,
                     };
                     let NodeReport { name, address, total, .. } = &**report;
-                    let (name, host) = (name.clone(), address.host.clone());
-                    let cpus = total.num_cpus.max(1);
-                    let node = Node { name, host, rack, cpus, ..Node::default() };
-                    history.node_seen(at_ms, node, NEVER_MS);
+                    let node = Node::new(name.clone(), address.host.clone(), *total);
+                    history.node_seen(at_ms, Node { rack, ..node }, NEVER_MS);
+                }
+                Effect::Record(Record::NodeDraining { name, on }) => {
+                    history.node_drains(at_ms, name, *on);
                 }
                 Effect::Record(Record::NodeLost { name, .. }) => history.node_gone(at_ms, name),
                 Effect::ResumeNotifications | Effect::Record(_) => {}
@@ -98,7 +95,7 @@ impl Journaled {
     pub fn finish(self, name: &str) -> Option<Reading> {
         let (mut workload, gaps) = self.history?.finish(name, 0, NEVER_MS);
         workload.assume(
-            "Nodes that were blacklisted or drained serve all the time; lost nodes are away as long as they were.",
+            "Nodes that were blacklisted serve all the time; lost and drained ones are away as long as they were.",
         );
         if gaps.older > 0 {
             workload.assume(&format!(

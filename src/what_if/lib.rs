@@ -11,6 +11,7 @@
 #![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
 
 pub mod change;
+mod distance;
 pub mod file;
 mod history;
 pub mod job_histories;
@@ -18,6 +19,7 @@ pub mod journaled;
 mod measure;
 pub mod recorded;
 pub mod report;
+mod resources;
 mod simulate;
 pub mod suggest;
 pub mod swf;
@@ -25,6 +27,9 @@ pub mod swf;
 mod tests;
 mod workload;
 
-pub use measure::{Bin, ClusterResult, GroupResult, Run, SessionResult, Spread, TypeResult};
+pub use measure::{
+    Bin, ClusterResult, GroupResult, LackResult, Reservations, ResourceResult, Run, SessionResult,
+    Spread, TypeResult,
+};
 pub use simulate::{Progress, Setting, simulate};
 pub use workload::{Failure, Node, Reading, Session, Task, Workload};

@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use corona_engine::{Engine, PoolView};
+use corona_model::resources::{Amounts, Dimension};
 use corona_model::types::{PerType, ResourceType};
 use serde::Serialize;
+
+use crate::resources::{Counts, LACKS, Lacks, Sample};
+use crate::workload::Node;
 
 /// Points of a line over time at most.
 const MOST_BINS: usize = 600;
@@ -26,6 +30,9 @@ pub struct Run {
     /// In the order of the workload.
     #[serde(skip)]
     pub sessions: Vec<SessionResult>,
+    /// What is assumed beside what the workload assumes, as sentences.
+    #[serde(skip)]
+    pub(crate) assumptions: Vec<String>,
     /// Waits of the tasks whose recorded waits are known, and these.
     #[serde(skip)]
     pub(crate) compared: Compared,
@@ -36,6 +43,8 @@ pub struct Run {
 pub(crate) struct Compared {
     pub(crate) recorded: Vec<u32>,
     pub(crate) simulated: Vec<u32>,
+    /// How long slots were held in the recording.
+    pub(crate) slot_ms: f64,
 }
 
 /// The cluster as a whole.
@@ -44,6 +53,13 @@ pub struct ClusterResult {
     pub nodes: usize,
     pub waits: Spread,
     pub types: Vec<TypeResult>,
+    /// Where resources are counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<ResourceResult>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lacks: Vec<LackResult>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<Reservations>,
     /// Grants that were taken back for other pools.
     pub revoked: u64,
     /// Grants that were lost with their nodes.
@@ -78,6 +94,43 @@ pub struct TypeResult {
     pub free_while_waiting: f64,
 }
 
+/// A resource of the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ResourceResult {
+    pub resource: Dimension,
+    /// The most that nodes gave out at a time.
+    pub all: u64,
+    /// The share of it that was in use while the workload came, 0 to 1.
+    pub used: f64,
+    /// The share that was free while requests waited.
+    pub free_while_waiting: f64,
+    /// The most that was free on one node while requests waited, on average.
+    pub largest: f64,
+    /// The share of what was free while requests waited that was on nodes where none of them fitted.
+    pub too_small: f64,
+}
+
+/// What requests that waited lacked: a share of the time for which they did.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LackResult {
+    /// `slots` or a resource: a node would have served them with more of this alone; `several`: no node would have;
+    /// `reserved`: it is kept for others; `other`: they would have fitted, but for limits, order or locality.
+    pub of: &'static str,
+    pub share: f64,
+}
+
+/// Nodes that were kept for large requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Reservations {
+    pub made: u64,
+    /// Those whose request was granted there.
+    pub served: u64,
+    /// Those that ended because they had lasted for too long.
+    pub expired: u64,
+    /// Requests for which grants of others were taken back.
+    pub rooms: u64,
+}
+
 /// A pool or a user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct GroupResult {
@@ -90,6 +143,11 @@ pub struct GroupResult {
     pub waits: Spread,
     /// Slots in use, multiplied by time.
     pub used_ms: u64,
+    /// Resources in use, multiplied by time in hours, where they are counted.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub resource_hours: BTreeMap<&'static str, f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lacks: Vec<LackResult>,
     /// Grants that were taken back from it.
     pub revoked: u64,
     pub lost_ms: u64,
@@ -167,6 +225,10 @@ pub(crate) struct Account {
     pub(crate) used: i64,
     changed_ms: i64,
     used_ms: u64,
+    held: Amounts,
+    /// Resources in use, multiplied by time.
+    held_ms: [f64; 4],
+    lacks: Lacks,
     /// Slots in use, multiplied by time, in the current stretch.
     area: u64,
     pub(crate) revoked: u64,
@@ -180,12 +242,16 @@ impl Account {
         let area = passed.saturating_mul(self.used.max(0) as u64);
         self.area = self.area.saturating_add(area);
         self.used_ms = self.used_ms.saturating_add(area);
+        for (sum, held) in self.held_ms.iter_mut().zip(self.held.0) {
+            *sum += passed as f64 * held as f64;
+        }
         self.changed_ms = now_ms;
     }
 
-    fn change(&mut self, now_ms: i64, by: i64) {
+    fn change(&mut self, now_ms: i64, by: i64, takes: Amounts) {
         self.pass(now_ms);
         self.used += by;
+        self.held = if by > 0 { self.held.plus(takes) } else { self.held.minus(takes) };
     }
 
     fn close_bin(&mut self, now_ms: i64, width_ms: i64, bin: Bin) {
@@ -208,8 +274,13 @@ impl Account {
         self.bins = merged.collect();
     }
 
-    fn result(mut self, with_time: bool) -> GroupResult {
+    fn result(mut self, with_time: bool, dimensions: &[Dimension]) -> GroupResult {
+        let hours = |dimension: &Dimension| {
+            (dimension.name(), self.held_ms[*dimension as usize] / 3_600_000.0)
+        };
         GroupResult {
+            resource_hours: dimensions.iter().map(hours).collect(),
+            lacks: lacks(&self.lacks),
             waits: Spread::of(&mut self.waits),
             name: self.name,
             sessions: self.sessions,
@@ -233,7 +304,12 @@ pub(crate) struct Measure {
     pub(crate) users: Vec<Account>,
     places: [BTreeMap<Arc<str>, usize>; 2],
     cluster: Account,
-    kinds: PerType<OfType>,
+    kinds: PerType<OfKind>,
+    dimensions: [OfKind; 4],
+    /// Sums over samples: of what was free, the largest places, and what was on nodes where nothing fitted.
+    samples: u64,
+    sampled: [[f64; 3]; 4],
+    pub(crate) reservations: Reservations,
     pub(crate) lost_with_nodes: u64,
     refused: u64,
     /// Sessions that ended after their deadline.
@@ -242,18 +318,30 @@ pub(crate) struct Measure {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct OfType {
+struct OfKind {
     most: u64,
     total: u64,
     used: u64,
     waits: bool,
     changed_ms: i64,
-    /// Slot-milliseconds: of all slots, of those in use, of those that were free while requests waited, and of
-    /// all while requests waited.
+    /// Slots or amounts, multiplied by time: of all, of those in use, of those that were free while requests waited,
+    /// and of all while requests waited.
     area: [f64; 4],
 }
 
-impl OfType {
+impl OfKind {
+    fn now(&mut self, now_ms: i64, until_ms: i64, (total, used): (u64, u64), waits: bool) {
+        self.pass(now_ms, until_ms);
+        (self.total, self.used, self.waits) = (total, used, waits);
+        self.most = self.most.max(total);
+    }
+
+    /// The shares in use, and free while requests waited.
+    fn shares(&self) -> [f64; 2] {
+        let part = |some: f64, of: f64| if of > 0.0 { some / of } else { 0.0 };
+        [part(self.area[1], self.area[0]), part(self.area[2], self.area[3])]
+    }
+
     fn pass(&mut self, now_ms: i64, until_ms: i64) {
         let passed = (now_ms.min(until_ms) - self.changed_ms).max(0) as f64;
         self.area[0] += passed * self.total as f64;
@@ -276,6 +364,10 @@ impl Measure {
             places: Default::default(),
             cluster: Account::default(),
             kinds: PerType::default(),
+            dimensions: Default::default(),
+            samples: 0,
+            sampled: Default::default(),
+            reservations: Reservations::default(),
             lost_with_nodes: 0,
             refused: 0,
             late: 0,
@@ -299,9 +391,9 @@ impl Measure {
     }
 
     /// A slot of a pool and a user is granted, or is free again.
-    pub(crate) fn slot(&mut self, now_ms: i64, [pool, user]: [usize; 2], by: i64) {
+    pub(crate) fn slot(&mut self, now_ms: i64, [pool, user]: [usize; 2], by: i64, takes: Amounts) {
         for one in [&mut self.pools[pool], &mut self.users[user], &mut self.cluster] {
-            one.change(now_ms, by);
+            one.change(now_ms, by, takes);
         }
     }
 
@@ -319,15 +411,40 @@ impl Measure {
         self.lost_with_nodes += u64::from(!revoked);
     }
 
-    /// The slots of the engine after something has changed.
-    pub(crate) fn slots(&mut self, now_ms: i64, engine: &Engine, pending: PerType<i64>) {
+    /// The slots and resources of the engine after something has changed.
+    pub(crate) fn slots(
+        &mut self,
+        now_ms: i64,
+        engine: &Engine,
+        counts: &Counts,
+        pending: PerType<i64>,
+    ) {
         for kind in ResourceType::ALL {
-            let counts = engine.slots(kind);
-            let known = &mut self.kinds[kind];
-            known.pass(now_ms, self.until_ms);
-            (known.total, known.used) = (counts.total, counts.used);
-            known.waits = pending[kind] > 0;
-            known.most = known.most.max(counts.total);
+            let slots = engine.slots(kind);
+            let both = (slots.total, slots.used);
+            self.kinds[kind].now(now_ms, self.until_ms, both, pending[kind] > 0);
+        }
+        let waits = pending.0.iter().any(|count| *count > 0);
+        for (place, of) in self.dimensions.iter_mut().enumerate() {
+            let both = (counts.capacity.0[place], counts.held.0[place]);
+            of.now(now_ms, self.until_ms, both, waits);
+        }
+    }
+
+    /// What was seen at the end of a stretch of time. Longer stretches count for more.
+    pub(crate) fn sampled(&mut self, sample: &Sample) {
+        self.samples += 1;
+        for (place, sums) in self.sampled.iter_mut().enumerate() {
+            let seen = [sample.free, sample.largest, sample.too_small];
+            for (sum, seen) in sums.iter_mut().zip(seen) {
+                *sum += seen.0[place] as f64;
+            }
+        }
+        let width = self.width_ms as f64;
+        for (pool, lacks) in &sample.lacks {
+            for account in [&mut self.pools[*pool], &mut self.cluster] {
+                account.lacks.iter_mut().zip(lacks).for_each(|(sum, more)| *sum += more * width);
+            }
         }
     }
 
@@ -354,28 +471,34 @@ impl Measure {
         self.width_ms
     }
 
-    pub(crate) fn finish(mut self, name: &str, now_ms: i64, engine: &Engine, nodes: usize) -> Run {
-        self.slots(now_ms, engine, PerType::default());
+    pub(crate) fn finish(
+        mut self,
+        name: &str,
+        now_ms: i64,
+        (engine, counts): (&Engine, &Counts),
+        nodes: &[Node],
+    ) -> Run {
+        self.slots(now_ms, engine, counts, PerType::default());
+        let dimensions = counts.dimensions(nodes);
         for one in self.pools.iter_mut().chain(&mut self.users) {
             one.pass(now_ms);
         }
         let mut waits: Vec<u32> = self.pools.iter().flat_map(|pool| pool.waits.clone()).collect();
-        let part = |some: f64, of: f64| if of > 0.0 { some / of } else { 0.0 };
         let types = ResourceType::ALL.into_iter().filter(|kind| self.kinds[*kind].most > 0);
         let types = types.map(|kind| {
             let known = &self.kinds[kind];
-            TypeResult {
-                kind,
-                slots: known.most,
-                slot_ms: known.area[0],
-                used: part(known.area[1], known.area[0]),
-                free_while_waiting: part(known.area[2], known.area[3]),
-            }
+            let [used, free_while_waiting] = known.shares();
+            TypeResult { kind, slots: known.most, slot_ms: known.area[0], used, free_while_waiting }
         });
+        let resources = dimensions.iter().map(|dimension| self.of_resource(*dimension));
+        let are_counted = !dimensions.is_empty();
         let cluster = ClusterResult {
-            nodes,
+            nodes: nodes.len(),
             waits: Spread::of(&mut waits),
             types: types.collect(),
+            resources: resources.collect(),
+            lacks: lacks(&self.cluster.lacks),
+            reservations: are_counted.then_some(self.reservations),
             revoked: self.cluster.revoked,
             lost_with_nodes: self.lost_with_nodes,
             lost_ms: self.cluster.lost_ms,
@@ -392,12 +515,40 @@ impl Measure {
         Run {
             name: name.to_owned(),
             cluster,
-            pools: by_name(self.pools.into_iter().map(|pool| pool.result(true)).collect()),
-            users: by_name(self.users.into_iter().map(|user| user.result(false)).collect()),
+            pools: by_name(
+                self.pools.into_iter().map(|pool| pool.result(true, &dimensions)).collect(),
+            ),
+            users: by_name(
+                self.users.into_iter().map(|user| user.result(false, &dimensions)).collect(),
+            ),
+            assumptions: counts.assumptions(nodes),
             compared: self.compared,
             ..Run::default()
         }
     }
+
+    fn of_resource(&self, resource: Dimension) -> ResourceResult {
+        let place = resource as usize;
+        let [free, largest, too_small] = self.sampled[place];
+        let [used, free_while_waiting] = self.dimensions[place].shares();
+        ResourceResult {
+            resource,
+            all: self.dimensions[place].most,
+            used,
+            free_while_waiting,
+            largest: largest / self.samples.max(1) as f64,
+            too_small: if free > 0.0 { too_small / free } else { 0.0 },
+        }
+    }
+}
+
+/// The shares of what requests lacked, the largest first.
+fn lacks(sums: &Lacks) -> Vec<LackResult> {
+    let all: f64 = sums.iter().sum();
+    let some = LACKS.into_iter().zip(sums).filter(|(_, sum)| **sum > 0.0);
+    let mut shares: Vec<_> = some.map(|(of, sum)| LackResult { of, share: sum / all }).collect();
+    shares.sort_by(|one, other| other.share.total_cmp(&one.share));
+    shares
 }
 
 fn account(

@@ -7,7 +7,7 @@ use corona_conformance::capture::Side;
 use corona_conformance::conversation::{Conversation, Offered, Said, typed_calls};
 use corona_engine::Notification;
 use corona_model::types::{
-    Address, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionPriority,
+    Address, ComputeSpecs, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionPriority,
 };
 use corona_wire::calls::{ClusterManager, ClusterManagerCall, SessionDriver, SessionDriverCall};
 use corona_wire::generated as wire;
@@ -112,12 +112,7 @@ fn heartbeat(history: &mut History, at_ms: i64, node: wire::ClusterNodeInfo, exp
     if node.ended.iter().flatten().any(|ended| *ended == node.name) {
         return;
     }
-    let seen = Node {
-        name: node.name.into(),
-        host: node.address.host.into(),
-        cpus: node.total.num_cpus.max(1),
-        ..Node::default()
-    };
+    let seen = Node::new(node.name.into(), node.address.host.into(), specs(node.total));
     history.node_seen(at_ms, seen, expiry_ms);
 }
 
@@ -158,10 +153,19 @@ fn request(request: wire::ResourceRequest) -> Option<ResourceRequest> {
     Some(ResourceRequest {
         id: request.id,
         hosts: names(request.hosts),
-        specs: None,
+        specs: request.specs.map(specs),
         kind: ResourceType::from_number(request.type_.0)?,
         exclude_hosts: names(request.exclude_hosts),
     })
+}
+
+fn specs(specs: wire::ComputeSpecs) -> ComputeSpecs {
+    ComputeSpecs {
+        num_cpus: specs.num_cpus,
+        network_mbps: specs.network_m_bps,
+        memory_mb: specs.memory_m_b,
+        disk_gb: specs.disk_g_b,
+    }
 }
 
 fn names(all: Option<Vec<String>>) -> Vec<Arc<str>> {

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use corona_engine::{Effect, Engine, Input, Notification, Reply, Start};
+use corona_engine::{Effect, Engine, Input, Notification, Record, Reply, Start};
 use corona_model::settings::Settings;
 use corona_model::types::{
     Address, ComputeSpecs, Grant, Millis, NodeReport, PerType, ResourceRequest, ResourceType,
@@ -16,6 +16,7 @@ use corona_model::types::{
 };
 
 use crate::measure::{Measure, Run, SessionResult};
+use crate::resources::Counts;
 use crate::workload::{Node, Session, Task, Workload};
 
 /// Settings under a name.
@@ -58,7 +59,6 @@ fn for_simulation(settings: &Settings) -> Settings {
     settings.node_late_ms = FOREVER_MS;
     settings.session_expiry_ms = FOREVER_MS;
     settings.retired_sessions = 0;
-    (settings.reserved_memory_mb, settings.reserved_disk_gb) = (0, 0);
     let bounds = &mut settings.bounds;
     (bounds.sessions, bounds.requests_per_session) = (usize::MAX, usize::MAX);
     (bounds.nodes, bounds.pools) = (usize::MAX, usize::MAX);
@@ -70,6 +70,7 @@ fn for_simulation(settings: &Settings) -> Settings {
 enum Event {
     NodeUp(u32),
     NodeDown(u32),
+    Drains(u32, bool),
     /// A task of a session has done its work in the slot of a request.
     Done(u32, i32),
     Leaves(u32),
@@ -94,9 +95,12 @@ struct Simulation<'a> {
     racks: BTreeMap<Arc<str>, Arc<str>>,
     results: Vec<SessionResult>,
     measure: Measure,
+    counts: Counts,
     pending: PerType<i64>,
     notices: VecDeque<(Arc<str>, Notification)>,
     progress: Progress,
+    /// A stretch of time has ended at this moment.
+    bin_ended: bool,
     /// Sessions that have not ended.
     open: usize,
     /// When something was last granted.
@@ -153,9 +157,11 @@ impl<'a> Simulation<'a> {
             racks: BTreeMap::new(),
             results: vec![SessionResult::default(); workload.sessions.len()],
             measure: Measure::new(workload.until_ms),
+            counts: Counts::new(settings, &workload.nodes),
             pending: PerType::default(),
             notices: VecDeque::new(),
             progress: Progress { ended: 0, tasks: workload.tasks() },
+            bin_ended: false,
             open: workload.sessions.len(),
             moved_ms: 0,
         };
@@ -176,6 +182,10 @@ impl<'a> Simulation<'a> {
             }
             if let Some(until_ms) = node.until_ms {
                 self.at(until_ms, Event::NodeDown(place as u32));
+            }
+            for (from_ms, until_ms) in &node.drained {
+                self.at(*from_ms, Event::Drains(place as u32, true));
+                self.at(*until_ms, Event::Drains(place as u32, false));
             }
         }
         for failure in &self.workload.failures {
@@ -226,7 +236,13 @@ impl<'a> Simulation<'a> {
             while self.engine.wants_pass() {
                 self.apply(Input::Pass);
             }
-            self.measure.slots(self.now_ms, &self.engine, self.pending);
+            self.measure.slots(self.now_ms, &self.engine, &self.counts, self.pending);
+            // Now what became free at this moment is granted.
+            if std::mem::take(&mut self.bin_ended)
+                && let Some(sample) = self.counts.sample(&self.engine)
+            {
+                self.measure.sampled(&sample);
+            }
             if self.inputs >= reported + REPORT_EVERY {
                 reported = self.inputs;
                 if !watch(self.progress) {
@@ -243,7 +259,13 @@ impl<'a> Simulation<'a> {
             Event::NodeDown(place) => {
                 if let Some(Node { name, host, .. }) = self.workload.nodes.get(place as usize) {
                     let (host, names) = (host.clone(), vec![name.clone()]);
+                    self.counts.node(place as usize, false);
                     self.apply(Input::NodesEnded { host, names });
+                }
+            }
+            Event::Drains(place, on) => {
+                if let Some(Node { name, .. }) = self.workload.nodes.get(place as usize) {
+                    self.apply(Input::DrainNode { node: name.clone(), on });
                 }
             }
             Event::Done(place, id) => self.done(place, id),
@@ -251,6 +273,7 @@ impl<'a> Simulation<'a> {
             Event::Arrives(place) => self.arrives(place),
             Event::Asks(place, from, to) => self.asks(place, from as usize..to as usize),
             Event::EndOfBin => {
+                self.bin_ended = true;
                 let width_ms = self.measure.close_bin(self.now_ms, &self.engine);
                 self.at(self.now_ms.saturating_add(width_ms), Event::EndOfBin);
             }
@@ -262,8 +285,12 @@ impl<'a> Simulation<'a> {
         self.inputs += 1;
         let outcome = self.engine.apply(self.began.plus_ms(self.now_ms), input);
         for effect in outcome.effects {
-            if let Effect::Notify { handle, notification, .. } = effect {
-                self.notices.push_back((handle, notification));
+            match effect {
+                Effect::Notify { handle, notification, .. } => {
+                    self.notices.push_back((handle, notification));
+                }
+                Effect::Record(record) => self.note(&record),
+                Effect::ForgetSession { .. } | Effect::ResumeNotifications => {}
             }
         }
         while let Some((handle, notification)) = self.notices.pop_front() {
@@ -287,20 +314,31 @@ impl<'a> Simulation<'a> {
         outcome.reply.ok()
     }
 
+    /// Counts what is done to make room on nodes.
+    fn note(&mut self, record: &Record) {
+        let counted = &mut self.measure.reservations;
+        match record {
+            Record::NodeReserved { .. } => counted.made += 1,
+            Record::ReservationEnded { served: true, .. } => counted.served += 1,
+            Record::ReservationExpired { .. } => counted.expired += 1,
+            Record::RoomMade { .. } => counted.rooms += 1,
+            _ => {}
+        }
+    }
+
     fn node_up(&mut self, place: u32) {
         let Some(node) = self.workload.nodes.get(place as usize) else { return };
-        let total = ComputeSpecs {
-            num_cpus: node.cpus,
-            network_mbps: Some(i16::MAX),
-            memory_mb: Some(i32::MAX),
-            disk_gb: Some(i32::MAX),
-        };
+        let total = self.counts.total(place as usize);
+        // What is really free is not simulated.
+        let (memory_mb, disk_gb) = (Some(i32::MAX), Some(i32::MAX));
+        let free = ComputeSpecs { memory_mb, disk_gb, ..total };
+        self.counts.node(place as usize, true);
         let app: Arc<str> = format!("{}:1", node.host).into();
         let report = NodeReport {
             name: node.name.clone(),
             address: Address { host: node.host.clone(), port: 1 },
             total,
-            free: Some(total),
+            free: Some(free),
             apps: PerType([Some(app.clone()), Some(app.clone()), Some(app)]),
         };
         self.apply(Input::HeartbeatNode { report, rack: node.rack.clone() });
@@ -394,18 +432,21 @@ impl<'a> Simulation<'a> {
         let mut requests = Vec::with_capacity(tasks.len());
         for task in tasks {
             live.tasks.push(*task);
-            let Task { kind, hosts, exclude, .. } = &session.tasks[*task as usize];
+            let Task { kind, takes, hosts, exclude, .. } = &session.tasks[*task as usize];
             requests.push(ResourceRequest {
                 id: live.tasks.len() as i32,
                 hosts: hosts.to_vec(),
-                specs: None,
+                specs: *takes,
                 kind: *kind,
                 exclude_hosts: exclude.to_vec(),
             });
         }
         live.waiting += tasks.len();
-        for request in &requests {
-            self.pending[request.kind] += 1;
+        let [pool, _] = live.accounts;
+        for task in tasks {
+            let task = &session.tasks[*task as usize];
+            self.pending[task.kind] += 1;
+            self.counts.waits(pool, task, true);
         }
         let mut racks: Vec<(Arc<str>, Arc<str>)> = Vec::new();
         if !self.racks.is_empty() {
@@ -441,8 +482,9 @@ impl<'a> Simulation<'a> {
             self.at(now_ms.saturating_add(ms), Event::Done(place, grant.id));
         }
         self.pending[task.kind] -= 1;
+        self.counts.waits(accounts[0], task, false);
         self.moved_ms = now_ms;
-        self.measure.slot(now_ms, accounts, 1);
+        self.holds(accounts, task, true);
         if first {
             self.measure.waited(accounts, waited);
             let result = &mut self.results[place as usize];
@@ -455,10 +497,17 @@ impl<'a> Simulation<'a> {
         }
     }
 
+    /// A task has what it requested, or gives it back.
+    fn holds(&mut self, accounts: [usize; 2], task: &Task, more: bool) {
+        let (slots, takes) = self.counts.taken(task);
+        self.counts.holds(takes, more);
+        self.measure.slot(self.now_ms, accounts, if more { slots } else { -slots }, takes);
+    }
+
     /// Grants are taken back, or lost with their node: their tasks start again elsewhere.
     fn lost(&mut self, place: u32, ids: Vec<i32>, revoked: bool) {
         let now_ms = self.now_ms;
-        let Some((_, live)) = self.both(place) else { return };
+        let Some((session, live)) = self.both(place) else { return };
         let mut again = Vec::new();
         let mut work_ms = Vec::new();
         for id in &ids {
@@ -470,8 +519,8 @@ impl<'a> Simulation<'a> {
             work_ms.push(now_ms - held.since_ms);
         }
         let (handle, accounts) = (live.handle.clone(), live.accounts);
-        for ms in work_ms {
-            self.measure.slot(now_ms, accounts, -1);
+        for (task, ms) in again.iter().zip(work_ms) {
+            self.holds(accounts, &session.tasks[*task as usize], false);
             self.measure.lost(accounts, revoked, ms);
         }
         if again.is_empty() {
@@ -509,7 +558,7 @@ impl<'a> Simulation<'a> {
             self.at(now_ms.saturating_add(ms), Event::Done(place, id));
         }
         self.progress.ended += 1;
-        self.measure.slot(now_ms, accounts, -1);
+        self.holds(accounts, &session.tasks[number as usize], false);
         self.apply(Input::ReleaseResources { handle, ids: vec![id] });
         match is_last {
             true => self.at(now_ms.saturating_add(session.lingers_ms), Event::Leaves(place)),
@@ -544,8 +593,11 @@ impl<'a> Simulation<'a> {
             self.measure.pools[pool].unserved += live.waiting as u64;
             self.measure.users[user].unserved += live.waiting as u64;
         }
-        let nodes = self.workload.nodes.len();
-        let mut run = self.measure.finish(name, self.now_ms, &self.engine, nodes);
+        let nodes = &self.workload.nodes;
+        let tasks = self.workload.sessions.iter().flat_map(|session| &session.tasks);
+        let held = tasks.filter_map(|task| Some((task.held_ms?, self.counts.taken(task).0)));
+        self.measure.compared.slot_ms = held.map(|(ms, slots)| ms as f64 * slots as f64).sum();
+        let mut run = self.measure.finish(name, self.now_ms, (&self.engine, &self.counts), nodes);
         run.ended_ms =
             self.results.iter().filter_map(|session| session.ended_ms).max().unwrap_or(0);
         run.stopped_at_ms = stopped_at_ms;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
-use corona_model::types::{PoolName, ResourceType};
+use corona_model::types::{ComputeSpecs, PoolName, ResourceType};
 
 use crate::file::MOST_TASKS;
 use crate::workload::{MOST_MS, Node, Reading, Session, Task, Workload};
@@ -91,8 +91,8 @@ impl Trace {
     }
 
     fn job(&mut self, fields: &[f64; 18]) {
-        let [number, submitted, waited, ran, allocated, requested] =
-            [0, 1, 2, 3, 4, 7].map(|place: usize| fields[place]);
+        let [number, submitted, waited, ran, allocated, used_kb, requested, kb] =
+            [0, 1, 2, 3, 4, 6, 7, 9].map(|place: usize| fields[place]);
         let [user, group, queue, before, think] =
             [11, 12, 14, 16, 17].map(|place| fields[place] as i64);
         let processors = if allocated > 0.0 { allocated } else { requested } as i64;
@@ -101,7 +101,13 @@ impl Trace {
             return;
         }
         let ms = |seconds: f64| (seconds * 1_000.0).clamp(0.0, MOST_MS as f64) as i64;
+        // Of each processor: as requested, or as used.
+        let kb = [kb, used_kb].into_iter().find(|kb| *kb > 0.0);
+        let memory_mb = kb.map(|kb| (kb / 1_024.0).ceil() as i32);
+        let takes =
+            memory_mb.map(|_| ComputeSpecs { num_cpus: 1, memory_mb, ..ComputeSpecs::default() });
         let task = Task {
+            takes,
             waited_ms: (waited >= 0.0).then(|| ms(waited)),
             held_ms: Some(ms(ran)),
             ..Task::new(ResourceType::Map, ms(ran))

@@ -8,15 +8,19 @@ use corona_conformance::capture::Limits;
 use corona_conformance::conversation::Ports;
 use corona_engine::{Engine, Input, testing};
 use corona_mapreduce::history_reader::Records;
-use corona_mapreduce::{JobHistory, JobSettings};
+use corona_mapreduce::{JobHistory, JobSettings, TaskDemand};
+use corona_model::form::Later;
+use corona_model::queues::Part;
+use corona_model::resources::{ReserveAfter, Resources};
 use corona_model::settings::{PoolSettings, Settings};
-use corona_model::types::{Millis, PoolName, ResourceType, SessionStatus};
+use corona_model::types::{ComputeSpecs, Millis, PoolName, ResourceType, SessionStatus};
 
 use crate::job_histories::{Configured, JobHistories};
 use crate::journaled::Journaled;
 use crate::report::{Report, html};
 use crate::{
-    Node, Reading, Run, Session, Setting, Task, Workload, change, file, simulate, suggest, swf,
+    LackResult, Node, Reading, Run, Session, Setting, Task, Workload, change, file, simulate,
+    suggest, swf,
 };
 
 const MAP: ResourceType = ResourceType::Map;
@@ -199,6 +203,137 @@ fn sessions_that_follow_one_another_are_copied_or_left_out_together() {
     }
 }
 
+/// Tasks that name so much memory.
+fn large(count: usize, seconds: i64, memory_mb: i32) -> Vec<Task> {
+    let takes = ComputeSpecs { num_cpus: 1, memory_mb: Some(memory_mb), ..ComputeSpecs::default() };
+    vec![Task { takes: Some(takes), ..Task::new(MAP, seconds * 1_000) }; count]
+}
+
+fn counting(change: impl FnOnce(&mut Resources)) -> Settings {
+    settings(|settings| {
+        (settings.reserved_memory_mb, settings.reserved_disk_gb) = (0, 0);
+        settings.resources.0.counted = [true, true, false, false];
+        change(&mut settings.resources.0);
+    })
+}
+
+fn with_memory(mut nodes: Vec<Node>, memory_mb: i32) -> Vec<Node> {
+    nodes.iter_mut().for_each(|node| node.memory_mb = Some(memory_mb));
+    nodes
+}
+
+#[test]
+fn where_memory_counts_it_limits_what_runs_and_the_report_says_so() {
+    // Of 4 CPUs and 8 GB on each of two nodes, tasks with 3 GB use 2 at a time.
+    let of = |memory_mb| {
+        let sessions = vec![session("s", "g.p", 0, large(16, 60, 3_072))];
+        let mut whole = workload(with_memory(nodes(2, 4), memory_mb), sessions);
+        whole.until_ms = 240_000;
+        whole
+    };
+    let counted = run(&of(8_192), counting(|_| ()));
+    assert_eq!(counted.sessions[0].ended_ms, Some(240_000));
+    let [cpus, memory] = &counted.cluster.resources[..] else { panic!("{counted:?}") };
+    assert_eq!((cpus.all, memory.all), (8, 16_384));
+    assert!((cpus.used - 0.5).abs() < 1e-9 && (memory.used - 0.75).abs() < 1e-9, "{counted:?}");
+    // While others wait, 2 GB and 2 CPUs are left on each node, and no request fits there.
+    assert!((memory.largest - 2_048.0).abs() < 1.0 && memory.too_small == 1.0, "{memory:?}");
+    assert_eq!(counted.cluster.lacks, [LackResult { of: "memory", share: 1.0 }]);
+    assert_eq!(counted.pools[0].lacks, counted.cluster.lacks);
+    // 16 tasks of 3 GB for a minute.
+    assert!((counted.pools[0].resource_hours["memory"] - 16.0 * 3_072.0 / 60.0).abs() < 1e-6);
+    // With enough memory, or where it is given out twice, CPUs are what is missing.
+    let twice = run(&of(8_192), counting(|resources| resources.overcommit[1] = Part(20_000)));
+    for run in [run(&of(16_384), counting(|_| ())), twice] {
+        assert_eq!(run.sessions[0].ended_ms, Some(120_000));
+        // Of slots and CPUs there are as many.
+        assert_eq!(run.cluster.lacks, [LackResult { of: "several", share: 1.0 }]);
+    }
+    // What nodes must keep is not given out.
+    let mut keeps = counting(|_| ());
+    keeps.reserved_memory_mb = 4_096;
+    assert_eq!(run(&of(8_192), keeps).sessions[0].ended_ms, Some(480_000));
+    // Slots alone know no memory.
+    let slots = run(&of(8_192), settings(|_| ()));
+    assert_eq!(slots.sessions[0].ended_ms, Some(120_000));
+    assert!(slots.cluster.resources.is_empty() && slots.cluster.reservations.is_none());
+}
+
+#[test]
+fn what_is_not_known_of_nodes_is_assumed_and_said() {
+    let sessions = vec![session("s", "g.p", 0, large(8, 60, 3_072))];
+    let unknown = workload(nodes(2, 4), sessions);
+    let of = |whole: &Workload| {
+        let run = run(whole, counting(|_| ()));
+        let names: Vec<&str> = run.cluster.resources.iter().map(|of| of.resource.name()).collect();
+        (run.sessions[0].ended_ms, names.join(","), run.assumptions)
+    };
+    let (ended_ms, names, assumptions) = of(&unknown);
+    assert_eq!((ended_ms, &*names), (Some(60_000), "cpus"));
+    assert!(assumptions[0].contains("does not limit what runs there"), "{assumptions:?}");
+    let mut one = unknown;
+    one.nodes[0].memory_mb = Some(8_192);
+    let (ended_ms, names, assumptions) = of(&one);
+    assert_eq!((ended_ms, &*names), (Some(120_000), "cpus,memory"));
+    assert!(
+        assumptions[0].contains("Of 1 nodes it is not known how much memory"),
+        "{assumptions:?}"
+    );
+}
+
+#[test]
+fn reservations_and_room_that_is_made_are_counted() {
+    // Tasks end one after the other, so that never enough is free at a time.
+    let small = (0..400).flat_map(|number| large(1, 20 + number * 7 % 23, 1_000));
+    let whole = workload(
+        with_memory(nodes(2, 10), 10_000),
+        vec![
+            session("s", "g.small", 0, small.collect()),
+            session("l", "g.large", 60, large(2, 30, 6_000)),
+        ],
+    );
+    let reserving = counting(|resources| resources.reservation = Later(ReserveAfter(20_000)));
+    let reserved = run(&whole, reserving);
+    let kept = reserved.cluster.reservations.unwrap();
+    assert!(kept.made > 0 && kept.served > 0 && kept.rooms == 0, "{kept:?}");
+    let mut preempting = counting(|_| ());
+    preempting.scheduling.starving_time_for_minimum_ms = 10_000;
+    preempting.scheduling.preempted_task_max_running_time_ms = 600_000;
+    pool(&mut preempting, "g.large", |pool| pool.minimum[MAP] = 2);
+    let preempted = run(&whole, preempting);
+    let kept = preempted.cluster.reservations.unwrap();
+    assert!(kept.made == 0 && kept.rooms > 0, "{kept:?}");
+    assert!(
+        preempted.cluster.revoked >= 6 && preempted.cluster.lost_ms > 0,
+        "{:?}",
+        preempted.cluster
+    );
+    let never = run(&whole, counting(|_| ()));
+    let [reserved, preempted, never] =
+        [&reserved, &preempted, &never].map(|run| waits(run, "g.large").longest_ms);
+    assert!(preempted < reserved && reserved < never, "{preempted} {reserved} {never}");
+}
+
+#[test]
+fn where_slots_count_a_request_takes_as_many_as_it_names_cpus() {
+    let takes = ComputeSpecs { num_cpus: 4, ..ComputeSpecs::default() };
+    let wide = vec![Task { takes: Some(takes), ..Task::new(MAP, 60_000) }; 4];
+    let mut whole = workload(nodes(2, 4), vec![session("s", "g.p", 0, wide)]);
+    whole.until_ms = 120_000;
+    let run = run(&whole, settings(|_| ()));
+    assert_eq!((run.sessions[0].ended_ms, run.pools[0].used_ms), (Some(120_000), 16 * 60_000));
+    assert!((run.cluster.types[0].used - 1.0).abs() < 1e-9, "{:?}", run.cluster.types);
+}
+
+#[test]
+fn drained_nodes_finish_what_they_have_and_get_no_more() {
+    let mut whole = workload(nodes(2, 1), vec![session("s", "g.p", 0, maps(6, 10))]);
+    whole.nodes[1].drained = vec![(5_000, 35_000)];
+    // The first runs four, the second one the first and, from 35 s on, the last.
+    let run = run(&whole, settings(|_| ()));
+    assert_eq!((run.sessions[0].ended_ms, run.cluster.lost_with_nodes), (Some(45_000), 0));
+}
+
 /// A pool with much work, and another one with little.
 fn hog_and_poor() -> Workload {
     let mut sessions = vec![session("hog", "g.hog", 0, maps(4_000, 10))];
@@ -371,9 +506,12 @@ fn a_workload_is_the_same_after_it_was_written_and_read() {
         ..Task::new(REDUCE, 8)
     };
     second.tasks.push(hosts);
+    second.tasks.extend(large(2, 5, 3_000));
     let mut whole = workload(nodes(2, 3), vec![session("s", "g.p", 0, maps(2, 1)), second]);
     whole.nodes[1].rack = Some("/r1".into());
     whole.nodes[1].until_ms = Some(77);
+    (whole.nodes[1].memory_mb, whole.nodes[1].network_mbps) = (Some(9_000), Some(7));
+    whole.nodes[1].drained = vec![(3, 4)];
     whole.assume("It is assumed.");
     let mut written = Vec::new();
     file::write(&whole, &mut written).unwrap();
@@ -420,6 +558,14 @@ fn wrong_workloads_are_refused_with_the_line() {
         (
             "{\"corona_workload\":1}\n{\"session\":{\"id\":\"s\",\"at_ms\":9223372036854775807}}\n",
             "line 2: the time 9223372036854775807 is not from 0",
+        ),
+        (
+            "{\"corona_workload\":1}\n{\"node\":{\"name\":\"n\",\"host\":\"h\",\"cpus\":1,\"memory_mb\":0}}\n",
+            "line 2: 0 is no amount of a resource",
+        ),
+        (
+            "{\"corona_workload\":1}\n{\"session\":{\"id\":\"s\",\"tasks\":[{\"type\":\"MAP\",\"ms\":1,\"cpus\":-2}]}}\n",
+            "line 2: -2 is no amount of a resource",
         ),
         ("{\"corona_workload\":1,\"until_ms\":-1}\n", "line 1: the time -1 is not from 0"),
         (
@@ -468,6 +614,9 @@ fn a_trace_of_the_archive_becomes_sessions_with_maps() {
     assert_eq!((workload.began_ms, workload.until_ms), (1_100_000_000_000, 365_000));
     let sizes: Vec<usize> = workload.sessions.iter().map(|session| session.tasks.len()).collect();
     assert_eq!(sizes, [8, 4, 4, 2, 6, 1, 1]);
+    // 4,096 KB for each processor.
+    let memory = |session: usize| workload.sessions[session].tasks[0].takes?.memory_mb;
+    assert_eq!((memory(0), memory(3)), (None, Some(4)));
     let last = &workload.sessions[6];
     assert_eq!((last.follows, &*last.user), (Some((5, 5_000)), "user3"));
     assert_eq!(last.pool, Some(PoolName::new("group2", "queue2")));
@@ -550,6 +699,7 @@ fn inputs() -> Vec<(i64, Input)> {
         (11_000, release.clone()),
         (21_000, release),
         (22_000, end),
+        (22_500, Input::DrainNode { node: "n1".into(), on: true }),
         (23_000, Input::NodesEnded { host: "n1".into(), names: vec!["n1".into()] }),
         (33_000, testing::heartbeat("n1", 2)),
         (40_000, testing::heartbeat("n1", 2)),
@@ -592,6 +742,7 @@ fn journals_become_workloads_that_come_out_as_recorded() {
         (workload.nodes[0].away.as_slice(), workload.until_ms),
         (&[(23_000, 33_000)][..], 40_000)
     );
+    assert_eq!(workload.nodes[0].drained, [(22_500, 23_000)]);
     let run = run(workload, settings(|_| ()));
     let report = Report::new(&reading, run, vec![], vec![]);
     assert!(report.check.is_good() && report.left_out.is_empty(), "{report:?}");
@@ -650,11 +801,15 @@ fn histories_show_requests_as_job_trackers_make_them() {
     let conf = corona_config::JobConf::localised(&fixtures().join(conf)).unwrap();
     let mut job_settings = JobSettings::of(&conf);
     (job_settings.slow_start, job_settings.rush_maps, job_settings.rush_reduces) = (0.5, 0, 0);
-    let configured =
-        Configured { pool: PoolName::new("g", "p"), priority: None, settings: job_settings };
+    let configured = Configured {
+        pool: PoolName::new("g", "p"),
+        priority: None,
+        settings: job_settings,
+        demand: TaskDemand::of(&conf),
+    };
     let mut histories = JobHistories::default();
     histories.add(&history(&records), Some(&configured));
-    let reading = histories.finish("done", &settings(|_| ()).partitioning);
+    let reading = histories.finish("done", &settings(|_| ()));
     let workload = &reading.workload;
     let session = &workload.sessions[0];
     let seen: Vec<_> = session
@@ -689,13 +844,83 @@ fn histories_show_requests_as_job_trackers_make_them() {
     let mut histories = JobHistories::default();
     histories.add(&history(&records[..5]), None);
     histories.add(&history(&["Job JOBID=\"job_1_2\""]), None);
-    let Reading { workload, left_out } =
-        histories.finish("running", &settings(|_| ()).partitioning);
+    let Reading { workload, left_out } = histories.finish("running", &settings(|_| ()));
     assert_eq!((workload.sessions.len(), workload.tasks()), (1, 2));
     assert_eq!(
         left_out,
         ["The rest of 1 jobs whose histories have no end.", "1 histories without any time."]
     );
+}
+
+/// A history of a job whose maps prefer the node `a`: those there take `near` seconds, those on `b` take `away`.
+fn distant(job: &str, near: i64, away: i64, count: i64) -> JobHistory {
+    let at = 1_000 * near;
+    let mut records = vec![format!("Job JOBID=\"{job}\" USER=\"ann\" SUBMIT_TIME=\"{at}000\"")];
+    for number in 0..2 * count {
+        let task = format!("m_{number:06}");
+        let (node, ms) = if number < count { ("a", near) } else { ("b", away) };
+        records
+            .push(format!("Task TASKID=\"task_1_1_{task}\" TASK_TYPE=\"MAP\" SPLITS=\"/rack/a\""));
+        records.push(attempt(&task, 0, node, [at, at + ms], "SUCCESS"));
+    }
+    let end = at + near.max(away);
+    records.push(format!("Job JOBID=\"{job}\" FINISH_TIME=\"{end}000\" JOB_STATUS=\"SUCCESS\""));
+    history(&records.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[test]
+fn tasks_take_as_much_longer_away_from_their_hosts_as_others_did() {
+    let workload = |jobs: &[(i64, i64, i64)]| {
+        let mut histories = JobHistories::default();
+        for (place, (near, away, count)) in jobs.iter().enumerate() {
+            histories.add(&distant(&format!("job_1_{place}"), *near, *away, *count), None);
+        }
+        histories.finish("done", &settings(|_| ())).workload
+    };
+    // Of different sizes; each shows too little alone, and they agree.
+    let whole = workload(&[(10, 15, 6), (40, 60, 6)]);
+    for (session, (near, away)) in whole.sessions.iter().zip([(10_000, 15_000), (40_000, 60_000)]) {
+        let known = session.tasks.iter().map(|task| (task.ms, task.away_ms));
+        assert!(known.into_iter().all(|known| known == (near, Some(away))), "{session:?}");
+    }
+    let says =
+        |whole: &Workload, what: &str| whole.assumptions.iter().any(|one| one.contains(what));
+    assert!(says(&whole, "takes 1.50 times as long"), "{:?}", whole.assumptions);
+    // The second has seen enough for a factor of its own.
+    let whole = workload(&[(10, 15, 30), (10, 30, 10)]);
+    assert_eq!(whole.sessions[0].tasks[0].away_ms, Some(15_000));
+    assert_eq!(whole.sessions[1].tasks[19].ms, 10_000);
+    for (jobs, what) in [([(10, 15, 2)], "too few are known"), ([(10, 10, 20)], "took no longer")] {
+        let whole = workload(&jobs);
+        assert!(says(&whole, what), "{:?}", whole.assumptions);
+        assert_eq!(whole.sessions[0].tasks[0].away_ms, None);
+    }
+    // Where both nodes are free, maps run on the one that they prefer, unless it is full.
+    let whole = workload(&[(10, 30, 10)]);
+    assert_eq!(whole.nodes[0].cpus, 10);
+    let run = run(&whole, settings(|_| ()));
+    assert_eq!(run.sessions[0].ended_ms, Some(30_000));
+}
+
+#[test]
+fn histories_show_the_memory_that_jobs_name() {
+    let conf = "recordings/job-clients/history/job_202611221049.2_0001_conf.xml";
+    let mut conf = corona_config::JobConf::localised(&fixtures().join(conf)).unwrap();
+    conf.set("mapred.job.map.memory.mb", "3000");
+    let configured = Configured {
+        pool: PoolName::new("g", "p"),
+        priority: None,
+        settings: JobSettings::of(&conf),
+        demand: TaskDemand::of(&conf),
+    };
+    let mut histories = JobHistories::default();
+    histories.add(&distant("job_1_1", 10, 10, 4), Some(&configured));
+    let Reading { workload, .. } = histories.finish("done", &counting(|_| ()));
+    let takes = workload.sessions[0].tasks[0].takes.unwrap();
+    assert_eq!((takes.num_cpus, takes.memory_mb), (1, Some(3_000)));
+    // Four at a time on each node.
+    let sizes: Vec<_> = workload.nodes.iter().map(|node| (node.cpus, node.memory_mb)).collect();
+    assert_eq!(sizes, [(4, Some(12_000)); 2]);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use corona_model::types::{PoolName, ResourceType, SessionPriority};
+use corona_model::resources::says_nothing;
+use corona_model::types::{ComputeSpecs, PoolName, ResourceType, SessionPriority};
 use serde::{Deserialize, Serialize};
 
 /// The largest time of a workload, in milliseconds: some 31,000 years.
@@ -37,6 +38,13 @@ pub struct Node {
     pub rack: Option<Arc<str>>,
     /// Its slots follow from this number and `cm.cpu.to.resource.partitioning`.
     pub cpus: i16,
+    /// Absent if it is not known, like disk space and network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_gb: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_mbps: Option<i16>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub from_ms: i64,
     /// Absent if it stays.
@@ -45,6 +53,24 @@ pub struct Node {
     /// Spans in between in which it is lost, in the order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub away: Vec<(i64, i64)>,
+    /// Spans in which it is granted nothing, because an operator drains it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drained: Vec<(i64, i64)>,
+}
+
+impl Node {
+    /// A node that is there all the time.
+    pub(crate) fn new(name: Arc<str>, host: Arc<str>, total: ComputeSpecs) -> Node {
+        let ComputeSpecs { num_cpus, network_mbps, memory_mb, disk_gb } = positive(total);
+        let cpus = num_cpus.max(1);
+        Node { name, host, cpus, memory_mb, disk_gb, network_mbps, ..Node::default() }
+    }
+
+    /// What it reports, as far as it is known.
+    pub(crate) fn total(&self) -> ComputeSpecs {
+        let Node { cpus, memory_mb, disk_gb, network_mbps, .. } = *self;
+        ComputeSpecs { num_cpus: cpus, network_mbps, memory_mb, disk_gb }
+    }
 }
 
 /// A node that fails at a time, and returns at another one.
@@ -83,6 +109,8 @@ pub struct Session {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub kind: ResourceType,
+    /// What it requests of a node. 0 CPUs are none named.
+    pub takes: Option<ComputeSpecs>,
     /// How long the work takes. Of a reduce that shuffles, from the end of the session's maps.
     pub ms: i64,
     /// How long it takes where none of the preferred hosts is, if that is known to differ.
@@ -106,6 +134,7 @@ impl Task {
     pub fn new(kind: ResourceType, ms: i64) -> Task {
         Task {
             kind,
+            takes: None,
             ms,
             away_ms: None,
             after: 0,
@@ -141,6 +170,22 @@ impl Workload {
 
 pub(crate) fn is_zero(number: &i64) -> bool {
     *number == 0
+}
+
+/// What a request names of a node's resources. The numbers that the original's job trackers always send name nothing.
+pub(crate) fn named(specs: Option<ComputeSpecs>) -> Option<ComputeSpecs> {
+    let specs = specs.filter(|specs| !says_nothing(specs)).map(positive);
+    specs.filter(|specs| *specs != ComputeSpecs::default())
+}
+
+/// Without numbers that are no amounts.
+fn positive(specs: ComputeSpecs) -> ComputeSpecs {
+    ComputeSpecs {
+        num_cpus: specs.num_cpus.max(0),
+        network_mbps: specs.network_mbps.filter(|amount| *amount > 0),
+        memory_mb: specs.memory_mb.filter(|amount| *amount > 0),
+        disk_gb: specs.disk_gb.filter(|amount| *amount > 0),
+    }
 }
 
 /// A pool as `group.pool`; a name without a dot is a pool of the group `default`.

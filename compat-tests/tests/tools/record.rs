@@ -59,21 +59,21 @@ fn inspected(file: &Path, more: &[&str]) -> Vec<Value> {
 }
 
 /// A relay that runs. It is ended when this is dropped.
-struct Relay {
+pub(super) struct Relay {
     child: Option<Child>,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     file: PathBuf,
 }
 
 /// How a relay ended.
-struct End {
+pub(super) struct End {
     status: Option<i32>,
     out: String,
     log: String,
 }
 
 impl Relay {
-    fn start(upstream: SocketAddr, directory: &Path, more: &[&str]) -> Relay {
+    pub(super) fn start(upstream: SocketAddr, directory: &Path, more: &[&str]) -> Relay {
         let file = directory.join("traffic.corec");
         let upstream = upstream.to_string();
         let words = ["record", "--listen", "127.0.0.1:0", "--upstream", &upstream, "--out"];
@@ -109,7 +109,7 @@ impl Relay {
     }
 
     /// Ends it and waits for its end.
-    fn end(mut self, signal: &str) -> End {
+    pub(super) fn end(mut self, signal: &str) -> End {
         self.send(signal);
         let Output { status, stdout, stderr } = last_words(self.child.take().unwrap());
         End { status: status.code(), out: text(stdout), log: text(stderr) }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use compat_tests::browser::Browser;
 use compat_tests::{corona_program, repository};
 use serde_json::Value;
 
@@ -92,34 +93,117 @@ fn a_recording_is_saved_as_a_workload_that_says_the_same() {
     assert_eq!(of_cut["left_out"].as_array().map(Vec::len), Some(1), "{of_cut}");
 }
 
-#[test]
-fn suggestions_say_what_was_tried() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("two.jsonl");
+/// One slot of each type for each CPU.
+const SLOTS: &str =
+    "cm.cpu.to.resource.partitioning={\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}";
+
+/// The workload of a pool with much work, and another one with little: 10 nodes with 4 CPUs and 8 GB of memory, and
+/// tasks with 1 CPU and 4 GB.
+fn hog_and_poor(directory: &Path) -> String {
+    let file = directory.join("two.jsonl");
     let mut lines = vec!["{\"corona_workload\":1,\"name\":\"two\",\"until_ms\":600000}".to_owned()];
     for node in 0..10 {
-        lines
-            .push(format!("{{\"node\":{{\"name\":\"n{node}\",\"host\":\"h{node}\",\"cpus\":4}}}}"));
+        lines.push(format!(
+            "{{\"node\":{{\"name\":\"n{node}\",\"host\":\"h{node}\",\"cpus\":4,\"memory_mb\":8192}}}}"
+        ));
     }
     let session = |id: &str, pool: &str, at_ms: u32, count: u32| {
         format!(
             "{{\"session\":{{\"id\":\"{id}\",\"user\":\"u\",\"pool\":\"{pool}\",\"at_ms\":{at_ms},\
-             \"tasks\":[{{\"type\":\"MAP\",\"ms\":10000,\"count\":{count}}}]}}}}"
+             \"tasks\":[{{\"type\":\"MAP\",\"ms\":10000,\"count\":{count},\"cpus\":1,\"memory_mb\":4096}}]}}}}"
         )
     };
     lines.push(session("hog", "g.hog", 0, 4_000));
     lines.extend((0..10).map(|at| session(&format!("s{at}"), "g.poor", at * 60_000, 40)));
     fs::write(&file, lines.join("\n") + "\n").unwrap();
-    let file = path(&file).to_owned();
+    path(&file).to_owned()
+}
+
+#[test]
+fn resources_may_be_counted_and_nodes_may_have_more_of_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = hog_and_poor(directory.path());
+    let play = |more: &[&str]| json(&[&[&*file, "-D", SLOTS], more].concat());
+    let counted = play(&["--resources", "cpus,memory"]);
+    assert_eq!(counted["changes"][0], "cpus,memory counted.");
+    let [before, after] = [0, 1].map(|run| &counted["runs"][run]);
+    assert!(before["cluster"].get("resources").is_none(), "{}", before["cluster"]);
+    let resources = after["cluster"]["resources"].as_array().unwrap();
+    assert_eq!(
+        (&resources[1]["resource"], &resources[1]["all"]),
+        (&"memory".into(), &81_920.into())
+    );
+    // Two of four slots stay empty, and it takes twice as long.
+    let lacks = |run: &Value| run["cluster"]["lacks"][0]["of"].as_str().map(str::to_owned);
+    assert_eq!(lacks(after).as_deref(), Some("memory"));
+    let ended = |run: &Value| run["ended_ms"].as_u64().unwrap();
+    assert!(ended(after) > ended(before) * 19 / 10, "{} {}", ended(after), ended(before));
+    // With more memory it does not.
+    let larger = play(&["--resources", "cpus,memory", "--nodes", "10x4x16g"]);
+    assert_eq!(ended(&larger["runs"][1]), ended(before));
+    let twice = play(&["--resources", "cpus,memory", "-D", "corona.cm.overcommit.memory=200"]);
+    assert_eq!(ended(&twice["runs"][1]), ended(before));
+    let text = done(&[&*file, "-D", SLOTS, "--resources", "memory"]);
+    assert!(text.contains("LARGEST*") && text.contains("memory 100 %"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+/// Tables that do not fit on paper.
+const CUT_OFF: &str = "[...document.querySelectorAll('.wide')] \
+                       .filter((box) => box.scrollWidth > box.clientWidth).length";
+
+#[test]
+fn the_page_of_a_report_fits_wide_narrow_dark_and_on_paper() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = hog_and_poor(directory.path());
+    let pools = |name: &str, minimum: u32| {
+        let minimum = format!("<minMAP>{minimum}</minMAP>");
+        let group = format!("<group name=\"g\"><pool name=\"poor\">{minimum}</pool></group>");
+        pools(directory.path(), name, &group)
+    };
+    let long = "a-name-of-a-pools-file-that-is-longer-than-anybody-would-like-it-to-be.xml";
+    let (some, more) = (pools("some.xml", 4), pools(long, 16));
+    let out = directory.path().join("out");
+    let words = ["--resources", "cpus,memory", "--report", path(&out), "--compare", &some, &more];
+    done(&[&[&*file, "-D", SLOTS], &words[..]].concat());
+    let page = format!("file://{}", out.join("report.html").display());
+    let pictures = repository().join("target/web");
+    fs::create_dir_all(&pictures).unwrap();
+    let mut browser = Browser::start();
+    for (width, dark) in [(1400, false), (1400, true), (390, false), (390, true)] {
+        browser.look_through(width, dark);
+        browser.open(&page);
+        let wider = "document.documentElement.scrollWidth - window.innerWidth";
+        assert_eq!(browser.value(wider), 0, "the page is wider than {width}");
+        // Wide tables scroll on a telephone, and nowhere else.
+        let cut_off = browser.value(CUT_OFF).as_u64().unwrap();
+        assert!(width < 600 || cut_off == 0, "{cut_off} tables are wider than {width}");
+        let theme = if dark { "dark" } else { "light" };
+        browser.picture(&pictures.join(format!("what-if-{width}-{theme}.png")));
+    }
+    // What is left of A4 between the usual margins.
+    browser.look_through(718, true);
+    browser.command("Emulation.setEmulatedMedia", serde_json::json!({ "media": "print" }));
+    browser.open(&page);
+    assert_eq!(browser.value(CUT_OFF), 0, "tables are cut off on paper");
+    let paper = browser.value("getComputedStyle(document.body).backgroundColor");
+    assert_eq!(paper, "rgb(255, 255, 255)");
+    browser.picture(&pictures.join("what-if-print.png"));
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn suggestions_say_what_was_tried() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = hog_and_poor(directory.path());
     let pools = pools(
         directory.path(),
         "pools.xml",
         "<group name=\"g\"><pool name=\"hog\"><weight>1000</weight></pool></group>",
     );
-    let slots = "cm.cpu.to.resource.partitioning={\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}";
     let pools = format!("cm.pools.config.file={pools}");
     let words = |goal: &'static str| {
-        vec!["suggest", &file, "-D", slots, "-D", &pools, "--goal", goal, "--tries", "30"]
+        vec!["suggest", &file, "-D", SLOTS, "-D", &pools, "--goal", goal, "--tries", "30"]
     };
     let text = done(&words("p95 of g.poor < 60s"));
     assert!(text.contains("Reached, at the least cost to others"), "{text}");
@@ -134,7 +218,7 @@ fn suggestions_say_what_was_tried() {
         (vec!["suggest", &file], 2, "--goal"),
         (vec!["suggest", &file, "--goal", "soon"], 2, "expected a goal"),
         (
-            vec!["suggest", &file, "--goal", "p95 of x.* < 1s", "-D", slots],
+            vec!["suggest", &file, "--goal", "p95 of x.* < 1s", "-D", SLOTS],
             1,
             "no pool of the input fits x.*",
         ),
@@ -237,6 +321,8 @@ fn wrong_inputs_and_options_are_refused_in_one_line() {
         (vec![path(&trace), "--pools", "/no/such.xml"], 1, "cannot read /no/such.xml"),
         (vec![path(&trace), "--fail-nodes", "ghost@1m"], 1, "no node ghost"),
         (vec![path(&trace), "--nodes", "4x0"], 2, "NODESxCPUS"),
+        (vec![path(&trace), "--nodes", "4x2x64"], 2, "NODESxCPUSxMEMORY"),
+        (vec![path(&trace), "--resources", "ram"], 1, "some of cpus,memory,disk,network"),
         (vec![path(&trace), "--load", "0"], 2, "expected a factor above 0"),
         (vec![path(&trace), "--fail-nodes", "3"], 2, "expected NODES@TIME"),
     ] {

@@ -14,7 +14,7 @@ use corona::conformance::conversation::Ports;
 use corona::engine::{Engine, Input, Outcome};
 use corona::journal::DiskStorage;
 use corona::mapreduce::history_reader::Records;
-use corona::mapreduce::{JobHistory, JobSettings, settings::pool_of_job};
+use corona::mapreduce::{JobHistory, JobSettings, TaskDemand, settings::pool_of_job};
 use corona::model::types::{Millis, SessionPriority};
 use corona::what_if::job_histories::{Configured, JobHistories};
 use corona::what_if::journaled::Journaled;
@@ -182,7 +182,7 @@ fn read_histories(path: &Path, base: &Loaded) -> anyhow::Result<Reading> {
         left_out.push(format!("{cut} parts of histories that are too large."));
     }
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let mut reading = histories.finish(&name, &base.settings.engine.partitioning);
+    let mut reading = histories.finish(&name, &base.settings.engine);
     reading.left_out.extend(left_out);
     Ok(reading)
 }
@@ -268,5 +268,6 @@ fn configured(path: &Path, job: &JobHistory) -> Option<Configured> {
         pool: pool_of_job(&conf, &job.user, &conf.text(&keys::JOB_QUEUE)),
         priority: SessionPriority::ALL.into_iter().find(|one| one.name() == priority),
         settings: JobSettings::of(&conf),
+        demand: TaskDemand::of(&conf),
     })
 }

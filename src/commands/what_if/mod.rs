@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, ensure};
 use clap::{Args, Subcommand};
 use corona::config::{ConfigErrors, Loaded, Lookup, Source, keys};
+use corona::model::resources::Dimension;
 use corona::what_if::report::{Report, html, words};
 use corona::what_if::suggest::span_ms;
 use corona::what_if::{Progress, Reading, Run, Setting, Workload, change, file, simulate};
@@ -92,6 +93,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["report", "json"])]
     save: Option<PathBuf>,
 
+    /// Overwrite the file of --save if it exists
+    #[arg(long, requires = "save")]
+    force: bool,
+
     /// Replace the names of users, pools, sessions and nodes by numbers
     #[arg(long)]
     anonymise: bool,
@@ -109,9 +114,14 @@ enum Command {
 #[derive(Args, Clone, Debug)]
 struct Changes {
     /// Number of nodes: the first ones, or more that are like them; with xCPUS
-    /// all have so many CPUs
-    #[arg(long, value_name = "N[xCPUS]", value_parser = parse_nodes)]
-    nodes: Option<(usize, Option<i16>)>,
+    /// all have so many CPUs, with xCPUSxMEMORY so much memory, such as 60x16x64g
+    #[arg(long, value_name = "N[xCPUS[xMEMORY]]", value_parser = parse_nodes)]
+    nodes: Option<Size>,
+
+    /// Count these resources instead of those that the configuration names:
+    /// slots, or a list of cpus, memory, disk and network
+    #[arg(long, value_name = "LIST")]
+    resources: Option<String>,
 
     /// Spread the nodes evenly over so many racks
     #[arg(long, value_name = "N")]
@@ -129,6 +139,14 @@ struct Changes {
     fail_nodes: Vec<Failing>,
 }
 
+/// A number of nodes, and what each has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    count: usize,
+    cpus: Option<i16>,
+    memory_mb: Option<i32>,
+}
+
 /// Nodes that fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Failing {
@@ -143,15 +161,23 @@ fn parse_load(text: &str) -> Result<f64, String> {
     factor.ok_or_else(|| format!("expected a factor above 0, at most {}", change::MOST_LOAD))
 }
 
-fn parse_nodes(text: &str) -> Result<(usize, Option<i16>), String> {
-    const EXPECTED: &str = "expected a number of nodes, or NODESxCPUS such as 60x16";
-    let (count, cpus) = match text.split_once('x') {
-        Some((count, cpus)) => (count, Some(cpus)),
-        None => (text, None),
-    };
-    let cpus = cpus.map(|cpus| cpus.parse().ok().filter(|cpus| *cpus > 0).ok_or(EXPECTED));
-    let count = count.parse().ok().filter(|count| *count <= change::MOST_NODES).ok_or(EXPECTED)?;
-    Ok((count, cpus.transpose()?))
+fn parse_nodes(text: &str) -> Result<Size, String> {
+    const EXPECTED: &str =
+        "expected a number of nodes, NODESxCPUS or NODESxCPUSxMEMORY such as 60x16x64g";
+    let mut parts = text.splitn(3, 'x');
+    let count = parts.next().and_then(|count| count.parse().ok());
+    let count = count.filter(|count| *count <= change::MOST_NODES).ok_or(EXPECTED)?;
+    let cpus = parts.next().map(|cpus| cpus.parse().ok().filter(|cpus| *cpus > 0).ok_or(EXPECTED));
+    let memory_mb = parts.next().map(|memory| megabytes(memory).ok_or(EXPECTED));
+    Ok(Size { count, cpus: cpus.transpose()?, memory_mb: memory_mb.transpose()? })
+}
+
+/// Memory such as `512m`, `64g` or `1t`.
+fn megabytes(text: &str) -> Option<i32> {
+    let units = [('m', 1), ('g', 1_024), ('t', 1_024 * 1_024)];
+    let (number, factor) =
+        units.into_iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
+    number.parse::<i32>().ok()?.checked_mul(factor).filter(|memory_mb| *memory_mb > 0)
 }
 
 fn parse_failure(text: &str) -> Result<Failing, String> {
@@ -185,7 +211,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         change::anonymise(&mut reading.workload);
     }
     if let Some(to) = &arguments.save {
-        save(&reading.workload, to)?;
+        save(&reading.workload, to, arguments.force)?;
         notes(&reading, console);
         return Ok(ExitCode::SUCCESS);
     }
@@ -237,24 +263,32 @@ fn alternatives(arguments: &Arguments) -> anyhow::Result<Vec<(String, Overrides)
             fs::canonicalize(path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok::<_, anyhow::Error>(path.display().to_string())
     };
-    let general = match &arguments.general {
-        Some(path) => vec![(keys::GENERAL_FILE.name.to_owned(), absolute(path)?)],
-        None => Vec::new(),
-    };
+    let mut always = arguments.changes.counted();
+    if let Some(path) = &arguments.general {
+        always.push((keys::GENERAL_FILE.name.to_owned(), absolute(path)?));
+    }
     let files: Vec<&PathBuf> = arguments.pools.iter().chain(&arguments.compare).collect();
     let mut all = Vec::new();
     for path in &files {
-        let mut overrides = general.clone();
+        let mut overrides = always.clone();
         overrides.push((keys::POOLS_FILE.name.to_owned(), absolute(path)?));
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         all.push((name, overrides));
     }
-    let Changes { nodes, racks, load, fail_nodes } = &arguments.changes;
+    let Changes { nodes, racks, load, fail_nodes, .. } = &arguments.changes;
     let others = nodes.is_some() || racks.is_some() || load.is_some() || !fail_nodes.is_empty();
-    if files.is_empty() && (!general.is_empty() || others) {
-        all.push(("changed".to_owned(), general));
+    if files.is_empty() && (!always.is_empty() || others) {
+        all.push(("changed".to_owned(), always));
     }
     Ok(all)
+}
+
+impl Changes {
+    /// The resources that are counted, as what overrides the configuration.
+    fn counted(&self) -> Overrides {
+        let counted = self.resources.iter();
+        counted.map(|list| (keys::RESOURCES.name.to_owned(), list.clone())).collect()
+    }
 }
 
 /// The files that take the place of configured ones, as sentences.
@@ -268,7 +302,10 @@ fn changed_files(arguments: &Arguments) -> Vec<String> {
 /// The workload with its changes, and these as sentences.
 fn changed(workload: &Workload, arguments: &Changes) -> anyhow::Result<(Workload, Vec<String>)> {
     let (mut changed, mut changes) = (workload.clone(), Vec::new());
-    if let Some((count, cpus)) = arguments.nodes {
+    if let Some(list) = &arguments.resources {
+        changes.push(format!("{list} counted."));
+    }
+    if let Some(Size { count, cpus, memory_mb }) = arguments.nodes {
         ensure!(
             !changed.nodes.is_empty() || count == 0,
             "the input has no nodes to take as models"
@@ -278,6 +315,13 @@ fn changed(workload: &Workload, arguments: &Changes) -> anyhow::Result<(Workload
         if let Some(cpus) = cpus {
             changed.nodes.iter_mut().for_each(|node| node.cpus = cpus);
             changes.push(format!("All nodes have {cpus} CPUs."));
+        }
+        if let Some(memory_mb) = memory_mb {
+            changed.nodes.iter_mut().for_each(|node| node.memory_mb = Some(memory_mb));
+            changes.push(format!(
+                "All nodes have {}.",
+                Dimension::Memory.brief(memory_mb.unsigned_abs().into())
+            ));
         }
     }
     if let Some(count) = arguments.racks {
@@ -303,9 +347,9 @@ fn changed(workload: &Workload, arguments: &Changes) -> anyhow::Result<(Workload
     Ok((changed, changes))
 }
 
-fn save(workload: &Workload, to: &Path) -> anyhow::Result<()> {
+fn save(workload: &Workload, to: &Path, force: bool) -> anyhow::Result<()> {
     let context = || format!("cannot write {}", to.display());
-    let out = BufWriter::new(create_file(to, false).with_context(context)?);
+    let out = BufWriter::new(create_file(to, force).with_context(context)?);
     if to.extension().is_some_and(|extension| extension == "gz") {
         let mut packed = flate2::write::GzEncoder::new(out, flate2::Compression::default());
         file::write(workload, &mut packed).with_context(context)?;
@@ -425,6 +469,20 @@ fn publish(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_have_a_number_and_perhaps_cpus_and_memory() {
+        let size = |count, cpus, memory_mb| Ok(Size { count, cpus, memory_mb });
+        assert_eq!(parse_nodes("60"), size(60, None, None));
+        assert_eq!(parse_nodes("60x16"), size(60, Some(16), None));
+        assert_eq!(parse_nodes("60x16x64g"), size(60, Some(16), Some(65_536)));
+        assert_eq!(parse_nodes("1x1x512m"), size(1, Some(1), Some(512)));
+        for wrong in
+            ["", "x", "60x", "60x0", "60x16x", "60x16x0g", "60x16x64", "60x16x4000t", "1x1x1gx1"]
+        {
+            assert!(parse_nodes(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn failures_have_nodes_a_time_and_perhaps_a_span() {

@@ -90,11 +90,12 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let source = arguments.source.clone().found()?;
     let base = settings(&source, &[]).map_err(one_line)?;
     let reading = input::read(&arguments.input, &base)?;
-    let present = base.settings.engine;
+    let counting = settings(&source, &arguments.changes.counted()).map_err(one_line)?;
+    let (before, present) = (base.settings.engine, counting.settings.engine);
     let (workload, changes) = changed(&reading.workload, &arguments.changes)?;
     let stop = stop_on_signals()?;
     let plan = |workload, settings| (workload, Setting { name: "as it was".to_owned(), settings });
-    let mut plans = vec![plan(&reading.workload, present.clone())];
+    let mut plans = vec![plan(&reading.workload, before)];
     if !changes.is_empty() {
         plans.push(plan(&workload, present.clone()));
     }

@@ -1,7 +1,7 @@
 //! The report of what-if as text.
 
 use corona::what_if::report::{Comparison, Report, words};
-use corona::what_if::{GroupResult, Run};
+use corona::what_if::{GroupResult, LackResult, Run};
 
 use corona_terminal::console::{Console, printable};
 use corona_terminal::table::{Column, Table};
@@ -29,6 +29,12 @@ pub(super) fn report(report: &Report, console: &Console<'_>) -> String {
     let mut all = head(report, console);
     all += "\nCluster\n";
     all += &cluster(&report.runs, console);
+    if report.runs.iter().any(|run| !run.cluster.resources.is_empty()) {
+        all += "\nResources\n";
+        all += &resources(&report.runs, console);
+        all += "\nWhat requests that wait lack\n";
+        all += &lacks(&report.runs, console);
+    }
     for one in report.runs.iter().flat_map(words::undone) {
         all += &line(&one, "  ", console);
     }
@@ -89,19 +95,69 @@ fn cluster(runs: &[Run], console: &Console<'_>) -> String {
         Column::number("LOST"),
     ]);
     for run in runs {
-        for of in &run.cluster.types {
+        for (place, of) in run.cluster.types.iter().enumerate() {
+            // Of all types together.
+            let once = |text: String| if place == 0 { text } else { String::new() };
             table.row([
                 run.name.as_str().into(),
                 of.kind.name().into(),
                 words::number(of.slots).into(),
                 words::share(of.used).into(),
                 words::share(of.free_while_waiting).into(),
-                words::number(run.cluster.revoked).into(),
-                words::short_time(run.cluster.lost_ms as f64).into(),
+                once(words::number(run.cluster.revoked)).into(),
+                once(words::short_time(run.cluster.lost_ms as f64)).into(),
             ]);
         }
     }
     render(&table, console) + "* free while requests of the type waited\n"
+}
+
+fn resources(runs: &[Run], console: &Console<'_>) -> String {
+    let mut table = Table::new(&[
+        Column::text("SETTINGS", 12),
+        Column::whole("RESOURCE"),
+        Column::number("ALL"),
+        Column::number("IN USE"),
+        Column::number("IDLE*"),
+        Column::number("LARGEST*"),
+        Column::number("TOO SMALL*"),
+    ]);
+    for run in runs {
+        for of in &run.cluster.resources {
+            table.row([
+                run.name.as_str().into(),
+                of.resource.name().into(),
+                of.resource.short(of.all).into(),
+                words::share(of.used).into(),
+                words::share(of.free_while_waiting).into(),
+                words::largest(of).into(),
+                words::share(of.too_small).into(),
+            ]);
+        }
+    }
+    let what = "* while requests waited: what was free, the most of it on one node on average, and the share of it on \
+                nodes where none of them fitted";
+    render(&table, console) + &line(what, "  ", console)
+}
+
+fn lacks(runs: &[Run], console: &Console<'_>) -> String {
+    let mut table = Table::new(&[
+        Column::text("POOL", 12),
+        Column::text("SETTINGS", 9),
+        Column::text("LACKS*", 20),
+    ]);
+    let mut row = |name: &str, run: &Run, lacks: &[LackResult]| {
+        if !lacks.is_empty() {
+            table.row([name.into(), run.name.as_str().into(), words::lacks(lacks).into()]);
+        }
+    };
+    for run in runs {
+        row("all", run, &run.cluster.lacks);
+    }
+    for (name, run) in runs.iter().flat_map(|run| run.pools.iter().map(move |pool| (pool, run))) {
+        row(&name.name, run, &name.lacks);
+    }
+    render(&table, console) + &line(&format!("* {}", words::LACKS), "  ", console)
 }
 
 /// Rows of a table of users or pools at most, for each run.

@@ -2,12 +2,15 @@
 //!
 //! Markup is written with `maud`, which escapes every text.
 
+use corona_model::resources::Dimension;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plot::{Line, over_time};
-use super::words::{comparison, error, figure, number, share, time, undone, verdict, workload};
+use super::words::{
+    self, comparison, error, figure, number, share, time, undone, verdict, workload,
+};
 use super::{Comparison, Report, SessionChange};
-use crate::measure::{Bin, GroupResult, Run};
+use crate::measure::{Bin, GroupResult, LackResult, Run};
 
 /// Plots of so many pools, those with the most work.
 const PLOTTED: usize = 24;
@@ -44,6 +47,7 @@ pub fn html(report: &Report) -> String {
                 (cluster(runs))
                 (legend(runs, false))
                 (PreEscaped(plot("Slots in use", runs, |run| Some(&run.cluster.over_time), false)))
+                (resources(runs))
                 h3 { "Requests that wait" }
                 (PreEscaped(waiting(runs)))
                 h2 { "Pools" }
@@ -124,24 +128,88 @@ fn cluster(runs: &[Run]) -> Markup {
                 th scope="col" { "In use" } th scope="col" { "Free while requests wait" }
                 th scope="col" { "Taken back" } th scope="col" { "Work lost" }
             } }
-            tbody { @for run in runs { @for of in &run.cluster.types { tr {
-                td.name { (run.name) } td.name { (of.kind) } td { (number(of.slots)) }
+            tbody { @for run in runs { @for (place, of) in run.cluster.types.iter().enumerate() { tr {
+                td.name { @if place == 0 { (run.name) } } td.name { (of.kind) } td { (number(of.slots)) }
                 td { (share(of.used)) } td { (share(of.free_while_waiting)) }
-                td { (number(run.cluster.revoked)) } td { (time(run.cluster.lost_ms as f64)) }
+                // Of all types together.
+                td { @if place == 0 { (number(run.cluster.revoked)) } }
+                td { @if place == 0 { (time(run.cluster.lost_ms as f64)) } }
             } } } }
         } }
         @for run in runs { @for line in undone(run) { p.undone { (line) } } }
     }
 }
 
+/// Nothing if only slots are counted.
+fn resources(runs: &[Run]) -> Markup {
+    let are_counted = runs.iter().any(|run| !run.cluster.resources.is_empty());
+    html! {
+        @if are_counted {
+            h3 { "Resources" }
+            div.wide { table {
+                thead { tr {
+                    th.name scope="col" { "Settings" } th.name scope="col" { "Resource" } th scope="col" { "All" }
+                    th scope="col" { "In use" } th scope="col" { "Free while requests wait" }
+                    th scope="col" { "Most of it on one node" } th scope="col" { "Where none of them fits" }
+                } }
+                tbody { @for run in runs { @for of in &run.cluster.resources { tr {
+                    td.name { (run.name) } td.name { (of.resource.name()) }
+                    td { (of.resource.short(of.all)) } td { (share(of.used)) }
+                    td { (share(of.free_while_waiting)) } td { (words::largest(of)) }
+                    td { (share(of.too_small)) }
+                } } } }
+            } }
+            (lacking(runs))
+        }
+    }
+}
+
+fn lacking(runs: &[Run]) -> Markup {
+    let row = |name: &str, run: &Run, lacks: &[LackResult]| {
+        html! {
+            @if !lacks.is_empty() { tr {
+                td.name { (name) } td.name { (run.name) } td.name { (words::lacks(lacks)) }
+            } }
+        }
+    };
+    html! {
+        h3 { "What requests that wait lack" }
+        div.wide { table {
+            thead { tr {
+                th.name scope="col" { "Pool" } th.name scope="col" { "Settings" } th.name scope="col" { "Lacks" }
+            } }
+            tbody {
+                @for run in runs { (row("all", run, &run.cluster.lacks)) }
+                @for name in most_used(runs, |run| &run.pools, PLOTTED) { @for run in runs {
+                    @for pool in run.pools.iter().filter(|pool| pool.name == name) {
+                        (row(&pool.name, run, &pool.lacks))
+                    }
+                } }
+            }
+        } }
+        p.soft { "Lacks: " (words::LACKS) "." }
+    }
+}
+
 fn groups(runs: &[Run], of: impl Fn(&Run) -> &Vec<GroupResult>, most: usize) -> Markup {
     let names = most_used(runs, &of, most);
+    let mut resources: Vec<Dimension> = Vec::new();
+    for of in runs.iter().flat_map(|run| &run.cluster.resources) {
+        if !resources.contains(&of.resource) {
+            resources.push(of.resource);
+        }
+    }
+    let hours = |one: &GroupResult, of: Dimension| match one.resource_hours.get(of.name()) {
+        Some(hours) => format!("{} h", of.short(hours.round() as u64)),
+        None => String::new(),
+    };
     html! {
         div.wide { table {
             thead { tr {
                 th.name scope="col" { "Name" } th.name scope="col" { "Settings" }
                 th scope="col" { "Requests" } th scope="col" { "Median wait" } th scope="col" { "95 %" }
                 th scope="col" { "99 %" } th scope="col" { "Longest" } th scope="col" { "Slot hours" }
+                @for of in &resources { th scope="col" { (of.name()) } }
                 th scope="col" { "Taken back" } th scope="col" { "Work lost" }
             } }
             tbody { @for name in &names { @for run in runs {
@@ -150,6 +218,7 @@ fn groups(runs: &[Run], of: impl Fn(&Run) -> &Vec<GroupResult>, most: usize) -> 
                     td { (time(one.waits.median_ms.into())) } td { (time(one.waits.p95_ms.into())) }
                     td { (time(one.waits.p99_ms.into())) } td { (time(one.waits.longest_ms.into())) }
                     td { (format!("{:.1}", one.used_ms as f64 / 3_600_000.0)) }
+                    @for of in &resources { td { (hours(one, *of)) } }
                     td { (number(one.revoked)) } td { (time(one.lost_ms as f64)) }
                 } }
             } } }
@@ -220,7 +289,12 @@ fn plot<'a>(
         }
     }
     let until = runs.iter().map(|run| run.ended_ms).max().unwrap_or(0) as f64;
-    over_time(title, &lines, until, time, |value| format!("{value}"))
+    over_time(title, &lines, until, time, mark)
+}
+
+/// A round value at an axis.
+fn mark(value: f64) -> String {
+    if value >= 1_000.0 { number(value as u64) } else { format!("{value}") }
 }
 
 fn waiting(runs: &[Run]) -> String {
@@ -231,5 +305,5 @@ fn waiting(runs: &[Run]) -> String {
     };
     let lines: Vec<Line> = runs.iter().enumerate().map(line).collect();
     let until = runs.iter().map(|run| run.ended_ms).max().unwrap_or(0) as f64;
-    over_time("Requests that wait", &lines, until, time, |value| format!("{value}"))
+    over_time("Requests that wait", &lines, until, time, mark)
 }

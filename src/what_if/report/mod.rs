@@ -106,8 +106,9 @@ impl Report {
     ) -> Report {
         let workload = &reading.workload;
         let mut assumptions = workload.assumptions.clone();
-        for (changed, _) in &others {
-            assumptions.extend(changed.assumptions.iter().cloned());
+        assumptions.extend(base.assumptions.iter().cloned());
+        for (changed, run) in &others {
+            assumptions.extend(changed.assumptions.iter().chain(&run.assumptions).cloned());
         }
         let comparisons =
             others.iter().map(|(changed, run)| compare(workload, &base, changed, run)).collect();
@@ -152,8 +153,7 @@ fn check(workload: &Workload, base: &Run) -> Check {
         };
         time("mean time of a session", mean(|pair| pair.0), mean(|pair| pair.1));
     }
-    let tasks = workload.sessions.iter().flat_map(|session| &session.tasks);
-    let held: f64 = tasks.filter_map(|task| task.held_ms).map(|ms| ms as f64).sum();
+    let held = base.compared.slot_ms;
     let slot_ms: f64 = base.cluster.types.iter().map(|of| of.slot_ms).sum();
     if held > 0.0 && slot_ms > 0.0 {
         let used_ms = base.cluster.types.iter().map(|of| of.used * of.slot_ms).sum::<f64>();

@@ -13,7 +13,7 @@ pub(super) struct Line {
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 200.0;
-const LEFT: f64 = 52.0;
+const LEFT: f64 = 64.0;
 const BOTTOM: f64 = 24.0;
 const TOP: f64 = 8.0;
 /// Lines at round values.
@@ -96,7 +96,7 @@ mod tests {
             Line { class: "c0", name: "a<b".to_owned(), points: vec![(0.0, 3.0), (50.0, 7.0)] };
         let svg = over_time("used & due", &[line], 100.0, |at| format!("{at}"), |v| format!("{v}"));
         assert!(svg.contains("aria-label=\"used &amp; due\"") && svg.contains("a&lt;b"), "{svg}");
-        assert!(svg.contains("d=\"M52.0 113.0L386.0 29.0\""), "{svg}");
+        assert!(svg.contains("d=\"M64.0 113.0L392.0 29.0\""), "{svg}");
         assert_eq!(
             [0.0, 0.3, 1.0, 3.0, 41.0, 95.0].map(round_up),
             [1.0, 0.4, 1.0, 4.0, 50.0, 100.0]

@@ -3,7 +3,7 @@
 use corona_model::types::Span;
 
 use super::{Check, Comparison, Report, TOLERATED};
-use crate::measure::Run;
+use crate::measure::{LackResult, ResourceResult, Run};
 
 /// A time, such as `350 ms`, `4.2 s` or `3 min 5 s`.
 pub fn time(ms: f64) -> String {
@@ -35,8 +35,37 @@ pub fn undone(run: &Run) -> Vec<String> {
         (of.refused, "sessions could not start, for instance because their pool may not be used"),
         (of.late, "sessions ended after their deadline"),
     ];
+    let kept = of.reservations.filter(|kept| kept.made > 0 || kept.rooms > 0).map(|kept| {
+        format!(
+            "{}: nodes were reserved {} times; {} of the requests were served there, and {} reservations took too long. \
+             For {} requests room was made by preemption.",
+            run.name,
+            number(kept.made),
+            number(kept.served),
+            number(kept.expired),
+            number(kept.rooms)
+        )
+    });
     let some = lines.into_iter().filter(|(count, _)| *count > 0);
-    some.map(|(count, what)| format!("{}: {} {what}.", run.name, number(count))).collect()
+    let some = some.map(|(count, what)| format!("{}: {} {what}.", run.name, number(count)));
+    some.chain(kept).collect()
+}
+
+/// What requests that waited lacked, such as `memory 82 %, slots 18 %`.
+pub fn lacks(lacks: &[LackResult]) -> String {
+    let each = lacks.iter().filter(|lack| lack.share >= 0.005);
+    let each = each.map(|lack| format!("{} {:.0} %", lack.of, lack.share * 100.0));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// What the words of [`lacks`] mean.
+pub const LACKS: &str = "what a node needs more of so that the requests fit, as a share of the time for which they wait; \
+                         several: of more than one; reserved: nodes are kept for others; other: they fit, and wait for \
+                         limits, their turn or locality";
+
+/// The most that is free on one node, on average.
+pub fn largest(of: &ResourceResult) -> String {
+    of.resource.short(of.largest.round() as u64)
 }
 
 /// A share of 1, such as `71.2 %`.
