@@ -192,6 +192,17 @@ pub(super) fn starting(name: &str, warnings: &[impl Display]) {
     tracing::info!("STARTUP_MSG: Starting {name}, corona {}", env!("CARGO_PKG_VERSION"));
 }
 
+/// What stands before the reason why a service goes on as before, on a line of its stdout.
+pub(super) const REFUSED: &str = " not restarted: ";
+
+/// Prints a line on stdout with the reason why a service has not started again in its process.
+pub(super) fn not_restarted(service: &str, why: &str) {
+    let mut stdout = std::io::stdout().lock();
+    // A reason of several lines is one line here.
+    let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+    let _ = writeln!(stdout, "{service}{REFUSED}{why}").and_then(|()| stdout.flush());
+}
+
 /// Prints the line on stdout when a service is ready, and notifies systemd. A failure to write the line does not
 /// end the service.
 pub(super) fn ready(line: &str) {

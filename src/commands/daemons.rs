@@ -19,7 +19,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::daemon::PARENT;
+use super::daemon::{PARENT, REFUSED};
 use super::signals::StopSignal;
 use corona_terminal::console::Console;
 
@@ -118,6 +118,8 @@ pub(super) enum News {
     Ended { name: String, how: String, last: String },
     /// It cannot be started, which is tried again after a pause.
     Failed { name: String, why: String },
+    /// It was to start again in its process, and goes on as before.
+    Refused { name: String, why: String },
 }
 
 impl fmt::Display for News {
@@ -133,6 +135,7 @@ impl fmt::Display for News {
             News::Failed { name, why } => {
                 write!(f, "{name}: cannot be started: {why}; trying again")
             }
+            News::Refused { name, why } => write!(f, "{name}: not restarted: {why}"),
         }
     }
 }
@@ -233,7 +236,7 @@ impl Daemons {
     /// Has a daemon start again from the file that is there by now, and waits until it serves.
     ///
     /// # Errors
-    /// It does not serve in time; it is tried on.
+    /// It refuses and goes on as before, or it does not serve in time; it is tried on.
     pub(super) async fn renew(&mut self, name: &str, how: Renewal) -> anyhow::Result<()> {
         let daemon = self.daemons.iter().find(|daemon| daemon.name == name);
         let daemon = daemon.with_context(|| format!("there is no {name}"))?;
@@ -247,6 +250,9 @@ impl Daemons {
             match tokio::time::timeout_at(deadline, self.news.recv()).await {
                 Ok(Some(News::Ready { name: ready })) if ready == name => return Ok(()),
                 Ok(Some(News::Ready { .. })) => {}
+                Ok(Some(News::Refused { name: refused, why })) if refused == name => {
+                    bail!("{name} goes on as before: {why}")
+                }
                 Ok(Some(news)) => last = news.to_string(),
                 Ok(None) => bail!("a part of the program failed"),
                 Err(_) => bail!("{name} does not serve after {START_TIMEOUT:?}; {last}"),
@@ -266,6 +272,8 @@ impl Daemons {
             match news {
                 Ok(Some(News::Ready { name })) => awaited.retain(|other| **other != name),
                 Ok(Some(News::Failed { name, why })) => bail!("{name} cannot be started: {why}"),
+                // It serves already.
+                Ok(Some(News::Refused { .. })) => {}
                 Ok(Some(News::Ended { name, how, last })) => {
                     let last = last.strip_prefix("corona: ").unwrap_or(&last);
                     bail!("{name} cannot start: {}", if last.is_empty() { &how } else { last })
@@ -422,13 +430,18 @@ impl Keeper {
     async fn follow(&self, child: &mut Child) -> io::Result<ExitStatus> {
         if let Some(stdout) = child.stdout.take() {
             let mut lines = BufReader::new(stdout).lines();
-            // Its first line says that it is ready, and a later one that it is again, in the place of another program. The
+            // Its first line says that it is ready, and a later one that it is again, in the place of another program, or that
+            // it refuses that. The
             // end of the lines is its end, or near.
             let mut is_first = true;
             while let Ok(Some(line)) = lines.next_line().await {
+                let name = self.name.clone();
+                let refusal = line.split_once(REFUSED);
                 if std::mem::take(&mut is_first) || line.contains(" ready: ") {
                     let _ = fs::remove_file(&self.problem);
-                    let _ = self.tell.send(News::Ready { name: self.name.clone() }).await;
+                    let _ = self.tell.send(News::Ready { name }).await;
+                } else if let Some((_, why)) = refusal {
+                    let _ = self.tell.send(News::Refused { name, why: why.to_owned() }).await;
                 }
             }
         }
@@ -493,11 +506,10 @@ fn last_line(log: &Path, from: u64) -> String {
 mod tests {
     use super::*;
 
-    /// A program that prints a line and ends.
-    fn program(path: &Path) {
+    fn script(path: &Path, commands: &str) {
         use std::os::unix::fs::PermissionsExt;
 
-        fs::write(path, "#!/bin/sh\necho ready\nexit 3\n").unwrap();
+        fs::write(path, format!("#!/bin/sh\n{commands}\n")).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
@@ -515,7 +527,7 @@ mod tests {
             let shown = fs::read_to_string(&problem).unwrap();
             assert!(shown.contains("part: cannot be started"), "{shown}");
         }
-        program(&daemons.program);
+        script(&daemons.program, "echo ready; exit 3");
         let news = loop {
             match daemons.news.recv().await.unwrap() {
                 News::Failed { .. } => {}
@@ -526,6 +538,22 @@ mod tests {
         let News::Ended { how, .. } = daemons.news.recv().await.unwrap() else { panic!() };
         assert_eq!(how, "status 3");
         assert!(fs::read_to_string(&problem).unwrap().contains("ended (status 3)"));
+        daemons.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_refuses_to_start_again_in_its_process_says_why_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path(), "test", &[]).unwrap();
+        let mut daemons = Daemons::new(&home).unwrap();
+        daemons.program = home.root.join("program");
+        let refusing =
+            "trap 'echo part not restarted: no room' HUP; echo ready; while :; do sleep 0.02; done";
+        script(&daemons.program, refusing);
+        daemons.launch("part", &[], &home, &[]);
+        daemons.until_ready(&["part".to_owned()]).await.unwrap();
+        let error = daemons.renew("part", Renewal::InPlace).await.unwrap_err();
+        assert_eq!(error.to_string(), "part goes on as before: no room");
         daemons.stop().await;
     }
 }

@@ -24,8 +24,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    CONNECTION_BYTES, MIB, budget, calls_in_flight, end_with_parent, in_flight_bytes, ready,
-    run_service, serve_until, starting, threads, usable,
+    CONNECTION_BYTES, MIB, budget, calls_in_flight, end_with_parent, in_flight_bytes,
+    not_restarted, ready, run_service, serve_until, starting, threads, usable,
 };
 use super::logging::LogArguments;
 use super::signals::StopSignal;
@@ -228,7 +228,9 @@ async fn serve(
                         return StopSignal::Hangup;
                     }
                     Err(error) => {
-                        tracing::error!("no restart after SIGHUP: the configuration cannot be used: {error}");
+                        let why = format!("the configuration cannot be used: {error}");
+                        tracing::error!("no restart after SIGHUP: {why}");
+                        not_restarted("corona job tracker", &why);
                     }
                 }
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use corona::api::cluster::NodeProblem;
 use corona::api::{Index, cluster as api};
 use corona::config::HostPort;
 use corona::model::types::Span;
@@ -241,12 +242,15 @@ async fn of_nodes(
             Some(port) => format!("{host}:{port}"),
             None => host,
         });
+        let is_late = node.problems.contains(&NodeProblem::Late);
         Daemon {
             part: Part::Node,
             address: address.unwrap_or_default(),
             node: Some(node.name),
-            version: node.program.map(|program| program.version),
-            problem: None,
+            version: node.program.filter(|_| !is_late).map(|program| program.version),
+            problem: is_late.then(|| {
+                "it sends no heartbeats; the cluster manager lists it until it expires".to_owned()
+            }),
         }
     });
     // Of several names of a host the last one that was heard of: the others are former nodes.

@@ -679,6 +679,37 @@ mod tests {
         assert!(segment.exists(), "it is evidence");
     }
 
+    /// A version that writes it in another way has to give it another number.
+    #[test]
+    fn files_of_the_first_version_are_read_and_written() {
+        let fixture =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/versions/job-waiting");
+        let description = Description {
+            name: "a job".into(),
+            user: "alice".into(),
+            queue: "default".into(),
+            conf: "file:/system/job.xml".into(),
+            url: "http://jt:1/job".into(),
+            output: Some("file:/out".into()),
+            ..Description::of_lost(id(1))
+        };
+        let total = PerKind { map: 7, reduce: 300 };
+        let waiting =
+            Waiting::new(description.clone(), Millis(1_000), SessionPriority::High, total);
+        let dir = tempfile::tempdir().unwrap();
+        waiting.write(dir.path(), JournalSync::Write).unwrap();
+        let written = dir.path().join(FILE);
+        if std::env::var_os("CORONA_WRITE_FIXTURES").is_some() {
+            fs::copy(&written, &fixture).unwrap();
+        }
+        assert_eq!(fs::read(&written).unwrap(), fs::read(&fixture).unwrap());
+        fs::copy(&fixture, &written).unwrap();
+        let read = Waiting::read(dir.path()).unwrap().unwrap();
+        assert_eq!(*read.description, description);
+        let JobProgress { submitted, priority, total: kept, .. } = *read.progress;
+        assert_eq!((submitted, priority, kept), (Millis(1_000), SessionPriority::High, total));
+    }
+
     #[tokio::test]
     async fn a_job_whose_file_is_gone_fails_instead_of_waiting() {
         let root = tempfile::tempdir().unwrap();
