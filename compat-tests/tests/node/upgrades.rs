@@ -76,7 +76,7 @@ impl Program {
     fn earlier(directory: &Path, from: &Path) -> Program {
         let file = directory.join("earlier");
         link(from, &file);
-        let output = Command::new(&file).arg("version").output().expect("the earlier program");
+        let output = Command::new(&file).arg("--version").output().expect("the earlier program");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let version = text.split_whitespace().nth(1).expect("a version").to_owned();
         Program { file, version, restarts_in_place: false }
@@ -269,8 +269,8 @@ impl Cluster {
         let own = [("cm.state", cluster.at("cm.state"))];
         cluster.add("manager", "cluster-manager", &first, Some(cluster.pages), &own);
         cluster.add_jobs_and_nodes(&second);
-        let slots = ("cm.cpu.to.resource.partitioning", r#"{"1":{"JOBTRACKER":1}}"#.to_owned());
-        cluster.add_node(NODES + 1, &first, &[slots]);
+        let cpus = ("mapred.coronatasktracker.num.cpus", "2".to_owned());
+        cluster.add_node(NODES + 1, &first, &[cpus]);
         cluster
     }
 
@@ -299,7 +299,7 @@ impl Cluster {
             ("cm.server.http.address", cluster.pages.to_string()),
             (
                 "cm.cpu.to.resource.partitioning",
-                r#"{"1":{"MAP":2,"REDUCE":2,"JOBTRACKER":1}}"#.into(),
+                r#"{"1":{"MAP":2,"REDUCE":2,"JOBTRACKER":1},"2":{"JOBTRACKER":1}}"#.into(),
             ),
             ("cm.notifier.pollinterval", "20".into()),
             // Earlier nodes report again ten seconds after a connection broke.
