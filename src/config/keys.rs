@@ -515,7 +515,7 @@ keys! {
     TT_CGROUP_MEMORY = "mapred.tasktracker.cgroup.mem", Boolean, "false", "", Tracker,
         "Whether each task is limited to the memory of its job (`mapred.job.map.memory.mb`), by cgroups of version 2 or, without them, by checks.";
     TT_CGROUP_CPU = "mapred.tasktracker.cgroup.cpu", Boolean, "false", "", Tracker,
-        "Whether the kernel divides the CPUs among tasks by their slots, with cgroups of version 2.";
+        "Whether the kernel divides the CPUs among tasks by those that their jobs name (`corona.job.map.cpus`) or else by their slots, with cgroups of version 2.";
     TT_HEALTH_SCRIPT = "mapred.healthChecker.script.path", Path, "", "", Tracker,
         "A program that reports whether the node can run tasks: it cannot if a line begins with `ERROR`.";
     TT_HEALTH_ARGS = "mapred.healthChecker.script.args", List, "", "", Tracker,
@@ -529,7 +529,7 @@ keys! {
     TT_CGROUP_ROOT = "corona.tt.cgroup.root", Path, "", "", TrackerOwn,
         "The directory of cgroups of version 2 below which tasks get their groups; unset: the group of the task tracker.";
     TT_CGROUP_CPU_PERCENT = "corona.tt.cgroup.cpu.percent", int(0), "0", "%", TrackerOwn,
-        "With `mapred.tasktracker.cgroup.cpu`, the most that a task uses of one CPU for each of its slots; 0: no limit.";
+        "With `mapred.tasktracker.cgroup.cpu`, the most that a task uses of one CPU, for each CPU that its job names or else each of its slots; 0: no limit.";
     TT_HADOOP_COMMAND = "corona.tt.hadoop.command", Path, "hadoop", "", TrackerOwn,
         "The command of a Hadoop installation. It copies files of jobs that are neither on file: nor on an HDFS that this program reads itself, and prints its class path.";
     TT_JAVA_HOME = "corona.tt.java.home", Path, "", "", TrackerOwn,

@@ -44,16 +44,24 @@ impl TaskDemand {
         })
     }
 
+    /// The CPUs that the job names for a task.
+    pub fn cpus(&self, kind: ResourceType) -> Option<u32> {
+        self.named(kind)?.cpus.and_then(|cpus| u32::try_from(cpus).ok())
+    }
+
+    fn named(&self, kind: ResourceType) -> Option<Named> {
+        match kind {
+            ResourceType::Map => Some(self.0.map),
+            ResourceType::Reduce => Some(self.0.reduce),
+            ResourceType::JobTracker => None,
+        }
+    }
+
     /// The resources of a request, with those that the job names in place of its own.
     pub fn applied(&self, kind: ResourceType, specs: Option<ComputeSpecs>) -> Option<ComputeSpecs> {
-        let named = match kind {
-            ResourceType::Map => self.0.map,
-            ResourceType::Reduce => self.0.reduce,
-            ResourceType::JobTracker => return specs,
-        };
-        if named == Named::default() {
+        let Some(named) = self.named(kind).filter(|named| *named != Named::default()) else {
             return specs;
-        }
+        };
         // Beside a number that the job names, the usual numbers of the original would count as named too.
         Some(ComputeSpecs {
             num_cpus: named.cpus.unwrap_or(1),
@@ -108,5 +116,6 @@ mod tests {
         let reduce = Some(ComputeSpecs { network_mbps: Some(8), ..reduce });
         assert_eq!(some.applied(ResourceType::Reduce, usual), reduce);
         assert_eq!(some.applied(ResourceType::JobTracker, usual), usual);
+        assert_eq!(ResourceType::ALL.map(|kind| some.cpus(kind)), [None, Some(4), None]);
     }
 }

@@ -50,8 +50,8 @@ pub struct Cgroups {
 pub struct CgroupLimits {
     /// Memory, in bytes; `None` for no limit.
     pub memory_bytes: Option<u64>,
-    /// The slots that it takes.
-    pub slots: u32,
+    /// The CPUs that it was granted.
+    pub cpus: u32,
 }
 
 /// Why tasks have no groups.
@@ -122,12 +122,12 @@ impl Cgroups {
             let _ = group.set("memory.oom.group", "1");
         }
         if self.has_cpu {
-            let slots = u64::from(limits.slots.max(1));
-            group.set("cpu.weight", &slots.saturating_mul(100).min(10_000).to_string())?;
+            let cpus = u64::from(limits.cpus.max(1));
+            group.set("cpu.weight", &cpus.saturating_mul(100).min(10_000).to_string())?;
             if self.cpu_percent > 0 {
                 let quota_us = (CPU_PERIOD_US / 100)
                     .saturating_mul(u64::from(self.cpu_percent))
-                    .saturating_mul(slots);
+                    .saturating_mul(cpus);
                 group.set("cpu.max", &format!("{quota_us} {CPU_PERIOD_US}"))?;
             }
         }
@@ -312,9 +312,6 @@ mod tests {
     #[test]
     fn limits_are_written_where_the_kernel_takes_them() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["memory.max", "memory.swap.max", "memory.oom.group", "cpu.weight", "cpu.max"] {
-            fs::write(dir.path().join(name), "").unwrap();
-        }
         let groups = |has_memory, has_cpu| Cgroups {
             // `make` makes the group's directory, whose files are the kernel's.
             dir: dir.path().to_owned(),
@@ -323,13 +320,42 @@ mod tests {
             has_cpu,
             cpu_percent: 150,
         };
-        let limits = CgroupLimits { memory_bytes: Some(1 << 30), slots: 2 };
+        let limits = CgroupLimits { memory_bytes: Some(1 << 30), cpus: 2 };
         let error = groups(true, false).make("a", limits).unwrap_err().to_string();
         assert!(error.contains("memory.max: ") && error.contains("Delegate=yes"), "{error}");
         let none = groups(false, false).make("b", limits).unwrap();
         assert_eq!(fs::read_dir(&none.path).unwrap().count(), 0);
         none.remove();
         assert!(!none.path.exists());
+    }
+
+    #[test]
+    fn a_task_gets_the_memory_and_the_part_of_the_cpus_that_it_was_granted() {
+        let files = ["memory.max", "memory.swap.max", "memory.oom.group", "cpu.weight", "cpu.max"];
+        let gib = 1 << 30;
+        for (memory_bytes, cpus, has_cpu, expected) in [
+            (Some(gib), 1, true, ["1073741824", "0", "1", "100", "150000 100000"]),
+            (Some(gib), 4, true, ["1073741824", "0", "1", "400", "600000 100000"]),
+            (Some(gib), 4, false, ["1073741824", "0", "1", "", ""]),
+            // Without a limit of memory, and with none of CPUs: one at least.
+            (None, 0, true, ["", "", "", "100", "150000 100000"]),
+            (None, 1_000, true, ["", "", "", "10000", "150000000 100000"]),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let (next, has_memory) = (AtomicU64::new(0), true);
+            let dir_of_groups = dir.path().to_owned();
+            let groups =
+                Cgroups { dir: dir_of_groups, next, has_memory, has_cpu, cpu_percent: 150 };
+            // The kernel makes the files of a new group.
+            let group = dir.path().join(format!("a.{}.0", std::process::id()));
+            fs::create_dir(&group).unwrap();
+            for name in files {
+                fs::write(group.join(name), "").unwrap();
+            }
+            groups.make("a", CgroupLimits { memory_bytes, cpus }).unwrap();
+            let written = files.map(|name| fs::read_to_string(group.join(name)).unwrap());
+            assert_eq!(written, expected, "{memory_bytes:?} {cpus}");
+        }
     }
 
     #[test]
@@ -385,7 +411,7 @@ mod tests {
         let settings = CgroupSettings { memory: false, cpu: false, ..settings(&root) };
         let (groups, missing) = Cgroups::open(&settings, Path::new("/l"), &HashSet::new()).unwrap();
         assert!(missing.is_empty());
-        let limits = CgroupLimits { memory_bytes: None, slots: 1 };
+        let limits = CgroupLimits { memory_bytes: None, cpus: 1 };
         let group = groups.make("task", limits).unwrap();
         let line = "echo 0 > \"$GROUP\"; for i in $(seq 20000); do :; done; sleep 600 > /dev/null 2>&1 & echo $!";
         let task = std::process::Command::new("bash")

@@ -22,6 +22,8 @@ use crate::table::{AttemptRun, Started};
 use corona_config::keys;
 use corona_hadoop::protocols::inter_tracker::InterTrackerClient;
 use corona_hadoop::writables::JvmId;
+use corona_mapreduce::TaskDemand;
+use corona_model::types::ResourceType;
 use corona_process::panics::{blocking, caught};
 
 /// The least pause between two looks whether a process with tasks is idle.
@@ -547,9 +549,10 @@ impl Runner {
 
     /// The limits of the task for the kernel.
     fn limits(&self, ready: &Ready) -> CgroupLimits {
-        let slots = self.shared.lock().table.task(&self.run).map_or(1, |task| task.slots);
+        let slots = || self.shared.lock().table.task(&self.run).map_or(1, |task| task.slots);
         let memory_bytes = Some(ready.memory_bytes()).filter(|bytes| *bytes != u64::MAX);
-        CgroupLimits { memory_bytes, slots: u32::try_from(slots).unwrap_or(1) }
+        let cpus = ready.cpus().unwrap_or_else(|| u32::try_from(slots()).unwrap_or(1));
+        CgroupLimits { memory_bytes, cpus }
     }
 
     /// A process that has the task.
@@ -863,6 +866,13 @@ impl Ready {
     fn silence(&self) -> Option<Duration> {
         let timeout_ms = self.attempt.conf.number(&keys::JOB_TASK_TIMEOUT)?;
         u64::try_from(timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
+    }
+
+    /// The CPUs that its job names, which were requested for it. The cluster manager takes them for slots where it
+    /// counts no resources.
+    fn cpus(&self) -> Option<u32> {
+        let kind = if self.attempt.is_map { ResourceType::Map } else { ResourceType::Reduce };
+        TaskDemand::of(&self.attempt.conf).cpus(kind)
     }
 
     /// The memory limit of its process, in bytes.
