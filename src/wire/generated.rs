@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::decode::{Decode, Reader};
+use super::encode::{Output, Wire, write_field, write_stop};
 use super::scan::code;
-use super::service::{Output, Wire, write_field, write_stop};
 
 /// Enumerations. An unknown number counts as absent in a field, and is kept in lists and as a key.
 macro_rules! enums {

@@ -27,6 +27,7 @@ mod check;
 pub mod client;
 mod decode;
 pub mod editor;
+mod encode;
 #[allow(missing_docs, reason = "the contract describes them")]
 pub mod generated;
 mod inbox;

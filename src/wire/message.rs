@@ -9,11 +9,11 @@ use thrift::TConfiguration;
 
 use super::check::{Checked, check};
 use super::decode::Reader;
+use super::encode::{Output, write_field, write_stop};
 use super::scan::{Bounds, Header, Malformed};
 use super::schema::{StructId, schema};
 use super::service::{
-    ApplicationFault, Exception, FaultKind, Framing, Outcome, Output, Service, Undeclared,
-    write_field, write_stop,
+    ApplicationFault, Exception, FaultKind, Framing, Outcome, Service, Undeclared,
 };
 
 /// The kinds of message.

@@ -4,15 +4,13 @@
 //! The tables themselves are in [`calls`](super::calls). Here are the traits that they implement,
 //! the macro that turns a table into types, and the errors for peers.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use thiserror::Error;
-use thrift::protocol::{TBinaryOutputProtocol, TOutputProtocol};
 
 use super::decode::{Decode, Reader};
+use super::encode::{Output, Wire, write_field};
 use super::generated::{DisallowedNode, InvalidPoolInfo, InvalidSessionHandle, SafeModeException};
-use super::scan::code;
 use super::schema::{ServiceSchema, schema};
 
 /// How messages follow one another on a stream. Spec: cluster-manager/01 §1.
@@ -146,9 +144,6 @@ impl FaultKind {
     }
 }
 
-/// The output of the typed writers.
-pub(crate) type Output<'a> = TBinaryOutputProtocol<&'a mut Vec<u8>>;
-
 /// The content of a result.
 #[derive(Debug)]
 pub enum Outcome<R> {
@@ -195,12 +190,6 @@ pub trait MethodTable: Sized + Send + Sync + 'static {
     ) -> thrift::Result<Result<(), Undeclared>>;
 }
 
-/// A value that can be read and written by itself.
-pub(crate) trait Wire: Decode {
-    /// Writes it.
-    fn write(&self, output: &mut Output<'_>) -> thrift::Result<()>;
-}
-
 /// An argument of a method. Only those of a primitive type are always there.
 pub(crate) trait Argument: Sized {
     /// The value of its field.
@@ -235,53 +224,6 @@ impl Argument for bool {
     }
 }
 
-impl Wire for bool {
-    fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
-        output.write_byte(u8::from(*self))
-    }
-}
-
-macro_rules! plain {
-    ($( $type:ty, $write:ident; )+) => { $(
-        impl Wire for $type {
-            fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
-                output.$write(*self)
-            }
-        }
-    )+ };
-}
-
-plain! {
-    i16, write_i16;
-    i32, write_i32;
-    i64, write_i64;
-}
-
-impl Wire for String {
-    fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
-        output.write_string(self)
-    }
-}
-
-impl<T: Wire> Wire for Vec<T> {
-    fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
-        output.transport.push(T::CODE);
-        write_count(self.len(), output)?;
-        self.iter().try_for_each(|element| element.write(output))
-    }
-}
-
-impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
-    fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
-        output.transport.extend_from_slice(&[K::CODE, V::CODE]);
-        write_count(self.len(), output)?;
-        self.iter().try_for_each(|(key, value)| {
-            key.write(output)?;
-            value.write(output)
-        })
-    }
-}
-
 macro_rules! exceptions {
     ($($variant:ident($name:ident)),* $(,)?) => { $(
         impl From<$name> for Exception {
@@ -306,33 +248,6 @@ macro_rules! exceptions {
 exceptions! {
     InvalidSessionHandle(InvalidSessionHandle), DisallowedNode(DisallowedNode),
     InvalidPoolInfo(InvalidPoolInfo), SafeMode(SafeModeException),
-}
-
-/// Writes a field with its value.
-pub(crate) fn write_field<T: Wire>(
-    id: i16,
-    value: &T,
-    output: &mut Output<'_>,
-) -> thrift::Result<()> {
-    let [high, low] = id.to_be_bytes();
-    output.transport.extend_from_slice(&[T::CODE, high, low]);
-    value.write(output)
-}
-
-/// Writes the end of a struct.
-pub(crate) fn write_stop(output: &mut Output<'_>) {
-    output.transport.push(code::STOP);
-}
-
-/// Writes the number of elements of a list or map, for which its type leaves room up to 2147483647.
-fn write_count(count: usize, output: &mut Output<'_>) -> thrift::Result<()> {
-    let too_long = |_| {
-        thrift::Error::Protocol(thrift::ProtocolError::new(
-            thrift::ProtocolErrorKind::SizeLimit,
-            "more than 2147483647 elements",
-        ))
-    };
-    output.write_i32(i32::try_from(count).map_err(too_long)?)
 }
 
 /// Turns the table of a service into its types. A row reads

@@ -10,10 +10,11 @@ use thrift::protocol::{TBinaryInputProtocol, TInputProtocol, TType};
 use crate::calls::{ClusterManager, CoronaTaskTracker, ProxyJobTracker, SessionDriver};
 use crate::check::Walk;
 use crate::decode::Reader;
+use crate::encode::{Output, Wire};
 use crate::message::{write_call, write_fault, write_result};
 use crate::scan::Bounds;
 use crate::schema::{Kind, schema};
-use crate::service::{MethodTable, Output, Wire};
+use crate::service::MethodTable;
 use crate::value::{Message, MessageKind, StreamReader, TypedAnswer, read_struct, write_value};
 use crate::{Framing, Service, generated};
 
