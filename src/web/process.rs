@@ -6,63 +6,45 @@ use corona_access::PlainPeers;
 use corona_process::budget::{Budget, Resource};
 use corona_process::procfs::Usage;
 
-/// Resident memory.
-pub const RESIDENT: Family = Family {
-    name: "process_resident_memory_bytes",
-    shape: Shape::Gauge,
-    help: "Resident memory of the process in bytes.",
-};
-/// Open file descriptors.
-pub const OPEN_FILES: Family = Family {
-    name: "process_open_fds",
-    shape: Shape::Gauge,
-    help: "Open file descriptors of the process.",
-};
-/// Limit on open file descriptors.
-pub const OPEN_FILES_LIMIT: Family = Family {
-    name: "process_max_fds",
-    shape: Shape::Gauge,
-    help: "Maximum of open file descriptors of the process.",
-};
-/// What the machine allows.
-pub const ALLOWED: Family = Family {
-    name: "process_allowed",
-    shape: Shape::Gauge,
-    help: "Connections, jobs, files, threads and MiB that the process allows itself at a time, by use: as many as are configured, or fewer where process_max_fds, process_memory_limit_bytes or process_max_threads allow no more.",
-};
-/// The part of the machine's or the control group's memory that the process allows itself.
-pub const MEMORY_LIMIT: Family = Family {
-    name: "process_memory_limit_bytes",
-    shape: Shape::Gauge,
-    help: "Memory that the process allows itself in bytes: half of the machine's, or 90 % of its control group's.",
-};
-/// Threads that its control group allows.
-pub const THREADS_LIMIT: Family = Family {
-    name: "process_max_threads",
-    shape: Shape::Gauge,
-    help: "Threads that the control group of the process allowed at its start.",
-};
-/// Peers without TLS.
-pub const PLAIN_CONNECTIONS: Family = Family {
-    name: "process_plain_connections_total",
-    shape: Shape::Counter,
-    help: "Connections of peers that do not speak TLS where corona.tls is allow or require, by outcome. /access/peers has their addresses.",
-};
-/// Threads.
-pub const THREADS: Family =
-    Family { name: "process_threads", shape: Shape::Gauge, help: "Threads of the process." };
-/// Processor time.
-pub const CPU: Family = Family {
-    name: "process_cpu_seconds_total",
-    shape: Shape::Counter,
-    help: "CPU time used by the process in seconds.",
-};
-/// Start time.
-pub const STARTED: Family = Family {
-    name: "process_start_time_seconds",
-    shape: Shape::Gauge,
-    help: "Start time of the process in seconds since the epoch.",
-};
+macro_rules! families {
+    ($($(#[$doc:meta])* $constant:ident = $shape:ident $name:literal $help:literal;)*) => { $(
+        $(#[$doc])*
+        pub const $constant: Family = Family { name: $name, shape: Shape::$shape, help: $help };
+    )* };
+}
+
+families! {
+    /// Resident memory.
+    RESIDENT = Gauge "process_resident_memory_bytes"
+        "Resident memory of the process in bytes.";
+    /// Open file descriptors.
+    OPEN_FILES = Gauge "process_open_fds"
+        "Open file descriptors of the process.";
+    /// Limit on open file descriptors.
+    OPEN_FILES_LIMIT = Gauge "process_max_fds"
+        "Maximum of open file descriptors of the process.";
+    /// What the machine allows.
+    ALLOWED = Gauge "process_allowed"
+        "Connections, jobs, files, threads and MiB that the process allows itself at a time, by use: as many as are configured, or fewer where process_max_fds, process_memory_limit_bytes or process_max_threads allow no more.";
+    /// The part of the machine's or the control group's memory that the process allows itself.
+    MEMORY_LIMIT = Gauge "process_memory_limit_bytes"
+        "Memory that the process allows itself in bytes: half of the machine's, or 90 % of its control group's.";
+    /// Threads that its control group allows.
+    THREADS_LIMIT = Gauge "process_max_threads"
+        "Threads that the control group of the process allowed at its start.";
+    /// Peers without TLS.
+    PLAIN_CONNECTIONS = Counter "process_plain_connections_total"
+        "Connections of peers that do not speak TLS where corona.tls is allow or require, by outcome. /access/peers has their addresses.";
+    /// Threads.
+    THREADS = Gauge "process_threads"
+        "Threads of the process.";
+    /// Processor time.
+    CPU = Counter "process_cpu_seconds_total"
+        "CPU time used by the process in seconds.";
+    /// Start time.
+    STARTED = Gauge "process_start_time_seconds"
+        "Start time of the process in seconds since the epoch.";
+}
 
 /// Writes the numbers of this process. It reads files of the kernel.
 pub fn process(text: &mut Text) {

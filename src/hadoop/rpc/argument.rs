@@ -106,72 +106,22 @@ impl<T: Argument> Argument for Vec<T> {
     }
 }
 
-macro_rules! object_arguments {
-    ($($type:ident,)*) => {$(
-        impl Argument for writables::$type {
-            const CLASS: &'static str = <writables::$type as Named>::DECLARED;
-            const ARRAY: &'static str = <writables::$type as Named>::ARRAY;
+impl<T: Named + Into<Value> + TryFrom<Value, Error = Value>> Argument for T {
+    const CLASS: &'static str = <T as Named>::DECLARED;
+    const ARRAY: &'static str = <T as Named>::ARRAY;
 
-            fn into_object(self) -> Object {
-                Object::Writable(Class::Object(Self::CLASS), Value::from(self))
-            }
+    fn into_object(self) -> Object {
+        Object::Writable(Class::Object(<T as Named>::DECLARED), self.into())
+    }
 
-            fn from_object(object: Object) -> Result<Self, Object> {
-                match object {
-                    Object::Writable(class, value) => {
-                        Self::try_from(value).map_err(|value| Object::Writable(class, value))
-                    }
-                    other => Err(other),
-                }
+    fn from_object(object: Object) -> Result<Self, Object> {
+        match object {
+            Object::Writable(class, value) => {
+                T::try_from(value).map_err(|value| Object::Writable(class, value))
             }
+            other => Err(other),
         }
-    )*};
-}
-
-object_arguments! {
-    Block,
-    ClusterStatus,
-    ContentSummary,
-    Counters,
-    DatanodeId,
-    DatanodeInfo,
-    DirectoryListing,
-    FilePiece,
-    FsFileStatus,
-    FsPermission,
-    HdfsFileStatus,
-    HeartbeatResponse,
-    InetAddress,
-    JobFilePage,
-    JobFileStatus,
-    JobId,
-    JobProfile,
-    JobQueueInfo,
-    JobStats,
-    JobStatus,
-    JobTrackerState,
-    JvmContext,
-    JvmTask,
-    LocatedBlock,
-    LocatedBlockWithMetaInfo,
-    LocatedBlockWithOldGeneration,
-    LocatedBlocks,
-    LocatedBlocksWithMetaInfo,
-    LocatedDirectoryListing,
-    MapTaskCompletionEventsUpdate,
-    ProtocolSignature,
-    QueueAclsInfo,
-    RecordRange,
-    SessionInfo,
-    StateUpdate,
-    Task,
-    TaskAttemptId,
-    TaskCompletionEvent,
-    TaskReport,
-    TaskStatus,
-    TaskTrackerAction,
-    TaskTrackerStatus,
-    VersionedLocatedBlocks,
+    }
 }
 
 macro_rules! enum_arguments {
