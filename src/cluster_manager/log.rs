@@ -11,6 +11,101 @@ use corona_model::types::{PerType, PoolName, ResourceType};
 /// Writes the lines for one record. `kinds` are the types that are scheduled.
 pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
     match record {
+        Record::SessionStarted { .. }
+        | Record::IllegalPool { .. }
+        | Record::SessionUpdated { .. }
+        | Record::SessionEnded { .. }
+        | Record::SessionExpired { .. }
+        | Record::OutOfStep { .. } => session(record, kinds),
+        Record::NodeReserved { .. }
+        | Record::ReservationEnded { .. }
+        | Record::ReservationExpired { .. }
+        | Record::PoolStarving { .. }
+        | Record::PreemptionFound { .. }
+        | Record::PreemptionFellShort { .. }
+        | Record::PreemptionPaused { .. }
+        | Record::RoomMade { .. } => room(record),
+        Record::Requested { handle, kind, count } => {
+            debug!("Request {count} {kind} resources from session: {handle}");
+        }
+        Record::DuplicateRequest { handle, id } => {
+            warn!("Duplicate request from Session: {handle} request: {id}");
+        }
+        Record::Released { handle, kind, count } => {
+            debug!("Release {count} {kind} resources from session: {handle}");
+        }
+        Record::Assigned { handle, kind, count, .. } => {
+            debug!("Assigning {count} {kind} requests to Session: {handle}");
+        }
+        Record::Revoked { handle, kind, count } => {
+            info!("Preempt {count} {kind} tasks for Session:{handle}");
+        }
+        Record::NodeAdded { report, .. } => info!(
+            "Adding node with heartbeat: {} at {}:{} with {} CPUs",
+            report.name, report.address.host, report.address.port, report.total.num_cpus
+        ),
+        Record::NodeLost { name, expired, told, .. } => {
+            if *expired {
+                warn!("Timing out node: {name}");
+            }
+            info!("Notify {told} sessions about dead node {name}");
+        }
+        Record::NodeLate { name, silent_ms } => {
+            warn!("Node {name} is late: no heartbeat for {silent_ms} msec");
+        }
+        Record::NodeOnTime { name } => info!("Node {name} is on time again"),
+        Record::NodeRunnable { name, kind, runnable: true } => {
+            info!("Node {name} is now {kind} runnable");
+        }
+        Record::NodeRunnable { name, kind, runnable: false } => {
+            info!("Node {name} is no longer {kind} runnable");
+        }
+        Record::NodeBlacklisted { name, kind } => {
+            warn!("Node {name} has been blacklisted for resource {kind}");
+        }
+        Record::BlacklistCleared { name, kind } => {
+            info!("Node {name} is no longer blacklisted for resource {kind}");
+        }
+        Record::NodeDraining { name, on: true } => {
+            info!("Node {name} drains: it is granted nothing")
+        }
+        Record::NodeDraining { name, on: false } => info!("Node {name} does not drain any more"),
+        Record::NodeRevoked { name, access, on: true, told } => warn!(
+            "Node {name} is granted nothing: its access {access} has been revoked; {told} sessions \
+             are notified that its work is lost"
+        ),
+        Record::NodeRevoked { name, access, on: false, .. } => {
+            info!("Node {name} has other access than {access}, which was revoked: it serves again");
+        }
+        Record::FeedbackForUnknownNode { name } => {
+            info!("Received node feedback for deleted node {name}");
+        }
+        Record::RestartRequested { nodes: 0, .. } => info!("There is no cluster node to restart"),
+        Record::RestartRequested { batch_size, .. } => {
+            info!("Got request to restart all the cluster nodes with batch size {batch_size}")
+        }
+        Record::RestartTold { name } => {
+            info!("set {name} to be ready for restart");
+            info!("Notify {name} to restart");
+        }
+        // The reader of the files logs it.
+        Record::SettingsChanged => {}
+        Record::HeldUp { ms } => {
+            warn!(
+                "Nothing was processed for {ms} msec; not counted as silence of nodes and sessions"
+            )
+        }
+        Record::SafeMode { on: true } => info!("Safe mode is now: ON"),
+        Record::SafeMode { on: false } => {
+            info!("Resetting the heartbeat times for all sessions and nodes");
+            info!("Safe mode is now: OFF");
+        }
+    }
+}
+
+/// The lines for a record of a session.
+fn session(record: &Record, kinds: &[ResourceType]) {
+    match record {
         Record::SessionStarted { handle, name, user, address, pool, scheduling_pool, .. } => {
             info!("Add Session {handle} -> {name}@{}:{}", address.host, address.port);
             info!("session started: session={handle} job={name} user={user} pool={pool}");
@@ -65,58 +160,13 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
                 StepMismatch::NoProgress => info!("heartbeat mismatch with no progress:{ids}"),
             }
         }
-        Record::Requested { handle, kind, count } => {
-            debug!("Request {count} {kind} resources from session: {handle}");
-        }
-        Record::DuplicateRequest { handle, id } => {
-            warn!("Duplicate request from Session: {handle} request: {id}");
-        }
-        Record::Released { handle, kind, count } => {
-            debug!("Release {count} {kind} resources from session: {handle}");
-        }
-        Record::Assigned { handle, kind, count, .. } => {
-            debug!("Assigning {count} {kind} requests to Session: {handle}");
-        }
-        Record::Revoked { handle, kind, count } => {
-            info!("Preempt {count} {kind} tasks for Session:{handle}");
-        }
-        Record::NodeAdded { report, .. } => info!(
-            "Adding node with heartbeat: {} at {}:{} with {} CPUs",
-            report.name, report.address.host, report.address.port, report.total.num_cpus
-        ),
-        Record::NodeLost { name, expired, told, .. } => {
-            if *expired {
-                warn!("Timing out node: {name}");
-            }
-            info!("Notify {told} sessions about dead node {name}");
-        }
-        Record::NodeLate { name, silent_ms } => {
-            warn!("Node {name} is late: no heartbeat for {silent_ms} msec");
-        }
-        Record::NodeOnTime { name } => info!("Node {name} is on time again"),
-        Record::NodeRunnable { name, kind, runnable: true } => {
-            info!("Node {name} is now {kind} runnable");
-        }
-        Record::NodeRunnable { name, kind, runnable: false } => {
-            info!("Node {name} is no longer {kind} runnable");
-        }
-        Record::NodeBlacklisted { name, kind } => {
-            warn!("Node {name} has been blacklisted for resource {kind}");
-        }
-        Record::BlacklistCleared { name, kind } => {
-            info!("Node {name} is no longer blacklisted for resource {kind}");
-        }
-        Record::NodeDraining { name, on: true } => {
-            info!("Node {name} drains: it is granted nothing")
-        }
-        Record::NodeDraining { name, on: false } => info!("Node {name} does not drain any more"),
-        Record::NodeRevoked { name, access, on: true, told } => warn!(
-            "Node {name} is granted nothing: its access {access} has been revoked; {told} sessions \
-             are notified that its work is lost"
-        ),
-        Record::NodeRevoked { name, access, on: false, .. } => {
-            info!("Node {name} has other access than {access}, which was revoked: it serves again");
-        }
+        _ => {}
+    }
+}
+
+/// The lines for a record of a reservation or a preemption.
+fn room(record: &Record) {
+    match record {
         Record::NodeReserved { node, handle, kind, id } => {
             info!("Node {node} is kept for request {id} of {kind} of session {handle}");
         }
@@ -125,17 +175,6 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
             info!(
                 "Node {node} is no longer kept for request {id} of {kind} of session {handle}: {end}"
             );
-        }
-        Record::FeedbackForUnknownNode { name } => {
-            info!("Received node feedback for deleted node {name}");
-        }
-        Record::RestartRequested { nodes: 0, .. } => info!("There is no cluster node to restart"),
-        Record::RestartRequested { batch_size, .. } => {
-            info!("Got request to restart all the cluster nodes with batch size {batch_size}")
-        }
-        Record::RestartTold { name } => {
-            info!("set {name} to be ready for restart");
-            info!("Notify {name} to restart");
         }
         Record::PoolStarving {
             pool, kind, cause: Starvation::Minimum, minimum, granted, ..
@@ -168,18 +207,7 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
                 "Looked for {kind} tasks to preempt; {nodes_left} nodes are left for the next second"
             );
         }
-        // The reader of the files logs it.
-        Record::SettingsChanged => {}
-        Record::HeldUp { ms } => {
-            warn!(
-                "Nothing was processed for {ms} msec; not counted as silence of nodes and sessions"
-            )
-        }
-        Record::SafeMode { on: true } => info!("Safe mode is now: ON"),
-        Record::SafeMode { on: false } => {
-            info!("Resetting the heartbeat times for all sessions and nodes");
-            info!("Safe mode is now: OFF");
-        }
+        _ => {}
     }
 }
 

@@ -117,6 +117,21 @@ struct Keeping {
 }
 
 impl Keeper {
+    fn of(
+        actions: &rpc::Server,
+        umbilical: &rpc::Server,
+        tracker: &Tracker,
+        settings: &TaskTrackerSettings,
+    ) -> Keeper {
+        Keeper {
+            actions: actions.keeper(),
+            umbilical: umbilical.keeper(),
+            shared: Arc::default(),
+            tracker: tracker.clone(),
+            most: settings.handover_max_bytes,
+        }
+    }
+
     /// Checks that a restart in place would not hold too much memory.
     ///
     /// # Errors
@@ -249,11 +264,11 @@ impl TaskTracker {
         let job_trackers =
             job_tracker_parts(&settings, &place, &found, &files, &logs, &site, &arguments).await?;
         let archives = archives(&settings, &place, &found, &site);
-        let (own_host, sources) = (settings.host.clone(), &settings.files);
+        let (own_host, deletion) = (settings.host.clone(), place.deletion.clone());
         let localiser =
-            Localiser::new(site, own_host, sources, dirs.clone(), files, place.deletion.clone());
-        let user = user.unwrap_or_else(|| "unknown".into());
-        let user = rpc::User { groups: vec![user.clone()], name: user };
+            Localiser::new(site, own_host, &settings.files, dirs.clone(), files, deletion);
+        let name = user.unwrap_or_else(|| "unknown".into());
+        let user = rpc::User { groups: vec![name.clone()], name };
         let no_threads = |error| StartError::Machine { what: "start threads", error };
         let (http, lost) =
             http_server(&settings, &place, &outputs, &logs, &gate).map_err(no_threads)?;
@@ -267,11 +282,7 @@ impl TaskTracker {
         let (node_state, job_tracker_states, former) =
             former(state, &localiser, tracker_settings.table).await;
         let parts = Parts {
-            identity: Identity {
-                name: place.name.clone(),
-                host: host.name.clone(),
-                http_port: addresses.http.port(),
-            },
+            identity: place.identity(),
             slots: accepted(place.granted, settings.slot_multiplier),
             install: found.install,
             dirs: dirs.clone(),
@@ -290,62 +301,29 @@ impl TaskTracker {
             None => Tracker::start(parts),
             Some(former) => Tracker::go_on(parts, former),
         };
-        let keeper = tracker.clone();
-        let keep_logs = Box::new(move |id: &AttemptId| Some(keeper.keep_logs(id)));
         let runs_job_trackers = job_trackers.as_ref().is_some_and(|parts| parts.limit > 0);
-        let job_trackers = job_trackers.map(|parts| JobTrackers::new(parts, keep_logs));
-        if let Some(job_trackers) = &job_trackers {
-            job_trackers.take_over(job_tracker_states);
-        }
-        let services = match &job_trackers {
-            Some(job_trackers) => tracker.action_services(Arc::new(job_trackers.clone())),
-            None => tracker.action_services(Arc::new(NoJobTrackers)),
-        };
+        let job_trackers = start_job_trackers(job_trackers, &tracker, job_tracker_states);
+        let services = action_services(&tracker, &job_trackers);
         let actions = host.application_address(addresses.actions.port());
-        let node = NodeInfo {
-            name: place.name.clone(),
-            host: host.name.clone(),
-            callback_port: addresses.callbacks.port(),
-            applications: applications(&actions, runs_job_trackers),
-        };
-        let to_make_room = tracker.clone();
-        let make_room = Arc::new(move || to_make_room.kill_one_for_room());
+        let node = place.node_info(applications(&actions, runs_job_trackers));
         let server = Callbacks::serve(tracker.clone(), place.callbacks, settings.callback_timeout);
-        let rpc_limits = limits(&settings);
         let link = Arc::new(Link::default());
-        let looked_at = tracker.clone();
-        let look = Box::new(move || looked_at.snapshot());
-        let looked_at = job_trackers.clone();
-        let job_trackers_now = Box::new(move || looked_at.as_ref().map(JobTrackers::snapshot));
-        let pages = NodePages::new(about, look, link.clone(), dirs.clone())
-            .with_job_trackers(job_trackers_now)
+        let pages = pages(about, &tracker, &job_trackers, &link, dirs)
             .with_http(http.counters())
             .with_files(counters);
-        let mut heartbeats = Heartbeats::new(
-            settings.clone(),
-            node,
-            Pauses::new(settings.heartbeat_interval),
-            place.dirs,
-            fitness,
-            link.clone(),
-            heartbeat_threads,
-            make_room,
-        );
-        if let Some(former) = node_state {
-            heartbeats = heartbeats.as_former(former);
-        }
-        let actions = rpc::Server::new(place.actions, services, rpc_limits.clone())
+        let heartbeats =
+            heartbeats(&settings, node, place.dirs, fitness, &link, heartbeat_threads, &tracker);
+        let heartbeats = match node_state {
+            None => heartbeats,
+            Some(former) => heartbeats.as_former(former),
+        };
+        let actions = rpc::Server::new(place.actions, services, limits(&settings))
             .with_former(connections.0)
             .with_gate(gate.clone());
-        let umbilical = rpc::Server::new(place.umbilical, tracker.umbilical_services(), rpc_limits)
+        let umbilical = tracker.umbilical_services();
+        let umbilical = rpc::Server::new(place.umbilical, umbilical, limits(&settings))
             .with_former(connections.1);
-        let keeper = Keeper {
-            actions: actions.keeper(),
-            umbilical: umbilical.keeper(),
-            shared: Arc::default(),
-            tracker: tracker.clone(),
-            most: settings.handover_max_bytes,
-        };
+        let keeper = Keeper::of(&actions, &umbilical, &tracker, &settings);
         Ok(TaskTracker {
             heartbeats,
             callbacks: server.with_gate(gate.clone()),
@@ -466,6 +444,24 @@ struct Place {
 }
 
 impl Place {
+    fn identity(&self) -> Identity {
+        Identity {
+            name: self.name.clone(),
+            host: self.host.name.clone(),
+            http_port: self.addresses.http.port(),
+        }
+    }
+
+    /// The node as its heartbeats describe it.
+    fn node_info(&self, applications: BTreeMap<generated::ResourceType, String>) -> NodeInfo {
+        NodeInfo {
+            name: self.name.clone(),
+            host: self.host.name.clone(),
+            callback_port: self.addresses.callbacks.port(),
+            applications,
+        }
+    }
+
     /// Takes it, or goes on with that of a former program: then its listeners stay, whatever is configured by now.
     async fn take(
         settings: &Arc<TaskTrackerSettings>,
@@ -573,6 +569,57 @@ async fn former(
     let localiser = localiser.clone();
     let former = blocking(move || Former::read(tracker, &localiser, limits)).await;
     (Some(node), job_trackers, Some(former))
+}
+
+/// The remote job trackers here, if any may run: those that a former program has left go on.
+fn start_job_trackers(
+    parts: Option<job_trackers::Parts>,
+    tracker: &Tracker,
+    handed: HandedJobTrackers,
+) -> Option<JobTrackers> {
+    let tracker = tracker.clone();
+    let keep_logs = Box::new(move |id: &AttemptId| Some(tracker.keep_logs(id)));
+    let job_trackers = JobTrackers::new(parts?, keep_logs);
+    job_trackers.take_over(handed);
+    Some(job_trackers)
+}
+
+fn action_services(tracker: &Tracker, job_trackers: &Option<JobTrackers>) -> rpc::Services {
+    match job_trackers {
+        Some(job_trackers) => tracker.action_services(Arc::new(job_trackers.clone())),
+        None => tracker.action_services(Arc::new(NoJobTrackers)),
+    }
+}
+
+/// The pages of a tracker and of the remote job trackers beside it.
+fn pages(
+    about: About,
+    tracker: &Tracker,
+    job_trackers: &Option<JobTrackers>,
+    link: &Arc<Link>,
+    dirs: &Arc<LocalDirs>,
+) -> NodePages {
+    let (tracker, job_trackers) = (tracker.clone(), job_trackers.clone());
+    let look = Box::new(move || tracker.snapshot());
+    let look_at_job_trackers = Box::new(move || job_trackers.as_ref().map(JobTrackers::snapshot));
+    NodePages::new(about, look, link.clone(), dirs.clone()).with_job_trackers(look_at_job_trackers)
+}
+
+/// The heartbeats of the node, which make room on full disks by ending tasks.
+fn heartbeats(
+    settings: &Arc<TaskTrackerSettings>,
+    node: NodeInfo,
+    dirs: Arc<LocalDirs>,
+    fitness: Arc<Fitness>,
+    link: &Arc<Link>,
+    threads: Threads,
+    tracker: &Tracker,
+) -> Heartbeats {
+    let pauses = Pauses::new(settings.heartbeat_interval);
+    let tracker = tracker.clone();
+    let make_room = Arc::new(move || tracker.kill_one_for_room());
+    let (settings, link) = (settings.clone(), link.clone());
+    Heartbeats::new(settings, node, pauses, dirs, fitness, link, threads, make_room)
 }
 
 /// What remote job trackers need here, if any may run.
