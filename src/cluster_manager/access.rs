@@ -126,17 +126,9 @@ mod tests {
     }
 
     fn start_on(host: &str) -> Call {
-        let info = SessionInfo {
-            address: InetAddress { host: host.into(), port: 1 },
-            name: String::new(),
-            user_id: String::new(),
-            group_ids: None,
-            pool_info_strings: None,
-            priority: None,
-            no_preempt: None,
-            url: None,
-            deadline: None,
-        };
+        let (address, name) = (InetAddress::new(host.to_owned(), 1), String::new());
+        let user = String::new();
+        let info = SessionInfo::new(address, name, user, None, None, None, None, None, None);
         Call::SessionStart { handle: None, info: Some(info) }
     }
 

@@ -486,11 +486,8 @@ fn concerns_others(input: &Input) -> bool {
 mod tests {
     use super::*;
     use crate::testing::{Effects, SeenEffect};
-    use corona_engine::Start;
-    use corona_model::settings::Settings;
-    use corona_model::types::{
-        Address, ComputeSpecs, NodeReport, PerType, ResourceRequest, ResourceType, SessionInfo,
-    };
+    use corona_engine::testing;
+    use corona_model::types::ResourceType;
 
     /// When a planted fault strikes.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -517,53 +514,20 @@ mod tests {
         }
     }
 
-    fn address() -> Address {
-        Address { host: "h".into(), port: 1 }
-    }
-
     fn heartbeat() -> Input {
-        let total = ComputeSpecs { num_cpus: 4, ..ComputeSpecs::default() };
-        let apps = PerType([Some("app".into()), None, None]);
-        let report =
-            NodeReport { name: "node".into(), address: address(), total, free: None, apps };
-        Input::HeartbeatNode { report, rack: None }
-    }
-
-    fn session() -> Input {
-        let info = SessionInfo {
-            address: address(),
-            name: "n".into(),
-            user_id: "u".into(),
-            group_ids: None,
-            pool: None,
-            priority: None,
-            no_preempt: None,
-            url: None,
-            deadline: None,
-        };
-        Input::StartSession { handle: "2026.1".into(), info }
+        testing::heartbeat("node", 4)
     }
 
     fn request(id: i32) -> Input {
-        let request = ResourceRequest {
-            id,
-            hosts: vec![],
-            specs: None,
-            kind: ResourceType::Map,
-            exclude_hosts: vec![],
-        };
-        Input::RequestResources { handle: "2026.1".into(), requests: vec![request], racks: vec![] }
+        testing::ask("2026.1", testing::requests(id..=id, ResourceType::Map))
     }
 
     /// A core with a node and a session, and the effects that it requests.
     fn core() -> (Core, Arc<Effects>) {
-        let mut settings = Settings::default();
-        settings.partitioning.0.insert(1, [(ResourceType::Map, 1)].into());
-        let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
         let effects = Arc::new(Effects::default());
-        let engine = Engine::new(settings, start);
+        let engine = testing::engine(testing::settings());
         let core = Core::new(engine, Clock::new(), effects.clone(), Arc::new(Metrics::new()));
-        for input in [heartbeat(), session()] {
+        for input in [heartbeat(), testing::session("2026.1", "pool")] {
             core.apply(input).unwrap();
         }
         (core, effects)

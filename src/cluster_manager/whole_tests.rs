@@ -626,30 +626,6 @@ async fn a_start_can_prefer_the_journal_to_a_state_file() {
     four.stop().await;
 }
 
-/// Nothing may happen that cannot be recorded: no reply is sent, and the process ends.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_journal_that_fails_ends_the_service() {
-    let directory = tempfile::tempdir().unwrap();
-    let small = [("corona.cm.journal.segment.bytes", "65536")];
-    let one = Serving::start(in_directory(directory.path(), &small), Beginning::Resume).await;
-    let mut client = peer([127, 0, 0, 1], one.thrift).await;
-    begin(&mut client, "127.0.0.1", 9).await;
-    // The next segment cannot be made.
-    std::fs::remove_dir_all(directory.path().join("cm.state.journal")).unwrap();
-    let asking = async {
-        loop {
-            if client.call(&Call::GetNextSessionId).await.is_err() {
-                return;
-            }
-        }
-    };
-    timeout(4 * NORMAL, asking).await.expect("nobody is answered any more");
-    let Serving { ended, .. } = one;
-    let ended = timeout(NORMAL, ended).await.expect("it ends by itself").unwrap();
-    let Err(Failure::Journal(failed)) = ended else { panic!("{ended:?}") };
-    assert!(failed.to_string().contains("cannot create"), "{failed}");
-}
-
 /// A full disk, a read-only one, one owned by another process, and a sync that fails: calls that
 /// wait for the journal are never answered, heartbeats that change nothing are answered until the
 /// end, and the process ends with one line that names the file. A sync is not tried twice.

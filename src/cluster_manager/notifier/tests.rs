@@ -18,12 +18,8 @@ use crate::testing::reach;
 use crate::unreachable::end_unreachable;
 use crate::web::events::Events;
 use corona_config::NameSettings;
-use corona_engine::{Engine, Input, Reply, Start};
-use corona_model::settings::Settings;
-use corona_model::types::{
-    ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
-    SessionInfo, SessionStatus,
-};
+use corona_engine::{Input, Reply, testing};
+use corona_model::types::{ResourceType, SessionInfo, SessionStatus};
 use corona_net::Reserved;
 use corona_wire::calls::{SessionDriverCall, SessionDriverReply};
 use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
@@ -58,32 +54,17 @@ fn name_settings() -> NameSettings {
 }
 
 fn core_with(patience: Patience, reach: Reach) -> (Arc<Core>, Arc<Notifier>) {
-    let mut settings = Settings::default();
-    settings.partitioning.0.insert(1, [(ResourceType::Map, 1)].into());
     let clock = Clock::new();
-    let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
     let metrics = Arc::new(Metrics::new());
     let (notifier, give_ups) = Notifier::new(patience, metrics.clone(), reach, Recorded::nowhere());
-    let engine = Engine::new(settings, start);
+    let engine = testing::engine(testing::settings());
     let events = Arc::new(Events::new(clock.now(), 1, Commits::everything()));
     let kinds = engine.legal_types();
     let live = Live::new(notifier.clone(), events, metrics.clone(), kinds);
     let core = Arc::new(Core::new(engine, clock, Arc::new(live), metrics));
     tokio::spawn(end_unreachable(core.clone(), notifier.clone(), give_ups));
-    let specs = ComputeSpecs { num_cpus: 10_000, ..ComputeSpecs::default() };
-    let report = NodeReport {
-        name: "node".into(),
-        address: address(1),
-        total: specs,
-        free: Some(specs),
-        apps: PerType([Some("app:1".into()), None, None]),
-    };
-    core.apply(Input::HeartbeatNode { report, rack: None }).unwrap();
+    core.apply(testing::heartbeat("node", 10_000)).unwrap();
     (core, notifier)
-}
-
-fn address(port: u16) -> Address {
-    Address { host: "127.0.0.1".into(), port: port.into() }
 }
 
 fn start(core: &Core, handle: &str, port: i32) {
@@ -92,30 +73,13 @@ fn start(core: &Core, handle: &str, port: i32) {
 }
 
 fn info(port: i32) -> SessionInfo {
-    SessionInfo {
-        address: Address { host: "127.0.0.1".into(), port },
-        name: "name".into(),
-        user_id: "user".into(),
-        group_ids: None,
-        pool: Some(PoolName::new("g", "p")),
-        priority: None,
-        no_preempt: None,
-        url: None,
-        deadline: None,
-    }
+    let address = Address { host: "127.0.0.1".into(), port };
+    SessionInfo { address, ..testing::info("name", "g.p") }
 }
 
 /// Asks for one slot and lets the engine give it.
 fn ask(core: &Core, handle: &str, id: i32) {
-    let request = ResourceRequest {
-        id,
-        hosts: vec![],
-        specs: None,
-        kind: ResourceType::Map,
-        exclude_hosts: vec![],
-    };
-    let handle = handle.into();
-    core.apply(Input::RequestResources { handle, requests: vec![request], racks: vec![] }).unwrap();
+    core.apply(testing::ask(handle, testing::requests(id..=id, ResourceType::Map))).unwrap();
     core.apply(Input::Pass).unwrap();
 }
 

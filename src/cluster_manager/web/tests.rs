@@ -25,12 +25,13 @@ use crate::testing::reach;
 use corona_api::cluster as shapes;
 use corona_config as config;
 use corona_engine::{
-    Engine, NodeUsageReport, Reply, RetiredSession, RunningSession, SessionTally, SlotCounts, Start,
+    Engine, NodeUsageReport, Reply, RetiredSession, RunningSession, SessionTally, SlotCounts,
+    Start, testing,
 };
 use corona_model::settings::Settings;
 use corona_model::types::{
-    Address, ComputeSpecs, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
-    SessionInfo, SessionPriority, SessionStatus,
+    Address, ComputeSpecs, NodeReport, PerType, PoolName, ResourceType, SessionInfo,
+    SessionPriority, SessionStatus,
 };
 use corona_wire::calls::{ClusterManagerCall, ClusterManagerReply};
 use corona_wire::generated as wire;
@@ -93,17 +94,7 @@ pub(super) fn overview() -> Overview {
 }
 
 fn info(name: &str, pool: Option<PoolName>) -> SessionInfo {
-    SessionInfo {
-        address: Address { host: "127.0.0.1".into(), port: 9 },
-        name: name.into(),
-        user_id: "user".into(),
-        group_ids: None,
-        pool,
-        priority: None,
-        no_preempt: None,
-        url: None,
-        deadline: None,
-    }
+    SessionInfo { pool, no_preempt: None, ..testing::info(name, "") }
 }
 
 /// The pages over an engine that tests give inputs.
@@ -201,15 +192,7 @@ impl TestPages {
     }
 
     fn ask(&self, handle: &str, ids: std::ops::RangeInclusive<i32>) {
-        let request = |id| ResourceRequest {
-            id,
-            hosts: vec![],
-            specs: None,
-            kind: ResourceType::Map,
-            exclude_hosts: vec![],
-        };
-        let requests = ids.map(request).collect();
-        self.apply(Input::RequestResources { handle: handle.into(), requests, racks: vec![] });
+        self.apply(testing::ask(handle, testing::requests(ids, ResourceType::Map)));
         while self.pages.parts.core.look(|engine, _| engine.wants_pass()) {
             self.apply(Input::Pass);
         }
@@ -1210,77 +1193,6 @@ async fn names_of_others_are_refused_and_probes_are_not() {
             assert_eq!(get(path, own).await, StatusCode::OK, "{path} {own}");
         }
     }
-}
-
-#[tokio::test]
-async fn guesses_in_parallel_are_not_looked_at_and_others_do_not_wait() {
-    let world = TestPages::new(&[("corona.cm.web.kill.token", TOKEN)]);
-    world.session("2026.1", "job");
-    let post = async |peer: [u8; 4], token: &str| {
-        let request = Request::post("/sessions/2026.1/kill")
-            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .body(Full::from(format!("token={token}")));
-        world.send_from(peer.into(), request.unwrap()).await.status()
-    };
-    let (attacker, innocent) = ([10, 0, 0, 1], [10, 0, 0, 2]);
-    let mut looked_at = 0;
-    for _ in 0..200 {
-        match post(attacker, "guess").await {
-            StatusCode::FORBIDDEN => looked_at += 1,
-            status => assert_eq!(status, StatusCode::TOO_MANY_REQUESTS),
-        }
-    }
-    // The pauses double, so a tenth one would come after some eight minutes.
-    assert!((1..10).contains(&looked_at), "{looked_at}");
-    assert!(world.runs("2026.1"));
-    assert_eq!(post(innocent, "a+token+for+tests").await, StatusCode::SEE_OTHER);
-    assert!(!world.runs("2026.1"));
-}
-
-/// A peer with hundreds of connections on which no request arrives, another one whose requests are
-/// never read, and monitors at the same address and at another one.
-#[tokio::test]
-async fn probes_are_served_however_many_connections_are_open() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let world = TestPages::new(&[]);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(world.pages.clone().serve(listener, world.stop.subscribe()));
-    let connect = async |from: [u8; 4]| {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.bind((from, 0).into()).unwrap();
-        socket.connect(address).await.unwrap()
-    };
-    let mut held = Vec::new();
-    for number in 0..300 {
-        let mut half = connect([127, 0, 1, 1 + (number % 5) as u8]).await;
-        half.write_all(b"GET /healthz HTTP/1.1\r\nHost: local").await.unwrap();
-        held.push(half);
-    }
-    for number in 0..300 {
-        // A stream of events is a request that lasts.
-        let mut stream = connect([127, 0, 2, 1 + (number % 5) as u8]).await;
-        let _ = stream.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-        held.push(stream);
-    }
-    for from in [[127, 0, 1, 1], [127, 0, 2, 1], [127, 0, 0, 9]] {
-        for path in ["/healthz", "/readyz", "/metrics"] {
-            let asked = async {
-                let mut stream = connect(from).await;
-                let request =
-                    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-                stream.write_all(request.as_bytes()).await.unwrap();
-                let mut answer = String::new();
-                stream.read_to_string(&mut answer).await.unwrap();
-                answer
-            };
-            let answer = tokio::time::timeout(Duration::from_secs(10), asked).await.unwrap();
-            assert!(answer.starts_with("HTTP/1.1 200 "), "{from:?} {path}: {answer}");
-        }
-    }
-    assert!(world.pages.admission.open() <= 256, "{}", world.pages.admission.open());
-    world.stop.send_replace(true);
-    serving.await.unwrap();
 }
 
 #[tokio::test]

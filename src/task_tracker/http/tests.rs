@@ -18,8 +18,6 @@ use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::{IndexRecord, ShuffleHeader, SpillIndex};
 
-/// How long a head may take where a test does not wait for that.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// More bytes than sockets keep for a reader that does not read.
 const LARGE: u64 = 32 << 20;
 
@@ -43,8 +41,7 @@ struct TestServer {
     dirs: Arc<LocalDirs>,
     address: SocketAddr,
     lost: mpsc::Receiver<LostOutput>,
-    counters: Arc<HttpCounters>,
-    stop: watch::Sender<bool>,
+    _stop: watch::Sender<bool>,
 }
 
 /// The usual settings of these tests.
@@ -60,27 +57,24 @@ fn usual() -> TrackerHttpSettings {
 }
 
 impl TestServer {
-    async fn new(given: &TrackerHttpSettings, head_timeout: Duration) -> Self {
+    async fn new(given: &TrackerHttpSettings) -> Self {
         let root = tempfile::tempdir().unwrap();
         let dirs = Arc::new(LocalDirs::open(&settings(&[&root.path().join("l")])).unwrap());
         let outputs = Arc::new(MapOutputs::new(dirs.clone(), 1 << 20));
         let (sender, lost) = mpsc::channel(10);
         let logs = super::super::child::test_logs(root.path());
         let server = HttpServer::new(outputs, logs, sender, given).unwrap();
-        let limits = http::Limits { head_timeout, ..server.limits };
         let hosts = Hosts::of_machine(&given.hosts);
-        let server =
-            HttpServer { limits, ..server }.with_hosts(hosts).with_pages(Arc::new(LargePage));
-        let counters = server.counters();
+        let server = server.with_hosts(hosts).with_pages(Arc::new(LargePage));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (stop, stopped) = watch::channel(false);
+        let (_stop, stopped) = watch::channel(false);
         tokio::spawn(Arc::new(server).serve(listener, stopped));
-        TestServer { root, dirs, address, lost, counters, stop }
+        TestServer { root, dirs, address, lost, _stop }
     }
 
     async fn plain() -> Self {
-        TestServer::new(&usual(), HEAD_TIMEOUT).await
+        TestServer::new(&usual()).await
     }
 
     async fn ask(&self, request: &[u8]) -> Vec<u8> {
@@ -220,7 +214,7 @@ async fn recorded_requests_are_answered_as_they_were() {
         }
         // The outputs as they must have been for this answer, on a node of any name.
         let anywhere = TrackerHttpSettings { hosts: vec!["*".into()], ..usual() };
-        let world = TestServer::new(&anywhere, HEAD_TIMEOUT).await;
+        let world = TestServer::new(&anywhere).await;
         for (header, data) in parts(&answer) {
             let map: AttemptId = header.attempt.parse().unwrap();
             let (raw_length, part_length) = (header.raw_length, header.part_length);
@@ -270,7 +264,7 @@ async fn other_requests_get_an_answer_of_http() {
 #[tokio::test]
 async fn only_requests_under_own_names_are_answered() {
     let named = TrackerHttpSettings { hosts: vec!["node.example".into()], ..usual() };
-    let world = TestServer::new(&named, HEAD_TIMEOUT).await;
+    let world = TestServer::new(&named).await;
     let [log, output, _] = world.large();
     for (path, host, is_answered) in [
         (&*log, "evil.example", false),
@@ -314,32 +308,11 @@ async fn pages_are_compressed_for_readers_that_accept_it() {
     }
 }
 
-#[tokio::test]
-async fn peers_that_hold_connections_lose_them() {
-    let two = TrackerHttpSettings { max_connections: 2, ..usual() };
-    let world = TestServer::new(&two, Duration::from_millis(200)).await;
-    let slow = [
-        TcpStream::connect(world.address).await.unwrap(),
-        TcpStream::connect(world.address).await.unwrap(),
-    ];
-    for mut stream in slow {
-        // It may be closed already.
-        let _ = stream.write_all(b"GET /mapOutput?").await;
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer).await;
-        assert_eq!(answer, b"");
-    }
-    // A head without an end is refused before it takes more than it may.
-    let answer = world.ask(&vec![b'x'; 2 * http::Limits::default().head_bytes]).await;
-    assert_eq!(answer, b"");
-    world.stop.send(true).unwrap();
-}
-
 /// With one thread, whatever a reader that does not read held would be missed at once.
 #[tokio::test]
 async fn readers_that_do_not_read_delay_no_other() {
     let one_thread = TrackerHttpSettings { threads: 1, ..usual() };
-    let world = TestServer::new(&one_thread, HEAD_TIMEOUT).await;
+    let world = TestServer::new(&one_thread).await;
     put(&world.dirs, &attempt(0), &[b"zero-0"]);
     let readers = world.do_not_read([127, 0, 0, 2], &world.large(), 30).await;
     let served = async {
@@ -360,60 +333,6 @@ async fn readers_that_do_not_read_delay_no_other() {
         }
         assert!(length > LARGE, "{length}");
     }
-}
-
-#[tokio::test]
-async fn readers_that_do_not_read_lose_their_connections() {
-    let settings = TrackerHttpSettings {
-        max_connections: 3,
-        write_timeout: Duration::from_millis(300),
-        ..usual()
-    };
-    let world = TestServer::new(&settings, HEAD_TIMEOUT).await;
-    let readers = world.do_not_read([127, 0, 0, 2], &world.large(), 3).await;
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    // No client is admitted until they have lost them.
-    while !world.get("/small").await.ends_with("small") {
-        assert!(tokio::time::Instant::now() < deadline, "the readers keep their connections");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    drop(readers);
-}
-
-#[tokio::test]
-async fn requests_that_do_not_arrive_make_room_for_others() {
-    let few = TrackerHttpSettings { max_connections: 3, ..usual() };
-    let world = TestServer::new(&few, HEAD_TIMEOUT).await;
-    let mut slow = vec![];
-    for _ in 0..3 {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.bind(([127, 0, 0, 2], 0).into()).unwrap();
-        let mut stream = socket.connect(world.address).await.unwrap();
-        stream.write_all(b"GET /mapOutput?").await.unwrap();
-        slow.push(stream);
-    }
-    for _ in 0..5 {
-        let answer = tokio::time::timeout(HEAD_TIMEOUT / 2, world.get("/small")).await.unwrap();
-        assert!(answer.ends_with("small"), "{answer}");
-    }
-    drop(slow);
-}
-
-#[tokio::test]
-async fn a_peer_with_too_many_connections_takes_none_of_another_peer() {
-    let few = TrackerHttpSettings { max_connections_per_peer: 2, ..usual() };
-    let world = TestServer::new(&few, HEAD_TIMEOUT).await;
-    let large = world.large();
-    let mut readers = world.do_not_read([127, 0, 0, 2], &large, 5).await;
-    for reader in &mut readers[2..] {
-        let mut answer = vec![];
-        // It is closed, whether or not the sent bytes were read.
-        let _ = reader.read_to_end(&mut answer).await;
-        assert_eq!(answer, b"");
-    }
-    assert_eq!((world.counters.refused(), world.counters.refused_of_peer()), (0, 3));
-    assert!(world.get("/small").await.ends_with("small"));
-    drop(readers);
 }
 
 /// The recorded addresses of logs, for an attempt of this test. `tasktracker.jsp` is tested with the pages.

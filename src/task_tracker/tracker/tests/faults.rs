@@ -5,26 +5,12 @@ use tokio::sync::Semaphore;
 use super::super::run::Runner;
 use super::*;
 use crate::job_files::{Answer, FileStatus, JobFiles, Location};
-use corona_hadoop::writables::Phase;
 
 /// The reports on an attempt, once it has ended.
 async fn end_of(world: &TestTracker, task: &Task, state: TaskState) -> String {
     let status = world.peer.told(&task.attempt, state).await;
     assert!(status.finish_time_ms > 0 && status.counters.is_some());
     status.diagnostics
-}
-
-#[tokio::test]
-async fn a_status_of_0_is_no_success() {
-    let world = TestTracker::new().await;
-    let task = world.task("map", PROGRAM, &[]);
-    world.launched(&task).await.leave(0);
-    let why = end_of(&world, &task, TaskState::FailedUnclean).await;
-    assert_eq!(
-        why,
-        "Task process exited with status 0 before it reported that its work is done.\n"
-    );
-    world.end(&task).await;
 }
 
 /// A Java task that has met an exception reports it, and ends with status 0. Nothing more is expected of it.
@@ -170,108 +156,6 @@ async fn work_that_panics_does_not_block_the_next() {
 }
 
 #[tokio::test]
-async fn files_of_a_failed_attempt_stay_where_its_job_wants_that() {
-    for keep in [true, false] {
-        let world = TestTracker::new().await;
-        let property = ("keep.failed.task.files", if keep { "true" } else { "false" });
-        let failing = world.task("map", PROGRAM, &[property]);
-        let mut child = world.launched(&failing).await;
-        child.update(|status| status.phase = Phase::Cleanup).await;
-        child.leave(1);
-        end_of(&world, &failing, TaskState::Failed).await;
-        let mut good = failing.clone();
-        good.attempt.task.number += 1;
-        good.status.attempt = good.attempt.clone();
-        let mut other = world.launched(&good).await;
-        other.done().await;
-        other.leave(0);
-        world.peer.told(&good.attempt, TaskState::Succeeded).await;
-        world.act(Action::KillJob(failing.attempt.job().clone())).await;
-        // All that was ordered is done then.
-        world.tracker.stop().await;
-        assert_eq!(child.work.join("leave").exists(), keep);
-        assert!(!other.work.parent().unwrap().exists());
-        assert_eq!(child.work.ancestors().nth(2).unwrap().join("job.xml").exists(), keep);
-    }
-}
-
-#[tokio::test]
-async fn leftovers_of_a_process_are_ended_before_its_files_are_deleted() {
-    let world = TestTracker::with(|parts| parts.settings.sigkill_delay = Duration::ZERO).await;
-    let script = format!(
-        "setsid bash -c 'trap \"\" TERM; echo $$ > away; sleep 600' & \
-         until [ -s away ]; do sleep 0.01; done; {PROGRAM}"
-    );
-    let task = world.task("map", &script, &[]);
-    let child = world.launched(&task).await;
-    let away = fs::read_to_string(child.work.join("away")).unwrap();
-    child.leave(1);
-    end_of(&world, &task, TaskState::FailedUnclean).await;
-    world.end(&task).await;
-    let away = procfs::Process::of(away.trim().parse().unwrap());
-    assert!(away.is_none_or(|process| process.is_zombie));
-}
-
-#[tokio::test]
-async fn attempts_that_cannot_be_started_fail_with_the_reason() {
-    let world = TestTracker::new().await;
-    let id = kind("map").attempt;
-    let missing = Task { job_file: "file:/nowhere/job.xml".to_owned(), ..kind("map") };
-    world.launch(&missing).await;
-    let why = end_of(&world, &missing, TaskState::Failed).await;
-    let expected =
-        format!("Error initializing {id}:\nFile does not exist: file:/nowhere/job.xml\n");
-    assert_eq!(why, expected);
-    world.end(&missing).await;
-
-    let cases = [
-        ("mapred.child.env", "broken", "Invalid User environment settings : broken."),
-        ("mapred.jar", "/nowhere/job.jar", "File does not exist: "),
-        ("mapred.cache.files", "file:/nowhere/a", "mapred.cache.files has 1 entries"),
-    ];
-    for (number, (name, value, expected)) in cases.into_iter().enumerate() {
-        let mut task = world.task("map", PROGRAM, &[(name, value)]);
-        task.attempt.task.job.number = i32::try_from(number).unwrap() + 10;
-        task.status.attempt = task.attempt.clone();
-        world.launch(&task).await;
-        let why = end_of(&world, &task, TaskState::Failed).await;
-        let expected = format!("Error initializing {}:\n{expected}", task.attempt);
-        assert!(why.starts_with(&expected), "{why}");
-        world.end(&task).await;
-    }
-}
-
-/// Files that no disk has room for.
-struct Huge;
-
-impl JobFiles for Huge {
-    fn status<'a>(&'a self, _location: &'a Location) -> Answer<'a, FileStatus> {
-        Box::pin(std::future::ready(Ok(FileStatus { bytes: u64::MAX, modified_ms: 0 })))
-    }
-
-    fn fetch<'a>(&'a self, _location: &'a Location, _to: &'a Path) -> Answer<'a, u64> {
-        unreachable!("there is no room for it")
-    }
-}
-
-#[tokio::test]
-async fn a_full_disk_fails_what_needs_it() {
-    let world =
-        TestTracker::with(|parts| parts.localiser = localiser(&parts.dirs, Arc::new(Huge))).await;
-    let task = world.task("map", PROGRAM, &[]);
-    world.launch(&task).await;
-    let why = end_of(&world, &task, TaskState::Failed).await;
-    let expected = format!(
-        "Error initializing {}:\nNo space available in any of the local directories for \
-         taskTracker/jobcache/{}/job.xml: ",
-        task.attempt,
-        task.attempt.job()
-    );
-    assert!(why.starts_with(&expected), "{why}");
-    world.end(&task).await;
-}
-
-#[tokio::test]
 async fn names_that_lead_elsewhere_are_refused() {
     let world = TestTracker::new().await;
     let mut task = world.task("map", PROGRAM, &[]);
@@ -368,24 +252,6 @@ async fn the_memory_of_a_reduce_is_bounded_by_its_own_key() {
     world.launch(&task).await;
     let why = end_of(&world, &task, TaskState::FailedUnclean).await;
     assert!(why.starts_with(&format!("Failing high-memory task:{} pid:", task.attempt)), "{why}");
-    world.end(&task).await;
-}
-
-#[tokio::test]
-async fn errors_that_processes_tell() {
-    let world = TestTracker::new().await;
-    let task = world.task("reduce", PROGRAM, &[]);
-    let mut child = world.launched(&task).await;
-    let id = task.attempt.clone();
-    let text = Some("no disk".to_owned());
-    soon(child.umbilical.report_diagnostic_info(id.clone(), Some("a. ".into()))).await.unwrap();
-    soon(child.umbilical.fs_error(id, text)).await.unwrap();
-    end_of(&world, &task, TaskState::FailedUnclean).await;
-    // The first may have been reported before the second existed.
-    let why: String =
-        world.peer.said(&task.attempt).into_iter().map(|status| status.diagnostics).collect();
-    assert_eq!(why, "a. FSError: no disk");
-    child.gone().await;
     world.end(&task).await;
 }
 

@@ -39,52 +39,6 @@ impl TestTracker {
     }
 }
 
-fn one_map(parts: &mut Parts) {
-    parts.slots = SlotCounts { maps: 1, reduces: 1 };
-}
-
-#[tokio::test]
-async fn processes_slots_orders_and_reports_go_on() {
-    let mut world = TestTracker::with(one_map).await;
-    let first = world.task("map", PROGRAM, &[]);
-    let mut second = first.clone();
-    second.attempt.task.number += 1;
-    let mut child = world.launched(&first).await;
-    assert_eq!(child.task().await.unwrap().attempt, first.attempt);
-    world.launch(&second).await;
-    for _ in 0..2 {
-        let before = world.peer.count();
-        world.hand_over_to(|text| text, one_map).await;
-        child = world.reconnected(child);
-        until("a heartbeat", || world.peer.count() > before).await;
-        assert!(child.runs() && child.update(|status| status.progress = 0.5).await);
-        assert_eq!(world.tracker.snapshot().maps, SlotUse { total: 1, used: 1 });
-        assert_eq!(world.state(&second), Some(TaskState::Unassigned));
-    }
-    child.done().await;
-    let report = world.peer.told(&first.attempt, TaskState::Succeeded).await;
-    assert_eq!(report.progress, 1.0);
-    let mut next = world.child(&second).await;
-    // The first process has not ended yet.
-    world.hand_over_to(|text| text, one_map).await;
-    assert!(child.runs() && next.runs());
-    child.leave(0);
-    child.gone().await;
-    next = world.reconnected(next);
-    assert!(next.update(|_| {}).await);
-    next.leave(3);
-    world.peer.told(&second.attempt, TaskState::FailedUnclean).await;
-    let said = world.peer.said(&second.attempt);
-    let why: String = said.into_iter().map(|status| status.diagnostics).collect();
-    assert!(why.contains("nonzero status of 3"), "{why}");
-    let restarted: Vec<bool> =
-        world.peer.heartbeats.lock().unwrap().iter().map(|(_, restarted, _)| *restarted).collect();
-    assert!(restarted[0] && !restarted[1..].contains(&true), "{restarted:?}");
-    let ids: Vec<i16> = world.peer.heartbeats.lock().unwrap().iter().map(|beat| beat.2).collect();
-    assert!(ids.windows(2).all(|ids| ids[0] <= ids[1]), "{ids:?}");
-    world.end(&first).await;
-}
-
 #[tokio::test]
 async fn a_process_that_is_not_found_is_no_failure_of_its_task() {
     let mut world = TestTracker::new().await;
@@ -183,28 +137,6 @@ async fn files_of_running_tasks_stay_though_those_of_their_job_cannot_be_read() 
     child.done().await;
     child.leave(0);
     world.peer.told(&task.attempt, TaskState::Succeeded).await;
-    world.end(&task).await;
-}
-
-#[tokio::test]
-async fn an_end_meanwhile_is_not_missed() {
-    let mut world = TestTracker::new().await;
-    let task = world.task("map", PROGRAM, &[]);
-    let child = world.launched(&task).await;
-    let ends = |text| {
-        child.leave(5);
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while child.runs() {
-            assert!(Instant::now() < deadline, "it goes on");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        text
-    };
-    world.hand_over(ends).await;
-    world.peer.told(&task.attempt, TaskState::FailedUnclean).await;
-    let said = world.peer.said(&task.attempt);
-    let why: String = said.into_iter().map(|status| status.diagnostics).collect();
-    assert!(why.contains("nonzero status of 5"), "{why}");
     world.end(&task).await;
 }
 

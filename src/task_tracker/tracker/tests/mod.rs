@@ -445,10 +445,6 @@ impl Child {
         }
     }
 
-    async fn may_commit(&mut self) -> bool {
-        soon(self.umbilical.can_commit(self.attempt.clone())).await.unwrap()
-    }
-
     async fn done(&mut self) {
         soon(self.umbilical.done(self.attempt.clone())).await.unwrap();
     }

@@ -3,44 +3,6 @@
 use super::*;
 
 #[tokio::test]
-async fn contents_of_a_heartbeat() {
-    let world = TestTracker::new().await;
-    let task = world.task("map", PROGRAM, &[]);
-    let child = world.launched(&task).await;
-    until("some heartbeats", || world.peer.count() >= 3).await;
-    let heartbeats = world.peer.heartbeats.lock().unwrap().clone();
-    for (number, (status, restarted, response_id)) in heartbeats.iter().enumerate() {
-        assert_eq!(usize::try_from(*response_id + 1).unwrap(), number);
-        assert_eq!(*restarted, number == 0);
-        assert_eq!(status.name, "tracker_here:localhost/127.0.0.1:1");
-        assert_eq!((status.host.as_str(), status.http_port), ("here", 50060));
-        assert_eq!((status.max_maps, status.max_reduces), (2, 2));
-        assert!(status.health.is_healthy && status.resources.total_physical_memory > 0);
-        assert_eq!(status.tasks.len(), 1);
-        let counters = status.tasks[0].counters.is_some();
-        assert_eq!(counters, number == 0 || status.tasks[0].state == TaskState::Unassigned);
-    }
-    child.leave(1);
-    world.end(&task).await;
-}
-
-#[tokio::test]
-async fn unacknowledged_reports_are_repeated_and_an_end_is_sent_once() {
-    let world = TestTracker::with(|parts| parts.settings.reports.max_errors = 100).await;
-    let task = world.task("map", PROGRAM, &[]);
-    let child = world.launched(&task).await;
-    until("a heartbeat", || world.peer.count() >= 1).await;
-    world.peer.refuse.store(3, std::sync::atomic::Ordering::SeqCst);
-    child.leave(9);
-    let failed = world.peer.told(&task.attempt, TaskState::FailedUnclean).await;
-    assert!(failed.diagnostics.contains("nonzero status of 9"), "{}", failed.diagnostics);
-    until("it is forgotten", || world.state(&task).is_none()).await;
-    let ends = |status: &&TaskStatus| status.state == TaskState::FailedUnclean;
-    assert_eq!(world.peer.said(&task.attempt).iter().filter(ends).count(), 1);
-    world.end(&task).await;
-}
-
-#[tokio::test]
 async fn a_job_tracker_that_answers_with_errors_is_given_up() {
     let world = TestTracker::with(|parts| parts.settings.reports.max_errors = 3).await;
     world.peer.refuse.store(i32::MAX, std::sync::atomic::Ordering::SeqCst);
@@ -49,20 +11,6 @@ async fn a_job_tracker_that_answers_with_errors_is_given_up() {
     until("nothing is left", || world.is_empty()).await;
     let refused = i32::MAX - world.peer.refuse.load(std::sync::atomic::Ordering::SeqCst);
     assert_eq!(refused, 3);
-}
-
-#[tokio::test]
-async fn a_job_tracker_that_has_gone_is_given_up() {
-    let mut world =
-        TestTracker::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
-    let task = world.task("map", PROGRAM, &[]);
-    let child = world.launched(&task).await;
-    until("a heartbeat", || world.peer.count() >= 1).await;
-    let elsewhere = Peer::default();
-    let other = Arc::new(elsewhere).serve(0).await;
-    std::mem::replace(&mut world.job_tracker, other).stop().await;
-    until("nothing is left", || world.is_empty()).await;
-    assert!(!child.runs());
 }
 
 #[tokio::test]
