@@ -24,6 +24,7 @@
 
 mod copy;
 mod error;
+mod given_up;
 mod glob;
 pub mod hdfs;
 mod job_files;
@@ -53,6 +54,7 @@ use std::sync::Arc;
 pub use copy::{Copied, append_reader, copy_to_local, put, put_reader};
 pub use corona_model::files::FileSystemSettings;
 pub use error::{ErrorKind, FsError};
+pub use given_up::all_given_up;
 pub use glob::{Glob, expand};
 pub use hdfs::Hdfs;
 pub use job_files::{JobTrackerFiles, sees_token};

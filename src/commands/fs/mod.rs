@@ -10,13 +10,14 @@ mod remove;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use corona::config::ClientSource;
 use corona::filesystem::{
     CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem, FileSystemSettings, FileSystems,
-    FsError, FsPath, Listing, LocalFiles, expand,
+    FsError, FsPath, Listing, LocalFiles, all_given_up, expand,
 };
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -24,6 +25,7 @@ use serde::Serialize;
 
 use super::EXIT_FAILED;
 use super::arguments::{Override, conf_dir_of_client, pairs, parse_override, parse_size};
+use super::signals::{StopSignal, StopSignals};
 use corona_terminal::console::{Console, TextForm, printable};
 use protect::is_local;
 use remove::Removal;
@@ -260,11 +262,15 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         .context("cannot start")?;
     let mut output = Output { json, ..Output::of_command(console, arguments.action.name()) };
     let is_contents = arguments.action.prints_contents();
-    let done = runtime.block_on(shell.act(arguments.action, &mut output));
+    let is_put = matches!(arguments.action, Action::Put { .. });
+    let act = shell.act(arguments.action, &mut output);
+    let done = runtime.block_on(unless_stopped(is_put, act));
     let (has_failed, entries, finished) = (output.has_failed, output.entries, output.done);
     // A name look-up that hangs must not delay the end.
     runtime.shutdown_background();
-    done?;
+    if let Ended::Stopped(signal) = done? {
+        return Ok(stopped(signal, console));
+    }
     // What follows the contents of files would look like a part of them.
     if json && !is_contents {
         match entries.is_empty() && !finished.is_empty() {
@@ -273,6 +279,46 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         }
     }
     Ok(if has_failed { ExitCode::from(EXIT_FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// How long what has been stopped may be given up.
+const GIVING_UP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How a command has ended.
+enum Ended<T> {
+    Done(T),
+    Stopped(StopSignal),
+}
+
+/// Does what a command has to do. If it writes files, SIGINT and SIGTERM stop it, and what is unfinished then is given
+/// up; a second one ends that as well.
+async fn unless_stopped<T>(
+    writes: bool,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<Ended<T>> {
+    if !writes {
+        return work.await.map(Ended::Done);
+    }
+    let mut signals = StopSignals::listen().context("cannot listen for signals")?;
+    let signal = tokio::select! {
+        done = work => return done.map(Ended::Done),
+        signal = signals.next() => signal,
+    };
+    tokio::select! {
+        _ = tokio::time::timeout(GIVING_UP_PATIENCE, all_given_up()) => {}
+        _ = signals.next() => {}
+    }
+    Ok(Ended::Stopped(signal))
+}
+
+/// The exit status of a command that a signal has stopped, as a shell names it.
+fn stopped(signal: StopSignal, console: &mut Console<'_>) -> ExitCode {
+    console.complain(&format!("stopped by {signal}; what was unfinished has been given up\n"));
+    let number = match signal {
+        StopSignal::Interrupt => 2,
+        StopSignal::Terminate | StopSignal::Hangup => 15,
+    };
+    ExitCode::from(128 + number)
 }
 
 /// Where a command prints, and what it has to print at the end.

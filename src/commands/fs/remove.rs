@@ -53,7 +53,12 @@ impl Shell {
                 return Ok(());
             }
         };
-        if found.is_empty() && !how.force {
+        // Uploads that a killed program has left are not seen, and take room.
+        let was_uploaded = found.is_empty() && how.recursive && files.is_seen_whole();
+        if was_uploaded && matches!(files.delete(&path, true).await, Ok(true)) {
+            output.say(&format!("Deleted: unfinished uploads of {path}"))?;
+            output.done.push(Done { path: path.to_string(), to: None, bytes: None });
+        } else if found.is_empty() && !how.force {
             output.fail(&format!("cannot remove {path}: No such file or directory."));
         }
         for status in found {

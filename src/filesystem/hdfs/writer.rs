@@ -18,6 +18,7 @@ use super::transfer::{
     HEADER_BYTES, Layout, OLDEST_WRITTEN_VERSION, PacketHeader, SUM_BYTES, SumKind, Sums, VERSION,
     WriteKind,
 };
+use crate::given_up::in_background;
 use crate::{Answer, ErrorKind, FileWriter, FsError, FsPath, Replay};
 use corona_hadoop::writables::{Block, DatanodeInfo, LocatedBlock, LocatedBlockWithMetaInfo};
 use corona_net::Backoff;
@@ -782,9 +783,8 @@ impl Drop for HdfsWriter {
         }
         self.current = None;
         // Without a runtime the file is left to the end of its lease.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (shared, path, is_new) = (self.shared.clone(), self.path.clone(), self.is_new);
-        runtime.spawn(async move {
+        in_background(async move {
             if let Err(error) = give_up(&shared, &path, is_new).await {
                 tracing::warn!(%error, "a file that was given up is left to the end of its lease");
             }

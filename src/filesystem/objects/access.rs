@@ -4,8 +4,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use hyper::Uri;
 use object_store::aws::AmazonS3Builder;
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use crate::{ErrorKind, FsError};
 
@@ -94,7 +96,41 @@ impl ObjectAccess {
                 "there are no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile",
             ));
         }
-        Ok(ObjectAccess { version: VERSION, endpoint, region, keys })
+        ObjectAccess { version: VERSION, endpoint, region, keys }.checked()
+    }
+
+    /// The same, if requests can be made with it. The client of a job chooses it. No text names a key.
+    fn checked(self) -> Result<ObjectAccess, FsError> {
+        if !self.region().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            return Err(refused(
+                "the region (AWS_REGION) may have letters, digits and hyphens only",
+            ));
+        }
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if let Some(Keys { id, token, .. }) = &self.keys
+            && !(is_plain(id) && token.as_deref().is_none_or(is_plain))
+        {
+            return Err(refused(
+                "the access key (AWS_ACCESS_KEY_ID) or the session token (AWS_SESSION_TOKEN) has a blank, a line end or \
+                 another character that no key has",
+            ));
+        }
+        let address = self.address("bucket");
+        let is_address = address.parse::<Uri>().is_ok()
+            && Url::parse(&address).is_ok_and(|url| {
+                matches!(url.scheme(), "http" | "https")
+                    && url.username().is_empty()
+                    && url.password().is_none()
+                    && url.query().is_none()
+                    && url.fragment().is_none()
+            });
+        match is_address {
+            true => Ok(self),
+            false => Err(refused(
+                "the address of the object store (AWS_ENDPOINT_URL, or endpoint_url of the profile) is not valid: expected one \
+                 such as http://minio.example.com:9000",
+            )),
+        }
     }
 
     /// For a file that only nodes may read.
@@ -110,7 +146,7 @@ impl ObjectAccess {
         let access: ObjectAccess = serde_json::from_slice(bytes)
             .map_err(|_| refused("the access to object stores of the job is malformed"))?;
         match access.version {
-            VERSION => Ok(access),
+            VERSION => access.checked(),
             other => Err(refused(&format!(
                 "the access to object stores of the job has the unknown version {other}; this version of corona reads \
                  {VERSION} only"
@@ -355,6 +391,27 @@ mod tests {
             let told = with(variables).unwrap_err();
             assert!(told.contains(wrong), "{told}");
         }
+        for (wrong, expected) in [
+            (("AWS_ENDPOINT_URL", "foo"), "AWS_ENDPOINT_URL"),
+            (("AWS_ENDPOINT_URL", "h:9000"), "AWS_ENDPOINT_URL"),
+            (("AWS_ENDPOINT_URL", "ftp://h"), "AWS_ENDPOINT_URL"),
+            (("AWS_ENDPOINT_URL", "http://"), "AWS_ENDPOINT_URL"),
+            (("AWS_ENDPOINT_URL", "http://h:99999"), "AWS_ENDPOINT_URL"),
+            (("AWS_ENDPOINT_URL", "http://1.2.3.256"), "AWS_ENDPOINT_URL"),
+            (("AWS_ENDPOINT_URL", "http://a b"), "AWS_ENDPOINT_URL"),
+            (("AWS_ENDPOINT_URL", "http://user:secret@h"), "AWS_ENDPOINT_URL"),
+            (("AWS_ENDPOINT_URL", "http://h/?a=b"), "AWS_ENDPOINT_URL"),
+            (("AWS_REGION", "eu west"), "AWS_REGION"),
+            (("AWS_ACCESS_KEY_ID", "K\n"), "AWS_ACCESS_KEY_ID"),
+            (("AWS_SESSION_TOKEN", "té"), "AWS_SESSION_TOKEN"),
+        ] {
+            let keys = [("AWS_ACCESS_KEY_ID", "E"), ("AWS_SECRET_ACCESS_KEY", "s")];
+            // The first one of a name counts.
+            let told = find(&[&[wrong], &keys[..]].concat()).unwrap_err();
+            assert!(told.contains(expected) && !told.contains("secret"), "{wrong:?}: {told}");
+        }
+        let hostile = br#"{"version":1,"endpoint":"foo","region":null,"keys":null}"#;
+        assert!(ObjectAccess::from_json(hostile).unwrap_err().to_string().contains("not valid"));
         let told = find(&[("AWS_EC2_METADATA_DISABLED", "true")]).unwrap_err();
         assert!(told.contains("there are no keys"), "{told}");
     }

@@ -1,4 +1,4 @@
-//! The calls of one bucket, with errors in our words: those of the library, and the two that it does not have.
+//! The calls of one bucket, with errors in our words: those of the library, and those that it does not have.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use corona_net::Backoff;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use hyper::{Method, Request};
+use hyper::header::IF_NONE_MATCH;
+use hyper::{Method, Request, StatusCode};
 use object_store::aws::{AmazonS3, AwsAuthorizer};
 use object_store::client::{HttpClient, HttpRequestBody};
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
@@ -107,6 +108,14 @@ impl Bucket {
         self.store.head(&key(path)?).await.map_err(self.told("open", path))
     }
 
+    pub(super) async fn is_there(&self, path: &FsPath) -> Result<bool, FsError> {
+        match self.head(path).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// A page of what is below a prefix, one level deep or all.
     pub(super) async fn list(
         &self,
@@ -192,6 +201,28 @@ impl Bucket {
         put.map(drop).map_err(self.told("create", path))
     }
 
+    /// The same, if the store knows of no such object when the bytes are there. A store that does not know this condition
+    /// writes it as [`Bucket::put`] does.
+    pub(super) async fn put_new(&self, path: &FsPath, bytes: Bytes) -> Result<(), FsError> {
+        let address = self.address_of(path)?;
+        let asked = Asked { body: bytes.clone(), is_new: true, ..Asked::new(Method::PUT, address) };
+        let (put, is_unsure) = self.ask_knowing("create", path, &asked).await;
+        match put {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind == ErrorKind::Unsupported => {
+                self.put(path, bytes.into()).await
+            }
+            // An earlier try, whose answer was lost, may have written it.
+            Err(error) if error.kind == ErrorKind::AlreadyExists && is_unsure => {
+                match self.get_small(path, bytes.len() as u64).await {
+                    Ok(found) if found == bytes => Ok(()),
+                    _ => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     pub(super) async fn copy(&self, from: &FsPath, to: &FsPath) -> Result<(), FsError> {
         self.store.copy(&key(from)?, &key(to)?).await.map_err(self.told("rename", from))
     }
@@ -202,14 +233,14 @@ impl Bucket {
 
     /// Deletes the object whose name is this one with a slash at its end, if there is one.
     pub(super) async fn delete_slashed(&self, path: &FsPath) -> Result<(), FsError> {
-        let name: Vec<String> = path
-            .path()
-            .split('/')
-            .map(|part| utf8_percent_encode(part, PLAIN).to_string())
-            .collect();
-        self.ask(Method::DELETE, "delete", path, &format!("{}{}/", self.address, name.join("/")))
-            .await
-            .map(drop)
+        let address = format!("{}/", self.address_of(path)?);
+        self.ask("delete", path, &Asked::new(Method::DELETE, address)).await.map(drop)
+    }
+
+    fn address_of(&self, path: &FsPath) -> Result<String, FsError> {
+        let name = key(path)?;
+        let encoded = name.as_ref().split('/').map(|part| utf8_percent_encode(part, PLAIN));
+        Ok(encoded.fold(self.address.clone(), |address, part| format!("{address}/{part}")))
     }
 
     /// Deletes many objects with few requests.
@@ -234,10 +265,10 @@ impl Bucket {
         path: &FsPath,
         id: &str,
         number: usize,
-        bytes: Vec<u8>,
+        bytes: PutPayload,
     ) -> Result<String, FsError> {
         let (key, id) = (key(path)?, id.to_owned());
-        let part = self.store.put_part(&key, &id, number, PutPayload::from(bytes)).await;
+        let part = self.store.put_part(&key, &id, number, bytes).await;
         part.map(|part| part.content_id).map_err(self.told("write", path))
     }
 
@@ -252,6 +283,37 @@ impl Bucket {
         completed.map(drop).map_err(self.told("complete", path))
     }
 
+    /// The same, if the store knows of no such object, as [`Bucket::put_new`].
+    pub(super) async fn complete_new(
+        &self,
+        path: &FsPath,
+        id: &str,
+        parts: &[String],
+    ) -> Result<(), FsError> {
+        let query = utf8_percent_encode(id, PLAIN);
+        let address = format!("{}?uploadId={query}", self.address_of(path)?);
+        let body = completing(parts).into();
+        let asked = Asked { body, is_new: true, ..Asked::new(Method::POST, address) };
+        let (completed, is_unsure) = self.ask_knowing("complete", path, &asked).await;
+        match completed {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind == ErrorKind::Unsupported => {
+                self.complete(path, id, parts).await
+            }
+            // An earlier try, whose answer was lost, has completed it if the upload is over and the object is there.
+            Err(error)
+                if is_unsure
+                    && matches!(error.kind, ErrorKind::AlreadyExists | ErrorKind::NotFound) =>
+            {
+                match self.abort(path, id).await {
+                    Ok(false) => self.head(path).await.map(drop).map_err(|_| error),
+                    _ => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Aborts an upload. False: there was none.
     pub(super) async fn abort(&self, path: &FsPath, id: &str) -> Result<bool, FsError> {
         let aborted = self.store.abort_multipart(&key(path)?, &id.to_owned()).await;
@@ -262,11 +324,17 @@ impl Bucket {
         }
     }
 
-    /// Aborts all uploads of objects whose names begin so. Returns how many there were.
-    pub(super) async fn abort_below(&self, path: &FsPath, prefix: &str) -> Result<usize, FsError> {
+    /// Aborts all uploads of an object and of those below it as a directory. Returns how many there were.
+    pub(super) async fn abort_all(&self, path: &FsPath) -> Result<usize, FsError> {
+        let name = path.path().trim_start_matches('/');
+        let is_meant = |key: &str| {
+            let rest = key.strip_prefix(name);
+            rest.is_some_and(|rest| name.is_empty() || rest.is_empty() || rest.starts_with('/'))
+        };
         let (mut count, mut still, mut from) = (0, 0, None::<(String, String)>);
         loop {
-            let (page, next) = self.uploads(path, prefix, from.as_ref()).await?;
+            let (mut page, next) = self.uploads(path, name, from.as_ref()).await?;
+            page.retain(|upload| is_meant(&upload.key));
             count += page.len();
             let aborted = stream::iter(page).map(|upload| async move {
                 self.abort(&path_of(path, &upload.key), &upload.id).await
@@ -304,68 +372,125 @@ impl Bucket {
                 utf8_percent_encode(prefix, PLAIN)
             );
         }
-        let answer =
-            self.ask(Method::GET, "list", path, &format!("{}?{query}", self.address)).await?;
+        let asked = Asked::new(Method::GET, format!("{}?{query}", self.address));
+        let answer = self.ask("list", path, &asked).await?;
         let malformed = || self.malformed(path, "the list of uploads is malformed");
         let text = std::str::from_utf8(&answer).map_err(|_| malformed())?;
         uploads_of(text, prefix).ok_or_else(malformed)
     }
 
-    /// Sends a signed request without a body until it is answered or its time is over.
+    /// Sends a signed request until it is answered or its time is over.
     async fn ask(
         &self,
-        method: Method,
         call: &'static str,
         path: &FsPath,
-        address: &str,
+        asked: &Asked,
     ) -> Result<Bytes, FsError> {
+        self.ask_knowing(call, path, asked).await.0
+    }
+
+    /// The same, with whether a try before the last one may have been carried out.
+    async fn ask_knowing(
+        &self,
+        call: &'static str,
+        path: &FsPath,
+        asked: &Asked,
+    ) -> (Result<Bytes, FsError>, bool) {
         let until = Instant::now() + self.patience;
         let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut is_unsure = false;
         loop {
-            let credential =
-                self.store.credentials().get_credential().await.map_err(self.told(call, path))?;
-            let odd = |error: hyper::http::Error| {
-                FsError::new(ErrorKind::Invalid, call, path, error.to_string())
-            };
-            let mut request = Request::builder()
-                .method(method.clone())
-                .uri(address)
-                .body(HttpRequestBody::empty())
-                .map_err(odd)?;
-            AwsAuthorizer::new(&credential, "s3", &self.region)
-                .try_authorize(&mut request, None)
-                .map_err(self.told(call, path))?;
-            let last = match self.client.execute(request).await {
-                Ok(response) => {
-                    let (status, body) = (response.status(), response.into_body());
-                    match body.bytes().await {
-                        Ok(bytes) if status.is_success() => return Ok(bytes),
-                        Ok(bytes) => {
-                            let text = String::from_utf8_lossy(&bytes);
-                            fault::of_answer(status.as_u16(), &text, call, path, &self.server)
-                        }
-                        Err(error) if error.to_string().contains(TOO_LARGE) => {
-                            return Err(self.malformed(path, TOO_LARGE));
-                        }
-                        Err(_) => FsError::new(
-                            ErrorKind::Connection,
-                            call,
-                            path,
-                            "the connection ended within the answer",
-                        )
-                        .at(&self.server),
-                    }
+            match self.try_once(call, path, asked).await {
+                Err(error)
+                    if matches!(error.kind, ErrorKind::TooSlow | ErrorKind::Connection)
+                        && Instant::now() < until =>
+                {
+                    is_unsure = true;
+                    sleep(pauses.pause()).await;
                 }
-                Err(error) => FsError::new(ErrorKind::Connection, call, path, error.to_string())
-                    .at(&self.server),
-            };
-            let again = matches!(last.kind, ErrorKind::TooSlow | ErrorKind::Connection);
-            if !again || Instant::now() >= until {
-                return Err(last);
+                answer => return (answer, is_unsure),
             }
-            sleep(pauses.pause()).await;
         }
     }
+
+    async fn try_once(
+        &self,
+        call: &'static str,
+        path: &FsPath,
+        asked: &Asked,
+    ) -> Result<Bytes, FsError> {
+        let credential =
+            self.store.credentials().get_credential().await.map_err(self.told(call, path))?;
+        let mut request = Request::builder().method(asked.method.clone()).uri(&asked.address);
+        if asked.is_new {
+            request = request.header(IF_NONE_MATCH, "*");
+        }
+        let body = match asked.body.is_empty() {
+            true => HttpRequestBody::empty(),
+            false => HttpRequestBody::from(asked.body.clone()),
+        };
+        let mut request = request
+            .body(body)
+            .map_err(|error| FsError::new(ErrorKind::Invalid, call, path, error.to_string()))?;
+        AwsAuthorizer::new(&credential, "s3", &self.region)
+            .try_authorize(&mut request, None)
+            .map_err(self.told(call, path))?;
+        let response = self.client.execute(request).await.map_err(|error| {
+            FsError::new(ErrorKind::Connection, call, path, error.to_string()).at(&self.server)
+        })?;
+        let status = response.status();
+        let bytes = match response.into_body().bytes().await {
+            Ok(bytes) => bytes,
+            Err(error) if error.to_string().contains(TOO_LARGE) => {
+                return Err(self.malformed(path, TOO_LARGE));
+            }
+            Err(_) => {
+                let message = "the connection ended within the answer";
+                let error = FsError::new(ErrorKind::Connection, call, path, message);
+                return Err(error.at(&self.server));
+            }
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        // The status of a completion is sent before it has succeeded.
+        let is_completing = asked.method == Method::POST;
+        if status.is_success() && !(is_completing && text.contains("<Error>")) {
+            return Ok(bytes);
+        }
+        let is_status =
+            [StatusCode::PRECONDITION_FAILED, StatusCode::CONFLICT, StatusCode::NOT_MODIFIED]
+                .contains(&status);
+        if asked.is_new && (is_status || text.contains("<Code>PreconditionFailed</Code>")) {
+            return Err(FsError::new(ErrorKind::AlreadyExists, call, path, "File exists"));
+        }
+        Err(fault::of_answer(status.as_u16(), &text, call, path, &self.server))
+    }
+}
+
+/// A request that the library does not make.
+struct Asked {
+    method: Method,
+    address: String,
+    body: Bytes,
+    /// Whether it is refused if there is such an object.
+    is_new: bool,
+}
+
+impl Asked {
+    fn new(method: Method, address: String) -> Asked {
+        Asked { method, address, body: Bytes::new(), is_new: false }
+    }
+}
+
+/// The body of a request that completes an upload of parts with these tags.
+fn completing(tags: &[String]) -> String {
+    let escaped = |tag: &str| tag.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let parts = tags.iter().zip(1..).map(|(tag, number)| {
+        format!("<Part><PartNumber>{number}</PartNumber><ETag>{}</ETag></Part>", escaped(tag))
+    });
+    format!(
+        "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{}</CompleteMultipartUpload>",
+        parts.collect::<String>()
+    )
 }
 
 /// The uploads of an answer, and where the next page begins. Only what has the prefix counts, whatever the server says.

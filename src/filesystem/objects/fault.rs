@@ -99,10 +99,14 @@ fn of_text(text: &str, is_missing: bool, path: &FsPath) -> (ErrorKind, String) {
             ErrorKind::TooSlow,
             format!("the object store still answers {code} after retries; try again later, with fewer tasks at a time"),
         ),
+        _ if code == "NotImplemented" || is("501") => {
+            (ErrorKind::Unsupported, format!("the object store does not support this request: {words}"))
+        }
         _ if is_missing => (ErrorKind::NotFound, "No such file or directory".to_owned()),
         _ if is("412") => changed(),
         _ if is("401") || is("403") => {
-            (ErrorKind::Permission, format!("Permission denied: the object store refuses it: {code} {words}").trim_end().to_owned())
+            let why = format!("Permission denied: the object store refuses it: {code} {words}");
+            (ErrorKind::Permission, why.trim_end_matches([' ', ':']).to_owned())
         }
         _ if is("429") || is("50") => (
             ErrorKind::TooSlow,
@@ -188,6 +192,7 @@ mod tests {
                 "SlowDown after retries",
             ),
             (500, "", ErrorKind::TooSlow, "after retries"),
+            (501, "", ErrorKind::Unsupported, "does not support this request"),
             (412, "", ErrorKind::Invalid, "it has changed since"),
             (301, "", ErrorKind::Invalid, "AWS_REGION"),
             (

@@ -26,6 +26,8 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that nobody uses is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a body that are sent in a second, if a server is not silent.
+const SLOWEST_BYTES_A_SECOND: u64 = 1 << 20;
 /// Bytes of an answer: a list, an error, or the range of an object that a reader asks for at a time.
 pub(super) const MAX_ANSWER_BYTES: u64 = 16 << 20;
 /// The error of one with more.
@@ -70,7 +72,10 @@ impl Http {
     }
 
     async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let answer = timeout(self.patience, self.client.request(request)).await;
+        // The server is silent until the body has been sent.
+        let sending = request.body().content_length() as u64 / SLOWEST_BYTES_A_SECOND;
+        let patience = self.patience + Duration::from_secs(sending);
+        let answer = timeout(patience, self.client.request(request)).await;
         let answer = answer.map_err(|late| HttpError::new(HttpErrorKind::Timeout, late))?;
         let response = answer.map_err(|error| HttpError::new(kind_of(&error), error))?;
         Ok(response.map(|body| HttpResponseBody::new(Patient::new(body, self.patience))))

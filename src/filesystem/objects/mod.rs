@@ -3,13 +3,14 @@
 //! Objects have names with slashes, and directories exist as long as there are objects below them. An object is seen
 //! when it is whole, and never changes: who replaces it makes another one, which readers of the old one notice.
 //! `access.rs` has the address and the keys, `bucket.rs` the calls, `http.rs` the connections, `pending.rs` the output
-//! of tasks, `pages.rs` the pages of lists, `fault.rs` the words of errors.
+//! of tasks, `pages.rs` the pages of lists, `parts.rs` the sizes of parts, `fault.rs` the words of errors.
 
 mod access;
 mod bucket;
 mod fault;
 mod http;
 mod pages;
+mod parts;
 mod pending;
 mod reader;
 #[cfg(test)]
@@ -185,8 +186,8 @@ impl ObjectStore {
         options: &CreateOptions,
     ) -> Result<Box<dyn FileWriter>, FsError> {
         self.check("create", path)?;
-        if let Some(Place { target, is_committed: false, .. }) = Place::of(path) {
-            let writer = Writer::noted(self.bucket.clone(), target, path.clone());
+        if let Some(place) = Place::of(path).filter(|place| !place.is_committed) {
+            let writer = Writer::noted(self.bucket.clone(), path.clone(), place);
             return Ok(Box::new(writer.await?));
         }
         if path.path().starts_with(&format!("/{TEMPORARY}/")) || path.parent().is_none() {
@@ -209,7 +210,7 @@ impl ObjectStore {
             Err(error) if error.kind == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        Ok(Box::new(Writer::new(self.bucket.clone(), path.clone())))
+        Ok(Box::new(Writer::new(self.bucket.clone(), path.clone(), options.overwrite)))
     }
 
     async fn record(&self, path: &FsPath) -> Result<Record, FsError> {
@@ -272,10 +273,9 @@ impl ObjectStore {
         if self.bucket.abort(&place.target, &record.upload).await? || !place.is_committed {
             return Ok(());
         }
-        match self.bucket.head(&place.begun).await {
-            Ok(_) => self.bucket.delete(&place.target).await,
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+        match self.bucket.is_there(&place.begun).await? {
+            true => self.bucket.delete(&place.target).await,
+            false => Ok(()),
         }
     }
 
@@ -287,31 +287,53 @@ impl ObjectStore {
         self.bucket.delete(path).await
     }
 
-    /// Deletes all below a directory. Returns whether there was anything.
+    /// Deletes all below a directory, and aborts what is uploaded there. Returns whether there was anything.
     async fn delete_below(&self, path: &FsPath) -> Result<bool, FsError> {
+        let Some(output) = output_of(path).filter(|output| output.parent().is_some()) else {
+            let was_there = self.delete_all_but(path, None).await?;
+            return Ok(self.abort_if_allowed(path).await? || was_there);
+        };
+        // As long as it is there, what is interrupted here can be done again.
+        let begun = path.join(BEGUN);
+        let mut was_there = self.delete_all_but(path, Some(&begun)).await?;
+        // Also the uploads of attempts that were killed before they could note them.
+        was_there |= self.bucket.abort_all(&output).await? > 0;
+        self.bucket.delete(&begun).await?;
+        // What begins from here on sees that the job has ended. What has begun before may have come meanwhile.
+        was_there |= self.delete_all_but(path, None).await?;
+        Ok(self.bucket.abort_all(&output).await? > 0 || was_there)
+    }
+
+    /// Aborts the uploads of an object, and of those below it as a directory, where the store and the keys allow it.
+    /// Returns whether there were any.
+    async fn abort_if_allowed(&self, path: &FsPath) -> Result<bool, FsError> {
+        match self.bucket.abort_all(path).await {
+            Ok(count) => Ok(count > 0),
+            Err(error) if matches!(error.kind, ErrorKind::Connection | ErrorKind::TooSlow) => {
+                Err(error)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "unfinished uploads are left, if there are any");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Deletes all objects below a directory but one. Returns whether there were any.
+    async fn delete_all_but(&self, path: &FsPath, kept: Option<&FsPath>) -> Result<bool, FsError> {
         let (prefix, mut token, mut was_there) = (prefix(path), None, false);
-        let begun = output_of(path).map(|_| path.join(BEGUN));
         loop {
             let mut found = self.bucket.list(path, &prefix, true, None, token.as_ref()).await?;
             was_there |= !found.objects.is_empty();
-            found
-                .objects
-                .retain(|object| begun.as_ref() != Some(&path_of(path, object.location.as_ref())));
+            let is_kept =
+                |object: &ObjectMeta| kept == Some(&path_of(path, object.location.as_ref()));
+            found.objects.retain(|object| !is_kept(object));
             self.delete_page(path, found.objects).await?;
             match found.next {
                 Some(next) => token = Some(next),
-                None => break,
+                None => return Ok(was_there),
             }
         }
-        // Also the uploads of attempts that were killed before they could note them.
-        if let Some(output) = output_of(path).filter(|output| output.parent().is_some()) {
-            was_there |= self.bucket.abort_below(path, &self::prefix(&output)).await? > 0;
-        }
-        // As long as it is there, what is interrupted here can be done again.
-        if let Some(begun) = begun {
-            self.bucket.delete(&begun).await?;
-        }
-        Ok(was_there)
     }
 
     async fn delete_page(&self, path: &FsPath, objects: Vec<ObjectMeta>) -> Result<(), FsError> {
@@ -354,12 +376,21 @@ impl ObjectStore {
     async fn delete_now(&self, path: &FsPath, recursive: bool) -> Result<bool, FsError> {
         self.check("delete", path)?;
         match self.status_now("delete", path).await {
-            Ok(found) if !found.is_directory => self.delete_one(path).await.map(|()| true),
+            Ok(found) if !found.is_directory => {
+                self.delete_one(path).await?;
+                if recursive {
+                    self.abort_if_allowed(path).await?;
+                }
+                Ok(true)
+            }
             Ok(_) if recursive => self.delete_below(path).await,
             Ok(_) => self.delete_empty(path).await,
             // Uploads may be there though nothing is seen.
             Err(error) if error.kind == ErrorKind::NotFound && output_of(path).is_some() => {
                 self.delete_below(path).await
+            }
+            Err(error) if error.kind == ErrorKind::NotFound && recursive => {
+                self.abort_if_allowed(path).await
             }
             Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
@@ -493,14 +524,20 @@ impl FileSystem for ObjectStore {
     }
 
     /// Directories come with the objects in them. That of unfinished output is there from the beginning of its job
-    /// to its end, so that late attempts see that it is over.
+    /// to its end, so that late attempts see that it is over. Before it there is no output, so uploads that are there
+    /// are those that killed programs have left.
     fn mkdirs<'a>(&'a self, path: &'a FsPath, _permission: Option<u16>) -> Answer<'a, ()> {
         Box::pin(async move {
             self.check("mkdirs", path)?;
-            match output_of(path) {
-                Some(_) => self.bucket.put(&path.join(BEGUN), BEGUN.as_bytes().to_vec()).await,
-                None => Ok(()),
+            let Some(output) = output_of(path) else { return Ok(()) };
+            let begun = path.join(BEGUN);
+            if self.bucket.is_there(&begun).await? {
+                return Ok(());
             }
+            if output.parent().is_some() {
+                self.bucket.abort_all(&output).await?;
+            }
+            self.bucket.put(&begun, BEGUN.as_bytes().to_vec()).await
         })
     }
 

@@ -12,10 +12,21 @@ use super::*;
 const PAGE: usize = 1000;
 const PAGES: usize = 100;
 
-/// An answer to the line of a request and its body.
-type Answers = Arc<dyn Fn(&str) -> (u16, String) + Send + Sync>;
+/// An answer to the head of a request and its body.
+type Answers = Arc<dyn Fn(&str, &str) -> (u16, String) + Send + Sync>;
 
-async fn serve(answers: Answers) -> ObjectStore {
+/// The same to the line of a request and its body.
+type LineAnswers = Arc<dyn Fn(&str) -> (u16, String) + Send + Sync>;
+
+/// A server that answers by the line of a request and its body.
+async fn serve(answers: LineAnswers) -> ObjectStore {
+    let of_line = move |head: &str, body: &str| {
+        answers(&format!("{}\n{body}", head.lines().next().unwrap_or_default()))
+    };
+    serve_whole(Arc::new(of_line)).await
+}
+
+async fn serve_whole(answers: Answers) -> ObjectStore {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -53,11 +64,7 @@ async fn answer(mut client: TcpStream, answers: Answers) {
             .and_then(|rest| rest.lines().next()?.parse().ok());
         let mut body = vec![0; length.unwrap_or(0)];
         client.read_exact(&mut body).await.unwrap();
-        let (status, body) = answers(&format!(
-            "{}\n{}",
-            text.lines().next().unwrap_or_default(),
-            String::from_utf8_lossy(&body)
-        ));
+        let (status, body) = answers(&text, &String::from_utf8_lossy(&body));
         let length = body.len();
         let answer = format!(
             "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nETag: \"tag\"\r\n\
@@ -145,7 +152,7 @@ async fn a_request_to_a_busy_store_is_given_up_in_time() {
     }))
     .await;
     let path = FsPath::parse("s3://bucket/dir/_temporary").unwrap();
-    let refused = store.bucket.abort_below(&path, "dir/").await.unwrap_err();
+    let refused = store.bucket.abort_all(&path).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::TooSlow, "{refused}");
     let first = asked.swap(0, Ordering::Relaxed);
     assert!((2..20).contains(&first), "{first}");
@@ -190,6 +197,19 @@ async fn noting(
     let store = serve(Arc::new(move |request| {
         notes.lock().unwrap().push(request.to_owned());
         answers(request)
+    }));
+    (store.await, noted)
+}
+
+/// A server by the head of a request and its body, whose heads are noted.
+async fn noting_whole(
+    answers: impl Fn(&str, &str) -> (u16, String) + Send + Sync + 'static,
+) -> (ObjectStore, Noted) {
+    let noted = Noted::default();
+    let notes = noted.clone();
+    let store = serve_whole(Arc::new(move |head, body| {
+        notes.lock().unwrap().push(head.to_ascii_lowercase());
+        answers(head, body)
     }));
     (store.await, noted)
 }
@@ -252,7 +272,7 @@ async fn lists_whose_pages_go_round_end_with_an_error() {
         store.summary(&path).await.unwrap_err(),
         store.delete_below(&path).await.unwrap_err(),
         store.complete(&path).await.unwrap_err(),
-        store.bucket.abort_below(&path, "dir/").await.unwrap_err(),
+        store.bucket.abort_all(&path).await.unwrap_err(),
     ];
     for wrong in wrong {
         assert_eq!(wrong.kind, ErrorKind::Malformed, "{wrong}");
@@ -270,7 +290,7 @@ async fn an_answer_without_end_is_refused() {
     for wrong in [
         store.list_page(&path, None).await.unwrap_err(),
         store.bucket.begin_upload(&path).await.unwrap_err(),
-        store.bucket.abort_below(&path, "dir/").await.unwrap_err(),
+        store.bucket.abort_all(&path).await.unwrap_err(),
     ] {
         assert_eq!(wrong.kind, ErrorKind::Malformed, "{wrong}");
         assert!(wrong.to_string().contains(http::TOO_LARGE), "{wrong}");
@@ -360,9 +380,14 @@ async fn a_late_note_does_not_take_the_output_of_a_job_that_has_ended() {
         assert!(is_asked(&noted, "out/_temporary/_committed/part-0</Key>"), "{noted:?}");
         let takes_output = is_asked(&noted, "<Key>out/part-0</Key>");
         assert_eq!(takes_output, has_begun, "{noted:?}");
-        // The mark of the job goes last.
-        let last = noted.lock().unwrap().last().cloned().unwrap();
-        assert!(last.contains("<Key>out/_temporary/_begun</Key>"), "{last}");
+        // The mark of the job goes after what it is looked for.
+        let place = |part: &str| {
+            let noted = noted.lock().unwrap();
+            noted.iter().position(|request| request.contains(part))
+        };
+        let ended = place("<Key>out/_temporary/_begun</Key>");
+        assert!(ended > place("<Key>out/_temporary/_committed/part-0</Key>"), "{noted:?}");
+        assert!(ended > place("<Key>out/part-0</Key>"), "{noted:?}");
     }
 }
 
@@ -421,4 +446,180 @@ async fn an_object_is_renamed_neither_onto_itself_nor_onto_another_one() {
         assert_eq!(refused.kind, kind, "{to}: {refused}");
     }
     assert!(!is_asked(&noted, "PUT") && !is_asked(&noted, "DELETE"));
+}
+
+/// A server that keeps objects by their names, refuses to overwrite them if it is asked to, and does to its answers what the
+/// test wants: it has written then.
+fn keeping(
+    knows_condition: bool,
+    fault: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static,
+) -> impl Fn(&str, &str) -> (u16, String) + Send + Sync + 'static {
+    let objects = Mutex::new(std::collections::HashMap::<String, String>::new());
+    move |head: &str, body: &str| {
+        let mut objects = objects.lock().unwrap();
+        let mut words = head.split(' ');
+        let (method, target) = (words.next().unwrap(), words.next().unwrap());
+        let is_refused = head.to_ascii_lowercase().contains("if-none-match: *");
+        let name = target.split('?').next().unwrap().to_owned();
+        let writes = method == "PUT" || method == "POST" && target.contains("uploadId=");
+        if writes && is_refused && !knows_condition {
+            return (501, "<Error><Code>NotImplemented</Code></Error>".to_owned());
+        }
+        if writes && is_refused && objects.contains_key(&name) {
+            return (412, "<Error><Code>PreconditionFailed</Code></Error>".to_owned());
+        }
+        match method {
+            "PUT" | "POST" if writes && !target.contains("partNumber") => {
+                objects.insert(name.clone(), body.to_owned());
+                let done = "<R><ETag>\"tag\"</ETag></R>".to_owned();
+                fault(target).unwrap_or((200, done))
+            }
+            "POST" => (200, "<R><UploadId>1</UploadId></R>".to_owned()),
+            "PUT" => (200, String::new()),
+            // The upload that is aborted is there as long as it is not completed.
+            "DELETE" if objects.contains_key(&name) => {
+                (404, "<Error><Code>NoSuchUpload</Code></Error>".to_owned())
+            }
+            "DELETE" => (204, String::new()),
+            _ if target.contains("list-type=2") => listed(&[], 0),
+            _ => match objects.get(&name) {
+                Some(text) => (200, text.clone()),
+                None => (404, String::new()),
+            },
+        }
+    }
+}
+
+/// Writes an object that must be new: small, or in parts.
+async fn put_new(store: &ObjectStore, path: &FsPath, bytes: &[u8]) -> Result<(), FsError> {
+    let mut writer = store.create(path, CreateOptions::default()).await?;
+    writer.write(bytes).await?;
+    writer.close().await
+}
+
+#[tokio::test]
+async fn of_two_writers_of_a_new_object_one_is_refused() {
+    let path = at("s3://bucket/a");
+    for length in [10, 9 << 20] {
+        let (store, noted) = noting_whole(keeping(true, |_| None)).await;
+        let bytes = |byte| vec![byte; length];
+        // Both have seen that there is none.
+        let mut writers = Vec::new();
+        for byte in [b'1', b'2'] {
+            let mut writer = store.create(&path, CreateOptions::default()).await.unwrap();
+            writer.write(&bytes(byte)).await.unwrap();
+            writers.push(writer);
+        }
+        let last = writers.pop().unwrap();
+        writers.pop().unwrap().close().await.unwrap();
+        assert_eq!(last.close().await.unwrap_err().kind, ErrorKind::AlreadyExists);
+        // That with `overwrite` replaces it.
+        let options = CreateOptions { overwrite: true, ..CreateOptions::default() };
+        let mut writer = store.create(&path, options).await.unwrap();
+        writer.write(&bytes(b'3')).await.unwrap();
+        writer.close().await.unwrap();
+        let conditions =
+            noted.lock().unwrap().iter().filter(|it| it.contains("none-match")).count();
+        assert_eq!(conditions, 2, "{length}");
+    }
+}
+
+#[tokio::test]
+async fn stores_that_do_not_know_the_condition_are_asked_without_it() {
+    for length in [10, 9 << 20] {
+        let (store, _) = noting_whole(keeping(false, |_| None)).await;
+        put_new(&store, &at("s3://bucket/a"), &vec![b'x'; length]).await.unwrap();
+        assert!(!store.status(&at("s3://bucket/a")).await.unwrap().is_directory);
+    }
+}
+
+#[tokio::test]
+async fn a_new_object_whose_answer_was_lost_is_not_taken_for_that_of_another() {
+    for length in [10, 9 << 20] {
+        let is_first = std::sync::atomic::AtomicBool::new(true);
+        let lost = move |_: &str| {
+            let is_first = is_first.swap(false, Ordering::Relaxed);
+            is_first.then(|| (503, "<Error><Code>SlowDown</Code></Error>".to_owned()))
+        };
+        let (store, _) = noting_whole(keeping(true, lost)).await;
+        put_new(&store, &at("s3://bucket/a"), &vec![b'x'; length]).await.unwrap();
+        let refused = put_new(&store, &at("s3://bucket/a"), &vec![b'x'; length]).await;
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::AlreadyExists);
+    }
+}
+
+#[tokio::test]
+async fn a_writer_that_is_dropped_while_its_upload_begins_leaves_none() {
+    let entered = Arc::new(tokio::sync::Semaphore::new(0));
+    let seen = entered.clone();
+    let (store, noted) = noting(move |request| match request {
+        begin if begin.starts_with("POST") => {
+            seen.add_permits(1);
+            (200, "<R><UploadId>late</UploadId></R>".to_owned())
+        }
+        _ => (404, "<Error><Code>NoSuchUpload</Code></Error>".to_owned()),
+    })
+    .await;
+    let path = at("s3://bucket/out/_temporary/_attempt_1/part-0");
+    let mut writer = store.create(&path, CreateOptions::default());
+    tokio::select! {
+        biased;
+        permit = entered.acquire() => permit.unwrap().forget(),
+        _ = &mut writer => unreachable!("its upload has not begun"),
+    }
+    drop(writer);
+    crate::all_given_up().await;
+    assert!(is_asked(&noted, "DELETE /bucket/out/part-0?uploadId=late "), "{noted:?}");
+}
+
+#[tokio::test]
+async fn an_upload_that_begins_while_its_job_ends_is_aborted() {
+    let heads = AtomicUsize::new(0);
+    let (store, noted) = noting(move |request| match request {
+        // It ends between the two looks.
+        begun if begun.starts_with("HEAD /bucket/out/_temporary/_begun ") => {
+            (if heads.fetch_add(1, Ordering::Relaxed) == 0 { 200 } else { 404 }, String::new())
+        }
+        begin if begin.starts_with("POST") => (200, "<R><UploadId>1</UploadId></R>".to_owned()),
+        _ => (200, String::new()),
+    })
+    .await;
+    let path = at("s3://bucket/out/_temporary/_attempt_1/part-0");
+    let refused = store.create(&path, CreateOptions::default()).await.err().unwrap();
+    assert!(refused.to_string().contains("the job has ended"), "{refused}");
+    assert!(is_asked(&noted, "DELETE /bucket/out/part-0?uploadId=1 "), "{noted:?}");
+    assert!(is_asked(&noted, "<Key>out/_temporary/_attempt_1/part-0</Key>"), "{noted:?}");
+}
+
+#[tokio::test]
+async fn uploads_that_killed_programs_have_left_are_aborted_by_rm_and_by_the_next_job() {
+    let left = "<R><Upload><Key>out</Key><UploadId>1</UploadId></Upload>\
+                <Upload><Key>out/a</Key><UploadId>2</UploadId></Upload>\
+                <Upload><Key>outer</Key><UploadId>3</UploadId></Upload></R>";
+    for is_allowed in [true, false] {
+        let (store, noted) = noting(move |request| match request {
+            _ if request.contains("?uploads=") && !is_allowed => {
+                (403, "<Error><Code>AccessDenied</Code></Error>".to_owned())
+            }
+            _ if request.contains("?uploads=") => (200, left.to_owned()),
+            _ if request.contains("list-type=2") => listed(&[], 0),
+            delete if delete.starts_with("DELETE") => (204, String::new()),
+            put if put.starts_with("PUT") => (200, String::new()),
+            _ => (404, String::new()),
+        })
+        .await;
+        assert!(!store.delete(&at("s3://bucket/out"), false).await.unwrap());
+        assert!(!is_asked(&noted, "uploads="));
+        assert_eq!(store.delete(&at("s3://bucket/out"), true).await.unwrap(), is_allowed);
+        for (upload, is_meant) in
+            [("out?uploadId=1 ", true), ("out/a?uploadId=2 ", true), ("uploadId=3", false)]
+        {
+            assert_eq!(is_asked(&noted, upload), is_allowed && is_meant, "{upload}: {noted:?}");
+        }
+        noted.lock().unwrap().clear();
+        let made = store.mkdirs(&at("s3://bucket/out/_temporary"), None).await;
+        assert_eq!(made.is_ok(), is_allowed);
+        assert_eq!(is_asked(&noted, "out/a?uploadId=2 "), is_allowed);
+        assert_eq!(is_asked(&noted, "PUT /bucket/out/_temporary/_begun "), is_allowed);
+    }
 }

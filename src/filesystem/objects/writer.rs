@@ -2,44 +2,108 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use object_store::PutPayloadMut;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::bucket::SharedBucket;
-use super::pending::Record;
+use super::parts::{MAX_PARTS, bytes_of, in_flight_beside};
+use super::pending::{Place, Record};
+use crate::given_up::in_background;
 use crate::path::FsPath;
 use crate::{Answer, ErrorKind, FileWriter, FsError};
 
-/// Bytes of the first parts. Stores want at least 5 MiB of all but the last one.
-const PART_BYTES: usize = 8 << 20;
-/// So many parts have one size, the next ones twice that: stores take at most 10,000 parts, which is 8 TiB so.
-const PARTS_OF_A_SIZE: usize = 1000;
-/// Parts that are being sent.
-const MAX_IN_FLIGHT: usize = 2;
+/// Bytes that a part grows by.
+const BLOCK_BYTES: usize = 1 << 20;
 
 pub(super) struct Writer {
     bucket: SharedBucket,
     /// The object.
     path: FsPath,
-    /// Where its upload is noted until the job is committed; none: it is completed when the writer is closed.
-    record: Option<FsPath>,
-    upload: Option<Arc<str>>,
+    /// Whether an object of this name, which others have made meanwhile, is replaced.
+    overwrite: bool,
+    upload: Option<Upload>,
     /// The tags of the parts that are there.
     tags: Vec<Option<String>>,
     sending: JoinSet<Result<(usize, String), FsError>>,
-    buffer: Vec<u8>,
+    part: PutPayloadMut,
     sent: u64,
 }
 
+/// An upload that has begun. It is aborted when it is dropped before it is over.
+struct Upload {
+    bucket: SharedBucket,
+    path: FsPath,
+    id: Arc<str>,
+    /// Where it is noted until the job is committed; none: it is completed when the writer is closed.
+    record: Option<FsPath>,
+    is_over: bool,
+}
+
+impl Upload {
+    /// Begins one. If the caller is dropped meanwhile, it is aborted as soon as its name is known.
+    async fn begin(bucket: SharedBucket, path: FsPath) -> Result<Upload, FsError> {
+        let (sender, receiver) = oneshot::channel();
+        let stopped = FsError::new(ErrorKind::Io, "create", &path, "the work was stopped");
+        in_background(async move {
+            let begun = bucket.begin_upload(&path).await.map(|id| Upload {
+                bucket,
+                path,
+                id: id.into(),
+                record: None,
+                is_over: false,
+            });
+            drop(sender.send(begun));
+        });
+        receiver.await.unwrap_or(Err(stopped))
+    }
+
+    async fn abort(&mut self) -> Result<(), FsError> {
+        self.is_over = true;
+        abort(&self.bucket, &self.path, &self.id, self.record.as_ref()).await
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let (bucket, path, id) = (self.bucket.clone(), self.path.clone(), self.id.clone());
+        let record = self.record.take();
+        in_background(async move {
+            if let Err(error) = abort(&bucket, &path, &id, record.as_ref()).await {
+                tracing::warn!(%error, "an upload that was given up, or its note, is left");
+            }
+        });
+    }
+}
+
+/// Aborts an upload, and deletes its note then.
+async fn abort(
+    bucket: &SharedBucket,
+    path: &FsPath,
+    id: &str,
+    record: Option<&FsPath>,
+) -> Result<(), FsError> {
+    bucket.abort(path, id).await?;
+    match record {
+        Some(record) => bucket.delete(record).await,
+        None => Ok(()),
+    }
+}
+
 impl Writer {
-    pub(super) fn new(bucket: SharedBucket, path: FsPath) -> Writer {
+    pub(super) fn new(bucket: SharedBucket, path: FsPath, overwrite: bool) -> Writer {
         Writer {
             bucket,
             path,
-            record: None,
+            overwrite,
             upload: None,
             tags: Vec::new(),
             sending: JoinSet::new(),
-            buffer: Vec::new(),
+            part: empty_part(),
             sent: 0,
         }
     }
@@ -47,44 +111,61 @@ impl Writer {
     /// One whose upload is noted at `record`, before anything is sent.
     pub(super) async fn noted(
         bucket: SharedBucket,
-        path: FsPath,
         record: FsPath,
+        place: Place,
     ) -> Result<Writer, FsError> {
-        let mut writer = Writer::new(bucket, path);
-        let upload = writer.upload().await?;
-        let noted = writer.bucket.put(&record, Record::begun(&upload).to_json()).await;
-        writer.record = Some(record);
-        match noted {
+        let has_begun = bucket.is_there(&place.begun).await?;
+        let mut writer = Writer::new(bucket, place.target, true);
+        writer.upload().await?;
+        let noted = writer.note(&record, has_begun.then_some(&place.begun));
+        match noted.await {
             Ok(()) => Ok(writer),
             Err(error) => Err(writer.given_up(error).await),
         }
     }
 
-    async fn upload(&mut self) -> Result<Arc<str>, FsError> {
-        if let Some(upload) = &self.upload {
-            return Ok(upload.clone());
+    /// Notes the upload. Errors: also that the job, which had begun, has ended meanwhile, so that nobody may look
+    /// for uploads any more.
+    async fn note(&mut self, record: &FsPath, begun: Option<&FsPath>) -> Result<(), FsError> {
+        let Some(upload) = &mut self.upload else { return Ok(()) };
+        upload.record = Some(record.clone());
+        self.bucket.put(record, Record::begun(&upload.id).to_json()).await?;
+        match begun {
+            Some(begun) if !self.bucket.is_there(begun).await? => {
+                let message = "the job has ended";
+                Err(FsError::new(ErrorKind::Invalid, "create", &self.path, message))
+            }
+            _ => Ok(()),
         }
-        let upload: Arc<str> = self.bucket.begin_upload(&self.path).await?.into();
-        Ok(self.upload.insert(upload).clone())
     }
 
-    fn part_bytes(&self) -> usize {
-        PART_BYTES << (self.tags.len() / PARTS_OF_A_SIZE).min(10)
+    async fn upload(&mut self) -> Result<Arc<str>, FsError> {
+        if self.upload.is_none() {
+            self.upload = Some(Upload::begin(self.bucket.clone(), self.path.clone()).await?);
+        }
+        Ok(self.upload.as_ref().map(|upload| upload.id.clone()).unwrap_or_default())
     }
 
     async fn send(&mut self) -> Result<(), FsError> {
-        while self.sending.len() >= MAX_IN_FLIGHT {
-            self.wait_for_part().await?;
+        if self.tags.len() >= MAX_PARTS {
+            let message = format!(
+                "an object has at most {MAX_PARTS} parts, which {} bytes have filled",
+                self.sent
+            );
+            return Err(FsError::new(ErrorKind::Invalid, "write", &self.path, message));
         }
         let upload = self.upload().await?;
         let (bucket, path, number) = (self.bucket.clone(), self.path.clone(), self.tags.len());
-        let bytes = std::mem::take(&mut self.buffer);
-        self.sent += bytes.len() as u64;
+        let bytes = std::mem::replace(&mut self.part, empty_part()).freeze();
+        self.sent += bytes.content_length() as u64;
         self.tags.push(None);
         self.sending.spawn(async move {
             let tag = bucket.put_part(&path, &upload, number, bytes).await?;
             Ok((number, tag))
         });
+        while self.sending.len() > in_flight_beside(self.tags.len()) {
+            self.wait_for_part().await?;
+        }
         Ok(())
     }
 
@@ -107,22 +188,32 @@ impl Writer {
 
     async fn finish(&mut self) -> Result<(), FsError> {
         if self.upload.is_none() {
-            let bytes = std::mem::take(&mut self.buffer);
-            return self.bucket.put(&self.path, bytes).await;
+            let bytes = Bytes::from(std::mem::replace(&mut self.part, empty_part()).freeze());
+            return match self.overwrite {
+                true => self.bucket.put(&self.path, bytes.into()).await,
+                false => self.bucket.put_new(&self.path, bytes).await,
+            };
         }
         // An upload has one part, if only an empty one.
-        if !self.buffer.is_empty() || self.tags.is_empty() {
+        if !self.part.is_empty() || self.tags.is_empty() {
             self.send().await?;
         }
         while !self.sending.is_empty() {
             self.wait_for_part().await?;
         }
-        let upload = self.upload().await?;
         let tags: Vec<String> = self.tags.iter().flatten().cloned().collect();
-        match &self.record {
-            None => self.bucket.complete(&self.path, &upload, &tags).await,
-            Some(record) => self.bucket.put(record, Record::sent(&upload, tags).to_json()).await,
+        let Some(upload) = &mut self.upload else { return Ok(()) };
+        match &upload.record {
+            Some(record) => {
+                self.bucket.put(record, Record::sent(&upload.id, tags).to_json()).await?;
+            }
+            None if self.overwrite => {
+                self.bucket.complete(&self.path, &upload.id, &tags).await?;
+            }
+            None => self.bucket.complete_new(&self.path, &upload.id, &tags).await?,
         }
+        upload.is_over = true;
+        Ok(())
     }
 
     /// Aborts the upload; the error stays the one of before.
@@ -135,30 +226,32 @@ impl Writer {
 
     async fn abort_now(&mut self) -> Result<(), FsError> {
         self.sending.shutdown().await;
-        if let Some(upload) = self.upload.take() {
-            self.bucket.abort(&self.path, &upload).await?;
-        }
-        match self.record.take() {
-            Some(record) => self.bucket.delete(&record).await,
+        match self.upload.take() {
+            Some(mut upload) => upload.abort().await,
             None => Ok(()),
         }
     }
 }
 
+fn empty_part() -> PutPayloadMut {
+    PutPayloadMut::new().with_block_size(BLOCK_BYTES)
+}
+
 impl FileWriter for Writer {
     fn position(&self) -> u64 {
-        self.sent + self.buffer.len() as u64
+        self.sent + self.part.content_length() as u64
     }
 
     fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Answer<'a, ()> {
         Box::pin(async move {
             let mut rest = bytes;
             while !rest.is_empty() {
-                let room = self.part_bytes().saturating_sub(self.buffer.len()).min(rest.len());
+                let of_part = bytes_of(self.tags.len());
+                let room = of_part.saturating_sub(self.part.content_length()).min(rest.len());
                 let (now, later) = rest.split_at(room);
-                self.buffer.extend_from_slice(now);
+                self.part.extend_from_slice(now);
                 rest = later;
-                if self.buffer.len() >= self.part_bytes() {
+                if self.part.content_length() >= of_part {
                     self.send().await?;
                 }
             }
@@ -176,10 +269,7 @@ impl FileWriter for Writer {
     fn close(mut self: Box<Self>) -> Answer<'static, ()> {
         Box::pin(async move {
             match self.finish().await {
-                Ok(()) => {
-                    self.upload = None;
-                    Ok(())
-                }
+                Ok(()) => Ok(()),
                 Err(error) => Err(self.given_up(error).await),
             }
         })
@@ -187,23 +277,5 @@ impl FileWriter for Writer {
 
     fn abort(mut self: Box<Self>) -> Answer<'static, ()> {
         Box::pin(async move { self.abort_now().await })
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        let Some(upload) = self.upload.take() else { return };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (bucket, path, record) = (self.bucket.clone(), self.path.clone(), self.record.take());
-        runtime.spawn(async move {
-            let aborted = bucket.abort(&path, &upload).await;
-            if let Err(error) = aborted {
-                tracing::warn!(%error, "an upload that was given up is left");
-            } else if let Some(record) = record
-                && let Err(error) = bucket.delete(&record).await
-            {
-                tracing::warn!(%error, "the note of an upload that was given up is left");
-            }
-        });
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use corona::config::ClientSource;
 use corona::filesystem::{FileStatus, FileSystem, FileSystems, Glob, LocalFiles};
 
-use super::{Output, Shell, worded};
+use super::{Ended, Output, Shell, stopped, unless_stopped, worded};
 use crate::commands::hadoop::table::{self, Command, Fate};
 use corona_terminal::console::{Console, printable};
 
@@ -108,11 +108,17 @@ pub(in crate::commands) fn run(
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut output = Output::of_command(console, shown_of(command));
-    let status = runtime.block_on(shell.command(command, &line, &mut output));
+    let writes = ["-put", "-copyFromLocal", "-moveFromLocal", "-cp"].contains(&command.name);
+    let work = shell.command(command, &line, &mut output);
+    let status = runtime.block_on(unless_stopped(writes, work));
     let has_failed = output.has_failed;
     // A name look-up that hangs must not delay the end.
     runtime.shutdown_background();
-    Ok(match (status?, has_failed) {
+    let status = match status? {
+        Ended::Done(status) => status,
+        Ended::Stopped(signal) => return Ok(stopped(signal, console)),
+    };
+    Ok(match (status, has_failed) {
         (_, true) => FAILED.into(),
         (status, false) => status.into(),
     })
