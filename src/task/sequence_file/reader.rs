@@ -22,8 +22,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 const PART_BUFFER_BYTES: usize = 4 << 10;
 /// Memory is reserved in such pieces.
 const PIECE_BYTES: usize = 1 << 20;
-/// A compressed part of a block that is read in any case, however small the largest record may be.
-const LEAST_PART_BYTES: usize = 16 << 20;
+/// A compressed block that is read in any case, however small the largest record may be.
+const LEAST_BLOCK_BYTES: usize = 16 << 20;
 
 /// Why a sequence file cannot be read.
 #[derive(Debug, Error)]
@@ -62,6 +62,17 @@ pub enum SequenceError {
     /// Something is missing at the end.
     #[error("the sequence file ends in the middle of {0}")]
     Truncated(&'static str),
+    /// A compressed block is larger than a task may hold.
+    #[error(
+        "a compressed block has more than {limit} bytes: raise corona.task.max.record.bytes, or the file is damaged \
+         before byte {at}"
+    )]
+    BlockTooLong {
+        /// The limit.
+        limit: usize,
+        /// Where it was noticed.
+        at: u64,
+    },
     /// A record is larger than a task may hold. It has been left out.
     #[error("a record has more than {limit} bytes (corona.task.max.record.bytes)")]
     TooLong {
@@ -486,22 +497,21 @@ impl<R: Read> SequenceRecords<R> {
         }
         let records = self.input.vint()?;
         let records = self.input.checked(records)?;
-        let (key_lengths, keys) = (self.part()?, self.part()?);
-        let (value_lengths, values) = (self.part()?, self.part()?);
+        let mut room = self.most.max(LEAST_BLOCK_BYTES);
+        let (key_lengths, keys) = (self.part(&mut room)?, self.part(&mut room)?);
+        let (value_lengths, values) = (self.part(&mut room)?, self.part(&mut room)?);
         self.block = Some(Block { records, key_lengths, keys, value_lengths, values });
         Ok(true)
     }
 
-    fn part(&mut self) -> Result<Part, SequenceError> {
+    /// Reads a part of a block, which takes its bytes of the room for the block.
+    fn part(&mut self, room: &mut usize) -> Result<Part, SequenceError> {
         let length = self.input.vint()?;
         let length = self.input.checked(length)?;
-        let most = self.most.max(LEAST_PART_BYTES);
-        if length > most {
-            let why = format!(
-                "a compressed block has a part of {length} bytes, more than {most} (corona.task.max.record.bytes)"
-            );
-            return Err(self.input.damaged(why));
-        }
+        *room = room.checked_sub(length).ok_or(SequenceError::BlockTooLong {
+            limit: self.most.max(LEAST_BLOCK_BYTES),
+            at: self.input.at,
+        })?;
         let mut compressed = Vec::new();
         fill(&mut self.input, length, &mut compressed)?;
         let codec = self.header.codec.filter(|_| !compressed.is_empty());

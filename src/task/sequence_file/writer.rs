@@ -141,7 +141,7 @@ fn compressed(codec: Codec, bytes: &[u8]) -> io::Result<Vec<u8>> {
 /// A mark that no record of the file contains by chance.
 pub(crate) fn random_mark() -> [u8; MARK_BYTES] {
     use std::hash::{BuildHasher, RandomState};
-    // Each state has keys of its own, which the system chose.
+    // The system chose the keys of the first state of a thread; each further one has others.
     let number = || RandomState::new().hash_one(std::process::id()).to_be_bytes();
     let mut mark = [0; MARK_BYTES];
     mark[..8].copy_from_slice(&number());
