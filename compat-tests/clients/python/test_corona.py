@@ -159,8 +159,9 @@ class Commands(unittest.TestCase):
             (dict(command="x", commands=["y"]), ValueError),
             (dict(command="x", each=["a\nb"]), ValueError),
             (dict(command="x", array="3-1"), ValueError),
-            (dict(command="x", each=[]), corona.CoronaError),
-            (dict(command="x", each=["a\0"]), corona.CoronaError),
+            (dict(command="x", array="many"), ValueError),
+            (dict(command="x", each=[]), ValueError),
+            (dict(command="x", each=["a\0"]), ValueError),
             (dict(command=""), corona.CoronaError),
             (dict(command="x", memory="much"), corona.CoronaError),
             (dict(command="x", cluster=corona.Cluster(conf_dir="none")), corona.CoronaError),
@@ -172,9 +173,9 @@ class Commands(unittest.TestCase):
         gc.disable()
         self.addCleanup(gc.enable)
         try:
-            corona.run("x", each=[])
+            corona.run("x", memory="much")
         except corona.CoronaError as error:
-            self.assertIn("nothing to run", str(error))
+            self.assertIn("--memory", str(error))
         run = corona.run("sleep 600")
         run.kill()
         try:

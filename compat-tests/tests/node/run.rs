@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -262,9 +263,21 @@ fn results_that_are_lost_are_made_again_on_demand(cluster: &MiniCluster) {
     let state = cluster.path("lost/.corona-run/state.json");
     let mut noted: Value = serde_json::from_str(&fs::read_to_string(&state).unwrap()).unwrap();
     noted["rounds"][0]["job"] = "job_201201010000_0001".into();
-    let kept = format!("corona://{}/job_201201010000_0001/output", free_address());
-    noted["rounds"][0]["kept"] = kept.into();
-    fs::write(&state, noted.to_string()).unwrap();
+    let output =
+        cluster.path("lost/.corona-run").join(noted["rounds"][0]["output"].as_str().unwrap());
+    let mut note_kept = |kept: &str| {
+        noted["rounds"][0]["kept"] = kept.into();
+        fs::write(&state, noted.to_string()).unwrap();
+    };
+    let is_noted = |kept: &str| fs::read_to_string(&state).unwrap().contains(&format!("{kept:?}"));
+    results_that_may_be_there_are_not_given_up(
+        cluster,
+        &arguments,
+        &output,
+        &mut note_kept,
+        &is_noted,
+    );
+    note_kept(&format!("corona://{}/job_201201010000_0001/output", free_address()));
     let resumed = [&["--resume", "--timeout", "1"], &arguments[..]].concat();
     let (_, err) = run(cluster, 1, &resumed);
     assert!(err.contains("--resume --rerun-lost runs those commands again"), "{err}");
@@ -276,6 +289,38 @@ fn results_that_are_lost_are_made_again_on_demand(cluster: &MiniCluster) {
     run(cluster, 0, &resumed);
     let (_, err) = run(cluster, 2, &["--rerun-lost", "--array", "1-3", "--", "true"]);
     assert!(err.contains("--resume"), "{err}");
+}
+
+/// Neither Ctrl-C nor a fault of this machine says that the keeper of results has gone.
+fn results_that_may_be_there_are_not_given_up(
+    cluster: &MiniCluster,
+    arguments: &[&str],
+    output: &Path,
+    note_kept: &mut dyn FnMut(&str),
+    is_noted: &dyn Fn(&str) -> bool,
+) {
+    let again = [&["--resume", "--rerun-lost"], arguments].concat();
+    // It does not answer.
+    let keeper = TcpListener::bind("127.0.0.1:0").unwrap();
+    let kept = format!("corona://{}/job_201201010000_0001/output", keeper.local_addr().unwrap());
+    note_kept(&kept);
+    let child = command(cluster, &again).stderr(Stdio::piped()).spawn().unwrap();
+    let _asked = keeper.accept().unwrap();
+    signal("INT", child.id());
+    let (_, err) = ended(1, &again, &child.wait_with_output().unwrap());
+    assert!(err.contains("stopped"), "{err}");
+    assert!(is_noted(&kept), "{err}");
+    // What it has cannot be written here.
+    fs::create_dir(cluster.path("kept")).unwrap();
+    cluster.write("kept/part-00000", "");
+    let kept = format!("file:{}", cluster.path("kept").display());
+    note_kept(&kept);
+    symlink("/nonexistent/place", output).unwrap();
+    let (_, err) = run(cluster, 1, &again);
+    assert!(err.contains("has results that its job tracker keeps; --resume takes them"), "{err}");
+    assert!(is_noted(&kept), "{err}");
+    assert_eq!(results(&cluster.path("lost")).len(), 1);
+    fs::remove_file(output).unwrap();
 }
 
 /// The client is killed when it has noted its job, whether or not that is submitted then.

@@ -45,7 +45,7 @@ const MOST_COMMANDS_OF_A_MAP: u64 = 1_000;
 const MOST_MAPS: u64 = 10_000;
 /// The pause between two looks at the job, which grows from the first to the second.
 const PAUSES: Backoff =
-    Backoff::new(Duration::from_millis(50), Duration::from_millis(1000)).with_factor(5, 4);
+    Backoff::new(Duration::from_millis(50), Duration::from_millis(300)).with_factor(5, 4);
 /// How long the results of a map that has ended may take to be seen.
 const SIGHT_PATIENCE: Duration = Duration::from_secs(65);
 /// Characters for which a command of one word is given to the shell.

@@ -252,9 +252,12 @@ def _array(array: range | str) -> tuple[str, int]:
     if isinstance(array, str):
         span, _, step = array.partition(":")
         first, _, last = span.partition("-")
-        array = range(int(first), int(last or first) + 1, int(step or 1))
+        try:
+            array = range(int(first), int(last or first) + 1, int(step or 1))
+        except ValueError:
+            raise ValueError(f"array={array!r}: expected numbers such as range(1, 1001) or '1-1000'") from None
     if not array or array.step < 0 or array[0] < 0:
-        raise ValueError("expected numbers from 0, the smaller ones first")
+        raise ValueError("array: expected numbers from 0, the smaller ones first")
     return f"{array[0]}-{array[-1]}:{array.step}", len(array)
 
 
@@ -264,10 +267,12 @@ def _write(lines: Iterable[str], to: Path) -> int:
     with to.open("w", encoding="utf-8", newline="\n") as file:
         for line in lines:
             # The program leaves out empty lines, and each has the number of its place.
-            if not line or "\n" in line:
-                raise ValueError(f"expected one line that is not empty: {line!r}")
+            if not line or "\n" in line or "\0" in line:
+                raise ValueError(f"expected one line that is not empty and has no NUL byte: {line!r}")
             file.write(line + "\n")
             count += 1
+    if count == 0:
+        raise ValueError("the list is empty: there is nothing to run")
     return count
 
 
