@@ -261,6 +261,7 @@ fn objects_are_listed_read_and_written_like_files() {
     assert!(store.done(&["-tail", "s3://bucket/in/large"]).ends_with("001999999\n"));
     assert!(store.done(&["-dus", "s3://bucket/in"]).contains(&(large.len() + 8).to_string()));
     store.done(&["-test", "-d", "s3://bucket/in/dir"]);
+    of_two_puts_at_a_time_one_is_refused(&store);
     // Nothing is replaced that was not to be, and nothing is there before it is whole.
     let said = store.refused(&["put", "large", "s3://bucket/in/large"]);
     assert!(said.contains("Target s3://bucket/in/large already exists"), "{said}");
@@ -275,6 +276,83 @@ fn objects_are_listed_read_and_written_like_files() {
     assert_eq!((store.names("in"), store.uploads()), (BTreeSet::new(), 0));
     let said = store.refused(&["cat", "s3://bucket/in/large"]);
     assert!(said.contains("File does not exist: s3://bucket/in/large"), "{said}");
+}
+
+/// Both have seen that there is no such object before either has written it.
+fn of_two_puts_at_a_time_one_is_refused(store: &Store) {
+    // A pipe does not hold it: when it is written, the command has looked, and reads.
+    let text = |letter: &str| letter.repeat(200 << 10);
+    let begin = |letter: &str, options: &[&str]| {
+        let mut command = corona();
+        command.args(["fs", "put", "-", "s3://bucket/in/raced"]).args(options);
+        store.with_keys(command.stdin(Stdio::piped()).stderr(Stdio::piped()));
+        let mut child = command.spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(text(letter).as_bytes()).unwrap();
+        child
+    };
+    let (first, second) = (begin("1", &[]), begin("2", &[]));
+    let last = begin("3", &["--force"]);
+    assert!(first.wait_with_output().unwrap().status.success());
+    let refused = second.wait_with_output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(stderr(&refused), "put: Target s3://bucket/in/raced already exists\n");
+    assert!(store.done(&["cat", "s3://bucket/in/raced"]) == text("1"));
+    assert!(last.wait_with_output().unwrap().status.success());
+    assert!(store.done(&["cat", "s3://bucket/in/raced"]) == text("3"));
+}
+
+fn random(most: u64) -> u64 {
+    use std::hash::BuildHasher;
+    std::collections::hash_map::RandomState::new().hash_one(0) % most
+}
+
+#[test]
+fn a_put_that_is_killed_leaves_nothing_that_rm_does_not_delete() {
+    if skipped("a_put_that_is_killed_leaves_nothing_that_rm_does_not_delete") {
+        return;
+    }
+    let store = Store::start();
+    // Of several parts.
+    store.write("large", "x".repeat(40 << 20));
+    let (mut stopped, mut left) = (0, 0);
+    for round in 0..24 {
+        let (name, status) = [("INT", 130), ("TERM", 143), ("KILL", 0)][round % 3];
+        let mut command = corona();
+        match round % 2 {
+            0 => command.args(["fs", "put", "large", "s3://bucket/put/large"]),
+            _ => command.args(["hadoop", "fs", "-put", "large", "s3://bucket/put/large"]),
+        };
+        store.with_keys(command.current_dir(store.home.path()).stderr(Stdio::piped()));
+        let child = command.spawn().unwrap();
+        let has_begun = round % 4 != 0;
+        if has_begun {
+            until("an upload", || (store.uploads() > 0).then_some(()));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(random(300)));
+        compat_tests::task_tracker::node::signal(name, child.id());
+        let output = child.wait_with_output().unwrap();
+        if output.status.success() {
+            assert_eq!(store.names("put/"), ["put/large".to_owned()].into());
+        } else if name == "KILL" {
+            left += store.uploads();
+        } else if output.status.code() == Some(status) {
+            stopped += 1;
+            assert_eq!(
+                stderr(&output),
+                format!("stopped by SIG{name}; what was unfinished has been given up\n")
+            );
+            assert_eq!(store.uploads(), 0, "{name}");
+        } else {
+            // It had not begun to listen for signals.
+            assert!(!has_begun, "{output:?}");
+        }
+        // The server may still have a request of a program that was killed.
+        until("the end of all uploads and objects", || {
+            store.done(&["rm", "-r", "-f", "s3://bucket/put"]);
+            (store.uploads() == 0 && store.names("put").is_empty()).then_some(())
+        });
+    }
+    assert!(stopped > 0 && left > 0, "{stopped} {left}");
 }
 
 #[test]
@@ -651,6 +729,29 @@ fn objects_that_change_fail_their_job(store: &Store, cluster: &MiniCluster) {
     nothing_is_left(store, "changed");
 }
 
+fn milliseconds(number: u64) -> std::time::Duration {
+    std::time::Duration::from_millis(number)
+}
+
+/// Kills the process of some task of a cluster, if there is one. Returns whether it did.
+fn kill_a_task(cluster: &MiniCluster) -> bool {
+    let root = cluster.root.path().canonicalize().unwrap();
+    let is_task = |process: &Path| {
+        let line = fs::read(process.join("cmdline")).unwrap_or_default();
+        let place = fs::read_link(process.join("cwd")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains("task-child") && place.starts_with(&root)
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let tasks: Vec<PathBuf> = processes.filter(|process| is_task(process)).collect();
+    let Some(task) = (!tasks.is_empty()).then(|| &tasks[random(tasks.len() as u64) as usize])
+    else {
+        return false;
+    };
+    let number = task.file_name().and_then(|name| name.to_str()).unwrap().parse().unwrap();
+    compat_tests::task_tracker::node::signal("KILL", number);
+    true
+}
+
 /// No object that is seen, no note of an upload, and no upload.
 fn nothing_is_left(store: &Store, prefix: &str) {
     let left = || (store.names(prefix), store.uploads());
@@ -676,12 +777,11 @@ fn jobs_that_are_killed_at_any_moment_leave_no_object_and_no_upload() {
         let arguments =
             ["--input", "s3://bucket/in", "--output", output, "--split-size", "2k", "--mapper"];
         let arguments = arguments.iter().map(|argument| (*argument).to_owned());
-        let more = [format!("bash -c '{steps}'"), "--reduces".to_owned(), "0".to_owned()];
+        // Killed attempts count as failed.
+        let more =
+            [&format!("bash -c '{steps}'"), "--reduces", "0", "-Dmapred.map.max.attempts=100"];
+        let more = more.map(str::to_owned);
         arguments.chain(more).collect::<Vec<_>>()
-    };
-    let random = |most: u64| {
-        use std::hash::BuildHasher;
-        std::collections::hash_map::RandomState::new().hash_one(0) % most
     };
     // A job that is somewhere in the writing of its output.
     let writes = |output: &str| {
@@ -706,25 +806,49 @@ fn jobs_that_are_killed_at_any_moment_leave_no_object_and_no_upload() {
         }
         nothing_is_left(&store, &output);
     }
-    for (daemon, round) in [("node-1", 0), ("job-tracker", 1), ("node-2", 2)] {
-        let output = format!("crashed-{round}");
-        let mut child = writes(&output);
-        cluster.crash(daemon);
-        let status = until("the end of a job", || child.try_wait().unwrap());
-        if status.success() {
+    let outcome = |output: &str, succeeded: bool| {
+        if succeeded {
             let lines = store.done(&["cat", &format!("s3://bucket/{output}/part-*")]);
             let mut lines: Vec<&str> = lines.lines().map(str::trim_end).collect();
             lines.sort_unstable();
             let whole = text();
             let mut whole: Vec<&str> = whole.lines().collect();
             whole.sort_unstable();
-            assert!(lines == whole, "{daemon}: {} lines", lines.len());
-            assert!(
-                store.names(&format!("{output}/")).iter().all(|name| !name.contains("_temporary"))
-            );
+            assert!(lines == whole, "{output}: {} lines", lines.len());
+            let names = store.names(&format!("{output}/"));
+            assert!(names.iter().all(|name| !name.contains("_temporary")), "{names:?}");
+            until("the end of all uploads", || (store.uploads() == 0).then_some(()));
             store.done(&["rm", "-r", "-f", &format!("s3://bucket/{output}")]);
         }
-        nothing_is_left(&store, &output);
+        nothing_is_left(&store, output);
+    };
+    // Tasks are killed again and again, and with every second job the job itself somewhere in between.
+    let mut killed = 0;
+    for round in 0..4 {
+        let output = format!("tasks-{round}");
+        let mut child = writes(&output);
+        let jobs_end =
+            (round % 2 == 1).then(|| std::time::Instant::now() + milliseconds(random(2000)));
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if jobs_end.is_some_and(|end| end < std::time::Instant::now()) {
+                compat_tests::task_tracker::node::signal("INT", child.id());
+                break until("the end of a job", || child.try_wait().unwrap());
+            }
+            killed += usize::from(kill_a_task(&cluster));
+            std::thread::sleep(milliseconds(random(400)));
+        };
+        outcome(&output, status.success());
+    }
+    assert!(killed > 3, "{killed}");
+    for (daemon, round) in [("node-1", 0), ("job-tracker", 1), ("node-2", 2)] {
+        let output = format!("crashed-{round}");
+        let mut child = writes(&output);
+        cluster.crash(daemon);
+        let status = until("the end of a job", || child.try_wait().unwrap());
+        outcome(&output, status.success());
     }
     cluster.stop();
 }
