@@ -19,6 +19,8 @@ pub(crate) struct History {
     began_ms: i64,
     /// The time of the last event.
     until_ms: i64,
+    /// The time of the last event of a session.
+    busy_ms: i64,
     /// The time on the Unix epoch's clock at the beginning.
     epoch_ms: i64,
     nodes: BTreeMap<Arc<str>, Seen>,
@@ -98,6 +100,12 @@ impl History {
         self.until_ms = self.until_ms.max(at_ms);
     }
 
+    /// Something happens to a session.
+    fn is_busy(&mut self, at_ms: i64) {
+        self.lasts_until(at_ms);
+        self.busy_ms = self.busy_ms.max(at_ms);
+    }
+
     /// A node sends a heartbeat. It is lost after `expiry_ms` without one.
     pub(crate) fn node_seen(&mut self, at_ms: i64, node: Node, expiry_ms: i64) {
         self.lasts_until(at_ms);
@@ -155,7 +163,7 @@ impl History {
         info: &SessionInfo,
         is_older: bool,
     ) -> bool {
-        self.lasts_until(at_ms);
+        self.is_busy(at_ms);
         if self.sessions.contains_key(handle) {
             return false;
         }
@@ -180,21 +188,21 @@ impl History {
     }
 
     pub(crate) fn session_ends(&mut self, at_ms: i64, handle: &Arc<str>) {
-        self.lasts_until(at_ms);
+        self.is_busy(at_ms);
         if let Some(known) = self.known(handle) {
             known.ended_ms = known.ended_ms.or(Some(at_ms));
         }
     }
 
     pub(crate) fn requests(&mut self, at_ms: i64, handle: &Arc<str>, requests: &[ResourceRequest]) {
-        self.lasts_until(at_ms);
+        self.is_busy(at_ms);
         if let Some(known) = self.known(handle) {
             requests.iter().for_each(|request| known.asks(at_ms, request));
         }
     }
 
     pub(crate) fn releases(&mut self, at_ms: i64, handle: &Arc<str>, ids: &[i32]) {
-        self.lasts_until(at_ms);
+        self.is_busy(at_ms);
         if let Some(known) = self.known(handle) {
             ids.iter().for_each(|id| known.releases(at_ms, *id));
         }
@@ -202,7 +210,7 @@ impl History {
 
     /// A request has a slot of a node.
     pub(crate) fn granted(&mut self, at_ms: i64, handle: &str, id: i32, node: &Arc<str>) {
-        self.lasts_until(at_ms);
+        self.is_busy(at_ms);
         self.grants += 1;
         let host = self.nodes.get(node).map(|seen| seen.node.host.clone());
         if let Some(known) = self.sessions.get_mut(handle) {
@@ -248,11 +256,18 @@ impl History {
     /// The workload. Nodes that were seen so soon after the beginning were there before it; nodes that have been
     /// silent for `expiry_ms` at the end are lost.
     pub(crate) fn finish(self, name: &str, soon_ms: i64, expiry_ms: i64) -> (Workload, Gaps) {
-        let (began_ms, until_ms) = (self.began_ms, self.until_ms);
+        let (began_ms, until_ms, busy_ms) = (self.began_ms, self.until_ms, self.busy_ms);
+        // Of sessions that go on at the end, nobody knows for how long.
+        let all_ended = self.sessions.values().all(|known| known.ended_ms.is_some());
+        let mut outlasting = 0;
         let nodes = self.nodes.into_values().map(|seen| {
             let silent_ms = seen.last_ms.saturating_add(expiry_ms);
             let mut node = seen.node;
             node.until_ms = seen.gone_ms.or((silent_ms < until_ms).then_some(silent_ms));
+            if all_ended && node.until_ms.is_some_and(|at_ms| at_ms >= busy_ms) {
+                outlasting += 1;
+                node.until_ms = None;
+            }
             node.from_ms -= began_ms;
             node.until_ms = node.until_ms.map(|at| at - began_ms);
             node.drained.extend(seen.drains_ms.map(|since_ms| (since_ms, until_ms)));
@@ -271,6 +286,11 @@ impl History {
             nodes: nodes.collect(),
             ..Workload::default()
         };
+        if outlasting > 0 {
+            workload.assume(&format!(
+                "{outlasting} nodes were lost after the last session had ended, as when a cluster is shut down: they stay."
+            ));
+        }
         let mut gaps = Gaps {
             strangers: self.strangers.len(),
             older: self.older,

@@ -667,6 +667,8 @@ fn recordings_of_the_original_become_workloads_that_come_out_as_recorded() {
         let began_ms = traffic.capture.started_at_us as i64 / 1_000;
         let reading = crate::recorded::read(name, &conversations, began_ms, 600_000);
         let workload = &reading.workload;
+        let mut nodes = workload.nodes.iter();
+        assert!(nodes.all(|node| node.memory_mb == Some(16_384)), "{name}: {:?}", workload.nodes);
         let run = run(workload, settings.engine.clone());
         let report = Report::new(&reading, run, vec![], vec![]);
         if workload.sessions.len() < sessions
@@ -706,11 +708,22 @@ fn inputs() -> Vec<(i64, Input)> {
     ]
 }
 
-/// What a journal shows that begins before the first input at or after a time.
-fn journaled(from_ms: i64) -> Reading {
+/// A cluster that is shut down after its work would be too small for the same work under other settings.
+#[test]
+fn nodes_that_are_lost_after_the_last_session_stay() {
+    let workload = journaled(0, 23_000).workload;
+    assert_eq!(workload.nodes[0].until_ms, None);
+    assert!(workload.assumptions.iter().any(|one| one.starts_with("1 nodes were lost after")));
+    let mut slow = settings(|_| ());
+    pool(&mut slow, "g.p", |pool| pool.maximum[MAP] = 1);
+    assert_eq!(run(&workload, slow).cluster.unserved, 0);
+}
+
+/// What a journal shows that begins before the first input at or after a time, and ends at another one.
+fn journaled(from_ms: i64, until_ms: i64) -> Reading {
     let mut engine: Engine = testing::engine(settings(|_| ()));
     let (mut journaled, mut shown) = (Journaled::default(), false);
-    for (at_ms, input) in inputs() {
+    for (at_ms, input) in inputs().into_iter().filter(|(at_ms, _)| *at_ms <= until_ms) {
         let mut next = vec![input];
         while let Some(mut input) = next.pop() {
             if let Input::ReleaseResources { ids, .. } = &mut input {
@@ -731,9 +744,10 @@ fn journaled(from_ms: i64) -> Reading {
 
 #[test]
 fn journals_become_workloads_that_come_out_as_recorded() {
-    let reading = journaled(0);
+    let reading = journaled(0, i64::MAX);
     let workload = &reading.workload;
     let tasks = &workload.sessions[0].tasks;
+    assert!(tasks.iter().all(|task| task.takes.is_some_and(|takes| takes.num_cpus == 1)));
     let mut times: Vec<_> = tasks.iter().map(|task| (task.ms, task.waited_ms)).collect();
     times.sort_unstable();
     let (first, second) = ((10_000, Some(0)), (10_000, Some(10_000)));
@@ -750,7 +764,7 @@ fn journals_become_workloads_that_come_out_as_recorded() {
 
 #[test]
 fn sessions_that_are_older_than_a_journal_hold_what_they_held() {
-    let Reading { workload, left_out } = journaled(11_000);
+    let Reading { workload, left_out } = journaled(11_000, i64::MAX);
     let session = &workload.sessions[0];
     // It begins at 1 s, with the last input before: maps of 10 s run, two others wait.
     let times: Vec<_> = session.tasks.iter().map(|task| (task.ms, task.waited_ms)).collect();

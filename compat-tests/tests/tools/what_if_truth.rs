@@ -121,23 +121,26 @@ async fn session(
     let driver = std::sync::Arc::new(driver);
     let reduces = maps / REDUCES_FOR;
     driver.request(vec![SlotRequest::new(ResourceType::Map); maps]).unwrap();
-    let (mut asked, mut waits) = (Instant::now(), Vec::new());
-    let (done, mut ended) = mpsc::unbounded_channel();
+    let maps_asked = Instant::now();
+    let (mut reduces_asked, mut waits) = (maps_asked, Vec::new());
+    let (done, mut ended) = mpsc::channel(maps + reduces);
     let (over, are_over) = watch::channel(false);
     let (mut maps_ended, mut reduces_ended) = (0, 0);
     while maps_ended < maps || reduces_ended < reduces {
         tokio::select! {
             event = events.next() => match event.expect("the session goes on") {
                 Event::Granted(grants) => for grant in grants {
+                    let is_reduce = grant.kind == ResourceType::Reduce;
+                    let asked = if is_reduce { reduces_asked } else { maps_asked };
                     waits.push(asked.elapsed().as_secs_f64() * 1_000.0);
                     let (driver, done, mut are_over) = (driver.clone(), done.clone(), are_over.clone());
                     tokio::spawn(async move {
-                        if grant.kind == ResourceType::Reduce {
+                        if is_reduce {
                             are_over.wait_for(|over| *over).await.unwrap();
                         }
                         sleep(HOLDS).await;
                         driver.release([grant.id]).unwrap();
-                        done.send(grant.kind).unwrap();
+                        done.send(grant.kind).await.unwrap();
                     });
                 },
                 other => panic!("{other:?}"),
@@ -147,7 +150,7 @@ async fn session(
                     maps_ended += 1;
                     if maps_ended == maps.div_ceil(2) && reduces > 0 {
                         driver.request(vec![SlotRequest::new(ResourceType::Reduce); reduces]).unwrap();
-                        asked = Instant::now();
+                        reduces_asked = Instant::now();
                     }
                     over.send_replace(maps_ended == maps);
                 }
@@ -202,7 +205,6 @@ async fn differences() -> Vec<String> {
                 let name = CHANGES[place].0;
                 let told =
                     format!("{input}, {name}, {pool}: {predicted_ms} ms, really {real_ms} ms");
-                println!("{told}");
                 if by > (real_ms * TOLERATED.0).max(TOLERATED.1) {
                     differences.push(told);
                 }

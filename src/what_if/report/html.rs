@@ -129,7 +129,7 @@ fn cluster(runs: &[Run]) -> Markup {
                 th scope="col" { "Taken back" } th scope="col" { "Work lost" }
             } }
             tbody { @for run in runs { @for (place, of) in run.cluster.types.iter().enumerate() { tr {
-                td.name { @if place == 0 { (run.name) } } td.name { (of.kind) } td { (number(of.slots)) }
+                td.name { @if place == 0 { (run.name) } } td.word { (of.kind) } td { (number(of.slots)) }
                 td { (share(of.used)) } td { (share(of.free_while_waiting)) }
                 // Of all types together.
                 td { @if place == 0 { (number(run.cluster.revoked)) } }
@@ -153,7 +153,7 @@ fn resources(runs: &[Run]) -> Markup {
                     th scope="col" { "Most of it on one node" } th scope="col" { "Where none of them fits" }
                 } }
                 tbody { @for run in runs { @for of in &run.cluster.resources { tr {
-                    td.name { (run.name) } td.name { (of.resource.name()) }
+                    td.name { (run.name) } td.word { (of.resource.name()) }
                     td { (of.resource.short(of.all)) } td { (share(of.used)) }
                     td { (share(of.free_while_waiting)) } td { (words::largest(of)) }
                     td { (share(of.too_small)) }
@@ -289,7 +289,7 @@ fn plot<'a>(
         }
     }
     let until = runs.iter().map(|run| run.ended_ms).max().unwrap_or(0) as f64;
-    over_time(title, &lines, until, time, mark)
+    over_time(title, &lines, until, words::short_time, mark)
 }
 
 /// A round value at an axis.
@@ -305,5 +305,5 @@ fn waiting(runs: &[Run]) -> String {
     };
     let lines: Vec<Line> = runs.iter().enumerate().map(line).collect();
     let until = runs.iter().map(|run| run.ended_ms).max().unwrap_or(0) as f64;
-    over_time("Requests that wait", &lines, until, time, mark)
+    over_time("Requests that wait", &lines, until, words::short_time, mark)
 }

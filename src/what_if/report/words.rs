@@ -29,6 +29,14 @@ pub fn short_time(ms: f64) -> String {
 /// What a run did not do, as sentences.
 pub fn undone(run: &Run) -> Vec<String> {
     let of = &run.cluster;
+    if let Some(at_ms) = run.stopped_at_ms {
+        let open = number(of.unfinished);
+        let at = time(at_ms as f64);
+        return vec![format!(
+            "{}: it was stopped at {at}, before the end of {open} sessions.",
+            run.name
+        )];
+    }
     let lines = [
         (of.unserved, "requests were never served"),
         (of.unfinished, "sessions did not end"),
