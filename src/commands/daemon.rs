@@ -192,7 +192,7 @@ pub(super) fn starting(name: &str, warnings: &[impl Display]) {
     tracing::info!("STARTUP_MSG: Starting {name}, corona {}", env!("CARGO_PKG_VERSION"));
 }
 
-/// What stands before the reason why a service goes on as before, on a line of its stdout.
+/// The words of a line on stdout between the name of a service and the reason why it goes on as before.
 pub(super) const REFUSED: &str = " not restarted: ";
 
 /// Prints a line on stdout with the reason why a service has not started again in its process.

@@ -236,7 +236,7 @@ impl Daemons {
     /// Has a daemon start again from the file that is there by now, and waits until it serves.
     ///
     /// # Errors
-    /// It refuses and goes on as before, or it does not serve in time; it is tried on.
+    /// It refuses and goes on as before, or it does not serve in time. Then it is still started again when it ends.
     pub(super) async fn renew(&mut self, name: &str, how: Renewal) -> anyhow::Result<()> {
         let daemon = self.daemons.iter().find(|daemon| daemon.name == name);
         let daemon = daemon.with_context(|| format!("there is no {name}"))?;
@@ -430,18 +430,17 @@ impl Keeper {
     async fn follow(&self, child: &mut Child) -> io::Result<ExitStatus> {
         if let Some(stdout) = child.stdout.take() {
             let mut lines = BufReader::new(stdout).lines();
-            // Its first line says that it is ready, and a later one that it is again, in the place of another program, or that
-            // it refuses that. The
-            // end of the lines is its end, or near.
+            // Its first line says that it is ready. A later one says that it is again, in the place of another program, or
+            // that it goes on as before. The end of the lines is its end, or near.
             let mut is_first = true;
             while let Ok(Some(line)) = lines.next_line().await {
                 let name = self.name.clone();
-                let refusal = line.split_once(REFUSED);
-                if std::mem::take(&mut is_first) || line.contains(" ready: ") {
+                let is_first = std::mem::take(&mut is_first);
+                if let Some((_, why)) = line.split_once(REFUSED) {
+                    let _ = self.tell.send(News::Refused { name, why: why.to_owned() }).await;
+                } else if is_first || line.contains(" ready: ") {
                     let _ = fs::remove_file(&self.problem);
                     let _ = self.tell.send(News::Ready { name }).await;
-                } else if let Some((_, why)) = refusal {
-                    let _ = self.tell.send(News::Refused { name, why: why.to_owned() }).await;
                 }
             }
         }

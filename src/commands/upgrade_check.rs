@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use corona::api::cluster::NodeProblem;
+use corona::api::cluster::{Node, NodeProblem};
 use corona::api::{Index, cluster as api};
 use corona::config::HostPort;
 use corona::model::types::Span;
@@ -236,23 +236,7 @@ async fn of_nodes(
     let (known, unnamed): (Vec<_>, Vec<_>) =
         list.nodes.into_iter().partition(|node| node.program.is_some());
     list.nodes = unnamed;
-    let known = known.into_iter().map(|node| {
-        let host = node.address.map(|address| address.host);
-        let address = host.map(|host| match port {
-            Some(port) => format!("{host}:{port}"),
-            None => host,
-        });
-        let is_late = node.problems.contains(&NodeProblem::Late);
-        Daemon {
-            part: Part::Node,
-            address: address.unwrap_or_default(),
-            node: Some(node.name),
-            version: node.program.filter(|_| !is_late).map(|program| program.version),
-            problem: is_late.then(|| {
-                "it sends no heartbeats; the cluster manager lists it until it expires".to_owned()
-            }),
-        }
-    });
+    let known = known.into_iter().map(|node| named(node, port));
     // Of several names of a host the last one that was heard of: the others are former nodes.
     list.nodes.sort_by_key(|node| std::cmp::Reverse(node.last_heartbeat_ms));
     let mut hosts = BTreeSet::new();
@@ -286,6 +270,24 @@ async fn of_nodes(
     let mut daemons: Vec<Daemon> = known.chain(asking.join_all().await).collect();
     daemons.sort_by(|a, b| a.node.cmp(&b.node));
     Ok(daemons)
+}
+
+/// A node that names its program in heartbeats. What a node runs that sends none any more is not known.
+fn named(node: Node, port: Option<u16>) -> Daemon {
+    let host = node.address.map(|address| address.host);
+    let address = host.map(|host| match port {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    });
+    let is_late = node.problems.contains(&NodeProblem::Late);
+    let problem = "it sends no heartbeats; the cluster manager lists it until it expires";
+    Daemon {
+        part: Part::Node,
+        address: address.unwrap_or_default(),
+        node: Some(node.name),
+        version: node.program.filter(|_| !is_late).map(|program| program.version),
+        problem: is_late.then(|| problem.to_owned()),
+    }
 }
 
 /// Asks a daemon for its version.
@@ -520,6 +522,8 @@ fn going_back(daemons: &[Daemon]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use corona::api::cluster::Program;
+
     use super::*;
 
     fn daemon(part: Part, version: &str) -> Daemon {
@@ -559,6 +563,18 @@ mod tests {
         assert_eq!(begins[..5], expected);
         assert!(report.steps[5].contains("drain"), "{:?}", report.steps);
         assert_eq!(report.going_back.len(), 2, "{:?}", report.going_back);
+    }
+
+    #[test]
+    fn a_node_without_heartbeats_has_a_problem_and_no_version() {
+        let version = VERSION.split_whitespace().next().unwrap().to_owned();
+        for (problems, has_it) in [(vec![], true), (vec![NodeProblem::Late], false)] {
+            let program = Program { version: version.clone(), ..Program::default() };
+            let node = Node { problems, program: Some(program), ..Node::default() };
+            let daemon = named(node, Some(1));
+            assert_eq!(daemon.problem.is_none(), has_it);
+            assert_eq!(Report::new(vec![daemon]).all_have_it, has_it);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How much longer tasks take where none of the hosts is that they prefer, as far as a history shows it.
+//! How much longer tasks take away from their preferred hosts, as far as a history shows it.
 
 use crate::workload::Task;
 
@@ -34,9 +34,11 @@ impl Distance {
         Distance { factor: factor(near, away), near: near_seen, away: away_seen }
     }
 
-    /// The factor of a session: its own if its tasks show one, or that of all sessions.
+    /// The factor of a session: its own if it has enough tasks of both sides, also where they show no difference, or that
+    /// of all sessions.
     pub(crate) fn of_session(&self, times: &[(i64, bool)]) -> Option<f64> {
-        factor(parts(times, false, 1.0), parts(times, true, 1.0)).or(self.factor)
+        let (near, away) = (parts(times, false, 1.0), parts(times, true, 1.0));
+        if near.len().min(away.len()) < LEAST_SEEN { self.factor } else { factor(near, away) }
     }
 
     /// Gives a task that was seen on one side its length on the other one.
@@ -57,12 +59,13 @@ impl Distance {
                  factor of their own."
             ),
             None if *away < LEAST_SEEN || *near < LEAST_SEEN => {
-                "A task takes as long on any host: too few are known to have run away from their preferred hosts."
+                "A task takes as long on any host: too few are known to have run on their preferred hosts, or away from \
+                 them."
                     .to_owned()
             }
             None => format!(
-                "A task takes as long on any host: {away} away from their preferred hosts took no longer than {near} on \
-                 these in the same sessions."
+                "A task takes as long on any host: {away} away from their preferred hosts took less than {SMALLEST} or more \
+                 than {LARGEST} times as long as {near} on these in the same sessions, which is taken for chance."
             ),
         }
     }

@@ -295,6 +295,8 @@ fn add(
                 return Err("a node needs a name, a host and at least 1 CPU".to_owned());
             }
             positive(None, node.memory_mb, node.disk_gb, node.network_mbps)?;
+            in_order(&node.away)?;
+            in_order(&node.drained)?;
             let away = node.away.iter().chain(&node.drained);
             let away = away.flat_map(|(from, until)| [*from, *until]);
             within_bounds([node.from_ms].into_iter().chain(node.until_ms).chain(away))?;
@@ -356,6 +358,20 @@ fn within_bounds(mut times: impl Iterator<Item = i64>) -> Result<(), String> {
         None => Ok(()),
         Some(ms) => Err(format!("the time {ms} is not from 0 to {MOST_MS} ms")),
     }
+}
+
+/// Fails for spans of time that end before they begin, or before the one that stands before them.
+fn in_order(spans: &[(i64, i64)]) -> Result<(), String> {
+    let mut former = i64::MIN;
+    for (from, until) in spans {
+        if from > until || *from < former {
+            return Err(format!(
+                "the span [{from}, {until}] is not from a time to a later one, after the spans before it"
+            ));
+        }
+        former = *until;
+    }
+    Ok(())
 }
 
 /// Fails for amounts of resources that are none.

@@ -69,7 +69,8 @@ impl JobHistories {
         };
         let at_ms = if job.submit_ms > 0 { job.submit_ms } else { *first_ms };
         let has_ended = job.has_ended() && job.finish_ms > 0;
-        let end_ms = if has_ended { job.finish_ms } else { *last_ms };
+        // The clock may have been set back meanwhile.
+        let end_ms = if has_ended { job.finish_ms } else { *last_ms }.max(at_ms);
         self.unfinished += usize::from(!has_ended);
         self.unconfigured += usize::from(configured.is_none());
         self.began_ms = Some(self.began_ms.map_or(at_ms, |began_ms| began_ms.min(at_ms)));
@@ -170,10 +171,10 @@ impl JobHistories {
         self.history.begins(self.began_ms.unwrap_or(0));
         let (slots, amounts) = most_at_a_time(&self.spans, settings);
         let cpus = cpus_for(settings, slots, amounts[Dimension::Cpus]);
-        let memory_mb = i32::try_from(amounts[Dimension::Memory]).unwrap_or(i32::MAX);
+        let memory_mb = memory_for(settings, amounts[Dimension::Memory]);
         let (mut workload, gaps) = self.history.finish(name, i64::MAX, i64::MAX);
         for node in &mut workload.nodes {
-            (node.cpus, node.memory_mb) = (cpus, Some(memory_mb.max(1)));
+            (node.cpus, node.memory_mb) = (cpus, Some(memory_mb));
         }
         workload.assume(&format!(
             "Histories show only nodes on which tasks ran. These were there all the time, and each has {cpus} CPUs and \
@@ -297,7 +298,7 @@ fn most_at_a_time(spans: &[Span], settings: &Settings) -> ([i64; 3], Amounts) {
     for (place, span) in spans.iter().enumerate() {
         // What ends at a time does so before anything begins. A task that takes no time needs a slot as well.
         changes.push((span.node, span.from_ms, true, place));
-        changes.push((span.node, span.until_ms.max(span.from_ms + 1), false, place));
+        changes.push((span.node, span.until_ms.max(span.from_ms.saturating_add(1)), false, place));
     }
     changes.sort_unstable();
     let (mut most, mut most_held) = ([0; 3], Amounts::ZERO);
@@ -326,6 +327,10 @@ fn most_at_a_time(spans: &[Span], settings: &Settings) -> ([i64; 3], Amounts) {
 /// The fewest CPUs whose slots hold so many tasks, and that are as many as they take where CPUs are counted.
 fn cpus_for(settings: &Settings, most: [i64; 3], taken: u64) -> i16 {
     let counts_cpus = settings.resources.dimensions().any(|one| one == Dimension::Cpus);
+    let given = |num_cpus| {
+        let total = ComputeSpecs { num_cpus, ..ComputeSpecs::default() };
+        settings.resources.capacity(&total, Amounts::ZERO)[Dimension::Cpus]
+    };
     let is_enough = |cpus: &i16| {
         let slots = settings.partitioning.slots(*cpus);
         let all = slots.is_some_and(|slots| {
@@ -333,7 +338,27 @@ fn cpus_for(settings: &Settings, most: [i64; 3], taken: u64) -> i16 {
                 most.get(kind.index()).is_none_or(|most| i64::from(slots[kind]) >= *most)
             })
         });
-        all && (!counts_cpus || u64::try_from(*cpus).is_ok_and(|cpus| cpus >= taken))
+        all && (!counts_cpus || given(*cpus) >= taken)
     };
-    (1..=MOST_CPUS).find(is_enough).unwrap_or(1)
+    (1..=MOST_CPUS).find(is_enough).unwrap_or(MOST_CPUS)
+}
+
+/// The least memory of a node that gives out so much under these settings, in megabytes.
+fn memory_for(settings: &Settings, wanted: u64) -> i32 {
+    let all = Resources { counted: [true; 4], ..(*settings.resources).clone() };
+    let mut kept = Amounts::ZERO;
+    kept[Dimension::Memory] = u64::try_from(settings.reserved_memory_mb).unwrap_or(0);
+    let given = |memory_mb| {
+        let total = ComputeSpecs { memory_mb: Some(memory_mb), ..ComputeSpecs::default() };
+        all.capacity(&total, kept)[Dimension::Memory]
+    };
+    let (mut least, mut most) = (1, i32::MAX);
+    while least < most {
+        let middle = least + (most - least) / 2;
+        match given(middle) >= wanted {
+            true => most = middle,
+            false => least = middle + 1,
+        }
+    }
+    least
 }

@@ -307,8 +307,10 @@ pub(crate) struct Measure {
     kinds: PerType<OfKind>,
     dimensions: [OfKind; 4],
     /// Sums over samples: of what was free, the largest places, and what was on nodes where nothing fitted.
-    samples: u64,
+    sampled_ms: f64,
     sampled: [[f64; 3]; 4],
+    /// How long the last stretch of time was that has ended.
+    closed_ms: i64,
     pub(crate) reservations: Reservations,
     pub(crate) lost_with_nodes: u64,
     refused: u64,
@@ -365,8 +367,9 @@ impl Measure {
             cluster: Account::default(),
             kinds: PerType::default(),
             dimensions: Default::default(),
-            samples: 0,
+            sampled_ms: 0.0,
             sampled: Default::default(),
+            closed_ms: 0,
             reservations: Reservations::default(),
             lost_with_nodes: 0,
             refused: 0,
@@ -431,16 +434,20 @@ impl Measure {
         }
     }
 
-    /// What was seen at the end of a stretch of time. Longer stretches count for more.
-    pub(crate) fn sampled(&mut self, sample: &Sample) {
-        self.samples += 1;
+    /// What was seen at the end of a stretch of time. Longer stretches count for more, and those after the last request
+    /// came or the last grant was made do not: what can never run waits then.
+    pub(crate) fn sampled(&mut self, now_ms: i64, moved_ms: i64, sample: &Sample) {
+        if now_ms > self.until_ms.max(moved_ms.saturating_add(self.closed_ms)) {
+            return;
+        }
+        let width = self.closed_ms as f64;
+        self.sampled_ms += width;
         for (place, sums) in self.sampled.iter_mut().enumerate() {
             let seen = [sample.free, sample.largest, sample.too_small];
             for (sum, seen) in sums.iter_mut().zip(seen) {
-                *sum += seen.0[place] as f64;
+                *sum += seen.0[place] as f64 * width;
             }
         }
-        let width = self.width_ms as f64;
         for (pool, lacks) in &sample.lacks {
             for account in [&mut self.pools[*pool], &mut self.cluster] {
                 account.lacks.iter_mut().zip(lacks).for_each(|(sum, more)| *sum += more * width);
@@ -456,6 +463,7 @@ impl Measure {
             .filter_map(|view| Some((format!("{}.{}", view.group, view.pool.as_ref()?), view)))
             .collect();
         let width = self.width_ms;
+        self.closed_ms = width;
         let mut all = Bin::default();
         for account in &mut self.pools {
             let bin = views.get(&account.name).map(bin_of).unwrap_or_default();
@@ -536,7 +544,7 @@ impl Measure {
             all: self.dimensions[place].most,
             used,
             free_while_waiting,
-            largest: largest / self.samples.max(1) as f64,
+            largest: if self.sampled_ms > 0.0 { largest / self.sampled_ms } else { 0.0 },
             too_small: if free > 0.0 { too_small / free } else { 0.0 },
         }
     }

@@ -199,7 +199,8 @@ impl Looked {
             let lacks = takes[dimension] > spare[dimension];
             lacking |= u8::from(lacks) << (dimension as usize + 1);
         }
-        lacking |= u8::from(node.reserved_for.is_some()) << RESERVED;
+        // A node may be kept for the very request.
+        lacking |= u8::from(lacking == 0 && node.reserved_for.is_some()) << RESERVED;
         self.fits |= lacking == 0;
         if lacking.is_power_of_two() {
             self.alone |= lacking;

@@ -136,6 +136,8 @@ struct TaskState {
 struct Held {
     since_ms: i64,
     node: Arc<str>,
+    /// How long its task takes there.
+    ms: i64,
 }
 
 impl<'a> Simulation<'a> {
@@ -241,7 +243,7 @@ impl<'a> Simulation<'a> {
             if std::mem::take(&mut self.bin_ended)
                 && let Some(sample) = self.counts.sample(&self.engine)
             {
-                self.measure.sampled(&sample);
+                self.measure.sampled(self.now_ms, self.moved_ms, &sample);
             }
             if self.inputs >= reported + REPORT_EVERY {
                 reported = self.inputs;
@@ -467,9 +469,9 @@ impl<'a> Simulation<'a> {
         let Some(number) = live.tasks.get((grant.id - 1).max(0) as usize).copied() else { return };
         let task = &session.tasks[number as usize];
         live.waiting -= 1;
-        live.running.insert(grant.id, Held { since_ms: now_ms, node: grant.node_name.clone() });
         let is_away = !task.hosts.is_empty() && host.is_none_or(|host| !task.hosts.contains(&host));
         let ms = task.away_ms.filter(|_| is_away).unwrap_or(task.ms);
+        live.running.insert(grant.id, Held { since_ms: now_ms, node: grant.node_name.clone(), ms });
         let shuffles = task.shuffles && live.maps_left > 0;
         if shuffles {
             live.shuffling.push(grant.id);
@@ -545,13 +547,8 @@ impl<'a> Simulation<'a> {
                 released = std::mem::take(&mut live.shuffling);
             }
         }
-        let ends: Vec<(i64, i32)> = released
-            .into_iter()
-            .filter_map(|id| {
-                let task = live.tasks.get((id - 1).max(0) as usize)?;
-                Some((session.tasks[*task as usize].ms, id))
-            })
-            .collect();
+        let ends = released.into_iter().filter_map(|id| Some((live.running.get(&id)?.ms, id)));
+        let ends: Vec<(i64, i32)> = ends.collect();
         let (handle, accounts) = (live.handle.clone(), live.accounts);
         let is_last = live.ended == session.tasks.len();
         for (ms, id) in ends {

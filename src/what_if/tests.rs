@@ -904,7 +904,15 @@ fn tasks_take_as_much_longer_away_from_their_hosts_as_others_did() {
     let whole = workload(&[(10, 15, 30), (10, 30, 10)]);
     assert_eq!(whole.sessions[0].tasks[0].away_ms, Some(15_000));
     assert_eq!(whole.sessions[1].tasks[19].ms, 10_000);
-    for (jobs, what) in [([(10, 15, 2)], "too few are known"), ([(10, 10, 20)], "took no longer")] {
+    // The first has seen enough to know that it makes no difference.
+    let whole = workload(&[(10, 10, 30), (10, 15, 30), (10, 15, 30)]);
+    let known = whole.sessions.iter().map(|session| session.tasks[0].away_ms);
+    assert_eq!(known.collect::<Vec<_>>(), [None, Some(15_000), Some(15_000)]);
+    for (jobs, what) in [
+        ([(10, 15, 2)], "too few are known"),
+        ([(10, 10, 20)], "is taken for chance"),
+        ([(10, 250, 20)], "is taken for chance"),
+    ] {
         let whole = workload(&jobs);
         assert!(says(&whole, what), "{:?}", whole.assumptions);
         assert_eq!(whole.sessions[0].tasks[0].away_ms, None);
@@ -935,6 +943,36 @@ fn histories_show_the_memory_that_jobs_name() {
     // Four at a time on each node.
     let sizes: Vec<_> = workload.nodes.iter().map(|node| (node.cpus, node.memory_mb)).collect();
     assert_eq!(sizes, [(4, Some(12_000)); 2]);
+    // What nodes must keep they have as well.
+    let mut histories = JobHistories::default();
+    histories.add(&distant("job_1_1", 10, 10, 4), Some(&configured));
+    let mut kept = counting(|resources| resources.overcommit[1] = Part(5_000));
+    kept.reserved_memory_mb = 2_048;
+    let reading = histories.finish("done", &kept);
+    assert_eq!(reading.workload.nodes[0].memory_mb, Some(28_096));
+}
+
+#[test]
+fn a_reduce_takes_as_long_after_its_maps_as_its_node_is_away() {
+    let hosts = ["elsewhere".into()].into();
+    let reduce = Task { away_ms: Some(9_000), shuffles: true, hosts, ..Task::new(REDUCE, 1_000) };
+    let tasks = vec![Task::new(MAP, 60_000), reduce];
+    let run = run(&workload(nodes(1, 1), vec![session("s", "g.p", 0, tasks)]), settings(|_| ()));
+    assert_eq!(run.sessions[0].ended_ms, Some(69_000));
+}
+
+#[test]
+fn a_history_whose_clock_was_set_back_is_read() {
+    let records = [
+        "Job JOBID=\"job_1_1\" USER=\"ann\" SUBMIT_TIME=\"2000\"",
+        "Task TASKID=\"task_1_1_m_000000\" TASK_TYPE=\"MAP\" SPLITS=\"\"",
+        &attempt("m_000000", 0, "a", [3, i64::MAX / 1_000], "SUCCESS"),
+        "Job JOBID=\"job_1_1\" FINISH_TIME=\"1000\" JOB_STATUS=\"SUCCESS\"",
+    ];
+    let mut histories = JobHistories::default();
+    histories.add(&history(&records), None);
+    let workload = histories.finish("done", &settings(|_| ())).workload;
+    assert_eq!(workload.sessions[0].tasks[0].ms, 0);
 }
 
 #[test]

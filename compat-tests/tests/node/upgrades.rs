@@ -211,7 +211,7 @@ impl Drop for Daemon {
 /// All daemons of a cluster.
 struct Cluster {
     daemons: BTreeMap<String, Daemon>,
-    /// Where callers find the cluster manager: that of the gateway if there is one.
+    /// The address of the gateway, or else of the cluster manager.
     manager: SocketAddr,
     pages: SocketAddr,
     proxy: SocketAddr,
@@ -261,8 +261,8 @@ impl Cluster {
         cluster
     }
 
-    /// Starts one cluster manager without a journal with the first of these programs, and all else with the second,
-    /// but for a node of the first whose only slot is for no task.
+    /// Starts one cluster manager without a journal with the first of these programs, and all other daemons with the second.
+    /// One more node runs the first program, and has a slot for job trackers alone.
     fn with_a_state_file(root: TempDir, programs: Vec<Program>) -> Cluster {
         let mut cluster = Cluster::laid_out(root, programs, &[]);
         let (first, second) = (cluster.programs[0].clone(), cluster.programs[1].clone());

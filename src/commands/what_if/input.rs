@@ -32,7 +32,7 @@ const MOST_DEPTH: usize = 16;
 /// Bytes of a history that are read at a time.
 const PIECE: usize = 1 << 20;
 
-/// Reads the input, whatever its form.
+/// Reads the input, whatever its form. Nodes of histories become as large as what ran there needs under these settings.
 pub(super) fn read(path: &Path, base: &Loaded) -> anyhow::Result<Reading> {
     let shown = path.display().to_string();
     let shown = printable(&shown).into_owned();

@@ -206,7 +206,8 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let path = arguments.input.clone().context("no input is named")?;
     let source = arguments.source.clone().found()?;
     let base = settings(&source, &[]).map_err(one_line)?;
-    let mut reading = input::read(&path, &base)?;
+    let counting = settings(&source, &arguments.changes.counted()).map_err(one_line)?;
+    let mut reading = input::read(&path, &counting)?;
     if arguments.anonymise {
         change::anonymise(&mut reading.workload);
     }

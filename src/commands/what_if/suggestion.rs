@@ -89,8 +89,8 @@ struct Found<'a> {
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let source = arguments.source.clone().found()?;
     let base = settings(&source, &[]).map_err(one_line)?;
-    let reading = input::read(&arguments.input, &base)?;
     let counting = settings(&source, &arguments.changes.counted()).map_err(one_line)?;
+    let reading = input::read(&arguments.input, &counting)?;
     let (before, present) = (base.settings.engine, counting.settings.engine);
     let (workload, changes) = changed(&reading.workload, &arguments.changes)?;
     let stop = stop_on_signals()?;
@@ -114,8 +114,10 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let wanted = (&arguments.goal[..], &knobs[..]);
     let suggestion = suggest(&present, &from, wanted, arguments.tries, play);
     // What shows how true it is has nothing changed.
-    let first = runs.pop().unwrap_or(from);
-    let report = Report::new(&reading, first, vec![], changes);
+    let report = match runs.pop() {
+        Some(first) => Report::new(&reading, first, vec![(&workload, from)], changes),
+        None => Report::new(&reading, from, vec![], changes),
+    };
     if arguments.json {
         console.print_json(&Found {
             name: &report.name,
