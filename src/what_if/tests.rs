@@ -260,7 +260,7 @@ fn where_memory_counts_it_limits_what_runs_and_the_report_says_so() {
 }
 
 #[test]
-fn what_is_not_known_of_nodes_is_assumed_and_said() {
+fn unknown_amounts_of_nodes_are_assumed_and_said() {
     let sessions = vec![session("s", "g.p", 0, large(8, 60, 3_072))];
     let unknown = workload(nodes(2, 4), sessions);
     let of = |whole: &Workload| {
