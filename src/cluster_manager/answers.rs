@@ -4,9 +4,9 @@ use crate::places::Places;
 use corona_api::cluster::{
     Address, Ahead, ByResource, ByType, ClusterResource, Complaint, First, Grant, Holder, IdRange,
     Node, NodeDetail, NodeFaults, NodeGrant, NodeProblem, NodeResource, NodeSlots, Nodes, Paging,
-    Pool, PoolCounts, PoolName, PoolSettings, Preemption, Queue, ReservedFor, RetiredCounts,
-    RetiredSession, RetiredSessions, Session, SessionCounts, SessionDetail, Sessions, Specs,
-    Unusable, Visitor, Wait, WaitReason, handle_order,
+    Pool, PoolCounts, PoolName, PoolSettings, Preemption, Queue, ReservedFor, ReservedNode,
+    RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts, SessionDetail,
+    Sessions, Specs, Unusable, Visitor, Wait, WaitReason, handle_order,
 };
 use corona_engine::{
     self as engine, HolderClaim, Holding, NodeView, PoolView, Precedence, RunningSession,
@@ -238,6 +238,7 @@ fn node(view: &NodeView, resources: &Resources) -> Node {
             session: it.session.to_string(),
             id: it.id,
             since_ms: it.since.0,
+            until_ms: Some(it.until.0),
         }),
         program: None,
         heard: false,
@@ -445,11 +446,21 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
         Why::TooLarge { need, most_free, most_slots, .. } => {
             WaitReason::TooLarge { need, most_free, most_slots, never: reason.is_for_ever() }
         }
-        Why::TooLittle { demand, free, largest, .. } => WaitReason::TooLittle {
+        Why::TooLittle {
+            demand, free, largest, kept, ref reservation, preemption: due, ..
+        } => WaitReason::TooLittle {
             demand: by_resource(&demand),
             free: by_resource(&free),
             largest: by_resource(&largest),
             never: reason.is_for_ever(),
+            kept,
+            reservation: reservation.as_ref().map(|it| ReservedNode {
+                node: it.node.to_string(),
+                request: it.request,
+                since_ms: it.since.0,
+                until_ms: it.until.0,
+            }),
+            preemption: due.map(preemption),
         },
         Why::HostsExcluded { nodes, full, .. } => {
             WaitReason::HostsExcluded { nodes, full, never: reason.is_for_ever() }

@@ -298,7 +298,12 @@ fn description(detail: &NodeDetail, console: &Console<'_>, wide: bool) -> String
         ("Kept for", {
             let kept = node.reserved_for.as_ref();
             kept.map(|it| {
-                format!("request {} of session {}, {}", it.id, it.session, ago(it.since_ms))
+                let left = it.until_ms.map(|until_ms| {
+                    let left = Ago { now_ms: until_ms, then_ms: detail.now_ms }.span();
+                    format!(", for another {left} at most")
+                });
+                let (since, left) = (ago(it.since_ms), left.unwrap_or_default());
+                format!("request {} of session {}, {since}{left}", it.id, it.session)
             })
         }),
         ("Sessions seen", node.sessions.map(|sessions| sessions.to_string())),

@@ -149,6 +149,8 @@ pub struct ReservedFor {
     pub kind: ResourceType,
     /// When the reservation was made.
     pub since: Millis,
+    /// When the node serves everybody again, at the latest.
+    pub until: Millis,
 }
 
 impl NodeView {
@@ -627,6 +629,7 @@ impl Engine {
             id: reservation.id,
             kind: reservation.kind,
             since: reservation.since,
+            until: self.reservation_end(reservation),
         })
     }
 

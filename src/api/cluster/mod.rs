@@ -225,6 +225,9 @@ pub struct ReservedFor {
     pub id: i32,
     /// When the reservation was made.
     pub since_ms: i64,
+    /// When it ends at the latest; left out by earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<i64>,
 }
 
 /// What runs a node or a session.
@@ -893,6 +896,15 @@ pub enum WaitReason {
         /// Whether no node can ever serve the requests, whatever becomes free.
         #[serde(default)]
         never: bool,
+        /// Nodes that are kept for requests of others.
+        #[serde(default)]
+        kept: usize,
+        /// The node that is kept for one of the requests; left out if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reservation: Option<ReservedNode>,
+        /// When the pool may preempt; left out if it has what it is due.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        preemption: Option<Preemption>,
     },
     /// The requests exclude the hosts of all nodes with enough free slots.
     HostsExcluded {
@@ -1002,6 +1014,19 @@ pub struct Holder {
     /// Whether its priority is higher than that of the session's pool, in the same group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub higher_priority: bool,
+}
+
+/// A node that is kept for a request. Nothing else is granted there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservedNode {
+    /// The node.
+    pub node: String,
+    /// The id of the request.
+    pub request: i32,
+    /// When the reservation was made.
+    pub since_ms: i64,
+    /// When the node serves everybody again, at the latest.
+    pub until_ms: i64,
 }
 
 /// When a pool may preempt.

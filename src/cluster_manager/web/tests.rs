@@ -30,8 +30,8 @@ use corona_engine::{
 };
 use corona_model::settings::Settings;
 use corona_model::types::{
-    Address, ComputeSpecs, NodeReport, PerType, PoolName, ResourceType, SessionInfo,
-    SessionPriority, SessionStatus,
+    Address, ComputeSpecs, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
+    SessionInfo, SessionPriority, SessionStatus,
 };
 use corona_wire::calls::{ClusterManagerCall, ClusterManagerReply};
 use corona_wire::generated as wire;
@@ -192,7 +192,11 @@ impl TestPages {
     }
 
     fn ask(&self, handle: &str, ids: std::ops::RangeInclusive<i32>) {
-        self.apply(testing::ask(handle, testing::requests(ids, ResourceType::Map)));
+        self.ask_all(handle, testing::requests(ids, ResourceType::Map));
+    }
+
+    fn ask_all(&self, handle: &str, requests: Vec<ResourceRequest>) {
+        self.apply(testing::ask(handle, requests));
         while self.pages.parts.core.look(|engine, _| engine.wants_pass()) {
             self.apply(Input::Pass);
         }
@@ -1247,4 +1251,52 @@ async fn resources_are_shown_where_they_are_counted_and_nowhere_else() {
         let text = slots.body(&format!("/api/v1/{path}")).await;
         assert!(!text.contains("\"resources\"") && !text.contains("dominant"), "{path}: {text}");
     }
+}
+
+#[tokio::test]
+async fn a_request_without_room_names_the_node_kept_for_it_and_when_room_is_made() {
+    let world = TestPages::new(&[
+        ("corona.cm.resources", "cpus,memory"),
+        ("corona.cm.reservation.after.ms", "1"),
+        ("corona.cm.reservation.limit.ms", "600000"),
+    ]);
+    world.node("n1", 8);
+    world.session("2026.1", "small");
+    world.ask("2026.1", 1..=3);
+    let hourly = info("large", Some(PoolName::new("ads", "hourly")));
+    world.apply(Input::StartSession { handle: "2026.2".into(), info: hourly });
+    let specs = ComputeSpecs { num_cpus: 1, memory_mb: Some(3_000), ..Default::default() };
+    let mut large = testing::requests(7..=7, ResourceType::Map);
+    large.iter_mut().for_each(|request| request.specs = Some(specs));
+    world.ask_all("2026.2", large);
+    let of_api = async |path: &str| -> Value {
+        serde_json::from_str(&world.body(&format!("/api/v1/{path}")).await).unwrap()
+    };
+    let mut wait = Value::Null;
+    // The second look at the pools finds that it still lacks its share.
+    while wait["reservation"].is_null() || wait["preemption"].is_null() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        world.apply(Input::Tick);
+        world.apply(Input::Pass);
+        let session = of_api("sessions/2026.2").await;
+        wait = session["waits"][0].clone();
+        assert_eq!(wait["reason"], "too_little", "{session}");
+    }
+    let kept = &wait["reservation"];
+    assert_eq!((&kept["node"], &kept["request"]), (&json!("n1"), &json!(7)), "{wait}");
+    let (since, until) = (kept["since_ms"].as_i64().unwrap(), kept["until_ms"].as_i64().unwrap());
+    assert_eq!(until - since, 600_000, "{wait}");
+    // Its pool holds nothing, and the other one all that is granted.
+    assert_eq!(wait["preemption"]["cause"], "share", "{wait}");
+    assert!(wait["preemption"]["due_ms"].as_i64().unwrap() > since, "{wait}");
+    assert_eq!(wait["kept"], 0, "{wait}");
+    let node = of_api("nodes/n1").await;
+    let expected = json!({ "session": "2026.2", "id": 7, "since_ms": since, "until_ms": until });
+    assert_eq!(node["reserved_for"], expected, "{node}");
+    let page = world.body("/nodes/n1").await;
+    assert!(page.contains("9 min 5"), "{page}");
+    world.ask("2026.1", 4..=4);
+    let other = of_api("sessions/2026.1").await;
+    let wait = &other["waits"][0];
+    assert_eq!((&wait["kept"], wait.get("reservation")), (&json!(1), None), "{other}");
 }

@@ -251,10 +251,9 @@ impl<'a> Question<'a> {
     fn reservation(&self, waiting: &Waiting) -> Option<ReservedNode> {
         let reservation = self.engine.scheduler.reservations.get(&self.entry.pool)?;
         let Reservation { node, handle, id, kind, since } = reservation;
+        let until = self.engine.reservation_end(reservation);
         let own = *handle == self.entry.handle && *kind == self.kind && waiting.ids.contains(id);
         let node = self.engine.nodes.get(*node).filter(|_| own)?;
-        let limit_ms = self.engine.settings.resources.reservation_limit.0.0;
-        let until = since.plus_ms(limit_ms);
         Some(ReservedNode { node: node.name.clone(), request: *id, since: *since, until })
     }
 

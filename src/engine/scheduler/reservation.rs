@@ -91,6 +91,11 @@ impl Engine {
         Some(last.map_or(Millis(i64::MIN), |last| last.plus_ms(PERIOD_MS).plus_ms(1)))
     }
 
+    /// When the node of a reservation serves everybody again, at the latest.
+    pub(crate) fn reservation_end(&self, reservation: &Reservation) -> Millis {
+        reservation.since.plus_ms(self.settings.resources.reservation_limit.0.0)
+    }
+
     /// Ends the reservations that have taken too long, and those that have lost their reason.
     pub(super) fn review_reservations(&mut self, now: Millis, effects: &mut Vec<Effect>) {
         let stale: Vec<PoolIdx> = self

@@ -101,7 +101,10 @@ fn facts(view: &View, overview: &Overview) -> Markup {
                     dd {
                         "request " (kept.id) " of session "
                         a href=(session::path(&kept.session)) { (kept.session) }
-                        span.note { "for " (Span(overview.now.since(kept.since))) }
+                        span.note {
+                            "for " (Span(overview.now.since(kept.since))) ", and for another "
+                            (Span(kept.until.since(overview.now))) " at most"
+                        }
                     }
                 }
             }
