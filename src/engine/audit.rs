@@ -40,8 +40,12 @@ impl Engine {
 
     fn audit_session(&self, session: SessionIdx, entry: &Session) -> Result<(), String> {
         entry.requests.audit()?;
+        let held = entry.requests.held();
         for kind in ResourceType::ALL {
             let demand = entry.demand(kind);
+            hold(demand.held == held[kind], || {
+                format!("{kind}: holds {}, not {}", held[kind], demand.held)
+            })?;
             let mut tally = Tally::default();
             for (_, request) in entry.requests.iter().filter(|(_, r)| r.kind == kind) {
                 tally.requested += 1;
@@ -194,9 +198,16 @@ mod tests {
         let map = ResourceType::Map;
         let reduce = ResourceType::Reduce;
         type Damage = fn(&mut Engine, ResourceType);
-        let cases: [(&str, ResourceType, Damage); 12] = [
+        let cases: [(&str, ResourceType, Damage); 14] = [
             ("session 2026.1: MAP: Tally", map, |e, kind| {
                 e.sessions[session()].demand[kind].tally.granted += 1;
+            }),
+            ("session 2026.1: MAP: holds nothing, not 1 CPU", map, |e, kind| {
+                e.sessions[session()].demand[kind].held = Amounts([1, 0, 0, 0]);
+            }),
+            ("pool g.p: MAP: holds nothing, not 1 CPU", map, |e, kind| {
+                let pool = e.sessions[session()].pool;
+                e.scheduler.tree[pool].kinds[kind].held = Amounts([1, 0, 0, 0]);
             }),
             ("has a place without waiting or waits without one", reduce, |e, kind| {
                 let session = &mut e.sessions[session()];

@@ -282,9 +282,11 @@ impl Runnable {
         let mut unique = Unique::new(nodes);
         for (load, nodes) in loads.iter().enumerate() {
             lists.fill(BY_LOAD, load, nodes, &mut unique)?;
+            if !nodes.is_empty() {
+                runnable.loads.set(load, true);
+            }
         }
         runnable.count = loads.iter().map(Vec::len).sum();
-        runnable.lowest_load = loads.iter().position(|nodes| !nodes.is_empty()).unwrap_or(0);
         runnable.lists = lists;
         Ok(runnable)
     }

@@ -943,9 +943,9 @@ fn capacity(total: &ComputeSpecs, settings: &Settings) -> Amounts {
 /// Nodes with similar amounts left are on one shelf, by memory, then by CPUs. The last digit of a shelf's
 /// number counts CPUs, the others memory in steps of an eighth.
 trait Shelf {
-    const CPUS: usize = 16;
+    const CPUS: usize = Filled::ROW;
     fn shelf(&self) -> u32;
-    fn may_fit(&self, shelf: usize) -> bool;
+    fn may_fit(&self) -> (usize, u16);
 }
 
 impl Shelf for Amounts {
@@ -957,9 +957,10 @@ impl Shelf for Amounts {
         step * Self::CPUS as u32 + cpus
     }
 
-    fn may_fit(&self, shelf: usize) -> bool {
+    /// The first step of memory that may be enough, and the numbers of CPUs.
+    fn may_fit(&self) -> (usize, u16) {
         let own = self.shelf() as usize;
-        shelf / Self::CPUS >= own / Self::CPUS && shelf % Self::CPUS >= own % Self::CPUS
+        (own / Self::CPUS, u16::MAX << (own % Self::CPUS))
     }
 }
 
@@ -984,7 +985,8 @@ pub(super) struct Runnable {
     lists: Chains<NodeIdx, 3>,
     hosts: DenseSet<HostIdx>,
     racks: DenseSet<RackIdx>,
-    lowest_load: usize,
+    /// The lists by load that have nodes.
+    loads: Filled,
     generation: u64,
     fresh: Vec<NodeIdx>,
 }
@@ -1024,17 +1026,14 @@ impl Runnable {
     /// All nodes that have room, those with the fewest grants first.
     /// Spec: cluster-manager/03 §7 takes one with fewer than the mean first.
     pub(super) fn least_loaded(&self) -> impl Iterator<Item = NodeIdx> + '_ {
-        (self.lowest_load..self.lists.chains(BY_LOAD))
-            .flat_map(|load| self.lists.iter(BY_LOAD, load))
+        self.loads.lists_from(0, u16::MAX).flat_map(|load| self.lists.iter(BY_LOAD, load))
     }
 
     /// Where resources are counted: nodes that may have room for the demand, those with the least left
     /// first. Nodes that surely have none are passed over without a look.
     pub(super) fn best_fits(&self, demand: Amounts) -> impl Iterator<Item = NodeIdx> + '_ {
-        let first = self.lowest_load.max(demand.shelf() as usize);
-        (first..self.lists.chains(BY_LOAD))
-            .filter(move |shelf| demand.may_fit(*shelf))
-            .flat_map(|shelf| self.lists.iter(BY_LOAD, shelf))
+        let (memory, cpus) = demand.may_fit();
+        self.loads.lists_from(memory, cpus).flat_map(|shelf| self.lists.iter(BY_LOAD, shelf))
     }
 
     /// Whether some node has gained room since the last [`Nodes::take_fresh`].
@@ -1063,9 +1062,9 @@ impl Runnable {
             let used = (0..lists.chains(way)).filter(|list| !lists.is_empty(way, *list)).count();
             hold(set == used, || format!("{kind}: {used} {what} have room"))?;
         }
-        let lowest = (0..lists.chains(BY_LOAD)).find(|load| !lists.is_empty(BY_LOAD, *load));
-        hold(lowest.is_none_or(|lowest| lowest == self.lowest_load), || {
-            format!("{kind}: the lowest load is {lowest:?}, not {}", self.lowest_load)
+        let loads = (0..lists.chains(BY_LOAD)).filter(|load| !lists.is_empty(BY_LOAD, *load));
+        hold(loads.eq(self.loads.lists_from(0, u16::MAX)), || {
+            format!("{kind}: other loads have nodes")
         })
     }
 
@@ -1080,10 +1079,6 @@ impl Runnable {
     }
 
     fn enter(&mut self, node: NodeIdx, host: HostIdx, rack: RackIdx, load: u32) {
-        if self.count == 0 {
-            // The first node of a restored engine comes with grants.
-            self.lowest_load = load as usize;
-        }
         self.count += 1;
         self.lists.push_back(BY_HOST, host.place(), node);
         self.lists.push_back(BY_RACK, rack.place(), node);
@@ -1108,24 +1103,52 @@ impl Runnable {
 
     fn change_load(&mut self, node: NodeIdx, from: u32, to: u32) {
         self.leave_load(node, from);
-        if self.count == 1 {
-            // There is no other node with room, so no list has a load at all.
-            self.lowest_load = to as usize;
-        }
         self.enter_load(node, to);
     }
 
     fn enter_load(&mut self, node: NodeIdx, load: u32) {
         self.lists.push_back(BY_LOAD, load as usize, node);
-        self.lowest_load = self.lowest_load.min(load as usize);
+        self.loads.set(load as usize, true);
     }
 
     fn leave_load(&mut self, node: NodeIdx, load: u32) {
         self.lists.remove(BY_LOAD, load as usize, node);
-        while self.lowest_load < self.lists.chains(BY_LOAD)
-            && self.lists.is_empty(BY_LOAD, self.lowest_load)
-        {
-            self.lowest_load += 1;
+        if self.lists.is_empty(BY_LOAD, load as usize) {
+            self.loads.set(load as usize, false);
         }
+    }
+}
+
+/// Which lists have nodes, a bit for each, so that many empty ones are passed over at once. A row has a list for each
+/// number of CPUs, where they are shelves.
+#[derive(Debug, Default)]
+struct Filled(Vec<u16>);
+
+impl Filled {
+    const ROW: usize = u16::BITS as usize;
+
+    fn set(&mut self, list: usize, filled: bool) {
+        let (row, bit) = (list / Filled::ROW, 1 << (list % Filled::ROW));
+        if self.0.len() <= row {
+            self.0.resize(row + 1, 0);
+        }
+        if let Some(row) = self.0.get_mut(row) {
+            *row = if filled { *row | bit } else { *row & !bit };
+        }
+    }
+
+    /// The lists with nodes in order, from this row on, of those of a row that are in the mask.
+    fn lists_from(&self, first: usize, mask: u16) -> impl Iterator<Item = usize> + '_ {
+        let rows = self.0.iter().enumerate().skip(first);
+        rows.flat_map(move |(row, filled)| {
+            let mut left = filled & mask;
+            std::iter::from_fn(move || {
+                let place = left.trailing_zeros() as usize;
+                (left != 0).then(|| {
+                    left &= left - 1;
+                    row * Filled::ROW + place
+                })
+            })
+        })
     }
 }

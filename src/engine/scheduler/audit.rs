@@ -7,6 +7,7 @@ use crate::check::hold;
 use crate::index::{GroupIdx, PoolIdx};
 use crate::sessions::{Sessions, Tally};
 use crate::types::ResourceType;
+use corona_model::resources::Amounts;
 
 impl Scheduler {
     /// Recomputes counts, queues and orders from the sessions.
@@ -48,11 +49,12 @@ impl Scheduler {
         let own = members().filter(|(_, session)| session.pool == pool).count();
         hold(own == entry.sessions.len(), || "holds sessions of others".into())?;
         for kind in ResourceType::ALL {
-            let mut tally = Tally::default();
+            let (mut tally, mut held) = (Tally::default(), Amounts::ZERO);
             let mut waiting = 0;
             for (number, session) in members() {
                 let demand = session.demand(kind);
                 tally.add(demand.tally);
+                held = held.plus(demand.held);
                 let belongs = self.may_be_given(session, kind);
                 let key = SessionKey::new(entry.mode, session.standing(kind, tree.whole), number);
                 let place = belongs.then_some(&key);
@@ -64,6 +66,8 @@ impl Scheduler {
                 })?;
                 waiting += usize::from(belongs);
             }
+            let noted = entry.kinds[kind].held;
+            hold(noted == held, || format!("{kind}: holds {held}, not {noted}"))?;
             let queued = entry.line[kind].len();
             hold(queued == waiting, || format!("{kind}: {waiting} may be given more: {queued}"))?;
             let open = |user: &str| tree.user_limit(pool, user, kind).is_none();
@@ -97,6 +101,9 @@ impl Tree {
             };
             let mut tally = Tally::default();
             states().for_each(|state| tally.add(state.tally));
+            let held = states().fold(Amounts::ZERO, |held, state| held.plus(state.held));
+            let noted = entry.kinds[kind].held;
+            hold(noted == held, || format!("{kind}: holds {held}, not {noted}"))?;
             let placed = states().filter(|state| state.place.is_some()).count();
             let order: &Queue<_> = self.order_of(Some(group), kind);
             let order = order.len();

@@ -104,6 +104,26 @@ fn a_request_goes_where_the_least_is_left() {
 }
 
 #[test]
+fn of_the_nodes_on_a_preferred_host_the_one_with_the_least_left_comes_first() {
+    let mut world = counting(|_| {});
+    for (name, memory_mb) in [("large", 4_000), ("small", 500), ("middle", 1_000)] {
+        let mut report = report(name, "h", 8);
+        report.total.memory_mb = Some(memory_mb);
+        report.free = Some(report.total);
+        world.try_node(report).unwrap();
+    }
+    world.start("2026.1", "g.p");
+    for (id, memory_mb, expected) in [(1, 400, "small"), (2, 400, "middle"), (3, 900, "large")] {
+        let mut asked = taking(id..=id, 1, memory_mb);
+        asked.iter_mut().for_each(|request| request.hosts = vec!["h".into()]);
+        world.ask("2026.1", asked);
+        let on = world.engine.grants("2026.1").unwrap();
+        let on = on.iter().find(|view| view.grant.id == id).unwrap();
+        assert_eq!(*on.grant.node_name, *expected, "{id}");
+    }
+}
+
+#[test]
 fn queues_are_served_by_their_dominant_shares() {
     let mut world = counting(|_| {});
     world.start("2026.1", "g.cpus");
@@ -114,6 +134,19 @@ fn queues_are_served_by_their_dominant_shares() {
     node(&mut world, "n1", 20, 1_000);
     let held = ["2026.1", "2026.2"].map(|handle| world.holds(handle, Map));
     assert_eq!(held, [7, 6], "one of each in turn");
+}
+
+#[test]
+fn shares_are_of_the_whole_rounded_up_to_seven_digits() {
+    let mut world = counting(|_| {});
+    // 65 of 129 CPUs, which count as 130, are as much as 500 of 1,000 MB: the first name comes next.
+    for (handle, pool, cpus, memory_mb) in [("2026.1", "g.a", 65, 1), ("2026.2", "g.b", 1, 500)] {
+        world.start(handle, pool);
+        world.ask(handle, [taking(1..=1, cpus, memory_mb), taking(2..=2, 1, 300)].concat());
+    }
+    node(&mut world, "n1", 129, 1_000);
+    let held = ["2026.1", "2026.2"].map(|handle| world.holds(handle, Map));
+    assert_eq!(held, [2, 1], "there is room for one of the second requests");
 }
 
 #[test]

@@ -115,6 +115,19 @@ fn weights_and_minima_count() {
 }
 
 #[test]
+fn a_pool_that_lacks_little_takes_nothing() {
+    // It has two thirds of what the other one has.
+    for (ratio, expected) in [(0.6, 8), (0.7, 10)] {
+        let mut world = filled(&[100, 100], |it| it.scheduling.share_starving_ratio = ratio);
+        world.release("2026.1", &[1, 2, 3, 4, 5, 6, 7, 8]);
+        world.start("2026.2", "g.p");
+        world.ask("2026.2", taking(1..=20, 1, 100));
+        world.wait(60_000);
+        assert_eq!(world.holds("2026.2", Map), expected, "{ratio}");
+    }
+}
+
+#[test]
 fn protected_grants_are_not_taken_back() {
     type Rule = fn(&mut Settings);
     let rules = |settings: &mut Settings, name: &str, change: fn(&mut QueueRules)| {
