@@ -25,6 +25,8 @@ pub struct RecordedSetup {
     pub starving_times: [Duration; 2],
     /// `cm.cpu.to.resource.partitioning`, as JSON.
     pub partitioning: String,
+    /// Whether `corona.cm.resources` has any beside slots.
+    pub counts_resources: bool,
     /// `corona.history.max.per.dir`
     pub sessions_per_log_dir: i32,
     /// Files that are not at their recorded paths but in the directory: key and path.
@@ -57,6 +59,7 @@ impl RecordedSetup {
             ]
             .map(milliseconds),
             partitioning: value(keys::PARTITIONING.name).unwrap_or_default(),
+            counts_resources: settings.engine.resources.are_counted(),
             sessions_per_log_dir: settings.engine.sessions_per_log_dir,
             files: moved_files(conf_dir, &in_force),
         })
@@ -71,6 +74,7 @@ impl RecordedSetup {
             node_expiry: Some(self.node_expiry),
             starving_times: Some(self.starving_times),
             partitioning: Some(self.partitioning.clone()),
+            counts_resources: self.counts_resources,
             sessions_per_log_dir: Some(self.sessions_per_log_dir),
             ..ReplayOptions::default()
         }

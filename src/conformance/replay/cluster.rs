@@ -300,15 +300,21 @@ impl ClusterModel {
     }
 
     /// Nodes on which running sessions hold more than `slots` allows, by the number of CPUs and the
-    /// type. Nodes that have died are left out: their last state is unknown.
-    pub(super) fn overfull(&self, slots: impl Fn(i16, i32) -> usize) -> Vec<String> {
+    /// type. The CPUs of a request are the slots that it takes, unless resources are counted beside them. Nodes that
+    /// have died are left out: their last state is unknown.
+    pub(super) fn overfull(
+        &self,
+        slots: impl Fn(i16, i32) -> usize,
+        counts_resources: bool,
+    ) -> Vec<String> {
         let mut held: BTreeMap<(&str, i32), usize> = BTreeMap::new();
         for session in self.sessions.values().filter(|session| !session.ended) {
             for grant in session.held.values() {
                 let request = session.requests.get(&grant.id);
                 let cpus = request.and_then(|(_, request)| request.specs.as_ref());
-                let cpus = usize::try_from(cpus.map_or(1, |specs| specs.num_cpus)).unwrap_or(0);
-                *held.entry((&grant.node_name, grant.type_.0)).or_default() += cpus.max(1);
+                let cpus = cpus.filter(|_| !counts_resources).map_or(1, |specs| specs.num_cpus);
+                let taken = usize::try_from(cpus).unwrap_or(0).max(1);
+                *held.entry((&grant.node_name, grant.type_.0)).or_default() += taken;
             }
         }
         let mut overfull = Vec::new();
@@ -537,11 +543,19 @@ mod tests {
     fn full_nodes_are_found() {
         let mut cluster = cluster();
         cluster.granted("s", &grant(1, "n2", "h2")).unwrap();
-        assert_eq!(cluster.overfull(|_, _| 1), Vec::<String>::new());
+        assert_eq!(cluster.overfull(|_, _| 1, false), Vec::<String>::new());
         cluster.granted("s", &grant(2, "n2", "h2")).unwrap();
-        assert_eq!(cluster.overfull(|_, _| 1), ["n2: 2 of 1 MAP slots are granted"]);
+        assert_eq!(cluster.overfull(|_, _| 1, false), ["n2: 2 of 1 MAP slots are granted"]);
         cluster.called(Duration::ZERO, &release(1));
-        assert_eq!(cluster.overfull(|_, _| 1), Vec::<String>::new());
+        assert_eq!(cluster.overfull(|_, _| 1, false), Vec::<String>::new());
+        // CPUs are slots, unless they are counted beside them.
+        let large =
+            ResourceRequest::new(3, None, ComputeSpecs::new(3, None, None, None), MAP, None);
+        let (handle, requests) = (Some("s".to_owned()), Some(vec![large]));
+        cluster.called(Duration::ZERO, &ClusterManagerCall::RequestResource { handle, requests });
+        cluster.granted("s", &grant(3, "n1", "h1")).unwrap();
+        assert_eq!(cluster.overfull(|_, _| 1, false), ["n1: 3 of 1 MAP slots are granted"]);
+        assert_eq!(cluster.overfull(|_, _| 1, true), Vec::<String>::new());
     }
 
     #[test]

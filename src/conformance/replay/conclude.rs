@@ -66,7 +66,8 @@ impl<W: ReplayTarget> Play<W> {
             self.run_differs(at, "safe mode calls to the proxy job tracker", recorded, live);
         }
         let slots = self.options.partitioning.as_deref().and_then(slots);
-        for node in slots.map(|slots| self.cluster.overfull(slots)).unwrap_or_default() {
+        let counts = self.options.counts_resources;
+        for node in slots.map(|slots| self.cluster.overfull(slots, counts)).unwrap_or_default() {
             self.run_differs(at, "slots", "no node is overfull".to_owned(), node);
         }
     }

@@ -86,6 +86,8 @@ pub struct ReplayOptions {
     /// The recorded `cm.cpu.to.resource.partitioning`, as JSON. With it, grants are compared with
     /// the slots of the nodes.
     pub partitioning: Option<String>,
+    /// Whether the recorded cluster manager counted resources beside slots.
+    pub counts_resources: bool,
     /// The recorded `corona.history.max.per.dir`; its default if it is not known.
     pub sessions_per_log_dir: Option<i32>,
     /// Whether the recording has notifications. Without them, only those that no correct manager
@@ -136,6 +138,7 @@ impl Default for ReplayOptions {
             starving_times: None,
             grant_delay: Duration::from_millis(1_200),
             partitioning: None,
+            counts_resources: false,
             sessions_per_log_dir: None,
             compare_notices: true,
             compare_safe_mode: true,

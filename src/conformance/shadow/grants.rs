@@ -119,16 +119,18 @@ impl Comparison {
         let from = our_node(self, handle, grant.id);
         let node = &grant.node_name;
         while !self.oracle.engine().has_room(handle, grant.id, node) {
-            let Some((other, id)) = self.in_the_way(node, grant.kind) else {
+            let Some((other, id, kind)) = self.in_the_way(node, grant.kind) else {
                 self.no_room(handle, grant);
                 break;
             };
             let engine = self.oracle.engine();
-            let may_move =
-                engine.may_serve(&other, id, &from) && !engine.has_room(&other, id, &from);
+            // What becomes free may be too little for it where resources are counted.
+            let may_move = !engine.settings().resources.are_counted()
+                && engine.may_serve(&other, id, &from)
+                && !engine.has_room(&other, id, &from);
             match may_move && self.enter_grant(&other, id, &from) {
-                true => self.has_moved(&other, id, grant.kind, &from),
-                false => self.put_back(&other, id, grant.kind),
+                true => self.has_moved(&other, id, kind, &from),
+                false => self.put_back(&other, id, kind),
             }
         }
         self.enter_grant(handle, grant.id, node);
@@ -169,9 +171,9 @@ impl Comparison {
         }
         let mut instead = None;
         while !has_room(self) {
-            let Some((other, other_id)) = self.in_the_way(&node, kind) else { break };
-            self.put_back(&other, other_id, kind);
-            self.is_passed_over(&other, handle, kind);
+            let Some((other, other_id, of)) = self.in_the_way(&node, kind) else { break };
+            self.put_back(&other, other_id, of);
+            self.is_passed_over(&other, handle, of);
             instead = Some((other, other_id));
         }
         if !has_room(self) && !waited && instead.is_none() {
@@ -243,18 +245,28 @@ impl Comparison {
         }
     }
 
-    /// A grant of ours on a node that the primary has not confirmed, the one with the largest id.
-    fn in_the_way(&self, node: &Arc<str>, kind: ResourceType) -> Option<(Arc<str>, i32)> {
+    /// A grant of ours on a node that the primary has not confirmed, the one with the largest id: of this type
+    /// or, where resources are counted, else of another one, which shares them. With its type.
+    fn in_the_way(
+        &self,
+        node: &Arc<str>,
+        kind: ResourceType,
+    ) -> Option<(Arc<str>, i32, ResourceType)> {
         let all = self.books.unconfirmed.get(node)?;
-        let of_kind = |(handle, id): &&(Arc<str>, i32)| {
-            let session = self.books.sessions.get(handle);
-            let books = session.map(|session| &session.types[kind.index()]);
-            books.is_some_and(|books| {
-                books.overdue.contains_key(id)
-                    || books.grants.iter().any(|ours| ours.id == *id && !ours.released)
-            })
-        };
-        all.iter().rev().find(of_kind).cloned()
+        let counts = self.oracle.engine().settings().resources.are_counted();
+        let others = ResourceType::ALL.into_iter().filter(|other| counts && *other != kind);
+        [kind].into_iter().chain(others).find_map(|kind| {
+            let of_kind = |(handle, id): &&(Arc<str>, i32)| {
+                let session = self.books.sessions.get(handle);
+                let books = session.map(|session| &session.types[kind.index()]);
+                books.is_some_and(|books| {
+                    books.overdue.contains_key(id)
+                        || books.grants.iter().any(|ours| ours.id == *id && !ours.released)
+                })
+            };
+            let (handle, id) = all.iter().rev().find(of_kind)?;
+            Some((handle.clone(), *id, kind))
+        })
     }
 
     /// A grant of ours is on another node now.

@@ -63,6 +63,9 @@ impl Oracle {
             WaitReason::NoFreeSlot { competition, .. } => {
                 competition.preemption.is_some_and(|preemption| preemption.possible)
             }
+            WaitReason::TooLittle { preemption, .. } => {
+                preemption.is_some_and(|preemption| preemption.possible)
+            }
             _ => false,
         })
     }
