@@ -50,6 +50,7 @@ fn files_of_java_are_read_as_java_prints_them() {
         (golden!("record-bzip2"), 20, 0xf2a5_8d43),
         (golden!("block-default"), 400, 0xdc3b_f183),
         (golden!("block-bzip2"), 200, 0x4a20_ecb2),
+        (golden!("none-double"), 1, 0x1937_33f0),
         (golden!("block-empty"), 0, 0),
     ] {
         let text = text_of(file).unwrap();
