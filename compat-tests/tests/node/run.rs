@@ -304,9 +304,13 @@ fn results_that_may_be_there_are_not_given_up(
     let keeper = TcpListener::bind("127.0.0.1:0").unwrap();
     let kept = format!("corona://{}/job_201201010000_0001/output", keeper.local_addr().unwrap());
     note_kept(&kept);
-    let child = command(cluster, &again).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command(cluster, &again).stderr(Stdio::piped()).spawn().unwrap();
     let _asked = keeper.accept().unwrap();
-    signal("INT", child.id());
+    // The first one ends the job, the second one the wait for the keeper.
+    until("the end", || {
+        signal("INT", child.id());
+        child.try_wait().unwrap()
+    });
     let (_, err) = ended(1, &again, &child.wait_with_output().unwrap());
     assert!(err.contains("stopped"), "{err}");
     assert!(is_noted(&kept), "{err}");
