@@ -5,8 +5,8 @@ use corona_api::cluster::{
     Address, Ahead, ByResource, ByType, ClusterResource, Complaint, First, Grant, Holder, IdRange,
     Node, NodeDetail, NodeFaults, NodeGrant, NodeProblem, NodeResource, NodeSlots, Nodes, Paging,
     Pool, PoolCounts, PoolName, PoolSettings, Preemption, Queue, ReservedFor, ReservedNode,
-    RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts, SessionDetail,
-    Sessions, Specs, Unusable, Visitor, Wait, WaitReason, handle_order,
+    ResourceLimit, RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts,
+    SessionDetail, Sessions, Specs, Unusable, Visitor, Wait, WaitReason, handle_order,
 };
 use corona_engine::{
     self as engine, HolderClaim, Holding, NodeView, PoolView, Precedence, RunningSession,
@@ -262,6 +262,11 @@ pub(crate) fn pool(
     kinds: &[ResourceType],
     resources: &Resources,
 ) -> Pool {
+    let limits = counted(resources, |dimension| ResourceLimit {
+        minimum: Some(view.minimum_amounts[dimension]).filter(|least| *least > 0),
+        maximum: Some(view.maximum_amounts[dimension]).filter(|most| *most < u64::MAX),
+    });
+    let limits = limits.into_iter().filter(|(_, limit)| *limit != ResourceLimit::default());
     let (resources, dominant_share) = held(resources, &view.holding);
     let settings = view.pool.is_some().then(|| PoolSettings {
         mode: mode_name(view.mode).into(),
@@ -291,6 +296,7 @@ pub(crate) fn pool(
         types,
         resources,
         dominant_share,
+        resource_limits: limits.collect(),
     }
 }
 
@@ -404,6 +410,16 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
         Why::Reserved { reserved, queues, count } => {
             let queues = queues.iter().map(|queue| queue.to_string()).collect();
             WaitReason::Reserved { reserved, queues, count }
+        }
+        Why::AboveMaximum { queue, demand, held, maximum, never } => {
+            let demand = demand.as_ref().map(by_resource);
+            let (held, maximum) = (by_resource(&held), by_resource(&maximum));
+            WaitReason::AboveMaximum { queue: queue.to_string(), demand, held, maximum, never }
+        }
+        Why::AmountsReserved { demand, free, reserved, queues, count } => {
+            let queues = queues.iter().map(|queue| queue.to_string()).collect();
+            let [demand, free, reserved] = [demand, free, reserved].map(|it| by_resource(&it));
+            WaitReason::AmountsReserved { demand, free, reserved, queues, count }
         }
         Why::NotServed { nodes } => WaitReason::NotServed { nodes },
         Why::NoFreeSlot { used, total, unusable, competition } => WaitReason::NoFreeSlot {

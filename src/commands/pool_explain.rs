@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use anyhow::bail;
-use corona::api::cluster::{Pool, PoolCounts, Queue};
+use corona::api::cluster::{Pool, PoolCounts, Queue, ResourceLimit};
 use corona::engine::types::ResourceType;
+use corona::model::resources::Dimension;
 use serde::Serialize;
 
 use super::cluster::block_on;
@@ -93,7 +94,44 @@ fn explained(level: &Pool, all: &[Pool]) -> Level {
         let weights: f64 = weights.map(|sibling| weight(sibling)).sum();
         Line { kind: *kind, text: reason(level, counts, weights) }
     });
-    Level { types: types.collect(), rules: level.queue.iter().flat_map(rules).collect(), path }
+    let limits = level.resource_limits.iter().map(|(dimension, limit)| {
+        let held = level.resources.get(dimension).copied().unwrap_or(0);
+        resource(level, *dimension, held, *limit)
+    });
+    let rules = limits.chain(level.queue.iter().flat_map(rules)).collect();
+    Level { types: types.collect(), rules, path }
+}
+
+/// What a queue holds of a resource that is limited.
+fn resource(queue: &Pool, dimension: Dimension, held: u64, limit: ResourceLimit) -> String {
+    let mut said = vec![format!("{}: holds {}", dimension.name(), dimension.short(held))];
+    // A minimum is reached as soon as it is in one resource.
+    let is_reached = queue.resource_limits.iter().any(|(dimension, limit)| {
+        let held = queue.resources.get(dimension).copied().unwrap_or(0);
+        limit.minimum.is_some_and(|least| held >= least)
+    });
+    said.extend(limit.minimum.map(|least| {
+        let amount = dimension.short(least);
+        match (held >= least, is_reached) {
+            (false, false) => format!("below its guaranteed {amount}"),
+            (false, true) => {
+                format!("guaranteed {amount}, which it has reached in another resource")
+            }
+            (true, _) if held == least => format!("guaranteed {amount}"),
+            (true, _) => {
+                format!("guaranteed {amount}, {} beyond it", dimension.short(held - least))
+            }
+        }
+    }));
+    said.extend(limit.maximum.map(|most| {
+        let amount = dimension.short(most);
+        if held >= most {
+            format!("at its maximum of {amount}")
+        } else {
+            format!("maximum {amount}")
+        }
+    }));
+    said.join("; ")
 }
 
 fn parent(path: &str) -> Option<&str> {
@@ -191,6 +229,36 @@ mod tests {
             ("a.b.c", "a.b", false),
         ] {
             assert_eq!(is_on(outer, inner), expected, "{outer} {inner}");
+        }
+    }
+
+    #[test]
+    fn limits_in_resources_are_explained() {
+        let limit = |minimum, maximum| ResourceLimit { minimum, maximum };
+        let limits = |memory| Pool {
+            resources: [(Dimension::Cpus, 4), (Dimension::Memory, memory)].into(),
+            resource_limits: [
+                (Dimension::Cpus, limit(Some(8), Some(4))),
+                (Dimension::Memory, limit(Some(2_048), Some(4_096))),
+            ]
+            .into(),
+            ..Pool::default()
+        };
+        for (memory, cpus_text, memory_text) in [
+            (
+                1_024,
+                "cpus: holds 4; below its guaranteed 8; at its maximum of 4",
+                "memory: holds 1 GB; below its guaranteed 2 GB; maximum 4 GB",
+            ),
+            (
+                3_072,
+                "cpus: holds 4; guaranteed 8, which it has reached in another resource; at its maximum of 4",
+                "memory: holds 3 GB; guaranteed 2 GB, 1 GB beyond it; maximum 4 GB",
+            ),
+        ] {
+            let pool = limits(memory);
+            let rules = explained(&pool, &[]).rules;
+            assert_eq!(rules, [cpus_text, memory_text]);
         }
     }
 

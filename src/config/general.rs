@@ -340,7 +340,7 @@ mod tests {
     fn context() -> Context {
         let mut legal_types = PerType::all(true);
         legal_types[ResourceType::JobTracker] = false;
-        Context { legal_types, one_file: false, configured_pools_only: false }
+        Context { legal_types, one_file: false, configured_pools_only: false, counted: [true; 4] }
     }
 
     fn lines(problems: &[Problem]) -> Vec<String> {

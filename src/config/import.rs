@@ -8,7 +8,10 @@ use std::path::Path;
 
 use super::files::FileReader;
 use super::problem::{Problem, ProblemKind};
+use super::quotas;
 use super::xml::{self, Element, Includes, trim};
+use corona_model::queues::{Part, Quota, Quotas};
+use corona_model::resources::Dimension;
 
 /// The result of a translation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +131,8 @@ struct Node {
     name: String,
     is_group: bool,
     attributes: BTreeMap<&'static str, String>,
+    /// Its limits in resources.
+    quotas: Quotas,
     /// Of a pool; groups have none.
     priority: Option<i32>,
     inside: Vec<Node>,
@@ -147,7 +152,14 @@ impl Node {
         let indent = "  ".repeat(depth);
         let element = if self.is_group { "group" } else { "pool" };
         let mut tag = format!("{indent}<{element} name=\"{}\"", self.name);
-        for (name, value) in &self.attributes {
+        let mut attributes = self.attributes.clone();
+        let Quotas { minimum, maximum } = &self.quotas;
+        for (name, quotas) in [("min", minimum), ("max", maximum)] {
+            let Some(resources) = quotas::written(quotas) else { continue };
+            let slots = attributes.remove(name).map(|slots| slots + ",").unwrap_or_default();
+            attributes.insert(name, slots + &resources);
+        }
+        for (name, value) in &attributes {
             let _ = write!(tag, " {name}=\"{}\"", quoted(value));
         }
         if let Some(priority) = self.priority {
@@ -276,7 +288,45 @@ fn fit(node: &mut Node, notes: &mut Notes) {
             inner.attributes.remove(least);
         }
     }
+    Dimension::ALL.into_iter().for_each(|dimension| fit_resource(node, dimension, notes));
     node.inside.iter_mut().for_each(|inner| fit(inner, notes));
+}
+
+/// The same for the minima of a resource.
+fn fit_resource(node: &mut Node, dimension: Dimension, notes: &mut Notes) {
+    let (at, name) = (dimension as usize, dimension.name());
+    let amount = |quota: Option<Quota>| match quota {
+        Some(Quota::Amount(amount)) => Some(amount),
+        _ => None,
+    };
+    let most = amount(node.quotas.maximum[at]);
+    if let (Some(least), Some(most)) = (amount(node.quotas.minimum[at]), most)
+        && least > most
+    {
+        let [was, most_text] = [least, most].map(|amount| dimension.short(amount));
+        notes.push(format!("{}: min {name}={was} is above its max {name}={most_text}", node.path));
+        node.quotas.minimum[at] = Some(Quota::Amount(most));
+    }
+    let of_nothing = node.quotas.minimum[at].is_none();
+    let (mut rest, mut parts_left) = (most.unwrap_or(u64::MAX), Part::WHOLE.0);
+    for inner in &mut node.inside {
+        let Some(least) = inner.quotas.minimum[at] else { continue };
+        let what = match least {
+            Quota::Amount(amount) if amount <= rest => {
+                rest -= amount;
+                continue;
+            }
+            Quota::Part(part) if !of_nothing && part.0 <= parts_left => {
+                parts_left -= part.0;
+                continue;
+            }
+            Quota::Part(_) if of_nothing => "is a part of nothing",
+            Quota::Amount(_) | Quota::Part(_) => "is more than the other queues leave",
+        };
+        let least = quotas::text(dimension, least);
+        notes.push(format!("{}: min {name}={least} {what}", inner.path));
+        inner.quotas.minimum[at] = None;
+    }
 }
 
 fn legal(character: char) -> char {
@@ -447,15 +497,21 @@ fn capacity_queue(
                 node.set("min", part);
             }
             (None, Some(weight)) => node.set("weight", weight),
-            (None, None) => notes.push(format!("{path}: capacity {capacity} has no counterpart")),
+            (None, None) => match quotas::of_yarn(capacity) {
+                Some(resources) => node.quotas.minimum = resources,
+                None => notes.push(format!("{path}: capacity {capacity} has no counterpart")),
+            },
         }
     }
     match property("maximum-capacity") {
         None | Some("-1" | "100") => {}
         Some(_) if path == "root" => {}
-        Some(most) => match percent(most) {
-            Some(part) => node.set("max", part),
-            None => notes.push(format!("{path}: maximum-capacity {most} has no counterpart")),
+        Some(most) => match (percent(most), quotas::of_yarn(most)) {
+            (Some(part), _) => node.set("max", part),
+            (None, Some(resources)) => node.quotas.maximum = resources,
+            (None, None) => {
+                notes.push(format!("{path}: maximum-capacity {most} has no counterpart"));
+            }
         },
     }
     if property("state").is_some_and(|state| state.eq_ignore_ascii_case("STOPPED")) {
@@ -619,8 +675,16 @@ fn fair_settings(element: &Element, node: &mut Node, notes: &mut Notes, depth: u
             "maxMaps" if number => node.set("maxMAP", text),
             "minReduces" if number => node.set("minREDUCE", text),
             "maxReduces" if number => node.set("maxREDUCE", text),
-            "maxResources" => match percent(text).filter(|_| text.ends_with('%')) {
-                Some(part) => node.set("max", part),
+            "maxResources" => {
+                let part = percent(text).filter(|_| text.ends_with('%'));
+                match (part, quotas::of_yarn(text)) {
+                    (Some(part), _) => node.set("max", part),
+                    (None, Some(resources)) => node.quotas.maximum = resources,
+                    (None, None) => none(notes),
+                }
+            }
+            "minResources" => match quotas::of_yarn(text) {
+                Some(resources) => node.quotas.minimum = resources,
                 None => none(notes),
             },
             "maxRunningApps" | "maxRunningJobs" if number && text != "0" => {
@@ -741,6 +805,47 @@ mod tests {
         );
     }
 
+    #[test]
+    fn quotas_in_resources_are_taken_over_as_far_as_they_fit() {
+        let imported = imported(
+            "<allocations><queue name='a' type='parent'><maxResources>4096 mb, 8 vcores</maxResources>
+               <queue name='x'><minResources>vcores=6, memory-mb=3000</minResources>
+                 <maxResources>vcores=50%, memory-mb=2048</maxResources></queue>
+               <queue name='y'><minResources>1024 mb, 4 vcores</minResources></queue>
+               <queue name='z'><minResources>50% memory, 30% cpu</minResources></queue>
+               <queue name='w'><maxResources>100 mb, 2 gpus</maxResources></queue>
+             </queue></allocations>",
+        );
+        assert_eq!(problems_of(&imported), [""; 0]);
+        let Imported { pools_file, notes } = imported;
+        for line in [
+            "<group name=\"a\" max=\"cpus=8,memory=4096\">",
+            "<pool name=\"x\" max=\"cpus=50%,memory=2048\" min=\"cpus=6,memory=2048\" order=\"FAIR\"/>",
+            "<pool name=\"y\" min=\"memory=1024\" order=\"FAIR\"/>",
+            "<pool name=\"z\" order=\"FAIR\"/>",
+        ] {
+            assert!(pools_file.contains(line), "{line} in {pools_file}");
+        }
+        assert_eq!(
+            notes,
+            [
+                "maxResources has no counterpart: root.a.w = 100 mb, 2 gpus",
+                "root.a.y: min cpus=4 is more than the other queues leave",
+                "root.a.z: min cpus=30% is a part of nothing",
+                "root.a.z: min memory=50% is a part of nothing",
+                "root.a.x: min memory=2.9 GB is above its max memory=2 GB",
+            ]
+        );
+        let imported = capacity_file(&[
+            ("root.queues", "a"),
+            ("root.a.capacity", "[memory=10240,vcores=12]"),
+            ("root.a.maximum-capacity", "[memory=20480,vcores=24]"),
+        ]);
+        let line = "<pool name=\"a\" max=\"cpus=24,memory=20480\" min=\"cpus=12,memory=10240\"";
+        assert!(imported.pools_file.contains(line), "{}", imported.pools_file);
+        assert_eq!(problems_of(&imported), [""; 0]);
+    }
+
     /// What `check-config` says about the pools file that a queue file becomes.
     fn problems_of(imported: &Imported) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
@@ -748,7 +853,9 @@ mod tests {
         std::fs::write(&path, &imported.pools_file).unwrap();
         let root = xml::read(&path, Includes::Plain, &mut FileReader::default()).unwrap();
         let legal_types = PerType::all(true);
-        let context = Context { legal_types, one_file: false, configured_pools_only: false };
+        let counted = [true; 4];
+        let context =
+            Context { legal_types, one_file: false, configured_pools_only: false, counted };
         let mut problems = Vec::new();
         pools::read(&root, context, &mut problems);
         problems.iter().map(ToString::to_string).collect()
@@ -986,7 +1093,7 @@ mod tests {
                 "  <place by=\"user\" to=\"root\" create=\"true\"/>",
                 "  <group name=\"root\" maxSessionsPerUser=\"3\">",
                 "    <group name=\"a\" weight=\"2.0\">",
-                "      <pool name=\"x\" maxSessions=\"5\" order=\"FAIR\"/>",
+                "      <pool name=\"x\" maxSessions=\"5\" min=\"cpus=1,memory=1024\" order=\"FAIR\"/>",
                 "    </group>",
                 "    <group name=\"b\">",
                 "      <group name=\"b-a\">",
@@ -1001,7 +1108,6 @@ mod tests {
         assert_eq!(
             notes,
             [
-                "minResources has no counterpart: root.a.x = 1024 mb, 1 vcores",
                 "schedulingPolicy has no counterpart: root.b.a = fifo",
                 "placement rule reject has no counterpart",
                 "queue root.b.a is called b-a",

@@ -36,6 +36,7 @@ mod problem;
 mod properties;
 mod proxy_job_tracker;
 mod queues;
+mod quotas;
 #[cfg(test)]
 mod reference;
 mod scheduling;

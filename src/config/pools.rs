@@ -408,19 +408,27 @@ mod tests {
     use super::*;
     use crate::files::FileReader;
     use crate::xml::{self, Includes};
-    use corona_model::queues::{Part, PlaceBy, PreemptionRule, SiblingOrder, Submitters};
+    use corona_model::queues::{
+        Part, PlaceBy, PreemptionRule, Quota, Quotas, SiblingOrder, Submitters,
+    };
     use corona_model::settings::{GroupSettings, PoolSettings, SchedulingMode, UNLIMITED};
     use corona_model::types::ResourceType::{Map, Reduce};
 
     /// The settings and problems of a file `f` with this inside `configuration`.
     fn pools(inside: &str, strict: bool) -> (Pools, Vec<String>) {
+        pools_of(inside, strict, [true; 4])
+    }
+
+    /// The same in a cluster that counts these resources.
+    fn pools_of(inside: &str, strict: bool, counted: [bool; 4]) -> (Pools, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, format!("<configuration>{inside}</configuration>")).unwrap();
         let root = xml::read(&path, Includes::Plain, &mut FileReader::default()).unwrap();
         let mut legal_types = PerType::all(true);
         legal_types[ResourceType::JobTracker] = false;
-        let context = Context { legal_types, one_file: false, configured_pools_only: strict };
+        let context =
+            Context { legal_types, one_file: false, configured_pools_only: strict, counted };
         let mut problems = Vec::new();
         let pools = read(&root, context, &mut problems);
         let prefix = format!("{}/", dir.path().display());
@@ -451,6 +459,7 @@ mod tests {
             weight: 2.0,
             minimum: PerType([Some(Part(2_500)), None, None]),
             maximum: PerType([Some(Part(6_250)), None, None]),
+            quotas: Default::default(),
             order: SiblingOrder::Fair,
             lend: false,
             preemption: PreemptionRule::Fence,
@@ -498,10 +507,55 @@ mod tests {
             ),
             ("<place by='user' to='nobody'/>", "f:1: place: there is no group nobody"),
             (
-                "<group name='a' min='cpus=4,memory=2g'/>",
-                "f:1: group a: min: value \"cpus=4,memory=2g\" names resources, and only slots are \
-                 scheduled as yet; expected slots, such as 40, or a part of the group around it, \
-                 such as 25%",
+                "<group name='a' minMAP='cpus=4,memory=2g'/>",
+                "f:1: group a: minMAP: value \"cpus=4,memory=2g\" names resources, which are limited \
+                 for all types together; expected slots, or the resources in min or max",
+            ),
+            (
+                "<group name='a'>\n<pool name='p' max='10,memry=2g'/></group>",
+                "f:2: pool a.p: max: value \"10,memry=2g\" limits \"memry\", which is not a resource; \
+                 expected cpus, memory, disk, network, or resources for all of them; did you mean memory?",
+            ),
+            (
+                "<group name='a' max='memory=2x'/>",
+                "f:1: group a: max: value \"memory=2x\" has \"2x\", which is not a limit of memory; \
+                 expected megabytes, 200g or 2t, or a part such as 25%",
+            ),
+            (
+                "<group name='a' max='resources=5'/>",
+                "f:1: group a: max: value \"resources=5\" has \"5\", which is not a limit of resources; \
+                 expected a part of the group around it, such as 25%",
+            ),
+            (
+                "<group name='a' max='cpus=5,cpus=25%'/>",
+                "f:1: group a: max: value \"cpus=5,cpus=25%\" limits cpus twice; expected slots, such \
+                 as 40, a part of the group around it, such as 25%, or resources, such as \
+                 cpus=40,memory=200g",
+            ),
+            (
+                "<group name='a' max='cpus=101%'/>",
+                "f:1: group a: max: value \"cpus=101%\" is not a part; expected 0% to 100%, such as 12.5%",
+            ),
+            (
+                "<group name='a' min='memory=3g' max='memory=2g'/>",
+                "f:1: group a: min memory=3 GB is above max memory=2 GB",
+            ),
+            (
+                "<group name='a' min='cpus=4'><group name='b' min='memory=10%'/></group>",
+                "f:1: group a.b: min memory=10% is a part of nothing: group a has no min memory",
+            ),
+            (
+                "<group name='a' min='cpus=60%'/>\n<group name='b' min='cpus=50%'/>",
+                "f:2: group b: the min cpus of the outermost groups add up to 110%, more than 100%",
+            ),
+            (
+                "<group name='a' max='cpus=5'><pool name='p' min='cpus=3'/><group name='b' min='cpus=3'/></group>",
+                "f:1: group a: the min cpus of the queues in it add up to 6, which is above max cpus=5",
+            ),
+            (
+                "<group name='a' order='CAPACITY'><pool name='p' min='cpus=3'/><pool name='q' min='3'/></group>",
+                "f:1: group a: order CAPACITY compares minima, and that of pool a.p is in resources, \
+                 that of pool a.q in slots",
             ),
             (
                 "<group name='a' order='FIFO'/>",
@@ -532,6 +586,49 @@ mod tests {
         });
         let (_, problems) = pools(&deep, false);
         assert_eq!(problems, ["f:1: group g3: is in 16 groups; expected at most 16 levels"]);
+    }
+
+    #[test]
+    fn limits_of_resources_that_are_not_counted_are_told() {
+        let file = "<group name='a' min='3,cpus=4,disk=2t' max='resources=50%'/>";
+        let told = |dimension| {
+            format!(
+                "f:1: group a: min: has no effect on {dimension}: corona.cm.resources does not count it"
+            )
+        };
+        let none = "f:1: group a: max: has no effect on resources: corona.cm.resources counts none";
+        for (counted, expected) in [
+            ([true; 4], vec![]),
+            ([true, true, false, false], vec![told("disk")]),
+            ([false; 4], vec![told("cpus"), told("disk"), none.to_owned()]),
+        ] {
+            assert_eq!(pools_of(file, false, counted).1, expected);
+        }
+    }
+
+    #[test]
+    fn limits_in_resources_and_per_cent() {
+        let (pools, problems) = pools(
+            "<group name='a' min='10, cpus=40,memory=200g' max='25%,resources=50%'>
+               <pool name='p' min='memory=12.5%' max='disk=2t' lend='false'/>
+             </group>",
+            false,
+        );
+        assert_eq!(problems, [] as [&str; 0]);
+        let group = &pools.queues.groups["a"];
+        assert_eq!((pools.groups["a"].minimum[Map], group.maximum[Map]), (10, Some(Part(2_500))));
+        let amount = |amount| Some(Quota::Amount(amount));
+        let half = Some(Quota::Part(Part(5_000)));
+        let quotas =
+            Quotas { minimum: [amount(40), amount(204_800), None, None], maximum: [half; 4] };
+        assert_eq!(*group.quotas, quotas);
+        let pool = &pools.queues.pools[&PoolName::new("a", "p")];
+        let eighth = Some(Quota::Part(Part(1_250)));
+        let quotas = Quotas {
+            minimum: [None, eighth, None, None],
+            maximum: [None, None, amount(2_048), None],
+        };
+        assert_eq!((*pool.quotas, pool.minimum), (quotas, PerType::all(None)));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::problem::{Origin, Problem, ProblemKind};
+use super::quotas::{self, Limit};
 use super::scheduling::{Context, Field};
 use super::suggest::similar;
 use super::typed::{self, Wrong, whole};
@@ -13,6 +14,7 @@ use super::xml::Element;
 use corona_model::queues::{
     Part, PlaceBy, Placement, PreemptionRule, QueueRules, SiblingOrder, Submitters,
 };
+use corona_model::resources::Dimension;
 use corona_model::settings::{Pools, SchedulingMode};
 use corona_model::types::{PerType, PoolName, ResourceType};
 
@@ -61,6 +63,9 @@ pub(super) fn attributes(
         }
         let subject = format!("{subject}: {name}");
         let field = Field { subject: &subject, text, origin: &element.origin };
+        if limited(name, context).is_some() {
+            problems.extend(quotas::without_effect(&field, context.counted));
+        }
         if let Err(problem) = attribute(name, &field, context, target) {
             problems.push(problem);
         }
@@ -70,7 +75,8 @@ pub(super) fn attributes(
         numbers.0.iter().any(|number| *number > 0)
             || parts.0.iter().flatten().any(|part| part.0 > 0)
     };
-    if !rules.lend && !any(target.minimum, &rules.minimum) && target.pool.is_some() {
+    let has_minimum = any(target.minimum, &rules.minimum) || rules.quotas.minimum != [None; 4];
+    if !rules.lend && !has_minimum && target.pool.is_some() {
         let what = "has no effect: there is no minimum that others could use";
         problems.push(warning(element, format!("{subject}: lend"), what));
     }
@@ -83,16 +89,21 @@ fn attribute(
     target: &mut Target<'_>,
 ) -> Result<(), Problem> {
     if let Some((of_maximum, kinds)) = limited(name, context) {
-        let limit = limit(field)?;
+        let limits = quotas::limits(field, !["min", "max"].contains(&name))?;
+        let rules = &mut *target.rules;
+        let (numbers, parts, quotas) = match of_maximum {
+            true => (&mut *target.maximum, &mut rules.maximum, &mut rules.quotas.maximum),
+            false => (&mut *target.minimum, &mut rules.minimum, &mut rules.quotas.minimum),
+        };
         for kind in kinds {
-            let (numbers, parts) = match of_maximum {
-                true => (&mut *target.maximum, &mut target.rules.maximum),
-                false => (&mut *target.minimum, &mut target.rules.minimum),
-            };
-            match limit {
-                Limit::Slots(slots) => (numbers[kind], parts[kind]) = (slots, None),
-                Limit::Part(part) => parts[kind] = Some(part),
+            match limits.slots {
+                Some(Limit::Slots(slots)) => (numbers[kind], parts[kind]) = (slots, None),
+                Some(Limit::Part(part)) => parts[kind] = Some(part),
+                None => {}
             }
+        }
+        for (quota, limit) in quotas.iter_mut().zip(limits.quotas) {
+            *quota = limit.or(*quota);
         }
         return Ok(());
     }
@@ -154,38 +165,6 @@ fn limited(name: &str, context: Context) -> Option<(bool, Vec<ResourceType>)> {
         kind => ResourceType::from_name(kind).filter(legal).into_iter().collect(),
     };
     (!kinds.is_empty()).then_some((of_maximum, kinds))
-}
-
-enum Limit {
-    Slots(i32),
-    Part(Part),
-}
-
-fn limit(field: &Field<'_>) -> Result<Limit, Problem> {
-    const FORM: &str = "slots, such as 40, or a part of the group around it, such as 25%";
-    if field.text.contains('=') {
-        let wrong = "names resources, and only slots are scheduled as yet";
-        return Err(field.refused(Wrong::new(wrong, FORM)));
-    }
-    if let Some(percents) = field.text.strip_suffix('%') {
-        let part = hundredths(percents).map(Part).filter(|part| *part <= Part::WHOLE);
-        let wrong = || field.refused(Wrong::new("is not a part", "0% to 100%, such as 12.5%"));
-        return part.map(Limit::Part).ok_or_else(wrong);
-    }
-    let slots = whole(field.text, 0, i32::MAX.into(), "").ok();
-    let slots = slots.and_then(|slots| i32::try_from(slots).ok());
-    slots.map(Limit::Slots).ok_or_else(|| field.refused(Wrong::new("is not a limit", FORM)))
-}
-
-/// The hundredths of a number with at most two decimals.
-fn hundredths(text: &str) -> Option<u32> {
-    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
-    if whole.is_empty() || decimals.len() > 2 || !digits(whole) || !digits(decimals) {
-        return None;
-    }
-    let decimals: u32 = format!("{decimals:0<2}").parse().ok()?;
-    whole.parse::<u32>().ok()?.checked_mul(100)?.checked_add(decimals)
 }
 
 fn count(field: &Field<'_>) -> Result<u32, Problem> {
@@ -349,20 +328,26 @@ pub(super) fn check(pools: &Pools, places: &Places<'_>, problems: &mut Vec<Probl
         for kind in ResourceType::ALL {
             check_members(around.as_ref(), &members, kind, problems);
         }
+        for dimension in Dimension::ALL {
+            quotas::check(around.as_ref(), &members, dimension, problems);
+        }
+        if let Some(around) = &around {
+            quotas::check_order(around, &members, problems);
+        }
     }
 }
 
 /// A queue of a file with all that is checked of it.
-struct Member<'a> {
-    subject: String,
+pub(super) struct Member<'a> {
+    pub(super) subject: String,
     origin: Option<&'a Origin>,
-    minimum: PerType<i32>,
+    pub(super) minimum: PerType<i32>,
     maximum: PerType<i32>,
-    rules: Option<&'a QueueRules>,
+    pub(super) rules: Option<&'a QueueRules>,
 }
 
 impl Member<'_> {
-    fn least(&self, kind: ResourceType) -> Option<Part> {
+    pub(super) fn least(&self, kind: ResourceType) -> Option<Part> {
         self.rules.and_then(|rules| rules.minimum[kind])
     }
 
@@ -374,7 +359,7 @@ impl Member<'_> {
         self.subject.starts_with("group ")
     }
 
-    fn error(&self, what: String) -> Problem {
+    pub(super) fn error(&self, what: String) -> Problem {
         let origin = self.origin.cloned().unwrap_or(Origin::Default);
         Problem::error(origin, ProblemKind::NoEffect(what)).of(self.subject.clone())
     }

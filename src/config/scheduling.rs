@@ -38,6 +38,8 @@ pub struct SchedulingFiles {
     pub legal_types: PerType<bool>,
     /// Whether only pools of the pools file may be used.
     pub configured_pools_only: bool,
+    /// The resources that are counted: only their limits have an effect.
+    pub counted: [bool; 4],
 }
 
 /// How a scheduling file is found that does not exist at its path.
@@ -85,6 +87,7 @@ impl SchedulingFiles {
             legal_types: self.legal_types,
             one_file: general.is_some() && general == pools,
             configured_pools_only: self.configured_pools_only,
+            counted: self.counted,
         };
         let items = self.general_items(general.as_deref(), files, problems);
         let scheduling = general::read(&items, context, problems);
@@ -215,6 +218,7 @@ pub(super) struct Context {
     /// Whether the same file contains both kinds of settings.
     pub(super) one_file: bool,
     pub(super) configured_pools_only: bool,
+    pub(super) counted: [bool; 4],
 }
 
 impl Context {
@@ -368,6 +372,7 @@ mod tests {
             lookup: Lookup::AsGiven,
             legal_types: PerType::all(true),
             configured_pools_only: false,
+            counted: [false; 4],
         }
     }
 

@@ -176,6 +176,7 @@ impl<'a> SettingsReader<'a> {
                 lookup: self.source.lookup,
                 legal_types,
                 configured_pools_only: engine.configured_pools_only,
+                counted: engine.resources.counted,
             },
             reload_period: self.span(&keys::RELOAD_PERIOD),
             host_files: HostFiles {

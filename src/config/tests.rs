@@ -91,6 +91,7 @@ fn without_any_file_the_defaults_are_those_of_the_original() {
             lookup: Lookup::AsGiven,
             legal_types: engine.partitioning.legal_types(),
             configured_pools_only: false,
+            counted: [false; 4],
         },
         reload_period: Duration::from_secs(60),
         host_files: HostFiles::default(),

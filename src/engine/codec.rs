@@ -99,7 +99,14 @@ mod tests {
         settings.resources.reservation.0 = corona_model::resources::ReserveAfter(5);
         let reserving = changed(&settings);
         assert_eq!(reserving.first(), Some(&form::THIRD));
-        for bytes in [plain, tree, reserving] {
+        settings.resources.reservation_limit.0.0 = 5;
+        let limiting = changed(&settings);
+        assert_eq!(limiting.first(), Some(&form::FIFTH));
+        let ads = settings.pools.queues.groups.get_mut("ads").unwrap();
+        ads.quotas.minimum[1] = Some(corona_model::queues::Quota::Amount(5));
+        let with_quotas = changed(&settings);
+        assert_eq!(with_quotas.first(), Some(&form::SIXTH));
+        for bytes in [plain, tree, reserving, limiting, with_quotas] {
             let Input::SettingsChanged { settings } = decode(&bytes).unwrap() else { panic!() };
             assert_eq!(changed(&settings), bytes);
         }
@@ -118,7 +125,7 @@ mod tests {
             (&[][..], "Empty"),
             (&bytes[..bytes.len() - 1], "Malformed"),
             (&longer, "TrailingBytes(2)"),
-            (&later, "UnknownVersion(6)"),
+            (&later, "UnknownVersion(7)"),
         ] {
             let found = decode::<(Millis, Input)>(bytes).unwrap_err();
             assert!(format!("{found:?}").starts_with(error), "{found:?}");

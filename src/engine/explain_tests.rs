@@ -105,6 +105,8 @@ fn reason_name(reason: &WaitReason) -> &'static str {
         WaitReason::PoolAtMaximum { .. } => "pool at maximum",
         WaitReason::SessionsAtMaximum { .. } => "sessions at maximum",
         WaitReason::UserAtMaximum { .. } => "user at maximum",
+        WaitReason::AboveMaximum { .. } => "above maximum",
+        WaitReason::AmountsReserved { .. } => "resources reserved",
         WaitReason::Reserved { .. } => "reserved",
         WaitReason::NodesUnusable(_) => "nodes unusable",
         WaitReason::NoFreeSlot { .. } => "no free slot",

@@ -11,7 +11,7 @@ use super::lookup::HashSeed;
 use super::nodes::Nodes;
 use super::pending::Pending;
 use super::requests::{Request, RequestState, Requests, Wish as Taken};
-use super::scheduler::{Level, Search};
+use super::scheduler::{Allowance, Level, Search};
 use super::settings::Settings;
 use super::topology::Topology;
 use super::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
@@ -182,7 +182,7 @@ impl EngineAndModel {
 
     fn find_a_match(&mut self, level: Level) -> Result<(), TestCaseError> {
         let (nodes, topology, requests) = (&self.nodes, &self.topology, &self.requests);
-        let most = u32::MAX;
+        let most = Allowance { slots: u32::MAX, amounts: Amounts::MOST };
         let search = Search { kind: self.kind, nodes, topology, requests, most };
         let found = search.find(&mut self.pending, level, self.pass);
         let expected = self.model.walk(level);

@@ -294,6 +294,10 @@ pub struct PoolView {
     pub lacks: PerType<Lack>,
     /// The resources that its grants take, where they are counted.
     pub holding: Holding,
+    /// The resources that it is guaranteed, of all types together; none of those without a minimum.
+    pub minimum_amounts: Amounts,
+    /// The most of each resource; [`Amounts::MOST`] of those without a maximum.
+    pub maximum_amounts: Amounts,
 }
 
 /// The shares that pools and groups are due of `used` slots, by their current requests. The engine
@@ -586,6 +590,8 @@ impl Engine {
             maximum: group.kinds.map_ref(|state| as_limit(state.maximum)),
             lacks: PerType::default(),
             holding: self.holding(group.kinds.map_ref(|state| state.held)),
+            minimum_amounts: group.quota.minimum,
+            maximum_amounts: group.quota.maximum,
         });
         let pools = tree.pools().map(|(_, pool)| PoolView {
             group: pool.name.group.clone(),
@@ -607,6 +613,8 @@ impl Engine {
             maximum: pool.kinds.map_ref(|state| as_limit(state.maximum)),
             lacks: PerType(ResourceType::ALL.map(|kind| self.lack(pool, kind))),
             holding: self.holding(pool.kinds.map_ref(|state| state.held)),
+            minimum_amounts: pool.quota.minimum,
+            maximum_amounts: pool.quota.maximum,
         });
         let mut views: Vec<PoolView> = groups.chain(pools).collect();
         views.sort_by(|a, b| a.path.split('.').cmp(b.path.split('.')));

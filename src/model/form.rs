@@ -18,8 +18,10 @@ pub const THIRD: u8 = 3;
 pub const FOURTH: u8 = 4;
 /// The version with preemption where resources are counted.
 pub const FIFTH: u8 = 5;
+/// The version with limits of queues in resources.
+pub const SIXTH: u8 = 6;
 /// The newest version.
-pub const NEWEST: u8 = FIFTH;
+pub const NEWEST: u8 = SIXTH;
 
 thread_local! {
     /// The version of the bytes that this thread reads or writes at this moment.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::form::{Later, SIXTH};
 use crate::types::{PerType, PoolName, SessionInfo};
 
 /// Groups within groups at most, the outermost one counted.
@@ -39,6 +40,8 @@ pub struct QueueRules {
     pub minimum: PerType<Option<Part>>,
     /// The part of the parent's maximum that is the most, in place of a number of slots.
     pub maximum: PerType<Option<Part>>,
+    /// The limits in resources, of all types together.
+    pub quotas: Later<Quotas, SIXTH>,
     /// How the queues in a group are ordered.
     pub order: SiblingOrder,
     /// Whether others may use what is guaranteed and not used.
@@ -61,6 +64,26 @@ pub struct QueueRules {
     pub vanished: bool,
     /// Where sessions go that name this group and no pool of it; in order.
     pub placement: Vec<Placement>,
+}
+
+/// A queue's limits in resources, by dimension. They count in clusters that count the resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Quotas {
+    /// What is guaranteed.
+    pub minimum: [Option<Quota>; 4],
+    /// The most.
+    pub maximum: [Option<Quota>; 4],
+}
+
+/// A limit of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Quota {
+    /// So much, in the unit of the dimension.
+    Amount(u64),
+    /// A part of the limit of the group around the queue; for outermost groups of the cluster.
+    Part(Part),
 }
 
 /// A part of a whole, in hundredths of a per cent.
@@ -135,6 +158,7 @@ impl Default for QueueRules {
             weight: 1.0,
             minimum: PerType::all(None),
             maximum: PerType::all(None),
+            quotas: Later::default(),
             order: SiblingOrder::default(),
             lend: true,
             preemption: PreemptionRule::default(),
@@ -155,6 +179,7 @@ impl QueueRules {
     pub fn vanished(&self) -> QueueRules {
         QueueRules {
             minimum: PerType::all(None),
+            quotas: Later(Quotas { minimum: [None; 4], ..*self.quotas }),
             lend: true,
             draining: true,
             vanished: true,
@@ -238,6 +263,16 @@ impl Part {
     pub fn at_least_of(self, whole: i64) -> i64 {
         let unit = i128::from(Part::WHOLE.0);
         (self.times(whole) + unit - 1).div_euclid(unit).try_into().unwrap_or(i64::MAX)
+    }
+
+    /// The part of an amount, rounded down.
+    pub fn of_amount(self, whole: u64) -> u64 {
+        u64::try_from(self.of(i64::try_from(whole).unwrap_or(i64::MAX))).unwrap_or(0)
+    }
+
+    /// The part of an amount, rounded up.
+    pub fn at_least_of_amount(self, whole: u64) -> u64 {
+        u64::try_from(self.at_least_of(i64::try_from(whole).unwrap_or(i64::MAX))).unwrap_or(0)
     }
 
     fn times(self, whole: i64) -> i128 {

@@ -127,6 +127,8 @@ pub struct Amounts(pub [u64; 4]);
 impl Amounts {
     /// Nothing of anything.
     pub const ZERO: Amounts = Amounts([0; 4]);
+    /// More of everything than there is.
+    pub const MOST: Amounts = Amounts([u64::MAX; 4]);
 
     /// Whether each amount is at most that of `room`.
     pub fn fits(&self, room: &Amounts) -> bool {
@@ -141,6 +143,16 @@ impl Amounts {
     /// The difference; nothing where there is less.
     pub fn minus(self, less: Amounts) -> Amounts {
         self.with(less, u64::saturating_sub)
+    }
+
+    /// The smaller amount of each dimension.
+    pub fn least(self, other: Amounts) -> Amounts {
+        self.with(other, u64::min)
+    }
+
+    /// The larger amount of each dimension.
+    pub fn most(self, other: Amounts) -> Amounts {
+        self.with(other, u64::max)
     }
 
     /// The largest part that this is of `whole` in any dimension, in parts of 2^32. Dimensions of which

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::model::{Counts, Model, Name, Node, Wish, WishState};
 use super::queues::{Queue, Shares};
+use super::resources::Numbers;
 use corona_engine::{
     Competition, Effect, Engine, Input, Notification, Outcome, SlotCounts, TypeCounts, WaitReason,
     WaitingRequests,
@@ -224,15 +225,15 @@ impl WaitLimits {
             let nodes: Vec<_> = nodes.filter(|(_, room)| *room > 0).collect();
             for (handle, session) in &model.sessions {
                 let key = (handle.clone(), kind);
-                let mut allowed: BTreeMap<u32, bool> = BTreeMap::new();
+                let mut allowed: BTreeMap<(u32, Numbers), bool> = BTreeMap::new();
                 let mut reachable: Vec<(i32, bool)> = Vec::new();
                 for (id, wish) in &session.wishes {
                     let waits = wish.kind == kind && wish.state == WishState::Waits;
                     let near = if waits { nearest(model, wish, &nodes) } else { None };
                     let Some(near) = near else { continue };
-                    let need = model.need(wish);
-                    let may = || model.may_be_given(session, kind, need);
-                    if *allowed.entry(need).or_insert_with(may) {
+                    let (need, demand) = (model.need(wish), model.demand(wish));
+                    let may = || model.may_be_given(session, kind, wish);
+                    if *allowed.entry((need, demand)).or_insert_with(may) {
                         reachable.push((*id, near));
                     }
                 }

@@ -14,6 +14,7 @@ mod loop_tests;
 mod model;
 mod peers;
 mod queues;
+mod quotas;
 mod reservations;
 mod resources;
 #[cfg(test)]
@@ -251,6 +252,9 @@ fn attempt<S: Subject>(
         }
         if plan.resources {
             weather::resources(&mut random, &mut settings);
+        }
+        if plan.trees && plan.resources {
+            weather::quotas(&random, &mut settings);
         }
         if let Some(history) = &mut history {
             history.settings = settings.clone();

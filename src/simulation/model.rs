@@ -211,6 +211,7 @@ impl Model {
             true => self.missing_reserve(kind),
             false => 0,
         }));
+        let missing_amounts = if passes { self.missing_amounts() } else { [0; 4] };
         let (mut given, mut victims) = (BTreeSet::new(), BTreeMap::new());
         let (mut claimed, mut exchanges) = (Claimed::default(), Exchanges::default());
         for effect in &outcome.effects {
@@ -257,6 +258,9 @@ impl Model {
         self.check_served()?;
         claimed.check(self)?;
         exchanges.check()?;
+        if passes {
+            self.check_kept(missing_amounts)?;
+        }
         given.into_iter().try_for_each(|kind| self.check_reserve(kind, missing[kind]))?;
         for (kind, (shares, pools)) in &victims {
             self.check_victims(ResourceType::ALL[*kind], shares, pools)?;

@@ -247,6 +247,12 @@ impl Peers {
                 if self.resources && self.random.percent(30) {
                     weather::resources(&mut self.random, &mut settings);
                 }
+                if self.resources {
+                    weather::reserves(&self.random, &mut settings);
+                }
+                if self.trees && self.resources {
+                    weather::quotas(&self.random, &mut settings);
+                }
                 Input::SettingsChanged { settings: Box::new(settings) }
             }
             Deed::TakeId => Input::NextSessionId,
@@ -392,6 +398,9 @@ impl Peers {
             2 => report.address.host = self.random.pick(&self.hosts).clone(),
             3 => report.free = self.free(),
             _ => self.silent.push(name.clone()),
+        }
+        if self.resources {
+            lie(&self.random, &mut report);
         }
         self.node_heartbeat(report)
     }
@@ -657,5 +666,36 @@ impl Peers {
             return format!("{ID_PREFIX}.{number}").into();
         }
         (*self.random.pick(&handles)).clone()
+    }
+}
+
+/// Makes a node report more or less than it has, or numbers that mean nothing. `random` is left as it is, so that
+/// runs draw the same numbers as before there were lies.
+fn lie(random: &Random, report: &mut NodeReport) {
+    let mut random = Random::new(random.clone().next());
+    if !random.percent(20) {
+        return;
+    }
+    let garbage = [i32::MIN, -1, 0, 1, i32::MAX];
+    let twist = |random: &mut Random, specs: &mut ComputeSpecs| {
+        match random.below(6) {
+            // More, less or nothing of the one, and nonsense of the other.
+            0 => specs.memory_mb = specs.memory_mb.map(|memory| memory.saturating_mul(3)),
+            1 => specs.memory_mb = specs.memory_mb.map(|memory| memory / 3),
+            2 => (specs.memory_mb, specs.disk_gb, specs.network_mbps) = (None, None, None),
+            3 => specs.memory_mb = Some(*random.pick(&garbage)),
+            4 => specs.disk_gb = Some(*random.pick(&garbage)),
+            _ => {
+                specs.network_mbps = Some(*random.pick(&[i16::MIN, -1, 0, i16::MAX]));
+                specs.num_cpus = *random.pick(&[i16::MIN, 0, 300]);
+            }
+        }
+    };
+    twist(&mut random, &mut report.total);
+    if random.percent(50) {
+        // More is free than there is, or less than nothing.
+        let mut free = report.total;
+        twist(&mut random, &mut free);
+        report.free = Some(free);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::{Counts, Model, ModelSession, Name, WishState};
+use super::model::{Counts, Model, ModelSession, Name, Wish, WishState};
 use super::shares::{self, ModelClaim};
 use corona_engine::{Effect, Notification, Record};
 use corona_model::queues::{PlaceBy, PreemptionRule, QueueRules, SiblingOrder, Submitters};
@@ -75,7 +75,7 @@ impl Model {
         queues
     }
 
-    fn inside(&self, around: Option<&Queue>) -> Vec<Queue> {
+    pub(super) fn inside(&self, around: Option<&Queue>) -> Vec<Queue> {
         let queues = self.queues().into_iter();
         queues.filter(|queue| self.parent(queue).as_ref() == around).collect()
     }
@@ -177,28 +177,48 @@ impl Model {
         Err(format!("{missing} slots of {kind} are missing that are reserved, and were {before}"))
     }
 
-    /// Whether the rules of the path let a request of the session be given so many slots.
+    /// Whether the rules of the path let a request of the session be given what it wants.
     pub(super) fn may_be_given(
         &self,
         session: &ModelSession,
         kind: ResourceType,
-        need: u32,
+        wish: &Wish,
     ) -> bool {
+        self.may_be_given_beside(session, kind, wish, None)
+    }
+
+    /// The same if a pool held one more grant, on a node that has room for it.
+    pub(super) fn may_be_given_beside(
+        &self,
+        session: &ModelSession,
+        kind: ResourceType,
+        wish: &Wish,
+        beside: Option<(&PoolName, &Wish)>,
+    ) -> bool {
+        let need = self.need(wish);
         let full = |queue: &Queue| {
-            self.counts_in(queue, kind).granted >= self.limits(queue, kind).1
+            let more = beside.is_some_and(|(pool, _)| self.path(pool).contains(queue));
+            self.counts_in(queue, kind).granted + i64::from(more) >= self.limits(queue, kind).1
                 || self.user_room(queue, &session.user, kind) <= 0
         };
         if !session.served || self.path(&session.pool).iter().any(full) {
             return false;
         }
+        if !self.quotas_allow(session, self.demand(wish), beside) {
+            return false;
+        }
         if self.lends_all() {
             return true;
         }
-        let mut held = self.held(kind);
+        let (mut held, mut free) = (self.held(kind), self.free(kind));
+        if let Some((pool, beside)) = beside {
+            *held.entry(pool.clone()).or_default() += i64::from(self.need(beside));
+            free -= i64::from(self.need(beside));
+        }
         let before = self.reserved(kind, &held);
         *held.entry(session.pool.clone()).or_default() += i64::from(need);
         let of_others = i64::from(need) - (before - self.reserved(kind, &held));
-        of_others <= (self.free(kind) - before).max(0)
+        of_others <= (free - before).max(0)
     }
 
     /// The rules of the path after a grant.
@@ -217,7 +237,7 @@ impl Model {
                 return Err(format!("too many for user {} in {queue:?}", session.user));
             }
         }
-        Ok(())
+        self.check_quotas(session)
     }
 
     /// Slots that a user may have more in a queue.

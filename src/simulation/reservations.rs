@@ -156,7 +156,7 @@ impl Model {
             (self.reserved.len() < (self.nodes.len() / 20).max(1), "too many are kept"),
             (self.could_serve_empty(node, wish), "it can never serve it"),
             (!others().any(|node| self.could_serve_now(node, wish)), "another has room"),
-            (self.may_be_given(session, wish.kind, self.need(wish)), "its queues are full"),
+            (self.may_be_given(session, wish.kind, wish), "its queues are full"),
         ] {
             if !holds {
                 return Err(otherwise.into());

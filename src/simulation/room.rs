@@ -123,8 +123,13 @@ impl Model {
         if lost.iter().any(|lost| lost.node != *node || lost.wish.kind != kind) {
             return Err(format!("not all of {lost:?} was there"));
         }
-        for Lost { wish: needed, .. } in lost {
-            if self.has_room_beside(node, wish, needed) {
+        for Lost { pool, wish: needed, .. } in lost {
+            let beside = (pool, needed);
+            // What a reserve in resources needs is not computed exactly: nothing too little is left to it.
+            if !self.keeps_amounts()
+                && self.has_room_beside(node, wish, needed)
+                && self.may_be_given_beside(session, kind, wish, Some(beside))
+            {
                 return Err(format!("{needed:?} is taken back without need"));
             }
         }
@@ -163,6 +168,9 @@ impl Model {
                 if minimum > 0 && granted < minimum {
                     return Err(format!("{queue:?} is left with {granted} of its {minimum}"));
                 }
+                if self.is_below_quota(queue, [0; 4]) {
+                    return Err(format!("{queue:?} is left with less than its resources"));
+                }
             }
             let (Some(taker), Some(giver)) = (takers.last(), own.last()) else {
                 return Err("the paths do not part".into());
@@ -183,7 +191,11 @@ impl Model {
         let lost_in = lost.iter().filter(|lost| self.path(&lost.pool).contains(taker)).count();
         let before = self.counts_in(taker, kind).granted + lost_in as i64;
         let (taker_rank, giver_rank) = (self.rank(taker, kind), self.rank(giver, kind));
-        if before < self.limits(taker, kind).0 || taker_rank > giver_rank {
+        let inside = lost.iter().filter(|lost| self.path(&lost.pool).contains(taker));
+        let had = inside.map(|lost| self.demand(&lost.wish));
+        let had = had.fold([0; 4], |sum, own| std::array::from_fn(|at| sum[at] + own[at]));
+        let is_needy = before < self.limits(taker, kind).0 || self.is_below_quota(taker, had);
+        if is_needy || taker_rank > giver_rank {
             return Ok(());
         }
         let after = self.fraction(taker, kind, Some(wish));
@@ -216,7 +228,8 @@ impl Model {
     /// Whether a queue has a minimum, in a group in strict capacity order.
     fn is_guaranteed(&self, queue: &Queue, kind: ResourceType) -> bool {
         let around = self.parent(queue).map(|parent| self.rules(&parent).order);
-        around == Some(SiblingOrder::Capacity) && self.limits(queue, kind).0 > 0
+        around == Some(SiblingOrder::Capacity)
+            && (self.limits(queue, kind).0 > 0 || self.guaranteed(queue) != [0; 4])
     }
 
     fn fraction(&self, queue: &Queue, kind: ResourceType, more: Option<&Wish>) -> Fraction {
@@ -239,7 +252,10 @@ impl Model {
             .map(|node| self.capacity(node))
             .fold([0; 4], |sum, more| std::array::from_fn::<i64, 4, _>(|at| sum[at] + more[at]));
         let weight = match queue {
-            _ if self.is_guaranteed(queue, kind) => self.limits(queue, kind).0 as f64,
+            _ if self.is_guaranteed(queue, kind) => match self.guaranteed(queue) {
+                [0, 0, 0, 0] => self.limits(queue, kind).0 as f64,
+                minimum => self.part_of(minimum, whole),
+            },
             Queue::Group(_) => self.rules(queue).weight,
             Queue::Pool(pool) => {
                 self.settings.pools.pools.get(pool).map_or(1.0, |pool| pool.weight)
@@ -251,6 +267,16 @@ impl Model {
             .map(|at| (i128::from(held[at]), i128::from(seven_digits(whole[at])) * weight));
         let largest = |a: Fraction, b: Fraction| if is_less(a, b) { b } else { a };
         fractions.fold((0, weight), largest)
+    }
+}
+
+impl Model {
+    /// The largest part that a minimum is of the whole, in parts of 2^32.
+    fn part_of(&self, minimum: [i64; 4], whole: [i64; 4]) -> f64 {
+        let parts = (0..4).filter(|at| whole[*at] > 0);
+        let parts =
+            parts.map(|at| (i128::from(minimum[at]) << 32) / i128::from(seven_digits(whole[at])));
+        parts.max().unwrap_or(0).max(1) as f64
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::Random;
 use corona_model::form::Later;
 use corona_model::queues::{
-    Part, PlaceBy, Placement, PreemptionRule, QueueRules, Queues, SiblingOrder, Submitters,
+    Part, PlaceBy, Placement, PreemptionRule, QueueRules, Queues, Quota, Quotas, SiblingOrder,
+    Submitters,
 };
 use corona_model::resources::{Amounts, ReservationLimit, ReserveAfter};
 use corona_model::settings::{
@@ -182,6 +183,46 @@ pub(super) fn resources(random: &mut Random, settings: &mut Settings) {
     resources.reservation_limit = Later(ReservationLimit(i64::from(longest) - 4_000));
 }
 
+/// Changes what nodes must keep. `random` is left as it is, as in [`quotas`].
+pub(super) fn reserves(random: &Random, settings: &mut Settings) {
+    let mut random = Random::new(random.clone().next() ^ 1);
+    if random.percent(25) {
+        settings.reserved_memory_mb = *random.pick(&[0, 30, 100, 300]);
+        settings.reserved_disk_gb = *random.pick(&[0, 10, 30]);
+    }
+}
+
+/// Gives the queues of a tree limits in resources, or takes them away. `random` is left as it is, so that runs draw
+/// the same numbers as before there were such limits.
+pub(super) fn quotas(random: &Random, settings: &mut Settings) {
+    let mut random = Random::new(random.clone().next());
+    let has_any = random.percent(70);
+    let queues = &mut *settings.pools.queues;
+    for rules in queues.groups.values_mut().chain(queues.pools.values_mut()) {
+        let mut limit = |chance: usize, amounts: [u64; 4]| -> Option<Quota> {
+            if !has_any || !random.percent(chance) {
+                return None;
+            }
+            let part = Part(*random.pick(&[500, 2_500, 3_333, 10_000]));
+            let amount = *random.pick(&amounts);
+            Some(if random.percent(40) { Quota::Part(part) } else { Quota::Amount(amount) })
+        };
+        let minimum = [
+            limit(15, [1, 2, 4, 9]),
+            limit(20, [10, 150, 300, 700]),
+            limit(5, [1, 5, 20, 40]),
+            limit(5, [1, 5, 20, 40]),
+        ];
+        let maximum = [
+            limit(10, [1, 4, 9, 12]),
+            limit(15, [60, 250, 500, 900]),
+            limit(5, [5, 20, 40, 80]),
+            limit(5, [5, 20, 40, 80]),
+        ];
+        *rules.quotas = Quotas { minimum, maximum };
+    }
+}
+
 /// Puts the groups into a tree with rules.
 pub(super) fn tree(random: &mut Random, settings: &mut Settings) {
     let queues = &mut settings.pools.queues;
@@ -238,6 +279,7 @@ fn rules(random: &mut Random, outermost: bool) -> QueueRules {
         submit: random.percent(8).then(submit),
         draining: random.percent(4),
         vanished: false,
+        quotas: Later::default(),
         placement: (0..random.below(2)).map(|_| placement(random)).collect(),
     }
 }

@@ -499,6 +499,20 @@ pub struct Pool {
     /// The largest part that this is of any resource of the cluster, from 0 to 1; left out while only slots are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dominant_share: Option<f64>,
+    /// Its limits of the counted resources, those that are limited.
+    #[serde(default, skip_serializing_if = "ByResource::is_empty")]
+    pub resource_limits: ByResource<ResourceLimit>,
+}
+
+/// The limits of a resource, in its unit, of all types of slots together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimit {
+    /// What is guaranteed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum: Option<u64>,
+    /// The most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum: Option<u64>,
 }
 
 /// Settings that only pools have.
@@ -818,6 +832,33 @@ pub enum WaitReason {
         /// How many queues they are.
         count: usize,
     },
+    /// A queue of the path holds its maximum of a resource, or less than a request takes is left below it.
+    AboveMaximum {
+        /// The path of the queue.
+        queue: String,
+        /// What each request takes of the resources that have a maximum; left out if nothing is left.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        demand: Option<ByResource<u64>>,
+        /// What the queue holds of these.
+        held: ByResource<u64>,
+        /// Its maximum of each.
+        maximum: ByResource<u64>,
+        /// Whether each request takes more than the maximum.
+        never: bool,
+    },
+    /// The resources that are left stay free for queues that do not lend their minimum.
+    AmountsReserved {
+        /// What each request takes.
+        demand: ByResource<u64>,
+        /// What is left on all usable nodes.
+        free: ByResource<u64>,
+        /// What stays free.
+        reserved: ByResource<u64>,
+        /// The paths of these queues, the first few.
+        queues: Vec<String>,
+        /// How many queues they are.
+        count: usize,
+    },
     /// No node has slots of the type and offers a service for it.
     NotServed {
         /// All nodes of the cluster.
@@ -949,6 +990,8 @@ impl WaitReason {
             WaitReason::SessionsAtMaximum { .. } => "sessions_at_maximum",
             WaitReason::UserAtMaximum { .. } => "user_at_maximum",
             WaitReason::Reserved { .. } => "reserved",
+            WaitReason::AboveMaximum { .. } => "above_maximum",
+            WaitReason::AmountsReserved { .. } => "amounts_reserved",
             WaitReason::NotServed { .. } => "not_served",
             WaitReason::NoFreeSlot { .. } => "no_free_slot",
             WaitReason::NodesUnusable { .. } => "nodes_unusable",

@@ -715,6 +715,8 @@ pub(crate) mod tests {
             maximum: PerType([UNLIMITED, 7, UNLIMITED]),
             lacks: PerType::default(),
             holding: Holding { held: Amounts([4, 2_048, 0, 0]), dominant_share: 0.25 },
+            minimum_amounts: Amounts::ZERO,
+            maximum_amounts: Amounts::MOST,
         }
     }
 

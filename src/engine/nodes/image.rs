@@ -183,6 +183,7 @@ impl Nodes {
             for kind in ResourceType::ALL.into_iter().filter(|kind| node.usable[*kind]) {
                 self.room[kind] += u64::from(node.room(kind));
             }
+            self.spare = self.spare.plus(node.usable_spare());
         }
         Ok(())
     }

@@ -257,6 +257,11 @@ impl Node {
         self.capacity.minus(self.held)
     }
 
+    /// The same, of a node that may be given more of some type.
+    fn usable_spare(&self) -> Amounts {
+        if self.usable.0.contains(&true) { self.spare() } else { Amounts::ZERO }
+    }
+
     /// Whether the node has room for a request, whatever else speaks against it.
     pub(super) fn fits(&self, kind: ResourceType, wish: &Wish) -> bool {
         let has_spare = || wish.demand == Amounts::ZERO || wish.demand.fits(&self.spare());
@@ -321,6 +326,8 @@ pub(super) struct Nodes {
     counted: [bool; 4],
     /// The resources that all nodes give out.
     whole: Amounts,
+    /// What is left of them on the nodes that may be given more of some type.
+    spare: Amounts,
 }
 
 impl Nodes {
@@ -337,6 +344,7 @@ impl Nodes {
             allocated: PerType::all(0),
             counted: [false; 4],
             whole: Amounts::ZERO,
+            spare: Amounts::ZERO,
         }
     }
 
@@ -368,6 +376,19 @@ impl Nodes {
     /// The resources that all nodes give out.
     pub(super) fn whole(&self) -> Amounts {
         self.whole
+    }
+
+    /// What is left of them on the nodes that may be given more, in however small pieces.
+    pub(super) fn usable_spare(&self) -> Amounts {
+        self.spare
+    }
+
+    /// Changes what a node gives out or holds.
+    fn change_spare(&mut self, node: NodeIdx, change: impl FnOnce(&mut Node)) {
+        let entry = &mut self.slab[node];
+        let before = entry.usable_spare();
+        change(entry);
+        self.spare = self.spare.minus(before).plus(entry.usable_spare());
     }
 
     /// Whether resources are counted.
@@ -613,7 +634,7 @@ impl Nodes {
             self.room[kind] -= u64::from(before - entry.room(kind));
         }
         if counts {
-            entry.held = entry.held.plus(wish.demand);
+            self.change_spare(node, |entry| entry.held = entry.held.plus(wish.demand));
             ResourceType::ALL.into_iter().for_each(|kind| self.lessened(node, kind));
         } else {
             self.lessened(node, kind);
@@ -688,7 +709,7 @@ impl Nodes {
             self.room[kind] += u64::from(entry.room(kind) - before);
         }
         if counts {
-            entry.held = entry.held.minus(wish.demand);
+            self.change_spare(node, |entry| entry.held = entry.held.minus(wish.demand));
             for kind in ResourceType::ALL {
                 self.grown(node, kind);
                 self.place(node, kind);
@@ -713,7 +734,8 @@ impl Nodes {
 
     /// Sets whether the node may be given more of each type. [`Self::place`] follows.
     fn set_usable(&mut self, node: NodeIdx, usable: PerType<bool>) {
-        let before = std::mem::replace(&mut self.slab[node].usable, usable);
+        let before = self.slab[node].usable;
+        self.change_spare(node, |entry| entry.usable = usable);
         for kind in ResourceType::ALL {
             let room = u64::from(self.slab[node].room(kind));
             match (before[kind], usable[kind]) {
@@ -729,12 +751,12 @@ impl Nodes {
 
     /// Takes over the resources that the node gives out by its last report.
     fn measure(&mut self, node: NodeIdx, settings: &Settings) {
-        let entry = &mut self.slab[node];
-        let capacity = capacity(&entry.total, settings);
-        let before = std::mem::replace(&mut entry.capacity, capacity);
+        let entry = &self.slab[node];
+        let (before, capacity) = (entry.capacity, capacity(&entry.total, settings));
         if before == capacity {
             return;
         }
+        self.change_spare(node, |entry| entry.capacity = capacity);
         self.whole = self.whole.minus(before).plus(capacity);
         for kind in ResourceType::ALL {
             if capacity.fits(&before) {
@@ -869,6 +891,9 @@ impl Nodes {
             whole = whole.plus(capacity);
         }
         hold(whole == self.whole, || format!("all nodes give out {whole}"))?;
+        let spare = self.iter().map(|(_, entry)| entry.usable_spare());
+        let spare = spare.fold(Amounts::ZERO, Amounts::plus);
+        hold(spare == self.spare, || format!("{spare} are left, not {}", self.spare))?;
         for kind in ResourceType::ALL {
             let nodes = || self.iter().map(|(_, entry)| entry);
             let capacity: u64 = nodes().map(|entry| u64::from(entry.slots[kind])).sum();

@@ -34,6 +34,9 @@ impl Scheduler {
             let reserved: i64 = outermost().map(|(_, group)| group.kinds[kind].reserve).sum();
             hold(reserved == tree.reserved(kind), || format!("{kind}: {reserved} are reserved"))?;
         }
+        let kept = tree.groups().filter(|(_, group)| group.parent.is_none());
+        let kept = kept.fold(Amounts::ZERO, |sum, (_, group)| sum.plus(group.quota.reserve));
+        hold(kept == tree.reserved_amounts, || format!("{kept} are kept"))?;
         tree.audit_crowds(sessions)
     }
 
@@ -48,6 +51,7 @@ impl Scheduler {
         };
         let own = members().filter(|(_, session)| session.pool == pool).count();
         hold(own == entry.sessions.len(), || "holds sessions of others".into())?;
+        tree.audit_quota(QueueIdx::Pool(pool), Amounts::ZERO)?;
         for kind in ResourceType::ALL {
             let (mut tally, mut held) = (Tally::default(), Amounts::ZERO);
             let mut waiting = 0;
@@ -94,6 +98,9 @@ impl Tree {
         hold(own == entry.pools.len(), || "holds pools of others".into())?;
         let own = groups().filter(|inner| inner.parent == Some(group)).count();
         hold(own == entry.groups.len(), || "holds groups of others".into())?;
+        let quotas = pools().map(|pool| pool.quota).chain(groups().map(|inner| inner.quota));
+        let kept = quotas.fold(Amounts::ZERO, |sum, quota| sum.plus(quota.reserve));
+        self.audit_quota(QueueIdx::Group(group), kept)?;
         for kind in ResourceType::ALL {
             let states = || {
                 let pools = pools().map(|pool| &pool.kinds[kind]);
@@ -114,6 +121,16 @@ impl Tree {
         Ok(())
     }
 
+    /// Recomputes what stays free for a queue from what does for those inside.
+    fn audit_quota(&self, queue: QueueIdx, inside: Amounts) -> Result<(), String> {
+        let quota = self.quota(queue);
+        let own = if self.rules(queue).lend { Amounts::ZERO } else { quota.minimum };
+        let reserve = own.minus(self.held(queue)).most(inside);
+        hold((quota.reserve, quota.inner_reserve) == (reserve, inside), || {
+            format!("{reserve} should stay free, {inside} of it inside, not {quota:?}")
+        })
+    }
+
     /// Recomputes a queue's state from the tally, the number and the reserves of those inside that
     /// may be given more.
     fn audit_state(
@@ -126,7 +143,7 @@ impl Tree {
     ) -> Result<(), String> {
         let state = self.state(queue, kind);
         hold(state.tally == tally, || format!("{kind}: {tally:?}, not {:?}", state.tally))?;
-        let place = (inside > 0 && state.is_open()).then(|| self.key(queue, kind));
+        let place = (inside > 0 && self.is_open(queue, kind)).then(|| self.key(queue, kind));
         hold(state.place == place, || format!("{kind}: at {:?}, not {place:?}", state.place))?;
         let siblings = match queue {
             QueueIdx::Group(group) => self.group(group).parent,

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::order::{Precedence, QueueIdx, QueueKey};
+use super::quota::Allowance;
 use super::reasons::{
     About, Ahead, Competition, Holder, HolderClaim, IdRange, ReservedNode, Rivals, Unusable,
     WaitReason, WaitingRequests,
@@ -80,7 +81,7 @@ impl<'a> Question<'a> {
                 Verdict::Never(own) => own,
                 _ if common.is_some() => Own::Common,
                 Verdict::NotNow(own) => own,
-                Verdict::Fits if request.need() > most => Own::Reserved,
+                Verdict::Fits if !most.allows(&wish) => self.not_allowed(&wish, &most),
                 Verdict::Fits => self.nearness(request, &wish, until),
             };
             let group = groups.entry(own).or_default();
@@ -124,6 +125,10 @@ impl<'a> Question<'a> {
             return Some(reason);
         }
         let (kind, tree) = (self.kind, &self.engine.scheduler.tree);
+        let full_of_resources = |queue: &QueueIdx| tree.quota(*queue).is_full(tree.held(*queue));
+        if let Some(queue) = tree.path(self.entry.pool).filter(full_of_resources).last() {
+            return Some(self.above_maximum(queue, None));
+        }
         let full = |queue: &QueueIdx| {
             let state = tree.state(*queue, kind);
             state.tally.granted >= state.maximum
@@ -156,7 +161,7 @@ impl<'a> Question<'a> {
             });
         }
         let most = self.engine.most_at_once(self.entry.pool, kind);
-        (most == 0).then(|| self.reserved())
+        (most.slots == 0).then(|| self.reserved())
     }
 
     /// The limit of users or sessions that keeps all requests waiting.
@@ -189,21 +194,62 @@ impl<'a> Question<'a> {
     /// The free slots stay free for queues that do not lend.
     fn reserved(&self) -> WaitReason {
         let tree = &self.engine.scheduler.tree;
+        let (queues, count) = self.keepers(|queue| tree.state(queue, self.kind).reserve.into());
+        WaitReason::Reserved { reserved: tree.reserved(self.kind), queues, count }
+    }
+
+    /// The resources that are left stay free for queues that do not lend.
+    fn amounts_reserved(&self, demand: Amounts) -> WaitReason {
+        let tree = &self.engine.scheduler.tree;
+        let free = self.engine.nodes.usable_spare();
+        let share = |queue| tree.quota(queue).reserve.dominant_share(&free.most(demand));
+        let (queues, count) = self.keepers(|queue| share(queue).into());
+        let reserved = tree.reserved_amounts;
+        WaitReason::AmountsReserved { demand, free, reserved, queues, count }
+    }
+
+    /// The paths of the first few queues that do not lend and keep most, and how many there are.
+    fn keepers(&self, keeps: impl Fn(QueueIdx) -> i128) -> (Vec<Arc<str>>, usize) {
+        let tree = &self.engine.scheduler.tree;
         let groups = tree.groups().map(|(group, _)| QueueIdx::Group(group));
         let pools = tree.pools().map(|(pool, _)| QueueIdx::Pool(pool));
-        let reserve = |queue: &QueueIdx| match tree.rules(*queue).lend {
-            true => 0,
-            false => tree.state(*queue, self.kind).reserve,
-        };
-        let mut queues: Vec<(i64, Arc<str>)> = groups
-            .chain(pools)
-            .filter(|queue| reserve(queue) > 0)
-            .map(|queue| (reserve(&queue), tree.path_of(queue)))
-            .collect();
+        let all = groups.chain(pools).filter(|queue| !tree.rules(*queue).lend && keeps(*queue) > 0);
+        let mut queues: Vec<(i128, Arc<str>)> =
+            all.map(|queue| (keeps(queue), tree.path_of(queue))).collect();
         queues.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         let count = queues.len();
-        let queues = queues.into_iter().take(RIVALS_NAMED).map(|(_, path)| path).collect();
-        WaitReason::Reserved { reserved: tree.reserved(self.kind), queues, count }
+        (queues.into_iter().take(RIVALS_NAMED).map(|(_, path)| path).collect(), count)
+    }
+
+    /// A queue of the path may hold no more resources, or not so many more.
+    fn above_maximum(&self, queue: QueueIdx, demand: Option<Amounts>) -> WaitReason {
+        let tree = &self.engine.scheduler.tree;
+        let most = tree.quota(queue).maximum;
+        let limited = |amounts: Amounts| {
+            Amounts(std::array::from_fn(|at| if most.0[at] < u64::MAX { amounts.0[at] } else { 0 }))
+        };
+        let never = demand.is_some_and(|demand| !demand.fits(&most));
+        WaitReason::AboveMaximum {
+            queue: tree.path_of(queue),
+            demand: demand.map(limited),
+            held: limited(tree.held(queue)),
+            maximum: limited(most),
+            never,
+        }
+    }
+
+    /// What keeps a request waiting for which some node has room.
+    fn not_allowed(&self, wish: &Wish, most: &Allowance) -> Own {
+        let (tree, demand) = (&self.engine.scheduler.tree, wish.demand);
+        if wish.need > most.slots {
+            return Own::Reserved;
+        }
+        let above =
+            |queue: &QueueIdx| !demand.fits(&tree.quota(*queue).maximum.minus(tree.held(*queue)));
+        match tree.path(self.entry.pool).filter(above).last() {
+            Some(queue) => Own::AboveMaximum { queue, demand },
+            None => Own::AmountsReserved { demand },
+        }
     }
 
     /// The verdict that follows from what a request takes and the hosts that it excludes.
@@ -213,6 +259,11 @@ impl<'a> Question<'a> {
             return by_slots;
         }
         let demand = wish.demand;
+        let tree = &self.engine.scheduler.tree;
+        let above = |queue: &QueueIdx| !demand.fits(&tree.quota(*queue).maximum);
+        if let Some(queue) = tree.path(self.entry.pool).filter(above).last() {
+            return Verdict::Never(Own::AboveMaximum { queue, demand });
+        }
         let others =
             || self.offers.all.iter().filter(|offer| !request.excluded.contains(&offer.host));
         let able = others().filter(|offer| demand.fits(&offer.capacity)).count();
@@ -322,7 +373,9 @@ impl<'a> Question<'a> {
                 WaitReason::NearNode { until, hosts, host_count }
             }
             (Own::Resources { demand, able }, _) => self.too_little(demand, able, waiting),
+            (Own::AboveMaximum { queue, demand }, _) => self.above_maximum(queue, Some(demand)),
             (Own::Reserved, _) => self.reserved(),
+            (Own::AmountsReserved { demand }, _) => self.amounts_reserved(demand),
             (Own::Common | Own::NextPass, _) => WaitReason::NextPass { ahead: self.ahead(None) },
         }
     }
@@ -409,6 +462,7 @@ impl<'a> Question<'a> {
             pool: self.pool.name.clone(),
             granted: granted(self.pool),
             minimum: self.pool.kinds[kind].minimum,
+            minimum_amounts: self.pool.quota.minimum,
             path: (tree.group(self.pool.group).parent.is_some()).then(|| tree.pool_path(self.pool)),
             share,
             ahead: self.ahead(None),
@@ -661,8 +715,17 @@ enum Own {
         demand: Amounts,
         able: usize,
     },
+    /// A maximum in resources does not leave so much.
+    AboveMaximum {
+        queue: QueueIdx,
+        demand: Amounts,
+    },
     /// The free slots stay free for others.
     Reserved,
+    /// The resources that are left stay free for others.
+    AmountsReserved {
+        demand: Amounts,
+    },
     NearNode {
         until: Millis,
     },

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use corona_model::form::{FIFTH, Later, THIRD};
+use corona_model::form::{FIFTH, Later, SIXTH, THIRD};
 use corona_model::resources::Amounts;
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,8 @@ pub(crate) struct SchedulerImage {
     reservations: Later<Reservations, THIRD>,
     reserved_last: Later<Option<Millis>, THIRD>,
     expired: Later<Expired, FIFTH>,
+    /// The resources of which limits are parts, if any are.
+    amounts: Later<Amounts, SIXTH>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +60,7 @@ struct PoolStateImage {
     last_above_share: Option<Millis>,
     last_above_minimum: Option<Millis>,
     last_preempt: Option<Millis>,
+    passed_over: Later<u32, SIXTH>,
 }
 
 impl Scheduler {
@@ -72,10 +75,14 @@ impl Scheduler {
                 name: pool.name.clone(),
                 group: pool.group,
                 kinds: PerType(ResourceType::ALL.map(|kind| {
-                    let Hunger { last_above_share, last_above_minimum, last_preempt } =
-                        pool.hunger[kind];
-                    let share = pool.kinds[kind].share;
-                    PoolStateImage { share, last_above_share, last_above_minimum, last_preempt }
+                    let hunger = pool.hunger[kind];
+                    PoolStateImage {
+                        share: pool.kinds[kind].share,
+                        last_above_share: hunger.last_above_share,
+                        last_above_minimum: hunger.last_above_minimum,
+                        last_preempt: hunger.last_preempt,
+                        passed_over: Later(hunger.passed_over),
+                    }
                 })),
             }),
             blocked: self.blocked.map_ref(|set| set.iter().copied().collect()),
@@ -87,6 +94,7 @@ impl Scheduler {
             reservations: Later(self.reservations.clone()),
             reserved_last: Later(self.reserved_last),
             expired: Later(self.expired.clone()),
+            amounts: Later(self.tree.amounts),
         }
     }
 
@@ -109,6 +117,7 @@ impl Scheduler {
             reservations,
             reserved_last,
             expired,
+            amounts,
         } = image;
         check(
             whole.is_some() == settings.resources.are_counted(),
@@ -133,6 +142,9 @@ impl Scheduler {
             scheduler.tree.count_slots(kind, slots[kind]);
         }
         check(scheduler.tree.slots == *slots, "slots are counted of which there are no parts")?;
+        scheduler.tree.count_amounts(*amounts);
+        let same = scheduler.tree.amounts == *amounts;
+        check(same, "resources are counted of which there are no parts")?;
         let waiting = |sessions: &Sessions| {
             sessions.iter().filter(|(_, session)| session.gate.is_some()).count()
         };
@@ -215,10 +227,13 @@ impl Tree {
             };
             let mut pool = Pool::new(name, group);
             for (kind, image) in ResourceType::ALL.into_iter().zip(kinds.0) {
-                let PoolStateImage { share, last_above_share, last_above_minimum, last_preempt } =
-                    image;
-                pool.kinds[kind].share = share;
-                pool.hunger[kind] = Hunger { last_above_share, last_above_minimum, last_preempt };
+                pool.kinds[kind].share = image.share;
+                pool.hunger[kind] = Hunger {
+                    last_above_share: image.last_above_share,
+                    last_above_minimum: image.last_above_minimum,
+                    last_preempt: image.last_preempt,
+                    passed_over: *image.passed_over,
+                };
             }
             Ok(pool)
         })?;

@@ -18,6 +18,7 @@ use crate::topology::Topology;
 use crate::types::ResourceType;
 
 use super::Level;
+use super::quota::Allowance;
 
 /// The state that a search reads.
 pub(crate) struct Search<'a> {
@@ -25,8 +26,8 @@ pub(crate) struct Search<'a> {
     pub(crate) nodes: &'a Nodes,
     pub(crate) topology: &'a Topology,
     pub(crate) requests: &'a Requests,
-    /// The most slots that a request may be given: others stay free for queues that do not lend.
-    pub(crate) most: u32,
+    /// The most that a request may be given: more stays free for queues that do not lend, or is above a maximum.
+    pub(crate) most: Allowance,
 }
 
 /// Steps that are walked before the indexes are asked.
@@ -88,7 +89,7 @@ impl Search<'_> {
     }
 
     fn on_host(&self, host: HostIdx, wish: &Wish) -> Option<NodeIdx> {
-        if wish.need > self.most {
+        if !self.most.allows(wish) {
             return None;
         }
         self.best(self.runnable().on_host(host).filter(|node| self.fits(*node, wish)))
@@ -99,7 +100,7 @@ impl Search<'_> {
     }
 
     fn on_rack(&self, rack: RackIdx, request: &Request, wish: &Wish) -> Option<NodeIdx> {
-        if wish.need > self.most {
+        if !self.most.allows(wish) {
             return None;
         }
         let fits = |node: &NodeIdx| {
@@ -135,7 +136,7 @@ impl Search<'_> {
     fn any_node_of_class(&self, pending: &mut Pending, class: ClassIdx) -> Option<NodeIdx> {
         let class = pending.class(class)?;
         let ClassKey { excluded, wish } = &*class.key;
-        if wish.need > self.most {
+        if !self.most.allows(wish) {
             return None;
         }
         let runnable = self.runnable();
@@ -155,10 +156,16 @@ impl Search<'_> {
         found
     }
 
-    /// Whether some node has room for a request when its place does not matter.
-    pub(crate) fn has_room_for(&self, wish: &Wish, excluded: &[HostIdx]) -> bool {
+    /// Whether some node has room for a request when its place does not matter. Counts the nodes that are looked at.
+    pub(crate) fn has_room_for(
+        &self,
+        wish: &Wish,
+        excluded: &[HostIdx],
+        looked_at: &mut usize,
+    ) -> bool {
         self.runnable()
             .best_fits(wish.demand)
+            .inspect(|_| *looked_at += 1)
             .any(|node| self.fits(node, wish) && !excluded.contains(&self.nodes[node].host))
     }
 

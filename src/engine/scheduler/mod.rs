@@ -13,6 +13,7 @@ mod matching;
 mod order;
 mod preemption;
 mod queue;
+mod quota;
 mod reasons;
 mod reservation;
 mod room;
@@ -29,6 +30,7 @@ pub(crate) use self::matching::{Front, Search};
 pub use self::order::Precedence;
 pub(crate) use self::order::{QueueIdx, SessionKey, SessionStanding};
 pub use self::preemption::Lack;
+pub(crate) use self::quota::Allowance;
 pub use self::reasons::{
     Ahead, Competition, Holder, HolderClaim, IdRange, Preemption, ReservedNode, Rivals, Unusable,
     WaitReason, WaitingRequests,
@@ -209,6 +211,7 @@ impl Engine {
         self.scheduler.wanted[kind]
             || self.nodes.runnable(kind).has_fresh()
             || self.scheduler.tree.counts_other_slots(kind, self.nodes.offered(kind))
+            || self.scheduler.tree.counts_other_amounts(self.nodes.whole())
     }
 
     /// Notes for which types time has changed something.
@@ -254,7 +257,7 @@ impl Engine {
                 break false;
             }
             let most = self.most_at_once(pool, kind);
-            if most == 0 {
+            if most.slots == 0 {
                 // Not counted as work: the next pass would only hold the same queues again.
                 held.push(self.scheduler.tree.hold(pool, kind));
                 continue;
@@ -291,10 +294,16 @@ impl Engine {
         }
     }
 
-    /// Takes over the number of slots, of which limits and reserves may be parts.
+    /// Takes over the number of slots and the resources, of which limits and reserves may be parts.
     fn count_slots(&mut self, kind: ResourceType) {
         if self.scheduler.tree.count_slots(kind, self.nodes.offered(kind)) {
             self.unblock_all(kind);
+        }
+        if self.scheduler.tree.count_amounts(self.nodes.whole()) {
+            for kind in ResourceType::ALL {
+                self.unblock_all(kind);
+                self.scheduler.wanted[kind] = true;
+            }
         }
     }
 
@@ -349,17 +358,20 @@ impl Engine {
         }
     }
 
-    /// The most of the free slots that a request of a pool may be given: those that queues do not lend
-    /// stay free. Within a pass it only shrinks.
-    fn most_at_once(&self, pool: PoolIdx, kind: ResourceType) -> u32 {
-        self.scheduler.tree.most_at_once(pool, kind, self.nodes.usable_room(kind))
+    /// The most that a request of a pool may be given: what queues do not lend stays free, and no maximum in
+    /// resources is exceeded. Within a pass it only shrinks.
+    fn most_at_once(&self, pool: PoolIdx, kind: ResourceType) -> Allowance {
+        let tree = &self.scheduler.tree;
+        let slots = tree.most_at_once(pool, kind, self.nodes.usable_room(kind));
+        let amounts = tree.most_of_free(pool, self.nodes.usable_spare()).least(tree.left_to(pool));
+        Allowance { slots, amounts }
     }
 
     fn find_match(
         &mut self,
         session: SessionIdx,
         kind: ResourceType,
-        most: u32,
+        most: Allowance,
         now: Millis,
     ) -> Option<(ReqIdx, NodeIdx)> {
         if let Some(found) = self.reserved_for(session, kind, most) {
@@ -474,19 +486,42 @@ impl Engine {
         if change.pending < 0 {
             self.scheduler.look_at_reservation_of(pool);
         }
-        let more_reserved = self.scheduler.tree.add(pool, kind, change);
+        let more_kept = self.scheduler.tree.add(pool, kind, change);
         let user = &self.sessions[session].info.user_id;
         for pool in pools {
             self.scheduler.wanted[kind] |= self.scheduler.tree.open_line(pool, kind, user);
         }
         // A queue that does not lend may take so many free slots more.
-        if more_reserved > 0 {
+        if more_kept.slots > 0 {
             self.unblock_all(kind);
+        }
+        if more_kept.amounts {
+            ResourceType::ALL.into_iter().for_each(|kind| self.unblock_all(kind));
         }
         // A released grant may have kept a pool or group at its maximum, without leaving a free
         // slot that would show it.
         if change.granted < 0 && self.scheduler.tree.first(kind).is_some() {
             self.scheduler.wanted[kind] = true;
+        }
+        if change.granted < 0 {
+            self.unblock_below_maximum(pool);
+        }
+    }
+
+    /// A pool holds less: lets those be tried again that a maximum in resources around it has kept waiting.
+    fn unblock_below_maximum(&mut self, pool: PoolIdx) {
+        let tree = &self.scheduler.tree;
+        let Some(limited) = tree.outermost_limited(pool) else { return };
+        for kind in ResourceType::ALL {
+            let tree = &self.scheduler.tree;
+            let inside = |session: &SessionIdx| {
+                tree.path(self.sessions[*session].pool).any(|queue| queue == limited)
+            };
+            let blocked = self.scheduler.blocked[kind].iter().copied();
+            for session in blocked.filter(inside).collect::<Vec<_>>() {
+                self.unblock(session, kind);
+            }
+            self.scheduler.wanted[kind] |= self.scheduler.tree.first(kind).is_some();
         }
     }
 
@@ -542,6 +577,7 @@ impl Engine {
         for kind in ResourceType::ALL {
             self.scheduler.tree.count_slots(kind, self.nodes.offered(kind));
         }
+        self.scheduler.tree.count_amounts(self.nodes.whole());
         self.enter_all_crowds();
         for session in self.sessions.in_order_of_start() {
             for kind in ResourceType::ALL {

@@ -41,11 +41,16 @@ pub(super) struct QueueStanding {
 impl QueueStanding {
     /// The comparator PRIORITY; with equal priorities it is FAIR. `granted` is the number of grants
     /// of the queue, `weighed` that by which queues with their minimum are compared: the same number
-    /// or, where resources are counted, the dominant share.
-    pub(super) fn new(granted: i64, weighed: i64, claim: &Claim) -> Self {
+    /// or, where resources are counted, the dominant share. `below` is the part that it holds of its minimum in
+    /// resources, if it is below that.
+    pub(super) fn new(granted: i64, weighed: i64, below: Option<f64>, claim: &Claim) -> Self {
         let Claim { minimum, weight, priority, .. } = *claim;
-        let needy = granted < minimum;
-        let ratio = if needy { granted as f64 / minimum as f64 } else { weighed as f64 / weight };
+        let of_slots = (granted < minimum).then(|| granted as f64 / minimum as f64);
+        let needy = of_slots.is_some() || below.is_some();
+        let ratio = match (of_slots, below) {
+            (Some(of_slots), Some(below)) => of_slots.min(below),
+            (part, None) | (None, part) => part.unwrap_or(weighed as f64 / weight),
+        };
         QueueStanding {
             satisfied: !needy,
             rank: Reverse(if needy { 0 } else { priority }),
@@ -230,7 +235,7 @@ mod tests {
     fn pool(granted: i64, minimum: i64, weight: f64, priority: i64) -> QueueKey {
         let claim = Claim { requested: 0, minimum, maximum: 0, weight, priority };
         let index = QueueIdx::Pool(PoolIdx::from_number(0));
-        QueueKey::new(QueueStanding::new(granted, granted, &claim), &"p".into(), index)
+        QueueKey::new(QueueStanding::new(granted, granted, None, &claim), &"p".into(), index)
     }
 
     #[test]

@@ -22,8 +22,8 @@ use crate::input::{Effect, Notification, Record, Starvation};
 use crate::requests::{Request, RequestState};
 use crate::settings::SchedulingMode;
 use crate::types::{Grant, Millis, ResourceType};
-use corona_model::form::{FIFTH, Later};
-use corona_model::queues::PreemptionRule;
+use corona_model::form::{FIFTH, Later, SIXTH};
+use corona_model::queues::{PreemptionRule, SiblingOrder};
 
 /// Shares are looked at when more than this has passed since the last time.
 const PERIOD_MS: i64 = 1000;
@@ -36,6 +36,10 @@ pub(crate) struct Clock {
     nobody_waited_until: Option<Millis>,
     /// Where the next round goes on, after one that has looked at enough.
     pub(super) rest: Later<Option<Rest>, FIFTH>,
+    /// When the first of the rounds began that look at all nodes together.
+    pub(super) sweep_began: Later<Option<Millis>, SIXTH>,
+    /// The pool with which the next round begins, after one that has searched for requests long enough.
+    pub(super) search_from: Later<Option<PoolIdx>, SIXTH>,
 }
 
 /// Which of its due a pool has, or lacks.
@@ -65,6 +69,11 @@ pub(super) struct Shares {
 type Wanted = BTreeMap<Option<GroupIdx>, i64>;
 
 impl Clock {
+    /// Forgets where the next round goes on.
+    pub(super) fn forget_sweep(&mut self) {
+        (self.rest.0, self.sweep_began.0, self.search_from.0) = (None, None, None);
+    }
+
     pub(super) fn nobody_waited_until(&mut self, now: Millis) {
         self.nobody_waited_until = Some(now);
     }
@@ -233,6 +242,17 @@ impl Engine {
             minimum: over(above_minimum, scheduling.starving_time_for_minimum_ms),
             share: over(above_share, scheduling.starving_time_for_share_ms),
         }
+    }
+
+    /// Whether a pool that lacks its due had lacked it for long enough at a time before.
+    pub(super) fn starved_at(&self, pool: PoolIdx, kind: ResourceType, then: Millis) -> bool {
+        let scheduling = &self.settings.scheduling;
+        let hunger = &self.scheduler.tree[pool].hunger[kind];
+        let over = |last: Option<Millis>, patience_ms: i64| {
+            last.is_some_and(|last| then.since(last) >= patience_ms)
+        };
+        over(hunger.last_above_minimum, scheduling.starving_time_for_minimum_ms)
+            || over(hunger.last_above_share, scheduling.starving_time_for_share_ms)
     }
 
     /// When slots are taken back for a pool of that share, as far as is known at `now`. `None` if
@@ -536,7 +556,12 @@ impl Tree {
             QueueIdx::Group(group) => (self.group(group).claim(kind), self.group(group).parent),
             QueueIdx::Pool(pool) => (self[pool].claim(kind), Some(self[pool].group)),
         };
-        claim.ordered(self.order_in(siblings))
+        let order = self.order_in(siblings);
+        let claim = claim.ordered(order);
+        if order == SiblingOrder::Capacity && self.has_quotas {
+            return self.quota(queue).guaranteed(claim, self.whole.unwrap_or_default());
+        }
+        claim
     }
 
     /// Whether neither a group nor one around it forbids to take from it.

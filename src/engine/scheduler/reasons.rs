@@ -97,6 +97,31 @@ pub enum WaitReason {
         /// How many queues they are.
         count: usize,
     },
+    /// A queue of the path holds as much of some resource as it may, or cannot hold so much more.
+    AboveMaximum {
+        /// Its path.
+        queue: Arc<str>,
+        /// What each request takes of the resources that have a maximum, if less is left.
+        demand: Option<Amounts>,
+        /// What the queue holds of these.
+        held: Amounts,
+        maximum: Amounts,
+        /// Whether each request takes more than the maximum.
+        never: bool,
+    },
+    /// What is left on all nodes stays free for queues that do not lend what is guaranteed to them.
+    AmountsReserved {
+        /// What each request takes.
+        demand: Amounts,
+        /// What is left on all nodes.
+        free: Amounts,
+        /// What stays free.
+        reserved: Amounts,
+        /// The paths of those queues, the first few by what they keep.
+        queues: Vec<Arc<str>>,
+        /// How many queues they are.
+        count: usize,
+    },
     /// Nodes serve the type, but none of them may be used.
     NodesUnusable(Unusable),
     /// All slots of the type on usable nodes are in use.
@@ -242,6 +267,8 @@ pub struct Competition {
     pub path: Option<Arc<str>>,
     /// The grants that it is guaranteed.
     pub minimum: i64,
+    /// The resources that it is guaranteed, of all types together.
+    pub minimum_amounts: Amounts,
     /// The grants that it should have in equilibrium.
     pub share: f64,
     /// Sessions, pools and groups served before the session.
@@ -308,6 +335,7 @@ impl WaitReason {
             Self::TooLarge { able, unusable, .. } => *able == 0 && unusable.nodes() == 0,
             Self::HostsExcluded { full, unusable, .. } => *full == 0 && unusable.nodes() == 0,
             Self::TooLittle { able, .. } => *able == 0,
+            Self::AboveMaximum { never, .. } => *never,
             _ => false,
         }
     }
@@ -360,16 +388,28 @@ impl WaitReason {
                 }
             }
             Self::Reserved { reserved, queues, count } => {
-                let mut names: Vec<String> = queues.iter().map(ToString::to_string).collect();
-                if count > &names.len() {
-                    names.push(counted(count - names.len(), "other queue"));
-                }
                 let slots = counted(*reserved, "slot");
                 let stay = if *reserved == 1 { "stays" } else { "stay" };
+                format!("{slots} {stay} free for {}", keepers(queues, *count))
+            }
+            Self::AboveMaximum { queue, demand, held, maximum, never } => {
+                let holds = format!("queue {queue} holds {held}, and its maximum is {maximum}");
+                let needs = about.one_or("it needs", "each needs");
+                match demand {
+                    None => holds,
+                    Some(demand) if *never => format!(
+                        "{needs} {demand}, and the maximum of queue {queue} is {maximum}: {they} can \
+                         never be served"
+                    ),
+                    Some(demand) => format!("{needs} {demand}; {holds}"),
+                }
+            }
+            Self::AmountsReserved { demand, free, reserved, queues, count } => {
+                let needs = about.one_or("it needs", "each needs");
+                let keepers = keepers(queues, *count);
                 format!(
-                    "{slots} {stay} free for {}, which {} not lend",
-                    listed(&names, "and"),
-                    if *count == 1 { "does" } else { "do" }
+                    "{needs} {demand}; all nodes together have {free} left, of which {reserved} stay \
+                     free for {keepers}"
                 )
             }
             Self::NodesUnusable(unusable) => match unusable.nodes() {
@@ -573,6 +613,16 @@ impl Unusable {
     }
 }
 
+/// The queues that do not lend.
+fn keepers(queues: &[Arc<str>], count: usize) -> String {
+    let mut names: Vec<String> = queues.iter().map(ToString::to_string).collect();
+    if count > names.len() {
+        names.push(counted(count - names.len(), "other queue"));
+    }
+    let verb = if count == 1 { "does" } else { "do" };
+    format!("{}, which {verb} not lend", listed(&names, "and"))
+}
+
 impl Competition {
     fn clauses(&self, about: About<'_>) -> Vec<String> {
         let mut said = vec![self.own_pool(about)];
@@ -591,9 +641,11 @@ impl Competition {
             Some(path) => format!("queue {path}{}", about.asked_for(|_| true)),
             None => about.own_pool(&self.pool),
         };
-        let minimum = match self.minimum {
-            ..=0 => String::new(),
-            minimum => format!(", its minimum is {minimum}"),
+        let minimum = match (self.minimum, self.minimum_amounts) {
+            (..=0, Amounts::ZERO) => String::new(),
+            (..=0, amounts) => format!(", its minimum is {amounts}"),
+            (minimum, Amounts::ZERO) => format!(", its minimum is {minimum}"),
+            (minimum, amounts) => format!(", its minima are {minimum} and {amounts}"),
         };
         // A share that rounds to nothing.
         let share = (self.share >= 0.05).then(|| format!("its share is {:.1}", self.share));

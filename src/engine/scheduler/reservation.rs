@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::quota::Allowance;
 use super::{Scheduler, Search};
 use crate::Engine;
 use crate::check::hold;
@@ -124,7 +125,10 @@ impl Engine {
         }
         self.scheduler.expired.clear();
         for kind in ResourceType::ALL {
-            self.scheduler.preemption[kind].rest.0 = None;
+            self.scheduler.preemption[kind].forget_sweep();
+            for pool in self.scheduler.tree.pool_numbers() {
+                self.scheduler.tree[pool].hunger[kind].passed_over = 0;
+            }
         }
     }
 
@@ -159,7 +163,7 @@ impl Engine {
         &self,
         session: SessionIdx,
         kind: ResourceType,
-        most: u32,
+        most: Allowance,
     ) -> Option<(ReqIdx, NodeIdx)> {
         let pool = self.sessions[session].pool;
         let reservation = self.scheduler.reservations.get(&pool)?;
@@ -168,7 +172,7 @@ impl Engine {
             return None;
         }
         let wish = self.sessions[session].requests.wish(req);
-        let fits = wish.need <= most && self.nodes[reservation.node].fits(kind, &wish);
+        let fits = most.allows(&wish) && self.nodes[reservation.node].fits(kind, &wish);
         fits.then_some((req, reservation.node))
     }
 
@@ -250,7 +254,7 @@ impl Engine {
                 let tree = &self.scheduler.tree;
                 let rooms = rooms.entry((pool, kind.index())).or_default();
                 let (_, usable) = tree.usable_by(entry, kind, rooms);
-                let open = tree.path(pool).all(|queue| tree.state(queue, kind).is_open());
+                let open = tree.path(pool).all(|queue| tree.is_open(queue, kind));
                 if usable <= 0 || !open || self.scheduler.reservations.contains_key(&pool) {
                     continue;
                 }
@@ -289,7 +293,7 @@ impl Engine {
                 return None;
             }
             let (wish, excluded) = (requests.wish(req), &requests[req].excluded);
-            if !seen.insert(class) || wish.need > most {
+            if !seen.insert(class) || !most.allows(&wish) {
                 continue;
             }
             let empty_node_serves =
@@ -298,7 +302,7 @@ impl Engine {
                 true => *able.entry((kind, wish)).or_insert_with(empty_node_serves),
                 false => empty_node_serves(),
             };
-            if able && !search.has_room_for(&wish, excluded) {
+            if able && !search.has_room_for(&wish, excluded, &mut 0) {
                 return Some((asked, req));
             }
         }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::order::{QueueIdx, QueueKey, SessionKey};
 use super::preemption::DueMet;
+use super::quota::Allowance;
 use super::reasons::Preemption;
 use super::reservation::{REQUESTS_LOOKED_AT, could_serve};
 use super::{Search, Tree};
@@ -29,6 +30,8 @@ use corona_model::resources::{Amounts, Portion};
 /// Nodes and grants that a round looks at, at most; a grant counts for each request that it might make room for.
 /// The next round goes on from there.
 const LOOKS: usize = 65_536;
+/// Nodes that a round looks at to find requests that lack room, at most.
+const SEARCHED: usize = 262_144;
 /// Pools for which a round makes room.
 const POOLS: usize = 64;
 /// Different requests of a pool for which a round looks for room at the same time.
@@ -57,6 +60,10 @@ struct Claimant {
     sessions: Vec<SessionIdx>,
     /// Requests for which no node has room, different ones.
     wishes: Vec<(SessionIdx, ReqIdx)>,
+    /// How many different requests were looked at to find these.
+    looked_at: u32,
+    /// Whether room was made for any of its requests.
+    helped: bool,
 }
 
 /// A grant that may be taken back.
@@ -75,6 +82,7 @@ struct Round {
     kind: ResourceType,
     now: Millis,
     looks_left: usize,
+    search_left: usize,
     /// Whether some empty node could serve a request, and whether some node has room for it.
     able: BTreeMap<(Wish, Box<[HostIdx]>), bool>,
     has_room: BTreeMap<(Wish, Box<[HostIdx]>), bool>,
@@ -88,24 +96,41 @@ impl Engine {
             kind,
             now,
             looks_left: LOOKS,
+            search_left: SEARCHED,
             able: BTreeMap::new(),
             has_room: BTreeMap::new(),
             given: Vec::new(),
         };
         let mut claimants = Vec::new();
+        let mut search_from = None;
         for (pool, only_minimum) in self.starving_for_room(kind, now) {
+            if round.search_left == 0 {
+                search_from = Some(pool);
+                break;
+            }
             let mut claimant = self.claimant(pool, only_minimum, kind);
-            claimant.wishes = self.wishes_of(&claimant, &mut round);
+            self.find_wishes(&mut claimant, &mut round);
             if !claimant.wishes.is_empty() {
                 claimants.push(claimant);
+            } else if round.search_left == 0 {
+                // The others of its requests come when it has its turn again.
+                self.pass_over(&claimant, kind);
             }
             if claimants.len() == POOLS {
                 break;
             }
         }
+        self.scheduler.preemption[kind].search_from.0 = search_from;
         let pools: Vec<PoolIdx> = claimants.iter().map(|claimant| claimant.pool).collect();
+        let clock = &mut self.scheduler.preemption[kind];
+        let began = match *clock.rest {
+            Some(_) => clock.sweep_began.unwrap_or(now),
+            None => now,
+        };
         let rest = self.take_back_for(&mut claimants, &mut round, effects);
-        self.scheduler.preemption[kind].rest.0 = rest;
+        let clock = &mut self.scheduler.preemption[kind];
+        clock.rest.0 = rest;
+        clock.sweep_began.0 = rest.map(|_| began);
         match rest {
             Some(Rest { node, .. }) => {
                 let nodes_left = self.nodes.places().saturating_sub(node.place());
@@ -113,14 +138,26 @@ impl Engine {
                 effects.push(Effect::Record(paused));
             }
             None => {
+                for claimant in claimants.iter().filter(|claimant| !claimant.helped) {
+                    self.pass_over(claimant, kind);
+                }
+                // One that began to starve in the middle has not seen all nodes.
                 for pool in pools {
-                    self.scheduler.tree[pool].hunger[kind].last_preempt = Some(now);
+                    if self.starved_at(pool, kind, began) {
+                        self.scheduler.tree[pool].hunger[kind].last_preempt = Some(now);
+                    }
                 }
             }
         }
         for session in round.given {
             self.hand_out(session, kind, effects);
         }
+    }
+
+    /// Nothing could help the requests of a pool that were looked at: others come first the next time.
+    fn pass_over(&mut self, claimant: &Claimant, kind: ResourceType) {
+        let passed_over = &mut self.scheduler.tree[claimant.pool].hunger[kind].passed_over;
+        *passed_over = passed_over.wrapping_add(claimant.looked_at);
     }
 
     /// When room is made for a pool, if it lacks anything.
@@ -145,7 +182,7 @@ impl Engine {
             let tally = self.scheduler.tree[pool].kinds[kind].tally;
             let waits = tally.pending > 0;
             let has = DueMet {
-                minimum: !waits || !self.is_needy(QueueIdx::Pool(pool), kind),
+                minimum: !waits || !self.scheduler.tree.is_needy(QueueIdx::Pool(pool), kind),
                 share: !waits || !self.is_behind(pool, kind, &most),
             };
             let starved = self.starves(pool, kind, has, now);
@@ -156,6 +193,10 @@ impl Engine {
             }
         }
         starving.sort_unstable();
+        let from = *self.scheduler.preemption[kind].search_from;
+        if let Some(at) = starving.iter().position(|(_, pool, _)| Some(*pool) == from) {
+            starving.rotate_left(at);
+        }
         starving.into_iter().map(|(_, pool, only_minimum)| (pool, only_minimum)).collect()
     }
 
@@ -172,6 +213,7 @@ impl Engine {
         let has_more = |queue: &QueueIdx| {
             let state = tree.state(*queue, kind);
             state.tally.granted > state.minimum.max(0)
+                && tree.quota(*queue).has_more(tree.held(*queue))
         };
         let first = |a: &QueueIdx, b: &QueueIdx| {
             let rank = |queue: &QueueIdx| tree.claim(*queue, kind).priority;
@@ -194,11 +236,6 @@ impl Engine {
         held.portion(&tree.whole.unwrap_or_default(), tree.claim(queue, kind).weight)
     }
 
-    fn is_needy(&self, queue: QueueIdx, kind: ResourceType) -> bool {
-        let state = self.scheduler.tree.state(queue, kind);
-        state.tally.granted < state.minimum
-    }
-
     /// Whether a queue of the pool's path has much less than one of its siblings, as far as the fence.
     fn is_behind(
         &self,
@@ -213,7 +250,7 @@ impl Engine {
             let rank = |queue: QueueIdx| tree.claim(queue, kind).priority;
             let share = |queue: QueueIdx| self.portion(queue, kind, tree.state(queue, kind).held);
             match rank(queue).cmp(&rank(other)) {
-                _ if self.is_needy(queue, kind) => true,
+                _ if tree.is_needy(queue, kind) => true,
                 Ordering::Equal => share(queue).is_below(ratio, share(other)),
                 higher => higher == Ordering::Greater,
             }
@@ -244,18 +281,44 @@ impl Engine {
         let mut sessions: Vec<SessionIdx> = entry.sessions.iter().filter(waits).copied().collect();
         sessions.sort_by_cached_key(key);
         let fence = tree.fence(pool);
-        Claimant { pool, only_minimum, fence, sessions, wishes: Vec::new() }
+        let wishes = Vec::new();
+        Claimant { pool, only_minimum, fence, sessions, wishes, looked_at: 0, helped: false }
     }
 
-    /// Requests of a pool that may be served, that no node has room for, and that some empty node could serve.
-    fn wishes_of(&self, claimant: &Claimant, round: &mut Round) -> Vec<(SessionIdx, ReqIdx)> {
-        let (kind, pool, tree) = (round.kind, claimant.pool, &self.scheduler.tree);
+    /// Finds requests of a pool that may be served, that no node has room for, and that some empty node could serve.
+    fn find_wishes(&self, claimant: &mut Claimant, round: &mut Round) {
+        claimant.wishes.clear();
+        claimant.looked_at = 0;
+        let different = self.different_requests(claimant, round.kind);
+        let hunger = self.scheduler.tree[claimant.pool].hunger[round.kind];
+        let first = (hunger.passed_over as usize).checked_rem(different.len()).unwrap_or(0);
+        let (before, from) = different.split_at(first);
+        for (session, req) in from.iter().chain(before).copied() {
+            if claimant.wishes.len() == WISHES || round.search_left == 0 {
+                return;
+            }
+            claimant.looked_at += 1;
+            if self.lacks_room(session, req, round) {
+                claimant.wishes.push((session, req));
+            }
+        }
+    }
+
+    /// The first requests of a pool that may be served, each of those that want the same once.
+    fn different_requests(
+        &self,
+        claimant: &Claimant,
+        kind: ResourceType,
+    ) -> Vec<(SessionIdx, ReqIdx)> {
+        let (pool, tree) = (claimant.pool, &self.scheduler.tree);
         // What is taken back inside a full group makes room in it: see `stays_within`.
-        let open = tree.path(pool).all(|queue| {
-            let lost = i64::from(matches!(queue, QueueIdx::Group(_))) * VICTIMS as i64;
-            tree.state(queue, kind).is_open_after(lost)
+        let open = tree.path(pool).all(|queue| match queue {
+            QueueIdx::Group(_) => tree.is_open_after(queue, kind, VICTIMS as i64, tree.held(queue)),
+            QueueIdx::Pool(_) => tree.is_open(queue, kind),
         });
-        let enough = claimant.only_minimum && !self.is_needy(QueueIdx::Pool(pool), kind);
+        let most = tree.path(pool).map(|queue| tree.quota(queue).maximum);
+        let most = most.fold(Amounts::MOST, Amounts::least);
+        let enough = claimant.only_minimum && !tree.is_needy(QueueIdx::Pool(pool), kind);
         let mut found = Vec::new();
         if !open || enough {
             return found;
@@ -272,11 +335,8 @@ impl Engine {
             for req in demand[kind].pending.order(requests).take(REQUESTS_LOOKED_AT.min(left)) {
                 left -= 1;
                 let (wish, excluded) = (requests.wish(req), &requests[req].excluded);
-                if seen.insert((wish, excluded)) && self.lacks_room(session, req, round) {
+                if wish.demand.fits(&most) && seen.insert((wish, excluded)) {
                     found.push((session, req));
-                }
-                if found.len() == WISHES {
-                    return found;
                 }
             }
             if left == 0 {
@@ -292,12 +352,23 @@ impl Engine {
         let (kind, nodes, topology) = (round.kind, &self.nodes, &self.topology);
         let most = self.most_at_once(*pool, kind);
         let (wish, excluded) = (requests.wish(req), &requests[req].excluded);
-        let able = round.able.entry((wish, excluded.clone())).or_insert_with(|| {
-            nodes.iter().any(|(_, node)| could_serve(node, kind, &wish, excluded))
+        let key = (wish, excluded.clone());
+        let mut looked_at = 0;
+        let able = *round.able.entry(key.clone()).or_insert_with(|| {
+            let mut nodes = nodes.iter().inspect(|_| looked_at += 1);
+            nodes.any(|(_, node)| could_serve(node, kind, &wish, excluded))
         });
-        let has_room =
-            || Search { kind, nodes, topology, requests, most }.has_room_for(&wish, excluded);
-        *able && !*round.has_room.entry((wish, excluded.clone())).or_insert_with(has_room)
+        // A node with room is no help to a request that a maximum or a reserve keeps waiting.
+        let tree = &self.scheduler.tree;
+        let allowed = most.allows(&wish) && tree.path(*pool).all(|queue| tree.is_open(queue, kind));
+        let has_room = !able
+            || allowed
+                && *round.has_room.entry(key).or_insert_with(|| {
+                    let search = Search { kind, nodes, topology, requests, most };
+                    search.has_room_for(&wish, excluded, &mut looked_at)
+                });
+        round.search_left = round.search_left.saturating_sub(looked_at);
+        !has_room
     }
 
     /// Takes grants back for the claimants, on one node after the other and then again those that are up to twice
@@ -375,7 +446,9 @@ impl Engine {
                 claimant.sessions.retain(|other| *other != session);
                 claimant.sessions.push(session);
             }
-            claimant.wishes = self.wishes_of(claimant, round);
+            claimant.helped = true;
+            self.scheduler.tree[claimant.pool].hunger[kind].passed_over = 0;
+            self.find_wishes(claimant, round);
             if claimant.wishes.is_empty() {
                 claimants.remove(at);
             }
@@ -445,15 +518,24 @@ impl Engine {
             let spare = entry.capacity.minus(entry.held.minus(lost));
             entry.slots[kind].saturating_sub(used) >= wish.need && wish.demand.fits(&spare)
         };
-        let give =
-            |victim: &&Victim| victim.pool != pool && tree.gives(victim.pool, claimant.fence);
+        // Those that may not even be taken alone leave their places among the first to others.
+        let give = |victim: &&Victim| {
+            victim.pool != pool
+                && tree.gives(victim.pool, claimant.fence)
+                && self.may_take(pool, kind, wish.demand, &[**victim])
+        };
         let giving: Vec<Victim> = victims.iter().filter(give).take(VICTIMS).copied().collect();
         if !fits(&giving) {
             return None;
         }
+        let enough = |set: &[Victim]| {
+            fits(set)
+                && self.leaves_reserves(pool, kind, &wish, set)
+                && self.stays_within(session, kind, &wish, set)
+        };
         let mut set: Vec<Victim> = Vec::new();
         for victim in giving {
-            if fits(&set) {
+            if enough(&set) {
                 break;
             }
             set.push(victim);
@@ -461,32 +543,55 @@ impl Engine {
                 set.pop();
             }
         }
-        if set.is_empty() || !fits(&set) {
+        if set.is_empty() || !enough(&set) {
             return None;
         }
         for at in (0..set.len()).rev() {
             let victim = set.remove(at);
-            if !fits(&set) {
+            if !enough(&set) {
                 set.insert(at, victim);
             }
         }
-        let (slots, _) = sum(&set);
-        let most = tree.most_at_once(pool, kind, self.nodes.usable_room(kind) + u64::from(slots));
-        let may = wish.need <= most
-            && self.may_take(pool, kind, wish.demand, &set)
-            && self.stays_within(session, kind, &set);
-        may.then_some(set)
+        self.may_take(pool, kind, wish.demand, &set).then_some(set)
     }
 
-    /// Whether the session's user and all queues around it may be given one more grant in the place of these.
-    fn stays_within(&self, session: SessionIdx, kind: ResourceType, set: &[Victim]) -> bool {
+    /// Whether all that queues do not lend stays free if the request is granted in the place of these.
+    fn leaves_reserves(
+        &self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        wish: &Wish,
+        set: &[Victim],
+    ) -> bool {
+        let tree = &self.scheduler.tree;
+        let (slots, _) = sum(set);
+        let slots = tree.most_at_once(pool, kind, self.nodes.usable_room(kind) + u64::from(slots));
+        // What is taken from a queue that does not lend its minimum stays free for it.
+        let lends = |victim: &&Victim| tree.path(victim.pool).all(|queue| tree.rules(queue).lend);
+        let (_, lost) = sum(&set.iter().filter(lends).copied().collect::<Vec<_>>());
+        let amounts = tree.most_of_free(pool, self.nodes.usable_spare().plus(lost));
+        Allowance { slots, amounts }.allows(wish)
+    }
+
+    /// Whether the session's user and all queues around it may be given the request in the place of these.
+    fn stays_within(
+        &self,
+        session: SessionIdx,
+        kind: ResourceType,
+        wish: &Wish,
+        set: &[Victim],
+    ) -> bool {
         let (tree, entry) = (&self.scheduler.tree, &self.sessions[session]);
         let (_, usable) = tree.usable_by(entry, kind, &mut BTreeMap::new());
         usable > 0
             && tree.path(entry.pool).all(|queue| {
                 let inside =
                     set.iter().filter(|victim| tree.path(victim.pool).any(|it| it == queue));
-                tree.state(queue, kind).is_open_after(inside.count() as i64)
+                let inside: Vec<Victim> = inside.copied().collect();
+                let (_, lost) = sum(&inside);
+                let left = tree.quota(queue).maximum.minus(tree.held(queue).minus(lost));
+                tree.state(queue, kind).is_open_after(inside.len() as i64)
+                    && wish.demand.fits(&left)
             })
     }
 
@@ -512,7 +617,9 @@ impl Engine {
         };
         let keeps_minimum = |queue: &QueueIdx| {
             let state = tree.state(*queue, kind);
-            state.minimum <= 0 || state.tally.granted - lost_in(*queue).0 >= state.minimum
+            let (count, lost) = lost_in(*queue);
+            (state.minimum <= 0 || state.tally.granted - count >= state.minimum)
+                && !tree.quota(*queue).is_below(tree.held(*queue).minus(lost))
         };
         let takers: Vec<QueueIdx> = tree.path(pool).collect();
         let givers: BTreeSet<PoolIdx> = set.iter().map(|victim| victim.pool).collect();
@@ -526,8 +633,9 @@ impl Engine {
                 return false;
             }
             let ranks = [*taker, *giver].map(|queue| tree.claim(queue, kind).priority);
-            if self.is_needy(*taker, kind) || ranks[0] != ranks[1] {
-                return self.is_needy(*taker, kind) || ranks[0] > ranks[1];
+            let is_needy = tree.is_needy(*taker, kind);
+            if is_needy || ranks[0] != ranks[1] {
+                return is_needy || ranks[0] > ranks[1];
             }
             let left = |queue: QueueIdx| tree.state(queue, kind).held.minus(lost_in(queue).1);
             let taken = self.portion(*taker, kind, left(*taker).plus(demand));
@@ -555,7 +663,7 @@ impl Engine {
             self.revoke(victim, kind, &lost, now, effects);
         }
         let Session { requests, handle, pool, .. } = &self.sessions[session];
-        let cause = match self.is_needy(QueueIdx::Pool(*pool), kind) {
+        let cause = match self.scheduler.tree.is_needy(QueueIdx::Pool(*pool), kind) {
             true => Starvation::Minimum,
             false => Starvation::Share,
         };

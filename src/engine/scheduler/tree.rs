@@ -12,6 +12,7 @@ use super::crowd::Crowd;
 use super::line::Line;
 use super::order::{QueueIdx, QueueKey, QueueStanding, SessionKey, SessionStanding};
 use super::queue::Queue;
+use super::quota::QuotaState;
 use super::shares::Claim;
 use crate::arena::Arena;
 use crate::check::{ImageError, check};
@@ -20,7 +21,7 @@ use crate::lookup::{HashSeed, Lookup};
 use crate::sessions::{Tally, weighed};
 use crate::settings::{GroupSettings, PoolSettings, SchedulingMode, Settings};
 use crate::types::{Millis, PerType, PoolName, ResourceType};
-use corona_model::queues::{PreemptionRule, QueueRules, Queues, SiblingOrder};
+use corona_model::queues::{PreemptionRule, QueueRules, Queues, Quota, SiblingOrder};
 use corona_model::resources::Amounts;
 
 /// A pool group.
@@ -39,6 +40,7 @@ pub(crate) struct Group {
     pub(crate) groups: BTreeSet<GroupIdx>,
     pub(crate) pools: BTreeSet<PoolIdx>,
     pub(crate) kinds: PerType<QueueState>,
+    pub(crate) quota: QuotaState,
     /// Queues in it that may be given more, in order.
     order: PerType<Queue<QueueKey>>,
     pub(crate) crowd: Crowd,
@@ -56,6 +58,7 @@ pub(crate) struct Pool {
     /// Its running sessions.
     pub(crate) sessions: BTreeSet<SessionIdx>,
     pub(crate) kinds: PerType<QueueState>,
+    pub(crate) quota: QuotaState,
     pub(super) hunger: PerType<Hunger>,
     /// Sessions that may be given more, in order.
     pub(super) line: PerType<Line>,
@@ -96,6 +99,8 @@ pub(super) struct Hunger {
     pub(super) last_above_share: Option<Millis>,
     pub(super) last_above_minimum: Option<Millis>,
     pub(super) last_preempt: Option<Millis>,
+    /// Different requests, from the first on, that nothing could help when room was last made for the pool.
+    pub(super) passed_over: u32,
 }
 
 /// All groups and pools.
@@ -117,8 +122,26 @@ pub(crate) struct Tree {
     pub(super) has_crowds: bool,
     /// Slots that stay free for queues that do not lend.
     reserved: PerType<i64>,
-    /// The resources of the cluster, if they are counted.
+    /// The resources of the cluster, if they are counted; rounded up.
     pub(crate) whole: Option<Amounts>,
+    /// Which resources are counted.
+    pub(super) counted: [bool; 4],
+    /// Whether any queue has a limit in resources that are counted.
+    pub(super) has_quotas: bool,
+    /// Whether any of these is a part.
+    has_quota_parts: bool,
+    /// The resources of which the outermost groups have parts.
+    pub(super) amounts: Amounts,
+    /// What stays free for queues that do not lend.
+    pub(super) reserved_amounts: Amounts,
+}
+
+/// What more stays free for queues that do not lend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MoreKept {
+    pub(crate) slots: i64,
+    /// Whether it is more of some resource.
+    pub(crate) amounts: bool,
 }
 
 impl Tree {
@@ -135,13 +158,18 @@ impl Tree {
             has_crowds: false,
             reserved: PerType::all(0),
             whole: None,
+            counted: [false; 4],
+            has_quotas: false,
+            has_quota_parts: false,
+            amounts: Amounts::ZERO,
+            reserved_amounts: Amounts::ZERO,
         }
     }
 
     /// Takes over changed settings; configured queues exist from then on. Sessions that may be given
     /// more have to be entered again; [`Self::refresh_all`] follows.
     pub(crate) fn configure(&mut self, settings: &Settings) {
-        self.note_rules(&settings.pools.queues);
+        self.note_rules(settings);
         for group in settings.pools.queues.groups.keys() {
             self.acquire_group(group, settings);
         }
@@ -167,7 +195,7 @@ impl Tree {
     /// As [`Self::configure`], for queues of an image, which are complete.
     pub(super) fn settle_from_image(&mut self, settings: &Settings) -> Result<(), ImageError> {
         let queues = &settings.pools.queues;
-        self.note_rules(queues);
+        self.note_rules(settings);
         let known = |group: &Arc<str>| self.group_by_name.get(group).is_some();
         let around =
             self.groups.iter().all(|(_, group)| queues.path(&group.name).iter().all(known));
@@ -187,7 +215,8 @@ impl Tree {
     }
 
     /// Notes what kinds of rules there are.
-    fn note_rules(&mut self, queues: &Queues) {
+    fn note_rules(&mut self, settings: &Settings) {
+        let queues: &Queues = &settings.pools.queues;
         let rules = || queues.groups.values().chain(queues.pools.values());
         let parts = |rules: &QueueRules| {
             let parts = rules.minimum.0.iter().chain(&rules.maximum.0);
@@ -199,6 +228,19 @@ impl Tree {
         }
         self.has_reserves = rules().any(|rules| !rules.lend);
         self.has_crowds = rules().any(Crowd::is_limited_by);
+        self.counted = settings.resources.counted;
+        let quotas = || {
+            let quotas = rules().flat_map(|rules| [rules.quotas.minimum, rules.quotas.maximum]);
+            quotas
+                .flat_map(|each| each.into_iter().zip(self.counted))
+                .filter_map(|(quota, counted)| quota.filter(|_| counted))
+        };
+        let has_parts = quotas().any(|quota| matches!(quota, Quota::Part(_)));
+        self.has_quotas = quotas().next().is_some();
+        self.has_quota_parts = has_parts;
+        if !self.has_quota_parts {
+            self.amounts = Amounts::ZERO;
+        }
     }
 
     /// Puts every group where the settings have it. All orders are empty then.
@@ -263,6 +305,22 @@ impl Tree {
         changes
     }
 
+    /// Takes over the resources of the cluster, of which limits may be parts. Returns whether that changes any.
+    pub(super) fn count_amounts(&mut self, amounts: Amounts) -> bool {
+        let changes = self.counts_other_amounts(amounts);
+        if changes {
+            self.amounts = amounts;
+            self.set_quotas();
+            self.refresh_all();
+        }
+        changes
+    }
+
+    /// Whether limits are parts of other resources.
+    pub(super) fn counts_other_amounts(&self, amounts: Amounts) -> bool {
+        self.has_quota_parts && self.amounts != amounts
+    }
+
     /// Whether limits are parts of another number of slots.
     pub(super) fn counts_other_slots(&self, kind: ResourceType, slots: u64) -> bool {
         self.has_parts && self.slots[kind] != slots
@@ -270,6 +328,7 @@ impl Tree {
 
     /// The limits in force, from outside inwards, then the reserves, from inside outwards.
     fn set_limits(&mut self) {
+        self.set_quotas();
         let mut groups = self.group_numbers();
         groups.sort_by_key(|group| self.groups[*group].depth);
         for kind in ResourceType::ALL {
@@ -320,6 +379,7 @@ impl Tree {
         self.pool_by_name.insert(name.clone(), pool);
         self.groups[group].pools.insert(pool);
         self.configure_pool(pool, settings);
+        self.set_quota_of_pool(pool);
         for kind in ResourceType::ALL {
             let group = &self.groups[group].kinds[kind];
             let around = (group.minimum, group.reach);
@@ -559,16 +619,20 @@ impl Tree {
         states.for_each(|state| state.held = Amounts::ZERO);
     }
 
-    /// Adds a change to the counts of a pool and the groups around it. Returns how many slots more stay
-    /// free for queues that do not lend.
-    pub(crate) fn add(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) -> i64 {
-        let more_reserved = self.count(pool, kind, change);
-        self.refresh(pool, kind);
-        more_reserved
+    /// Adds a change to the counts of a pool and the groups around it. Returns what more stays free for queues
+    /// that do not lend.
+    pub(crate) fn add(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) -> MoreKept {
+        let more_kept = self.count(pool, kind, change);
+        match self.has_quotas {
+            false => self.refresh(pool, kind),
+            // Limits in resources are those of all types together.
+            true => ResourceType::ALL.into_iter().for_each(|kind| self.refresh(pool, kind)),
+        }
+        more_kept
     }
 
     /// As [`Self::add`]; [`Self::refresh`] follows.
-    pub(super) fn count(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) -> i64 {
+    pub(super) fn count(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) -> MoreKept {
         let reserves = self.has_reserves;
         let entry = &mut self.pools[pool];
         let state = &mut entry.kinds[kind];
@@ -585,15 +649,16 @@ impl Tree {
             around = entry.parent;
         }
         self.reserved[kind] += more;
-        more
+        let amounts = reserves && self.has_quotas && self.reserve_amounts(pool);
+        MoreKept { slots: more, amounts }
     }
 
     /// Puts a pool and the groups around it where they belong now.
     pub(crate) fn refresh(&mut self, pool: PoolIdx, kind: ResourceType) {
         let entry = &self.pools[pool];
-        let open = !entry.line[kind].is_empty() && entry.kinds[kind].is_open();
-        let standing =
-            open.then(|| entry.standing(kind, self.order_in(Some(entry.group)), self.whole));
+        let queue = QueueIdx::Pool(pool);
+        let open = !entry.line[kind].is_empty() && self.is_open(queue, kind);
+        let standing = open.then(|| self.standing(queue, kind));
         let group = entry.group;
         self.set_pool_place(pool, kind, standing);
         self.refresh_groups(Some(group), kind);
@@ -604,10 +669,9 @@ impl Tree {
         let groups = self.groups_inside_out();
         for kind in ResourceType::ALL {
             for pool in self.pool_numbers() {
-                let entry = &self.pools[pool];
-                let open = !entry.line[kind].is_empty() && entry.kinds[kind].is_open();
-                let standing = open
-                    .then(|| entry.standing(kind, self.order_in(Some(entry.group)), self.whole));
+                let queue = QueueIdx::Pool(pool);
+                let open = !self.pools[pool].line[kind].is_empty() && self.is_open(queue, kind);
+                let standing = open.then(|| self.standing(queue, kind));
                 self.set_pool_place(pool, kind, standing);
             }
             for group in &groups {
@@ -708,21 +772,26 @@ impl Tree {
         self.around(pool).find(fenced)
     }
 
+    fn standing(&self, queue: QueueIdx, kind: ResourceType) -> QueueStanding {
+        let QueueState { tally, held, .. } = self.state(queue, kind);
+        let below = match self.has_quotas {
+            true => self.quota(queue).part_below(self.held(queue)),
+            false => None,
+        };
+        let weighed = weighed(tally.granted, held, self.whole);
+        QueueStanding::new(tally.granted, weighed, below, &self.claim(queue, kind))
+    }
+
     /// A queue's place among its siblings.
     pub(super) fn key(&self, queue: QueueIdx, kind: ResourceType) -> QueueKey {
         match queue {
             QueueIdx::Group(group) => {
                 let entry = &self.groups[group];
-                QueueKey::new(
-                    entry.standing(kind, self.order_in(entry.parent), self.whole),
-                    &entry.name,
-                    queue,
-                )
+                QueueKey::new(self.standing(queue, kind), &entry.name, queue)
             }
             QueueIdx::Pool(pool) => {
                 let entry = &self.pools[pool];
-                let standing = entry.standing(kind, self.order_in(Some(entry.group)), self.whole);
-                QueueKey::new(standing, &entry.name.pool, queue)
+                QueueKey::new(self.standing(queue, kind), &entry.name.pool, queue)
             }
         }
     }
@@ -757,8 +826,9 @@ impl Tree {
     fn refresh_group(&mut self, group: GroupIdx, kind: ResourceType) -> Option<GroupIdx> {
         let entry = &self.groups[group];
         let parent = entry.parent;
-        let open = !entry.order[kind].is_empty() && entry.kinds[kind].is_open();
-        let standing = open.then(|| entry.standing(kind, self.order_in(parent), self.whole));
+        let queue = QueueIdx::Group(group);
+        let open = !entry.order[kind].is_empty() && self.is_open(queue, kind);
+        let standing = open.then(|| self.standing(queue, kind));
         let entry = &mut self.groups[group];
         let mut place = entry.kinds[kind].place.take();
         let fresh = match (&place, standing) {
@@ -837,6 +907,7 @@ impl Tree {
             self.groups[parent].groups.insert(group);
         }
         self.configure_group(group, settings);
+        self.set_quota_of_group(group);
         for kind in ResourceType::ALL {
             let whole = i64::try_from(self.slots[kind]).unwrap_or(i64::MAX);
             let around = parent.map_or((whole, whole), |parent| {
@@ -877,17 +948,8 @@ impl Iterator for Around {
 }
 
 impl QueueState {
-    fn standing(&self, claim: &Claim, whole: Option<Amounts>) -> QueueStanding {
-        let granted = self.tally.granted;
-        QueueStanding::new(granted, weighed(granted, &self.held, whole), claim)
-    }
-
-    /// Whether the queue may be given more. Spec: cluster-manager/04 §3, `reachedMaximum`.
-    pub(super) fn is_open(&self) -> bool {
-        self.is_open_after(0)
-    }
-
-    /// The same after so many grants inside were taken back.
+    /// Whether the queue may be given more by its slots, after so many grants inside were taken back.
+    /// Spec: cluster-manager/04 §3, `reachedMaximum`.
     pub(super) fn is_open_after(&self, lost: i64) -> bool {
         let granted = self.tally.granted;
         granted - lost < self.maximum && granted < self.tally.requested && !self.waits
@@ -943,6 +1005,7 @@ impl Group {
             groups: BTreeSet::new(),
             pools: BTreeSet::new(),
             kinds: Default::default(),
+            quota: QuotaState::default(),
             order: Default::default(),
             crowd: Crowd::default(),
         }
@@ -959,15 +1022,6 @@ impl Group {
             priority: 0,
         }
     }
-
-    fn standing(
-        &self,
-        kind: ResourceType,
-        order: SiblingOrder,
-        whole: Option<Amounts>,
-    ) -> QueueStanding {
-        self.kinds[kind].standing(&self.claim(kind).ordered(order), whole)
-    }
 }
 
 impl Pool {
@@ -981,6 +1035,7 @@ impl Pool {
             configured: false,
             sessions: BTreeSet::new(),
             kinds: Default::default(),
+            quota: QuotaState::default(),
             hunger: Default::default(),
             line: Default::default(),
             crowd: Crowd::default(),
@@ -1005,15 +1060,6 @@ impl Pool {
     /// Whether its grants may be taken back, as far as its own settings say.
     pub(crate) fn is_preemptable(&self) -> bool {
         self.settings.preemptable && self.rules.preemption != PreemptionRule::Disabled
-    }
-
-    fn standing(
-        &self,
-        kind: ResourceType,
-        order: SiblingOrder,
-        whole: Option<Amounts>,
-    ) -> QueueStanding {
-        self.kinds[kind].standing(&self.claim(kind).ordered(order), whole)
     }
 }
 

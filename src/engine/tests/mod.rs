@@ -13,6 +13,7 @@ mod image;
 mod nodes;
 mod parts;
 mod queues;
+mod quotas;
 mod resources;
 mod room;
 mod views;

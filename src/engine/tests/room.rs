@@ -303,7 +303,7 @@ fn a_round_ends_when_it_has_looked_at_enough() {
     world.wait(1_900);
     assert_eq!(world.holds("2026.5", Map), 0);
     let bytes = codec::encode(&world.engine.image()).unwrap();
-    assert_eq!(bytes.first(), Some(&form::FIFTH), "the image says where it goes on");
+    assert_eq!(bytes.first(), Some(&form::SIXTH), "the image says where it goes on");
     let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
     assert_eq!(engine.image(), world.engine.image());
     let mut again = TestEngine { engine, now: world.now, told: BTreeMap::new() };
@@ -327,4 +327,42 @@ fn the_reason_to_wait_names_preemption() {
         told.ends_with("its pool is below its share, and preemption for it is due in 1 min 38 s"),
         "{told}"
     );
+}
+
+#[test]
+fn requests_that_nothing_can_help_do_not_keep_later_ones_waiting() {
+    let mut world = filled(&[100, 100], |settings| pool(settings, "g.p", |it| it.weight = 0.1));
+    world.start("2026.2", "g.p");
+    for id in 1..=9 {
+        // Its share would be larger than that of the others.
+        world.ask("2026.2", taking(id..=id, 1, 990 + id));
+    }
+    world.ask("2026.2", taking(10..=10, 1, 50));
+    world.wait(10_000);
+    assert_eq!(world.granted("2026.2"), [10]);
+    // The pool that nothing can help is not forgotten in an image.
+    let bytes = codec::encode(&world.engine.image()).unwrap();
+    assert_eq!(bytes.first(), Some(&form::SIXTH));
+    let restored = Engine::from_image(codec::decode(&bytes).unwrap(), 7).unwrap();
+    assert_eq!(restored.image(), world.engine.image());
+}
+
+#[test]
+fn protected_young_grants_do_not_hide_older_ones_of_others() {
+    let mut world = preempting(|settings| {
+        settings.scheduling.starving_time_for_share_ms = i64::MAX / 4;
+        pool(settings, "g.w", |it| it.minimum[Map] = 70);
+        pool(settings, "h.p", |it| it.minimum[Map] = 1);
+    });
+    node(&mut world, "n1", 100, 1_000);
+    world.start("2026.1", "g.v");
+    world.ask("2026.1", taking(1..=30, 1, 10));
+    world.now += 10;
+    world.start("2026.2", "g.w");
+    world.ask("2026.2", taking(31..=100, 1, 10));
+    world.start("2026.3", "h.p");
+    world.ask("2026.3", taking(1..=1, 1, 10));
+    world.wait(3_000);
+    let held = ["2026.1", "2026.2", "2026.3"].map(|handle| world.holds(handle, Map));
+    assert_eq!(held, [29, 70, 1]);
 }

@@ -11,6 +11,7 @@ use crate::web::gather::{Overview, Pools};
 use crate::web::original::mode_name;
 use corona_engine::PoolView;
 use corona_model::queues::{Part, PreemptionRule, SiblingOrder};
+use corona_model::resources::{Amounts, Dimension};
 use corona_model::settings::UNLIMITED;
 use corona_model::text::natural_order;
 use corona_model::types::{PerType, PoolName, ResourceType};
@@ -262,6 +263,15 @@ fn rules(view: &PoolView) -> Markup {
         let part = |kind| parts[kind].map(|part: Part| format!("{name} {kind} {part}"));
         ResourceType::ALL.into_iter().filter_map(part).collect::<Vec<_>>()
     };
+    let amounts = |name: &str, amounts: Amounts| {
+        let some = Dimension::ALL
+            .into_iter()
+            .filter(|dimension| amounts[*dimension] > 0 && amounts[*dimension] < u64::MAX);
+        some.map(|dimension| format!("{name} {}", dimension.brief(amounts[dimension])))
+            .collect::<Vec<_>>()
+    };
+    let resources =
+        [amounts("min", view.minimum_amounts), amounts("max", view.maximum_amounts)].concat();
     let preemption = rules.preemption;
     let said = [
         (!rules.lend).then(|| "does not lend".to_owned()),
@@ -276,6 +286,7 @@ fn rules(view: &PoolView) -> Markup {
         @for text in parts("min", rules.minimum).into_iter().chain(parts("max", rules.maximum)) {
             span.tag { (text) }
         }
+        @for text in resources { span.tag { (text) } }
         @for text in said.into_iter().flatten() { span.tag { (text) } }
         @if rules.vanished {
             span.badge.warn { "draining, in no file any more" }
