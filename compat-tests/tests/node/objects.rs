@@ -827,6 +827,7 @@ fn jobs_that_are_killed_at_any_moment_leave_no_object_and_no_upload() {
     for round in 0..4 {
         let output = format!("tasks-{round}");
         let mut child = writes(&output);
+        let mut of_round = 0;
         let jobs_end =
             (round % 2 == 1).then(|| std::time::Instant::now() + milliseconds(random(2000)));
         let status = loop {
@@ -837,9 +838,13 @@ fn jobs_that_are_killed_at_any_moment_leave_no_object_and_no_upload() {
                 compat_tests::task_tracker::node::signal("INT", child.id());
                 break until("the end of a job", || child.try_wait().unwrap());
             }
-            killed += usize::from(kill_a_task(&cluster));
+            // The job gets on in the end.
+            if of_round < 12 && kill_a_task(&cluster) {
+                of_round += 1;
+            }
             std::thread::sleep(milliseconds(random(400)));
         };
+        killed += of_round;
         outcome(&output, status.success());
     }
     assert!(killed > 3, "{killed}");
