@@ -433,15 +433,7 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
             ahead: ahead(&competition.ahead),
             holders: competition.holders.iter().map(holder).collect(),
             preemption: competition.preemption.map(preemption),
-            unusable: (unusable.free_slots > 0).then_some(Unusable {
-                free_slots: unusable.free_slots,
-                blacklisted: unusable.blacklisted,
-                excluded: unusable.excluded,
-                draining: unusable.draining,
-                revoked: unusable.revoked,
-                below_reserve: unusable.below_reserve,
-                late: unusable.late,
-            }),
+            unusable: self::unusable(&unusable),
         },
         Why::NodesUnusable(engine::Unusable {
             blacklisted,
@@ -490,6 +482,19 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
             ahead: self::ahead(&ahead),
         },
     }
+}
+
+/// Nodes with free slots that cannot be used, if there are any.
+fn unusable(nodes: &engine::Unusable) -> Option<Unusable> {
+    (nodes.free_slots > 0).then_some(Unusable {
+        free_slots: nodes.free_slots,
+        blacklisted: nodes.blacklisted,
+        excluded: nodes.excluded,
+        draining: nodes.draining,
+        revoked: nodes.revoked,
+        below_reserve: nodes.below_reserve,
+        late: nodes.late,
+    })
 }
 
 /// The amounts of which there are any.
