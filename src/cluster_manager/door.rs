@@ -322,6 +322,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table")]
     fn values_beyond_a_bound_are_refused_with_the_method_s_own_error() {
         let long_handle = || Some(text(131));
         let request = Call::RequestResource { handle: long_handle(), requests: Some(vec![]) };

@@ -416,6 +416,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table")]
     fn wrong_values() {
         let whole = "is not a whole number; expected a whole number from";
         let cases: [(&str, &[&str]); 19] = [

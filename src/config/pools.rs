@@ -684,6 +684,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table")]
     fn problems_are_reported_with_their_place() {
         let in_pool =
             |inside: &str| format!("<group name='g'><pool name='p'>{inside}</pool></group>");

@@ -90,6 +90,7 @@ fn with_reports(
     input
 }
 
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn faults() -> Vec<Fault> {
     vec![
         hears("the last grant of a call is not entered", |mut input| {

@@ -356,12 +356,7 @@ impl Model {
                 Ok(Done)
             }
             Input::AccessRevoked { ids } => {
-                let is =
-                    |node: &Node| !node.revoked && node.access.is_some_and(|id| ids.contains(&id));
-                let names = self.nodes.iter().filter(|(_, node)| is(node));
-                for name in names.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-                    foreseen.dead.extend(self.revoke_node(&name));
-                }
+                self.revoke_access(ids, &mut foreseen);
                 Ok(Done)
             }
             Input::HostsChanged { hosts } => {
@@ -391,19 +386,11 @@ impl Model {
                 Ok(Done)
             }
             Input::NodesEnded { host, names } => {
-                for name in names {
-                    let of_host = |node: &Node| node.address.host == *host;
-                    if self.nodes.get(name).is_some_and(of_host) {
-                        foreseen.dead.extend(self.lose_node(name));
-                    }
-                }
+                self.lose_nodes(host, names, &mut foreseen);
                 Ok(Done)
             }
             Input::HeldUp { ms } => {
-                let later = |heard: Millis| heard.plus_ms((*ms).max(0)).min(now);
-                self.nodes.values_mut().for_each(|node| node.heard = later(node.heard));
-                self.forgive_late(now);
-                self.sessions.values_mut().for_each(|session| session.heard = later(session.heard));
+                self.forgive_silence(now, *ms);
                 Ok(Done)
             }
             Input::Tick => {
@@ -418,6 +405,31 @@ impl Model {
         };
         foreseen.answer = answer.unwrap_or_else(Refused);
         foreseen
+    }
+
+    fn revoke_access(&mut self, ids: &[AccessId], foreseen: &mut Foreseen) {
+        let is = |node: &Node| !node.revoked && node.access.is_some_and(|id| ids.contains(&id));
+        let names = self.nodes.iter().filter(|(_, node)| is(node));
+        for name in names.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            foreseen.dead.extend(self.revoke_node(&name));
+        }
+    }
+
+    fn lose_nodes(&mut self, host: &Name, names: &[Name], foreseen: &mut Foreseen) {
+        for name in names {
+            let of_host = |node: &Node| node.address.host == *host;
+            if self.nodes.get(name).is_some_and(of_host) {
+                foreseen.dead.extend(self.lose_node(name));
+            }
+        }
+    }
+
+    /// Nothing was received for so long, so no peer was silent.
+    fn forgive_silence(&mut self, now: Millis, ms: i64) {
+        let later = |heard: Millis| heard.plus_ms(ms.max(0)).min(now);
+        self.nodes.values_mut().for_each(|node| node.heard = later(node.heard));
+        self.forgive_late(now);
+        self.sessions.values_mut().for_each(|session| session.heard = later(session.heard));
     }
 
     fn start_session(

@@ -249,6 +249,7 @@ fn with_requests(mut input: Input, change: fn(&mut corona_model::types::Resource
     input
 }
 
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn faults() -> Vec<Fault> {
     vec![
         hears("releases leave one out", |mut input| {

@@ -296,10 +296,7 @@ impl Instance {
         let opened = held.take(&directory);
         let Some(epoch) = epoch else {
             resign.send_replace(true);
-            if let Some(opened) = opened {
-                // What is written survives the process anyway.
-                let _ = corona_process::panics::blocking(move || opened.journal.close()).await;
-            }
+            close(opened).await;
             election.abort();
             return Ok(End::Stopped);
         };
@@ -553,6 +550,13 @@ impl Lead {
         self.resign.send_replace(true);
         end_of(&mut self.election, &self.ha.zookeeper).await;
         self.instance_role.apply(Input::SteppedDown);
+    }
+}
+
+/// Closes the journal of a copy. What is written survives the process anyway.
+async fn close(opened: Option<Opened>) {
+    if let Some(opened) = opened {
+        let _ = corona_process::panics::blocking(move || opened.journal.close()).await;
     }
 }
 

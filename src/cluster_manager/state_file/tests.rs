@@ -378,6 +378,7 @@ fn files_of_older_versions_have_no_heartbeat_ids() {
 
 /// Spec: cluster-manager/07 §4.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn states_that_the_original_cannot_read_are_read() {
     const NODE: [&str; 4] = ["nodeManager", "nameToNode", "n1", "clusterNodeInfo"];
     let same = |_: &mut SavedState| {};
@@ -709,6 +710,7 @@ fn as_a_file_can_say(mut state: SavedState) -> SavedState {
 }
 
 /// States as an engine gives them.
+#[allow(clippy::too_many_lines, reason = "each field has its values")]
 fn any_state() -> impl Strategy<Value = SavedState> {
     let specs = (any::<i16>(), any::<Option<i16>>(), any::<Option<i32>>(), any::<Option<i32>>());
     let specs = specs.prop_map(|(num_cpus, network_mbps, memory_mb, disk_gb)| ComputeSpecs {

@@ -340,6 +340,7 @@ impl WaitReason {
         }
     }
 
+    #[allow(clippy::too_many_lines, reason = "a table: each reason has its sentence")]
     pub(super) fn text(&self, about: About<'_>) -> String {
         let kind = about.kind;
         let they = about.one_or("it", "they");
