@@ -304,9 +304,9 @@ mod tests {
 
     #[test]
     fn resources_of_yarn_are_read_in_all_its_forms() {
-        let both = Some([Some(Quota::Amount(8)), Some(Quota::Amount(4_096)), None, None]);
-        let parts =
-            Some([Some(Quota::Part(Part(3_000))), Some(Quota::Part(Part(1_250))), None, None]);
+        let amounts = [Some(Quota::Amount(8)), Some(Quota::Amount(4_096)), None, None];
+        let shares = [Some(Quota::Part(Part(3_000))), Some(Quota::Part(Part(1_250))), None, None];
+        let (both, parts) = (Some(amounts), Some(shares));
         let memory = Some([None, Some(Quota::Amount(5)), None, None]);
         for (text, expected) in [
             ("4096 mb, 8 vcores", both),
@@ -326,8 +326,8 @@ mod tests {
         ] {
             assert_eq!(of_yarn(text), expected, "{text}");
         }
-        assert_eq!(written(&both.unwrap()).unwrap(), "cpus=8,memory=4096");
-        assert_eq!(written(&parts.unwrap()).unwrap(), "cpus=30%,memory=12.5%");
+        assert_eq!(written(&amounts).unwrap(), "cpus=8,memory=4096");
+        assert_eq!(written(&shares).unwrap(), "cpus=30%,memory=12.5%");
         assert_eq!(written(&[None; 4]), None);
     }
 

@@ -200,6 +200,7 @@ fn answer_to(stream: &mut TcpStream) -> u8 {
 
 /// One call beyond each bound on texts and lists, with the exception or fault that names the bound.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn every_bound_on_texts_and_lists_is_in_force() {
     let settings = [
         ("corona.cm.max.name.bytes", "71"),

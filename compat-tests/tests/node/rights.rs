@@ -265,6 +265,7 @@ fn listening(pid: u32) -> Option<BTreeSet<u16>> {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn each_role_may_do_what_its_rows_say_and_nobody_else_anything() {
     let world = Machines::new();
     let head = world.first_head();

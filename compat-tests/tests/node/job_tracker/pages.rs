@@ -118,6 +118,7 @@ fn recorded_addresses_lead_to_pages(world: &TestCluster, job: &str) {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one job is followed from page to page")]
 fn a_job_can_be_followed_on_pages_and_as_json() {
     block_on(async {
         let world = TestCluster::new(&[]).await;
