@@ -173,7 +173,7 @@ pub const STREAMING_KEYS: &[StreamingKey] = &[
     none("io.file.buffer.size", "a buffer of Java"),
     heeded(
         "io.seqfile.compress.blocksize",
-        // A reader here takes blocks of no more.
+        // A reader here takes blocks of twice as much.
         Between(1, 64 << 20),
         "bytes of a block of sequence files that are compressed by blocks",
     ),

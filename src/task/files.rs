@@ -4,7 +4,8 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use corona_filesystem::{
-    CreateOptions, FileReader, FileStatus, FileSystem, FileSystems, FileWriter, FsError, FsPath,
+    CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem, FileSystems, FileWriter, FsError,
+    FsPath,
 };
 use corona_hadoop::writables::FileVersion;
 use tokio::runtime::Handle;
@@ -121,7 +122,12 @@ impl JobFiles {
         self.runtime.block_on(async {
             match files.rename(&from, &to).await {
                 Ok(()) => Ok(()),
-                Err(_) if files.delete(&to, true).await? => files.rename(&from, &to).await,
+                Err(error)
+                    if error.kind == ErrorKind::AlreadyExists
+                        && files.delete(&to, false).await? =>
+                {
+                    files.rename(&from, &to).await
+                }
                 Err(error) => Err(error),
             }
         })

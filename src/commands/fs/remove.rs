@@ -55,7 +55,10 @@ impl Shell {
         };
         // Uploads that a killed program has left are not seen, and take room.
         let was_uploaded = found.is_empty() && how.recursive && files.is_seen_whole();
-        if was_uploaded && matches!(files.delete(&path, true).await, Ok(true)) {
+        let aborted = if was_uploaded { files.delete(&path, true).await } else { Ok(false) };
+        if let Err(error) = aborted {
+            output.fail(&worded(&error));
+        } else if aborted.is_ok_and(|was_there| was_there) {
             output.say(&format!("Deleted: unfinished uploads of {path}"))?;
             output.done.push(Done { path: path.to_string(), to: None, bytes: None });
         } else if found.is_empty() && !how.force {

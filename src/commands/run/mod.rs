@@ -568,7 +568,7 @@ impl Work<'_> {
                     && matches!(look, Look::Forgotten)
                     && brought.is_err()
                     && !stop.is_wanted()
-                    && kept.are_lost().await;
+                    && stop.or(kept.are_lost()).await == Some(true);
                 match brought {
                     Err(error) if is_lost => {
                         console.complain(&format!(

@@ -101,7 +101,12 @@ impl ObjectAccess {
 
     /// The same, if requests can be made with it. The client of a job chooses it. No text names a key.
     fn checked(self) -> Result<ObjectAccess, FsError> {
-        if !self.region().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        // It is part of the host's name where no other is named, and of signatures in any case.
+        let is_of_name = |byte: u8| match self.endpoint {
+            Some(_) => byte.is_ascii_graphic() && byte != b'/',
+            None => byte.is_ascii_alphanumeric() || byte == b'-',
+        };
+        if !self.region().bytes().all(is_of_name) {
             return Err(refused(
                 "the region (AWS_REGION) may have letters, digits and hyphens only",
             ));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use corona_net::Backoff;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use hyper::header::IF_NONE_MATCH;
+use hyper::header::{CONTENT_LENGTH, IF_NONE_MATCH};
 use hyper::{Method, Request, StatusCode};
 use object_store::aws::{AmazonS3, AwsAuthorizer};
 use object_store::client::{HttpClient, HttpRequestBody};
@@ -324,8 +324,13 @@ impl Bucket {
         }
     }
 
-    /// Aborts all uploads of an object and of those below it as a directory. Returns how many there were.
-    pub(super) async fn abort_all(&self, path: &FsPath) -> Result<usize, FsError> {
+    /// Aborts all uploads of an object and of those below it as a directory, `unless` this object is there by then. Returns
+    /// how many there were.
+    pub(super) async fn abort_all(
+        &self,
+        path: &FsPath,
+        unless: Option<&FsPath>,
+    ) -> Result<usize, FsError> {
         let name = path.path().trim_start_matches('/');
         let is_meant = |key: &str| {
             let rest = key.strip_prefix(name);
@@ -335,6 +340,13 @@ impl Bucket {
         loop {
             let (mut page, next) = self.uploads(path, name, from.as_ref()).await?;
             page.retain(|upload| is_meant(&upload.key));
+            // Looked for after the uploads: what comes with it is in no page before.
+            if let Some(object) = unless
+                && !page.is_empty()
+                && self.is_there(object).await?
+            {
+                return Ok(count);
+            }
             count += page.len();
             let aborted = stream::iter(page).map(|upload| async move {
                 self.abort(&path_of(path, &upload.key), &upload.id).await
@@ -425,6 +437,10 @@ impl Bucket {
         if asked.is_new {
             request = request.header(IF_NONE_MATCH, "*");
         }
+        // Else it is missing where there is no body, and stores refuse that.
+        if matches!(asked.method, Method::PUT | Method::POST) {
+            request = request.header(CONTENT_LENGTH, asked.body.len());
+        }
         let body = match asked.body.is_empty() {
             true => HttpRequestBody::empty(),
             false => HttpRequestBody::from(asked.body.clone()),
@@ -457,12 +473,16 @@ impl Bucket {
             return Ok(bytes);
         }
         let is_status =
-            [StatusCode::PRECONDITION_FAILED, StatusCode::CONFLICT, StatusCode::NOT_MODIFIED]
-                .contains(&status);
+            [StatusCode::PRECONDITION_FAILED, StatusCode::NOT_MODIFIED].contains(&status);
         if asked.is_new && (is_status || text.contains("<Code>PreconditionFailed</Code>")) {
             return Err(FsError::new(ErrorKind::AlreadyExists, call, path, "File exists"));
         }
-        Err(fault::of_answer(status.as_u16(), &text, call, path, &self.server))
+        let mut error = fault::of_answer(status.as_u16(), &text, call, path, &self.server);
+        // Another request for the object was on its way: it says nothing of what is there.
+        if status == StatusCode::CONFLICT && asked.method == Method::PUT {
+            error.kind = ErrorKind::TooSlow;
+        }
+        Err(error)
     }
 }
 

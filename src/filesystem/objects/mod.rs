@@ -297,17 +297,17 @@ impl ObjectStore {
         let begun = path.join(BEGUN);
         let mut was_there = self.delete_all_but(path, Some(&begun)).await?;
         // Also the uploads of attempts that were killed before they could note them.
-        was_there |= self.bucket.abort_all(&output).await? > 0;
+        was_there |= self.bucket.abort_all(&output, None).await? > 0;
         self.bucket.delete(&begun).await?;
         // What begins from here on sees that the job has ended. What has begun before may have come meanwhile.
         was_there |= self.delete_all_but(path, None).await?;
-        Ok(self.bucket.abort_all(&output).await? > 0 || was_there)
+        Ok(self.bucket.abort_all(&output, None).await? > 0 || was_there)
     }
 
     /// Aborts the uploads of an object, and of those below it as a directory, where the store and the keys allow it.
     /// Returns whether there were any.
     async fn abort_if_allowed(&self, path: &FsPath) -> Result<bool, FsError> {
-        match self.bucket.abort_all(path).await {
+        match self.bucket.abort_all(path, None).await {
             Ok(count) => Ok(count > 0),
             Err(error) if matches!(error.kind, ErrorKind::Connection | ErrorKind::TooSlow) => {
                 Err(error)
@@ -535,7 +535,7 @@ impl FileSystem for ObjectStore {
                 return Ok(());
             }
             if output.parent().is_some() {
-                self.bucket.abort_all(&output).await?;
+                self.bucket.abort_all(&output, Some(&begun)).await?;
             }
             self.bucket.put(&begun, BEGUN.as_bytes().to_vec()).await
         })

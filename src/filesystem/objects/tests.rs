@@ -152,7 +152,7 @@ async fn a_request_to_a_busy_store_is_given_up_in_time() {
     }))
     .await;
     let path = FsPath::parse("s3://bucket/dir/_temporary").unwrap();
-    let refused = store.bucket.abort_all(&path).await.unwrap_err();
+    let refused = store.bucket.abort_all(&path, None).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::TooSlow, "{refused}");
     let first = asked.swap(0, Ordering::Relaxed);
     assert!((2..20).contains(&first), "{first}");
@@ -272,7 +272,7 @@ async fn lists_whose_pages_go_round_end_with_an_error() {
         store.summary(&path).await.unwrap_err(),
         store.delete_below(&path).await.unwrap_err(),
         store.complete(&path).await.unwrap_err(),
-        store.bucket.abort_all(&path).await.unwrap_err(),
+        store.bucket.abort_all(&path, None).await.unwrap_err(),
     ];
     for wrong in wrong {
         assert_eq!(wrong.kind, ErrorKind::Malformed, "{wrong}");
@@ -290,7 +290,7 @@ async fn an_answer_without_end_is_refused() {
     for wrong in [
         store.list_page(&path, None).await.unwrap_err(),
         store.bucket.begin_upload(&path).await.unwrap_err(),
-        store.bucket.abort_all(&path).await.unwrap_err(),
+        store.bucket.abort_all(&path, None).await.unwrap_err(),
     ] {
         assert_eq!(wrong.kind, ErrorKind::Malformed, "{wrong}");
         assert!(wrong.to_string().contains(http::TOO_LARGE), "{wrong}");
@@ -531,6 +531,22 @@ async fn stores_that_do_not_know_the_condition_are_asked_without_it() {
         put_new(&store, &at("s3://bucket/a"), &vec![b'x'; length]).await.unwrap();
         assert!(!store.status(&at("s3://bucket/a")).await.unwrap().is_directory);
     }
+}
+
+#[tokio::test]
+async fn a_new_object_waits_for_another_request_for_it_and_may_be_empty() {
+    let is_first = std::sync::atomic::AtomicBool::new(true);
+    let conflict = move |_: &str| {
+        let is_first = is_first.swap(false, Ordering::Relaxed);
+        is_first.then(|| (409, "<Error><Code>ConditionalRequestConflict</Code></Error>".to_owned()))
+    };
+    let (store, noted) = noting_whole(keeping(true, conflict)).await;
+    put_new(&store, &at("s3://bucket/a"), b"").await.unwrap();
+    let noted = noted.lock().unwrap();
+    let puts = noted.iter().filter(|request| request.starts_with("put"));
+    // Stores refuse a request whose length is not named.
+    let with_length = puts.clone().filter(|it| it.contains("content-length: 0"));
+    assert_eq!((puts.count(), with_length.count()), (2, 2), "{noted:?}");
 }
 
 #[tokio::test]

@@ -267,7 +267,7 @@ def _write(lines: Iterable[str], to: Path) -> int:
     with to.open("w", encoding="utf-8", newline="\n") as file:
         for line in lines:
             # The program leaves out empty lines, and each has the number of its place.
-            if not line or "\n" in line or "\0" in line:
+            if not line or any(end in line for end in "\r\n\0"):
                 raise ValueError(f"expected one line that is not empty and has no NUL byte: {line!r}")
             file.write(line + "\n")
             count += 1

@@ -1,5 +1,8 @@
 //! The classes of keys and values whose texts are known.
 
+use std::fmt::LowerExp;
+use std::str::FromStr;
+
 use corona_hadoop::io::{DecodeError, Reader};
 
 /// A class of keys or values.
@@ -77,18 +80,11 @@ impl Class {
             Class::VLong => number(reader.vlong()?),
             Class::Float => {
                 let value = f32::from_be_bytes(reader.i32()?.to_be_bytes());
-                put_floating(
-                    value.into(),
-                    [format!("{value:e}"), format!("{value:.1e}")],
-                    to,
-                    |text| text.parse() == Ok(value),
-                );
+                put_floating(value.into(), &nearest(value), to);
             }
             Class::Double => {
                 let value = f64::from_be_bytes(reader.i64()?.to_be_bytes());
-                put_floating(value, [format!("{value:e}"), format!("{value:.1e}")], to, |text| {
-                    text.parse() == Ok(value)
-                });
+                put_floating(value, &nearest(value), to);
             }
             Class::Boolean => {
                 let text: &[u8] = if reader.bool()? { b"true" } else { b"false" };
@@ -103,24 +99,25 @@ impl Class {
     }
 }
 
-/// Appends a number as Java's `toString` has it from version 19 on: with the fewest digits that name it among the numbers of its
-/// type, but two at least; from 0.001 to 10,000,000 without an exponent. Of the two texts the first has the fewest digits and
-/// an exponent, the second two digits.
-fn put_floating(
-    value: f64,
-    [shortest, of_two]: [String; 2],
-    to: &mut Vec<u8>,
-    names_it: impl Fn(&str) -> bool,
-) {
+/// A number with an exponent, and with the fewest digits that name it among the numbers of its type, but two at least. Of
+/// two such texts that are as near the one with an even last digit is taken, as Java does.
+fn nearest<T: LowerExp + FromStr + PartialEq>(value: T) -> String {
+    let shortest = format!("{value:e}");
+    let mantissa = shortest.split('e').next().unwrap_or_default();
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    let rounded = format!("{value:.*e}", digits.max(2) - 1);
+    if rounded.parse::<T>().is_ok_and(|read| read == value) { rounded } else { shortest }
+}
+
+/// Appends a number as Java's `toString` has it from version 19 on: from 0.001 to 10,000,000 without an exponent. The text
+/// is that of [`nearest`].
+fn put_floating(value: f64, text: &str, to: &mut Vec<u8>) {
     if value.is_nan() || value.is_infinite() {
         let text = if value.is_nan() { "NaN" } else { "Infinity" };
         to.extend_from_slice(if value == f64::NEG_INFINITY { b"-" } else { b"" });
         return to.extend_from_slice(text.as_bytes());
     }
-    // One digit may be followed by another than 0, if the number is nearer then.
-    let has_one_digit = !shortest.contains('.');
-    let text = if has_one_digit && names_it(&of_two) { of_two } else { shortest };
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let (sign, digits) = match mantissa.strip_prefix('-') {
         Some(digits) => ("-", digits),
         None => ("", mantissa),
@@ -202,6 +199,8 @@ mod tests {
             (f64::NEG_INFINITY, "-Infinity"),
             // Before version 19 Java printed 1.9999999999999998E23, which is the same number.
             (2.0e23, "2.0E23"),
+            // Two texts are as near.
+            (16_777_216.000_976_562_5, "1.6777216000976562E7"),
         ] {
             assert_eq!(text(Class::Double, &f64::to_be_bytes(value)), expected);
         }
@@ -213,6 +212,10 @@ mod tests {
             (16_777_216.0, "1.6777216E7"),
             (1.0e10, "1.0E10"),
             (-0.5, "-0.5"),
+            (1_485_020.25, "1485020.2"),
+            (501_041.625, "501041.62"),
+            (-2_977.406_25, "-2977.4062"),
+            (0.000_244_140_625, "2.4414062E-4"),
             (f32::NAN, "NaN"),
         ] {
             assert_eq!(text(Class::Float, &f32::to_be_bytes(value)), expected);

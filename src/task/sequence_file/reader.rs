@@ -497,21 +497,25 @@ impl<R: Read> SequenceRecords<R> {
         }
         let records = self.input.vint()?;
         let records = self.input.checked(records)?;
-        let mut room = self.most.max(LEAST_BLOCK_BYTES);
+        let mut room = self.room();
         let (key_lengths, keys) = (self.part(&mut room)?, self.part(&mut room)?);
         let (value_lengths, values) = (self.part(&mut room)?, self.part(&mut room)?);
         self.block = Some(Block { records, key_lengths, keys, value_lengths, values });
         Ok(true)
     }
 
+    /// The bytes that a block may have: a writer ends it with the record that makes it large enough.
+    fn room(&self) -> usize {
+        self.most.saturating_mul(2).saturating_add(LEAST_BLOCK_BYTES)
+    }
+
     /// Reads a part of a block, which takes its bytes of the room for the block.
     fn part(&mut self, room: &mut usize) -> Result<Part, SequenceError> {
         let length = self.input.vint()?;
         let length = self.input.checked(length)?;
-        *room = room.checked_sub(length).ok_or(SequenceError::BlockTooLong {
-            limit: self.most.max(LEAST_BLOCK_BYTES),
-            at: self.input.at,
-        })?;
+        *room = room
+            .checked_sub(length)
+            .ok_or(SequenceError::BlockTooLong { limit: self.room(), at: self.input.at })?;
         let mut compressed = Vec::new();
         fill(&mut self.input, length, &mut compressed)?;
         let codec = self.header.codec.filter(|_| !compressed.is_empty());

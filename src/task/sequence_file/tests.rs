@@ -220,7 +220,7 @@ fn a_block_is_bounded_as_a_whole() {
     let codec = "org.apache.hadoop.io.compress.DefaultCodec";
     let rest = [&ESCAPE[..], &[7; MARK_BYTES], &[1], &part.repeat(4)].concat();
     let error = text_of(&made(TEXT, TEXT, [1, 1], Some(codec), &rest)).unwrap_err();
-    assert!(error.contains("a compressed block has more than 16777216 bytes"), "{error}");
+    assert!(error.contains("a compressed block has more than 18874368 bytes"), "{error}");
 }
 
 fn vint_of(number: i64) -> Vec<u8> {
@@ -261,7 +261,7 @@ fn damaged_and_unknown_files_are_refused_in_one_line() {
         (blocks(&[1, 3, 1, 2, 3, 0, 0, 0]), "a block cannot be unpacked: "),
         (
             blocks(&[&[1][..], &huge].concat()),
-            "a compressed block has more than 16777216 bytes: raise corona.task.max.record.bytes",
+            "a compressed block has more than 18874368 bytes: raise corona.task.max.record.bytes",
         ),
         (blocks(&[0xff, 0, 0, 0, 0]), "-1 is no length"),
         (cut(golden!("none-text").0, 1), "ends in the middle of a record"),
