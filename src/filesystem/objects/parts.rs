@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_writer_keeps_is_bounded() {
+    fn the_parts_that_a_writer_keeps_are_bounded() {
         let kept = |part| (in_flight_beside(part) + 1) * bytes_of(part);
         assert!((0..2 * MAX_PARTS).all(|part| kept(part) <= MAX_MEMORY));
         // As docs/use/objects.md has it: the memory of objects up to a size.

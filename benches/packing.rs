@@ -1,8 +1,8 @@
 //! How well tasks of many shapes are packed where resources are counted, and what that costs.
 //!
-//!     cargo bench -p corona-engine --bench packing                  both
-//!     cargo bench -p corona-engine --bench packing -- memory        the memory in use
-//!     cargo bench -p corona-engine --bench packing -- speed 50000   grants/s at so many nodes
+//!     cargo bench --bench packing                  both
+//!     cargo bench --bench packing -- memory        the memory in use
+//!     cargo bench --bench packing -- speed 50000   grants/s at so many nodes
 //!
 //! *Memory in use*: six hours of jobs that come and go, in virtual time, on nodes of four sizes. They want more than
 //! there is for most of the time. A fractional packing is the same cluster melted into one node: the same engine
@@ -18,13 +18,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use corona_engine::settings::Settings;
-use corona_engine::types::{
+use corona::engine::settings::Settings;
+use corona::engine::types::{
     Address, ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
     SessionInfo, SessionStatus,
 };
-use corona_engine::{Effect, Engine, Input, Notification, Start};
-use corona_model::random::Random;
+use corona::engine::{Effect, Engine, Input, Notification, Start};
+use corona::model::random::Random;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
