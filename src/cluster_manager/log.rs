@@ -160,7 +160,7 @@ fn session(record: &Record, kinds: &[ResourceType]) {
                 StepMismatch::NoProgress => info!("heartbeat mismatch with no progress:{ids}"),
             }
         }
-        _ => {}
+        other => debug!("{other:?}"),
     }
 }
 
@@ -207,7 +207,7 @@ fn room(record: &Record) {
                 "Looked for {kind} tasks to preempt; {nodes_left} nodes are left for the next second"
             );
         }
-        _ => {}
+        other => debug!("{other:?}"),
     }
 }
 

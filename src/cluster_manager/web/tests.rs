@@ -511,6 +511,17 @@ async fn only_a_post_with_the_token_ends_a_session() {
     world.send(get.body(Full::default()).unwrap()).await;
     assert!(world.runs("2026.1"), "the original's way is closed");
 
+    // After a wrong token not even the right one of the same peer is looked at.
+    let guess = async |form: &'static str| {
+        let request = Request::post("/sessions/2026.1/kill")
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(Full::from(form));
+        world.send_from([10, 0, 0, 1].into(), request.unwrap()).await.status()
+    };
+    let statuses = tokio::join!(guess("token=wrong"), guess(right));
+    assert_eq!(statuses, (StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS));
+    assert!(world.runs("2026.1"), "it was ended too soon");
+
     let own = [(ORIGIN, "http://manager.example.com:50032"), (HOST, "manager.example.com:50032")];
     let answer = world.kill("2026.1", right, &own).await;
     assert_eq!(answer.status(), StatusCode::SEE_OTHER);
@@ -1199,6 +1210,47 @@ async fn names_of_others_are_refused_and_probes_are_not() {
     }
 }
 
+/// Three connections for pages, two of them of one peer, and one for probes.
+#[tokio::test]
+async fn pages_have_the_configured_room() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let world = TestPages::new(&[
+        ("corona.cm.web.max.connections", "3"),
+        ("corona.cm.web.max.connections.per.peer", "2"),
+        ("corona.cm.web.probe.connections", "1"),
+    ]);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(world.pages.clone().serve(listener, world.stop.subscribe()));
+    let connect = async |peer: u8| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 1, peer], 0).into()).unwrap();
+        socket.connect(address).await.unwrap()
+    };
+    // A stream of events is a request that lasts.
+    let ask = async |peer: u8| {
+        let mut stream = connect(peer).await;
+        stream.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.unwrap();
+        (stream, String::from_utf8(status.to_vec()).unwrap())
+    };
+    let (_first, status) = ask(1).await;
+    assert_eq!(status, "HTTP/1.1 200");
+    let (_second, status) = ask(1).await;
+    assert_eq!(status, "HTTP/1.1 200");
+    // A third one of this peer is for probes.
+    let mut waiting = connect(1).await;
+    let (_third, status) = ask(2).await;
+    assert_eq!(status, "HTTP/1.1 200");
+    assert_eq!(world.pages.admission.open(), 4);
+    // It takes the place for probes, since that is the only one.
+    let (_fourth, status) = ask(2).await;
+    assert_eq!(status, "HTTP/1.1 503");
+    let closed = tokio::time::timeout(Duration::from_secs(5), waiting.read(&mut [0])).await;
+    assert_eq!(closed.expect("there is another place").unwrap(), 0);
+}
+
 #[tokio::test]
 async fn resources_are_shown_where_they_are_counted_and_nowhere_else() {
     let counted = TestPages::new(&[("corona.cm.resources", "cpus,memory")]);
@@ -1258,7 +1310,7 @@ async fn a_request_without_room_names_the_node_kept_for_it_and_when_room_is_made
     let world = TestPages::new(&[
         ("corona.cm.resources", "cpus,memory"),
         ("corona.cm.reservation.after.ms", "1"),
-        ("corona.cm.reservation.limit.ms", "600000"),
+        ("corona.cm.reservation.limit.ms", "36000000"),
     ]);
     world.node("n1", 8);
     world.session("2026.1", "small");
@@ -1285,7 +1337,7 @@ async fn a_request_without_room_names_the_node_kept_for_it_and_when_room_is_made
     let kept = &wait["reservation"];
     assert_eq!((&kept["node"], &kept["request"]), (&json!("n1"), &json!(7)), "{wait}");
     let (since, until) = (kept["since_ms"].as_i64().unwrap(), kept["until_ms"].as_i64().unwrap());
-    assert_eq!(until - since, 600_000, "{wait}");
+    assert_eq!(until - since, 36_000_000, "{wait}");
     // Its pool holds nothing, and the other one all that is granted.
     assert_eq!(wait["preemption"]["cause"], "share", "{wait}");
     assert!(wait["preemption"]["due_ms"].as_i64().unwrap() > since, "{wait}");
@@ -1294,7 +1346,7 @@ async fn a_request_without_room_names_the_node_kept_for_it_and_when_room_is_made
     let expected = json!({ "session": "2026.2", "id": 7, "since_ms": since, "until_ms": until });
     assert_eq!(node["reserved_for"], expected, "{node}");
     let page = world.body("/nodes/n1").await;
-    assert!(page.contains("9 min 5"), "{page}");
+    assert!(page.contains("9 h 5"), "{page}");
     world.ask("2026.1", 4..=4);
     let other = of_api("sessions/2026.1").await;
     let wait = &other["waits"][0];

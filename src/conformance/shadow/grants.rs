@@ -174,14 +174,14 @@ impl Comparison {
             let Some((other, other_id, of)) = self.in_the_way(&node, kind) else { break };
             self.put_back(&other, other_id, of);
             self.is_passed_over(&other, handle, of);
-            instead = Some((other, other_id));
+            instead = Some((other, other_id, of));
         }
         if !has_room(self) && !waited && instead.is_none() {
             return false;
         }
-        match instead {
-            Some((other, other_id)) => {
-                let same = other == *handle;
+        match instead.filter(|_| has_room(self)) {
+            Some((other, other_id, of)) => {
+                let same = other == *handle && of == kind;
                 let rule = (!same || self.has_crossed() || self.is_unsettled(handle, kind))
                     .then_some(Rule::FREE_ORDER);
                 let ours = format!("request {other_id} of session {other} comes first");
@@ -360,5 +360,57 @@ fn our_node(comparison: &Comparison, handle: &str, id: i32) -> Arc<str> {
     match comparison.oracle.engine().standing(handle, id) {
         Some(ObservedState::Granted(node)) => node,
         _ => "".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Configuration;
+    use super::super::oracle::Oracle;
+    use super::super::stats::Stats;
+    use super::*;
+    use corona_engine::{Input, testing};
+    use corona_model::types::{ComputeSpecs, Millis};
+
+    /// What a grant of ours gives back is too little for the primary's: another order would not have made it.
+    #[test]
+    fn a_grant_without_room_is_no_other_order() {
+        let counted = [("corona.cm.resources".to_owned(), "memory".to_owned())];
+        let loaded = corona_config::load(None, &counted).unwrap();
+        let configuration = Configuration::read(&loaded).unwrap();
+        let oracle = Oracle::start(&configuration, Millis(0), Duration::ZERO).unwrap();
+        let stats = Stats::new("original", std::time::UNIX_EPOCH);
+        let mut both = Comparison::new(oracle, stats, Duration::from_secs(10));
+        let mut report = testing::report("n", "n", 8);
+        report.total.memory_mb = Some(4_096);
+        report.free = Some(report.total);
+        both.oracle.apply(both.now, Input::HeartbeatNode { report, rack: None });
+        let request = |id, memory_mb| {
+            let mut request = testing::request(id, ResourceType::Map, &[]);
+            let memory_mb = Some(memory_mb);
+            request.specs = Some(ComputeSpecs { num_cpus: 1, memory_mb, ..Default::default() });
+            request
+        };
+        for (handle, request) in [("s.1", request(1, 1_000)), ("s.2", request(2, 8_000))] {
+            both.expect_session(handle, 1);
+            both.oracle.apply(both.now, testing::session(handle, "pool"));
+            both.oracle.apply(both.now, testing::ask(handle, vec![request]));
+        }
+        both.decide(false);
+        let granted = both.oracle.engine().standing("s.1", 1);
+        assert_eq!(granted, Some(ObservedState::Granted("n".into())));
+        let node = testing::report("n", "n", 8);
+        let grant = Grant {
+            id: 2,
+            node_name: node.name,
+            address: node.address,
+            granted_at: Millis(0),
+            kind: ResourceType::Map,
+            app_info: "m:1".into(),
+        };
+        both.now = Duration::from_secs(1);
+        assert!(both.they_grant(&"s.2".into(), &grant, Duration::ZERO));
+        let found: Vec<String> = both.stats.take_new().iter().map(ToString::to_string).collect();
+        assert!(found.len() == 1 && found[0].contains("the node has no free slot"), "{found:?}");
     }
 }

@@ -132,6 +132,12 @@ impl Oracle {
         self.wakes_at = Some(now);
     }
 
+    /// Applies an input that no call of the run has made.
+    #[cfg(test)]
+    pub(super) fn apply(&mut self, now: Duration, input: Input) {
+        self.manager.apply(at(self.epoch, now), input).unwrap();
+    }
+
     /// The scheduling files have changed.
     pub(super) fn change_settings(
         &mut self,

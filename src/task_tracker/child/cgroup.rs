@@ -50,7 +50,7 @@ pub struct Cgroups {
 pub struct CgroupLimits {
     /// Memory, in bytes; `None` for no limit.
     pub memory_bytes: Option<u64>,
-    /// The CPUs that it was granted.
+    /// The CPUs that its job names, else its slots.
     pub cpus: u32,
 }
 
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_controllers_are_named() {
+    fn missing_files_of_the_kernel_are_named() {
         let root = root("cpuset io pids\n");
         let error =
             Cgroups::open(&settings(root.path()), Path::new("/l"), &HashSet::new()).unwrap_err();

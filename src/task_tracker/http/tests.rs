@@ -18,6 +18,8 @@ use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::{IndexRecord, ShuffleHeader, SpillIndex};
 
+/// How long a head may take where a test does not wait for that.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// More bytes than sockets keep for a reader that does not read.
 const LARGE: u64 = 32 << 20;
 
@@ -41,6 +43,8 @@ struct TestServer {
     dirs: Arc<LocalDirs>,
     address: SocketAddr,
     lost: mpsc::Receiver<LostOutput>,
+    connections: Arc<Connections>,
+    counters: Arc<HttpCounters>,
     _stop: watch::Sender<bool>,
 }
 
@@ -58,19 +62,25 @@ fn usual() -> TrackerHttpSettings {
 
 impl TestServer {
     async fn new(given: &TrackerHttpSettings) -> Self {
+        TestServer::with(given, HEAD_TIMEOUT).await
+    }
+
+    async fn with(given: &TrackerHttpSettings, head_timeout: Duration) -> Self {
         let root = tempfile::tempdir().unwrap();
         let dirs = Arc::new(LocalDirs::open(&settings(&[&root.path().join("l")])).unwrap());
         let outputs = Arc::new(MapOutputs::new(dirs.clone(), 1 << 20));
         let (sender, lost) = mpsc::channel(10);
         let logs = super::super::child::test_logs(root.path());
-        let server = HttpServer::new(outputs, logs, sender, given).unwrap();
+        let mut server = HttpServer::new(outputs, logs, sender, given).unwrap();
+        server.limits.head_timeout = head_timeout;
+        let (connections, counters) = (server.connections.clone(), server.counters());
         let hosts = Hosts::of_machine(&given.hosts);
         let server = server.with_hosts(hosts).with_pages(Arc::new(LargePage));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_stop, stopped) = watch::channel(false);
         tokio::spawn(Arc::new(server).serve(listener, stopped));
-        TestServer { root, dirs, address, lost, _stop }
+        TestServer { root, dirs, address, lost, connections, counters, _stop }
     }
 
     async fn plain() -> Self {
@@ -308,6 +318,22 @@ async fn pages_are_compressed_for_readers_that_accept_it() {
     }
 }
 
+#[tokio::test]
+async fn peers_that_hold_connections_lose_them() {
+    let world = TestServer::with(&usual(), Duration::from_millis(200)).await;
+    let mut slow = TcpStream::connect(world.address).await.unwrap();
+    slow.write_all(b"GET /mapOutput?").await.unwrap();
+    let mut answer = Vec::new();
+    let closed = slow.read_to_end(&mut answer);
+    let _ = tokio::time::timeout(HEAD_TIMEOUT, closed).await.expect("it keeps its connection");
+    assert_eq!(answer, b"");
+    // A head without an end is refused before it takes more than it may.
+    let world = TestServer::plain().await;
+    let head = vec![b'x'; 2 * http::Limits::default().head_bytes];
+    let answer = tokio::time::timeout(HEAD_TIMEOUT / 2, world.ask(&head)).await;
+    assert_eq!(answer.expect("it may send any head"), b"");
+}
+
 /// With one thread, whatever a reader that does not read held would be missed at once.
 #[tokio::test]
 async fn readers_that_do_not_read_delay_no_other() {
@@ -333,6 +359,48 @@ async fn readers_that_do_not_read_delay_no_other() {
         }
         assert!(length > LARGE, "{length}");
     }
+}
+
+/// A log, a map output and a page, each larger than what the sockets keep.
+#[tokio::test]
+async fn readers_that_do_not_read_lose_their_connections() {
+    let impatient = TrackerHttpSettings { write_timeout: Duration::from_millis(300), ..usual() };
+    let world = TestServer::new(&impatient).await;
+    let mut readers = world.do_not_read([127, 0, 0, 2], &world.large(), 3).await;
+    for reader in &mut readers {
+        reader.read_u8().await.unwrap();
+    }
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while world.connections.open() > 0 {
+        assert!(tokio::time::Instant::now() < deadline, "the readers keep their connections");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for mut reader in readers {
+        let mut rest = vec![];
+        let _ = reader.read_to_end(&mut rest).await;
+        assert!((rest.len() as u64) < LARGE, "the whole answer was sent");
+    }
+}
+
+#[tokio::test]
+async fn a_peer_with_too_many_connections_takes_none_of_another_peer() {
+    let few = TrackerHttpSettings { max_connections_per_peer: 2, ..usual() };
+    let world = TestServer::new(&few).await;
+    let (peer, large) = ([127, 0, 0, 2], world.large());
+    let mut served = world.do_not_read(peer, &large, 2).await;
+    for reader in &mut served {
+        // A connection that is served does not give way to another one.
+        reader.read_u8().await.unwrap();
+    }
+    for mut refused in world.do_not_read(peer, &large, 3).await {
+        let mut answer = vec![];
+        // It is closed, whether or not the sent bytes were read.
+        let _ = refused.read_to_end(&mut answer).await;
+        assert_eq!(answer, b"");
+    }
+    assert_eq!((world.counters.refused(), world.counters.refused_of_peer()), (0, 3));
+    assert!(world.get("/small").await.ends_with("small"));
+    assert_eq!(world.connections.open(), 2);
 }
 
 /// The recorded addresses of logs, for an attempt of this test. `tasktracker.jsp` is tested with the pages.

@@ -523,7 +523,8 @@ impl Runner {
     async fn spawn(&self, ready: &Arc<Ready>, slots: Option<OwnedSemaphorePermit>) -> Option<Task> {
         self.shared.make_room_for_a_process(self.run.attempt.task.is_map);
         let (shared, run, name) = (self.shared.clone(), self.run.clone(), self.name.clone());
-        let (limits, theirs) = (self.limits(ready), ready.clone());
+        let slots_of_task = self.shared.lock().table.task(&self.run).map_or(1, |task| task.slots);
+        let (limits, theirs) = (ready.limits(slots_of_task), ready.clone());
         // A program that hands its processes over waits for those that are being started.
         let starting = shared.stop.subscribe();
         let started = blocking(move || {
@@ -545,14 +546,6 @@ impl Runner {
                 None
             }
         }
-    }
-
-    /// The limits of the task for the kernel.
-    fn limits(&self, ready: &Ready) -> CgroupLimits {
-        let slots = || self.shared.lock().table.task(&self.run).map_or(1, |task| task.slots);
-        let memory_bytes = Some(ready.memory_bytes()).filter(|bytes| *bytes != u64::MAX);
-        let cpus = ready.cpus().unwrap_or_else(|| u32::try_from(slots()).unwrap_or(1));
-        CgroupLimits { memory_bytes, cpus }
     }
 
     /// A process that has the task.
@@ -868,11 +861,14 @@ impl Ready {
         u64::try_from(timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
     }
 
-    /// The CPUs that its job names, which were requested for it. The cluster manager takes them for slots where it
-    /// counts no resources.
-    fn cpus(&self) -> Option<u32> {
+    /// Its limits for the kernel. CPUs that its job names go before its slots: the cluster manager takes them for
+    /// slots where it counts no resources.
+    pub(super) fn limits(&self, slots: i32) -> CgroupLimits {
         let kind = if self.attempt.is_map { ResourceType::Map } else { ResourceType::Reduce };
-        TaskDemand::of(&self.attempt.conf).cpus(kind)
+        let named = TaskDemand::of(&self.attempt.conf).cpus(kind);
+        let cpus = named.unwrap_or_else(|| u32::try_from(slots).unwrap_or(1));
+        let memory_bytes = Some(self.memory_bytes()).filter(|bytes| *bytes != u64::MAX);
+        CgroupLimits { memory_bytes, cpus }
     }
 
     /// The memory limit of its process, in bytes.

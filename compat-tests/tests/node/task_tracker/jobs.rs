@@ -121,7 +121,11 @@ fn attempts_that_fail_are_cleaned_up_after() {
     let cases = [
         ("ask,exit=3", TaskState::FailedUnclean, "nonzero status of 3"),
         ("exit=7", TaskState::FailedUnclean, "nonzero status of 7"),
-        ("ask,exit=0", TaskState::FailedUnclean, ""),
+        (
+            "ask,exit=0",
+            TaskState::FailedUnclean,
+            "exited with status 0 before it reported that its work is done",
+        ),
         ("ask,abort", TaskState::FailedUnclean, "nonzero status of 134"),
         ("update=0.5,fatal-error=out of wit,hang", TaskState::FailedUnclean, "Error: out of wit"),
         ("fs-error=no disk,hang", TaskState::FailedUnclean, "FSError: no disk"),

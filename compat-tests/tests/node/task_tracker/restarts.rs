@@ -100,6 +100,9 @@ fn tasks_go_on_over_restarts_in_place() {
             let state = job_tracker.state();
             let restarted = state.heartbeats.iter().filter(|(_, flags, _)| flags[0]).count();
             assert_eq!(restarted, 1, "the first one alone");
+            // Each repeats the id of the last response that it has seen.
+            let ids: Vec<i16> = state.heartbeats.iter().map(|(.., id)| *id).collect();
+            assert!(ids.is_sorted() && ids.last() > Some(&0), "{ids:?}");
             assert_eq!(state.heartbeats.last().unwrap().0.failures, 0);
         }
         world.end_last_job(&job_tracker, &job).await;

@@ -141,6 +141,28 @@ async fn files_of_running_tasks_stay_though_those_of_their_job_cannot_be_read() 
 }
 
 #[tokio::test]
+async fn an_end_meanwhile_is_not_missed() {
+    let mut world = TestTracker::new().await;
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    let ends = |text| {
+        child.leave(5);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while child.runs() {
+            assert!(Instant::now() < deadline, "it goes on");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        text
+    };
+    world.hand_over(ends).await;
+    world.peer.told(&task.attempt, TaskState::FailedUnclean).await;
+    let said = world.peer.said(&task.attempt);
+    let why: String = said.into_iter().map(|status| status.diagnostics).collect();
+    assert!(why.contains("nonzero status of 5"), "{why}");
+    world.end(&task).await;
+}
+
+#[tokio::test]
 async fn an_idle_process_waits_for_the_next_tracker() {
     let mut java = JavaWorld::with(|_| {}).await;
     let maps = java.maps("-1");

@@ -1,6 +1,28 @@
 //! Attempts whose processes do as they should.
 
 use super::*;
+use crate::child::CgroupLimits;
+
+/// The CPUs that a job names make the weight of its tasks, else their slots do.
+#[tokio::test]
+async fn limits_of_a_task_are_those_that_its_job_names() {
+    let named = [
+        ("corona.job.map.cpus", "3"),
+        ("corona.job.reduce.cpus", "2"),
+        ("mapred.job.map.memory.mb", "1024"),
+    ];
+    for (name, properties, cpus, memory_bytes) in
+        [("map", &named[..], 3, Some(1 << 30)), ("reduce", &named, 2, None), ("map", &[], 5, None)]
+    {
+        let world = TestTracker::new().await;
+        let task = world.task(name, PROGRAM, properties);
+        let child = world.launched(&task).await;
+        let ready = world.tracker.shared.lock().live.values().find_map(|live| live.ready.clone());
+        assert_eq!(ready.unwrap().limits(5), CgroupLimits { memory_bytes, cpus }, "{name}");
+        child.leave(1);
+        world.end(&task).await;
+    }
+}
 
 #[tokio::test]
 async fn tasks_wait_for_slots_and_those_of_the_other_type_do_not() {
