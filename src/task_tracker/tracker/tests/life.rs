@@ -10,14 +10,16 @@ async fn limits_of_a_task_are_those_that_its_job_names() {
         ("corona.job.map.cpus", "3"),
         ("corona.job.reduce.cpus", "2"),
         ("mapred.job.map.memory.mb", "1024"),
+        ("mapred.job.reduce.memory.mb", "2048"),
     ];
-    for (name, properties, cpus, memory_bytes) in
-        [("map", &named[..], 3, Some(1 << 30)), ("reduce", &named, 2, None), ("map", &[], 5, None)]
+    for (name, properties, cpus, memory_mb) in
+        [("map", &named[..], 3, 1024), ("reduce", &named, 2, 2048), ("map", &[], 5, 5120)]
     {
         let world = TestTracker::new().await;
         let task = world.task(name, PROGRAM, properties);
         let child = world.launched(&task).await;
         let ready = world.tracker.shared.lock().live.values().find_map(|live| live.ready.clone());
+        let memory_bytes = Some(memory_mb << 20);
         assert_eq!(ready.unwrap().limits(5), CgroupLimits { memory_bytes, cpus }, "{name}");
         child.leave(1);
         world.end(&task).await;
