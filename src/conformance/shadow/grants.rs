@@ -372,7 +372,7 @@ mod tests {
     use corona_engine::{Input, testing};
     use corona_model::types::{ComputeSpecs, Millis};
 
-    /// What a grant of ours gives back is too little for the primary's: another order would not have made it.
+    /// What a grant of ours releases is too little for the primary's: another order would not have made it.
     #[test]
     fn a_grant_without_room_is_no_other_order() {
         let counted = [("corona.cm.resources".to_owned(), "memory".to_owned())];
