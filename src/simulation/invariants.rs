@@ -164,7 +164,8 @@ fn due(shown: &Competition, shares: &Shares) -> Result<(), String> {
 
 /// Whether a text has no part about nothing and no plural of one.
 fn is_good_english(text: &str) -> bool {
-    let padded = format!(" {text} ");
+    // Sessions may give a request the number 0.
+    let padded = format!(" {text} ").replace(" request 0 ", " request N ");
     let wrong = |part: &&str| padded.contains(*part);
     !text.is_empty()
         && ![" 0 ", " 0.0", " 1 are ", " 1 slots", " 1 grants", " 1 nodes", "; ;", "  "]

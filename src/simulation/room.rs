@@ -261,7 +261,8 @@ impl Model {
                 self.settings.pools.pools.get(pool).map_or(1.0, |pool| pool.weight)
             }
         };
-        let weight = (weight * 1_000.0).round() as i128;
+        // At least one, so that what queues of no weight hold can be told apart.
+        let weight = ((weight * 1_000.0).round() as i128).max(1);
         let fractions = (0..4)
             .filter(|at| whole[*at] > 0)
             .map(|at| (i128::from(held[at]), i128::from(seven_digits(whole[at])) * weight));
