@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::form::Later;
 use crate::queues::Queues;
-use crate::resources::Resources;
+use crate::resources::{Amounts, Dimension, Resources};
 use crate::types::{PerType, PoolName, ResourceType};
 
 /// No limit, as the original writes it.
@@ -217,6 +217,17 @@ pub struct Hosts {
     pub include: BTreeSet<Arc<str>>,
     /// Entries of the exclude file; they win.
     pub exclude: BTreeSet<Arc<str>>,
+}
+
+impl Settings {
+    /// What each node must keep of its resources.
+    pub fn kept(&self) -> Amounts {
+        let kept = |amount: i32| u64::try_from(amount).unwrap_or(0);
+        let mut all = Amounts::ZERO;
+        all[Dimension::Memory] = kept(self.reserved_memory_mb);
+        all[Dimension::Disk] = kept(self.reserved_disk_gb);
+        all
+    }
 }
 
 impl Default for Settings {

@@ -346,11 +346,9 @@ fn cpus_for(settings: &Settings, most: [i64; 3], taken: u64) -> i16 {
 /// The least memory of a node that gives out so much under these settings, in megabytes.
 fn memory_for(settings: &Settings, wanted: u64) -> i32 {
     let all = Resources { counted: [true; 4], ..(*settings.resources).clone() };
-    let mut kept = Amounts::ZERO;
-    kept[Dimension::Memory] = u64::try_from(settings.reserved_memory_mb).unwrap_or(0);
     let given = |memory_mb| {
         let total = ComputeSpecs { memory_mb: Some(memory_mb), ..ComputeSpecs::default() };
-        all.capacity(&total, kept)[Dimension::Memory]
+        all.capacity(&total, settings.kept())[Dimension::Memory]
     };
     let (mut least, mut most) = (1, i32::MAX);
     while least < most {

@@ -53,13 +53,9 @@ pub(crate) struct Sample {
 
 impl Counts {
     pub(crate) fn new(settings: &Settings, nodes: &[Node]) -> Counts {
-        let kept = |amount: i32| u64::try_from(amount).unwrap_or(0);
-        let mut keeps = Amounts::ZERO;
-        keeps[Dimension::Memory] = kept(settings.reserved_memory_mb);
-        keeps[Dimension::Disk] = kept(settings.reserved_disk_gb);
         Counts {
             resources: (*settings.resources).clone(),
-            kept: keeps,
+            kept: settings.kept(),
             totals: totals(nodes),
             is_up: vec![false; nodes.len()],
             capacity: Amounts::ZERO,
@@ -150,10 +146,8 @@ impl Counts {
         for node in engine.nodes() {
             // What an operator drains is not free.
             let spare = if node.is_open() { node.spare() } else { continue };
-            // Each of them looks at the node.
-            let fitting =
-                kinds.iter_mut().filter_map(|kind| kind.look(&node, &spare).then_some(()));
-            let fits = fitting.count() > 0;
+            // Each of them looks at the node, also after one that fits.
+            let fits = kinds.iter_mut().fold(false, |fits, kind| kind.look(&node, &spare) || fits);
             sample.free = sample.free.plus(spare);
             for (largest, amount) in sample.largest.0.iter_mut().zip(spare.0) {
                 *largest = amount.max(*largest);

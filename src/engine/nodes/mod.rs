@@ -958,11 +958,7 @@ impl IndexMut<NodeIdx> for Nodes {
 
 /// The resources that a node gives out by its report.
 fn capacity(total: &ComputeSpecs, settings: &Settings) -> Amounts {
-    let kept = |amount: i32| u64::try_from(amount).unwrap_or(0);
-    let mut keeps = Amounts::ZERO;
-    keeps[Dimension::Memory] = kept(settings.reserved_memory_mb);
-    keeps[Dimension::Disk] = kept(settings.reserved_disk_gb);
-    settings.resources.capacity(total, keeps)
+    settings.resources.capacity(total, settings.kept())
 }
 
 /// Nodes with similar amounts left are on one shelf, by memory, then by CPUs. The last digit of a shelf's
