@@ -43,9 +43,9 @@ const USUAL_SLOTS: usize = 8;
 const MOST_COMMANDS_OF_A_MAP: u64 = 1_000;
 /// The most maps.
 const MOST_MAPS: u64 = 10_000;
-/// The pause between two looks at the job, which grows from the first to the second.
+/// The pause between two looks at the job, which grows from the first to the second while nothing new is found.
 const PAUSES: Backoff =
-    Backoff::new(Duration::from_millis(50), Duration::from_millis(300)).with_factor(5, 4);
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(1)).with_factor(5, 4);
 /// How long the results of a map that has ended may take to be seen.
 const SIGHT_PATIENCE: Duration = Duration::from_secs(65);
 /// Characters for which a command of one word is given to the shell.
@@ -548,7 +548,11 @@ impl Work<'_> {
                 // What cannot be brought now is brought later: the next look waits for the job tracker.
                 let _ = stop.or(kept.bring(&output)).await;
             }
+            let before = taken.len();
             self.take(&output, &mut taken, job.is_none(), console)?;
+            if taken.len() > before {
+                pauses.reset();
+            }
             self.show(&mut shown, console);
             let Some(job) = &mut job else { return Ok(()) };
             // It was wanted while the job was submitted.
