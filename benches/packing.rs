@@ -94,7 +94,7 @@ fn part(random: &mut Random) -> f64 {
     random.below(1 << 30) as f64 / f64::from(1 << 30)
 }
 
-/// A number between two, of which each magnitude is as frequent as the others.
+/// A random number between two, whose logarithm is spread evenly.
 fn between(random: &mut Random, [least, most]: [f64; 2]) -> f64 {
     least * (most / least).powf(part(random))
 }
@@ -115,7 +115,7 @@ struct Cluster {
     counts: Counts,
     now: Millis,
     nodes: Vec<Shape>,
-    /// Grants that nobody has looked at: session, request and node.
+    /// Grants that the trace has not taken over yet: session, request and node.
     fresh: Vec<(usize, i32, usize)>,
     granted: u64,
 }

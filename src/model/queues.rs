@@ -70,7 +70,7 @@ pub struct QueueRules {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quotas {
-    /// What is guaranteed.
+    /// The guaranteed amounts.
     pub minimum: [Option<Quota>; 4],
     /// The most.
     pub maximum: [Option<Quota>; 4],

@@ -181,7 +181,7 @@ fn the_page_of_a_report_fits_wide_narrow_dark_and_on_paper() {
         let theme = if dark { "dark" } else { "light" };
         browser.picture(&pictures.join(format!("what-if-{width}-{theme}.png")));
     }
-    // What is left of A4 between the usual margins.
+    // The width of A4 without the usual margins, in pixels.
     browser.look_through(718, true);
     browser.command("Emulation.setEmulatedMedia", serde_json::json!({ "media": "print" }));
     browser.open(&page);

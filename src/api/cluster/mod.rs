@@ -507,7 +507,7 @@ pub struct Pool {
 /// The limits of a resource, in its unit, of all types of slots together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimit {
-    /// What is guaranteed.
+    /// The guaranteed amount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minimum: Option<u64>,
     /// The most.

@@ -54,9 +54,19 @@ fn crowded(pools: &[&str], change: impl FnOnce(&mut Settings)) -> TestEngine {
     world
 }
 
+/// Sets limits.
+type Rule = fn(&mut Settings);
+
+/// What two pools hold of a node that both want whole, under each of these rules.
+fn held_under(cases: &[(&str, [i64; 2], Rule)]) {
+    for (what, expected, rule) in cases {
+        let world = crowded(&["g.a", "g.b"], *rule);
+        assert_eq!(held(&world, 2), *expected, "{what}");
+    }
+}
+
 #[test]
 fn a_minimum_in_resources_comes_first() {
-    type Rule = fn(&mut Settings);
     let cases: [(&str, [i64; 2], Rule); 7] = [
         ("no minimum", [5, 5], |_| {}),
         ("memory", [7, 3], |s| least(s, "g.a", MEMORY, Quota::Amount(650))),
@@ -75,10 +85,7 @@ fn a_minimum_in_resources_comes_first() {
         }),
         ("a resource that is not counted", [5, 5], |s| least(s, "g.a", 2, Quota::Amount(900))),
     ];
-    for (what, expected, rule) in cases {
-        let world = crowded(&["g.a", "g.b"], rule);
-        assert_eq!(held(&world, 2), expected, "{what}");
-    }
+    held_under(&cases);
 }
 
 #[test]
@@ -104,7 +111,6 @@ fn a_minimum_is_that_of_all_types_together() {
 
 #[test]
 fn no_grant_exceeds_a_maximum_in_resources() {
-    type Rule = fn(&mut Settings);
     let cases: [(&str, [i64; 2], Rule); 6] = [
         ("no maximum", [5, 5], |_| {}),
         ("memory", [3, 7], |s| most(s, "g.a", MEMORY, Quota::Amount(350))),
@@ -118,10 +124,7 @@ fn no_grant_exceeds_a_maximum_in_resources() {
             most(s, "g.a", MEMORY, Quota::Part(Part(4_000)));
         }),
     ];
-    for (what, expected, rule) in cases {
-        let world = crowded(&["g.a", "g.b"], rule);
-        assert_eq!(held(&world, 2), expected, "{what}");
-    }
+    held_under(&cases);
 }
 
 #[test]
@@ -253,7 +256,6 @@ fn due(settings: &mut Settings, memory_mb: u64) {
 
 #[test]
 fn a_minimum_in_resources_is_taken_back_and_kept() {
-    type Rule = fn(&mut Settings);
     let cases: [(&str, [i64; 2], Rule); 7] = [
         ("no minimum", [20, 0], |_| {}),
         ("memory", [15, 5], |s| due(s, 500)),
