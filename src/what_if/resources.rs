@@ -147,7 +147,10 @@ impl Counts {
             // What an operator drains is not free.
             let spare = if node.is_open() { node.spare() } else { continue };
             // Each of them looks at the node, also after one that fits.
-            let fits = kinds.iter_mut().fold(false, |fits, kind| kind.look(&node, &spare) || fits);
+            let mut fits = false;
+            for kind in &mut *kinds {
+                fits |= kind.look(&node, &spare);
+            }
             sample.free = sample.free.plus(spare);
             for (largest, amount) in sample.largest.0.iter_mut().zip(spare.0) {
                 *largest = amount.max(*largest);
