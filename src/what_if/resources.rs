@@ -148,7 +148,7 @@ impl Counts {
             let spare = if node.is_open() { node.spare() } else { continue };
             // Each of them looks at the node, also after one that fits.
             let mut fits = false;
-            for kind in &mut *kinds {
+            for kind in &mut kinds {
                 fits |= kind.look(&node, &spare);
             }
             sample.free = sample.free.plus(spare);

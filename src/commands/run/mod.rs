@@ -565,31 +565,8 @@ impl Work<'_> {
                 None => job.look().await?,
             };
             if let (Some(kept), false) = (&kept, matches!(look, Look::Runs)) {
-                let brought = stop.or(kept.bring_rest(&output)).await;
-                let brought = brought.unwrap_or_else(|| Err(anyhow!("stopped")));
-                // Nobody knows the job any more, and its results cannot be had from where they were.
-                let is_lost = self.arguments.rerun_lost
-                    && matches!(look, Look::Forgotten)
-                    && brought.is_err()
-                    && !stop.is_wanted()
-                    && stop.or(kept.are_lost()).await == Some(true);
-                match brought {
-                    Err(error) if is_lost => {
-                        console.complain(&format!(
-                            "{}: runs its commands without a result again: {}\n",
-                            job.id,
-                            printable(&format!("{error:#}"))
-                        ));
-                        self.run.give_up(round)?;
-                    }
-                    brought => brought.with_context(|| {
-                        format!(
-                            "{} has results that its job tracker keeps; --resume takes them, and if that job \
-                             tracker is gone for good, --resume --rerun-lost runs those commands again",
-                            job.id
-                        )
-                    })?,
-                }
+                let is_forgotten = matches!(look, Look::Forgotten);
+                self.bring_rest(kept, round, &job.id, is_forgotten, stop, console).await?;
             }
             match look {
                 Look::Forgotten => {
@@ -643,6 +620,43 @@ impl Work<'_> {
                 pauses.reset();
             }
         }
+    }
+
+    /// Brings the results that are still where the job of a round ran. Those of a job that nobody knows any more, and that cannot be
+    /// brought, are given up where the user wants it.
+    async fn bring_rest(
+        &mut self,
+        kept: &KeptResults,
+        round: &Round,
+        job: &JobId,
+        is_forgotten: bool,
+        stop: &mut Stop,
+        console: &mut Console<'_>,
+    ) -> anyhow::Result<()> {
+        let brought = stop.or(kept.bring_rest(&self.run.path(&round.output))).await;
+        let brought = brought.unwrap_or_else(|| Err(anyhow!("stopped")));
+        // Nobody knows the job any more, and its results cannot be had from where they were.
+        let is_lost = self.arguments.rerun_lost
+            && is_forgotten
+            && brought.is_err()
+            && !stop.is_wanted()
+            && stop.or(kept.are_lost()).await == Some(true);
+        match brought {
+            Err(error) if is_lost => {
+                console.complain(&format!(
+                    "{job}: runs its commands without a result again: {}\n",
+                    printable(&format!("{error:#}"))
+                ));
+                self.run.give_up(round)?;
+            }
+            brought => brought.with_context(|| {
+                format!(
+                    "{job} has results that its job tracker keeps; --resume takes them, and if that job \
+                     tracker is gone for good, --resume --rerun-lost runs those commands again"
+                )
+            })?,
+        }
+        Ok(())
     }
 
     /// Takes the results of maps that have been committed. With `--keep-order`, those of a map wait for those of
