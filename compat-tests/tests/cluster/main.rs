@@ -6,6 +6,7 @@ mod failover;
 mod hostile;
 mod instances;
 mod kills;
+mod mixed_resources;
 mod monitoring;
 mod process;
 mod session_driver;

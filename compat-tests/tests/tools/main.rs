@@ -11,6 +11,7 @@ mod load;
 mod record;
 mod recordings;
 mod replay;
+mod resources;
 mod shadow;
 mod what_if;
 mod what_if_truth;

@@ -52,7 +52,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// The program with a recorded configuration, on free ports.
-fn start(conf_dir: &Path, scratch: &Path) -> LaunchedManager {
+pub(crate) fn start(conf_dir: &Path, scratch: &Path) -> LaunchedManager {
     let setup = RecordedSetup::read(conf_dir).unwrap();
     let nobody = "127.0.0.1:9".parse().unwrap();
     let launch = Launch {
@@ -152,10 +152,12 @@ fn list<'a>(message: &'a mut Message, name: &str) -> &'a mut Vec<Value> {
 
 /// The verdict on a recording, and the exit status. The machine may be busy, and then it is played
 /// again.
-fn verdict(file: &Path, conf_dir: &Path, more: &[&str]) -> (Option<i32>, Json) {
+pub(crate) fn verdict(file: &Path, conf_dir: &Path, more: &[&str]) -> (Option<i32>, Json) {
     let (file_name, conf) = (file.to_str().unwrap(), conf_dir.to_str().unwrap());
     let line = ["replay", file_name, "--spawn", "--conf-dir", conf, "--output", "json"];
-    let words = [&line, ["--speed", "max", "--retries", "2"].as_slice(), more].concat();
+    let speed = ["--speed", "max"];
+    let speed: &[&str] = if more.contains(&"--speed") { &[] } else { &speed };
+    let words = [&line, speed, ["--retries", "2"].as_slice(), more].concat();
     let (status, out, err) = told(&words, conf_dir);
     assert_eq!(err, "");
     (status, serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}")))
@@ -267,13 +269,13 @@ fn a_missing_notice_is_found() {
 }
 
 /// A relay that records. It is ended when this is dropped.
-struct Relay {
+pub(crate) struct Relay {
     child: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Relay {
-    fn start(upstream: SocketAddr, file: &Path, directory: &Path) -> Relay {
+    pub(crate) fn start(upstream: SocketAddr, file: &Path, directory: &Path) -> Relay {
         let (upstream, file) = (upstream.to_string(), file.to_str().unwrap());
         let line = ["record", "--listen", "127.0.0.1:0", "--upstream", &upstream, "--out", file];
         let words = [&line, ["--relay-callbacks"].as_slice()].concat();
@@ -285,7 +287,7 @@ impl Relay {
         Relay { child, address: address.unwrap_or_else(|| panic!("not ready: {said}")) }
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         terminate(self.child.id());
         until("the relay ends", || self.child.try_wait().unwrap().is_some());
         assert_eq!(self.child.wait().unwrap().code(), Some(0));

@@ -5,7 +5,7 @@
 mod falsified;
 mod falsifier;
 mod missed;
-mod processes;
+pub(crate) mod processes;
 
 use std::process::Command;
 
