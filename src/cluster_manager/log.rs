@@ -9,22 +9,63 @@ use corona_engine::{Record, Starvation, StepMismatch};
 use corona_model::types::{PerType, PoolName, ResourceType};
 
 /// Writes the lines for one record. `kinds` are the types that are scheduled.
+#[allow(clippy::too_many_lines, reason = "a table: each record has its lines")]
 pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
     match record {
-        Record::SessionStarted { .. }
-        | Record::IllegalPool { .. }
-        | Record::SessionUpdated { .. }
-        | Record::SessionEnded { .. }
-        | Record::SessionExpired { .. }
-        | Record::OutOfStep { .. } => session(record, kinds),
-        Record::NodeReserved { .. }
-        | Record::ReservationEnded { .. }
-        | Record::ReservationExpired { .. }
-        | Record::PoolStarving { .. }
-        | Record::PreemptionFound { .. }
-        | Record::PreemptionFellShort { .. }
-        | Record::PreemptionPaused { .. }
-        | Record::RoomMade { .. } => room(record),
+        Record::SessionStarted { handle, name, user, address, pool, scheduling_pool, .. } => {
+            info!("Add Session {handle} -> {name}@{}:{}", address.host, address.port);
+            info!("session started: session={handle} job={name} user={user} pool={pool}");
+            let PoolName { group, pool: name } = scheduling_pool;
+            // The original has a line of each of these two kinds for each type.
+            let types = kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+            info!(
+                "Session {handle} added to pool info (poolGroup={group},pool={name}) \
+                 (originally {pool}) for {types}"
+            );
+            for kind in kinds {
+                debug!("Session {handle} has been added to {kind} scheduler");
+            }
+        }
+        Record::IllegalPool { handle, pool } => {
+            warn!("Illegal pool info :{pool} from session {handle}");
+        }
+        Record::SessionUpdated { handle, priority } => {
+            let priority = priority.unwrap_or_default().name();
+            info!("sessionUpdateInfo called for session: {handle} with priority: {priority}");
+        }
+        Record::SessionEnded { handle, name, user, address, status, .. } => {
+            let status = status.name();
+            info!(
+                "sessionEnd called for session: {handle} on {}:{} with status: {status}",
+                address.host, address.port
+            );
+            info!("session ended: session={handle} job={name} user={user} status={status}");
+        }
+        Record::SessionExpired { handle, name, user, granted, gap_ms } => {
+            warn!("Timing out session: {handle} ({name}) after a heartbeat gap of {gap_ms} msec");
+            let slots = slots(granted);
+            warn!(
+                "session expired: session={handle} job={name} user={user} slots={slots}: its job tracker did not \
+                 end it; its slots are free"
+            );
+        }
+        Record::OutOfStep {
+            handle,
+            kind,
+            request_id,
+            grant_id,
+            seen_request_id,
+            seen_grant_id,
+        } => {
+            let ids =
+                format!("{handle} CM:{request_id} {grant_id} JT:{seen_request_id} {seen_grant_id}");
+            match kind {
+                StepMismatch::Lost => error!("heartbeat out-of-sync:{ids}, session ends"),
+                StepMismatch::Late => error!("heartbeat out-of-sync:{ids}"),
+                StepMismatch::Progress => info!("heartbeat mismatch with progress:{ids}"),
+                StepMismatch::NoProgress => info!("heartbeat mismatch with no progress:{ids}"),
+            }
+        }
         Record::Requested { handle, kind, count } => {
             debug!("Request {count} {kind} resources from session: {handle}");
         }
@@ -39,6 +80,46 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
         }
         Record::Revoked { handle, kind, count } => {
             info!("Preempt {count} {kind} tasks for Session:{handle}");
+        }
+        Record::NodeReserved { node, handle, kind, id } => {
+            info!("Node {node} is kept for request {id} of {kind} of session {handle}");
+        }
+        Record::ReservationEnded { node, handle, kind, id, served } => {
+            let end = if *served { "it is granted there" } else { "there is no reason any more" };
+            info!(
+                "Node {node} is no longer kept for request {id} of {kind} of session {handle}: {end}"
+            );
+        }
+        Record::PoolStarving {
+            pool, kind, cause: Starvation::Minimum, minimum, granted, ..
+        } => {
+            info!("Pool:{pool} for type:{kind} is starving min:{minimum} granted:{granted}");
+        }
+        Record::PoolStarving { pool, kind, cause: Starvation::Share, share, granted, .. } => {
+            info!("Pool:{pool} for type:{kind} is starving share:{share} granted:{granted}");
+        }
+        Record::PreemptionFound { kind, count } => info!("Found {count} {kind} tasks to preempt"),
+        Record::PreemptionFellShort { kind, missing, rounds, max_running_time_ms } => warn!(
+            "Cannot preempt enough {kind} tasks  rounds {rounds} maxRunningTime \
+             {max_running_time_ms} tasks not preempted:{missing}"
+        ),
+        Record::ReservationExpired { node, handle, kind, id, kept_ms } => {
+            info!(
+                "Node {node} is no longer kept for request {id} of {kind} of session {handle}: \
+                 what runs there has not ended in {kept_ms} msec"
+            );
+        }
+        Record::RoomMade { node, handle, kind, id, cause, victims } => {
+            let due = if *cause == Starvation::Minimum { "minimum" } else { "share" };
+            info!(
+                "Request {id} of {kind} of session {handle} gets the room of {victims} preempted \
+                 tasks on node {node}: its pool is below its {due}"
+            );
+        }
+        Record::PreemptionPaused { kind, nodes_left } => {
+            debug!(
+                "Looked for {kind} tasks to preempt; {nodes_left} nodes are left for the next second"
+            );
         }
         Record::NodeAdded { report, .. } => info!(
             "Adding node with heartbeat: {} at {}:{} with {} CPUs",
@@ -100,114 +181,6 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
             info!("Resetting the heartbeat times for all sessions and nodes");
             info!("Safe mode is now: OFF");
         }
-    }
-}
-
-/// The lines for a record of a session.
-fn session(record: &Record, kinds: &[ResourceType]) {
-    match record {
-        Record::SessionStarted { handle, name, user, address, pool, scheduling_pool, .. } => {
-            info!("Add Session {handle} -> {name}@{}:{}", address.host, address.port);
-            info!("session started: session={handle} job={name} user={user} pool={pool}");
-            let PoolName { group, pool: name } = scheduling_pool;
-            // The original has a line of each of these two kinds for each type.
-            let types = kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
-            info!(
-                "Session {handle} added to pool info (poolGroup={group},pool={name}) \
-                 (originally {pool}) for {types}"
-            );
-            for kind in kinds {
-                debug!("Session {handle} has been added to {kind} scheduler");
-            }
-        }
-        Record::IllegalPool { handle, pool } => {
-            warn!("Illegal pool info :{pool} from session {handle}");
-        }
-        Record::SessionUpdated { handle, priority } => {
-            let priority = priority.unwrap_or_default().name();
-            info!("sessionUpdateInfo called for session: {handle} with priority: {priority}");
-        }
-        Record::SessionEnded { handle, name, user, address, status, .. } => {
-            let status = status.name();
-            info!(
-                "sessionEnd called for session: {handle} on {}:{} with status: {status}",
-                address.host, address.port
-            );
-            info!("session ended: session={handle} job={name} user={user} status={status}");
-        }
-        Record::SessionExpired { handle, name, user, granted, gap_ms } => {
-            warn!("Timing out session: {handle} ({name}) after a heartbeat gap of {gap_ms} msec");
-            let slots = slots(granted);
-            warn!(
-                "session expired: session={handle} job={name} user={user} slots={slots}: its job tracker did not \
-                 end it; its slots are free"
-            );
-        }
-        Record::OutOfStep {
-            handle,
-            kind,
-            request_id,
-            grant_id,
-            seen_request_id,
-            seen_grant_id,
-        } => {
-            let ids =
-                format!("{handle} CM:{request_id} {grant_id} JT:{seen_request_id} {seen_grant_id}");
-            match kind {
-                StepMismatch::Lost => error!("heartbeat out-of-sync:{ids}, session ends"),
-                StepMismatch::Late => error!("heartbeat out-of-sync:{ids}"),
-                StepMismatch::Progress => info!("heartbeat mismatch with progress:{ids}"),
-                StepMismatch::NoProgress => info!("heartbeat mismatch with no progress:{ids}"),
-            }
-        }
-        other => debug!("{other:?}"),
-    }
-}
-
-/// The lines for a record of a reservation or a preemption.
-fn room(record: &Record) {
-    match record {
-        Record::NodeReserved { node, handle, kind, id } => {
-            info!("Node {node} is kept for request {id} of {kind} of session {handle}");
-        }
-        Record::ReservationEnded { node, handle, kind, id, served } => {
-            let end = if *served { "it is granted there" } else { "there is no reason any more" };
-            info!(
-                "Node {node} is no longer kept for request {id} of {kind} of session {handle}: {end}"
-            );
-        }
-        Record::PoolStarving {
-            pool, kind, cause: Starvation::Minimum, minimum, granted, ..
-        } => {
-            info!("Pool:{pool} for type:{kind} is starving min:{minimum} granted:{granted}");
-        }
-        Record::PoolStarving { pool, kind, cause: Starvation::Share, share, granted, .. } => {
-            info!("Pool:{pool} for type:{kind} is starving share:{share} granted:{granted}");
-        }
-        Record::PreemptionFound { kind, count } => info!("Found {count} {kind} tasks to preempt"),
-        Record::PreemptionFellShort { kind, missing, rounds, max_running_time_ms } => warn!(
-            "Cannot preempt enough {kind} tasks  rounds {rounds} maxRunningTime \
-             {max_running_time_ms} tasks not preempted:{missing}"
-        ),
-        Record::ReservationExpired { node, handle, kind, id, kept_ms } => {
-            info!(
-                "Node {node} is no longer kept for request {id} of {kind} of session {handle}: \
-                 what runs there has not ended in {kept_ms} msec"
-            );
-        }
-        Record::RoomMade { node, handle, kind, id, cause, victims } => {
-            let due = if *cause == Starvation::Minimum { "minimum" } else { "share" };
-            info!(
-                "Request {id} of {kind} of session {handle} gets the room of {victims} preempted \
-                 tasks on node {node}: its pool is below its {due}"
-            );
-        }
-        Record::PreemptionPaused { kind, nodes_left } => {
-            debug!(
-                "Looked for {kind} tasks to preempt; {nodes_left} nodes are left for the next second"
-            );
-        }
-        other => debug!("{other:?}"),
     }
 }
 
