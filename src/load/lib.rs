@@ -18,7 +18,6 @@ mod compare;
 mod connections;
 mod crowd;
 mod faults;
-mod histogram;
 mod job_trackers;
 mod jobs;
 mod ledger;

@@ -4,14 +4,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::histogram::{Histogram, Times};
+use corona_process::histogram::{Histogram, Snapshot};
+
+/// Durations to 1.6 %.
+pub(super) type Times = Snapshot<PRECISION>;
+
+/// Buckets for each doubling of a duration.
+const PRECISION: usize = 64;
 
 /// One thing that takes time again and again.
 #[derive(Debug)]
 pub(super) struct Measure {
     name: String,
     open: Arc<AtomicBool>,
-    times: Histogram,
+    times: Histogram<PRECISION>,
     /// Since the start of the run, measured or not.
     seen: AtomicU64,
 }
@@ -138,7 +144,7 @@ mod tests {
         happen();
         let [(name, times)] = &meter.take()[..] else { panic!("one measure") };
         assert_eq!(
-            (name.as_str(), times.count, times.mean()),
+            (name.as_str(), times.count(), times.mean()),
             ("a", 2, Some(Duration::from_secs(2)))
         );
         assert_eq!(meter.counted(), [("b", 2)]);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::faults::Fault;
-use super::histogram::Times;
 use super::machine::ProcessUse;
+use super::meter::Times;
 
 /// The result of a run, for people, as JSON, and for comparisons.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,13 +85,13 @@ impl Timing {
         times: &Times,
         measured: Duration,
     ) -> Option<Timing> {
-        let us = |share| times.at(share).map(micros);
+        let us = |share| times.quantile(share).map(micros);
         let shares = SHARES.iter().filter_map(|share| Some((*share, us(share / 100.0)?)));
         Some(Timing {
             name,
             part,
-            count: times.count,
-            per_second: thousandths(times.count as f64 / measured.as_secs_f64().max(1e-9)),
+            count: times.count(),
+            per_second: thousandths(times.count() as f64 / measured.as_secs_f64().max(1e-9)),
             median_us: us(0.5)?,
             percentile_99_us: us(0.99)?,
             percentile_99_9_us: us(0.999)?,

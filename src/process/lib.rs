@@ -1,11 +1,13 @@
 //! The process itself: panics in tasks that other parts rely on, threads for work that blocks, what the
 //! machine and its control groups allow it and how that is distributed, Linux's statistics of processes and of the machine, the
-//! size of pages, and what it hands to the program that takes its place. It must not know the tasks' purpose.
+//! size of pages, counts of durations, and what it hands to the program that takes its place. It must not know the
+//! tasks' purpose.
 
 pub mod budget;
 pub mod cgroups;
 pub mod descriptors;
 pub mod handover;
+pub mod histogram;
 pub mod memory;
 pub mod panics;
 mod proc_text;

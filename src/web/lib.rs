@@ -10,7 +10,6 @@ pub mod events;
 pub mod exchange;
 pub mod files;
 pub mod frame;
-pub mod histogram;
 pub mod hosts;
 pub mod http;
 pub mod making;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use corona_engine::{Notification, Record, Starvation, StepMismatch};
 use corona_model::types::{ResourceType, SessionStatus};
-pub(super) use corona_web::histogram::{Histogram, Snapshot};
+pub(super) use corona_process::histogram::{Histogram, Snapshot};
 use corona_wire::Service;
 use corona_wire::calls::{ClusterManager as Contract, ClusterManagerCall};
 use corona_wire::server::Answer;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use corona_mapreduce::history::AttemptResult;
 use corona_mapreduce::{HistoryRecord, PerKind, TaskKind, TaskState, TaskStatus};
-use corona_web::histogram::Histogram;
+use corona_process::histogram::Histogram;
 
 use corona_job_engine::{Launch, Work};
 

@@ -1,45 +1,46 @@
 //! Histograms of durations, in buckets that grow with the duration.
 //!
-//! Each octave has eight buckets, so a duration is accurate to an eighth. Counting is one addition
-//! to a bucket and one to a sum, in a part of the histogram that few threads share, without a lock.
+//! Each octave has `STEPS` buckets, so a duration is accurate to a part of `STEPS`, and to 125 ns at best. Counting
+//! is one addition to a bucket and one to a sum, in a part of the histogram that few threads share, without a lock.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The width of the first buckets. Eight of them make the first octave boundary, a microsecond.
+/// The width of the first buckets. Eight of them make a microsecond.
 const UNIT_NS: u64 = 125;
-/// Buckets of an octave, and its logarithm.
-const STEPS: usize = 8;
-const STEP_BITS: u32 = STEPS.trailing_zeros();
-/// Octaves beyond the first microsecond: up to 76 hours. Longer spans count in the last one.
-const OCTAVES: usize = 38;
-const BUCKETS: usize = STEPS * (OCTAVES + 1);
+/// Buckets of an octave where a metric shows the counts.
+pub const COARSE: usize = 8;
+/// Rows of `STEPS` buckets: the first is of the spans below `STEPS` units, each further one an octave, beyond
+/// 76 hours. Longer spans count in the last bucket.
+const ROWS: usize = 39;
 
-/// Counts of spans. To be shared by threads as it is.
+/// Counts of spans, in `STEPS` buckets for each octave, a power of two. To be shared by threads as it is.
 #[derive(Debug)]
-pub struct Histogram {
-    parts: Box<[Part]>,
+pub struct Histogram<const STEPS: usize = COARSE> {
+    parts: Box<[Part<STEPS>]>,
 }
 
 /// Counts of some of the threads.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Part {
-    buckets: [AtomicU64; BUCKETS],
+struct Part<const STEPS: usize> {
+    rows: [[AtomicU64; STEPS]; ROWS],
     sum_ns: AtomicU64,
 }
 
-impl Default for Histogram {
+impl<const STEPS: usize> Default for Histogram<STEPS> {
     fn default() -> Self {
-        let part =
-            |_| Part { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum_ns: AtomicU64::new(0) };
+        let part = |_| Part {
+            rows: [const { [const { AtomicU64::new(0) }; STEPS] }; ROWS],
+            sum_ns: AtomicU64::new(0),
+        };
         Histogram { parts: (0..part_count()).map(part).collect() }
     }
 }
 
-impl Histogram {
+impl<const STEPS: usize> Histogram<STEPS> {
     /// Counts a span.
     pub fn record(&self, span: Duration) {
         self.record_times(span, 1);
@@ -49,20 +50,30 @@ impl Histogram {
     pub fn record_times(&self, span: Duration, times: u64) {
         let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let Some(part) = self.parts.get(own_part() % self.parts.len()) else { return };
-        if let Some(bucket) = part.buckets.get(bucket_of(span_ns)) {
+        if let Some(bucket) = part.rows.as_flattened().get(bucket_of::<STEPS>(span_ns)) {
             bucket.fetch_add(times, Ordering::Relaxed);
         }
         part.sum_ns.fetch_add(span_ns.saturating_mul(times), Ordering::Relaxed);
     }
 
     /// The counts so far.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Snapshot<STEPS> {
+        self.sums(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// The counts since the last call, which resets them. Spans that are counted meanwhile are in this result or in
+    /// the next.
+    pub fn take(&self) -> Snapshot<STEPS> {
+        self.sums(|count| count.swap(0, Ordering::Relaxed))
+    }
+
+    fn sums(&self, read: impl Fn(&AtomicU64) -> u64) -> Snapshot<STEPS> {
         let mut snapshot = Snapshot::default();
         for part in &self.parts {
-            for (total, bucket) in snapshot.buckets.iter_mut().zip(&part.buckets) {
-                *total += bucket.load(Ordering::Relaxed);
+            for (total, bucket) in snapshot.buckets.iter_mut().zip(part.rows.as_flattened()) {
+                *total += read(bucket);
             }
-            snapshot.sum_ns = snapshot.sum_ns.wrapping_add(part.sum_ns.load(Ordering::Relaxed));
+            snapshot.sum_ns = snapshot.sum_ns.wrapping_add(read(&part.sum_ns));
         }
         snapshot
     }
@@ -70,18 +81,18 @@ impl Histogram {
 
 /// The counts of a histogram at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct Snapshot<const STEPS: usize = COARSE> {
     buckets: Box<[u64]>,
     sum_ns: u64,
 }
 
-impl Default for Snapshot {
+impl<const STEPS: usize> Default for Snapshot<STEPS> {
     fn default() -> Self {
-        Snapshot { buckets: vec![0; BUCKETS].into(), sum_ns: 0 }
+        Snapshot { buckets: vec![0; STEPS * ROWS].into(), sum_ns: 0 }
     }
 }
 
-impl Snapshot {
+impl<const STEPS: usize> Snapshot<STEPS> {
     /// All spans that were counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -92,8 +103,13 @@ impl Snapshot {
         Duration::from_nanos(self.sum_ns)
     }
 
+    /// The mean of all spans. `None` when nothing was counted.
+    pub fn mean(&self) -> Option<Duration> {
+        self.sum_ns.checked_div(self.count()).map(Duration::from_nanos)
+    }
+
     /// Adds the counts of another histogram.
-    pub fn add(&mut self, other: &Snapshot) {
+    pub fn add(&mut self, other: &Self) {
         for (total, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *total += more;
         }
@@ -101,7 +117,7 @@ impl Snapshot {
     }
 
     /// The counts since an earlier snapshot.
-    pub fn since(&self, earlier: &Snapshot) -> Snapshot {
+    pub fn since(&self, earlier: &Self) -> Self {
         let less = |(now, then): (&u64, &u64)| now.saturating_sub(*then);
         Snapshot {
             buckets: self.buckets.iter().zip(&earlier.buckets).map(less).collect(),
@@ -109,7 +125,7 @@ impl Snapshot {
         }
     }
 
-    /// The span that a part of all spans, from 0 to 1, does not exceed, give or take an eighth.
+    /// The span that a part of all spans, from 0 to 1, does not exceed, give or take a part of `STEPS`.
     /// `None` when nothing was counted.
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let count = self.count();
@@ -122,33 +138,34 @@ impl Snapshot {
             seen += in_bucket;
             seen >= wanted
         });
-        bucket.map(|bucket| Duration::from_nanos(end_of(bucket)))
+        bucket.map(|bucket| Duration::from_nanos(end_of::<STEPS>(bucket)))
     }
+}
 
+impl Snapshot {
     /// Counts of spans below 1, 2, 4, ... microseconds, with that bound, for the first `octaves`
     /// bounds.
     pub fn octaves(&self, octaves: usize) -> impl Iterator<Item = (Duration, u64)> {
         let mut seen = 0;
-        self.buckets.chunks(STEPS).take(octaves).enumerate().map(move |(octave, buckets)| {
+        self.buckets.chunks(COARSE).take(octaves).enumerate().map(move |(octave, buckets)| {
             seen += buckets.iter().sum::<u64>();
             (Duration::from_micros(1 << octave), seen)
         })
     }
 }
 
-fn bucket_of(span_ns: u64) -> usize {
+fn bucket_of<const STEPS: usize>(span_ns: u64) -> usize {
     let units = span_ns / UNIT_NS;
     if units < STEPS as u64 {
         return units as usize;
     }
-    let exponent = u64::BITS - 1 - units.leading_zeros();
-    let octave = (exponent - STEP_BITS) as usize;
-    let step = (units >> (exponent - STEP_BITS)) as usize & (STEPS - 1);
-    (STEPS * (octave + 1) + step).min(BUCKETS - 1)
+    let octave = units.ilog2() - STEPS.ilog2();
+    let step = (units >> octave) as usize & (STEPS - 1);
+    (STEPS * (octave as usize + 1) + step).min(STEPS * ROWS - 1)
 }
 
 /// Where a bucket ends.
-fn end_of(bucket: usize) -> u64 {
+fn end_of<const STEPS: usize>(bucket: usize) -> u64 {
     let (octave, step) = (bucket / STEPS, (bucket % STEPS) as u64 + 1);
     match octave.checked_sub(1) {
         None => step * UNIT_NS,
@@ -185,37 +202,50 @@ fn own_part() -> usize {
 mod tests {
     use super::*;
 
-    #[test]
-    fn buckets_follow_each_other_without_gaps() {
+    fn follow_each_other<const STEPS: usize>() {
         let mut end = 0;
-        for bucket in 0..BUCKETS {
-            assert_eq!(bucket_of(end), bucket, "the first span of bucket {bucket}");
-            assert!(end_of(bucket) > end);
-            end = end_of(bucket);
-            assert_eq!(bucket_of(end - 1), bucket, "the last span of bucket {bucket}");
+        for bucket in 0..STEPS * ROWS {
+            assert_eq!(bucket_of::<STEPS>(end), bucket, "the first span of bucket {bucket}");
+            assert!(end_of::<STEPS>(bucket) > end);
+            end = end_of::<STEPS>(bucket);
+            assert_eq!(bucket_of::<STEPS>(end - 1), bucket, "the last span of bucket {bucket}");
         }
-        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+        assert_eq!(bucket_of::<STEPS>(u64::MAX), STEPS * ROWS - 1);
     }
 
     #[test]
-    fn quantiles_are_right_to_an_eighth() {
-        let histogram = Histogram::default();
-        assert_eq!(histogram.snapshot().quantile(0.5), None);
+    fn buckets_follow_each_other_without_gaps() {
+        follow_each_other::<COARSE>();
+        follow_each_other::<64>();
+    }
+
+    fn are_right<const STEPS: usize>() {
+        let histogram = Histogram::<STEPS>::default();
+        assert_eq!((histogram.snapshot().quantile(0.5), histogram.snapshot().mean()), (None, None));
         for micros in 1..=10_000 {
             histogram.record(Duration::from_micros(micros));
         }
-        let snapshot = histogram.snapshot();
+        let snapshot = histogram.take();
         assert_eq!(snapshot.count(), 10_000);
         assert_eq!(snapshot.sum(), Duration::from_micros(50_005_000));
+        assert_eq!(snapshot.mean(), Some(Duration::from_nanos(5_000_500)));
         for (part, exact) in [(0.0, 1.0), (0.5, 5_000.0), (0.99, 9_900.0), (1.0, 10_000.0)] {
             let found = snapshot.quantile(part).unwrap().as_secs_f64() * 1e6;
-            assert!(found >= exact && found <= exact * 1.15, "{part}: {found}");
+            let most = exact * (1.0 + 1.0 / STEPS as f64) + 0.125;
+            assert!(found >= exact && found <= most, "{part}: {found}");
         }
+        assert_eq!(histogram.take(), Snapshot::default(), "taken before");
+    }
+
+    #[test]
+    fn quantiles_are_right_to_a_step() {
+        are_right::<COARSE>();
+        are_right::<64>();
     }
 
     #[test]
     fn octaves_count_what_is_below_them() {
-        let histogram = Histogram::default();
+        let histogram = <Histogram>::default();
         for (micros, times) in [(0, 1), (1, 2), (3, 4), (4, 8), (70_000_000_000_000, 16)] {
             histogram.record_times(Duration::from_micros(micros), times);
         }
@@ -227,7 +257,7 @@ mod tests {
 
     #[test]
     fn threads_lose_nothing_and_differences_are_differences() {
-        let histogram = Histogram::default();
+        let histogram = <Histogram>::default();
         histogram.record(Duration::from_secs(1));
         let before = histogram.snapshot();
         std::thread::scope(|scope| {
