@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use corona::config::keys;
-use corona::model::text::word_of_line;
+use corona::model::text::{escape_markup, word_of_line};
 
 use super::arguments::Override;
 use super::daemons::{Daemons, Home};
@@ -131,8 +131,8 @@ impl Site {
         for (key, value) in &self.0 {
             xml.push_str(&format!(
                 "  <property><name>{}</name><value>{}</value></property>\n",
-                escaped(key),
-                escaped(value)
+                escape_markup(key),
+                escape_markup(value)
             ));
         }
         xml.push_str("</configuration>\n");
@@ -163,10 +163,6 @@ pub(super) fn start_of(conf_dir: &Path) -> Option<String> {
     let is_closed = text.contains("<name>corona.tls</name><value>require</value>");
     let closed = if is_closed && who == "corona mini-cluster" { " --closed" } else { "" };
     Some(format!("{who}{closed} --dir {}", word_of_line(&home)))
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// A node, and where it keeps its files.

@@ -12,6 +12,7 @@ use super::quotas;
 use super::xml::{self, Element, Includes, trim};
 use corona_model::queues::{Part, Quota, Quotas};
 use corona_model::resources::Dimension;
+use corona_model::text::escape_markup;
 
 /// The result of a translation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +161,7 @@ impl Node {
             attributes.insert(name, slots + &resources);
         }
         for (name, value) in &attributes {
-            let _ = write!(tag, " {name}=\"{}\"", quoted(value));
+            let _ = write!(tag, " {name}=\"{}\"", escape_markup(value));
         }
         if let Some(priority) = self.priority {
             let _ = writeln!(out, "{tag}><priority>{priority}</priority></{element}>");
@@ -334,10 +335,6 @@ fn legal(character: char) -> char {
         '0'..='9' | 'a'..='z' | '-' | '_' => character,
         _ => '-',
     }
-}
-
-fn quoted(text: &str) -> String {
-    text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;")
 }
 
 /// A part such as `12.5%` of a number of per cent, which has two decimals at most; `None` for any other text.

@@ -28,6 +28,11 @@ pub fn word_of_line(text: &str) -> String {
     }
 }
 
+/// A text as the text of an element, or as the value of an attribute in double quotes, of XML and HTML.
+pub fn escape_markup(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
 /// Whether a character is not seen, or changes how others are seen: it controls a terminal, ends a
 /// line, turns the direction of writing, or has no width. In a peer's name it can make a text look like
 /// another one, so logs, terminals and pages show it [escaped](escape).

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use corona_mapreduce::commands::{CommandList, CommandResult, parse_line};
+use corona_net::Backoff;
 use corona_process::machine_name_or_localhost;
 use corona_process::memory::SMALL_PAGES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,7 +23,7 @@ use crate::map::Input;
 
 /// The pauses between two looks at a command that runs: each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LAST_PAUSE: Duration = Duration::from_millis(500);
+const PAUSES: Backoff = Backoff::new(FIRST_PAUSE, Duration::from_millis(500));
 /// How long a command may take to end after its time is over, before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 /// Bytes of outputs that are passed on at a time.
@@ -200,7 +201,7 @@ impl Runner<'_> {
         let end = pidfd_open(pid, PidfdFlags::empty()).ok();
         let began = Instant::now();
         let limit = Duration::from_millis(self.list.time_ms);
-        let (mut pause, mut memory, mut signalled) = (FIRST_PAUSE, None, None::<Instant>);
+        let (mut pauses, mut memory, mut signalled) = (PAUSES, None, None::<Instant>);
         loop {
             if let Some(exit) = child.try_wait()? {
                 if signalled.is_some() {
@@ -223,6 +224,7 @@ impl Runner<'_> {
                     signalled.get_or_insert_with(Instant::now);
                 }
             }
+            let pause = pauses.pause();
             let left = match self.list.time_ms {
                 0 => pause,
                 _ => pause.min(limit.saturating_sub(began.elapsed()).max(FIRST_PAUSE)),
@@ -235,7 +237,6 @@ impl Runner<'_> {
                 }
                 None => std::thread::sleep(left),
             }
-            pause = (pause * 2).min(LAST_PAUSE);
         }
     }
 }

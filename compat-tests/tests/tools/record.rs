@@ -14,6 +14,7 @@ use corona::access::{Identity, Role};
 use corona::conformance::capture::{Ending, Limits, Side, What};
 use corona::conformance::recording::Unrecorded;
 use corona::conformance::{Traffic, open};
+use corona::model::random::Random;
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall, SessionDriver, SessionDriverCall, SessionDriverReply,
 };
@@ -384,16 +385,10 @@ async fn nothing_is_changed_unless_callbacks_are_relayed() {
     assert_eq!(inspected(&file, &["--method", "requestResource"]).len(), 2);
 }
 
-/// Bytes that do not repeat soon and that packing does not make smaller, by xorshift.
+/// Bytes that do not repeat soon and that packing does not make smaller.
 fn noise(count: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    std::iter::repeat_with(next).take(count).collect()
+    let mut random = Random::new(1);
+    std::iter::repeat_with(|| random.next() as u8).take(count).collect()
 }
 
 /// A server on which each connection is handled like this.

@@ -12,6 +12,7 @@ use corona_hadoop::object::{Object, Value};
 use corona_hadoop::protocols;
 use corona_hadoop::rpc::{HANDSHAKE, Method, Outcome, Protocol};
 use corona_hadoop::writables::{Action, TaskStatus};
+use corona_model::random::Random;
 
 const JOBS: [&str; 5] = ["inproc-sleep", "remote-sleep", "wc-remote", "nodedeath", "preempt"];
 
@@ -208,21 +209,15 @@ fn recorded_calls_fit_their_protocols() {
 /// read again as the same.
 #[test]
 fn damaged_calls_are_refused_or_kept() {
-    let mut dice: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut roll = |sides: usize| {
-        dice ^= dice << 13;
-        dice ^= dice >> 7;
-        dice ^= dice << 17;
-        usize::try_from(dice % sides as u64).unwrap()
-    };
+    let mut random = Random::new(7);
     let (mut refused, mut kept) = (0, 0);
     for conversation in recorded("remote-sleep") {
         for part in conversation.parts.iter().filter(|part| part.from == Side::Client) {
             for _ in 0..100 {
                 let mut call = part.raw[4..].to_vec();
-                for _ in 0..=roll(3) {
-                    let place = roll(call.len());
-                    call[place] = u8::try_from(roll(256)).unwrap();
+                for _ in 0..=random.below(3) {
+                    let place = random.below(call.len());
+                    call[place] = u8::try_from(random.below(256)).unwrap();
                 }
                 let Ok(read) = Call::decode(&mut Reader::new(&call)) else {
                     refused += 1;

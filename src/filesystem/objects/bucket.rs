@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use corona_model::text::escape_markup;
 use corona_net::Backoff;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use hyper::header::{CONTENT_LENGTH, IF_NONE_MATCH};
@@ -503,9 +504,8 @@ impl Asked {
 
 /// The body of a request that completes an upload of parts with these tags.
 fn completing(tags: &[String]) -> String {
-    let escaped = |tag: &str| tag.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let parts = tags.iter().zip(1..).map(|(tag, number)| {
-        format!("<Part><PartNumber>{number}</PartNumber><ETag>{}</ETag></Part>", escaped(tag))
+        format!("<Part><PartNumber>{number}</PartNumber><ETag>{}</ETag></Part>", escape_markup(tag))
     });
     format!(
         "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{}</CompleteMultipartUpload>",

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use corona_model::random::Random;
+
 use crate::{Storage, StorageError, StorageFile};
 
 /// Bytes that a disk writes together: after a power cut each such piece is there or not.
@@ -34,23 +36,6 @@ pub(crate) struct Memory(Arc<Mutex<Disk>>);
 struct MemoryFile {
     memory: Memory,
     number: usize,
-}
-
-/// A generator of pseudo-random numbers: splitmix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
 }
 
 impl Memory {
@@ -86,8 +71,8 @@ impl Memory {
             let is_over = written.len() == durable.len() && random.below(2) == 0;
             let durable = if is_over { written } else { durable };
             // The length of a file may be known before its bytes are there.
-            let grown = written.len().saturating_sub(durable.len()) as u64;
-            let length = durable.len() + random.below(grown + 1) as usize;
+            let grown = written.len().saturating_sub(durable.len());
+            let length = durable.len() + random.below(grown + 1);
             let mut left = durable.clone();
             left.truncate(written.len());
             while left.len() < length {

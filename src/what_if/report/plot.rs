@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use corona_model::text::escape_markup;
+
 /// A line of a plot.
 pub(super) struct Line {
     /// The class that gives it its colour.
@@ -33,7 +35,7 @@ pub(super) fn over_time(
     let y = |value: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - (value / top).clamp(0.0, 1.0));
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
-        escaped(title)
+        escape_markup(title)
     );
     for step in 0..=STEPS as i32 {
         let at = top * f64::from(step) / STEPS;
@@ -44,7 +46,7 @@ pub(super) fn over_time(
              <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             LEFT - 6.0,
             y + 4.0,
-            escaped(&value(at))
+            escape_markup(&value(at))
         );
         let at = until * f64::from(step) / STEPS;
         let anchor = if step == STEPS as i32 { "end" } else { "middle" };
@@ -53,7 +55,7 @@ pub(super) fn over_time(
             "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
             x(at),
             HEIGHT - 6.0,
-            escaped(&time(at))
+            escape_markup(&time(at))
         );
     }
     for line in lines {
@@ -66,7 +68,7 @@ pub(super) fn over_time(
             svg,
             "<path class=\"line {}\" d=\"{path}\"><title>{}</title></path>",
             line.class,
-            escaped(&line.name)
+            escape_markup(&line.name)
         );
     }
     svg + "</svg>"
@@ -80,10 +82,6 @@ fn round_up(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     let step = [1.0, 2.0, 4.0, 5.0, 8.0, 10.0].into_iter().find(|step| step * power >= value);
     step.unwrap_or(10.0) * power
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

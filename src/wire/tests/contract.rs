@@ -22,7 +22,7 @@ fn read_one<S: Service>(bytes: &[u8], framing: Framing) -> Message {
 fn round_trip<S: Service>() {
     let names: Vec<_> = S::schema().methods.iter().map(|method| method.name.as_str()).collect();
     assert_eq!(S::METHODS, names);
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     for (place, method) in S::schema().methods.iter().enumerate() {
         assert_eq!(S::place(&method.name), Some(place));
         for _ in 0..40 {

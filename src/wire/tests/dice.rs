@@ -1,22 +1,24 @@
 //! Messages of any shape that the contract allows, from a seed.
 
+use corona_model::random::Random;
+
 use crate::schema::{Kind, MethodSchema, StructSchema, schema};
 use crate::value::{Message, MessageKind, Value};
 
-/// Numbers from a seed.
-pub(super) struct Dice(pub(super) u64);
+/// Messages from a seed.
+pub(super) struct Dice(Random);
 
 impl Dice {
+    pub(super) fn new(seed: u64) -> Dice {
+        Dice(Random::new(seed))
+    }
+
     pub(super) fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     pub(super) fn below(&mut self, limit: usize) -> usize {
-        (self.roll() % limit.max(1) as u64) as usize
+        self.0.below(limit)
     }
 
     fn value(&mut self, kind: &'static Kind) -> Value {

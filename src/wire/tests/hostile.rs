@@ -17,7 +17,7 @@ const BOUNDS: Bounds = Bounds { max_bytes: 1 << 16, max_depth: 16 };
 
 /// Several messages of a service.
 fn messages<S: Service>(seed: u64, count: usize) -> Vec<Message> {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let methods = &S::schema().methods;
     (0..count)
         .map(|_| {

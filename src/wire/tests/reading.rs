@@ -353,7 +353,7 @@ fn names(framing: Framing, stream: &[u8]) -> Vec<String> {
 #[test]
 fn changed_messages_are_read_alike_typed_and_as_plain_values() {
     let service = ClusterManager::schema();
-    let mut dice = Dice(7);
+    let mut dice = Dice::new(7);
     let (mut read, mut refused, mut incomplete, mut broken) = (0, 0, 0, 0);
     for round in 0..20_000 {
         let method = &service.methods[round % service.methods.len()];

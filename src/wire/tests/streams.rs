@@ -729,7 +729,7 @@ async fn a_flood_of_malformed_frames() {
             }
         }
     });
-    let mut dice = Dice(7);
+    let mut dice = Dice::new(7);
     let mut hanging = vec![];
     for round in 0..10_000 {
         let input = malformed(round % KINDS, &mut dice);

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use compat_tests::serving::fetch;
 use compat_tests::task_tracker::steps::TaskRole;
+use corona::model::random::Random;
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
 };
@@ -181,12 +182,6 @@ fn those_who_wait_for_the_cluster_manager_are_told_so() {
     });
 }
 
-/// Numbers that look random and follow from a seed.
-fn random(seed: u64) -> u64 {
-    let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 33
-}
-
 /// A client that asks again until it has an answer, with another id where its own was not kept.
 async fn submit(cluster: &Durable, client: &mut JobSubmissionClient) -> Job {
     let deadline = std::time::Instant::now() + PATIENCE;
@@ -230,7 +225,7 @@ fn a_service_that_is_killed_during_a_submission_runs_the_job_or_refuses_it() {
         for round in 0..rounds {
             let mut client = cluster.world.client("alice");
             let child = cluster.world.job_tracker.child.id();
-            let delay = Duration::from_micros(random(seed * 1000 + round) % 40_000);
+            let delay = Duration::from_micros(Random::new(seed * 1000 + round).next() % 40_000);
             let killing = std::thread::spawn(move || {
                 std::thread::sleep(delay);
                 signal("KILL", child);

@@ -1,5 +1,6 @@
 //! Peers that violate the protocol lose only their own connection.
 
+use corona_model::random::Random;
 use proptest::prelude::*;
 
 use super::*;
@@ -192,20 +193,14 @@ async fn damaged_calls_do_no_harm() {
         let opening = preamble(inter_tracker::PROTOCOL.name);
         [opening, frame(1, "getTaskCompletionEvents", parameters)].concat()
     };
-    let mut dice: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut roll = |sides: usize| {
-        dice ^= dice << 13;
-        dice ^= dice >> 7;
-        dice ^= dice << 17;
-        usize::try_from(dice % sides as u64).unwrap()
-    };
+    let mut random = Random::new(7);
     for _ in 0..500 {
         let mut bytes = whole.clone();
-        for _ in 0..=roll(3) {
-            let place = roll(bytes.len());
-            bytes[place] = u8::try_from(roll(256)).unwrap();
+        for _ in 0..=random.below(3) {
+            let place = random.below(bytes.len());
+            bytes[place] = u8::try_from(random.below(256)).unwrap();
         }
-        bytes.truncate(bytes.len() - roll(2) * roll(bytes.len()));
+        bytes.truncate(bytes.len() - random.below(2) * random.below(bytes.len()));
         let mut raw = Raw::connect(&running).await;
         let _ = soon(raw.stream.write_all(&bytes)).await;
         let _ = raw.stream.shutdown().await;
