@@ -82,6 +82,7 @@ pub enum Decision {
 pub enum Lookup {
     /// The racks of hosts.
     Racks {
+        /// Their names, as the call has them.
         hosts: BTreeSet<Arc<str>>,
         /// Whether a node heartbeats; otherwise requests prefer the hosts.
         for_heartbeat: bool,

@@ -3,8 +3,6 @@
 //! It has no scheduling rules. It translates calls for the engine, and carries out the engine's
 //! effects.
 
-#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
-
 mod access;
 mod answers;
 mod arrivals;
@@ -156,6 +154,7 @@ pub enum Failure {
     /// A task that the service cannot run without.
     #[error(transparent)]
     Part(#[from] TaskPanicked),
+    /// The engine panicked: nothing can be decided any more.
     #[error(transparent)]
     Engine(#[from] EngineBroken),
     /// The journal failed: nothing may happen that cannot be recorded.

@@ -18,6 +18,7 @@ pub struct HostFiles {
     pub exclude: Option<HostFile>,
 }
 
+/// A file that names hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFile {
     /// The file. A relative path starts at the working directory.

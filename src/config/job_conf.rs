@@ -41,6 +41,7 @@ pub enum WriteError {
     Character {
         /// The name of the property, cut if it is long.
         name: String,
+        /// The first such character.
         character: char,
     },
 }

@@ -77,6 +77,7 @@ pub struct JobTrackerServiceSettings {
     pub max_jobs_from: String,
     /// Memory that running jobs may take, in bytes, and what the number comes from.
     pub max_jobs_memory: u64,
+    /// What `max_jobs_memory` comes from, for people, as in [`max_jobs_from`](Self::max_jobs_from).
     pub max_jobs_memory_from: String,
     /// Further jobs that may wait.
     pub max_waiting_jobs: usize,

@@ -12,8 +12,6 @@
 //!
 //! It knows nothing of sockets and clocks, logs nothing and prints nothing.
 
-#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
-
 use std::path::Path;
 
 mod access;
@@ -104,6 +102,7 @@ pub struct Loaded {
 /// A key with the value that is used, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
+    /// Its name, as files have it.
     pub key: &'static str,
     /// Its value, variables replaced.
     pub value: String,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct CallSettings {
     /// Bytes of a name: of sessions, users, groups, pools, administrators.
     pub name_bytes: usize,
+    /// Bytes of a session's URL.
     pub url_bytes: usize,
     /// Bytes of a host name.
     pub host_bytes: usize,

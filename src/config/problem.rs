@@ -156,6 +156,7 @@ pub enum ProblemKind {
     /// An element that means nothing at its place.
     #[error("unknown element <{name}>{}", Meant(.meant))]
     UnknownElement {
+        /// The element's name, as the file has it.
         name: Box<str>,
         /// A known element that is spelled like it.
         meant: Option<Box<str>>,
@@ -217,6 +218,7 @@ pub enum ProblemKind {
 /// A key that may have been meant where another one is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimilarKey {
+    /// The key that may have been meant.
     pub name: &'static str,
     /// Its default, which is used; none when the key is set as well.
     pub default: Option<&'static str>,

@@ -12,6 +12,7 @@ use corona_model::files::FileSystemSettings;
 /// A service's configuration that can be used.
 #[derive(Clone, Debug)]
 pub struct LoadedService<S> {
+    /// Its settings, checked.
     pub settings: S,
     /// All properties of the files, over which those of a job are laid.
     pub site: SiteProperties,

@@ -43,6 +43,7 @@ pub enum LaunchError {
     /// The program cannot be started.
     #[error("cannot start {program}: {error}")]
     Start {
+        /// Its path or name.
         program: String,
         /// The system's error.
         #[source]

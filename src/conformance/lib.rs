@@ -11,8 +11,6 @@
 //! configuration, [`launch`] starts a manager with it, [`replay`] plays the clients against that
 //! manager and judges it, and [`trial`] does all that for one file.
 
-#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
-
 mod answers;
 pub mod capture;
 pub mod conversation;

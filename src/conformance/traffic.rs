@@ -68,6 +68,7 @@ impl Traffic {
 pub enum Source<'a> {
     /// Not a recording: a packet capture, or nothing that is known.
     Packets(Box<dyn Read + Send + 'a>),
+    /// A recording of `corona record` or `corona import`.
     Recording(Box<dyn Read + Send + 'a>),
 }
 

@@ -10,8 +10,6 @@
 //! **Invariant:** nothing here decides anything about a cluster, and every reported decision of the
 //! cluster manager comes from the cluster manager.
 
-#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
-
 mod job;
 mod machine;
 mod news;
@@ -94,6 +92,7 @@ pub enum DemoError {
     Nodes {
         /// Nodes that did.
         joined: usize,
+        /// Nodes that were started.
         nodes: usize,
     },
     /// The cluster manager has failed.

@@ -8,7 +8,9 @@ use serde::Serialize;
 /// Slots, or tasks, by type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Slots {
+    /// Of maps.
     pub map: i64,
+    /// Of reduces.
     pub reduce: i64,
 }
 
@@ -22,10 +24,13 @@ pub enum News {
         session: Arc<str>,
         /// The job's name.
         name: Arc<str>,
+        /// The user whose job it is.
         user: &'static str,
         /// `group.pool`.
         pool: String,
+        /// Its maps.
         maps: usize,
+        /// Its reduces.
         reduces: usize,
         /// Whether it is part of the script; the others come by chance.
         scripted: bool,
@@ -36,6 +41,7 @@ pub enum News {
         session: Arc<str>,
         /// The job's name.
         name: Arc<str>,
+        /// The user whose job it is.
         user: &'static str,
         /// How: `SUCCESSFUL`, `FAILED`, or `GONE` when the cluster manager ended the session, as
         /// for an operator who killed it.
@@ -47,34 +53,61 @@ pub enum News {
     JobRefused {
         /// The job's name.
         name: Arc<str>,
+        /// The user whose job it is.
         user: &'static str,
         /// Why.
         reason: String,
     },
     /// The demo switched a node off.
-    PowerCut { node: Arc<str> },
+    PowerCut {
+        /// The node's name.
+        node: Arc<str>,
+    },
     /// The demo switched a node on again.
-    PowerBack { node: Arc<str> },
+    PowerBack {
+        /// The node's name.
+        node: Arc<str>,
+    },
     /// From now on tasks on this node fail.
-    DiskFailing { node: Arc<str> },
+    DiskFailing {
+        /// The node's name.
+        node: Arc<str>,
+    },
     /// The demo took a node away to repair it.
-    Repair { node: Arc<str> },
+    Repair {
+        /// The node's name.
+        node: Arc<str>,
+    },
     /// The demo plugged a new node in.
-    NewNode { node: Arc<str> },
+    NewNode {
+        /// The node's name.
+        node: Arc<str>,
+    },
     /// The demo took the new node away, so that it can come again.
-    NodeReturned { node: Arc<str> },
+    NodeReturned {
+        /// The node's name.
+        node: Arc<str>,
+    },
     /// The cluster manager added a node.
-    NodeJoined { node: Arc<str> },
+    NodeJoined {
+        /// The node's name.
+        node: Arc<str>,
+    },
     /// The cluster manager misses heartbeats of a node.
-    NodeLate { node: Arc<str> },
+    NodeLate {
+        /// The node's name.
+        node: Arc<str>,
+    },
     /// The cluster manager removed a node.
     NodeLost {
+        /// The node's name.
         node: Arc<str>,
         /// Whether it was silent for too long; otherwise it restarts.
         expired: bool,
     },
     /// The cluster manager stopped using a node for a type.
     NodeBlacklisted {
+        /// The node's name.
         node: Arc<str>,
         /// The type.
         #[serde(rename = "type")]
@@ -200,7 +233,9 @@ pub struct Summary {
     /// How long the demo ran.
     #[serde(skip)]
     pub seconds: f64,
+    /// Jobs whose session has started.
     pub jobs_started: u64,
+    /// Jobs that ended successfully.
     pub jobs_succeeded: u64,
     /// Tasks that were finished.
     pub tasks: u64,

@@ -90,6 +90,7 @@ pub enum Input {
         handle: Arc<str>,
         /// The types that the reports are about.
         kinds: Vec<ResourceType>,
+        /// What the session reports, a node each.
         reports: Vec<NodeUsageReport>,
     },
     /// An operator lifts the blacklisting of a node. Reply: [`Reply::BlacklistCleared`].
@@ -273,6 +274,7 @@ pub(crate) fn excludes_a_preferred_host(request: &ResourceRequest) -> bool {
 /// A session's report on a node that it used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeUsageReport {
+    /// The node's name; it need not be in the cluster any more.
     pub node_name: Arc<str>,
     /// Tasks that failed there.
     pub failed: i32,
@@ -439,6 +441,7 @@ pub enum Effect {
         handle: Arc<str>,
         /// Where its driver listens.
         to: Address,
+        /// The notification itself.
         notification: Notification,
     },
     /// Discard a session's pending notifications: it has ended.
@@ -465,184 +468,294 @@ pub enum Notification {
 
 /// Something that happened, for history, metrics and the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)] // The names of variants and fields say all that there is.
 pub enum Record {
+    /// A session was added.
     SessionStarted {
+        /// The session's id.
         handle: Arc<str>,
+        /// The job's name.
         name: Arc<str>,
+        /// The job's user.
         user: Arc<str>,
+        /// Where its driver listens.
         address: Address,
+        /// The pool that it asked for.
         pool: PoolName,
+        /// The pool in which it is scheduled.
         scheduling_pool: PoolName,
+        /// Sessions that run then, this one among them.
         running: usize,
     },
     /// The session's pool has an illegal name; another one is used.
     IllegalPool {
+        /// The session's id.
         handle: Arc<str>,
+        /// The pool that it asked for.
         pool: PoolName,
     },
+    /// A session changed its priority or another part of its description.
     SessionUpdated {
+        /// The session's id.
         handle: Arc<str>,
+        /// Its new priority, if that was changed.
         priority: Option<SessionPriority>,
     },
+    /// A session was ended, by its job tracker or by an administrator.
     SessionEnded {
+        /// The session's id.
         handle: Arc<str>,
+        /// The job's name.
         name: Arc<str>,
+        /// The job's user.
         user: Arc<str>,
+        /// Where its driver listened.
         address: Address,
+        /// How it ended.
         status: SessionStatus,
+        /// Where its job tracker says more of it.
         url: Option<Arc<str>>,
+        /// Sessions that run then, without this one.
         running: usize,
     },
+    /// A session was ended, because its heartbeats were missing.
     SessionExpired {
+        /// The session's id.
         handle: Arc<str>,
+        /// The job's name.
         name: Arc<str>,
+        /// The job's user.
         user: Arc<str>,
         /// Its grants.
         granted: PerType<i64>,
+        /// The time since its last heartbeat.
         gap_ms: i64,
     },
     /// The session's view differs from ours.
     OutOfStep {
+        /// The session's id.
         handle: Arc<str>,
+        /// What the difference means.
         kind: StepMismatch,
+        /// The last request that the cluster manager knows.
         request_id: i32,
+        /// The last grant that the cluster manager made.
         grant_id: i32,
+        /// The last request that the session's heartbeat names.
         seen_request_id: i32,
+        /// The last grant that the session's heartbeat names.
         seen_grant_id: i32,
     },
+    /// A session requested slots of one type.
     Requested {
+        /// The session's id.
         handle: Arc<str>,
+        /// The type of the slots.
         kind: ResourceType,
+        /// How many slots.
         count: u64,
     },
+    /// A session made a request with an id that is in use.
     DuplicateRequest {
+        /// The session's id.
         handle: Arc<str>,
+        /// The request's id.
         id: i32,
     },
+    /// A session gave back slots of one type, or took requests back.
     Released {
+        /// The session's id.
         handle: Arc<str>,
+        /// The type of the slots.
         kind: ResourceType,
+        /// How many requests.
         count: u64,
     },
-    /// `asked` has one entry for each grant, in their order.
+    /// A session was granted slots of one type.
     Assigned {
+        /// The session's id.
         handle: Arc<str>,
+        /// The type of the slots.
         kind: ResourceType,
+        /// How many slots.
         count: u64,
+        /// An entry for each grant, in their order.
         asked: Vec<Asked>,
     },
+    /// Grants of one type were taken back from a session.
     Revoked {
+        /// The session's id.
         handle: Arc<str>,
+        /// The type of the slots.
         kind: ResourceType,
+        /// How many grants.
         count: u64,
     },
+    /// A node joined the cluster.
     NodeAdded {
+        /// Its first heartbeat.
         report: Box<NodeReport>,
+        /// Nodes of the cluster then, this one among them.
         nodes: usize,
     },
+    /// A node was removed, and its grants are lost.
     NodeLost {
+        /// The node's name.
         name: Arc<str>,
+        /// Whether its heartbeats were missing.
         expired: bool,
+        /// Nodes of the cluster then, without this one.
         nodes: usize,
+        /// Sessions that are notified.
         told: usize,
     },
     /// A node has missed too many heartbeats.
     NodeLate {
+        /// The node's name.
         name: Arc<str>,
+        /// The time since its last heartbeat.
         silent_ms: i64,
     },
     /// A late node is on time again.
     NodeOnTime {
+        /// The node's name.
         name: Arc<str>,
     },
+    /// A node became able to run tasks of a type, or unable.
     NodeRunnable {
+        /// The node's name.
         name: Arc<str>,
+        /// The type of the slots.
         kind: ResourceType,
+        /// Whether it is able to now.
         runnable: bool,
     },
+    /// A node is granted no more slots of a type, because sessions reported failures.
     NodeBlacklisted {
+        /// The node's name.
         name: Arc<str>,
+        /// The type of the slots.
         kind: ResourceType,
     },
     /// An operator has lifted the blacklisting of a node for the type.
     BlacklistCleared {
+        /// The node's name.
         name: Arc<str>,
+        /// The type of the slots.
         kind: ResourceType,
     },
     /// Feedback about a node that is not known.
     FeedbackForUnknownNode {
+        /// The name in the feedback.
         name: Arc<str>,
     },
+    /// An operator had all nodes restart.
     RestartRequested {
+        /// Nodes of the cluster.
         nodes: usize,
+        /// Nodes that restart at a time.
         batch_size: i32,
     },
+    /// The reply to a node's heartbeat has it restart.
     RestartTold {
+        /// The node's name.
         name: Arc<str>,
     },
+    /// A pool has been below its due for so long that it may preempt.
     PoolStarving {
+        /// The pool.
         pool: PoolName,
+        /// The type of the slots.
         kind: ResourceType,
+        /// Which of its due it lacks.
         cause: Starvation,
+        /// Slots that it is due by its weight.
         share: f64,
+        /// Slots that are guaranteed to it.
         minimum: i64,
+        /// Its grants.
         granted: i64,
     },
+    /// Grants were found that can be taken back for starving pools.
     PreemptionFound {
+        /// The type of the slots.
         kind: ResourceType,
+        /// How many grants.
         count: u64,
     },
+    /// Fewer grants can be taken back than starving pools lack.
     PreemptionFellShort {
+        /// The type of the slots.
         kind: ResourceType,
+        /// Grants that are missing.
         missing: u64,
+        /// Rounds of the search.
         rounds: u32,
+        /// The bound on the running time of grants to take back, after the last round.
         max_running_time_ms: i64,
     },
+    /// Safe mode was switched on or off.
     SafeMode {
+        /// Whether it is on now.
         on: bool,
     },
-    /// A silence of `ms` of nodes and sessions was excused.
+    /// A silence of nodes and sessions was excused, because the machine was stalled.
     HeldUp {
+        /// How long nothing was processed.
         ms: i64,
     },
     /// Changed configuration files are in force.
     SettingsChanged,
     /// An operator drains a node, or lets it serve again.
     NodeDraining {
+        /// The node's name.
         name: Arc<str>,
+        /// Whether it drains now.
         on: bool,
     },
     /// A node is kept for a request.
     NodeReserved {
+        /// The node's name.
         node: Arc<str>,
+        /// The request's session.
         handle: Arc<str>,
+        /// The request's type.
         kind: ResourceType,
+        /// The request's id.
         id: i32,
     },
     /// A node is kept for a request no longer.
     ReservationEnded {
+        /// The node's name.
         node: Arc<str>,
+        /// The request's session.
         handle: Arc<str>,
+        /// The request's type.
         kind: ResourceType,
+        /// The request's id.
         id: i32,
         /// Whether the request was granted there.
         served: bool,
     },
     /// The access of a node was revoked and its grants are lost, or it has another access now.
     NodeRevoked {
+        /// The node's name.
         name: Arc<str>,
         /// The access that was revoked.
         access: AccessId,
+        /// Whether its access is revoked; otherwise it serves again.
         on: bool,
         /// Sessions that are notified of the loss.
         told: usize,
     },
     /// Where resources are counted: grants on a node were taken back, to make room for a request.
     RoomMade {
+        /// The node's name.
         node: Arc<str>,
+        /// The request's session.
         handle: Arc<str>,
+        /// The request's type.
         kind: ResourceType,
+        /// The request's id.
         id: i32,
         /// Which of its due the request's pool lacked.
         cause: Starvation,
@@ -651,16 +764,22 @@ pub enum Record {
     },
     /// A node was kept for a request for as long as it may, and serves everybody again.
     ReservationExpired {
+        /// The node's name.
         node: Arc<str>,
+        /// The request's session.
         handle: Arc<str>,
+        /// The request's type.
         kind: ResourceType,
+        /// The request's id.
         id: i32,
         /// For how long it was kept.
         kept_ms: i64,
     },
     /// Where resources are counted: enough was looked at in this second, and so many nodes are left for the next one.
     PreemptionPaused {
+        /// The type whose requests were looked at.
         kind: ResourceType,
+        /// Nodes that were not looked at yet.
         nodes_left: u64,
     },
 }
@@ -690,6 +809,8 @@ pub enum StepMismatch {
 /// Which of its due a pool lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Starvation {
+    /// Slots that are guaranteed to it.
     Minimum,
+    /// Slots that it is due by its weight.
     Share,
 }

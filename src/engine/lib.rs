@@ -18,8 +18,6 @@
 //! share one pass), and [`Input::Tick`] once [`Engine::next_deadline`] is reached. The same inputs
 //! at the same times give the same outcomes, always.
 
-#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
-
 mod arena;
 mod audit;
 mod check;

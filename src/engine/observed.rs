@@ -27,22 +27,29 @@ pub enum ObservedState {
 /// Why a correct cluster manager could not have made this grant.
 /// Spec: cluster-manager/02 §3.7, 03 §4.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // The sentences say what there is.
 pub enum Objection {
+    /// The grant names a session that does not run.
     #[error("there is no such session")]
     UnknownSession,
+    /// The session has no request of this id.
     #[error("request {0} was never made, or was given back")]
     UnknownRequest(i32),
+    /// The request is for another type, which is named.
     #[error("request {0} is for type {1}")]
     OtherType(i32, ResourceType),
+    /// The grant is of a node that is not in the cluster.
     #[error("there is no node {0}")]
     UnknownNode(Arc<str>),
+    /// The node, and the host and port that it has; the grant names others.
     #[error("node {0} is at {1}:{2}")]
     OtherAddress(Arc<str>, Arc<str>, i32),
+    /// The node has no slots of the type.
     #[error("node {0} does not offer the type")]
     NotOffered(Arc<str>),
+    /// The node, and where it offers the type; the grant names another place.
     #[error("node {0} offers the type at {1:?}")]
     OtherService(Arc<str>, Arc<str>),
+    /// The request, and a host that it excludes and the grant names.
     #[error("request {0} excludes {1}")]
     Excluded(i32, Arc<str>),
 }

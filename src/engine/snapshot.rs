@@ -41,7 +41,9 @@ pub struct EngineState {
 /// A node and the sessions that used it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeState {
+    /// The node's name.
     pub name: Arc<str>,
+    /// Where its task tracker listens.
     pub address: Address,
     /// The node's total resources.
     pub total: ComputeSpecs,
@@ -65,6 +67,7 @@ pub struct Visit {
 /// A running session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionState {
+    /// The session's id.
     pub handle: Arc<str>,
     /// The session's description of itself.
     pub info: SessionInfo,
@@ -90,6 +93,7 @@ pub struct SessionState {
 /// A request and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestInState {
+    /// The request, as the session made it.
     pub request: ResourceRequest,
     /// Its state.
     pub standing: Standing,
@@ -127,6 +131,7 @@ pub struct Recovery {
 /// An engine that continues from a state. It is in safe mode.
 #[derive(Debug)]
 pub struct Restored {
+    /// The engine.
     pub engine: Engine,
     /// Inconsistencies of the state that were repaired.
     pub repairs: Vec<Repair>,
@@ -143,6 +148,7 @@ pub enum Repair {
         handle: Arc<str>,
         /// The request.
         id: i32,
+        /// The name of the node that the state says it was granted on.
         node: Arc<str>,
         /// The inconsistency.
         why: &'static str,
@@ -150,6 +156,7 @@ pub enum Repair {
     /// A node was used by a session that is not in the state.
     #[error("node {node} was used by {handle}, which is no session")]
     UnknownVisitor {
+        /// The node's name.
         node: Arc<str>,
         /// The session.
         handle: Arc<str>,

@@ -43,6 +43,7 @@ impl From<Tally> for TypeCounts {
 /// A running session at a glance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunningSession {
+    /// The session's id.
     pub handle: Arc<str>,
     /// The session's current description of itself.
     pub info: SessionInfo,
@@ -56,6 +57,7 @@ pub struct RunningSession {
     pub scheduling_pool: PoolName,
     /// Its start.
     pub started: Millis,
+    /// When its last heartbeat came.
     pub last_heartbeat: Millis,
     /// Counts of its requests.
     pub counts: PerType<SessionTally>,
@@ -95,13 +97,16 @@ pub struct SessionTally {
 /// A grant of a running session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GrantView {
+    /// The grant, as the session was notified of it.
     pub grant: Grant,
 }
 
 /// A node at a glance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeView {
+    /// The node's name.
     pub name: Arc<str>,
+    /// Where its task tracker listens.
     pub address: Address,
     /// The path of its rack.
     pub rack: Arc<str>,
@@ -109,6 +114,7 @@ pub struct NodeView {
     pub total: ComputeSpecs,
     /// The free resources that the node last reported.
     pub free: ComputeSpecs,
+    /// When its last heartbeat came.
     pub last_heartbeat: Millis,
     /// Whether it has missed too many heartbeats.
     pub late: bool,
@@ -194,7 +200,9 @@ pub struct NodeDetail {
 /// A running session that had a grant on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Visitor {
+    /// The session's id.
     pub session: Arc<str>,
+    /// The session's user.
     pub user: Arc<str>,
     /// Where its job tracker says more of it.
     pub url: Option<Arc<str>>,
@@ -257,6 +265,7 @@ pub struct SlotCounts {
 /// A pool, or a group when `pool` is absent, at a glance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PoolView {
+    /// The group's name.
     pub group: Arc<str>,
     /// The pool in it.
     pub pool: Option<Arc<str>>,

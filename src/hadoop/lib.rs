@@ -17,7 +17,6 @@
         clippy::cast_sign_loss
     )
 )]
-#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
 
 pub mod io;
 pub mod object;

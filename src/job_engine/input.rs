@@ -20,9 +20,11 @@ pub struct RequestId(pub i32);
 /// All that does not change of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
+    /// The job's id.
     pub id: JobId,
     /// Its name for people.
     pub name: Arc<str>,
+    /// The user whose job it is.
     pub user: Arc<str>,
     /// Where its configuration is, as task trackers fetch it.
     pub conf: Arc<str>,
@@ -105,6 +107,7 @@ pub enum JobInput {
     KillJob,
     /// A user ends an attempt. Reply: [`JobReply::Killed`].
     KillAttempt {
+        /// The attempt; it need not run any more.
         attempt: AttemptKey,
         /// Whether it counts as failed.
         fail: bool,
@@ -161,6 +164,7 @@ pub enum JobInput {
 pub enum SavedEvent {
     /// An attempt, or its clean-up, was launched.
     Launched {
+        /// The attempt that was launched, or is cleaned up after.
         attempt: AttemptKey,
         /// The node's name.
         node: Arc<str>,
@@ -182,6 +186,7 @@ pub enum SavedEvent {
     Reported {
         /// The node's name.
         node: Arc<str>,
+        /// The report, as the node sent it.
         report: TaskStatus,
     },
     /// An attempt on a node was not heard of in time.
@@ -267,12 +272,14 @@ pub enum JobEffect {
     Launch(Launch),
     /// Order a task tracker to kill an attempt.
     Kill {
+        /// The attempt to kill.
         attempt: AttemptKey,
         /// Where.
         at: Tracker,
     },
     /// Allow an attempt to commit its output.
     Commit {
+        /// The attempt that may commit.
         attempt: AttemptKey,
         /// Where.
         at: Tracker,
@@ -286,6 +293,7 @@ pub enum JobEffect {
     Event {
         /// Its place in the list.
         id: u32,
+        /// The attempt that ended, and how.
         event: CompletionEvent,
     },
     /// An earlier event of a success became obsolete, in its place.
@@ -333,6 +341,7 @@ pub struct Launch {
     pub at: Tracker,
     /// The slot that it takes.
     pub slot: RequestId,
+    /// What is to be done there.
     pub work: Work,
 }
 
@@ -365,6 +374,7 @@ pub enum Work {
 /// The usage of a node by a job: an entry of `nodeFeedback`. Spec: mapreduce/05 §5.5.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeUsage {
+    /// The node's name.
     pub node: Arc<str>,
     /// Attempts launched there.
     pub total: u32,

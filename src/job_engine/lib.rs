@@ -21,8 +21,6 @@
 //! that comes runs, in this order, the job's clean-up, its set-up, the clean-up of an attempt of its task,
 //! or its task.
 
-#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
-
 mod audit;
 mod efforts;
 mod finish;

@@ -59,6 +59,7 @@ pub struct AttemptSpan {
     pub kind: TaskKind,
     /// Its task's purpose.
     pub role: TaskRole,
+    /// Where it stands.
     pub state: TaskState,
     /// It began.
     pub start_ms: i64,

@@ -7,20 +7,32 @@ use proptest::prelude::*;
 
 use crate::{GrantedSlot, JobEngine, JobInput, Order, RequestId};
 
-/// One step of a random run.
+/// One step of a random run. Requests, attempts and nodes are named by numbers, of which the remainder counts.
 #[derive(Clone, Debug)]
 pub enum Step {
+    /// A request is granted a slot on a node.
     Grant(usize, u8),
+    /// An attempt reports a state, and its progress in per cent.
     Report(usize, TaskState, u8),
+    /// A user kills an attempt, and whether it counts as failed.
     Kill(usize, bool),
+    /// A node is lost.
     Lose(u8),
+    /// A grant is taken back.
     Revoke(usize),
+    /// The hosts with slots for maps become known.
     Hosts(Vec<u8>),
+    /// A call to the node of an attempt fails.
     CallFailed(usize),
+    /// So many milliseconds pass.
     Wait(i64),
+    /// A reduce cannot fetch the output of a map.
     FetchFailure(usize, usize),
+    /// A task gets a second attempt.
     Speculate(u32),
+    /// A user kills the job.
     KillJob,
+    /// The job goes on after a restart.
     Resume,
 }
 

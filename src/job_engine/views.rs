@@ -102,6 +102,7 @@ pub struct TaskView {
     pub progress: f32,
     /// The hosts of its split.
     pub hosts: Vec<Arc<str>>,
+    /// Its attempts in the order of their numbers.
     pub attempts: Vec<AttemptView>,
 }
 
@@ -110,11 +111,13 @@ pub struct TaskView {
 pub struct AttemptView {
     /// Which one.
     pub attempt: AttemptKey,
+    /// Where it stands, as it last reported or the engine decided.
     pub state: TaskState,
-    /// Its state.
+    /// The part of its work that it is at.
     pub phase: Phase,
     /// From 0 to 1.
     pub progress: f32,
+    /// The name of its node.
     pub node: Arc<str>,
     /// Milliseconds since the Unix epoch, 0 if it has not begun.
     pub start_ms: i64,
@@ -122,7 +125,9 @@ pub struct AttemptView {
     pub finish_ms: i64,
     /// The state that it reports.
     pub state_string: String,
+    /// What it reported as reasons of its failure, one after the other.
     pub diagnostics: String,
+    /// Its counters, as last reported.
     pub counters: Counters,
 }
 

@@ -3,7 +3,5 @@
 //! [`translate`] turns reports of task trackers into inputs of the engine, and launches into orders;
 //! [`saved`] turns the engine's effects into what a remote job tracker leaves with its parent, and back.
 
-#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
-
 pub mod saved;
 pub mod translate;

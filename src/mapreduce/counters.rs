@@ -14,6 +14,7 @@ use thiserror::Error;
 /// Groups of counters, in the order in which they were first seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
+    /// Their names differ.
     pub groups: Vec<CounterGroup>,
 }
 
@@ -24,6 +25,7 @@ pub struct CounterGroup {
     pub name: Arc<str>,
     /// The name for people.
     pub display_name: Arc<str>,
+    /// In the order in which they were first seen. Their names differ.
     pub counters: Vec<Counter>,
 }
 
@@ -34,6 +36,7 @@ pub struct Counter {
     pub name: Arc<str>,
     /// The name for people.
     pub display_name: Arc<str>,
+    /// A sum beyond 64 bits stays at the largest or smallest number.
     pub value: i64,
 }
 

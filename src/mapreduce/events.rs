@@ -38,6 +38,7 @@ impl EventStatus {
 /// An attempt has ended. Its number is its place in the job's list of events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompletionEvent {
+    /// The attempt, of the job whose list this is.
     pub attempt: AttemptKey,
     /// Whether it was a map whose output reduces fetch; set-up and clean-up tasks are not.
     pub is_map: bool,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A number that is written as its bits.
 pub trait Bits: Copy {
+    /// Its bits, in the lower ones of the result if it has fewer than 64.
     fn bits(self) -> u64;
     /// The number with these bits.
     fn of_bits(bits: u64) -> Self;

@@ -83,7 +83,9 @@ pub enum HistoryRecord {
     Version,
     /// The job was submitted.
     Submitted {
+        /// The job's name for people.
         name: Arc<str>,
+        /// The user whose job it is.
         user: Arc<str>,
         /// Milliseconds since the Unix epoch.
         submit_ms: i64,
@@ -106,6 +108,7 @@ pub enum HistoryRecord {
     Running,
     /// The first attempt of a task was launched.
     TaskStarted {
+        /// The task, of the job whose history this is.
         task: TaskKey,
         /// The task's role.
         role: TaskRole,
@@ -118,15 +121,18 @@ pub enum HistoryRecord {
     Attempt(Box<AttemptEnd>),
     /// A task has succeeded.
     TaskSucceeded {
+        /// The task, of the job whose history this is.
         task: TaskKey,
         /// The task's role.
         role: TaskRole,
         /// Milliseconds since the Unix epoch.
         finish_ms: i64,
+        /// The task's counters.
         counters: Counters,
     },
     /// A task has failed, and the job with it.
     TaskFailed {
+        /// The task, of the job whose history this is.
         task: TaskKey,
         /// The task's role.
         role: TaskRole,
@@ -142,6 +148,7 @@ pub enum HistoryRecord {
 /// An attempt that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttemptEnd {
+    /// The attempt, of the job whose history this is.
     pub attempt: AttemptKey,
     /// The role of its task.
     pub role: TaskRole,
@@ -168,6 +175,7 @@ pub enum AttemptResult {
         phases: Option<(i64, i64)>,
         /// The task's last status text.
         state_string: String,
+        /// Its last counters.
         counters: Counters,
     },
     /// It failed.

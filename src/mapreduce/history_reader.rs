@@ -33,7 +33,9 @@ const MAX_NAMES: usize = 100_000;
 pub enum RecordKind {
     /// The version of the format.
     Meta,
+    /// The job: its submission, launch and end.
     Job,
+    /// A task: its start and end.
     Task,
     /// An attempt at a map.
     MapAttempt,
@@ -332,8 +334,11 @@ impl PartState {
 /// What a file says of a job. Numbers that are not in it are 0, texts empty.
 #[derive(Clone, Debug, Default)]
 pub struct JobHistory {
+    /// Its id, such as `job_201401011200_0001`.
     pub id: String,
+    /// Its name for people.
     pub name: String,
+    /// The user whose job it is.
     pub user: String,
     /// Where its configuration was.
     pub conf: String,
@@ -365,6 +370,7 @@ pub struct JobHistory {
     pub state: Option<JobState>,
     /// Its counters in their text form: those of maps, of reduces, and all.
     pub counters: [String; 3],
+    /// Its tasks, those of set-up and clean-up too.
     pub tasks: BTreeMap<TaskKey, HistoryTask>,
     /// Records that were read.
     pub records: u64,
@@ -413,6 +419,7 @@ pub struct HistoryAttempt {
     pub finish_ms: i64,
     /// Its task tracker's name.
     pub tracker: Arc<str>,
+    /// The name of its host, as the file has it.
     pub host: Arc<str>,
     /// The port of its task tracker's pages; 0 where none is known.
     pub http_port: u16,

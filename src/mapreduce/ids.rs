@@ -55,7 +55,9 @@ pub struct NotAnId {
 /// Whether a task maps or reduces. Set-up and clean-up tasks are of either kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TaskKind {
+    /// `m` in ids.
     Map,
+    /// `r` in ids.
     Reduce,
 }
 
@@ -126,6 +128,7 @@ impl TaskKey {
 /// An attempt within its job. [`JobId::attempt`] returns its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AttemptKey {
+    /// Its task.
     pub task: TaskKey,
     /// Its number among the attempts at the task, from 0.
     pub number: u32,

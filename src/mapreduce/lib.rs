@@ -4,8 +4,6 @@
 //! Plain data and its text forms. It knows no socket and no byte of the wire: the objects on the
 //! wire are in `corona-hadoop`, and crates that know both convert.
 
-#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
-
 pub mod commands;
 pub mod counters;
 pub mod demand;

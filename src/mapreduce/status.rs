@@ -104,7 +104,9 @@ impl Phase {
 /// A report on one attempt. The attempt belongs to the job that is addressed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskStatus {
+    /// The attempt.
     pub attempt: AttemptKey,
+    /// Where it stands.
     pub state: TaskState,
     /// From 0 to 1; other values are clamped to that range.
     pub progress: f32,

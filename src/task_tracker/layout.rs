@@ -53,6 +53,7 @@ pub fn output(id: &AttemptId) -> PathBuf {
     attempt(id, false).join("output")
 }
 
+/// The file of a map's output, which reduces fetch.
 pub fn map_output(id: &AttemptId) -> PathBuf {
     output(id).join("file.out")
 }

@@ -23,8 +23,6 @@
 //!
 //! It knows no scheduling, and not which cluster manager it talks to.
 
-#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
-
 pub mod attempt;
 pub mod child;
 pub mod deletion;

@@ -15,6 +15,7 @@ const NETWORK_MBPS: i32 = 100;
 /// The resources that a node has, or has free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineStats {
+    /// Processors. Among free resources the number that is in use, as in the original.
     pub num_cpus: i16,
     /// Always 100.
     pub network_mbps: i32,

@@ -38,6 +38,7 @@ struct Indexes {
 /// One reduce's part of a map's output.
 #[derive(Debug)]
 pub struct Part {
+    /// The map's output, open.
     pub file: File,
     /// Where the part begins, in bytes.
     pub start: u64,

@@ -21,16 +21,25 @@ pub const MOST_TASKS: usize = 20_000_000;
 /// Why a file is no workload.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
+    /// The system's error.
     #[error("cannot be read: {0}")]
     Read(#[from] io::Error),
+    /// It is some other file.
     #[error("is no workload: its first line is no object with \"corona_workload\"")]
     NotAWorkload,
+    /// A newer program wrote it. The version of its format.
     #[error(
         "has version {0} of the format of workloads; this program knows versions up to {VERSION}"
     )]
     Newer(u32),
+    /// A line that cannot be used.
     #[error("line {line}: {what}")]
-    Line { line: usize, what: String },
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
 }
 
 #[derive(Serialize, Deserialize)]

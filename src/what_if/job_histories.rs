@@ -24,9 +24,13 @@ const MOST_CPUS: i16 = 1_024;
 /// What a job's configuration says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configured {
+    /// The pool that the job was to run in.
     pub pool: PoolName,
+    /// Its priority, if it names one.
     pub priority: Option<SessionPriority>,
+    /// The settings of the job that its tasks depend on.
     pub settings: JobSettings,
+    /// What its tasks request of a node.
     pub demand: TaskDemand,
 }
 

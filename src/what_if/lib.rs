@@ -8,8 +8,6 @@
 //!
 //! It has no clock, threads, sockets or files; readers and writers are arguments.
 
-#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
-
 pub mod change;
 mod distance;
 pub mod file;

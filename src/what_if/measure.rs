@@ -24,8 +24,11 @@ pub struct Run {
     pub ended_ms: i64,
     /// When it was ended from outside, before its end.
     pub stopped_at_ms: Option<i64>,
+    /// The cluster as a whole.
     pub cluster: ClusterResult,
+    /// By pool.
     pub pools: Vec<GroupResult>,
+    /// By user.
     pub users: Vec<GroupResult>,
     /// In the order of the workload.
     #[serde(skip)]
@@ -50,14 +53,19 @@ pub(crate) struct Compared {
 /// The cluster as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClusterResult {
+    /// Nodes of the workload.
     pub nodes: usize,
+    /// How long tasks waited for their slots.
     pub waits: Spread,
+    /// Slots, by type.
     pub types: Vec<TypeResult>,
     /// Where resources are counted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<ResourceResult>,
+    /// What waiting requests lacked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<LackResult>,
+    /// Where resources are counted: nodes that were kept for large requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<Reservations>,
     /// Grants that were taken back for other pools.
@@ -76,12 +84,14 @@ pub struct ClusterResult {
     pub late: u64,
     /// The width of a point of time.
     pub bin_ms: i64,
+    /// Means over spans of `bin_ms`, from the beginning.
     pub over_time: Vec<Bin>,
 }
 
 /// Slots of a type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TypeResult {
+    /// The type.
     #[serde(rename = "type")]
     pub kind: ResourceType,
     /// The most at a time.
@@ -97,6 +107,7 @@ pub struct TypeResult {
 /// A resource of the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResourceResult {
+    /// The resource.
     pub resource: Dimension,
     /// The most that nodes gave out at a time.
     pub all: u64,
@@ -116,12 +127,14 @@ pub struct LackResult {
     /// `slots` or a resource: a node would have served them with more of this alone; `several`: no node would have;
     /// `reserved`: it is kept for others; `other`: they would have fitted, but for limits, order or locality.
     pub of: &'static str,
+    /// From 0 to 1.
     pub share: f64,
 }
 
 /// Nodes that were kept for large requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reservations {
+    /// Nodes that were kept, each time counted.
     pub made: u64,
     /// Those whose request was granted there.
     pub served: u64,
@@ -134,23 +147,29 @@ pub struct Reservations {
 /// A pool or a user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct GroupResult {
+    /// A pool as `group.pool`, or a user's name.
     pub name: String,
+    /// Sessions that were started.
     pub sessions: u64,
     /// Further sessions that could not start.
     pub refused: u64,
     /// Requests that were never served.
     pub unserved: u64,
+    /// How long its tasks waited for their slots.
     pub waits: Spread,
     /// Slots in use, multiplied by time.
     pub used_ms: u64,
     /// Resources in use, multiplied by time in hours, where they are counted.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub resource_hours: BTreeMap<&'static str, f64>,
+    /// What its waiting requests lacked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<LackResult>,
     /// Grants that were taken back from it.
     pub revoked: u64,
+    /// The time for which the grants that were taken back had run.
     pub lost_ms: u64,
+    /// Means over spans of [`ClusterResult::bin_ms`], from the beginning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub over_time: Vec<Bin>,
 }
@@ -171,11 +190,17 @@ pub struct Bin {
 /// How long things took, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
+    /// How many there were. All else is 0 if there were none.
     pub count: u64,
+    /// Their mean.
     pub mean_ms: f64,
+    /// Half of them took no longer.
     pub median_ms: u32,
+    /// 95 % of them took no longer.
     pub p95_ms: u32,
+    /// 99 % of them took no longer.
     pub p99_ms: u32,
+    /// The longest one.
     pub longest_ms: u32,
 }
 
@@ -202,13 +227,16 @@ impl Spread {
 /// How a session fared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SessionResult {
+    /// Milliseconds since the beginning; none if it could not start.
     pub started_ms: Option<i64>,
+    /// Milliseconds since the beginning; none if it did not end.
     pub ended_ms: Option<i64>,
     /// The waits of all its tasks together.
     pub waited_ms: u64,
 }
 
 impl SessionResult {
+    /// From its start to its end, in milliseconds.
     pub fn took_ms(&self) -> Option<i64> {
         Some(self.ended_ms? - self.started_ms?)
     }

@@ -22,7 +22,9 @@ use crate::workload::{Node, Session, Task, Workload};
 /// Settings under a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
+    /// The name under which the report shows them.
     pub name: String,
+    /// The engine's settings.
     pub settings: Settings,
 }
 
@@ -31,6 +33,7 @@ pub struct Setting {
 pub struct Progress {
     /// Tasks that have ended.
     pub ended: usize,
+    /// Tasks of the workload.
     pub tasks: usize,
 }
 

@@ -28,9 +28,11 @@ const LEAST_MS: f64 = 1_000.0;
 /// A time of waits that pools must keep below, such as `p95 of ads.* < 60s`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Goal {
+    /// The figure of the waits.
     pub measure: Measure,
     /// A pool as `group.pool`; `*` stands for any text.
     pub pools: String,
+    /// The time in milliseconds below which it must stay.
     pub limit_ms: i64,
 }
 
@@ -38,10 +40,15 @@ pub struct Goal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
+    /// The mean.
     Mean,
+    /// Half of the waits are no longer.
     Median,
+    /// 95 % of the waits are no longer.
     P95,
+    /// 99 % of the waits are no longer.
     P99,
+    /// The longest wait.
     Longest,
 }
 
@@ -58,6 +65,7 @@ pub struct NoGoal;
 pub enum Knob {
     /// The minimum of a pool, for each type the same share of all slots.
     Minimum(PoolName),
+    /// The weight of a pool among those of its group.
     Weight(PoolName),
     /// The time for which grants of a pool are safe from preemption.
     MinRuntime(PoolName),
@@ -92,7 +100,9 @@ pub struct Trial {
 /// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Suggestion {
+    /// The goals, as they were given.
     pub goals: Vec<String>,
+    /// What the search may change, as texts.
     pub knobs: Vec<String>,
     /// How many settings these knobs allow.
     pub possible: f64,
@@ -151,6 +161,7 @@ impl std::fmt::Display for Goal {
 }
 
 impl Goal {
+    /// Whether a pool, as `group.pool`, is one of its pools.
     pub fn matches(&self, pool: &str) -> bool {
         matches(&self.pools, pool)
     }

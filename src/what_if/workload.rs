@@ -13,11 +13,13 @@ pub(crate) const MOST_MS: i64 = 1_000_000_000_000_000;
 /// Nodes and sessions, with times in milliseconds since the beginning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workload {
+    /// Its name, for people.
     pub name: String,
     /// The beginning, in milliseconds since the Unix epoch.
     pub began_ms: i64,
     /// The end of what is known.
     pub until_ms: i64,
+    /// All nodes that are in the cluster at some time.
     pub nodes: Vec<Node>,
     /// In the order of their start.
     pub sessions: Vec<Session>,
@@ -31,7 +33,9 @@ pub struct Workload {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
+    /// Its name.
     pub name: Arc<str>,
+    /// The name of its host, which requests prefer or exclude.
     pub host: Arc<str>,
     /// Absent for the default rack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,10 +45,13 @@ pub struct Node {
     /// Absent if it is not known, like disk space and network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<i32>,
+    /// Its disk space, in gigabytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_gb: Option<i32>,
+    /// Its network, in megabytes per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_mbps: Option<i16>,
+    /// When it joins the cluster.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub from_ms: i64,
     /// Absent if it stays.
@@ -76,21 +83,30 @@ impl Node {
 /// A node that fails at a time, and returns at another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
+    /// The node's name.
     pub node: Arc<str>,
+    /// When it fails.
     pub at_ms: i64,
+    /// When it returns; none if it does not.
     pub until_ms: Option<i64>,
 }
 
 /// One job tracker's session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Session {
+    /// Its id in the recording or file.
     pub id: Arc<str>,
+    /// The job's name.
     pub name: Arc<str>,
+    /// The user whose job it is.
     pub user: Arc<str>,
     /// Groups of the user.
     pub groups: Arc<[Arc<str>]>,
+    /// The pool that it asks for; none for the default one.
     pub pool: Option<PoolName>,
+    /// Its priority, if it names one.
     pub priority: Option<SessionPriority>,
+    /// Whether its grants may not be taken back.
     pub no_preempt: bool,
     /// When it should have ended.
     pub deadline_ms: Option<i64>,
@@ -102,12 +118,14 @@ pub struct Session {
     pub lingers_ms: i64,
     /// How long it took, if that was seen.
     pub recorded_ms: Option<i64>,
+    /// Its tasks. Others refer to them by their place in this list.
     pub tasks: Vec<Task>,
 }
 
 /// A request for one slot, and the work that is done there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
+    /// The type of its slot.
     pub kind: ResourceType,
     /// What it requests of a node. 0 CPUs are none named.
     pub takes: Option<ComputeSpecs>,
@@ -121,7 +139,9 @@ pub struct Task {
     pub delay_ms: i64,
     /// Its work counts from the end of the session's maps, if these end later than it begins.
     pub shuffles: bool,
+    /// Hosts where it would like to run.
     pub hosts: Arc<[Arc<str>]>,
+    /// Hosts where it must not run.
     pub exclude: Arc<[Arc<str>]>,
     /// How long it waited for its slot, if that was seen.
     pub waited_ms: Option<i64>,
@@ -151,12 +171,14 @@ impl Task {
 /// A workload that was read, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
+    /// All that could be read.
     pub workload: Workload,
     /// What was left out and why, as sentences.
     pub left_out: Vec<String>,
 }
 
 impl Workload {
+    /// Tasks of all sessions.
     pub fn tasks(&self) -> usize {
         self.sessions.iter().map(|session| session.tasks.len()).sum()
     }

@@ -9,7 +9,9 @@ use corona_engine::codec::CodecError;
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JournalRecord {
+    /// Its number in the journal; numbers ascend by 1.
     pub number: u64,
+    /// Bytes of its contents, without its head.
     pub bytes: usize,
     /// The time of its input, or of the state that it holds.
     #[serde(skip_serializing_if = "Option::is_none")]

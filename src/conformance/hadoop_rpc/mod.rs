@@ -47,6 +47,7 @@ pub struct HadoopPart {
 /// The contents of a part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HadoopSaid {
+    /// A call of the client.
     Call(Call),
     /// A sign of life.
     Ping,

@@ -62,14 +62,18 @@ pub enum Act<'a> {
         /// Whether this is the beginning, and not where the file begins.
         whole: bool,
     },
+    /// A call, with its reply if the recording has it.
     Call {
+        /// The call, decoded.
         call: &'a Message,
         /// The reply, if there was one.
         answer: Option<&'a Message>,
         /// Its size on the stream in bytes, that of its frame included.
         bytes: usize,
     },
+    /// A reply, with its call if the recording has it.
     Answer {
+        /// The reply, decoded.
         answer: &'a Message,
         /// The call that it answers, if the file has it.
         call: Option<&'a Message>,

@@ -19,6 +19,7 @@ use crate::capture::{CaptureError, ConnectionId, Ending, Limits};
 /// The summary of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingSummary {
+    /// The head of the file: when, where and of what the recording was made.
     pub header: Header,
     /// How it ended. [`Ending::Truncated`]: the writer did not finish it.
     pub ending: Ending,

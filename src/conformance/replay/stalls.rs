@@ -34,6 +34,7 @@ pub struct Stalls {
 pub struct EarlierPlay {
     /// Its unexplained differences.
     pub different: usize,
+    /// What was stalled meanwhile.
     pub stalls: Stalls,
 }
 

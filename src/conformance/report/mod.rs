@@ -40,6 +40,7 @@ pub enum Subject {
 pub struct Finding {
     /// When: in a replay since the first packet of the recording, in a shadow since the start of the run.
     pub at: Duration,
+    /// What it is about.
     pub about: Subject,
     /// The conversation and call, or the session.
     pub place: String,

@@ -16,6 +16,7 @@ use corona_model::resources::Amounts;
 /// Requests of one session and type that wait for the same reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaitingRequests {
+    /// The type of their slots.
     pub kind: ResourceType,
     /// Their ids in ascending order, as ranges.
     pub ids: Vec<IdRange>,
@@ -50,9 +51,11 @@ pub enum WaitReason {
     },
     /// The pool group holds as many grants as it may.
     GroupAtMaximum {
+        /// The group's name.
         group: Arc<str>,
         /// Its grants.
         granted: i64,
+        /// Grants that it may hold.
         maximum: i64,
         /// Sessions, pools and groups served first within the group.
         ahead: Ahead,
@@ -63,6 +66,7 @@ pub enum WaitReason {
         pool: PoolName,
         /// Its grants.
         granted: i64,
+        /// Grants that it may hold.
         maximum: i64,
         /// The sessions that are served before this one within the pool.
         ahead: Ahead,
@@ -75,6 +79,7 @@ pub enum WaitReason {
         user: Option<Arc<str>>,
         /// Sessions that have their turn.
         running: u32,
+        /// Sessions that may have their turn at a time.
         maximum: u32,
         /// Sessions that come first when one of them ends.
         before: usize,
@@ -83,9 +88,11 @@ pub enum WaitReason {
     UserAtMaximum {
         /// Its path.
         queue: Arc<str>,
+        /// The session's user.
         user: Arc<str>,
         /// The user's grants there.
         granted: i64,
+        /// Grants that one user may hold there.
         maximum: u32,
     },
     /// All free slots stay free for queues that do not lend what is guaranteed to them.
@@ -105,6 +112,7 @@ pub enum WaitReason {
         demand: Option<Amounts>,
         /// What the queue holds of these.
         held: Amounts,
+        /// What it may hold of these.
         maximum: Amounts,
         /// Whether each request takes more than the maximum.
         never: bool,
@@ -194,8 +202,11 @@ pub enum WaitReason {
 /// A node that is kept for a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReservedNode {
+    /// The node's name.
     pub node: Arc<str>,
+    /// The request's id.
     pub request: i32,
+    /// When it was reserved.
     pub since: Millis,
     /// When the node serves everybody again, at the latest.
     pub until: Millis,
@@ -288,6 +299,7 @@ pub struct Competition {
 /// Another pool that holds grants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holder {
+    /// The pool.
     pub pool: PoolName,
     /// Its grants.
     pub granted: i64,

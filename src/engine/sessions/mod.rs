@@ -172,6 +172,7 @@ pub(super) fn weighed(granted: i64, held: &Amounts, whole: Option<Amounts>) -> i
 /// The record of an ended session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RetiredSession {
+    /// The id that it had.
     pub handle: Arc<str>,
     /// The session's description of itself.
     pub info: SessionInfo,

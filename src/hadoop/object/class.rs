@@ -28,6 +28,7 @@ pub enum Class {
     Double,
     /// `java.lang.String`
     String,
+    /// An array of elements of a class: `[I`, `[Ljava.lang.String;`
     Array(Box<Class>),
     /// The enum of this name.
     Enum(&'static str),
@@ -92,6 +93,7 @@ impl Class {
         }
     }
 
+    /// Whether it is the class of this name, as Java writes it: arrays in the form of their descriptors.
     pub fn is_named(&self, name: &str) -> bool {
         match self {
             Class::Array(_) => self.to_string() == name,

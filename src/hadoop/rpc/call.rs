@@ -11,6 +11,7 @@ pub struct Call {
     pub id: i32,
     /// The name of the method.
     pub method: String,
+    /// Its arguments, each with its declared class.
     pub parameters: Vec<Object>,
 }
 

@@ -40,7 +40,9 @@ pub struct ClientOptions {
     pub ping_interval: Duration,
     /// A connection that was idle for longer is not used again.
     pub max_idle: Duration,
+    /// Bytes of a call. A longer one is not sent.
     pub max_call_bytes: usize,
+    /// Bytes of a reply. A longer one ends the connection.
     pub max_reply_bytes: usize,
 }
 
@@ -81,9 +83,11 @@ pub enum CallError {
     /// The peer's protocol has another version.
     #[error("{protocol} has version {theirs} there and {ours} here")]
     Version {
+        /// The protocol's name.
         protocol: &'static str,
         /// The peer's version.
         theirs: i64,
+        /// The version that this program knows.
         ours: i64,
     },
     /// The reply is to another call.

@@ -19,6 +19,7 @@ pub struct Protocol {
 /// A method of a protocol.
 #[derive(Debug)]
 pub struct Method {
+    /// Its name. Methods of one protocol may share a name and differ in their parameters.
     pub name: &'static str,
     /// The classes of its parameters.
     pub parameters: &'static [&'static str],

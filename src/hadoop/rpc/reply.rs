@@ -11,6 +11,7 @@ use crate::object::Object;
 pub struct Reply {
     /// The id of the call.
     pub id: i32,
+    /// The result or exception of the call.
     pub outcome: Outcome,
 }
 

@@ -21,6 +21,7 @@ pub type Answer = Pin<Box<dyn Future<Output = Result<Object, Fault>> + Send>>;
 
 /// The implementation of a protocol.
 pub trait Service: Send + Sync + 'static {
+    /// The protocol whose methods it answers.
     fn protocol(&self) -> &'static Protocol;
 
     /// Carries out a call of this method of the protocol. The parameters have the classes that the

@@ -28,6 +28,7 @@ constants! {
 pub struct TaskTrackerAction {
     /// On whose behalf. Corona's trackers ignore an action without.
     pub session: Option<SessionInfo>,
+    /// The order itself.
     pub action: Action,
 }
 

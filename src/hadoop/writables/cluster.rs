@@ -49,12 +49,15 @@ writable! {
         pub total_maps: i32 as Int,
         /// Reduces of all jobs.
         pub total_reduces: i32 as Int,
+        /// Its task trackers, if the caller asked for them.
         pub trackers: Vec<TaskTrackerStatus> as List<Int, Plain>,
+        /// The tasks of each of these task trackers.
         pub tasks: Vec<TrackerTasks> as List<Int, Plain>,
     }
 }
 
 writable! {
+    /// The tasks that run on a task tracker.
     #[derive(Clone, Debug, PartialEq)]
     pub struct TrackerTasks {
         /// The tracker's name.

@@ -8,6 +8,7 @@ writable! {
     /// Names and values, in no defined order.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct Configuration: "org.apache.hadoop.conf.Configuration" {
+        /// Later ones replace earlier ones of the same name.
         pub properties: Vec<Property> as List<VInt, Plain>,
     }
 }
@@ -16,6 +17,7 @@ writable! {
     /// A name and its value.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Property {
+        /// The key.
         pub name: String as Text,
         /// The value, with references unexpanded.
         pub value: String as Text,

@@ -8,11 +8,13 @@ writable! {
     /// Groups of counters, in no defined order.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct Counters: "org.apache.hadoop.mapred.Counters" {
+        /// The groups, whose names differ.
         pub groups: Vec<CounterGroup> as List<Int, Plain>,
     }
 }
 
 writable! {
+    /// A group of counters.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct CounterGroup {
         /// Mostly the name of the Java enum whose constants are the counters.
@@ -24,6 +26,7 @@ writable! {
     }
 }
 
+/// A counter of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// Its name within the group.

@@ -8,9 +8,11 @@ use crate::io::{DecodeError, Reader, Writer};
 constants! {
     /// The result of an attempt.
     pub enum EventStatus: "org.apache.hadoop.mapred.TaskCompletionEvent$Status" {
+        /// It failed; its task gets another attempt, if the job allows one.
         Failed = "FAILED",
         /// It was killed.
         Killed = "KILLED",
+        /// It succeeded, and its output can be fetched.
         Succeeded = "SUCCEEDED",
         /// It succeeded, but its output is lost.
         Obsolete = "OBSOLETE",
@@ -25,6 +27,7 @@ writable! {
     /// An attempt has ended.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct TaskCompletionEvent: "org.apache.hadoop.mapred.TaskCompletionEvent" {
+        /// The attempt that ended.
         pub attempt: TaskAttemptId as Plain,
         /// The number of its task among the maps or the reduces.
         pub id_within_job: i32 as VInt,
@@ -49,6 +52,7 @@ writable! {
     {
         /// Whether the child must discard its events and start again.
         pub reset: bool as Bool,
+        /// The events from the requested one on.
         pub events: Vec<TaskCompletionEvent> as List<Int, Plain>,
     }
 }

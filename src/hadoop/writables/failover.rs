@@ -21,6 +21,7 @@ writable! {
     /// An attempt has been sent to a tracker.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct TaskLaunch {
+        /// The attempt that was sent.
         pub attempt: TaskAttemptId as Plain,
         /// The tracker's name.
         pub tracker: Option<String> as WString,
@@ -35,7 +36,9 @@ writable! {
     /// A tracker in use.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct TaskTrackerInfo {
+        /// Its name, the same as in its heartbeats to the cluster manager.
         pub name: String as Text,
+        /// The name of its host.
         pub host: String as Text,
         /// Where it serves map outputs and logs.
         pub http_port: i32 as Int,

@@ -125,6 +125,7 @@ writable! {
         pub last_update_ms: i64 as Long,
         /// Connections for data that are open.
         pub transfers: i32 as Int,
+        /// The path of its rack.
         pub rack: String as Text,
         /// Its host's name; may be empty.
         pub host: String as Text,
@@ -141,6 +142,7 @@ writable! {
         pub corrupt: bool as Bool,
         /// Where it begins in the file.
         pub offset: i64 as Long,
+        /// The block's id, length and generation.
         pub block: Block as Plain,
         /// Where it is, the best place first.
         pub locations: Vec<DatanodeInfo> as List<Int, Plain>,
@@ -153,6 +155,7 @@ writable! {
     pub struct VersionedLocatedBlock: "org.apache.hadoop.hdfs.protocol.VersionedLocatedBlock" {
         /// The data nodes' version.
         pub data_version: i32 as Int,
+        /// The block.
         pub located: LocatedBlock as Plain,
     }
 }
@@ -169,6 +172,7 @@ writable! {
         pub fingerprint: i32 as Int,
         /// The version of the protocol for data.
         pub data_version: i32 as Int,
+        /// The block.
         pub located: LocatedBlock as Plain,
     }
 }
@@ -194,6 +198,7 @@ writable! {
         pub file_bytes: i64 as Long,
         /// Whether a client is writing the file.
         pub under_construction: bool as Bool,
+        /// The blocks in the order of the file.
         pub blocks: Vec<LocatedBlock> as List<Int, Plain>,
     }
 }
@@ -204,6 +209,7 @@ writable! {
     pub struct VersionedLocatedBlocks: "org.apache.hadoop.hdfs.protocol.VersionedLocatedBlocks" {
         /// The data nodes' version.
         pub data_version: i32 as Int,
+        /// The blocks.
         pub located: LocatedBlocks as Plain,
     }
 }
@@ -220,6 +226,7 @@ writable! {
         pub fingerprint: i32 as Int,
         /// The version of the protocol for data.
         pub data_version: i32 as Int,
+        /// The blocks.
         pub located: LocatedBlocks as Plain,
     }
 }
@@ -232,6 +239,7 @@ writable! {
         pub name: Vec<u8> as Bytes,
         /// Bytes of a file; the number of entries of a directory.
         pub length: i64 as Long,
+        /// Whether it is a directory.
         pub is_directory: bool as Bool,
         /// Replicas that each block should have; 0 for a directory.
         pub replication: i16 as Short,
@@ -241,8 +249,11 @@ writable! {
         pub modified_ms: i64 as Long,
         /// When it was last read, in milliseconds since 1970; 0 for a directory.
         pub accessed_ms: i64 as Long,
+        /// Who may read, write and enter it.
         pub permission: FsPermission as Plain,
+        /// The user to whom it belongs.
         pub owner: String as Text,
+        /// The group to which it belongs.
         pub group: String as Text,
     }
 }
@@ -255,6 +266,7 @@ writable! {
         pub path: String as Text,
         /// Bytes of a file; the number of entries of a directory.
         pub length: i64 as Long,
+        /// Whether it is a directory.
         pub is_directory: bool as Bool,
         /// Replicas that each block should have; 0 for a directory.
         pub replication: i16 as Short,
@@ -264,8 +276,11 @@ writable! {
         pub modified_ms: i64 as Long,
         /// When it was last read, in milliseconds since 1970; 0 for a directory.
         pub accessed_ms: i64 as Long,
+        /// Who may read, write and enter it.
         pub permission: FsPermission as Plain,
+        /// The user to whom it belongs.
         pub owner: String as Text,
+        /// The group to which it belongs.
         pub group: String as Text,
     }
 }
@@ -274,6 +289,7 @@ writable! {
     /// Some entries of a directory, in the order of the bytes of their names.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct DirectoryListing: "org.apache.hadoop.hdfs.protocol.DirectoryListing" {
+        /// The entries.
         pub entries: Vec<HdfsFileStatus> as List<Int, Plain>,
         /// How many more there are.
         pub remaining: i32 as Int,
@@ -331,6 +347,7 @@ writable! {
     pub struct ContentSummary: "org.apache.hadoop.fs.ContentSummary" {
         /// Bytes of all files.
         pub length: i64 as Long,
+        /// All files below it.
         pub files: i64 as Long,
         /// Directories, itself included.
         pub directories: i64 as Long,

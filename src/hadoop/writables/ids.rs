@@ -7,6 +7,7 @@ use super::writable;
 use crate::io::formats::{Bool, Int, Plain, Text};
 
 writable! {
+    /// A job: `job_<tracker>_<number>`.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub struct JobId: "org.apache.hadoop.mapred.JobID" {
         /// Its number within its tracker: 1, unless a remote job tracker was restarted.
@@ -23,7 +24,9 @@ writable! {
     pub struct TaskId: "org.apache.hadoop.mapred.TaskID" {
         /// Its number among the maps or the reduces of the job.
         pub number: i32 as Int,
+        /// Its job.
         pub job: JobId as Plain,
+        /// Whether it is a map; otherwise it is a reduce.
         pub is_map: bool as Bool,
     }
 }
@@ -34,6 +37,7 @@ writable! {
     pub struct TaskAttemptId: "org.apache.hadoop.mapred.TaskAttemptID" {
         /// Its number among the attempts at the task, from 0.
         pub number: i32 as Int,
+        /// Its task.
         pub task: TaskId as Plain,
     }
 }

@@ -26,6 +26,7 @@ writable! {
     /// The status of a job.
     #[derive(Clone, Debug, PartialEq)]
     pub struct JobStatus: "org.apache.hadoop.mapred.JobStatus" {
+        /// The job's id.
         pub job: JobId as Plain,
         /// Of the set-up task, from 0 to 1.
         pub setup_progress: f32 as Float,
@@ -52,6 +53,7 @@ writable! {
     /// The constant properties of a job.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct JobProfile: "org.apache.hadoop.mapred.JobProfile" {
+        /// The job's id.
         pub job: JobId as Plain,
         /// Where its configuration is.
         pub job_file: String as Text,
@@ -61,13 +63,16 @@ writable! {
         pub user: String as Text,
         /// The name that its user gave it.
         pub name: String as Text,
+        /// The queue to which it was submitted.
         pub queue: String as Text,
     }
 }
 
 writable! {
+    /// A queue to which jobs are submitted.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct JobQueueInfo: "org.apache.hadoop.mapred.JobQueueInfo" {
+        /// The queue's name.
         pub name: String as Text,
         /// A scheduler's information about it; `N/A` if none.
         pub scheduling_info: String as Text,
@@ -80,6 +85,7 @@ writable! {
     pub struct QueueAclsInfo: "org.apache.hadoop.mapred.QueueAclsInfo" {
         /// The queue.
         pub name: String as Text,
+        /// Names of the operations that the user may perform there.
         pub operations: Vec<String> as List<Int, WString>,
     }
 }
@@ -88,6 +94,7 @@ writable! {
     /// The status of a task.
     #[derive(Clone, Debug, PartialEq)]
     pub struct TaskReport: "org.apache.hadoop.mapred.TaskReport" {
+        /// The task's id.
         pub task: TaskId as Plain,
         /// From 0 to 1.
         pub progress: f32 as Float,
@@ -99,12 +106,14 @@ writable! {
         pub finish_time_ms: i64 as Long,
         /// The diagnostics of its attempts.
         pub diagnostics: Vec<String> as List<Int, WString>,
+        /// The task's counters.
         pub counters: Counters as Plain,
         /// Its state, with the attempts that belong to it.
         pub state: TaskReportState as Plain,
     }
 }
 
+/// The state of a task, and the attempts that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskReportState {
     /// It has not begun.
@@ -115,6 +124,7 @@ pub enum TaskReportState {
     Complete(TaskAttemptId),
     /// It was killed.
     Killed,
+    /// Too many of its attempts failed.
     Failed,
 }
 

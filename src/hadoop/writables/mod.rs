@@ -66,6 +66,7 @@ use super::io::{DecodeError, Reader, Writer, formats::Writable};
 pub trait Named: Sized {
     /// The class that interfaces declare.
     const DECLARED: &'static str;
+    /// The class of an array of them, in Java's form `[Lname;`.
     const ARRAY: &'static str;
     /// The classes that objects of this type can have.
     const CLASSES: &'static [&'static str];

@@ -10,6 +10,7 @@ use crate::io::{DecodeError, Reader, Writer};
 pub struct InetAddress {
     /// A name or a literal address.
     pub host: String,
+    /// From 0 to 65,535.
     pub port: u16,
 }
 
@@ -67,6 +68,7 @@ writable! {
 /// Where a session's job tracker listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionTrackers {
+    /// The address of now.
     pub job_tracker: InetAddress,
     /// The address that knows the job tracker's new address when the old one does not answer.
     pub secondary: Option<InetAddress>,

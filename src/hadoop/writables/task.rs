@@ -37,6 +37,7 @@ writable! {
 pub struct Task {
     /// Where the job's configuration is: a URI from a job tracker, a local path for a child.
     pub job_file: String,
+    /// The attempt at a task that this is.
     pub attempt: TaskAttemptId,
     /// Its number among the maps or the reduces of the job.
     pub partition: i32,
@@ -67,11 +68,13 @@ pub struct Task {
 /// Fields that are particular to maps and to reduces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskKind {
+    /// A map, or a task that prepares or cleans up in a map's slot.
     Map {
         /// Its input. Tasks that only prepare or clean up have no input, and none is written for
         /// them.
         split: Option<Split>,
     },
+    /// A reduce, or a task that prepares or cleans up in a reduce's slot.
     Reduce {
         /// How many maps the job has.
         maps: i32,
@@ -79,6 +82,7 @@ pub enum TaskKind {
 }
 
 impl Task {
+    /// Whether its kind is [`TaskKind::Map`].
     pub fn is_map(&self) -> bool {
         matches!(self.kind, TaskKind::Map { .. })
     }
@@ -220,6 +224,7 @@ writable! {
     pub struct JvmTask: "org.apache.hadoop.mapred.JvmTask" {
         /// Whether the child is to end.
         pub should_die: bool as Bool,
+        /// The task to run.
         pub task: Option<Task> as IfAny,
     }
 }

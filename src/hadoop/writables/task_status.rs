@@ -74,11 +74,13 @@ writable! {
 /// context, so there is no single way to decode it. See [`decode`](TaskStatus::decode).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskStatus {
+    /// The attempt that it reports on.
     pub attempt: TaskAttemptId,
     /// From 0 to 1.
     pub progress: f32,
     /// The slots that it takes.
     pub slots: i32,
+    /// Where the attempt stands.
     pub state: TaskState,
     /// New diagnostics; readers append them to earlier ones.
     pub diagnostics: String,

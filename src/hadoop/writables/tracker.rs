@@ -10,6 +10,7 @@ writable! {
     pub struct TaskTrackerStatus: "org.apache.hadoop.mapred.TaskTrackerStatus" {
         /// Its name, the same as in its heartbeats to the cluster manager.
         pub name: String as Text,
+        /// The name of its host.
         pub host: String as Text,
         /// Where it serves map outputs and logs.
         pub http_port: i32 as Int,

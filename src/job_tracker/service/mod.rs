@@ -212,6 +212,7 @@ pub enum StartError {
     /// The directory for the files of jobs cannot be used.
     #[error("corona.system.dir {directory}: {error}")]
     SystemDir {
+        /// The value of the key.
         directory: String,
         /// Why it cannot.
         error: FsError,
@@ -221,10 +222,14 @@ pub enum StartError {
         "corona.system.dir {directory}: with corona.jt.deliver.files it must be a directory of this \
          machine, file:/..."
     )]
-    NotOwn { directory: String },
+    NotOwn {
+        /// The value of the key.
+        directory: String,
+    },
     /// The directory for the outputs of jobs cannot be made.
     #[error("{directory}: {error}", directory = directory.display())]
     Outputs {
+        /// The directory that was to be made.
         directory: PathBuf,
         /// Why it cannot.
         error: std::io::Error,

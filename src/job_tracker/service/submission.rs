@@ -22,9 +22,11 @@ const MAX_HOSTS: usize = 100;
 /// What does not change of a job, and is not the engine's business.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
+    /// The job's id, which this job tracker gave out.
     pub id: JobId,
     /// Its name for people.
     pub name: Arc<str>,
+    /// The user whose job it is.
     pub user: Arc<str>,
     /// The queue that clients see.
     pub queue: Arc<str>,
@@ -83,6 +85,7 @@ pub enum Refused {
     /// It has too many tasks.
     #[error("{id} has {tasks} tasks; at most {most} are allowed (corona.jt.max.tasks.per.job)")]
     TooManyTasks {
+        /// The job's id.
         id: JobId,
         /// How many.
         tasks: usize,

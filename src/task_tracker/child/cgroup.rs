@@ -63,6 +63,7 @@ pub enum CgroupError {
     /// A directory or file cannot be used.
     #[error("{}: {error}; the user of the task tracker needs a delegated cgroup (systemd: Delegate=yes)", path.display())]
     Io {
+        /// The directory or file.
         path: PathBuf,
         /// Why.
         error: io::Error,

@@ -66,6 +66,7 @@ pub(super) const COMPILATION_OF_SHORT: [&str; 1] = ["-XX:TieredStopAtLevel=1"];
 /// The archive of an install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassArchive {
+    /// The archive's file.
     pub file: PathBuf,
     /// The class path of the install as the archive needs it.
     pub class_path: String,

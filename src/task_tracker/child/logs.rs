@@ -36,6 +36,7 @@ pub enum LogFile {
     Stderr,
     /// Its log.
     Syslog,
+    /// The profile of its virtual machine, if it is profiled.
     Profile,
     /// The output of its debug script.
     Debugout,
@@ -62,6 +63,7 @@ impl LogFile {
     pub const ALL: [LogFile; 5] =
         [LogFile::Stdout, LogFile::Stderr, LogFile::Syslog, LogFile::Debugout, LogFile::Profile];
 
+    /// The name of the file in the attempt's directory of logs.
     pub fn file_name(self) -> &'static str {
         match self {
             LogFile::Stdout => "stdout",

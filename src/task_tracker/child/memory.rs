@@ -12,6 +12,7 @@ const MIB: u64 = 1 << 20;
 /// The memory of a running task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskMemory {
+    /// The attempt that runs there.
     pub attempt: AttemptId,
     /// Its process.
     pub pid: i32,
@@ -37,6 +38,7 @@ pub struct MemoryLimits {
 /// A task that has to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryKill {
+    /// The attempt to kill.
     pub attempt: AttemptId,
     /// Whether that is its own fault.
     pub is_failure: bool,

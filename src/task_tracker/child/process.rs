@@ -77,6 +77,7 @@ pub struct RunningChild {
 /// A process of a task, for the program that takes the place of this one in the same process: it stays a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedChild {
+    /// Its process id.
     pub pid: i32,
     /// When it started, in ticks of the kernel: with the number it names one process.
     pub start_ticks: u64,

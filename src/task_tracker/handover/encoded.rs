@@ -18,12 +18,21 @@ pub struct Encoded {
 /// Why there is no object.
 #[derive(Debug, Error)]
 pub enum NotEncoded {
+    /// The bytes are not those of an object of the class.
     #[error("a {class} cannot be read: {error}")]
-    Bytes { class: String, error: DecodeError },
+    Bytes {
+        /// The class of the object.
+        class: String,
+        /// Where its bytes are wrong.
+        error: DecodeError,
+    },
+    /// An object of another class stands there. That class.
     #[error("{0:?} is not the class of such an object")]
     Class(String),
+    /// Its text is not hexadecimal.
     #[error("an object is not in hexadecimal digits")]
     Digits,
+    /// The name of an attempt or job is not of its form. That name.
     #[error("a name cannot be read: {0}")]
     Name(String),
 }

@@ -27,8 +27,11 @@ const LISTENERS: usize = 4;
 /// All that a task tracker knows and has begun.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedState {
+    /// Its name in the cluster, and what the cluster manager is still to learn from it.
     pub node: HandedNode,
+    /// Jobs, attempts and their processes.
     pub tracker: HandedTracker,
+    /// Remote job trackers that run here.
     pub job_trackers: Vec<HandedJobTracker>,
     /// Directories of job trackers that were being started. Programs that do not read them leave them to their next start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,7 +41,9 @@ pub struct HandedState {
 /// What a task tracker has kept for the next one.
 #[derive(Debug)]
 pub struct KeptTracker {
+    /// What it knew, as its text says.
     pub state: HandedState,
+    /// Its sockets, open and bound.
     pub listeners: Listeners<TcpListener>,
     /// Connections of job trackers.
     pub actions: Vec<KeptConnection>,
@@ -49,9 +54,13 @@ pub struct KeptTracker {
 /// Where a task tracker listens.
 #[derive(Debug)]
 pub struct Listeners<L> {
+    /// Pages and map outputs, over HTTP.
     pub web: L,
+    /// Actions of job trackers, over Hadoop RPC.
     pub actions: L,
+    /// Tasks of this machine, over Hadoop RPC.
     pub umbilical: L,
+    /// The cluster manager, over Thrift.
     pub callbacks: L,
 }
 
@@ -74,12 +83,16 @@ struct Version {
 /// Why nothing can be taken over.
 #[derive(Debug, Error)]
 pub enum NotHanded {
+    /// A program of another version has left it. The form that it has.
     #[error("its form {0} is not known to this version of the program, which reads form {VERSION}")]
     Version(u32),
+    /// It is not JSON of the expected shape.
     #[error("its text cannot be read: {0}")]
     Text(#[from] serde_json::Error),
+    /// Its file cannot be read.
     #[error("its text cannot be read: {0}")]
     Io(#[from] io::Error),
+    /// Sockets are missing. How many there are.
     #[error("{0} of {LISTENERS} listeners have arrived")]
     Listeners(usize),
 }

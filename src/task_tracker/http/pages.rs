@@ -22,6 +22,7 @@ pub struct Page {
     pub content_type: &'static str,
     /// Whether it never changes at its address.
     pub is_constant: bool,
+    /// The bytes of its body.
     pub body: Bytes,
 }
 

@@ -84,6 +84,7 @@ pub enum FileError {
     /// The Hadoop install could not be run.
     #[error("{}: {error}", program.display())]
     Run {
+        /// The program, as it was to be started.
         program: PathBuf,
         /// Why.
         error: io::Error,

@@ -53,6 +53,7 @@ pub struct Parts {
     pub notes: ProcessNotes,
     /// Deletes files of ended job trackers.
     pub deletion: Deletion,
+    /// The directories of logs.
     pub logs: Logs,
     /// Where logs are served: the name of this machine, and the port.
     pub http: (String, u16),
@@ -103,6 +104,7 @@ pub struct HandedJobTracker {
 /// All job trackers, for the program that takes the place of this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedJobTrackers {
+    /// Those whose process runs.
     pub running: Vec<HandedJobTracker>,
     /// Directories of those that were being started, whose parents start them again elsewhere.
     pub unfinished: Vec<PathBuf>,
@@ -120,6 +122,7 @@ impl HandedJobTracker {
 pub struct JobTrackerSnapshot {
     /// The name under which it runs, in which the job's is.
     pub attempt: String,
+    /// The job's id.
     pub job: String,
     /// The session driver that waits for it: `host:port`.
     pub parent: String,

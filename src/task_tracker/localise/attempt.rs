@@ -107,6 +107,7 @@ impl HandedLocalAttempt {
 }
 
 impl LocalAttempt {
+    /// What the next program needs to go on with it.
     pub fn hand_over(&self) -> HandedLocalAttempt {
         HandedLocalAttempt {
             id: self.id.to_string(),

@@ -27,6 +27,7 @@ const CHILD_CLASS: &str = "org.apache.hadoop.mapred.CoronaChild";
 /// A job as a launch action describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSpec {
+    /// The job's id.
     pub id: JobId,
     /// Its configuration.
     pub job_file: Location,
@@ -39,6 +40,7 @@ pub struct JobSpec {
 /// A job on this machine.
 #[derive(Debug)]
 pub struct LocalJob {
+    /// The job's id.
     pub id: JobId,
     /// Its configuration, adjusted.
     pub conf: JobConf,

@@ -81,13 +81,19 @@ pub enum LocaliseError {
     /// A bound of the task tracker.
     #[error("more than {limit} {what}")]
     TooMany {
+        /// What there is too much of, in the plural.
         what: &'static str,
         /// The bound.
         limit: usize,
     },
     /// A job's pattern of names is no regular expression, or too large.
     #[error("{key}: {why}")]
-    Pattern { key: &'static str, why: String },
+    Pattern {
+        /// The key whose value it is.
+        key: &'static str,
+        /// The error in it.
+        why: String,
+    },
     /// The work was given up, as at the end of the process.
     #[error("localisation was stopped")]
     Stopped,

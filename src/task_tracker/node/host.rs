@@ -13,6 +13,7 @@ use thiserror::Error;
 pub struct Host {
     /// Its name. The file system must use the same name, or tasks are not placed near its data.
     pub name: String,
+    /// The address of that name.
     pub address: IpAddr,
 }
 
@@ -25,6 +26,7 @@ pub enum HostError {
     /// The name has no address.
     #[error("host {name} has no address: {why}; slave.host.name may name another")]
     NoAddress {
+        /// The name that was looked up.
         name: String,
         /// The system's error.
         why: String,

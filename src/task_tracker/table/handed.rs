@@ -64,6 +64,7 @@ pub struct HandedRun {
 }
 
 impl HandedRun {
+    /// The same, as text.
     pub fn of(run: &AttemptRun) -> HandedRun {
         HandedRun { attempt: run.attempt.to_string(), number: run.number }
     }

@@ -33,6 +33,7 @@ const MAX_HANDLE_BYTES: usize = 1024;
 /// How much a tracker knows at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableLimits {
+    /// Jobs at a time.
     pub jobs: usize,
     /// Attempts of all jobs, those included that have ended and whose output is served.
     pub attempts: usize,
@@ -60,6 +61,7 @@ impl Default for TableLimits {
 /// after; that is another run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttemptRun {
+    /// The attempt that runs.
     pub attempt: TaskAttemptId,
     /// Which run this is of all that the tracker has seen.
     pub number: u64,

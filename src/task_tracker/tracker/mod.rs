@@ -67,6 +67,7 @@ pub use snapshot::{AttemptSnapshot, JobSnapshot, SlotUse, Snapshot};
 
 /// The parts of a tracker.
 pub struct Parts {
+    /// How the tracker names itself to job trackers.
     pub identity: Identity,
     /// How many tasks it runs at a time.
     pub slots: SlotCounts,
@@ -110,7 +111,9 @@ pub struct Identity {
 /// How many slots there are of each type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotCounts {
+    /// Maps at a time.
     pub maps: u32,
+    /// Reduces at a time.
     pub reduces: u32,
 }
 

@@ -10,11 +10,15 @@ use corona_hadoop::writables::{NodeHealth, Phase, TaskState};
 /// The status of a tracker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
+    /// How it names itself to job trackers.
     pub identity: Identity,
+    /// Its slots for maps.
     pub maps: SlotUse,
+    /// Its slots for reduces.
     pub reduces: SlotUse,
     /// Attempts that failed since it started.
     pub failures: u32,
+    /// Jobs that it knows.
     pub jobs: Vec<JobSnapshot>,
     /// Processes that wait for a further task.
     pub idle_processes: usize,
@@ -37,6 +41,7 @@ pub struct SlotUse {
     pub used: u32,
 }
 
+/// A job, with its attempts on this machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSnapshot {
     /// Its name.
@@ -49,6 +54,7 @@ pub struct JobSnapshot {
     pub attempts: Vec<AttemptSnapshot>,
 }
 
+/// An attempt on this machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptSnapshot {
     /// Its name.
@@ -57,7 +63,9 @@ pub struct AttemptSnapshot {
     pub kind: TaskKind,
     /// Whether it is started as a map.
     pub is_map: bool,
+    /// Its state, as job trackers receive it.
     pub state: TaskState,
+    /// The part of its work that it is at.
     pub phase: Phase,
     /// From 0 to 1.
     pub progress: f32,

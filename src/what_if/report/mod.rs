@@ -25,19 +25,25 @@ const SAME: f64 = 0.02;
 /// The report of what-if.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
+    /// The name of the workload.
     pub name: String,
     /// Milliseconds since the Unix epoch; 0 if that is not known.
     pub began_ms: i64,
     /// How long the workload lasts.
     pub until_ms: i64,
+    /// Nodes of the workload.
     pub nodes: usize,
+    /// Sessions of the workload.
     pub sessions: usize,
+    /// Tasks of all sessions.
     pub tasks: usize,
     /// What was changed, as sentences.
     pub changes: Vec<String>,
+    /// What is assumed where the input does not say it, as sentences.
     pub assumptions: Vec<String>,
     /// What of the input was not used, as sentences.
     pub left_out: Vec<String>,
+    /// The simulation with nothing changed, beside the recording.
     pub check: Check,
     /// The first one has nothing changed.
     pub runs: Vec<Run>,
@@ -50,6 +56,7 @@ pub struct Report {
 pub struct Check {
     /// Tasks whose waits were compared.
     pub tasks: u64,
+    /// What was compared.
     pub rows: Vec<CheckRow>,
     /// The largest error; none if nothing could be compared.
     pub error: Option<f64>,
@@ -65,34 +72,49 @@ impl Check {
 /// One figure, recorded and simulated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CheckRow {
+    /// What is compared, for people.
     pub name: &'static str,
     /// `ms`, or `share`: 0 to 1.
     pub unit: &'static str,
+    /// As recorded, in the unit.
     pub recorded: f64,
+    /// As simulated, in the unit.
     pub simulated: f64,
+    /// The difference as a share of the recorded value, of a second at least for times.
     pub error: f64,
 }
 
 /// A run beside the first one, by sessions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
+    /// The name of the run's settings.
     pub name: String,
+    /// Sessions that take less time than before.
     pub faster: usize,
+    /// Sessions that take more time than before.
     pub slower: usize,
+    /// Sessions that take as long as before, give or take 2 %.
     pub same: usize,
     /// The median of how long sessions take, as a share of before.
     pub median: f64,
+    /// Those that take the most time longer, the worst first.
     pub most_slower: Vec<SessionChange>,
+    /// Those that save the most time, the best first.
     pub most_faster: Vec<SessionChange>,
 }
 
 /// A session that takes longer, or less long.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SessionChange {
+    /// Its id in the workload.
     pub id: String,
+    /// The job's name.
     pub name: String,
+    /// The user whose job it is.
     pub user: String,
+    /// How long it took in the first run.
     pub before_ms: i64,
+    /// How long it took in this run.
     pub after_ms: i64,
 }
 

@@ -8,6 +8,7 @@ use thiserror::Error;
 /// The inputs of a remote job tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
+    /// The job that it runs.
     pub job: JobId,
     /// The name under which the parent knows this job tracker.
     pub attempt: TaskAttemptId,
@@ -26,6 +27,7 @@ pub enum NotArguments {
     /// One of them is not of its form.
     #[error("{word:?} is not {expected}")]
     Word {
+        /// The argument, as it was given.
         word: String,
         /// What belongs in its place.
         expected: &'static str,

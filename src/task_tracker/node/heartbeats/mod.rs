@@ -32,6 +32,7 @@ use corona_wire::{Exception, Service};
 pub struct NodeInfo {
     /// The task tracker's name.
     pub name: String,
+    /// The host under which others reach it.
     pub host: String,
     /// The port of its Thrift service.
     pub callback_port: u16,
