@@ -433,6 +433,8 @@ impl SequenceCompression {
 
 /// Bytes of a block of a sequence file, if a job does not say how many.
 pub const SEQUENCE_BLOCK_BYTES: usize = 1_000_000;
+/// The most bytes that a job may name: a reader here takes blocks of twice as much.
+const MOST_SEQUENCE_BLOCK_BYTES: usize = 64 << 20;
 
 /// How lines of a program become records, and records its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -611,16 +613,22 @@ impl ConfReader<'_> {
         let Some(codec) = codec(DEFAULT_CODEC)? else {
             return Ok(OutputFormat::Sequence(SequenceCompression::None));
         };
-        let bytes = self.conf.get("io.seqfile.compress.blocksize");
-        let bytes = bytes.and_then(|bytes| bytes.trim().parse().ok());
         let key = "mapred.output.compression.type";
         Ok(OutputFormat::Sequence(match self.text(key, "RECORD").trim() {
             "NONE" => SequenceCompression::None,
-            "BLOCK" => {
-                SequenceCompression::Blocks { codec, bytes: bytes.unwrap_or(SEQUENCE_BLOCK_BYTES) }
-            }
+            "BLOCK" => SequenceCompression::Blocks { codec, bytes: self.sequence_block_bytes()? },
             _ => SequenceCompression::Records(codec),
         }))
+    }
+
+    fn sequence_block_bytes(&self) -> Result<usize, NotNative> {
+        let key = "io.seqfile.compress.blocksize";
+        let Some(value) = self.conf.get(key) else { return Ok(SEQUENCE_BLOCK_BYTES) };
+        let bytes = value.trim().parse().ok();
+        let expected = || format!("expected a whole number from 1 to {MOST_SEQUENCE_BLOCK_BYTES}");
+        bytes
+            .filter(|bytes| (1..=MOST_SEQUENCE_BLOCK_BYTES).contains(bytes))
+            .ok_or_else(|| NotNative::Value { key, value, expected: expected() })
     }
 
     fn mapper(&self) -> Result<Step, NotNative> {
@@ -1076,6 +1084,17 @@ pub(crate) mod tests {
         assert_eq!(of(&[compressed, blocks, codec, small]), expected);
         let none = ("mapred.output.compression.type", "NONE");
         assert_eq!(of(&[compressed, none]), SequenceCompression::None);
+        // The size of blocks is that of a site, which does not concern jobs without them.
+        for wrong in ["0", "-1", "many", "1.5", "67108865"] {
+            let size = ("io.seqfile.compress.blocksize", wrong);
+            assert_eq!(of(&[compressed, size]), SequenceCompression::Records(Codec::Deflate));
+            with(&[size]).unwrap();
+            let refused = with(&[format, compressed, blocks, size]).unwrap_err().to_string();
+            assert!(refused.contains(wrong) && refused.contains("from 1 to 67108864"), "{refused}");
+        }
+        let largest = ("io.seqfile.compress.blocksize", " 67108864");
+        let expected = SequenceCompression::Blocks { codec: Codec::Deflate, bytes: 64 << 20 };
+        assert_eq!(of(&[compressed, blocks, largest]), expected);
         let [own, as_text] = SEQUENCE_FORMATS.map(|class| {
             let job = with(&[("mapred.input.format.class", class)]).unwrap();
             assert!(!job.map_lines.ignores_key);

@@ -564,7 +564,8 @@ impl<R> std::fmt::Debug for SequenceText<R> {
 }
 
 impl<R: Read> SequenceText<R> {
-    /// The lines of a file that is read from its beginning. No record may be larger than `most` bytes.
+    /// The lines of a file that is read from its beginning. No record may be larger than `most` bytes, which no setting
+    /// changes.
     ///
     /// # Errors
     /// It is no sequence file, or not of classes whose text is known.
@@ -575,13 +576,24 @@ impl<R: Read> SequenceText<R> {
     }
 }
 
+/// The error of a reader whose limit is fixed: the key of a task's limit changes nothing there.
+fn of_fixed_limit(error: SequenceError) -> io::Error {
+    io::Error::other(match error {
+        SequenceError::BlockTooLong { limit, at } => format!(
+            "a compressed block has more than {limit} bytes, or the file is damaged before byte {at}"
+        ),
+        SequenceError::TooLong { limit } => format!("a record has more than {limit} bytes"),
+        other => return io::Error::other(other),
+    })
+}
+
 impl<R: Read> Read for SequenceText<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.at == self.line.len() {
-            if !self.records.advance().map_err(io::Error::other)? {
+            if !self.records.advance().map_err(of_fixed_limit)? {
                 return Ok(0);
             }
-            self.records.put_line(true, &mut self.line).map_err(io::Error::other)?;
+            self.records.put_line(true, &mut self.line).map_err(of_fixed_limit)?;
             self.line.push(b'\n');
             self.at = 0;
         }

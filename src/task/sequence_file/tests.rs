@@ -136,6 +136,10 @@ fn large_records_are_left_out_and_reported() {
         assert!(records.advance().unwrap(), "{compression:?}");
         let error = records.advance().unwrap_err().to_string();
         assert_eq!(error, "a record has more than 2000 bytes (corona.task.max.record.bytes)");
+        // No key changes the limit of those that read whole files.
+        let mut lines = SequenceText::new(&file[..], 2000).unwrap();
+        let error = lines.read_to_end(&mut Vec::new()).unwrap_err().to_string();
+        assert_eq!(error, "a record has more than 2000 bytes", "{compression:?}");
         assert!(records.advance().unwrap(), "{compression:?}");
         let mut line = Vec::new();
         records.put_line(true, &mut line).unwrap();
@@ -261,7 +265,7 @@ fn damaged_and_unknown_files_are_refused_in_one_line() {
         (blocks(&[1, 3, 1, 2, 3, 0, 0, 0]), "a block cannot be unpacked: "),
         (
             blocks(&[&[1][..], &huge].concat()),
-            "a compressed block has more than 18874368 bytes: raise corona.task.max.record.bytes",
+            "a compressed block has more than 18874368 bytes, or the file is damaged",
         ),
         (blocks(&[0xff, 0, 0, 0, 0]), "-1 is no length"),
         (cut(golden!("none-text").0, 1), "ends in the middle of a record"),
