@@ -209,3 +209,28 @@ impl Write for OutputFile {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use corona_filesystem::FileSystemSettings;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_only_by_one_that_is_there() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let systems = FileSystems::new(FileSystemSettings::default()).unwrap();
+        let files = JobFiles::new(systems, runtime.handle().clone(), Arc::default());
+        let at = |name: &str| format!("file:{}/{name}", dir.path().display());
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        std::fs::write(dir.path().join("old"), "old").unwrap();
+        // To delete what is there would not help, and it may be the output of another attempt.
+        let error = files.replace(&at("new"), &at("old")).unwrap_err();
+        assert_eq!((error.kind, read("old")), (ErrorKind::NotFound, "old".to_owned()));
+        std::fs::write(dir.path().join("new"), "new").unwrap();
+        files.replace(&at("new"), &at("old")).unwrap();
+        assert_eq!(read("old"), "new");
+    }
+}
