@@ -25,7 +25,10 @@ use object_store::ObjectMeta;
 pub use access::ObjectAccess;
 use bucket::{Bucket, MAX_PARALLEL, SharedBucket};
 use pages::Mark;
-use pending::{BEGUN, MAX_RECORD_BYTES, Place, Record, TEMPORARY, output_of, path_of, reach_of};
+use pending::{
+    BEGUN, MAX_RECORD_BYTES, Place, Record, TEMPORARY, has_notes_alone, output_of, path_of,
+    reach_of,
+};
 use reader::Reader;
 use writer::Writer;
 
@@ -307,6 +310,9 @@ impl ObjectStore {
     /// Aborts the uploads of an object, and of those below it as a directory, where the store and the keys allow it.
     /// Returns whether there were any.
     async fn abort_if_allowed(&self, path: &FsPath) -> Result<bool, FsError> {
+        if has_notes_alone(path) {
+            return Ok(false);
+        }
         match self.bucket.abort_all(path, None).await {
             Ok(count) => Ok(count > 0),
             Err(error) if matches!(error.kind, ErrorKind::Connection | ErrorKind::TooSlow) => {

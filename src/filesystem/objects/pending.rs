@@ -126,6 +126,11 @@ pub(super) fn reach_of(directory: &FsPath) -> FsPath {
     }
 }
 
+/// Whether what is below a path can be notes alone, whose uploads are of other objects.
+pub(super) fn has_notes_alone(path: &FsPath) -> bool {
+    Place::of(&path.join("note")).is_some()
+}
+
 /// The path of an object in the bucket of another one. Its name is taken as it is: a `\` in it is no `/`.
 pub(super) fn path_of(other: &FsPath, key: &str) -> FsPath {
     other.top().join(key)
@@ -155,6 +160,21 @@ mod tests {
             "s3://b/_temporary/_attempt_1",
         ] {
             assert_eq!(place(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn below_the_places_of_notes_nothing_is_uploaded() {
+        for (text, expected) in [
+            ("s3://b/out/_temporary/_attempt_1", true),
+            ("s3://b/out/_temporary/_attempt_1/side", true),
+            ("s3://b/out/_temporary/_committed", true),
+            ("s3://b/out/_temporary", false),
+            ("s3://b/out/_temporary/other", false),
+            ("s3://b/out", false),
+            ("s3://b/", false),
+        ] {
+            assert_eq!(has_notes_alone(&FsPath::parse(text).unwrap()), expected, "{text}");
         }
     }
 
