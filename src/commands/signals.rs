@@ -1,7 +1,7 @@
 //! The signals that ask the process to stop.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -31,11 +31,25 @@ impl fmt::Display for StopSignal {
 /// The SIGTERMs and SIGINTs since [`StopSignals::listen`]. Several that arrive before the first is
 /// received may count as one.
 pub(crate) struct StopSignals {
-    interrupt: Signal,
+    /// None: they are ignored.
+    interrupt: Option<Signal>,
     terminate: Signal,
 }
 
 impl StopSignals {
+    /// As [`StopSignals::install`], for a command: SIGINT stays ignored if it is, as shells have it for commands in the
+    /// background of a script, which the Ctrl-C of others does not concern.
+    ///
+    /// # Errors
+    /// When the system refuses a handler.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub(crate) fn listen() -> io::Result<StopSignals> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        StopSignals::install(ignores_interrupts(&status))
+    }
+
     /// Installs the handlers. They are in place when this returns, not when a signal is first waited
     /// for: a signal during a slow start is not lost. From then on neither signal ends the process by
     /// itself. A signal that arrives while they are being installed waits, unless another thread that
@@ -46,14 +60,18 @@ impl StopSignals {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub(crate) fn listen() -> io::Result<StopSignals> {
+    fn install(ignores_interrupts: bool) -> io::Result<StopSignals> {
         // For a moment the system calls a handler whose own entry is not made yet, which drops the signal.
         let mut both = SigSet::empty();
         both.add(nix::sys::signal::Signal::SIGINT);
         both.add(nix::sys::signal::Signal::SIGTERM);
         let before = both.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        let installed = signal(SignalKind::interrupt())
-            .and_then(|interrupt| Ok((interrupt, signal(SignalKind::terminate())?)));
+        let interrupt = || match ignores_interrupts {
+            true => Ok(None),
+            false => signal(SignalKind::interrupt()).map(Some),
+        };
+        let installed =
+            interrupt().and_then(|interrupt| Ok((interrupt, signal(SignalKind::terminate())?)));
         before.thread_set_mask()?;
         let (interrupt, terminate) = installed?;
         Ok(StopSignals { interrupt, terminate })
@@ -61,15 +79,28 @@ impl StopSignals {
 
     /// Waits for the next signal. A wait that is given up loses none.
     pub(crate) async fn next(&mut self) -> StopSignal {
+        let interrupt = async {
+            match &mut self.interrupt {
+                Some(interrupt) => interrupt.recv().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
-            _ = self.interrupt.recv() => StopSignal::Interrupt,
+            _ = interrupt => StopSignal::Interrupt,
             _ = self.terminate.recv() => StopSignal::Terminate,
         }
     }
 }
 
+/// Whether a process has SIGINT ignored, by its `/proc/PID/status`.
+fn ignores_interrupts(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & (1 << (SignalKind::interrupt().as_raw_value() - 1)) != 0)
+}
+
 /// A future that completes at the first SIGTERM or SIGINT after this call, and
-/// returns which it was.
+/// returns which it was. A service ends at SIGINT wherever it was started.
 ///
 /// # Errors
 /// As [`StopSignals::listen`].
@@ -77,7 +108,7 @@ impl StopSignals {
 /// # Panics
 /// Outside of a tokio runtime.
 pub(crate) fn shutdown_signal() -> io::Result<impl Future<Output = StopSignal>> {
-    let mut signals = StopSignals::listen()?;
+    let mut signals = StopSignals::install(false)?;
     Ok(async move { signals.next().await })
 }
 
@@ -98,6 +129,19 @@ pub(crate) mod tests {
         let pid = std::process::id().to_string();
         let status = Command::new("sh").args(["-c", &script, &pid]).status().unwrap();
         assert!(status.success());
+    }
+
+    #[test]
+    fn a_shell_that_ignores_interrupts_has_its_commands_ignore_them() {
+        for (ignored, expected) in [("INT", true), ("TERM", false), ("INT TERM", true)] {
+            let script = format!("trap '' {ignored}; exec cat /proc/self/status");
+            let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+            let status = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(ignores_interrupts(&status), expected, "{status}");
+        }
+        for status in ["", "SigIgn:\tmany\n", "SigCgt:\t0000000000000002\n"] {
+            assert!(!ignores_interrupts(status), "{status}");
+        }
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+use crate::given_up::Unfinished;
 use crate::local::LocalFiles;
 use crate::path::FsPath;
 use crate::{
@@ -132,6 +133,7 @@ pub async fn put_reader(
     let options = CreateOptions { overwrite: false, ..options };
     let writer = files.create(&unfinished, options).await?;
     let bytes = copied(reader, writer, progress).await?;
+    let until_renamed = Unfinished::new();
     let renamed: Result<(), FsError> = async {
         // A rename onto a file is refused, and one onto a directory moves into it.
         match files.find(path).await? {
@@ -143,10 +145,12 @@ pub async fn put_reader(
         files.rename(&unfinished, path).await
     }
     .await;
-    match renamed {
+    let done = match renamed {
         Ok(()) => Ok(bytes),
         Err(error) => Err(given_up(files.delete(&unfinished, false).await.map(drop), error)),
-    }
+    };
+    until_renamed.finish();
+    done
 }
 
 /// Writes the rest of what is read at the end of a file, which is created if needed; `progress` is

@@ -10,8 +10,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use compat_tests::clients::{python, skipped};
+use compat_tests::corona_program;
 use compat_tests::serving::free_address;
 use compat_tests::task_tracker::PATIENCE;
+use compat_tests::task_tracker::node::signal;
 use tempfile::TempDir;
 
 use super::mini_cluster::{MiniCluster, corona, shell, stderr, text, until};
@@ -306,53 +308,82 @@ fn random(most: u64) -> u64 {
     std::collections::hash_map::RandomState::new().hash_one(0) % most
 }
 
+/// A put of its input that has begun to upload, and reads until the input ends.
+fn begin_put(store: &Store, command: &mut Command) -> Child {
+    let stdin = command.current_dir(store.home.path()).stdin(Stdio::piped());
+    let mut child = store.with_keys(stdin.stderr(Stdio::piped())).spawn().unwrap();
+    // Of several parts.
+    child.stdin.as_mut().unwrap().write_all(&vec![b'x'; 20 << 20]).unwrap();
+    until("an upload", || (store.uploads() > 0).then_some(()));
+    child
+}
+
+/// Deletes what a put has left. The server may still have a request of a program that was killed.
+fn delete_puts(store: &Store) {
+    until("the end of all uploads and objects", || {
+        store.done(&["rm", "-r", "-f", "s3://bucket/put"]);
+        (store.uploads() == 0 && store.names("put").is_empty()).then_some(())
+    });
+}
+
 #[test]
 fn a_put_that_is_killed_leaves_nothing_that_rm_does_not_delete() {
     if skipped("a_put_that_is_killed_leaves_nothing_that_rm_does_not_delete") {
         return;
     }
     let store = Store::start();
-    // Of several parts.
-    store.write("large", "x".repeat(40 << 20));
-    let (mut stopped, mut left) = (0, 0);
-    for round in 0..24 {
-        let (name, status) = [("INT", 130), ("TERM", 143), ("KILL", 0)][round % 3];
-        let mut command = corona();
-        match round % 2 {
-            0 => command.args(["fs", "put", "large", "s3://bucket/put/large"]),
-            _ => command.args(["hadoop", "fs", "-put", "large", "s3://bucket/put/large"]),
-        };
-        store.with_keys(command.current_dir(store.home.path()).stderr(Stdio::piped()));
-        let child = command.spawn().unwrap();
-        let has_begun = round % 4 != 0;
-        if has_begun {
-            until("an upload", || (store.uploads() > 0).then_some(()));
+    let put = ["fs", "put", "-", "s3://bucket/put/large"];
+    let of_hadoop = ["hadoop", "fs", "-put", "-", "s3://bucket/put/large"];
+    for arguments in [&put[..], &of_hadoop] {
+        for (name, status) in [("INT", Some(130)), ("TERM", Some(143)), ("KILL", None)] {
+            let mut child = begin_put(&store, corona().args(arguments));
+            let input = child.stdin.take();
+            signal(name, child.id());
+            let output = child.wait_with_output().unwrap();
+            drop(input);
+            assert_eq!(output.status.code(), status, "{arguments:?} {name}");
+            if status.is_some() {
+                let expected =
+                    format!("stopped by SIG{name}; what was unfinished has been given up\n");
+                assert_eq!(stderr(&output), expected);
+            }
+            let left = usize::from(status.is_none());
+            assert_eq!((store.uploads(), store.names("put")), (left, BTreeSet::new()), "{name}");
+            delete_puts(&store);
         }
-        std::thread::sleep(std::time::Duration::from_millis(random(300)));
-        compat_tests::task_tracker::node::signal(name, child.id());
-        let output = child.wait_with_output().unwrap();
-        if output.status.success() {
-            assert_eq!(store.names("put/"), ["put/large".to_owned()].into());
-        } else if name == "KILL" {
-            left += store.uploads();
-        } else if output.status.code() == Some(status) {
-            stopped += 1;
-            assert_eq!(
-                stderr(&output),
-                format!("stopped by SIG{name}; what was unfinished has been given up\n")
-            );
-            assert_eq!(store.uploads(), 0, "{name}");
-        } else {
-            // It had not begun to listen for signals.
-            assert!(!has_begun, "{output:?}");
-        }
-        // The server may still have a request of a program that was killed.
-        until("the end of all uploads and objects", || {
-            store.done(&["rm", "-r", "-f", "s3://bucket/put"]);
-            (store.uploads() == 0 && store.names("put").is_empty()).then_some(())
-        });
     }
-    assert!(stopped > 0 && left > 0, "{stopped} {left}");
+    // A store that does not answer keeps what was uploaded.
+    let mut child = begin_put(&store, corona().args(put));
+    let input = child.stdin.take();
+    signal("STOP", store.server.id());
+    until("the end of the put", || {
+        signal("INT", child.id());
+        child.try_wait().unwrap()
+    });
+    signal("CONT", store.server.id());
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let said = stderr(&output);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(130), 1), "{said}");
+    assert!(said.starts_with("stopped by SIGINT; an unfinished upload, which"), "{said}");
+    delete_puts(&store);
+}
+
+#[test]
+fn a_put_in_the_background_of_a_script_goes_on_at_the_interrupt_of_another_program() {
+    if skipped("a_put_in_the_background_of_a_script_goes_on_at_the_interrupt_of_another_program") {
+        return;
+    }
+    let store = Store::start();
+    let program = corona_program().display();
+    // As shells begin what is behind a `&`.
+    let script = format!("trap '' INT; exec '{program}' fs put - s3://bucket/put/large");
+    let mut child = begin_put(&store, Command::new("sh").args(["-c", &script]));
+    signal("INT", child.id());
+    child.stdin.as_mut().unwrap().write_all(b"end").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(store.done(&["cat", "s3://bucket/put/large"]).ends_with("xend"));
 }
 
 #[test]
@@ -748,7 +779,7 @@ fn kill_a_task(cluster: &MiniCluster) -> bool {
         return false;
     };
     let number = task.file_name().and_then(|name| name.to_str()).unwrap().parse().unwrap();
-    compat_tests::task_tracker::node::signal("KILL", number);
+    signal("KILL", number);
     true
 }
 
@@ -796,7 +827,7 @@ fn jobs_that_are_killed_at_any_moment_leave_no_object_and_no_upload() {
     for round in 0..4 {
         let output = format!("killed-{round}");
         let mut child = writes(&output);
-        compat_tests::task_tracker::node::signal("INT", child.id());
+        signal("INT", child.id());
         let killed = until("the end of a job", || child.try_wait().unwrap());
         // It may have been faster.
         if killed.success() {
@@ -835,7 +866,7 @@ fn jobs_that_are_killed_at_any_moment_leave_no_object_and_no_upload() {
                 break status;
             }
             if jobs_end.is_some_and(|end| end < std::time::Instant::now()) {
-                compat_tests::task_tracker::node::signal("INT", child.id());
+                signal("INT", child.id());
                 break until("the end of a job", || child.try_wait().unwrap());
             }
             // The job gets on in the end.

@@ -268,8 +268,8 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let (has_failed, entries, finished) = (output.has_failed, output.entries, output.done);
     // A name look-up that hangs must not delay the end.
     runtime.shutdown_background();
-    if let Ended::Stopped(signal) = done? {
-        return Ok(stopped(signal, console));
+    if let Ended::Stopped { by, is_given_up } = done? {
+        return Ok(stopped(by, is_given_up, console));
     }
     // What follows the contents of files would look like a part of them.
     if json && !is_contents {
@@ -287,7 +287,11 @@ const GIVING_UP_PATIENCE: Duration = Duration::from_secs(10);
 /// How a command has ended.
 enum Ended<T> {
     Done(T),
-    Stopped(StopSignal),
+    Stopped {
+        by: StopSignal,
+        /// Whether nothing unfinished is left.
+        is_given_up: bool,
+    },
 }
 
 /// Does what a command has to do. If it writes files, SIGINT and SIGTERM stop it, and what is unfinished then is given
@@ -300,21 +304,27 @@ async fn unless_stopped<T>(
         return work.await.map(Ended::Done);
     }
     let mut signals = StopSignals::listen().context("cannot listen for signals")?;
-    let signal = tokio::select! {
+    let by = tokio::select! {
         done = work => return done.map(Ended::Done),
         signal = signals.next() => signal,
     };
-    tokio::select! {
-        _ = tokio::time::timeout(GIVING_UP_PATIENCE, all_given_up()) => {}
-        _ = signals.next() => {}
-    }
-    Ok(Ended::Stopped(signal))
+    let is_given_up = tokio::select! {
+        done = tokio::time::timeout(GIVING_UP_PATIENCE, all_given_up()) => done == Ok(true),
+        _ = signals.next() => false,
+    };
+    Ok(Ended::Stopped { by, is_given_up })
 }
 
 /// The exit status of a command that a signal has stopped, as a shell names it.
-fn stopped(signal: StopSignal, console: &mut Console<'_>) -> ExitCode {
-    console.complain(&format!("stopped by {signal}; what was unfinished has been given up\n"));
-    let number = match signal {
+fn stopped(by: StopSignal, is_given_up: bool, console: &mut Console<'_>) -> ExitCode {
+    let rest = match is_given_up {
+        true => "what was unfinished has been given up",
+        false => {
+            "an unfinished upload, which `corona fs rm -r NAME` aborts, or a file NAME.*.tmp may be left"
+        }
+    };
+    console.complain(&format!("stopped by {by}; {rest}\n"));
+    let number = match by {
         StopSignal::Interrupt => 2,
         StopSignal::Terminate | StopSignal::Hangup => 15,
     };

@@ -785,9 +785,11 @@ impl Drop for HdfsWriter {
         // Without a runtime the file is left to the end of its lease.
         let (shared, path, is_new) = (self.shared.clone(), self.path.clone(), self.is_new);
         in_background(async move {
-            if let Err(error) = give_up(&shared, &path, is_new).await {
+            let given_up = give_up(&shared, &path, is_new).await;
+            if let Err(error) = &given_up {
                 tracing::warn!(%error, "a file that was given up is left to the end of its lease");
             }
+            given_up.is_ok()
         });
     }
 }

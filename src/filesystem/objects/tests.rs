@@ -584,8 +584,54 @@ async fn a_writer_that_is_dropped_while_its_upload_begins_leaves_none() {
         _ = &mut writer => unreachable!("its upload has not begun"),
     }
     drop(writer);
-    crate::all_given_up().await;
+    assert!(crate::all_given_up().await);
     assert!(is_asked(&noted, "DELETE /bucket/out/part-0?uploadId=late "), "{noted:?}");
+}
+
+#[tokio::test]
+async fn an_upload_that_cannot_be_aborted_is_reported_as_left() {
+    let (store, noted) = noting(|request| match request {
+        begin if begin.starts_with("POST") => (200, "<R><UploadId>1</UploadId></R>".to_owned()),
+        delete if delete.starts_with("DELETE") => {
+            (403, "<Error><Code>AccessDenied</Code></Error>".to_owned())
+        }
+        head if head.starts_with("HEAD") => (404, String::new()),
+        list if list.contains("list-type=2") => listed(&[], 0),
+        _ => (200, String::new()),
+    })
+    .await;
+    let mut writer = store.create(&at("s3://bucket/a"), CreateOptions::default()).await.unwrap();
+    writer.write(&vec![b'x'; 9 << 20]).await.unwrap();
+    drop(writer);
+    assert!(!crate::all_given_up().await);
+    assert!(is_asked(&noted, "DELETE /bucket/a?uploadId=1 "), "{noted:?}");
+}
+
+#[tokio::test]
+async fn an_abort_that_is_interrupted_is_done_again() {
+    let deletes = Arc::new(tokio::sync::Semaphore::new(0));
+    let seen = deletes.clone();
+    let (store, _) = noting(move |request| match request {
+        begin if begin.starts_with("POST") => (200, "<R><UploadId>1</UploadId></R>".to_owned()),
+        delete if delete.starts_with("DELETE") => {
+            seen.add_permits(1);
+            (204, String::new())
+        }
+        head if head.starts_with("HEAD") => (404, String::new()),
+        list if list.contains("list-type=2") => listed(&[], 0),
+        _ => (200, String::new()),
+    })
+    .await;
+    let mut writer = store.create(&at("s3://bucket/a"), CreateOptions::default()).await.unwrap();
+    writer.write(&vec![b'x'; 9 << 20]).await.unwrap();
+    let abort = writer.abort();
+    tokio::select! {
+        biased;
+        permit = deletes.acquire() => permit.unwrap().forget(),
+        done = abort => unreachable!("{done:?} without a request"),
+    }
+    assert!(crate::all_given_up().await);
+    assert_eq!(deletes.available_permits(), 1);
 }
 
 #[tokio::test]
@@ -605,6 +651,43 @@ async fn an_upload_that_begins_while_its_job_ends_is_aborted() {
     assert!(refused.to_string().contains("the job has ended"), "{refused}");
     assert!(is_asked(&noted, "DELETE /bucket/out/part-0?uploadId=1 "), "{noted:?}");
     assert!(is_asked(&noted, "<Key>out/_temporary/_attempt_1/part-0</Key>"), "{noted:?}");
+}
+
+#[tokio::test]
+async fn a_late_set_up_leaves_the_uploads_of_its_running_job() {
+    let looks = AtomicUsize::new(0);
+    let (store, noted) = noting(move |request| match request {
+        // The set-up that was faster ends between the two looks, and a task begins to upload.
+        begun if begun.starts_with("HEAD /bucket/out/_temporary/_begun ") => {
+            (if looks.fetch_add(1, Ordering::Relaxed) == 0 { 404 } else { 200 }, String::new())
+        }
+        _ if request.contains("?uploads=") => {
+            let of_task = "<Upload><Key>out/part-0</Key><UploadId>1</UploadId></Upload>";
+            (200, format!("<R>{of_task}</R>"))
+        }
+        _ => (200, String::new()),
+    })
+    .await;
+    store.mkdirs(&at("s3://bucket/out/_temporary"), None).await.unwrap();
+    assert!(is_asked(&noted, "?uploads=") && !is_asked(&noted, "DELETE "), "{noted:?}");
+}
+
+#[tokio::test]
+async fn the_end_of_an_attempt_does_not_ask_for_uploads_where_none_can_be() {
+    let note = "out/_temporary/_attempt_1/part-0";
+    let (store, noted) = noting(move |request| match request {
+        list if list.contains("list-type=2") => listed(&[note], 50),
+        get if get.starts_with("GET") => {
+            (200, String::from_utf8(Record::begun("1").to_json()).unwrap())
+        }
+        delete if delete.starts_with("DELETE") => (204, String::new()),
+        head if head.starts_with("HEAD") => (404, String::new()),
+        _ => (200, "<DeleteResult><Deleted><Key>x</Key></Deleted></DeleteResult>".to_owned()),
+    })
+    .await;
+    assert!(store.delete(&at("s3://bucket/out/_temporary/_attempt_1"), true).await.unwrap());
+    assert!(is_asked(&noted, "DELETE /bucket/out/part-0?uploadId=1 "), "{noted:?}");
+    assert!(!is_asked(&noted, "?uploads="), "{noted:?}");
 }
 
 #[tokio::test]

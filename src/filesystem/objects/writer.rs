@@ -54,14 +54,16 @@ impl Upload {
                 record: None,
                 is_over: false,
             });
-            drop(sender.send(begun));
+            // Without a receiver an upload is dropped, which gives it up; a request that failed may have begun one.
+            !matches!(sender.send(begun), Err(Err(_)))
         });
         receiver.await.unwrap_or(Err(stopped))
     }
 
     async fn abort(&mut self) -> Result<(), FsError> {
+        let aborted = abort(&self.bucket, &self.path, &self.id, self.record.as_ref()).await;
         self.is_over = true;
-        abort(&self.bucket, &self.path, &self.id, self.record.as_ref()).await
+        aborted
     }
 }
 
@@ -73,9 +75,11 @@ impl Drop for Upload {
         let (bucket, path, id) = (self.bucket.clone(), self.path.clone(), self.id.clone());
         let record = self.record.take();
         in_background(async move {
-            if let Err(error) = abort(&bucket, &path, &id, record.as_ref()).await {
+            let aborted = abort(&bucket, &path, &id, record.as_ref()).await;
+            if let Err(error) = &aborted {
                 tracing::warn!(%error, "an upload that was given up, or its note, is left");
             }
+            aborted.is_ok()
         });
     }
 }

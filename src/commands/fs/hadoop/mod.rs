@@ -116,7 +116,7 @@ pub(in crate::commands) fn run(
     runtime.shutdown_background();
     let status = match status? {
         Ended::Done(status) => status,
-        Ended::Stopped(signal) => return Ok(stopped(signal, console)),
+        Ended::Stopped { by, is_given_up } => return Ok(stopped(by, is_given_up, console)),
     };
     Ok(match (status, has_failed) {
         (_, true) => FAILED.into(),
