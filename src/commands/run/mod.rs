@@ -54,9 +54,9 @@ const SHELL: &str = "|&;<>()$`\\\"'*?[]#~=%! \t";
 const HELP: &str = "\
 Examples:
   A thousand tasks, each with its number:
-    corona run --array 1-1000 -- ./simulate --seed {}
+    corona run --array 1-1000 -- \"$PWD/simulate\" --seed {}
   A command for each line of a file, or of stdin:
-    ls *.wav | corona run --each-line - --output mp3 -- lame {} mp3/{}.mp3
+    ls \"$PWD\"/*.wav | corona run --each-line - -- lame {} {}.mp3
   A file of commands, four of them at a time:
     corona run --commands jobs.txt --max-running 4 --output results
   The rest of them, after whatever happened:
@@ -64,8 +64,9 @@ Examples:
 
 {} stands for the number or the line, which CORONA_TASK_ID numbers as well. A
 CMD of one word with blanks or characters of a shell is run by sh -c, and the
-value is quoted there; any other is started as it is. Where the machines do not
-share the directory, the job tracker keeps the list and the results meanwhile.
+value is quoted there; any other is started as it is. Commands run in a directory
+of their own: name files of yours by their whole paths. Where the machines do not
+share your directory, the job tracker keeps the list and the results meanwhile.
 Ctrl-C ends all commands.
 
 Exit status: 0 all commands have succeeded; 1 one has failed, or has no result;
