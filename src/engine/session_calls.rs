@@ -1,6 +1,7 @@
 //! Calls of sessions. Spec: cluster-manager/02 §3, 05 §2.
 
 use std::collections::BTreeSet;
+use std::hint::black_box;
 use std::sync::Arc;
 
 use corona_model::queues::{PlaceBy, QueueRules};
@@ -656,7 +657,11 @@ impl Engine {
     /// overlap. It changes nothing.
     fn prefetch(&self, session: SessionIdx, ids: &[i32]) {
         let requests = &self.sessions[session].requests;
-        let found = ids.iter().filter_map(|id| requests.get(requests.find(*id)?));
+        let found = ids.iter().filter_map(|id| {
+            let req = requests.find(*id)?;
+            black_box(requests.demand(req));
+            requests.get(req)
+        });
         let mut held = Vec::with_capacity(ids.len());
         held.extend(found.filter_map(|request| match request.state {
             RequestState::Granted { node, slot, .. } => Some((node, slot, request.kind)),

@@ -17,11 +17,16 @@ impl Engine {
         let Session { requests, demand, nodes, pool, .. } = &mut self.sessions[session];
         let kind = requests[req].kind;
         let demand = &mut demand[kind];
-        if let RequestState::Pending { .. } = requests[req].state {
-            demand.pending.stop_at(requests, req);
-            demand.pending.remove(requests, &self.topology, req);
-        }
-        let wish = requests.wish(req);
+        // The class of a pending request is in the cache, and what it itself takes is not.
+        let wish = match requests[req].state {
+            RequestState::Pending { class } => {
+                let class = demand.pending.class(class).map(|class| class.key.wish);
+                demand.pending.stop_at(requests, req);
+                demand.pending.remove(requests, &self.topology, req);
+                class.unwrap_or_else(|| requests.wish(req))
+            }
+            RequestState::Granted { .. } | RequestState::Lost => requests.wish(req),
+        };
         let slot = self.nodes.allocate(node, kind, wish, (session, req));
         requests[req].state = RequestState::Granted { node, slot, at };
         demand.fulfilled += 1;

@@ -131,36 +131,46 @@ impl Amounts {
     pub const MOST: Amounts = Amounts([u64::MAX; 4]);
 
     /// Whether each amount is at most that of `room`.
+    #[inline]
     pub fn fits(&self, room: &Amounts) -> bool {
         self.0.iter().zip(&room.0).all(|(own, room)| own <= room)
     }
 
     /// The sum.
+    #[inline]
     pub fn plus(self, more: Amounts) -> Amounts {
         self.with(more, u64::saturating_add)
     }
 
     /// The difference; nothing where there is less.
+    #[inline]
     pub fn minus(self, less: Amounts) -> Amounts {
         self.with(less, u64::saturating_sub)
     }
 
     /// The smaller amount of each dimension.
+    #[inline]
     pub fn least(self, other: Amounts) -> Amounts {
         self.with(other, u64::min)
     }
 
     /// The larger amount of each dimension.
+    #[inline]
     pub fn most(self, other: Amounts) -> Amounts {
         self.with(other, u64::max)
     }
 
     /// The largest part that this is of `whole` in any dimension, in parts of 2^32. Dimensions of which
     /// there is nothing do not count.
+    #[inline]
     pub fn dominant_share(&self, whole: &Amounts) -> i64 {
         let parts = self.0.iter().zip(&whole.0).filter(|(_, whole)| **whole > 0);
-        let parts = parts.map(|(own, whole)| (u128::from(*own) << 32) / u128::from(*whole));
-        parts.max().map_or(0, |share| i64::try_from(share).unwrap_or(i64::MAX))
+        // Most amounts are below 2^32, and a division of 64 bits is much faster.
+        let part = |own: u64, whole: u64| match own >> 32 {
+            0 => i64::try_from((own << 32) / whole).unwrap_or(i64::MAX),
+            _ => i64::try_from((u128::from(own) << 32) / u128::from(whole)).unwrap_or(i64::MAX),
+        };
+        parts.map(|(own, whole)| part(*own, *whole)).max().unwrap_or(0)
     }
 
     /// The largest part that this is of `whole` in any dimension, for the weight, without rounding.

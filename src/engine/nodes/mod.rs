@@ -678,6 +678,9 @@ impl Nodes {
             let entry = &self[*node];
             black_box((entry.in_index[*kind], entry.grants.len(), entry.sessions.len()));
             self.runnable[*kind].lists.prefetch(*node);
+            if self.counts() {
+                black_box(entry.spare());
+            }
         }
         for (node, slot, kind) in held {
             let entry = &self[*node];
