@@ -10,11 +10,12 @@ use super::access::TlsSettings;
 use super::files::FileReader;
 use super::high_availability::GatewaySettings;
 use super::job_conf::JobConf;
+use super::keys;
 use super::problem::{ConfigErrors, warnings_or_errors};
 use super::properties::Properties;
 use super::settings::SettingsReader;
 use super::system::SystemProperties;
-use super::typed::HostPort;
+use super::typed::{self, HostPort};
 
 /// Where a cluster is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,23 @@ pub struct ClientSettings {
     pub node_pages_port: Option<u16>,
     /// Nodes that restart together by default, at least 1.
     pub restart_batch: u32,
+}
+
+impl SettingsReader<'_> {
+    /// The settings of a command-line tool; other keys are not read.
+    pub(super) fn read_client(mut self) -> ClientSettings {
+        ClientSettings {
+            tls: self.tls(),
+            server_address: self.value(&keys::SERVER_ADDRESS, typed::address),
+            http_address: self.value(&keys::HTTP_ADDRESS, typed::address),
+            proxy_job_tracker_address: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
+            job_tracker: self.value(&keys::JT_ADDRESS, typed::address),
+            finished_jobs: self.finished_jobs(),
+            running_jobs: self.running_jobs(),
+            node_pages_port: self.port_beside(&keys::TT_HTTP_ADDRESS),
+            restart_batch: self.number(&keys::RESTART_BATCH),
+        }
+    }
 }
 
 /// Where a tool's configuration comes from.

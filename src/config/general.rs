@@ -6,8 +6,8 @@ use std::fmt::Display;
 
 use serde_json::Value;
 
+use super::fields::{Context, Field, TypeName, pool_name};
 use super::problem::{Origin, Problem, ProblemKind};
-use super::scheduling::{Context, Field, TypeName, pool_name};
 use super::suggest::similar;
 use super::typed::{Wrong, whole};
 use super::xml::{Element, trim};

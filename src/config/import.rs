@@ -731,8 +731,8 @@ fn fair_rule(rule: &Element, tree: &mut Tree, notes: &mut Notes) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::Context;
     use crate::pools;
-    use crate::scheduling::Context;
     use corona_model::types::PerType;
 
     fn imported(text: &str) -> Imported {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::problem::ConfigErrors;
+use super::secret::Secret;
 use super::service::LoadedService;
 use super::settings::SettingsReader;
 use super::typed::{self, HostPort};
-use super::web::{self, Secret};
+use super::web;
 use super::{InForce, JobConf, JournalSync, Networks, Source, TlsSettings, access, journal, keys};
 
 /// Everything that the job tracker service can be configured with.
@@ -273,7 +274,7 @@ impl SettingsReader<'_> {
             web: JobTrackerWebSettings {
                 admin_networks: self.value(&keys::JT_ADMIN_NETWORKS, access::networks),
                 networks: self.value(&keys::JT_WEB_NETWORKS, access::networks),
-                kill_token: self.value(&keys::JT_WEB_KILL_TOKEN, web::secret),
+                kill_token: self.value(&keys::JT_WEB_KILL_TOKEN, typed::secret),
                 max_connections: self.number(&keys::JT_WEB_MAX_CONNECTIONS),
                 max_connections_per_peer: self.number(&keys::JT_WEB_MAX_PER_PEER),
                 probe_connections: self.number(&keys::JT_WEB_PROBES),

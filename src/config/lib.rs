@@ -17,6 +17,7 @@ use std::path::Path;
 mod access;
 mod check;
 mod client;
+mod fields;
 mod file_systems;
 mod files;
 mod general;
@@ -38,6 +39,7 @@ mod quotas;
 #[cfg(test)]
 mod reference;
 mod scheduling;
+mod secret;
 mod service;
 mod settings;
 mod suggest;
@@ -64,6 +66,7 @@ pub use proxy_job_tracker::{
     ClassicHistories, CleanUp, LoadedProxyJobTracker, ProxyJobTrackerSettings,
 };
 pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
+pub use secret::Secret;
 pub use service::LoadedService;
 pub use settings::{ClusterManagerSettings, Interfaces, NotifierSettings, WireSettings};
 pub use suggest::similar;
@@ -75,7 +78,7 @@ pub use task_tracker::{
 };
 pub use topology::Topology;
 pub use typed::{HostPort, NotAnAddress};
-pub use web::{Secret, WebSettings};
+pub use web::WebSettings;
 
 use files::FileReader;
 use problem::warnings_or_errors;

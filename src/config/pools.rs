@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use super::fields::{Context, Field, TypeName, pool_name};
 use super::general;
 use super::problem::{Origin, Problem, ProblemKind};
 use super::queues::{self, Target};
-use super::scheduling::{Context, Field, TypeName, pool_name};
 use super::suggest::similar;
 use super::typed::{Wrong, whole};
 use super::xml::{Element, trim};

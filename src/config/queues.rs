@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use super::fields::{Context, Field};
 use super::problem::{Origin, Problem, ProblemKind};
-use super::quotas::{self, Limit};
-use super::scheduling::{Context, Field};
+use super::quotas::{self, Limit, Member};
 use super::suggest::similar;
 use super::typed::{self, Wrong, whole};
 use super::xml::Element;
@@ -334,34 +334,6 @@ pub(super) fn check(pools: &Pools, places: &Places<'_>, problems: &mut Vec<Probl
         if let Some(around) = &around {
             quotas::check_order(around, &members, problems);
         }
-    }
-}
-
-/// A queue of a file with all that is checked of it.
-pub(super) struct Member<'a> {
-    pub(super) subject: String,
-    origin: Option<&'a Origin>,
-    pub(super) minimum: PerType<i32>,
-    maximum: PerType<i32>,
-    pub(super) rules: Option<&'a QueueRules>,
-}
-
-impl Member<'_> {
-    pub(super) fn least(&self, kind: ResourceType) -> Option<Part> {
-        self.rules.and_then(|rules| rules.minimum[kind])
-    }
-
-    fn most(&self, kind: ResourceType) -> Option<Part> {
-        self.rules.and_then(|rules| rules.maximum[kind])
-    }
-
-    fn is_group(&self) -> bool {
-        self.subject.starts_with("group ")
-    }
-
-    pub(super) fn error(&self, what: String) -> Problem {
-        let origin = self.origin.cloned().unwrap_or(Origin::Default);
-        Problem::error(origin, ProblemKind::NoEffect(what)).of(self.subject.clone())
     }
 }
 

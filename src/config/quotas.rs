@@ -3,14 +3,13 @@
 //! `min="10"` and `max="25%"` are slots, `min="cpus=40,memory=200g"` and `max="memory=50%"` resources; a list may
 //! have both.
 
-use super::problem::{Problem, ProblemKind};
-use super::queues::Member;
-use super::scheduling::Field;
+use super::fields::Field;
+use super::problem::{Origin, Problem, ProblemKind};
 use super::suggest::similar;
 use super::typed::{Wrong, whole};
-use corona_model::queues::{Part, Quota, SiblingOrder};
+use corona_model::queues::{Part, QueueRules, Quota, SiblingOrder};
 use corona_model::resources::Dimension;
-use corona_model::types::ResourceType;
+use corona_model::types::{PerType, ResourceType};
 
 /// What one attribute says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -295,6 +294,34 @@ pub(super) fn check_order(
             "order CAPACITY compares minima, and that of {} is in resources, that of {} in slots",
             one.subject, other.subject
         )));
+    }
+}
+
+/// A queue of a file with all that is checked of it.
+pub(super) struct Member<'a> {
+    pub(super) subject: String,
+    pub(super) origin: Option<&'a Origin>,
+    pub(super) minimum: PerType<i32>,
+    pub(super) maximum: PerType<i32>,
+    pub(super) rules: Option<&'a QueueRules>,
+}
+
+impl Member<'_> {
+    pub(super) fn least(&self, kind: ResourceType) -> Option<Part> {
+        self.rules.and_then(|rules| rules.minimum[kind])
+    }
+
+    pub(super) fn most(&self, kind: ResourceType) -> Option<Part> {
+        self.rules.and_then(|rules| rules.maximum[kind])
+    }
+
+    pub(super) fn is_group(&self) -> bool {
+        self.subject.starts_with("group ")
+    }
+
+    pub(super) fn error(&self, what: String) -> Problem {
+        let origin = self.origin.cloned().unwrap_or(Origin::Default);
+        Problem::error(origin, ProblemKind::NoEffect(what)).of(self.subject.clone())
     }
 }
 

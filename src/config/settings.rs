@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::access::{self, AccessSettings, TlsSettings};
-use super::client::ClientSettings;
 use super::high_availability::{self, GatewaySettings, HaSettings, ZooKeeperSettings};
 use super::hosts::{HostFile, HostFiles};
 use super::journal::{self, JournalSettings};
@@ -16,10 +15,11 @@ use super::partitioning;
 use super::problem::{Origin, Problem, ProblemKind, SimilarKey};
 use super::properties::{Properties, Property};
 use super::scheduling::SchedulingFiles;
+use super::secret::Secret;
 use super::suggest::similar;
 use super::topology::{self, Mapping, Topology};
 use super::typed::{self, HostPort, Wrong};
-use super::web::{self, Secret, WebSettings};
+use super::web::{self, WebSettings};
 use super::{InForce, Source};
 use corona_model::form::Later;
 use corona_model::queues::Part;
@@ -273,7 +273,7 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// The address of the pages of the job tracker service; `None` if none is configured.
-    fn running_jobs(&self) -> Option<HostPort> {
+    pub(super) fn running_jobs(&self) -> Option<HostPort> {
         let set = |key: &Key| self.properties.get(key.name, &mut Vec::new()).ok().flatten();
         set(&keys::JT_ADDRESS)?;
         let pages = typed::address(&set(&keys::JT_HTTP_ADDRESS)?.value).ok();
@@ -287,24 +287,9 @@ impl<'a> SettingsReader<'a> {
         typed::address(&set.value).ok().filter(|address| address.port != 0)
     }
 
-    /// The settings of a command-line tool; other keys are not read.
-    pub(super) fn read_client(mut self) -> ClientSettings {
-        ClientSettings {
-            tls: self.tls(),
-            server_address: self.value(&keys::SERVER_ADDRESS, typed::address),
-            http_address: self.value(&keys::HTTP_ADDRESS, typed::address),
-            proxy_job_tracker_address: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
-            job_tracker: self.value(&keys::JT_ADDRESS, typed::address),
-            finished_jobs: self.finished_jobs(),
-            running_jobs: self.running_jobs(),
-            node_pages_port: self.port_beside(&keys::TT_HTTP_ADDRESS),
-            restart_batch: self.number(&keys::RESTART_BATCH),
-        }
-    }
-
     /// The token that actions of operators need.
     pub(super) fn read_operator_token(mut self) -> Option<String> {
-        let token: Option<Secret> = self.value(&keys::WEB_KILL_TOKEN, web::secret);
+        let token: Option<Secret> = self.value(&keys::WEB_KILL_TOKEN, typed::secret);
         self.hide_secrets();
         token.map(|token| token.reveal().to_owned())
     }
@@ -557,7 +542,7 @@ impl<'a> SettingsReader<'a> {
 
     fn web(&mut self) -> WebSettings {
         WebSettings {
-            kill_token: self.value(&keys::WEB_KILL_TOKEN, web::secret),
+            kill_token: self.value(&keys::WEB_KILL_TOKEN, typed::secret),
             sample_period: self.span(&keys::WEB_SAMPLE_PERIOD),
             max_connections: self.number(&keys::WEB_MAX_CONNECTIONS),
             max_connections_per_peer: self.number(&keys::WEB_MAX_PER_PEER),

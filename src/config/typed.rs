@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::keys::Kind;
-use super::web;
+use super::secret::Secret;
 
 /// A host and a port that can be listened on or connected to. The host is not resolved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -200,6 +200,16 @@ pub(super) fn directory(text: &str) -> Result<String, Wrong> {
     }
 }
 
+/// A secret that is not easily guessed; none for an empty text.
+pub(super) fn secret(text: &str) -> Result<Option<Secret>, Wrong> {
+    const SHORTEST: usize = 16;
+    match text.len() {
+        0 => Ok(None),
+        SHORTEST.. => Ok(Some(Secret::new(text))),
+        _ => Err(Wrong::new("is too short", format!("at least {SHORTEST} characters"))),
+    }
+}
+
 /// Whether a text can be a value of this kind; kinds without a form of their own take any.
 pub(super) fn check(kind: Kind, text: &str, unit: &str) -> Result<(), Wrong> {
     match kind {
@@ -209,7 +219,7 @@ pub(super) fn check(kind: Kind, text: &str, unit: &str) -> Result<(), Wrong> {
         Kind::Boolean => boolean(text).map(|_| ()),
         Kind::Address => address(text).map(|_| ()),
         Kind::Path | Kind::Text | Kind::Class | Kind::List | Kind::Partitioning => Ok(()),
-        Kind::Secret => web::secret(text).map(|_| ()),
+        Kind::Secret => secret(text).map(|_| ()),
     }
 }
 
@@ -218,6 +228,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_secret_has_sixteen_characters() {
+        assert_eq!(secret("").unwrap(), None);
+        assert!(secret("fifteen letters").is_err());
+        assert!(secret("a sixteenth one.").unwrap().is_some());
+    }
 
     #[test]
     fn whole_numbers() {

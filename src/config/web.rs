@@ -1,9 +1,8 @@
 //! How the web pages are served.
 
-use std::fmt;
-use std::hint::black_box;
 use std::time::Duration;
 
+use super::secret::Secret;
 use super::typed::{HostPort, Wrong};
 
 /// Limits and costs of the pages. The original has none of these.
@@ -36,38 +35,6 @@ pub struct WebSettings {
     pub finished_jobs: Option<HostPort>,
 }
 
-/// A text that is not shown by accident.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Box<str>);
-
-impl Secret {
-    /// The replacement for the text where it would be shown.
-    pub const HIDDEN: &str = "(hidden)";
-
-    /// The text, for code that has to send it.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-
-    /// Whether this is the same text. The comparison's time reveals nothing about the secret.
-    pub fn is(&self, other: &str) -> bool {
-        let (own, other) = (self.0.as_bytes(), other.as_bytes());
-        let mut difference = own.len() ^ other.len();
-        // The number of steps depends on the other text alone, whatever the secret is.
-        for (position, byte) in other.iter().enumerate() {
-            let own = own.get(position % own.len().max(1)).copied().unwrap_or(0);
-            difference |= usize::from(black_box(own ^ byte));
-        }
-        black_box(difference) == 0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Secret::HIDDEN)
-    }
-}
-
 /// Host names with commas between, or `*`.
 pub(super) fn hosts(text: &str) -> Result<Vec<Box<str>>, Wrong> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -85,16 +52,6 @@ pub(super) fn hosts(text: &str) -> Result<Vec<Box<str>>, Wrong> {
     names.map(host).collect()
 }
 
-/// A secret that is not easily guessed; none for an empty text.
-pub(super) fn secret(text: &str) -> Result<Option<Secret>, Wrong> {
-    const SHORTEST: usize = 16;
-    match text.len() {
-        0 => Ok(None),
-        SHORTEST.. => Ok(Some(Secret(text.into()))),
-        _ => Err(Wrong::new("is too short", format!("at least {SHORTEST} characters"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,22 +65,5 @@ mod tests {
         for wrong in ["cm:50030", "http://cm", "a b"] {
             assert!(names(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_secret_is_compared_and_not_shown() {
-        let token = secret("a long enough token").unwrap().unwrap();
-        for (text, same) in [
-            ("a long enough token", true),
-            ("a long enough tokem", false),
-            ("a long enough toke", false),
-            ("a long enough tokena long enough token", false),
-            ("", false),
-        ] {
-            assert_eq!(token.is(text), same, "{text}");
-        }
-        assert_eq!(format!("{token:?}"), "(hidden)");
-        assert_eq!(secret("").unwrap(), None);
-        assert!(secret("fifteen letters").is_err());
     }
 }
