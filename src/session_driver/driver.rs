@@ -16,9 +16,9 @@ use super::events::{Ending, Event, SessionEvents, ending};
 use super::host::{DriverHost, Notification};
 use super::link::CallFailure;
 use super::options::{Bounds, Endpoint, Options, ProgramVersion};
-use super::outgoing::{Info, InfoUpdate, NodeUsage, OutgoingCall, Queue};
+use super::outgoing::{Info, InfoUpdate, OutgoingCall, Queue};
 use super::snapshot::{SavedSession, Snapshot};
-use super::types::{PerType, PoolName, ResourceType, SessionStatus, SlotRequest};
+use super::types::{NodeUsage, PerType, PoolName, ResourceType, SessionStatus, SlotRequest};
 
 /// A session at a cluster manager.
 ///

@@ -25,9 +25,9 @@ pub use link::{CallFailure, system_dir};
 pub use options::{
     Bounds, CallerLimits, Endpoint, EndpointError, Listen, Options, ProgramVersion, Timers,
 };
-pub use outgoing::{InfoUpdate, NodeUsage};
+pub use outgoing::InfoUpdate;
 pub use snapshot::{SavedSession, Snapshot};
 pub use types::{
-    Address, ComputeSpecs, Grant, PoolName, PoolNameError, Request, ResourceType, SessionPriority,
-    SessionStatus, SlotRequest,
+    Address, ComputeSpecs, Grant, NodeUsage, PoolName, PoolNameError, Request, ResourceType,
+    SessionPriority, SessionStatus, SlotRequest,
 };

@@ -5,49 +5,9 @@ use std::sync::Arc;
 
 use super::options::{Bounds, Endpoint};
 use super::translate;
-use super::types::{PoolName, Request, ResourceType, SessionPriority, SessionStatus};
+use super::types::{NodeUsage, PoolName, Request, ResourceType, SessionPriority, SessionStatus};
 use corona_wire::calls::ClusterManagerCall;
 use corona_wire::generated as wire;
-
-/// The usage of a node by one session: its tasks, counted by result.
-/// Spec: cluster-manager/01 §5.3, 02 §5.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NodeUsage {
-    /// The node's name, as in its grants.
-    pub node_name: Arc<str>,
-    /// All tasks.
-    pub total_tasks: i32,
-    /// Tasks that went well.
-    pub succeeded: i32,
-    /// Tasks that the session killed.
-    pub killed: i32,
-    /// Tasks that failed. The cluster manager takes too many as a fault of the node.
-    pub failed: i32,
-    /// Tasks that gave no sign of life.
-    pub timed_out: i32,
-    /// Tasks that were slow.
-    pub slow: i32,
-    /// Attempts to reach the node that failed. The cluster manager takes too many as a fault of
-    /// the node.
-    pub failed_connections: i32,
-}
-
-impl NodeUsage {
-    /// Nothing seen of this node yet.
-    pub fn new(node_name: impl Into<Arc<str>>) -> NodeUsage {
-        NodeUsage {
-            node_name: node_name.into(),
-            total_tasks: 0,
-            succeeded: 0,
-            killed: 0,
-            failed: 0,
-            timed_out: 0,
-            slow: 0,
-            failed_connections: 0,
-        }
-    }
-}
 
 /// A session's registration. Fields that are `None` do not change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

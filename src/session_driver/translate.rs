@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::outgoing::NodeUsage;
 use super::types::{
-    Address, ComputeSpecs, Grant, PoolName, Request, ResourceType, SessionPriority, SessionStatus,
+    Address, ComputeSpecs, Grant, NodeUsage, PoolName, Request, ResourceType, SessionPriority,
+    SessionStatus,
 };
 use corona_wire::generated as wire;
 

@@ -1,21 +1,142 @@
-//! The client's side of one connection: a call out, its reply in.
+//! The client's side of one connection: a call out, its reply in, and what can go wrong meanwhile.
 
 use std::io;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::call::{Call, PING};
-use super::client::{CallError, ClientOptions};
-use super::header::ConnectionHeader;
+use super::fault::RemoteError;
+use super::header::{ConnectionHeader, User};
 use super::reply::Reply;
 use crate::io::formats::Writable;
 use crate::io::{DecodeError, Reader, TooLarge, Writer};
 use crate::writables::InetAddress;
 use corona_access::{Stream, dial, send};
+
+/// A client's identity, timeouts and limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientOptions {
+    /// Its claimed identity.
+    pub user: User,
+    /// For one attempt to connect, the look-up of the host's name included.
+    pub attempt_timeout: Duration,
+    /// How long it tries again after a failed attempt; zero is a single attempt.
+    pub connect_patience: Duration,
+    /// The pause between two attempts.
+    pub connect_pause: Duration,
+    /// For a call, from the first byte written to the last byte of the reply. `None` is as long as
+    /// the connection lasts; signs of life are sent meanwhile.
+    pub call_timeout: Option<Duration>,
+    /// After how long a time without a reply a sign of life is sent. A peer that does not take a
+    /// call within this time is given up.
+    pub ping_interval: Duration,
+    /// A connection that was idle for longer is not used again.
+    pub max_idle: Duration,
+    /// Bytes of a call. A longer one is not sent.
+    pub max_call_bytes: usize,
+    /// Bytes of a reply. A longer one ends the connection.
+    pub max_reply_bytes: usize,
+}
+
+impl ClientOptions {
+    /// The original's values for a user, and limits that it does not have.
+    pub fn new(user: User) -> ClientOptions {
+        ClientOptions {
+            user,
+            attempt_timeout: Duration::from_secs(20),
+            connect_patience: Duration::from_secs(11),
+            connect_pause: Duration::from_secs(1),
+            call_timeout: None,
+            ping_interval: Duration::from_secs(60),
+            max_idle: Duration::from_secs(10),
+            max_call_bytes: 64 << 20,
+            max_reply_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Why a call has no value.
+#[derive(Debug, Error)]
+pub enum CallError {
+    /// There is no connection: nothing was sent.
+    #[error("no connection to {address}: {error}")]
+    Connect {
+        /// Where to.
+        address: InetAddress,
+        /// The error of the last attempt.
+        error: std::io::Error,
+    },
+    /// The peer answered with an error.
+    #[error("the peer replied: {0}")]
+    Remote(RemoteError),
+    /// The peer refused the connection with an error.
+    #[error("the peer refuses the connection: {0}")]
+    Refused(RemoteError),
+    /// The peer's protocol has another version.
+    #[error("{protocol} has version {theirs} there and {ours} here")]
+    Version {
+        /// The protocol's name.
+        protocol: &'static str,
+        /// The peer's version.
+        theirs: i64,
+        /// The version that this program knows.
+        ours: i64,
+    },
+    /// The reply is to another call.
+    #[error("a reply to call {found} where {expected} was due")]
+    OutOfSequence {
+        /// The id of the call.
+        expected: i32,
+        /// The id of the reply.
+        found: i32,
+    },
+    /// The reply's type is not the method's.
+    #[error("{0} where {1} was due")]
+    WrongResult(String, &'static str),
+    /// The received bytes are not a reply.
+    #[error("not a reply: {0}")]
+    Malformed(#[from] DecodeError),
+    /// The call is too large to be sent.
+    #[error("the call has {0}")]
+    CallTooLarge(TooLarge),
+    /// The reply is larger than allowed.
+    #[error("the reply has {0}")]
+    ReplyTooLarge(TooLarge),
+    /// No reply in time, or the peer did not take the call in time.
+    #[error("no reply within {0:?}")]
+    Timeout(Duration),
+    /// The peer closed the connection. It does so without a word when it cannot read a call.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// The connection broke.
+    #[error("the connection broke: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl CallError {
+    /// Whether the connection failed, so that another address may be the right one.
+    pub fn is_connect(&self) -> bool {
+        matches!(self, CallError::Connect { .. })
+    }
+
+    /// Whether the peer has answered that it did not carry out the call. Any other error leaves that open.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, CallError::Remote(_) | CallError::Refused(_) | CallError::Version { .. })
+            || self.is_http()
+    }
+
+    /// Whether the received bytes are the start of an HTTP response, as the port of pages sends it:
+    /// `HTTP` was read as the id of the call, and `/1.1` or `/1.0` as the status.
+    pub fn is_http(&self) -> bool {
+        let CallError::Malformed(DecodeError::Number { value, .. }) = self else { return false };
+        [*b"/1.1", *b"/1.0"].iter().any(|text| *value == i64::from(i32::from_be_bytes(*text)))
+    }
+}
 
 /// An open connection.
 #[derive(Debug)]

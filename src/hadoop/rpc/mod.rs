@@ -21,10 +21,11 @@ mod tests;
 
 pub use argument::{Argument, Parameters};
 pub use call::Call;
-pub use client::{CallError, Client, ClientOptions};
+pub use client::Client;
 pub use fault::{Fault, RemoteError};
 pub use header::{Caller, ConnectionHeader, MAGIC, User};
 pub use limits::Limits;
+pub use link::{CallError, ClientOptions};
 pub use protocol::{HANDSHAKE, Method, Protocol};
 pub use reply::{Outcome, Reply};
 pub use server::{Keeper, KeptConnection, KeptServer, Server};

@@ -2,25 +2,13 @@
 //!
 //! Spec: mapreduce/03 §3.4.
 
-use thiserror::Error;
 use tokio::time::sleep;
 
-use super::reporter::Reporter;
+use super::reporter::{FailOverError, Reporter};
 use corona_hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTrackerClient;
 use corona_hadoop::protocols::inter_tracker::InterTrackerClient;
-use corona_hadoop::rpc::{CallError, ClientOptions};
+use corona_hadoop::rpc::ClientOptions;
 use corona_hadoop::writables::InetAddress;
-
-/// Why no other job tracker is found.
-#[derive(Debug, Error)]
-pub(super) enum FailOverError {
-    #[error("the secondary cannot be asked: {0}")]
-    Secondary(CallError),
-    #[error("the secondary knew no other one when it had been asked {0} times")]
-    None(u32),
-    #[error("{0} of them in a row could not be reached")]
-    Unreachable(u32),
-}
 
 impl Reporter {
     /// Asks the secondary for another job tracker until there is one that can be reached.

@@ -10,7 +10,6 @@ use thiserror::Error;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::fail_over::FailOverError;
 use super::{TrackerCore, TrackerState, now};
 use crate::machine_stats::machine;
 use corona_hadoop::protocols::inter_tracker::{InterTrackerClient, JOB_IS_OVER};
@@ -65,6 +64,17 @@ pub(super) struct Machine {
     takes_tasks: bool,
     /// Its parts.
     read: procfs::Machine,
+}
+
+/// Why no other job tracker is found.
+#[derive(Debug, Error)]
+pub(super) enum FailOverError {
+    #[error("the secondary cannot be asked: {0}")]
+    Secondary(CallError),
+    #[error("the secondary knew no other one when it had been asked {0} times")]
+    None(u32),
+    #[error("{0} of them in a row could not be reached")]
+    Unreachable(u32),
 }
 
 /// Why a job tracker is given up.
