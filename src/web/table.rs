@@ -19,6 +19,36 @@ const MOST_ROWS: usize = 1000;
 /// Which of two rows comes first.
 type Order<'a, Row> = Box<dyn Fn(&Row, &Row) -> Ordering + 'a>;
 
+/// The heading of a column of a table whose rows stay in their order.
+#[derive(Clone, Copy, Debug)]
+pub enum Head {
+    /// Of texts.
+    Text(&'static str),
+    /// Of numbers.
+    Number(&'static str),
+}
+
+/// The frame of a table of few rows, which scrolls within its page. The heading above it has the id `NAME-title`.
+pub fn framed(name: &str, id: &str, heads: &[Head], rows: &Markup) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-labelledby=(format!("{name}-title")) {
+            table.rows #(id) {
+                thead {
+                    tr {
+                        @for head in heads {
+                            @match head {
+                                Head::Text(title) => th scope="col" { (title) },
+                                Head::Number(title) => th.n scope="col" { (title) },
+                            }
+                        }
+                    }
+                }
+                tbody { (rows) }
+            }
+        }
+    }
+}
+
 /// A column of a table.
 pub struct Column<'a, Row> {
     key: String,

@@ -527,7 +527,7 @@ impl Pages {
             Err(Refusal::SafeMode) => self.kill_page(handle, Some(SAFE_MODE)).await,
             Ok(_) | Err(_) => {
                 tracing::info!("{} killed session {handle}", peer.ip());
-                exchange::see_other(&format!("/sessions/{}", exchange::encode_segment(handle)))
+                exchange::see_other(&pages::links::session_path(handle))
             }
         }
     }
@@ -592,7 +592,7 @@ impl Pages {
     /// Lifts a blacklisting from the form of the page.
     async fn clear_blacklist_by_form(&self, name: &str, form: &Form, peer: SocketAddr) -> Answer {
         match self.clear_blacklist(name, form, peer).await {
-            Ok(_) => exchange::see_other(&pages::node::path(name)),
+            Ok(_) => exchange::see_other(&pages::links::node_path(name)),
             Err(Denial::Objection(objection)) => {
                 self.clear_blacklist_page(name, Some(objection)).await
             }

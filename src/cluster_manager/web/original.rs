@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::exchange::{Answer, Parameters, encode_segment, respond, see_other, text};
 use super::filter::Filter;
 use super::gather::{Overview, Pools};
+use super::pages::links::session_path;
 use corona_engine::{PoolView, RetiredSession, RunningSession};
 use corona_model::settings::{SchedulingMode, Settings, UNLIMITED};
 use corona_model::types::{Millis, PerType, PoolName, ResourceType};
@@ -298,7 +299,7 @@ pub(super) fn machines(parameters: &Parameters) -> Answer {
 /// `/jobresources.jsp`
 pub(super) fn job_resources(parameters: &Parameters) -> Answer {
     match parameters.text("id") {
-        Some(id) => see_other(&format!("/sessions/{}", encode_segment(id))),
+        Some(id) => see_other(&session_path(id)),
         None => see_other("/sessions"),
     }
 }

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::node::link as node_link;
+use super::links::{node_link, session_path};
 use super::plot;
 use super::pools::{quota, scale, sessions_address};
 use super::resources;
 use crate::metrics::Snapshot;
 use crate::metrics::exposition::{NodeCounts, QueueCounts};
 use crate::web::events::{Event, Happening};
-use crate::web::exchange::encode_segment;
 use crate::web::gather::{Overview, Pools};
 use crate::web::history::{Latencies, Sample};
 use crate::web::problems::Problem;
@@ -363,7 +362,7 @@ fn events(events: &[Arc<Event>]) -> Markup {
 }
 
 fn session_link(session: &str) -> Markup {
-    html! { a href=(format!("/sessions/{}", encode_segment(session))) { (session) } }
+    html! { a href=(session_path(session)) { (session) } }
 }
 
 fn slots_were(count: u64, kind: ResourceType) -> String {

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::session::path;
+use super::links::session_path;
 use crate::web::gather::Overview;
 use corona_engine::RunningSession;
 use corona_web::operator::{Objection, token_field};
@@ -20,7 +20,7 @@ pub(in crate::web) fn content(
     overview: &Overview,
     objection: Option<Objection>,
 ) -> Markup {
-    let page = path(&session.handle);
+    let page = session_path(&session.handle);
     html! {
         p.crumbs { a href=(page) { "Session " (session.handle) } }
         h1 { "End session " (session.handle) "?" }

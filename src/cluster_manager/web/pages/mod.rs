@@ -3,6 +3,7 @@
 pub(super) mod cluster;
 pub(super) mod configuration;
 pub(super) mod kill;
+pub(super) mod links;
 pub(super) mod node;
 pub(super) mod nodes;
 pub(super) mod plot;

@@ -1,14 +1,12 @@
 //! One node: its slots, its grants with their sessions, and the failures reported on it.
 
-use std::net::Ipv6Addr;
-
 use maud::{Markup, html};
 
 use super::kill::TOKEN_KEY;
+use super::links::{node_path, session_path, tracker_page};
 use super::nodes::{resource, state, used};
 use super::resources;
-use super::session;
-use crate::web::exchange::{Parameters, encode_segment};
+use crate::web::exchange::Parameters;
 use crate::web::gather::Overview;
 use corona_api::cluster::handle_order;
 use corona_engine::{Complaint, NodeDetail, NodeFaults, NodeGrant};
@@ -16,7 +14,8 @@ use corona_model::settings::FaultLimits;
 use corona_model::text::{natural_order, word_of_line};
 use corona_model::types::ResourceType;
 use corona_web::operator::{Objection, token_field};
-use corona_web::table::{Column, Table};
+use corona_web::table::Head::{Number, Text};
+use corona_web::table::{Column, Table, framed};
 use corona_web::units::{Count, Name, Span, Time, class_of};
 
 /// The data of the page.
@@ -28,27 +27,6 @@ pub(in crate::web) struct View {
     pub(in crate::web) may_be_changed: bool,
 }
 
-/// The address of a node's page.
-pub(in crate::web) fn path(name: &str) -> String {
-    format!("/nodes/{}", encode_segment(name))
-}
-
-/// The name of a node, which leads to its page.
-pub(super) fn link(name: &str) -> Markup {
-    html! { a href=(path(name)) { (Name(name)) } }
-}
-
-/// The address of the pages of the task tracker on a host; `None` for a host that no address can name.
-pub(super) fn tracker_page(host: &str, overview: &Overview) -> Option<String> {
-    let port = overview.tracker_port?;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    match host.parse::<Ipv6Addr>() {
-        Ok(address) => Some(format!("http://[{address}]:{port}/")),
-        Err(_) => (!host.is_empty() && host.chars().all(is_plain))
-            .then(|| format!("http://{host}:{port}/")),
-    }
-}
-
 /// The content of the page.
 pub(in crate::web) fn content(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     let node = &view.detail.node;
@@ -58,7 +36,7 @@ pub(in crate::web) fn content(view: &View, overview: &Overview, parameters: &Par
         div.title {
             h1 { "Node " (Name(&node.name)) }
             @if blacklisted && view.may_be_changed {
-                a.button href=(format!("{}/clear-blacklist", path(&node.name))) {
+                a.button href=(format!("{}/clear-blacklist", node_path(&node.name))) {
                     "Lift the blacklisting…"
                 }
             }
@@ -100,7 +78,7 @@ fn facts(view: &View, overview: &Overview) -> Markup {
                     dt { "Kept for" }
                     dd {
                         "request " (kept.id) " of session "
-                        a href=(session::path(&kept.session)) { (kept.session) }
+                        a href=(session_path(&kept.session)) { (kept.session) }
                         span.note {
                             "for " (Span(overview.now.since(kept.since))) ", and for another "
                             (Span(kept.until.since(overview.now))) " at most"
@@ -157,35 +135,25 @@ fn types(detail: &NodeDetail, overview: &Overview) -> Markup {
     let limits = &overview.settings.faults;
     html! {
         h2 #types-title { "Slots" }
-        div.scroll tabindex="0" role="region" aria-labelledby="types-title" {
-            table.rows #type-table {
-                thead {
-                    tr {
-                        th scope="col" { "Type" }
-                        th scope="col" { "Used" }
-                        th scope="col" { "Served at" }
-                        th scope="col" { "Sessions that reported failures" }
-                        th scope="col" { "Sessions that could not connect" }
-                        th scope="col" { "Blacklisted" }
-                    }
-                }
-                tbody {
-                    @for kind in overview.kinds.iter().copied() {
-                        tr data-key=(kind) {
-                            th scope="row" { span.dot.(class_of(kind)) {} (kind) }
-                            td data-label="Used" { (used(node, kind)) }
-                            td.wide data-label="Served at" {
-                                @match &node.apps[kind] {
-                                    Some(app) => span.word { (Name(app)) },
-                                    None => "–",
-                                }
-                            }
-                            (faults(detail.faults[kind], limits))
+        (framed("types", "type-table", &[
+            Text("Type"), Text("Used"), Text("Served at"),
+            Text("Sessions that reported failures"), Text("Sessions that could not connect"),
+            Text("Blacklisted"),
+        ], &html! {
+            @for kind in overview.kinds.iter().copied() {
+                tr data-key=(kind) {
+                    th scope="row" { span.dot.(class_of(kind)) {} (kind) }
+                    td data-label="Used" { (used(node, kind)) }
+                    td.wide data-label="Served at" {
+                        @match &node.apps[kind] {
+                            Some(app) => span.word { (Name(app)) },
+                            None => "–",
                         }
                     }
+                    (faults(detail.faults[kind], limits))
                 }
             }
-        }
+        }))
     }
 }
 
@@ -219,46 +187,35 @@ fn complaints(complaints: &[Complaint], overview: &Overview) -> Markup {
     html! {
         @if !complaints.is_empty() {
             h2 #complaints-title { "Failures reported by sessions" }
-            div.scroll tabindex="0" role="region" aria-labelledby="complaints-title" {
-                table.rows #complaint-table {
-                    thead {
-                        tr {
-                            th scope="col" { "Session" }
-                            th scope="col" { "User" }
-                            th scope="col" { "Reported" }
-                            th scope="col" { "Counted for" }
-                            th.n scope="col" { "Failures" }
-                            th.n scope="col" { "Failed connections" }
-                        }
-                    }
-                    tbody {
-                        @for complaint in complaints.iter().rev() {
-                            tr data-key=(format!("{} {}", complaint.session, complaint.at.0)) {
-                                th scope="row" {
-                                    a href=(session::path(&complaint.session)) {
-                                        (complaint.session)
-                                    }
-                                }
-                                td data-label="User" { span.word { (Name(&complaint.user)) } }
-                                td data-label="Reported" {
-                                    (Time(complaint.at))
-                                    span.note { (Span(overview.now.since(complaint.at))) " ago" }
-                                }
-                                td data-label="Counted for" { (types(complaint)) }
-                                td.n data-label="Failures" { (Count(complaint.failed)) }
-                                td.n data-label="Failed connections" { (Count(complaint.failed_connections)) }
+            (framed("complaints", "complaint-table", &[
+                Text("Session"), Text("User"), Text("Reported"), Text("Counted for"),
+                Number("Failures"), Number("Failed connections"),
+            ], &html! {
+                @for complaint in complaints.iter().rev() {
+                    tr data-key=(format!("{} {}", complaint.session, complaint.at.0)) {
+                        th scope="row" {
+                            a href=(session_path(&complaint.session)) {
+                                (complaint.session)
                             }
                         }
+                        td data-label="User" { span.word { (Name(&complaint.user)) } }
+                        td data-label="Reported" {
+                            (Time(complaint.at))
+                            span.note { (Span(overview.now.since(complaint.at))) " ago" }
+                        }
+                        td data-label="Counted for" { (types(complaint)) }
+                        td.n data-label="Failures" { (Count(complaint.failed)) }
+                        td.n data-label="Failed connections" { (Count(complaint.failed_connections)) }
                     }
                 }
-            }
+            }))
         }
     }
 }
 
 fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     type Row = NodeGrant;
-    let path = path(&view.detail.node.name);
+    let path = node_path(&view.detail.node.name);
     let now = overview.now;
     let mut grants: Vec<&Row> = view.grants.iter().collect();
     grants.sort_by(|a, b| (a.granted_at, &a.session, a.id).cmp(&(b.granted_at, &b.session, b.id)));
@@ -274,7 +231,7 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
         key: |grant: &Row| format!("{} {} {}", grant.session, grant.id, grant.granted_at.0),
         columns: [
             Column::text("session", "Session", |row: &Row| {
-                html! { a href=(session::path(&row.session)) { (row.session) } }
+                html! { a href=(session_path(&row.session)) { (row.session) } }
             })
             .sorted_by(|a: &Row, b| handle_order(&a.session, &b.session)),
             Column::text("name", "Name", |row: &Row| html! { span.long { (Name(&row.name)) } })
@@ -315,7 +272,7 @@ pub(in crate::web) fn question(
     objection: Option<Objection>,
 ) -> Markup {
     let node = &detail.node;
-    let page = path(&node.name);
+    let page = node_path(&node.name);
     let blacklisted = overview.kinds.iter().filter(|kind| node.blacklisted[**kind]);
     html! {
         p.crumbs { a href=(page) { "Node " (Name(&node.name)) } }
@@ -349,30 +306,5 @@ pub(in crate::web) fn question(
                 a.button href=(page) { "Leave it" }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::web::tests::overview;
-
-    #[test]
-    fn the_page_of_a_task_tracker_is_on_the_nodes_host() {
-        let overview = Overview { tracker_port: Some(50060), ..overview() };
-        for (host, page) in [
-            ("n1.example.com", Some("http://n1.example.com:50060/")),
-            ("10.0.0.1", Some("http://10.0.0.1:50060/")),
-            ("fe80::1", Some("http://[fe80::1]:50060/")),
-            ("", None),
-            ("n1/../x", None),
-            ("user@n1", None),
-            ("n1:80", None),
-            ("<n1>", None),
-        ] {
-            assert_eq!(tracker_page(host, &overview).as_deref(), page, "{host}");
-        }
-        let unknown = Overview { tracker_port: None, ..overview };
-        assert_eq!(tracker_page("n1", &unknown), None);
     }
 }

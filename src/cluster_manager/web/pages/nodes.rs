@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 
-use super::node::{link, tracker_page};
+use super::links::{node_link, tracker_page};
 use super::resources;
 use crate::web::exchange::Parameters;
 use crate::web::gather::{Overview, silent_hosts};
@@ -144,7 +144,7 @@ fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<
     type Row = NodeView;
     let now = overview.now;
     let mut columns = vec![
-        Column::text("name", "Node", |row: &Row| html! { span.word { (link(&row.name)) } })
+        Column::text("name", "Node", |row: &Row| html! { span.word { (node_link(&row.name)) } })
             .sorted_by(|a: &Row, b| natural_order(&a.name, &b.name)),
         Column::text("state", "State", |row: &Row| state(row, kinds))
             .sorted_by(|a: &Row, b| problems(a, kinds).len().cmp(&problems(b, kinds).len()))

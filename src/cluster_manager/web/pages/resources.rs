@@ -8,6 +8,8 @@ use crate::web::gather::Overview;
 use corona_engine::{Holding, NodeView};
 use corona_model::resources::Dimension;
 use corona_web::table::Column;
+use corona_web::table::Head::{Number, Text};
+use corona_web::table::framed;
 use corona_web::units::percent;
 
 /// The heading of a resource.
@@ -80,32 +82,22 @@ pub(super) fn of_node(node: &NodeView, overview: &Overview) -> Markup {
     let used = |dimension: Dimension| dimension.used(&node.total, &node.free);
     html! {
         h2 #resources-title { "Resources" }
-        div.scroll tabindex="0" role="region" aria-labelledby="resources-title" {
-            table.rows #resource-table {
-                thead {
-                    tr {
-                        th scope="col" { "Resource" }
-                        th scope="col" { "Granted" }
-                        th.n scope="col" { "Left" }
-                        th.n scope="col" { "Really used" }
-                        th.n scope="col" { "Reported" }
-                    }
-                }
-                tbody {
-                    @for dimension in resources.dimensions() {
-                        tr data-key=(dimension.name()) {
-                            th scope="row" { (title(dimension)) }
-                            td.wide data-label="Granted" { (granted(node, dimension)) }
-                            td.n data-label="Left" { (dimension.short(node.spare()[dimension])) }
-                            td.n data-label="Really used" { (short(dimension, used(dimension))) }
-                            td.n data-label="Reported" {
-                                (short(dimension, dimension.of(&node.total)))
-                            }
-                        }
+        (framed("resources", "resource-table", &[
+            Text("Resource"), Text("Granted"), Number("Left"), Number("Really used"),
+            Number("Reported"),
+        ], &html! {
+            @for dimension in resources.dimensions() {
+                tr data-key=(dimension.name()) {
+                    th scope="row" { (title(dimension)) }
+                    td.wide data-label="Granted" { (granted(node, dimension)) }
+                    td.n data-label="Left" { (dimension.short(node.spare()[dimension])) }
+                    td.n data-label="Really used" { (short(dimension, used(dimension))) }
+                    td.n data-label="Reported" {
+                        (short(dimension, dimension.of(&node.total)))
                     }
                 }
             }
-        }
+        }))
         p.note {
             "The bars are full to what grants take of what the node gives out; the marks are what is really used, by tasks and anything else."
         }

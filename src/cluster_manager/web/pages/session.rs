@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::node::link;
+use super::links::{node_link, session_path};
 use super::resources;
 use super::retired::status_badge;
 use crate::web::exchange::{Parameters, encode_segment};
@@ -11,7 +11,8 @@ use crate::web::original::web_address;
 use corona_engine::{RetiredSession, RunningSession, WaitingRequests};
 use corona_model::text::natural_order;
 use corona_model::types::{Grant, PoolName, ResourceType, SessionInfo};
-use corona_web::table::{Column, Table};
+use corona_web::table::Head::{Number, Text};
+use corona_web::table::{Column, Table, framed};
 use corona_web::units::{Bytes, Count, Name, Span, Time, class_of};
 
 /// Ranges of ids that are shown of requests that wait for the same reason.
@@ -27,11 +28,6 @@ pub(in crate::web) struct View {
     pub(in crate::web) may_be_killed: bool,
 }
 
-/// The address of a session's page.
-pub(super) fn path(handle: &str) -> String {
-    format!("/sessions/{}", encode_segment(handle))
-}
-
 /// The content of the page of a running session.
 pub(in crate::web) fn running(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     let session = &view.session;
@@ -40,7 +36,7 @@ pub(in crate::web) fn running(view: &View, overview: &Overview, parameters: &Par
         div.title {
             h1 { "Session " (session.handle) }
             @if view.may_be_killed {
-                a.button.danger href=(format!("{}/kill", path(&session.handle))) { "End this session…" }
+                a.button.danger href=(format!("{}/kill", session_path(&session.handle))) { "End this session…" }
             }
         }
         div #session data-live {
@@ -205,28 +201,18 @@ fn waits(waits: &[WaitingRequests]) -> Markup {
         @if waits.is_empty() {
             p { "No request is waiting." }
         } @else {
-            div.scroll tabindex="0" role="region" aria-labelledby="waits-title" {
-                table.rows #wait-table {
-                    thead {
-                        tr {
-                            th scope="col" { "Type" }
-                            th.n scope="col" { "Requests" }
-                            th scope="col" { "Why" }
-                            th scope="col" { "Ids" }
-                        }
-                    }
-                    tbody {
-                        @for wait in waits {
-                            tr data-key={ (wait.kind) " " (wait.ids.first().map_or(0, |range| range.first)) } {
-                                th scope="row" { span.dot.(class_of(wait.kind)) {} (wait.kind) }
-                                td.n data-label="Requests" { (Count(wait.count)) }
-                                td.wide data-label="Why" { (Name(&wait.text)) }
-                                td.ids data-label="Ids" { (ids(wait)) }
-                            }
-                        }
+            (framed("waits", "wait-table", &[
+                Text("Type"), Number("Requests"), Text("Why"), Text("Ids"),
+            ], &html! {
+                @for wait in waits {
+                    tr data-key={ (wait.kind) " " (wait.ids.first().map_or(0, |range| range.first)) } {
+                        th scope="row" { span.dot.(class_of(wait.kind)) {} (wait.kind) }
+                        td.n data-label="Requests" { (Count(wait.count)) }
+                        td.wide data-label="Why" { (Name(&wait.text)) }
+                        td.ids data-label="Ids" { (ids(wait)) }
                     }
                 }
-            }
+            }))
         }
     }
 }
@@ -245,7 +231,7 @@ fn ids(wait: &WaitingRequests) -> Markup {
 
 fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     type Row = Grant;
-    let path = path(&view.session.handle);
+    let path = session_path(&view.session.handle);
     let now = overview.now;
     let mut grants: Vec<&Grant> = view.grants.iter().collect();
     grants.sort_by_key(|grant| grant.id);
@@ -267,7 +253,7 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
             Column::text(
                 "node",
                 "Node",
-                |row: &Row| html! { span.word { (link(&row.node_name)) } },
+                |row: &Row| html! { span.word { (node_link(&row.node_name)) } },
             )
             .wide()
             .sorted_by(|a: &Row, b| natural_order(&a.node_name, &b.node_name)),

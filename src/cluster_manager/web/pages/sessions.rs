@@ -2,8 +2,9 @@
 
 use maud::{Markup, html};
 
+use super::links::session_path;
 use super::resources;
-use crate::web::exchange::{Parameters, encode_segment};
+use crate::web::exchange::Parameters;
 use crate::web::filter::Filter;
 use crate::web::gather::Overview;
 use corona_api::cluster::handle_order;
@@ -112,7 +113,7 @@ fn columns(overview: &Overview) -> Vec<Column<'_, RunningSession>> {
     let now = overview.now;
     let mut columns = vec![
         Column::text("id", "Session", |row: &Row| {
-            html! { a href=(format!("/sessions/{}", encode_segment(&row.handle))) { (row.handle) } }
+            html! { a href=(session_path(&row.handle)) { (row.handle) } }
         })
         .sorted_by(|a: &Row, b| handle_order(&a.handle, &b.handle)),
         Column::text(

@@ -1,6 +1,8 @@
 //! The attempts of a job that failed or were killed.
 
 use corona_web::exchange::Parameters;
+use corona_web::table::Head::{Number, Text};
+use corona_web::table::framed;
 use corona_web::units::{Name, class_of};
 use maud::{Markup, html};
 
@@ -63,52 +65,41 @@ pub(in super::super) fn content(
                     @if attempts.len() >= MOST_ENDED { ", the first ones only" }
                 }
             }
-            div.scroll tabindex="0" role="region" aria-labelledby="failures-title" {
-                table.rows #failure-table {
-                    thead {
-                        tr {
-                            th scope="col" { "Attempt" }
-                            th scope="col" { "State" }
-                            th scope="col" { "Node" }
-                            th scope="col" { "Ended" }
-                            th.n scope="col" { "Took" }
-                            th scope="col" { "Error" }
+            (framed("failures", "failure-table", &[
+                Text("Attempt"), Text("State"), Text("Node"), Text("Ended"), Number("Took"),
+                Text("Error"),
+            ], &html! {
+                @for attempt in &attempts {
+                    @let name = job.attempt(attempt.attempt);
+                    tr data-key=(name) {
+                        th scope="row" {
+                            span.dot.(class_of(slot_type(attempt.attempt.task.kind))) {}
+                            a href=(attempt_path(job, &name)) { (name) }
                         }
-                    }
-                    tbody {
-                        @for attempt in &attempts {
-                            @let name = job.attempt(attempt.attempt);
-                            tr data-key=(name) {
-                                th scope="row" {
-                                    span.dot.(class_of(slot_type(attempt.attempt.task.kind))) {}
-                                    a href=(attempt_path(job, &name)) { (name) }
-                                }
-                                td data-label="State" { (attempt_badge(attempt.state)) }
-                                td.wide data-label="Node" {
-                                    span.word {
-                                        @match places.of(&attempt.node) {
-                                            Some(address) => a href=(address) rel="noreferrer" {
-                                                (Name(&attempt.node))
-                                            },
-                                            None => (Name(&attempt.node)),
-                                        }
-                                    }
-                                }
-                                td data-label="Ended" { (time(attempt.finish_ms)) }
-                                td.n data-label="Took" { (between(attempt.start_ms, attempt.finish_ms)) }
-                                td.wide data-label="Error" {
-                                    @let shown: String = attempt.diagnostics.chars().take(SHOWN).collect();
-                                    // The white space of a traceback is a part of it.
-                                    @if !shown.is_empty() { (text_block(shown.trim_end())) }
+                        td data-label="State" { (attempt_badge(attempt.state)) }
+                        td.wide data-label="Node" {
+                            span.word {
+                                @match places.of(&attempt.node) {
+                                    Some(address) => a href=(address) rel="noreferrer" {
+                                        (Name(&attempt.node))
+                                    },
+                                    None => (Name(&attempt.node)),
                                 }
                             }
                         }
-                        @if attempts.is_empty() {
-                            tr { td.empty colspan="6" { "No attempt has failed or was killed." } }
+                        td data-label="Ended" { (time(attempt.finish_ms)) }
+                        td.n data-label="Took" { (between(attempt.start_ms, attempt.finish_ms)) }
+                        td.wide data-label="Error" {
+                            @let shown: String = attempt.diagnostics.chars().take(SHOWN).collect();
+                            // The white space of a traceback is a part of it.
+                            @if !shown.is_empty() { (text_block(shown.trim_end())) }
                         }
                     }
                 }
-            }
+                @if attempts.is_empty() {
+                    tr { td.empty colspan="6" { "No attempt has failed or was killed." } }
+                }
+            }))
         }
     }
 }

@@ -3,6 +3,8 @@
 use corona_mapreduce::{TaskKind, TaskRole};
 use corona_model::types::Millis;
 use corona_web::exchange::encode_segment;
+use corona_web::table::Head::{Number, Text};
+use corona_web::table::framed;
 use corona_web::units::{Count, Name, Span, Time, bar, class_of};
 use maud::{Markup, html};
 
@@ -240,26 +242,17 @@ fn waiting(waits: &Result<Vec<JobWait>, NoAnswer>) -> Markup {
             Err(why) => p { (why) },
             Ok(waits) if waits.is_empty() => p { "No request of its session is waiting." },
             Ok(waits) => {
-                div.scroll tabindex="0" role="region" aria-labelledby="waits-title" {
-                    table.rows #wait-table {
-                        thead {
-                            tr {
-                                th scope="col" { "Slots" }
-                                th.n scope="col" { "Requests" }
-                                th scope="col" { "Why" }
-                            }
-                        }
-                        tbody {
-                            @for (at, wait) in waits.iter().enumerate() {
-                                tr data-key=(at) {
-                                    th scope="row" { (Name(&wait.kind)) }
-                                    td.n data-label="Requests" { (Count(wait.requests)) }
-                                    td.wide data-label="Why" { (Name(&wait.text)) }
-                                }
-                            }
+                (framed("waits", "wait-table", &[
+                    Text("Slots"), Number("Requests"), Text("Why"),
+                ], &html! {
+                    @for (at, wait) in waits.iter().enumerate() {
+                        tr data-key=(at) {
+                            th scope="row" { (Name(&wait.kind)) }
+                            td.n data-label="Requests" { (Count(wait.requests)) }
+                            td.wide data-label="Why" { (Name(&wait.text)) }
                         }
                     }
-                }
+                }))
             }
         }
     }
@@ -310,30 +303,20 @@ fn time_went(view: &View, detail: &Detail) -> Markup {
         (time_line(&detail.time_line))
         div.columns {
             section {
-                div.scroll tabindex="0" role="region" aria-labelledby="time-title" {
-                    table.rows #step-table {
-                        thead {
-                            tr {
-                                th scope="col" { "Step" }
-                                th scope="col" { "From" }
-                                th scope="col" { "To" }
-                                th.n scope="col" { "Took" }
-                            }
-                        }
-                        tbody {
-                            @for (name, from, to) in steps(view, detail) {
-                                tr data-key=(name) {
-                                    th scope="row" { (name) }
-                                    td data-label="From" { (time(from)) }
-                                    td data-label="To" { (time(to)) }
-                                    td.n data-label="Took" {
-                                        (between(from, if to > 0 { to } else if from > 0 { end } else { 0 }))
-                                    }
-                                }
+                (framed("time", "step-table", &[
+                    Text("Step"), Text("From"), Text("To"), Number("Took"),
+                ], &html! {
+                    @for (name, from, to) in steps(view, detail) {
+                        tr data-key=(name) {
+                            th scope="row" { (name) }
+                            td data-label="From" { (time(from)) }
+                            td data-label="To" { (time(to)) }
+                            td.n data-label="Took" {
+                                (between(from, if to > 0 { to } else if from > 0 { end } else { 0 }))
                             }
                         }
                     }
-                }
+                }))
             }
             section {
                 dl.facts {
@@ -382,41 +365,30 @@ fn slow(view: &View, detail: &Detail) -> Markup {
     }
     html! {
         h2 #slow-title { "Slowest tasks" }
-        div.scroll tabindex="0" role="region" aria-labelledby="slow-title" {
-            table.rows #slow-table {
-                thead {
-                    tr {
-                        th scope="col" { "Task" }
-                        th scope="col" { "State" }
-                        th.n scope="col" { "Progress" }
-                        th.n scope="col" { "Took" }
-                        th.n scope="col" { "Against the median" }
-                        th.n scope="col" { "Attempts" }
+        (framed("slow", "slow-table", &[
+            Text("Task"), Text("State"), Number("Progress"), Number("Took"),
+            Number("Against the median"), Number("Attempts"),
+        ], &html! {
+            @for task in slow {
+                @let name = job.task(task.task);
+                tr data-key=(name) {
+                    th scope="row" {
+                        span.dot.(class_of(slot_type(task.task.kind))) {}
+                        a href=(task_path(job, &name)) { (name) }
                     }
-                }
-                tbody {
-                    @for task in slow {
-                        @let name = job.task(task.task);
-                        tr data-key=(name) {
-                            th scope="row" {
-                                span.dot.(class_of(slot_type(task.task.kind))) {}
-                                a href=(task_path(job, &name)) { (name) }
-                            }
-                            td data-label="State" { (standing_badge(task.standing)) }
-                            td.n data-label="Progress" { (percent(task.progress)) }
-                            td.n data-label="Took" { (took(span(task))) }
-                            td.n data-label="Against the median" {
-                                @match median(task.task.kind) {
-                                    0 => "–",
-                                    median => (format!("{:.1} ×", span(task) as f64 / median as f64)),
-                                }
-                            }
-                            td.n data-label="Attempts" { (Count(task.attempts)) }
+                    td data-label="State" { (standing_badge(task.standing)) }
+                    td.n data-label="Progress" { (percent(task.progress)) }
+                    td.n data-label="Took" { (took(span(task))) }
+                    td.n data-label="Against the median" {
+                        @match median(task.task.kind) {
+                            0 => "–",
+                            median => (format!("{:.1} ×", span(task) as f64 / median as f64)),
                         }
                     }
+                    td.n data-label="Attempts" { (Count(task.attempts)) }
                 }
             }
-        }
+        }))
     }
 }
 
@@ -439,43 +411,30 @@ fn nodes(detail: &Detail) -> Markup {
             h2 #nodes-title { "Nodes" }
             p.count { @if all > nodes.len() { (Count(nodes.len())) " of " } (Count(all)) }
         }
-        div.scroll tabindex="0" role="region" aria-labelledby="nodes-title" {
-            table.rows #node-table {
-                thead {
-                    tr {
-                        th scope="col" { "Node" }
-                        th.n scope="col" { "Launched" }
-                        th.n scope="col" { "Succeeded" }
-                        th.n scope="col" { "Failed" }
-                        th.n scope="col" { "Killed" }
-                        th.n scope="col" { "Silent" }
-                        th.n scope="col" { "Failed calls" }
-                        th scope="col" { "State" }
+        (framed("nodes", "node-table", &[
+            Text("Node"), Number("Launched"), Number("Succeeded"), Number("Failed"),
+            Number("Killed"), Number("Silent"), Number("Failed calls"), Text("State"),
+        ], &html! {
+            @for node in nodes {
+                tr data-key=(node.node) {
+                    th scope="row" { span.word { (Name(&node.node)) } }
+                    @for (label, count) in [
+                        ("Launched", node.launched),
+                        ("Succeeded", node.succeeded),
+                        ("Failed", node.failed),
+                        ("Killed", node.killed),
+                        ("Silent", node.timeouts),
+                        ("Failed calls", node.failed_connections),
+                    ] {
+                        td.n data-label=(label) { (Count(count)) }
                     }
-                }
-                tbody {
-                    @for node in nodes {
-                        tr data-key=(node.node) {
-                            th scope="row" { span.word { (Name(&node.node)) } }
-                            @for (label, count) in [
-                                ("Launched", node.launched),
-                                ("Succeeded", node.succeeded),
-                                ("Failed", node.failed),
-                                ("Killed", node.killed),
-                                ("Silent", node.timeouts),
-                                ("Failed calls", node.failed_connections),
-                            ] {
-                                td.n data-label=(label) { (Count(count)) }
-                            }
-                            td data-label="State" {
-                                @if node.lost { span.badge.bad { "lost" } }
-                                @else if node.faulty { span.badge.warn { "not used any more" } }
-                                @else { "used" }
-                            }
-                        }
+                    td data-label="State" {
+                        @if node.lost { span.badge.bad { "lost" } }
+                        @else if node.faulty { span.badge.warn { "not used any more" } }
+                        @else { "used" }
                     }
                 }
             }
-        }
+        }))
     }
 }

@@ -2,6 +2,8 @@
 
 use corona_mapreduce::{JobId, TaskKind};
 use corona_model::types::Millis;
+use corona_web::table::Head::{Number, Text};
+use corona_web::table::framed;
 use corona_web::units::Name;
 use maud::{Markup, html};
 
@@ -79,49 +81,36 @@ fn attempts(view: &View) -> Markup {
     let job = &view.row.description.id;
     html! {
         h2 #attempts-title { "Attempts" }
-        div.scroll tabindex="0" role="region" aria-labelledby="attempts-title" {
-            table.rows #attempt-table {
-                thead {
-                    tr {
-                        th scope="col" { "Attempt" }
-                        th scope="col" { "State" }
-                        th.n scope="col" { "Progress" }
-                        th scope="col" { "Node" }
-                        th scope="col" { "Started" }
-                        th.n scope="col" { "Took" }
-                        th scope="col" { "Logs" }
-                        th scope="col" { "Status and errors" }
+        (framed("attempts", "attempt-table", &[
+            Text("Attempt"), Text("State"), Number("Progress"), Text("Node"), Text("Started"),
+            Number("Took"), Text("Logs"), Text("Status and errors"),
+        ], &html! {
+            @for attempt in &view.task.view.attempts {
+                @let name = job.attempt(attempt.attempt);
+                tr data-key=(name) {
+                    th scope="row" {
+                        a href=(attempt_path(job, &name)) { span.word { (Name(&name)) } }
                     }
-                }
-                tbody {
-                    @for attempt in &view.task.view.attempts {
-                        @let name = job.attempt(attempt.attempt);
-                        tr data-key=(name) {
-                            th scope="row" {
-                                a href=(attempt_path(job, &name)) { span.word { (Name(&name)) } }
-                            }
-                            td data-label="State" { (attempt_badge(attempt.state)) }
-                            td.n data-label="Progress" { (percent(attempt.progress)) }
-                            td.wide data-label="Node" { (node(view, attempt)) }
-                            td data-label="Started" { (time(attempt.start_ms)) }
-                            td.n data-label="Took" { (attempt_took(view, attempt)) }
-                            td data-label="Logs" { (logs(view, job, attempt)) }
-                            td.wide data-label="Status and errors" {
-                                span.long {
-                                    (Name(cut(&attempt.state_string)))
-                                    @if !attempt.diagnostics.is_empty() {
-                                        span.note { (Name(cut(&attempt.diagnostics))) }
-                                    }
-                                }
+                    td data-label="State" { (attempt_badge(attempt.state)) }
+                    td.n data-label="Progress" { (percent(attempt.progress)) }
+                    td.wide data-label="Node" { (node(view, attempt)) }
+                    td data-label="Started" { (time(attempt.start_ms)) }
+                    td.n data-label="Took" { (attempt_took(view, attempt)) }
+                    td data-label="Logs" { (logs(view, job, attempt)) }
+                    td.wide data-label="Status and errors" {
+                        span.long {
+                            (Name(cut(&attempt.state_string)))
+                            @if !attempt.diagnostics.is_empty() {
+                                span.note { (Name(cut(&attempt.diagnostics))) }
                             }
                         }
                     }
-                    @if view.task.view.attempts.is_empty() {
-                        tr { td.empty colspan="8" { "No attempt was launched yet." } }
-                    }
                 }
             }
-        }
+            @if view.task.view.attempts.is_empty() {
+                tr { td.empty colspan="8" { "No attempt was launched yet." } }
+            }
+        }))
     }
 }
 
