@@ -21,6 +21,11 @@ pub(super) fn job_id(id: &JobId) -> Option<wire::JobId> {
     id.as_str().parse().ok()
 }
 
+/// An id of a peer, if it is one.
+pub(super) fn known_id(id: &wire::JobId) -> Option<JobId> {
+    id.to_string().parse().ok()
+}
+
 /// How the job stands. Clients see `note` as information of a scheduler.
 pub(super) fn status(
     description: &Description,

@@ -17,13 +17,12 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep;
 
 use super::access::Access;
-use super::inter_tracker::known_id;
+use super::answers::known_id;
 use super::job::{AskError, is_shown};
 use super::remote::RemoteJob;
-use super::store::KnownJob;
+use super::store::{ARRIVING_PAUSE, KnownJob};
 use super::submission::priority;
-use super::submit::ARRIVING_PAUSE;
-use super::{ServiceContext, answers, waiting};
+use super::{ServiceContext, answers};
 use corona_job_engine::parent::ParentInput;
 use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal, JobReply};
 use corona_job_wire::translate;
@@ -321,7 +320,7 @@ impl JobSubmission for ServiceContext {
         let user = Access::user(caller)?;
         tracing::info!(%job, user = user.name, peer = %caller.peer, "a client kills a job");
         if let Some(KnownJob::Waiting(waiting, _)) = self.changeable(caller, &job)? {
-            waiting::kill(&self.store, &waiting.description.id).await;
+            self.store.kill_waiting(&waiting.description.id).await;
         }
         if let Some(KnownJob::Remote(remote)) = self.changeable(caller, &job)? {
             return change_remote(&remote, ParentInput::KillJob).await;

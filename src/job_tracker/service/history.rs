@@ -24,7 +24,6 @@ use corona_process::panics::caught;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::log::MOST_UNSYNCED;
 use super::submission::Description;
 
 /// Bytes of records that wait to be written; with more, the job has no history.
@@ -45,8 +44,8 @@ static KEEPING: Semaphore = Semaphore::const_new(8);
 static WRITING: Semaphore = Semaphore::const_new(12);
 static COPYING: Semaphore = Semaphore::const_new(8);
 const TURN_PATIENCE: Duration = Duration::from_secs(10);
-/// Files of journals and histories of all jobs that may be open at a time.
-pub const FILES_OF_JOBS: usize = MOST_UNSYNCED + 8 + 2 * (8 + 12 + 8);
+/// Files of histories of all jobs that may be open at a time.
+pub(super) const FILES_OF_HISTORIES: usize = 2 * (8 + 12 + 8);
 /// Permissions of the files, and where files of jobs that are over lie.
 const MODE: u16 = 0o744;
 const DONE: &str = "done";

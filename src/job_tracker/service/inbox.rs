@@ -5,14 +5,26 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use corona_job_engine::{JobInput, Order};
-use tokio::sync::{Notify, mpsc};
+use corona_job_engine::{JobEngine, JobInput, JobRefusal, JobReply, Order};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::actor::Mail;
-use super::job::Message;
 
 /// Orders in one note. More of one node come in several.
 const MAX_ORDERS: usize = 200;
+
+pub(super) type Look = Box<dyn FnOnce(&JobEngine) + Send>;
+pub(super) type Reply = oneshot::Sender<Result<JobReply, JobRefusal>>;
+
+/// What waits in the queue of a job.
+pub(super) enum Message {
+    /// An input of its engine, and who waits for the reply.
+    Input(JobInput, Reply),
+    /// Something that reads its engine.
+    Look(Look),
+    /// The details are no longer needed.
+    Retire,
+}
 
 /// The side of those that have something for a job.
 #[derive(Clone, Debug)]

@@ -12,9 +12,10 @@ use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{
     HeartbeatResponse, InetAddress, SessionInfo, SessionTrackers, TaskTrackerStatus,
 };
-use corona_mapreduce::{AttemptKey, JobId};
+use corona_mapreduce::AttemptKey;
 use corona_model::types::Millis;
 
+use super::answers::known_id;
 use super::clock::now;
 use super::job::{AskError, Job};
 use super::launcher::Sender;
@@ -132,11 +133,6 @@ pub(super) struct Nobody;
 
 impl Sender for Nobody {
     fn not_delivered(&self, _node: Arc<str>, _orders: Vec<Order>, _why: &CallError) {}
-}
-
-/// An id of a peer, if it is one.
-pub(super) fn known_id(id: &wire::JobId) -> Option<JobId> {
-    id.to_string().parse().ok()
 }
 
 impl InterTracker for ServiceContext {
@@ -398,6 +394,7 @@ impl InterCoronaJobTracker for ServiceContext {
 #[cfg(test)]
 mod tests {
     use corona_hadoop::writables::Action;
+    use corona_mapreduce::JobId;
     use corona_mapreduce::TaskState;
     use tokio::sync::watch;
 

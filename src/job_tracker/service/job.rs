@@ -16,7 +16,7 @@ pub use super::actor::AskError;
 use super::actor::{Actor, JobClock, Records, SessionChange, Subject, queued};
 use super::clock::now;
 use super::history::HistoryStanding;
-use super::inbox::{Inbox, Incoming};
+use super::inbox::{Inbox, Incoming, Look, Message, Reply};
 use super::log::Log;
 use super::outlet::{Outlet, carry_out};
 use super::submission::Description;
@@ -40,16 +40,6 @@ pub struct Job {
 pub(super) const WITHOUT_HISTORY: &str = "without a history: ";
 /// How long a look at a job that has ended waits for the end of its history.
 const HISTORY_PATIENCE: Duration = Duration::from_secs(10);
-
-type Look = Box<dyn FnOnce(&JobEngine) + Send>;
-type Reply = oneshot::Sender<Result<JobReply, JobRefusal>>;
-
-pub(super) enum Message {
-    Input(JobInput, Reply),
-    Look(Look),
-    /// The details are no longer needed.
-    Retire,
-}
 
 /// What the task of a job is made of.
 pub(super) struct Parts {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::history::Mark;
+use super::history::{FILES_OF_HISTORIES, Mark};
 use super::submission::Description;
 use corona_job_engine::parent::{Parent, ParentInput, ParentSettings};
 use corona_job_engine::{JobEffect, JobEngine, JobInput, JobSpec, NodeUsage};
@@ -28,7 +28,9 @@ use corona_job_engine::{JobEffect, JobEngine, JobInput, JobSpec, NodeUsage};
 /// Threads that write, and as many that make durable what was written.
 const WRITERS: usize = 4;
 /// Journals whose last records are written and not durable yet, as long as that can wait: each is an open file.
-pub(super) const MOST_UNSYNCED: usize = 48;
+const MOST_UNSYNCED: usize = 48;
+/// Files of journals and histories of all jobs that may be open at a time.
+pub const FILES_OF_JOBS: usize = MOST_UNSYNCED + 2 * WRITERS + FILES_OF_HISTORIES;
 /// Images that are made at a time: each takes memory.
 const IMAGES: usize = 2;
 /// An image is made in pieces of this size.

@@ -47,10 +47,12 @@ mod log;
 mod meter;
 mod outlet;
 mod owed;
+mod queue;
 mod reach;
 mod remote;
 mod session_types;
 mod shared_files;
+mod staged;
 pub mod standalone;
 mod statistics;
 mod store;
@@ -100,8 +102,9 @@ use self::sweeps::Sweeps;
 use self::web::Pages;
 use self::web::shown::Shown;
 
-pub use self::history::{FILES_OF_JOBS, Mark};
+pub use self::history::Mark;
 pub use self::job::{AskError, Job};
+pub use self::log::FILES_OF_JOBS;
 pub use self::outlet::{NoSession, Outlet};
 pub use self::submission::{Description, EndNotice, Refused};
 
@@ -603,7 +606,7 @@ impl ServiceContext {
 
     /// Where task trackers fetch the configuration of a job.
     fn given_conf(&self, id: &str) -> String {
-        format!("{}/{id}/{}", self.given_dir.trim_end_matches('/'), submit::CONF)
+        format!("{}/{id}/{}", self.given_dir.trim_end_matches('/'), staged::CONF)
     }
 
     /// What the service keeps of a job on this machine.

@@ -16,7 +16,7 @@ use corona_hadoop::writables::JobStatus;
 use corona_mapreduce::{Counters, JobId, PerKind};
 use corona_model::types::{Millis, SessionPriority};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::answers;
 use super::job::Job;
@@ -24,6 +24,9 @@ use super::remote::RemoteJob;
 use super::submission::Description;
 use super::waiting::Waiting;
 use corona_job_engine::JobProgress;
+
+/// The pause between two looks whether a job has been submitted by another call.
+pub(super) const ARRIVING_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long an id that nobody submits is remembered, and how many are.
 const ID_AGE: Duration = Duration::from_secs(24 * 3600);
@@ -213,7 +216,7 @@ impl KnownJob {
     pub(super) fn note(&self) -> Option<Arc<str>> {
         match self {
             KnownJob::Arriving(..) => None,
-            KnownJob::Waiting(job, places) => Some(job.reason(places)),
+            KnownJob::Waiting(job, places) => Some(job.reason(|| places.reason().into())),
             KnownJob::Job(job) => job.note().map(Into::into),
             KnownJob::Remote(job) => job.note(),
             KnownJob::Retired(retired) => retired.reason.clone(),
@@ -534,6 +537,25 @@ impl Store {
         state.waiting.remove(&before);
         state.waiting.insert(turn(&job));
         Some(job)
+    }
+
+    /// Returns when a job is killed that waits, and is about to begin.
+    pub(super) async fn killed(&self, id: &JobId) {
+        loop {
+            match self.get(id) {
+                Some(KnownJob::Waiting(job, _)) if job.ends => return,
+                Some(KnownJob::Waiting(..)) => sleep(ARRIVING_PAUSE).await,
+                _ => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Ends a job if it waits. Returns when it does not wait any more: it has ended, or it has begun.
+    pub(super) async fn kill_waiting(&self, id: &JobId) {
+        self.end_waiting(id);
+        while matches!(self.get(id), Some(KnownJob::Waiting(..))) {
+            sleep(ARRIVING_PAUSE).await;
+        }
     }
 
     /// Marks a job that waits for its end: it does not begin, unless it is about to.

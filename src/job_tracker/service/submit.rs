@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use corona_api::cluster::Status;
 use corona_config::{JobConf, JournalSync, SiteProperties, keys};
-use corona_filesystem::{FileSystems, FsError};
+use corona_filesystem::FsError;
 use corona_hadoop::rpc::{Fault, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo};
@@ -20,12 +20,12 @@ use corona_session_driver::{Options, SavedSession, SessionDriver, SessionEvents,
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
+use super::answers::known_id;
 use super::clock;
 use super::finished::KeptJob;
 use super::history::{self, History, KeptHistory, UserCopy};
 use super::home;
 use super::inbox::inbox;
-use super::inter_tracker::known_id;
 use super::job::{AskError, Job, Parts};
 use super::left_output::temporary_output;
 use super::live::{Ending, Live, ToJob};
@@ -33,25 +33,19 @@ use super::log::{Base, Journals, Log, LogError, Opened, Replayed, SessionBase};
 use super::owed::Debt;
 use super::remote::{self, RemoteJob};
 use super::session_types;
+use super::staged::{CONF, MAX_CONF_BYTES, SPLITS, read_staged};
 use super::statistics::Report;
-use super::store::{JobArrival, KnownJob, Retired, memory_of};
+use super::store::{ARRIVING_PAUSE, JobArrival, KnownJob, Retired, memory_of};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
-use super::waiting::{self, Waiting};
+use super::waiting::Waiting;
 use super::web::files::JobSession;
 use super::{ServiceContext, answers, session_options};
 use corona_job_engine::parent::{Parent, ParentInput, ParentSettings};
 use corona_job_engine::{GrantedSlot, JobEngine, JobInput, JobProgress, NodeUsage, RequestId};
 
-/// The largest `job.xml`, in bytes.
-pub(super) const MAX_CONF_BYTES: u64 = 16 << 20;
-/// Its name, and that of the split file, in the system directory and here.
-pub(super) const CONF: &str = "job.xml";
-pub(super) const SPLITS: &str = "job.split";
 pub(super) const JOURNAL: &str = "journal";
 /// The lines of its history, for a restart.
 const HISTORY: &str = "history";
-/// The pause between two looks whether a job has been submitted by another call.
-pub(super) const ARRIVING_PAUSE: Duration = Duration::from_millis(100);
 /// How long the tasks of jobs may take to stop.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -463,7 +457,7 @@ impl ServiceContext {
         let session = timeout(self.patience(), self.host.start_named(handle.clone(), options));
         let session = tokio::select! {
             session = session => session,
-            () = waiting::killed(&self.store, &job.id) => return Err(SubmitError::Killed),
+            () = self.store.killed(&job.id) => return Err(SubmitError::Killed),
         };
         let (driver, events) = session.map_err(|_| self.no_reply())??;
         let (pool, log_path) =
@@ -872,27 +866,6 @@ fn open_request(id: RequestId, slot: Option<&GrantedSlot>) -> (ResourceRequest, 
         app_info: slot.address.clone(),
     });
     (request, grant)
-}
-
-/// A whole file that a client has put into the directory of its job, of at most so many bytes.
-pub(super) async fn read_staged(
-    files: &FileSystems,
-    directory: &str,
-    name: &str,
-    most: u64,
-) -> Result<Vec<u8>, FsError> {
-    let (files, directory) = files.resolve(directory)?;
-    let path = directory.join(name);
-    let mut reader = files.open_staged(&directory, name).await?;
-    let length = reader.length();
-    if length > most {
-        let message = format!("it has {length} bytes; at most {most} are allowed");
-        let kind = corona_filesystem::ErrorKind::Invalid;
-        return Err(FsError::new(kind, "read", &path, message));
-    }
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    reader.read_exact_at(0, &mut bytes).await?;
-    Ok(bytes)
 }
 
 /// What the task of a job needs.

@@ -185,7 +185,7 @@ impl Shown {
         match self.store.get(&self.meant(id.parse().ok()?))? {
             KnownJob::Arriving(..) => None,
             KnownJob::Waiting(job, places) => {
-                let reason = job.reason(&places);
+                let reason = job.reason(|| places.reason().into());
                 let (description, progress) = (job.description.clone(), job.progress.clone());
                 Some(Found::Waiting(Row { description, progress }, reason))
             }

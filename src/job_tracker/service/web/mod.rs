@@ -57,7 +57,6 @@ use self::shown::Shown;
 use super::clock::now;
 use super::job::{AskError, Job};
 use super::remote::RemoteJob;
-use super::waiting;
 use corona_job_engine::parent::ParentInput;
 use corona_job_engine::{JobInput, JobReply, NodeUse};
 
@@ -714,7 +713,7 @@ impl Pages {
             (Found::Waiting(row, _), Target::Job) => {
                 let id = row.description.id.clone();
                 tracing::info!("{} ends {}", peer.ip(), target.name(&id));
-                waiting::kill(&self.shown.store, &id).await;
+                self.shown.store.kill_waiting(&id).await;
                 // One that was about to begin runs.
                 match self.job(id.as_str())? {
                     Found::OnNode(row, job) => return self.end_on_node(&row, &job, peer).await,
