@@ -173,11 +173,6 @@ impl Authority {
         CaHash::of(&self.certificate)
     }
 
-    /// Its certificate in PEM, which browsers can be given.
-    pub fn certificate_pem(&self) -> String {
-        pem(&self.certificate)
-    }
-
     pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }

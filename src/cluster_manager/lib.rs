@@ -333,11 +333,6 @@ impl ClusterManager {
         self.parts.reloader.request()
     }
 
-    /// The state of the configuration.
-    pub fn config_status(&self) -> ConfigStatus {
-        self.parts.reloader.status()
-    }
-
     /// Ends safe mode and serves until `stop` becomes true or its sender is dropped; then it
     /// answers calls in flight and returns.
     ///

@@ -137,11 +137,6 @@ impl FileSystems {
         &self.default
     }
 
-    /// Whether paths of this scheme can be used.
-    pub fn is_supported(scheme: &str) -> bool {
-        matches!(scheme, "file" | "hdfs" | objects::SCHEME | JOB_TRACKER)
-    }
-
     /// Reads a path as users write it: one without a file system is in the default one, a relative
     /// one below the user's home.
     pub fn resolve(&self, text: &str) -> Result<(Arc<dyn FileSystem>, FsPath), FsError> {

@@ -42,11 +42,6 @@ impl Value {
         let Value::Struct(fields) = self else { return None };
         fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
     }
-
-    /// Whether it is a struct without fields.
-    pub fn is_empty_struct(&self) -> bool {
-        matches!(self, Value::Struct(fields) if fields.is_empty())
-    }
 }
 
 impl Serialize for Value {
