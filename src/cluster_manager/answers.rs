@@ -455,19 +455,22 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
             WaitReason::TooLarge { need, most_free, most_slots, never: reason.is_for_ever() }
         }
         Why::TooLittle {
-            demand, free, largest, kept, ref reservation, preemption: due, ..
+            demand,
+            free,
+            largest,
+            kept,
+            ref reservation,
+            ref guaranteed,
+            preemption: due,
+            ..
         } => WaitReason::TooLittle {
             demand: by_resource(&demand),
             free: by_resource(&free),
             largest: by_resource(&largest),
             never: reason.is_for_ever(),
             kept,
-            reservation: reservation.as_ref().map(|it| ReservedNode {
-                node: it.node.to_string(),
-                request: it.request,
-                since_ms: it.since.0,
-                until_ms: it.until.0,
-            }),
+            reservation: reservation.as_ref().map(reserved_node),
+            guaranteed: guaranteed.iter().map(holder).collect(),
             preemption: due.map(preemption),
         },
         Why::HostsExcluded { nodes, full, .. } => {
@@ -482,6 +485,11 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
             ahead: self::ahead(&ahead),
         },
     }
+}
+
+fn reserved_node(reservation: &engine::ReservedNode) -> ReservedNode {
+    let engine::ReservedNode { node, request, since, until } = reservation;
+    ReservedNode { node: node.to_string(), request: *request, since_ms: since.0, until_ms: until.0 }
 }
 
 /// Nodes with free slots that cannot be used, if there are any.
@@ -536,12 +544,20 @@ fn holder(holder: &engine::Holder) -> Holder {
         granted: *granted,
         minimum: None,
         group_minimum: None,
+        minimum_resources: None,
+        group_minimum_resources: None,
         higher_priority: false,
     };
     match claim {
         None => {}
         Some(HolderClaim::Minimum(minimum)) => shown.minimum = Some(*minimum),
         Some(HolderClaim::GroupMinimum(minimum)) => shown.group_minimum = Some(*minimum),
+        Some(HolderClaim::MinimumAmounts { minimum, .. }) => {
+            shown.minimum_resources = Some(by_resource(minimum));
+        }
+        Some(HolderClaim::GroupMinimumAmounts(minimum)) => {
+            shown.group_minimum_resources = Some(by_resource(minimum));
+        }
         Some(HolderClaim::HigherPriority) => shown.higher_priority = true,
     }
     shown

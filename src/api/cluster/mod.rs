@@ -943,6 +943,9 @@ pub enum WaitReason {
         /// The node that is kept for one of the requests; left out if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reservation: Option<ReservedNode>,
+        /// A few other pools that hold grants under a guarantee of resources, those with most grants first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        guaranteed: Vec<Holder>,
         /// When the pool may preempt; left out if it has what it is due.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         preemption: Option<Preemption>,
@@ -1054,6 +1057,12 @@ pub struct Holder {
     /// Grants that are guaranteed to its group, if that counts against the session's pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_minimum: Option<i64>,
+    /// Resources that are guaranteed to it, if that counts against the session's pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_resources: Option<ByResource<u64>>,
+    /// Resources that are guaranteed to its group, if that counts against the session's pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_minimum_resources: Option<ByResource<u64>>,
     /// Whether its priority is higher than that of the session's pool, in the same group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub higher_priority: bool,

@@ -220,6 +220,8 @@ families! {
     POOL_SHARE = Gauge "corona_pool_share" "Slots that the pool is due.";
     POOL_MINIMUM = Gauge "corona_pool_minimum" "Slots guaranteed to the pool.";
     POOL_MAXIMUM = Gauge "corona_pool_maximum" "Maximum of slots of the pool; absent without a limit.";
+    POOL_MINIMUM_RESOURCES = Gauge "corona_pool_resources_minimum" "Resources guaranteed to the pool, in the unit of the label; absent without a minimum and while only slots are counted.";
+    POOL_MAXIMUM_RESOURCES = Gauge "corona_pool_resources_maximum" "Maximum of resources of the pool, in the unit of the label; absent without a limit and while only slots are counted.";
     POOL_RESOURCES = Gauge "corona_pool_resources_granted" "Resources that grants of the pool take, in the unit of the label; absent while only slots are counted.";
     POOL_DOMINANT_SHARE = Gauge "corona_pool_dominant_share_ratio" "Largest part of any resource of the cluster that grants of the pool take, from 0 to 1.";
     POOL_STARVING = Gauge "corona_pool_starving_seconds" "Time for which the pool has been allowed to preempt; negative while it still has to wait.";
@@ -231,6 +233,8 @@ families! {
     GROUP_SHARE = Gauge "corona_group_share" "Slots that the group is due.";
     GROUP_MINIMUM = Gauge "corona_group_minimum" "Slots guaranteed to the group.";
     GROUP_MAXIMUM = Gauge "corona_group_maximum" "Maximum of slots of the group; absent without a limit.";
+    GROUP_MINIMUM_RESOURCES = Gauge "corona_group_resources_minimum" "Resources guaranteed to the group, in the unit of the label; absent without a minimum and while only slots are counted.";
+    GROUP_MAXIMUM_RESOURCES = Gauge "corona_group_resources_maximum" "Maximum of resources of the group, in the unit of the label; absent without a limit and while only slots are counted.";
     GROUP_RESOURCES = Gauge "corona_group_resources_granted" "Resources that grants of the group take, in the unit of the label; absent while only slots are counted.";
     GROUP_DOMINANT_SHARE = Gauge "corona_group_dominant_share_ratio" "Largest part of any resource of the cluster that grants of the group take, from 0 to 1.";
 
@@ -321,7 +325,7 @@ fn nodes(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
         (RESOURCES_FREE, free),
         (RESOURCES_LARGEST, largest),
     ] {
-        text.family(family).by_resource(gauges, &[], &amounts);
+        text.family(family).by_resource(gauges, &[], &amounts, |_| true);
     }
 }
 
@@ -447,7 +451,7 @@ fn pools(text: &mut Text, gauges: &Gauges) {
     holdings(
         text,
         gauges,
-        (POOL_RESOURCES, POOL_DOMINANT_SHARE),
+        [POOL_MINIMUM_RESOURCES, POOL_MAXIMUM_RESOURCES, POOL_RESOURCES, POOL_DOMINANT_SHARE],
         pools.iter().map(|(view, _)| *view),
     );
     let mut family = text.family(POOL_STARVING);
@@ -476,19 +480,32 @@ fn pools(text: &mut Text, gauges: &Gauges) {
             }
         }
     }
-    holdings(text, gauges, (GROUP_RESOURCES, GROUP_DOMINANT_SHARE), groups.iter().copied());
+    let families =
+        [GROUP_MINIMUM_RESOURCES, GROUP_MAXIMUM_RESOURCES, GROUP_RESOURCES, GROUP_DOMINANT_SHARE];
+    holdings(text, gauges, families, groups.iter().copied());
 }
 
-/// What grants of queues take of the resources; no samples while only slots are counted.
+/// What queues are guaranteed and may hold of the resources, and what their grants take; no samples while only slots
+/// are counted.
 fn holdings<'a>(
     text: &mut Text,
     gauges: &Gauges,
-    (resources, share): (Family, Family),
+    [minimum, maximum, resources, share]: [Family; 4],
     views: impl Iterator<Item = &'a PoolView> + Clone,
 ) {
+    let mut family = text.family(minimum);
+    for view in views.clone() {
+        let set = |amount: u64| amount > 0;
+        family.by_resource(gauges, &queue_labels(view, None), &view.minimum_amounts, set);
+    }
+    let mut family = text.family(maximum);
+    for view in views.clone() {
+        let set = |amount: u64| amount < u64::MAX;
+        family.by_resource(gauges, &queue_labels(view, None), &view.maximum_amounts, set);
+    }
     let mut family = text.family(resources);
     for view in views.clone() {
-        family.by_resource(gauges, &queue_labels(view, None), &view.holding.held);
+        family.by_resource(gauges, &queue_labels(view, None), &view.holding.held, |_| true);
     }
     let mut family = text.family(share);
     let are_counted = gauges.settings.resources.are_counted();
@@ -643,7 +660,14 @@ impl Span {
 /// The shapes that samples of a cluster manager take.
 trait ClusterSamples {
     fn by_type<V: Display>(&mut self, kinds: &[ResourceType], value: impl Fn(ResourceType) -> V);
-    fn by_resource(&mut self, gauges: &Gauges, labels: &[(&str, &str)], amounts: &Amounts);
+    /// The amounts of counted resources that are `set`.
+    fn by_resource(
+        &mut self,
+        gauges: &Gauges,
+        labels: &[(&str, &str)],
+        amounts: &Amounts,
+        set: impl Fn(u64) -> bool,
+    );
     fn counters(&mut self, kinds: &[ResourceType], counters: &EachType<Counter>);
     fn each(&mut self, label: &str, values: &[&str], counters: &[Counter]);
     fn histogram(&mut self, labels: &Labels<'_>, snapshot: &Snapshot, span: Span);
@@ -656,8 +680,15 @@ impl ClusterSamples for Samples<'_> {
         }
     }
 
-    fn by_resource(&mut self, gauges: &Gauges, labels: &[(&str, &str)], amounts: &Amounts) {
-        for dimension in gauges.settings.resources.dimensions() {
+    fn by_resource(
+        &mut self,
+        gauges: &Gauges,
+        labels: &[(&str, &str)],
+        amounts: &Amounts,
+        set: impl Fn(u64) -> bool,
+    ) {
+        let counted = gauges.settings.resources.dimensions();
+        for dimension in counted.into_iter().filter(|dimension| set(amounts[*dimension])) {
             let (name, scale) = unit(dimension);
             let own = [("resource", dimension.name()), ("unit", name)];
             let labels: Vec<(&str, &str)> = labels.iter().copied().chain(own).collect();
@@ -888,20 +919,24 @@ pub(crate) mod tests {
             free: Amounts([4, 2_048, 0, 0]),
             largest: Amounts([2, 1_024, 0, 0]),
         };
-        let gauges = gauges();
+        let mut gauges = gauges();
         let nodes = NodeCounts { places, ..gauges.nodes };
+        gauges.pools[1].minimum_amounts = Amounts([0, 1_024, 7, 0]);
+        gauges.pools[1].maximum_amounts = Amounts([6, u64::MAX, 9, u64::MAX]);
         let samples = of_resources(&Gauges { settings: Arc::new(settings), nodes, ..gauges });
         for line in [
             "corona_resources_capacity{resource=\"cpus\",unit=\"cores\"} 8",
             "corona_resources_capacity{resource=\"memory\",unit=\"bytes\"} 4294967296",
             "corona_resources_largest_free{resource=\"memory\",unit=\"bytes\"} 1073741824",
             "corona_pool_resources_granted{group=\"g\",pool=\"p\",resource=\"cpus\",unit=\"cores\"} 4",
+            "corona_pool_resources_minimum{group=\"g\",pool=\"p\",resource=\"memory\",unit=\"bytes\"} 1073741824",
+            "corona_pool_resources_maximum{group=\"g\",pool=\"p\",resource=\"cpus\",unit=\"cores\"} 6",
             "corona_pool_dominant_share_ratio{group=\"g\",pool=\"p\"} 0.25",
             "corona_group_dominant_share_ratio{group=\"g\"} 0.25",
         ] {
             assert!(samples.iter().any(|sample| sample == line), "{line} is not in {samples:#?}");
         }
-        assert_eq!(samples.len(), 4 * 2 + 2 * 3);
+        assert_eq!(samples.len(), 4 * 2 + 2 * 3 + 2);
     }
 
     #[test]

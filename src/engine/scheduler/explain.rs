@@ -295,7 +295,22 @@ impl<'a> Question<'a> {
         let kept = self.offers.all.iter().filter(|offer| offer.reserved).count();
         let kept = kept.saturating_sub(usize::from(reservation.is_some()));
         let preemption = self.engine.room_due(self.entry.pool, self.kind, self.now);
-        WaitReason::TooLittle { demand, free, largest, able, kept, reservation, preemption }
+        let others = self.others().into_iter().map(|other| self.holder(other));
+        let guaranteed = others.filter(|holder| {
+            use HolderClaim::{GroupMinimumAmounts, MinimumAmounts};
+            matches!(holder.claim, Some(MinimumAmounts { .. } | GroupMinimumAmounts(_)))
+        });
+        let guaranteed = guaranteed.take(RIVALS_NAMED).collect();
+        WaitReason::TooLittle {
+            demand,
+            free,
+            largest,
+            able,
+            kept,
+            reservation,
+            guaranteed,
+            preemption,
+        }
     }
 
     /// The node that is kept for one of the requests.
@@ -453,10 +468,7 @@ impl<'a> Question<'a> {
         let share = share.map_or(0.0, |(_, share)| *share);
         let granted = |pool: &Pool| pool.kinds[kind].tally.granted;
         let tree = &self.engine.scheduler.tree;
-        let others = tree.pools().filter(|(other, _)| *other != pool);
-        let mut others: Vec<&Pool> =
-            others.map(|(_, other)| other).filter(|other| granted(other) > 0).collect();
-        others.sort_by_key(|other| (Reverse(granted(other)), &other.name));
+        let others = self.others();
         let (named, more) = others.split_at(others.len().min(RIVALS_NAMED));
         Competition {
             pool: self.pool.name.clone(),
@@ -472,6 +484,16 @@ impl<'a> Question<'a> {
             more_granted: more.iter().map(|other| granted(other)).sum(),
             preemption: self.engine.preemption_for(pool, kind, share, &shares, self.now),
         }
+    }
+
+    /// The other pools that hold grants of the type, those with the most first.
+    fn others(&self) -> Vec<&Pool> {
+        let granted = |pool: &Pool| pool.kinds[self.kind].tally.granted;
+        let others = self.engine.scheduler.tree.pools();
+        let others = others.filter(|(other, _)| *other != self.entry.pool).map(|(_, other)| other);
+        let mut others: Vec<&Pool> = others.filter(|other| granted(other) > 0).collect();
+        others.sort_by_key(|other| (Reverse(granted(other)), &other.name));
+        others
     }
 
     /// Whether all requests prefer hosts, and the session does not look beyond these yet.
@@ -493,11 +515,21 @@ impl<'a> Question<'a> {
             let before = order == SiblingOrder::Priority
                 && other.settings.priority > self.pool.settings.priority;
             let minimum = (minimum > 0).then_some(HolderClaim::Minimum(minimum));
-            minimum.or(before.then_some(HolderClaim::HigherPriority))
+            let amounts = other.quota.minimum;
+            let held = ResourceType::ALL.map(|kind| other.kinds[kind].held);
+            let held = held.into_iter().fold(Amounts::ZERO, Amounts::plus);
+            let of_minimum = amounts.0.iter().zip(&held.0).filter(|(minimum, _)| **minimum > 0);
+            let within = of_minimum.into_iter().all(|(minimum, held)| held <= minimum);
+            let amounts = (amounts != Amounts::ZERO)
+                .then_some(HolderClaim::MinimumAmounts { minimum: amounts, within });
+            minimum.or(amounts).or(before.then_some(HolderClaim::HigherPriority))
         } else {
             let group = self.engine.scheduler.tree.group(other.group);
             let minimum = group.kinds[kind].minimum;
-            (minimum > 0).then_some(HolderClaim::GroupMinimum(minimum))
+            let amounts = group.quota.minimum;
+            let amounts =
+                (amounts != Amounts::ZERO).then_some(HolderClaim::GroupMinimumAmounts(amounts));
+            (minimum > 0).then_some(HolderClaim::GroupMinimum(minimum)).or(amounts)
         };
         let granted = other.kinds[kind].tally.granted;
         Holder { pool: other.name.clone(), granted, claim }

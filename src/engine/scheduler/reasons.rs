@@ -170,6 +170,8 @@ pub enum WaitReason {
         kept: usize,
         /// The node that is kept for one of these requests.
         reservation: Option<ReservedNode>,
+        /// The other pools with the most grants, of those that hold them under a guarantee of resources.
+        guaranteed: Vec<Holder>,
         /// When room is made by preemption, if the pool lacks its due.
         preemption: Option<Preemption>,
     },
@@ -314,6 +316,14 @@ pub enum HolderClaim {
     Minimum(i64),
     /// So many are guaranteed to the pool's group, which is another one.
     GroupMinimum(i64),
+    /// Resources are guaranteed to the pool, which is in the group of the session's pool.
+    MinimumAmounts {
+        minimum: Amounts,
+        /// Whether it holds no more of any of them.
+        within: bool,
+    },
+    /// Resources are guaranteed to the pool's group, which is another one.
+    GroupMinimumAmounts(Amounts),
     /// The pool has a higher priority in the group of both.
     HigherPriority,
 }
@@ -459,7 +469,16 @@ impl WaitReason {
                 };
                 format!("{needs} {} on one node, and {most}", counted(*need, "slot"))
             }
-            Self::TooLittle { demand, free, largest, able, kept, reservation, preemption } => {
+            Self::TooLittle {
+                demand,
+                free,
+                largest,
+                able,
+                kept,
+                reservation,
+                guaranteed,
+                preemption,
+            } => {
                 let needs = about.one_or("it needs", "each needs");
                 let needs = format!("{needs} {demand} on one node");
                 if *able == 0 {
@@ -482,6 +501,8 @@ impl WaitReason {
                          {left} at most"
                     )
                 }));
+                let guaranteed: Vec<String> = guaranteed.iter().map(Holder::text).collect();
+                said.extend((!guaranteed.is_empty()).then(|| listed(&guaranteed, "and")));
                 said.extend(preemption.map(|preemption| preemption.clause("its pool", about)));
                 clauses(said)
             }
@@ -679,28 +700,40 @@ impl Competition {
 
     /// The pools that hold the slots.
     fn held(&self) -> Option<String> {
-        let each = |holder: &Holder| {
-            let Holder { pool, granted, claim } = holder;
-            let claim = match claim {
-                None => String::new(),
-                Some(HolderClaim::HigherPriority) => " (higher priority)".into(),
-                Some(HolderClaim::Minimum(minimum)) if granted <= minimum => {
-                    format!(" (guaranteed by its minimum of {minimum})")
-                }
-                Some(HolderClaim::Minimum(minimum)) => format!(" (its minimum is {minimum})"),
-                Some(HolderClaim::GroupMinimum(minimum)) => {
-                    format!(" (its group's minimum is {minimum})")
-                }
-            };
-            format!("pool {pool} holds {granted}{claim}")
-        };
-        let mut said: Vec<String> = self.holders.iter().map(each).collect();
+        let mut said: Vec<String> = self.holders.iter().map(Holder::text).collect();
         if self.more_holders > 0 {
             let holds = if self.more_holders == 1 { "holds" } else { "hold" };
             let pools = counted(self.more_holders, "more pool");
             said.push(format!("{pools} {holds} {}", self.more_granted));
         }
         (!said.is_empty()).then(|| listed(&said, "and"))
+    }
+}
+
+impl Holder {
+    fn text(&self) -> String {
+        let Holder { pool, granted, claim } = self;
+        let claim = match claim {
+            None => String::new(),
+            Some(HolderClaim::HigherPriority) => " (higher priority)".into(),
+            Some(HolderClaim::Minimum(minimum)) if granted <= minimum => {
+                format!(" (guaranteed by its minimum of {minimum})")
+            }
+            Some(HolderClaim::Minimum(minimum)) => format!(" (its minimum is {minimum})"),
+            Some(HolderClaim::GroupMinimum(minimum)) => {
+                format!(" (its group's minimum is {minimum})")
+            }
+            Some(HolderClaim::MinimumAmounts { minimum, within: true }) => {
+                format!(" (guaranteed by its minimum of {minimum})")
+            }
+            Some(HolderClaim::MinimumAmounts { minimum, within: false }) => {
+                format!(" (its minimum is {minimum})")
+            }
+            Some(HolderClaim::GroupMinimumAmounts(minimum)) => {
+                format!(" (its group's minimum is {minimum})")
+            }
+        };
+        format!("pool {pool} holds {granted}{claim}")
     }
 }
 

@@ -14,6 +14,7 @@ mod nodes;
 mod parts;
 mod queues;
 mod quotas;
+mod resource_examples;
 mod resources;
 mod room;
 mod views;

@@ -199,6 +199,48 @@ fn limits_follow_a_changed_file_and_a_growing_cluster() {
 }
 
 #[test]
+fn minima_in_resources_of_others_are_named() {
+    let too_little = "each needs 1 CPU and 100 MB of memory on one node; all nodes together have 10 CPUs \
+                      left, and the one that lacks least has 10 CPUs";
+    let cases: [(&str, Rule); 4] = [
+        ("pool g.a holds 7 (guaranteed by its minimum of 700 MB of memory)", |s| {
+            least(s, "g.a", MEMORY, Quota::Amount(700));
+        }),
+        ("pool g.a holds 5 (its minimum is 2 CPUs)", |s| least(s, "g.a", CPUS, Quota::Amount(2))),
+        ("pool g.a holds 8 (guaranteed by its minimum of 8)", |s| {
+            least(s, "g.a", MEMORY, Quota::Amount(700));
+            let name = PoolName::new("g", "a");
+            s.pools.pools.entry(name).or_default().minimum[Map] = 8;
+        }),
+        ("", |_| {}),
+    ];
+    for (named, rule) in cases {
+        let world = crowded(&["g.a", "g.b"], rule);
+        let all = text(&world, "2026.2");
+        match named.contains("memory") || named.contains("CPUs") {
+            true => assert_eq!(all, format!("{too_little}; {named}")),
+            false => assert_eq!(all, too_little),
+        }
+    }
+    let world = crowded(&["h.a", "g.b"], |s| least(s, "h", MEMORY, Quota::Amount(700)));
+    let named = "pool h.a holds 7 (its group's minimum is 700 MB of memory)";
+    assert_eq!(text(&world, "2026.2"), format!("{too_little}; {named}"));
+    // A host whose slots are all in use: the same names.
+    let mut world = counting(|s| least(s, "g.a", MEMORY, Quota::Amount(200)));
+    node(&mut world, "n1", 2, 1_000);
+    for (handle, pool) in [("2026.1", "g.a"), ("2026.2", "g.b")] {
+        world.start(handle, pool);
+        world.ask(handle, taking(1..=9, 1, 100));
+    }
+    let all = text(&world, "2026.2");
+    assert!(all.starts_with("all 2 slots are in use; "), "{all}");
+    assert!(
+        all.contains("pool g.a holds 2 (guaranteed by its minimum of 200 MB of memory)"),
+        "{all}"
+    );
+}
+
+#[test]
 fn strict_capacity_goes_by_minima_in_resources() {
     let world = crowded(&["g.a", "g.b", "g.c"], |s| {
         rules(s, "g").order = SiblingOrder::Capacity;
