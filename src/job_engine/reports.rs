@@ -447,11 +447,8 @@ impl JobEngine {
     /// The job tracker was away. An attempt that was never heard of may not have been launched, nor may a
     /// clean-up: time shows that, or the clean-up is given up where there is no timeout.
     pub(super) fn resume_attempt(&mut self, key: AttemptKey, turn: &mut Turn) {
-        let attempt = self.attempt(key);
-        let is_in_doubt =
-            if attempt.cleaning { attempt.due == Millis(i64::MAX) } else { !attempt.heard };
-        if is_in_doubt {
-            let at = self.nodes[attempt.node].tracker();
+        if self.is_in_doubt(key) {
+            let at = self.nodes[self.attempt(key).node].tracker();
             turn.effects.push(JobEffect::Kill { attempt: key, at });
             return self.give_up(key, "The job tracker was restarted", false, turn);
         }
@@ -460,6 +457,20 @@ impl JobEngine {
         if attempt.due < due {
             attempt.due = due;
         }
+    }
+
+    fn is_in_doubt(&self, key: AttemptKey) -> bool {
+        let attempt = self.attempt(key);
+        if attempt.cleaning { attempt.due == Millis(i64::MAX) } else { !attempt.heard }
+    }
+
+    /// Whether [`JobInput::Resumed`](super::JobInput::Resumed) would give attempts up now. A report of each that was
+    /// launched shows that it need not.
+    pub fn has_attempts_in_doubt(&self) -> bool {
+        self.keys().any(|key| {
+            let mut running = self.task(key).numbered().filter(|(_, attempt)| attempt.runs());
+            running.any(|(number, _)| self.is_in_doubt(key.attempt(number)))
+        })
     }
 
     /// So much time counts as nobody's silence. The times of attempts are looked up when the earlier ones

@@ -171,6 +171,22 @@ impl Machines {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
+    /// The logs of the head and a node, and of their daemons, for a test that fails.
+    pub(super) fn all_logs(&self) -> String {
+        let mut all = String::new();
+        for directory in ["", "head/logs", "node-1/logs"] {
+            let entries = fs::read_dir(self.path(directory)).into_iter().flatten().flatten();
+            let mut logs: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+            logs.retain(|log| log.extension().is_some_and(|extension| extension == "log"));
+            logs.sort();
+            for log in logs {
+                let text = fs::read_to_string(&log).unwrap_or_default();
+                all.push_str(&format!("\n{}\n{text}", log.display()));
+            }
+        }
+        all
+    }
+
     fn nodes(&self) -> usize {
         let listed = self.run(&["nodes", "list", "--json"]).stdout;
         let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap_or_default();

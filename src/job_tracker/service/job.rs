@@ -62,6 +62,16 @@ pub(super) struct Parts {
 impl Job {
     /// Starts the task of a job with this first input.
     pub(super) fn start(parts: Parts, first: JobInput) -> Job {
+        Job::run(parts, vec![first], None)
+    }
+
+    /// Goes on with a job of the former program of this process: launches that have left it are reported within this
+    /// time, and are in doubt only then.
+    pub(super) fn resume_after(parts: Parts, patience: Duration) -> Job {
+        Job::run(parts, Vec::new(), Some(Instant::now() + patience))
+    }
+
+    fn run(parts: Parts, first: Vec<JobInput>, resumes_by: Option<Instant>) -> Job {
         let Parts { description, engine, log, outlet, events, contact, history, .. } = parts;
         let Parts { inbox, first_at, stop, .. } = parts;
         let (sender, inbox) = inbox;
@@ -76,6 +86,7 @@ impl Job {
             published: None,
             unpublished: false,
             next: Vec::new(),
+            resumes_by,
             first_at,
             retired: false,
             effects: Vec::new(),
@@ -83,7 +94,7 @@ impl Job {
         };
         let mut actor = Actor { subject, mail: inbox, events, clock, stop };
         tokio::spawn(async move {
-            if let Err(panic) = caught(actor.run(vec![first])).await {
+            if let Err(panic) = caught(actor.run(first)).await {
                 tracing::error!(job = %id, %panic, "the handling of a job panicked; the job fails");
                 actor.subject.lost(&panic).await;
             }
@@ -216,6 +227,8 @@ struct JobWork {
     unpublished: bool,
     /// Inputs of its own making.
     next: Vec<JobInput>,
+    /// Until when the engine is not told that the job tracker was away, while it has attempts that a report may clear.
+    resumes_by: Option<Instant>,
     first_at: Option<Millis>,
     retired: bool,
     /// What follows from the inputs of this turn.
@@ -251,11 +264,14 @@ impl Subject for JobWork {
     }
 
     fn next_deadline(&self) -> Option<Millis> {
-        self.engine.next_deadline()
+        // Before the engine knows that nobody could report, no time is silence.
+        if self.resumes_by.is_some() { None } else { self.engine.next_deadline() }
     }
 
     fn wakes_at(&self) -> Option<Instant> {
-        self.published.filter(|_| self.unpublished).map(|published| published + PUBLISH_PAUSE)
+        let published = self.published.filter(|_| self.unpublished);
+        let publishes_at = published.map(|published| published + PUBLISH_PAUSE);
+        publishes_at.into_iter().chain(self.resumes_by).min()
     }
 
     fn is_done(&self) -> bool {
@@ -263,7 +279,13 @@ impl Subject for JobWork {
     }
 
     fn own_inputs(&mut self) -> Vec<JobInput> {
-        std::mem::take(&mut self.next)
+        let mut own = std::mem::take(&mut self.next);
+        let resumes = |by| by <= Instant::now() || !self.engine.has_attempts_in_doubt();
+        if self.resumes_by.is_some_and(resumes) {
+            self.resumes_by = None;
+            own.push(JobInput::Resumed);
+        }
+        own
     }
 
     fn records(&mut self) -> &mut Records {
@@ -505,7 +527,18 @@ pub(super) mod tests {
         first: JobInput,
     ) -> (Job, watch::Sender<bool>) {
         let (stop, stopped) = watch::channel(false);
-        let parts = Parts {
+        let parts = parts(notes, log, description, engine, stopped);
+        (Job::start(parts, first), stop)
+    }
+
+    fn parts(
+        notes: &Notes,
+        log: Option<Log>,
+        description: Description,
+        engine: JobEngine,
+        stop: watch::Receiver<bool>,
+    ) -> Parts {
+        Parts {
             description: Arc::new(description),
             engine,
             log,
@@ -515,9 +548,44 @@ pub(super) mod tests {
             history: None,
             inbox: inbox(4),
             first_at: None,
-            stop: stopped,
-        };
-        (Job::start(parts, first), stop)
+            stop,
+        }
+    }
+
+    /// What the former program has launched, and when its job goes on without the reports that are missing.
+    #[tokio::test(start_paused = true)]
+    async fn launches_before_a_restart_in_place_are_in_doubt_only_without_a_report() {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        for (launched, reports) in [(true, true), (true, false), (false, false)] {
+            let (notes, begun) = (Notes::default(), Instant::now());
+            let (job, _stop) = resumed(&notes, launched, PATIENCE);
+            job.look(|_| ()).await.unwrap();
+            let at_once = notes.all();
+            // A request that the cluster manager may not know is filed again.
+            assert_eq!(at_once.is_empty(), launched, "{at_once:?}");
+            if reports {
+                job.apply(report(2, TaskState::Running)).await.unwrap();
+            }
+            assert!(begun.elapsed() < PATIENCE);
+            tokio::time::sleep(PATIENCE * 2).await;
+            assert!(!job.look(JobEngine::has_attempts_in_doubt).await.unwrap());
+            let given_up = notes.all().iter().any(|note| note.starts_with("Kill("));
+            assert_eq!(given_up, launched && !reports, "{:?}", notes.all());
+        }
+    }
+
+    /// A job after a restart in place, whose set-up was launched and not heard of, or waits for its slot.
+    fn resumed(notes: &Notes, launched: bool, patience: Duration) -> (Job, watch::Sender<bool>) {
+        let submission = submission(&[("mapred.reduce.tasks", "0")], 1);
+        let mut engine = JobEngine::new(submission.spec);
+        let _ = engine.apply(now(), JobInput::Submitted);
+        if launched {
+            let _ = engine.apply(now(), grant(1));
+        }
+        assert_eq!(engine.has_attempts_in_doubt(), launched);
+        let (stop, stopped) = watch::channel(false);
+        let parts = parts(notes, None, submission.description, engine, stopped);
+        (Job::resume_after(parts, patience), stop)
     }
 
     fn grant(id: i32) -> JobInput {

@@ -271,6 +271,7 @@ impl JobTracker {
 
     async fn open(loaded: LoadedJobTracker, kept: KeptService) -> Result<JobTracker, StartError> {
         let KeptService { mut listeners, connections } = kept;
+        let in_place = !listeners.is_empty();
         let LoadedJobTracker { settings, site, file_systems, user, .. } = loaded;
         let gate = Gate::open(&settings.tls)?;
         let home = Home::open(&settings.data_dir)?;
@@ -356,8 +357,7 @@ impl JobTracker {
         for (id, user) in given {
             shared.store.give(id, user);
         }
-        let resumed = shared.resume_jobs(debts).await;
-        let limits = limits(&shared.settings);
+        let resumed = shared.resume_jobs(debts, in_place).await;
         let addresses = Addresses {
             rpc: shared.address.to_string(),
             rpc_socket: socket,
@@ -365,7 +365,7 @@ impl JobTracker {
             pages: shared.shown.address(),
             pages_socket,
         };
-        let server = rpc::Server::new(listener, services(&shared), limits)
+        let server = rpc::Server::new(listener, services(&shared), limits(&shared.settings))
             .with_former(connections)
             .with_gate(gate.clone());
         Ok(JobTracker { gate, shared, server, listener: pages, addresses, resumed })

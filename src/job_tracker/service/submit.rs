@@ -101,6 +101,11 @@ impl From<io::Error> for SubmitError {
     }
 }
 
+/// How many reports of a task tracker a job waits for after a restart in place, and how long at least: the first may have
+/// been lost with a connection within TLS.
+const REPORTS_AFTER_RESTART: u32 = 3;
+const LEAST_REPORT_WAIT: Duration = Duration::from_secs(10);
+
 impl ServiceContext {
     /// An id for a job of this user.
     pub(super) async fn new_job_id(&self, user: String) -> Result<wire::JobId, Fault> {
@@ -598,14 +603,14 @@ impl ServiceContext {
 
     /// Resumes the jobs that an earlier run has left; returns how many. One that cannot be resumed is
     /// logged, left where it is, and shown as lost. Then it ends the sessions that are to be ended, `debts`.
-    pub(super) async fn resume_jobs(&self, debts: Vec<Debt>) -> usize {
+    pub(super) async fn resume_jobs(&self, debts: Vec<Debt>, in_place: bool) -> usize {
         let names = self.home.job_names().unwrap_or_else(|error| {
             tracing::error!(%error, "cannot look for the jobs of an earlier run");
             Vec::new()
         });
         let mut resumed = 0;
         for name in names {
-            match self.resume(&name).await {
+            match self.resume(&name, in_place).await {
                 Ok(true) => resumed += 1,
                 Ok(false) => {}
                 Err(error) => self.is_lost(&name, &error).await,
@@ -674,7 +679,7 @@ impl ServiceContext {
     }
 
     /// Whether there was a job of an earlier run to resume.
-    async fn resume(&self, name: &str) -> Result<bool, SubmitError> {
+    async fn resume(&self, name: &str, in_place: bool) -> Result<bool, SubmitError> {
         let directory = self.data_dir(name);
         let journals = self.journals.clone();
         let of_waiting = (directory.clone(), journals.clone());
@@ -729,7 +734,7 @@ impl ServiceContext {
             history,
             temporary,
         };
-        self.go_on(working, end)?;
+        self.go_on(working, end, in_place)?;
         tracing::info!(job = %id, "resumed a job of an earlier run");
         Ok(true)
     }
@@ -760,14 +765,20 @@ impl ServiceContext {
         &self,
         working: Working,
         end: Option<(SessionStatus, Vec<NodeUsage>)>,
+        in_place: bool,
     ) -> Result<(), SubmitError> {
         let Some((status, feedback)) = end else {
             // Where the service died before the first input was safe, nothing has followed from it.
-            let first = match working.engine.has_begun() {
-                true => JobInput::Resumed,
-                false => JobInput::Submitted,
-            };
-            self.store.begin(Job::start(self.parts(working, None)?, first));
+            let has_begun = working.engine.has_begun();
+            let parts = self.parts(working, None)?;
+            self.store.begin(match (has_begun, in_place) {
+                (false, _) => Job::start(parts, JobInput::Submitted),
+                (true, false) => Job::start(parts, JobInput::Resumed),
+                (true, true) => {
+                    let patience = self.settings.heartbeat_interval * REPORTS_AFTER_RESTART;
+                    Job::resume_after(parts, patience.max(LEAST_REPORT_WAIT))
+                }
+            });
             return Ok(());
         };
         // Without its events the session would end as killed.
