@@ -119,8 +119,8 @@ pub(super) struct Model {
     pub(super) reserved: BTreeMap<Name, Reserved>,
     /// Since when.
     pub(super) reserved_since: BTreeMap<Name, Millis>,
-    /// Pools whose last reservation took too long: its node, and when it ended.
-    pub(super) expired: BTreeMap<PoolName, (Name, Millis)>,
+    /// Pools whose last reservation took too long: its node, if that is still there, and when it ended.
+    pub(super) expired: BTreeMap<PoolName, (Option<Name>, Millis)>,
     /// Of the last outcome: requests whose nodes served them.
     pub(super) served: Vec<(Name, Reserved)>,
     /// When the settings were last changed.
@@ -378,6 +378,9 @@ impl Model {
                 Ok(Done)
             }
             Input::SettingsChanged { settings } => {
+                if self.settings.resources != settings.resources {
+                    self.expired.clear();
+                }
                 self.settings = self.with_vanished(settings);
                 self.count_slots_anew();
                 self.take_turns();
@@ -721,6 +724,10 @@ impl Model {
         self.lose_grants(name, None);
         self.to_restart.remove(name);
         let Some(node) = self.nodes.remove(name) else { return Vec::new() };
+        // One of the same name that comes later is another node.
+        for (last, _) in self.expired.values_mut().filter(|(last, _)| last.as_ref() == Some(name)) {
+            *last = None;
+        }
         node.visitors.into_keys().map(|handle| (handle, name.clone())).collect()
     }
 
@@ -853,6 +860,7 @@ impl Model {
             && kind == ResourceType::Map;
         let near = wish.hosts.is_empty() || wish.hosts.contains(&node.address.host);
         let waited_ms = now.since(session.started);
+        let was_kept = self.was_kept_for(&grant.node_name, handle, grant.id);
         for (holds, otherwise) in [
             (wish.kind == kind && legal, "of another type"),
             (wish.state == WishState::Waits, "not waited for"),
@@ -864,7 +872,10 @@ impl Model {
             (self.has_resources(&grant.node_name, wish), "without the resources for it"),
             (!self.is_kept_from(&grant.node_name, handle, grant.id), "kept for another request"),
             (
-                near || anywhere || !may_wait || waited_ms > waits.node_locality_wait_ms[kind],
+                near || anywhere
+                    || was_kept
+                    || !may_wait
+                    || waited_ms > waits.node_locality_wait_ms[kind],
                 "far away before its wait is over",
             ),
         ] {

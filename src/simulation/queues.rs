@@ -216,6 +216,10 @@ impl Model {
             free -= i64::from(self.need(beside));
         }
         let before = self.reserved(kind, &held);
+        // A node may be kept for a request while no slot is free.
+        if before == 0 {
+            return true;
+        }
         *held.entry(session.pool.clone()).or_default() += i64::from(need);
         let of_others = i64::from(need) - (before - self.reserved(kind, &held));
         of_others <= (free - before).max(0)

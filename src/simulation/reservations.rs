@@ -40,7 +40,7 @@ impl Model {
                     return Err(format!("{node} was kept for {known:?} for {kept} ms: {record:?}"));
                 }
                 if let Some(session) = self.sessions.get(handle) {
-                    self.expired.insert(session.pool.clone(), (node.clone(), now));
+                    self.expired.insert(session.pool.clone(), (Some(node.clone()), now));
                 }
             }
             Record::ReservationEnded { node, handle, kind, id, served } => {
@@ -80,6 +80,12 @@ impl Model {
     pub(super) fn is_kept_from(&self, node: &Name, handle: &Name, id: i32) -> bool {
         let kept = self.reserved.get(node);
         kept.is_some_and(|reserved| (&reserved.handle, reserved.id) != (handle, id))
+    }
+
+    /// Whether a node was kept for this request until now, wherever its input is.
+    pub(super) fn was_kept_for(&self, node: &Name, handle: &Name, id: i32) -> bool {
+        let is_it = |reserved: &Reserved| (&reserved.handle, reserved.id) == (handle, id);
+        self.served.iter().any(|(name, reserved)| name == node && is_it(reserved))
     }
 
     /// To be called when the engine has nothing left to do: no node is kept that could serve by now, or for a
@@ -145,7 +151,8 @@ impl Model {
         let waited_ms = now.since(again.map_or(wish.asked, |(_, at)| wish.asked.max(*at)));
         let could_be_another =
             || others().any(|other| other != node && self.could_serve_empty(other, wish));
-        let in_vain = again.is_some_and(|(last, _)| last == node) && could_be_another();
+        let in_vain =
+            again.is_some_and(|(last, _)| last.as_ref() == Some(node)) && could_be_another();
         for (holds, otherwise) in [
             (self.counts_resources(), "only slots are counted"),
             (wish.state == WishState::Waits && wish.kind == reserved.kind, "not waited for"),

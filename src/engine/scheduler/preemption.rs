@@ -516,7 +516,7 @@ struct Wishes {
 impl Wishes {
     /// A queue's claim among its siblings.
     fn claim(&self, tree: &Tree, queue: QueueIdx, kind: ResourceType) -> Claim {
-        let claim = tree.claim(queue, kind);
+        let claim = tree.claim_in_slots(queue, kind);
         let claim = match &self.requested {
             None => claim,
             Some(usable) => Claim { requested: usable.get(&queue).copied().unwrap_or(0), ..claim },
@@ -550,18 +550,30 @@ impl Shares {
 }
 
 impl Tree {
-    /// A queue's claim among its siblings, in their order.
-    pub(super) fn claim(&self, queue: QueueIdx, kind: ResourceType) -> Claim {
-        let (claim, siblings) = match queue {
-            QueueIdx::Group(group) => (self.group(group).claim(kind), self.group(group).parent),
-            QueueIdx::Pool(pool) => (self[pool].claim(kind), Some(self[pool].group)),
+    /// A queue's claim in slots among its siblings, in their order.
+    fn claim_in_slots(&self, queue: QueueIdx, kind: ResourceType) -> Claim {
+        let claim = match queue {
+            QueueIdx::Group(group) => self.group(group).claim(kind),
+            QueueIdx::Pool(pool) => self[pool].claim(kind),
         };
-        let order = self.order_in(siblings);
-        let claim = claim.ordered(order);
-        if order == SiblingOrder::Capacity && self.has_quotas {
+        claim.ordered(self.order_around(queue))
+    }
+
+    /// The claim by which a queue comes before or after its siblings: guarantees in resources count as well.
+    pub(super) fn claim(&self, queue: QueueIdx, kind: ResourceType) -> Claim {
+        let claim = self.claim_in_slots(queue, kind);
+        if self.has_quotas && self.order_around(queue) == SiblingOrder::Capacity {
             return self.quota(queue).guaranteed(claim, self.whole.unwrap_or_default());
         }
         claim
+    }
+
+    /// The order of a queue and its siblings.
+    fn order_around(&self, queue: QueueIdx) -> SiblingOrder {
+        self.order_in(match queue {
+            QueueIdx::Group(group) => self.group(group).parent,
+            QueueIdx::Pool(pool) => Some(self[pool].group),
+        })
     }
 
     /// Whether neither a group nor one around it forbids to take from it.

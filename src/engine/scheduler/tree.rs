@@ -393,13 +393,15 @@ impl Tree {
         pool
     }
 
-    /// Forgets a pool that is not configured and has no session, and then an empty group.
-    pub(crate) fn forget_if_unused(&mut self, pool: PoolIdx) {
+    /// Forgets a pool that is not configured and has no session, and then an empty group. Returns whether less
+    /// stays free for queues that do not lend.
+    pub(crate) fn forget_if_unused(&mut self, pool: PoolIdx) -> bool {
         let entry = &self.pools[pool];
         if entry.configured || !entry.sessions.is_empty() {
-            return;
+            return false;
         }
         let group = entry.group;
+        let kept = (self.reserved, self.reserved_amounts);
         self.pools[pool].rules.lend = true;
         for kind in ResourceType::ALL {
             // Its reserve goes with it.
@@ -411,6 +413,7 @@ impl Tree {
         self.pool_by_name.remove(&entry.name);
         self.groups[group].pools.remove(&pool);
         self.forget_group_if_unused(group);
+        kept != (self.reserved, self.reserved_amounts)
     }
 
     /// Forgets a group without queues that is not configured, and then an empty group around it.

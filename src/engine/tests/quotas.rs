@@ -186,6 +186,23 @@ fn a_minimum_in_resources_that_is_not_lent_stays_free() {
 }
 
 #[test]
+fn what_stayed_free_for_a_pool_goes_with_it() {
+    let mut world = counting(|s| {
+        least(s, "g.a", MEMORY, Quota::Amount(400));
+        rules(s, "g.a").lend = false;
+        // Then it exists as long as it has sessions.
+        s.pools.pools.clear();
+    });
+    world.start("2026.1", "g.b");
+    world.start("2026.2", "g.a");
+    world.ask("2026.1", taking(1..=20, 1, 100));
+    node(&mut world, "n1", 20, 1_000);
+    assert_eq!(held(&world, 2), [6, 0]);
+    world.end("2026.2");
+    assert_eq!(held(&world, 1), [10]);
+}
+
+#[test]
 fn limits_follow_a_changed_file_and_a_growing_cluster() {
     let mut world = crowded(&["g.a", "g.b"], |s| most(s, "g.a", MEMORY, Quota::Amount(300)));
     assert_eq!(held(&world, 2), [3, 7]);
@@ -248,6 +265,27 @@ fn strict_capacity_goes_by_minima_in_resources() {
         least(s, "g.b", MEMORY, Quota::Amount(400));
     });
     assert_eq!(held(&world, 3), [2, 8, 0]);
+}
+
+/// Shares are in slots, and those of pages know no minima in resources.
+#[test]
+fn shares_in_slots_are_the_same_in_explanations_and_on_pages() {
+    let world = crowded(&["g.a", "g.b"], |s| {
+        s.partitioning.0 = [(20, ResourceType::ALL.map(|kind| (kind, 4)).into())].into();
+        rules(s, "g").order = SiblingOrder::Capacity;
+        least(s, "g.a", MEMORY, Quota::Amount(400));
+    });
+    assert_eq!(held(&world, 2), [4, 0]);
+    let mut pools = world.engine.pools();
+    crate::fill_in_shares(&mut pools, PerType([4, 0, 0]));
+    for (number, pool) in [(1, "a"), (2, "b")] {
+        let reasons = world.engine.explain(&format!("2026.{number}"), Millis(world.now)).unwrap();
+        let WaitReason::NoFreeSlot { competition, .. } = &reasons[0].reason else {
+            panic!("{reasons:?}")
+        };
+        let view = pools.iter().find(|view| view.pool.as_deref() == Some(pool)).unwrap();
+        assert_eq!(competition.share, view.share[Map], "{pool}");
+    }
 }
 
 #[test]
