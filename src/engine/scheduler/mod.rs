@@ -230,6 +230,7 @@ impl Engine {
     /// Matches pending requests with free slots, type by type.
     pub(super) fn pass(&mut self, now: Millis, effects: &mut Vec<Effect>) {
         self.review_reservations(now, effects);
+        self.unblock_for_more_resources();
         for kind in ResourceType::ALL {
             if self.kind_wants_pass(kind) {
                 self.pass_of(kind, now, effects);
@@ -291,6 +292,15 @@ impl Engine {
             self.preempt_if_due(kind, now, effects);
         } else {
             self.scheduler.wanted[kind] = true;
+        }
+    }
+
+    /// Where resources stay free for queues that do not lend, more of them on any node may let requests of all
+    /// types be served, on nodes that had room all the time.
+    fn unblock_for_more_resources(&mut self) {
+        let is_fresh = |kind| self.nodes.runnable(kind).has_fresh();
+        if self.scheduler.tree.keeps_amounts() && ResourceType::ALL.into_iter().any(is_fresh) {
+            ResourceType::ALL.into_iter().for_each(|kind| self.unblock_all(kind));
         }
     }
 

@@ -209,10 +209,15 @@ impl Tree {
         self.path(pool).filter(limited).last()
     }
 
+    /// Whether resources stay free for queues that do not lend.
+    pub(super) fn keeps_amounts(&self) -> bool {
+        self.reserved_amounts != Amounts::ZERO
+    }
+
     /// The most of the `free` resources that a request of the pool may be given without touching those that
     /// stay free for queues that do not lend.
     pub(super) fn most_of_free(&self, pool: PoolIdx, free: Amounts) -> Amounts {
-        if self.reserved_amounts == Amounts::ZERO {
+        if !self.keeps_amounts() {
             return Amounts::MOST;
         }
         let own = self.path(pool).map(|queue| self.quota(queue).own_reserve());

@@ -202,6 +202,31 @@ fn what_stayed_free_for_a_pool_goes_with_it() {
     assert_eq!(held(&world, 1), [10]);
 }
 
+/// The maps fit all the time, but would have taken what stays free.
+#[test]
+fn room_on_a_node_for_reduces_alone_lets_maps_be_served_elsewhere() {
+    let mut world = counting(|s| {
+        least(s, "g.a", MEMORY, Quota::Amount(400));
+        rules(s, "g.a").lend = false;
+    });
+    for (name, memory_mb, closed) in [("n1", 400, ResourceType::Reduce), ("n2", 1_000, Map)] {
+        let mut report = report(name, name, 20);
+        report.total.memory_mb = Some(memory_mb);
+        report.free = Some(report.total);
+        report.apps[closed] = None;
+        world.try_node(report).unwrap();
+    }
+    world.start("2026.1", "g.b");
+    let mut reduces = taking(1..=10, 1, 100);
+    reduces.iter_mut().for_each(|request| request.kind = ResourceType::Reduce);
+    world.ask("2026.1", reduces);
+    world.ask("2026.1", taking(11..=20, 1, 100));
+    let both = |world: &TestEngine| [ResourceType::Reduce, Map].map(|it| world.holds("2026.1", it));
+    assert_eq!(both(&world), [10, 0]);
+    world.release("2026.1", &[1, 2, 3]);
+    assert_eq!(both(&world), [7, 3]);
+}
+
 #[test]
 fn limits_follow_a_changed_file_and_a_growing_cluster() {
     let mut world = crowded(&["g.a", "g.b"], |s| most(s, "g.a", MEMORY, Quota::Amount(300)));
