@@ -378,14 +378,7 @@ impl Model {
                 Ok(Done)
             }
             Input::SettingsChanged { settings } => {
-                if self.settings.resources != settings.resources {
-                    self.expired.clear();
-                }
-                self.settings = self.with_vanished(settings);
-                self.count_slots_anew();
-                self.take_turns();
-                self.settings_from = now;
-                self.forgive_late(now);
+                self.take_over(now, settings);
                 Ok(Done)
             }
             Input::NodesEnded { host, names } => {
@@ -416,6 +409,17 @@ impl Model {
         for name in names.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             foreseen.dead.extend(self.revoke_node(&name));
         }
+    }
+
+    fn take_over(&mut self, now: Millis, settings: &Settings) {
+        if self.settings.resources != settings.resources {
+            self.expired.clear();
+        }
+        self.settings = self.with_vanished(settings);
+        self.count_slots_anew();
+        self.take_turns();
+        self.settings_from = now;
+        self.forgive_late(now);
     }
 
     fn lose_nodes(&mut self, host: &Name, names: &[Name], foreseen: &mut Foreseen) {

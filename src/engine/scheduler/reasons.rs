@@ -318,6 +318,7 @@ pub enum HolderClaim {
     GroupMinimum(i64),
     /// Resources are guaranteed to the pool, which is in the group of the session's pool.
     MinimumAmounts {
+        /// The guaranteed resources.
         minimum: Amounts,
         /// Whether it holds no more of any of them.
         within: bool,
