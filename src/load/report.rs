@@ -48,13 +48,13 @@ pub struct Timing {
     pub count: u64,
     /// The same for each second.
     pub per_second: f64,
-    /// Microseconds, each within 1.6 %, as all the others.
+    /// Microseconds, each within 1.6 % and, below 8, to 0.125, as all the others.
     pub median_us: f64,
     /// 99 of 100 took no longer.
     pub percentile_99_us: f64,
     /// 999 of 1000 took no longer.
     pub percentile_99_9_us: f64,
-    /// The longest.
+    /// The longest, rounded up like the others.
     pub max_us: f64,
     /// The mean.
     pub mean_us: f64,

@@ -93,7 +93,7 @@ impl Cluster {
     }
 }
 
-/// What job trackers of the original request for a map, whatever it needs.
+/// The constants that job trackers of the original request for every map.
 fn constants() -> Json {
     json!({ "numCpus": 1, "networkMBps": 10, "memoryMB": 1024, "diskGB": 10 })
 }

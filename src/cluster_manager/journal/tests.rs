@@ -430,7 +430,7 @@ async fn write_sixth_form() {
     world.core.settle(|| 0).await;
     world.check().await;
     make_image(&world.journal).unwrap();
-    // A reader plays what follows: the first pool takes what it has given back, for it is guaranteed to it.
+    // A reader plays what follows: the first pool takes the slot again that it has released, which is guaranteed to it.
     limit(&world, 4);
     apply(Input::ReleaseResources { handle: "2026.1".into(), ids: vec![1] });
     world.core.settle(|| 0).await;

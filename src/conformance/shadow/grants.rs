@@ -176,7 +176,8 @@ impl Comparison {
             self.is_passed_over(&other, handle, of);
             instead = Some((other, other_id, of));
         }
-        if !has_room(self) && !waited && instead.is_none() {
+        // Something else may end first, of which the news are on their way.
+        if !has_room(self) && !waited {
             return false;
         }
         match instead.filter(|_| has_room(self)) {
@@ -372,46 +373,74 @@ mod tests {
     use corona_engine::{Input, testing};
     use corona_model::types::{ComputeSpecs, Millis};
 
-    /// What a grant of ours releases is too little for the primary's: another order would not have made it.
-    #[test]
-    fn a_grant_without_room_is_no_other_order() {
+    /// Memory alone is counted, on a node with 4,096 MB. Each of these sessions asks for one map with so much.
+    fn watching(requests: &[(&str, i32, i32)]) -> Comparison {
         let counted = [("corona.cm.resources".to_owned(), "memory".to_owned())];
         let loaded = corona_config::load(None, &counted).unwrap();
         let configuration = Configuration::read(&loaded).unwrap();
         let oracle = Oracle::start(&configuration, Millis(0), Duration::ZERO).unwrap();
         let stats = Stats::new("original", std::time::UNIX_EPOCH);
         let mut both = Comparison::new(oracle, stats, Duration::from_secs(10));
-        both.oracle.take_identity(both.now, "s".into(), 2);
+        both.oracle.take_identity(both.now, "s".into(), requests.len() as u64);
         let mut report = testing::report("n", "n", 8);
         report.total.memory_mb = Some(4_096);
         report.free = Some(report.total);
         both.oracle.apply(both.now, Input::HeartbeatNode { report, rack: None });
-        let request = |id, memory_mb| {
-            let mut request = testing::request(id, ResourceType::Map, &[]);
-            let memory_mb = Some(memory_mb);
+        for (handle, id, memory_mb) in requests {
+            let mut request = testing::request(*id, ResourceType::Map, &[]);
+            let memory_mb = Some(*memory_mb);
             request.specs = Some(ComputeSpecs { num_cpus: 1, memory_mb, ..Default::default() });
-            request
-        };
-        for (handle, request) in [("s.1", request(1, 1_000)), ("s.2", request(2, 8_000))] {
             both.expect_session(handle, 1);
             both.oracle.apply(both.now, testing::session(handle, "pool"));
             both.oracle.apply(both.now, testing::ask(handle, vec![request]));
         }
         both.decide(false);
-        let granted = both.oracle.engine().standing("s.1", 1);
-        assert_eq!(granted, Some(ObservedState::Granted("n".into())));
+        both
+    }
+
+    fn grant_of(id: i32) -> Grant {
         let node = testing::report("n", "n", 8);
-        let grant = Grant {
-            id: 2,
+        Grant {
+            id,
             node_name: node.name,
             address: node.address,
             granted_at: Millis(0),
             kind: ResourceType::Map,
             app_info: "m:1".into(),
-        };
-        both.now = Duration::from_secs(1);
-        assert!(both.they_grant(&"s.2".into(), &grant, Duration::ZERO));
-        let found: Vec<String> = both.stats.take_new().iter().map(ToString::to_string).collect();
+        }
+    }
+
+    fn found(both: &mut Comparison) -> Vec<String> {
+        both.stats.take_new().iter().map(ToString::to_string).collect()
+    }
+
+    /// What a grant of ours releases is too little for the primary's: another order would not have made it.
+    #[test]
+    fn a_grant_without_room_is_no_other_order() {
+        let mut both = watching(&[("s.1", 1, 1_000), ("s.2", 2, 8_000)]);
+        let granted = both.oracle.engine().standing("s.1", 1);
+        assert_eq!(granted, Some(ObservedState::Granted("n".into())));
+        both.now = Duration::from_secs(11);
+        assert!(both.they_grant(&"s.2".into(), &grant_of(2), Duration::ZERO));
+        let found = found(&mut both);
         assert!(found.len() == 1 && found[0].contains("the node has no free slot"), "{found:?}");
+    }
+
+    /// Our own grant in its way is too little, but another one ends at the primary, which is heard of later.
+    #[test]
+    fn a_grant_waits_for_the_news_that_makes_room() {
+        let mut both = watching(&[("s.1", 1, 3_000), ("s.2", 2, 1_000), ("s.3", 3, 4_000)]);
+        assert!(both.they_grant(&"s.1".into(), &grant_of(1), both.now));
+        let granted = both.oracle.engine().standing("s.2", 2);
+        assert_eq!(granted, Some(ObservedState::Granted("n".into())));
+        both.now = Duration::from_secs(1);
+        assert!(!both.they_grant(&"s.3".into(), &grant_of(3), Duration::from_secs(1)));
+        both.oracle.apply(both.now, Input::ReleaseResources { handle: "s.1".into(), ids: vec![1] });
+        both.now = Duration::from_secs(12);
+        assert!(both.they_grant(&"s.3".into(), &grant_of(3), Duration::from_secs(1)));
+        let granted = both.oracle.engine().standing("s.3", 3);
+        assert_eq!(granted, Some(ObservedState::Granted("n".into())));
+        let found = found(&mut both);
+        assert!(!found.iter().any(|notice| notice.contains("no free slot")), "{found:?}");
     }
 }

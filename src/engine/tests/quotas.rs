@@ -186,7 +186,7 @@ fn a_minimum_in_resources_that_is_not_lent_stays_free() {
 }
 
 #[test]
-fn what_stayed_free_for_a_pool_goes_with_it() {
+fn room_that_stayed_free_for_a_pool_goes_with_it() {
     let mut world = counting(|s| {
         least(s, "g.a", MEMORY, Quota::Amount(400));
         rules(s, "g.a").lend = false;

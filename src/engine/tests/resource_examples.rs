@@ -1,4 +1,4 @@
-//! The first example of `docs/operate/resources.md`.
+//! The examples of `docs/operate/resources.md`.
 
 use super::resources::{counting, node, taking};
 use super::*;
@@ -16,4 +16,47 @@ fn shares_of_different_resources_are_equal() {
         node(&mut world, "n1", 20, 1_000);
         assert_eq!(["2026.1", "2026.2"].map(|handle| world.holds(handle, Map)), expected);
     }
+}
+
+#[test]
+fn a_node_is_kept_for_a_large_request_when_it_was_passed_over_for_a_minute() {
+    let mut world = counting(|settings| {
+        settings.resources.reservation.0.0 = 60_000;
+        settings.session_expiry_ms = i64::MAX / 4;
+        settings.node_expiry_ms = i64::MAX / 4;
+    });
+    node(&mut world, "n1", 20, 1_000);
+    world.start("2026.1", "g.small");
+    world.ask("2026.1", taking(1..=30, 1, 100));
+    world.start("2026.2", "g.large");
+    world.ask("2026.2", taking(1..=1, 1, 600));
+    world.release("2026.1", &[1]);
+    assert_eq!(world.holds("2026.1", Map), 10);
+    world.wait(62_000);
+    world.release("2026.1", &[2, 3, 4, 5, 6]);
+    assert_eq!(["2026.1", "2026.2"].map(|handle| world.holds(handle, Map)), [5, 0]);
+    world.release("2026.1", &[7]);
+    assert_eq!(["2026.1", "2026.2"].map(|handle| world.holds(handle, Map)), [4, 1]);
+}
+
+#[test]
+fn preemption_ends_when_both_pools_hold_as_much() {
+    let mut world = counting(|settings| {
+        settings.session_expiry_ms = i64::MAX / 4;
+        settings.node_expiry_ms = i64::MAX / 4;
+        // The tasks of the first pool run for minutes.
+        settings.scheduling.preempted_task_max_running_time_ms = 3_600_000;
+    });
+    for name in ["n1", "n2", "n3"] {
+        node(&mut world, name, 20, 1_000);
+    }
+    world.start("2026.1", "g.a");
+    world.ask("2026.1", taking(1..=40, 1, 100));
+    world.start("2026.2", "g.b");
+    world.ask("2026.2", taking(1..=10, 1, 300));
+    let both = |world: &TestEngine| ["2026.1", "2026.2"].map(|handle| world.holds(handle, Map));
+    world.wait(299_000);
+    assert_eq!(both(&world), [30, 0]);
+    world.wait(1_800_000);
+    assert_eq!(both(&world), [15, 5]);
 }
