@@ -381,7 +381,7 @@ mod tests {
         let oracle = Oracle::start(&configuration, Millis(0), Duration::ZERO).unwrap();
         let stats = Stats::new("original", std::time::UNIX_EPOCH);
         let mut both = Comparison::new(oracle, stats, Duration::from_secs(10));
-        both.oracle.take_identity(both.now, "s".into(), requests.len() as u64);
+        both.oracle.take_identity(both.now, "s".into(), i64::try_from(requests.len()).unwrap());
         let mut report = testing::report("n", "n", 8);
         report.total.memory_mb = Some(4_096);
         report.free = Some(report.total);

@@ -607,7 +607,7 @@ impl Engine {
         self.scheduler.look_at_reservation_of(pool);
         self.leave_pool(session);
         if self.scheduler.tree.forget_if_unused(pool) {
-            // What stayed free for it is there for others.
+            // Others may use its reserve now.
             for kind in ResourceType::ALL {
                 self.unblock_all(kind);
                 self.scheduler.wanted[kind] |= self.scheduler.tree.first(kind).is_some();
