@@ -157,6 +157,15 @@ pub enum JobInput {
         /// In milliseconds.
         ms: i64,
     },
+    /// As [`JobInput::Resumed`], after a restart within the process of the job tracker: task trackers still have
+    /// time to report what was launched. [`JobInput::NotLaunched`] follows for the others.
+    ResumedInPlace,
+    /// Nobody has reported these attempts, or their clean-ups, for long enough after a restart: they are killed, and
+    /// run again.
+    NotLaunched {
+        /// The attempts.
+        attempts: BTreeSet<AttemptKey>,
+    },
 }
 
 /// Something that an earlier job tracker left of a job. Spec: mapreduce/09 §I.

@@ -271,6 +271,7 @@ impl JobEngine {
                 JobStage::Over(_),
                 JobInput::Resumed | JobInput::Stalled { .. } | JobInput::CutOff { .. },
             ) => {}
+            (JobStage::Over(_), JobInput::ResumedInPlace | JobInput::NotLaunched { .. }) => {}
             (JobStage::Over(_), JobInput::HostsKnown { .. } | JobInput::CallFailed { .. }) => {}
             (JobStage::Over(_), _) => return Err(JobRefusal::Ended),
             _ => return self.dispatch_active(input, turn),
@@ -319,7 +320,12 @@ impl JobEngine {
             JobInput::Speculate { kind, number } => {
                 self.speculate(TaskKey { kind, number }, turn)?
             }
-            JobInput::Resumed => self.resume(turn),
+            JobInput::Resumed => {
+                self.resume(turn);
+                self.give_up_launches(self.attempts_in_doubt(), turn);
+            }
+            JobInput::ResumedInPlace => self.resume(turn),
+            JobInput::NotLaunched { attempts } => self.give_up_launches(attempts, turn),
             JobInput::Stalled { ms } => self.excuse(ms.max(0), |_| true),
             JobInput::CutOff { nodes, ms } => {
                 let nodes: BTreeSet<NodeIdx> =

@@ -1,6 +1,7 @@
 //! The effects of reports, lost nodes, failed calls and silence on attempts.
 //! Spec: mapreduce/05 §5.5, mapreduce/09 §A, §K.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use corona_mapreduce::{
@@ -444,13 +445,10 @@ impl JobEngine {
         self.end_attempt(key, fate, text, false, turn);
     }
 
-    /// The job tracker was away. An attempt that was never heard of may not have been launched, nor may a
-    /// clean-up: time shows that, or the clean-up is given up where there is no timeout.
-    pub(super) fn resume_attempt(&mut self, key: AttemptKey, turn: &mut Turn) {
+    /// The job tracker was away.
+    pub(super) fn resume_attempt(&mut self, key: AttemptKey) {
         if self.is_in_doubt(key) {
-            let at = self.nodes[self.attempt(key).node].tracker();
-            turn.effects.push(JobEffect::Kill { attempt: key, at });
-            return self.give_up(key, "The job tracker was restarted", false, turn);
+            return;
         }
         let due = self.last.plus_ms(self.spec.settings.task_timeout_ms);
         let attempt = self.attempt_mut(key);
@@ -459,18 +457,32 @@ impl JobEngine {
         }
     }
 
+    /// Whether an attempt, or its clean-up, may not have been launched: it was never heard of.
     fn is_in_doubt(&self, key: AttemptKey) -> bool {
         let attempt = self.attempt(key);
         if attempt.cleaning { attempt.due == Millis(i64::MAX) } else { !attempt.heard }
     }
 
-    /// Whether [`JobInput::Resumed`](super::JobInput::Resumed) would give attempts up now. A report of each that was
-    /// launched shows that it need not.
-    pub fn has_attempts_in_doubt(&self) -> bool {
-        self.keys().any(|key| {
-            let mut running = self.task(key).numbered().filter(|(_, attempt)| attempt.runs());
-            running.any(|(number, _)| self.is_in_doubt(key.attempt(number)))
-        })
+    /// The attempts that were not heard of, or whose clean-ups were not. Of those that a former program launched it is
+    /// not known whether their orders have left it.
+    pub fn attempts_in_doubt(&self) -> BTreeSet<AttemptKey> {
+        let running = |key: TaskKey| {
+            let all = self.task(key).numbered().filter(|(_, attempt)| attempt.runs());
+            all.map(move |(number, _)| key.attempt(number))
+        };
+        self.keys().flat_map(running).filter(|key| self.is_in_doubt(*key)).collect()
+    }
+
+    /// Runs these attempts again, since nobody has reported them. Whatever runs of them after all is killed.
+    pub(super) fn give_up_launches(&mut self, attempts: BTreeSet<AttemptKey>, turn: &mut Turn) {
+        for key in attempts {
+            if self.has(key) && self.attempt(key).runs() && self.is_in_doubt(key) {
+                let at = self.nodes[self.attempt(key).node].tracker();
+                turn.effects.push(JobEffect::Kill { attempt: key, at });
+                self.give_up(key, "The job tracker was restarted", false, turn);
+            }
+        }
+        turn.recheck = true;
     }
 
     /// So much time counts as nobody's silence. The times of attempts are looked up when the earlier ones

@@ -302,8 +302,8 @@ impl JobEngine {
         }
     }
 
-    /// Files all requests that wait again, and gives up what was launched and not heard of. Those that
-    /// report had time to fall silent too: their timeouts restart.
+    /// Files all requests that wait again. Attempts that report had time to fall silent too: their timeouts
+    /// restart.
     pub(super) fn resume(&mut self, turn: &mut Turn) {
         let waits = |slot: &Slot| slot.use_ == SlotUse::Requested;
         let waiting = self.slots.iter().filter(|(_, slot)| waits(slot)).map(|(id, _)| *id);
@@ -313,7 +313,7 @@ impl JobEngine {
         for key in self.keys().collect::<Vec<_>>() {
             let running = self.task(key).numbered().filter(|(_, attempt)| attempt.runs());
             for number in running.map(|(number, _)| number).collect::<Vec<_>>() {
-                self.resume_attempt(key.attempt(number), turn);
+                self.resume_attempt(key.attempt(number));
             }
         }
         turn.recheck = true;

@@ -279,7 +279,9 @@ impl Ledger {
             JobInput::CallFailed { node, .. } => self.avoid(node),
             JobInput::KillJob => self.is_killed = true,
             // While the job tracker was away, no report could reach it.
-            JobInput::Resumed => self.signs.values_mut().for_each(|(sign, _)| *sign = now),
+            JobInput::Resumed | JobInput::ResumedInPlace => {
+                self.signs.values_mut().for_each(|(sign, _)| *sign = now)
+            }
             JobInput::Stalled { ms } => {
                 self.signs.values_mut().for_each(|(sign, _)| *sign = sign.plus_ms(*ms));
             }

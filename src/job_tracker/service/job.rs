@@ -1,10 +1,11 @@
 //! A job that the service runs: its engine, the outlet of what that decides, and what others see of both.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use corona_mapreduce::history::JobEnd;
-use corona_mapreduce::{HistoryRecord, JobState, PerKind};
+use corona_mapreduce::{AttemptKey, HistoryRecord, JobState, PerKind};
 use corona_model::types::Millis;
 use corona_process::panics::{Panic, caught, spawn_detached};
 use corona_session_driver::{Contact, SessionEvents, Silence};
@@ -62,16 +63,17 @@ pub(super) struct Parts {
 impl Job {
     /// Starts the task of a job with this first input.
     pub(super) fn start(parts: Parts, first: JobInput) -> Job {
-        Job::run(parts, vec![first], None)
+        Job::run(parts, first, None)
     }
 
-    /// Goes on with a job of the former program of this process: launches that have left it are reported within this
-    /// time, and are in doubt only then.
-    pub(super) fn resume_after(parts: Parts, patience: Duration) -> Job {
-        Job::run(parts, Vec::new(), Some(Instant::now() + patience))
+    /// Goes on with a job of the former program of this process. Of the launches that it sent, those run again that no
+    /// task tracker reports within this time.
+    pub(super) fn resume_in_place(parts: Parts, patience: Duration) -> Job {
+        let attempts = parts.engine.attempts_in_doubt();
+        Job::run(parts, JobInput::ResumedInPlace, Some((Instant::now() + patience, attempts)))
     }
 
-    fn run(parts: Parts, first: Vec<JobInput>, resumes_by: Option<Instant>) -> Job {
+    fn run(parts: Parts, first: JobInput, in_doubt: Option<InDoubt>) -> Job {
         let Parts { description, engine, log, outlet, events, contact, history, .. } = parts;
         let Parts { inbox, first_at, stop, .. } = parts;
         let (sender, inbox) = inbox;
@@ -86,7 +88,7 @@ impl Job {
             published: None,
             unpublished: false,
             next: Vec::new(),
-            resumes_by,
+            in_doubt,
             first_at,
             retired: false,
             effects: Vec::new(),
@@ -94,7 +96,7 @@ impl Job {
         };
         let mut actor = Actor { subject, mail: inbox, events, clock, stop };
         tokio::spawn(async move {
-            if let Err(panic) = caught(actor.run(first)).await {
+            if let Err(panic) = caught(actor.run(vec![first])).await {
                 tracing::error!(job = %id, %panic, "the handling of a job panicked; the job fails");
                 actor.subject.lost(&panic).await;
             }
@@ -227,14 +229,17 @@ struct JobWork {
     unpublished: bool,
     /// Inputs of its own making.
     next: Vec<JobInput>,
-    /// Until when the engine is not told that the job tracker was away, while it has attempts that a report may clear.
-    resumes_by: Option<Instant>,
+    in_doubt: Option<InDoubt>,
     first_at: Option<Millis>,
     retired: bool,
     /// What follows from the inputs of this turn.
     effects: Vec<JobEffect>,
     after: Vec<After>,
 }
+
+/// The attempts that the former program of this process launched and that no task tracker has reported, and how long
+/// they have for that.
+type InDoubt = (Instant, BTreeSet<AttemptKey>);
 
 /// What waits until the inputs before it are safe.
 enum After {
@@ -264,14 +269,14 @@ impl Subject for JobWork {
     }
 
     fn next_deadline(&self) -> Option<Millis> {
-        // Before the engine knows that nobody could report, no time is silence.
-        if self.resumes_by.is_some() { None } else { self.engine.next_deadline() }
+        self.engine.next_deadline()
     }
 
     fn wakes_at(&self) -> Option<Instant> {
         let published = self.published.filter(|_| self.unpublished);
         let publishes_at = published.map(|published| published + PUBLISH_PAUSE);
-        publishes_at.into_iter().chain(self.resumes_by).min()
+        let in_doubt_until = self.in_doubt.as_ref().map(|(until, _)| *until);
+        publishes_at.into_iter().chain(in_doubt_until).min()
     }
 
     fn is_done(&self) -> bool {
@@ -280,11 +285,8 @@ impl Subject for JobWork {
 
     fn own_inputs(&mut self) -> Vec<JobInput> {
         let mut own = std::mem::take(&mut self.next);
-        let resumes = |by| by <= Instant::now() || !self.engine.has_attempts_in_doubt();
-        if self.resumes_by.is_some_and(resumes) {
-            self.resumes_by = None;
-            own.push(JobInput::Resumed);
-        }
+        let over = self.in_doubt.take_if(|(until, _)| *until <= Instant::now());
+        own.extend(over.map(|(_, attempts)| JobInput::NotLaunched { attempts }));
         own
     }
 
@@ -352,6 +354,14 @@ impl JobWork {
         let at = submitted.unwrap_or(now);
         if !self.is_over() {
             self.records.append(|log| log.input(at, &input));
+        }
+        if let (Some((_, attempts)), JobInput::Heartbeat { reports, .. }) =
+            (&mut self.in_doubt, &input)
+        {
+            for report in reports {
+                attempts.remove(&report.attempt);
+            }
+            self.in_doubt.take_if(|(_, attempts)| attempts.is_empty());
         }
         let outcome = self.engine.apply(at, input);
         self.effects.extend(outcome.effects);
@@ -552,25 +562,33 @@ pub(super) mod tests {
         }
     }
 
-    /// What the former program has launched, and when its job goes on without the reports that are missing.
+    /// Launches of the former program run again without a report in time, and those of this one do not.
     #[tokio::test(start_paused = true)]
     async fn launches_before_a_restart_in_place_are_in_doubt_only_without_a_report() {
         const PATIENCE: Duration = Duration::from_secs(10);
-        for (launched, reports) in [(true, true), (true, false), (false, false)] {
-            let (notes, begun) = (Notes::default(), Instant::now());
+        // A task tracker reports an attempt before it has started it.
+        for (launched, reported, launches_more) in [
+            (true, Some(TaskState::Succeeded), true),
+            (true, Some(TaskState::Unassigned), false),
+            (true, None, false),
+            (false, None, false),
+        ] {
+            let notes = Notes::default();
             let (job, _stop) = resumed(&notes, launched, PATIENCE);
             job.look(|_| ()).await.unwrap();
             let at_once = notes.all();
             // A request that the cluster manager may not know is filed again.
             assert_eq!(at_once.is_empty(), launched, "{at_once:?}");
-            if reports {
-                job.apply(report(2, TaskState::Running)).await.unwrap();
+            tokio::time::sleep(PATIENCE * 3 / 4).await;
+            if let Some(state) = reported {
+                job.apply(report(2, state)).await.unwrap();
             }
-            assert!(begun.elapsed() < PATIENCE);
-            tokio::time::sleep(PATIENCE * 2).await;
-            assert!(!job.look(JobEngine::has_attempts_in_doubt).await.unwrap());
+            job.look(|_| ()).await.unwrap();
+            assert_eq!(notes.all().contains(&"launch 0".into()), launches_more);
+            tokio::time::sleep(PATIENCE).await;
+            job.look(|_| ()).await.unwrap();
             let given_up = notes.all().iter().any(|note| note.starts_with("Kill("));
-            assert_eq!(given_up, launched && !reports, "{:?}", notes.all());
+            assert_eq!(given_up, launched && reported.is_none(), "{:?}", notes.all());
         }
     }
 
@@ -582,10 +600,10 @@ pub(super) mod tests {
         if launched {
             let _ = engine.apply(now(), grant(1));
         }
-        assert_eq!(engine.has_attempts_in_doubt(), launched);
+        assert_eq!(engine.attempts_in_doubt().len(), usize::from(launched));
         let (stop, stopped) = watch::channel(false);
         let parts = parts(notes, None, submission.description, engine, stopped);
-        (Job::resume_after(parts, patience), stop)
+        (Job::resume_in_place(parts, patience), stop)
     }
 
     fn grant(id: i32) -> JobInput {

@@ -101,10 +101,10 @@ impl From<io::Error> for SubmitError {
     }
 }
 
-/// How many reports of a task tracker a job waits for after a restart in place, and how long at least: the first may have
-/// been lost with a connection within TLS.
+/// How many reports of a task tracker a job waits for after a restart in place.
 const REPORTS_AFTER_RESTART: u32 = 3;
-const LEAST_REPORT_WAIT: Duration = Duration::from_secs(10);
+/// The least and the longest time of that wait. The first report may have been lost with a connection within TLS.
+const REPORT_WAIT: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 
 impl ServiceContext {
     /// An id for a job of this user.
@@ -776,7 +776,8 @@ impl ServiceContext {
                 (true, false) => Job::start(parts, JobInput::Resumed),
                 (true, true) => {
                     let patience = self.settings.heartbeat_interval * REPORTS_AFTER_RESTART;
-                    Job::resume_after(parts, patience.max(LEAST_REPORT_WAIT))
+                    let [least, most] = REPORT_WAIT;
+                    Job::resume_in_place(parts, patience.clamp(least, most))
                 }
             });
             return Ok(());
