@@ -6,6 +6,7 @@ The working directory is one that the nodes see. The test `python` of compat-tes
 import gc
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -106,6 +107,15 @@ class Commands(unittest.TestCase):
             run.wait()
         self.assertEqual(run.done, 1)
         until(lambda: not runs("600.2468"))
+
+    def test_a_kill_ends_commands_in_the_background_of_a_script(self):
+        # As a shell without job control starts it; the program inherits it.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+        run = corona.run("sleep 30.8642; true")
+        run.kill()
+        with self.assertRaisesRegex(corona.CoronaError, "was killed"):
+            run.wait()
 
     def test_a_directory_is_resumed(self):
         mark = pathlib.Path("mark").absolute()

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import shutil
-import signal
 import subprocess
 import threading
 from collections import deque
@@ -97,7 +96,7 @@ def _reason(lines: Sequence[str], status: int) -> str:
 
 
 class Child:
-    """A process of the program that follows a job. SIGINT kills the job, as Ctrl-C does."""
+    """A process of the program that follows a job. SIGTERM kills the job, as Ctrl-C does."""
 
     def __init__(self, command: Sequence[str], stdout: int) -> None:
         self._process = subprocess.Popen(
@@ -163,5 +162,6 @@ class Child:
     def kill(self) -> None:
         """Kills the job, and waits for the end of the process."""
         if not self.has_ended():
-            self._process.send_signal(signal.SIGINT)
+            # What a script starts in its background has SIGINT ignored.
+            self._process.terminate()
         self.wait()
