@@ -47,6 +47,14 @@ impl Unfinished {
     pub(crate) fn finish(mut self) {
         self.is_left = false;
     }
+
+    /// Does what may leave something if it is dropped before it ends.
+    pub(crate) async fn during<T>(work: impl Future<Output = T>) -> T {
+        let unfinished = Unfinished::new();
+        let done = work.await;
+        unfinished.finish();
+        done
+    }
 }
 
 impl Drop for Unfinished {
@@ -57,7 +65,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Does this work, which says whether nothing is left, after its owner has gone; not at all where there is no runtime.
+/// Does this work, which returns whether nothing is left, after its owner has gone; not at all where there is no runtime.
 pub(crate) fn in_background(work: impl Future<Output = bool> + Send + 'static) {
     let unfinished = Unfinished::new();
     let Ok(runtime) = Handle::try_current() else { return };
@@ -71,11 +79,27 @@ pub(crate) fn in_background(work: impl Future<Output = bool> + Send + 'static) {
     });
 }
 
-/// Waits until what dropped writers of this process have left is given up. Returns whether all of it was: false if
-/// something may be left.
+/// Waits until what dropped writers of this process have left is given up. Returns whether all of it since the last such
+/// answer was: false if something may be left.
 pub async fn all_given_up() -> bool {
     let mut given_up = GIVEN_UP.subscribe();
     // The sender lives as long as the process.
-    let done = given_up.wait_for(|given_up| given_up.pending == 0).await;
-    done.is_ok_and(|given_up| !given_up.is_left)
+    let is_over = given_up.wait_for(|given_up| given_up.pending == 0).await.is_ok();
+    is_over && !GIVEN_UP.send_if_modified(|given_up| std::mem::take(&mut given_up.is_left))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use tokio::sync::{Mutex, MutexGuard};
+
+    use super::all_given_up;
+
+    /// Held by a test that asks whether all was given up: the answer is that of the whole process, and does not concern
+    /// what earlier tests have left.
+    pub(crate) async fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::const_new(());
+        let alone = ALONE.lock().await;
+        all_given_up().await;
+        alone
+    }
 }

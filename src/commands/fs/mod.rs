@@ -320,7 +320,8 @@ fn stopped(by: StopSignal, is_given_up: bool, console: &mut Console<'_>) -> Exit
     let rest = match is_given_up {
         true => "what was unfinished has been given up",
         false => {
-            "an unfinished upload, which `corona fs rm -r NAME` aborts, or a file NAME.*.tmp may be left"
+            "NAME, an unfinished upload of it or a file NAME.*.tmp may be left; `corona fs rm -r NAME` aborts the upload \
+             and deletes what NAME has"
         }
     };
     console.complain(&format!("stopped by {by}; {rest}\n"));

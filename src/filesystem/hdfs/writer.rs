@@ -18,7 +18,7 @@ use super::transfer::{
     HEADER_BYTES, Layout, OLDEST_WRITTEN_VERSION, PacketHeader, SUM_BYTES, SumKind, Sums, VERSION,
     WriteKind,
 };
-use crate::given_up::in_background;
+use crate::given_up::{Unfinished, in_background};
 use crate::{Answer, ErrorKind, FileWriter, FsError, FsPath, Replay};
 use corona_hadoop::writables::{Block, DatanodeInfo, LocatedBlock, LocatedBlockWithMetaInfo};
 use corona_net::Backoff;
@@ -125,7 +125,7 @@ impl HdfsWriter {
         replay: Replay,
     ) -> Result<HdfsWriter, FsError> {
         let mut writer = HdfsWriter::new(shared, path, shape, replay, true)?;
-        writer.create_file().await?;
+        Unfinished::during(writer.create_file()).await?;
         writer.state = WriterState::Open;
         Ok(writer)
     }
@@ -765,13 +765,13 @@ impl FileWriter for HdfsWriter {
     fn abort(mut self: Box<Self>) -> Answer<'static, ()> {
         Box::pin(async move {
             self.current = None;
-            let state = std::mem::replace(&mut self.state, WriterState::Over);
-            match state {
-                WriterState::Over => Ok(()),
-                WriterState::Open | WriterState::Failed => {
-                    give_up(&self.shared, &self.path, self.is_new).await
-                }
+            if self.state == WriterState::Over {
+                return Ok(());
             }
+            let given_up = give_up(&self.shared, &self.path, self.is_new).await;
+            // Not before: one that is dropped meanwhile is given up again.
+            self.state = WriterState::Over;
+            given_up
         })
     }
 }

@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::given_up::tests::alone;
 
 /// Objects of a page, and pages.
 const PAGE: usize = 1000;
@@ -566,6 +567,7 @@ async fn a_new_object_whose_answer_was_lost_is_not_taken_for_that_of_another() {
 
 #[tokio::test]
 async fn a_writer_that_is_dropped_while_its_upload_begins_leaves_none() {
+    let _alone = alone().await;
     let entered = Arc::new(tokio::sync::Semaphore::new(0));
     let seen = entered.clone();
     let (store, noted) = noting(move |request| match request {
@@ -590,6 +592,7 @@ async fn a_writer_that_is_dropped_while_its_upload_begins_leaves_none() {
 
 #[tokio::test]
 async fn an_upload_that_cannot_be_aborted_is_reported_as_left() {
+    let _alone = alone().await;
     let (store, noted) = noting(|request| match request {
         begin if begin.starts_with("POST") => (200, "<R><UploadId>1</UploadId></R>".to_owned()),
         delete if delete.starts_with("DELETE") => {
@@ -609,6 +612,7 @@ async fn an_upload_that_cannot_be_aborted_is_reported_as_left() {
 
 #[tokio::test]
 async fn an_abort_that_is_interrupted_is_done_again() {
+    let _alone = alone().await;
     let deletes = Arc::new(tokio::sync::Semaphore::new(0));
     let seen = deletes.clone();
     let (store, _) = noting(move |request| match request {
@@ -632,6 +636,41 @@ async fn an_abort_that_is_interrupted_is_done_again() {
     }
     assert!(crate::all_given_up().await);
     assert_eq!(deletes.available_permits(), 1);
+}
+
+#[tokio::test]
+async fn an_object_whose_last_request_is_interrupted_is_reported_as_left() {
+    let _alone = alone().await;
+    for (length, last) in [(10, "PUT /bucket/a "), (9 << 20, "POST /bucket/a?uploadId=1 ")] {
+        for overwrite in [false, true] {
+            let entered = Arc::new(tokio::sync::Semaphore::new(0));
+            let seen = entered.clone();
+            let (store, noted) = noting(move |request| match request {
+                request if request.starts_with(last) => {
+                    seen.add_permits(1);
+                    (200, String::new())
+                }
+                begin if begin.starts_with("POST") => {
+                    (200, "<R><UploadId>1</UploadId></R>".to_owned())
+                }
+                head if head.starts_with("HEAD") => (404, String::new()),
+                list if list.contains("list-type=2") => listed(&[], 0),
+                _ => (200, String::new()),
+            })
+            .await;
+            let options = CreateOptions { overwrite, ..CreateOptions::default() };
+            let mut writer = store.create(&at("s3://bucket/a"), options).await.unwrap();
+            writer.write(&vec![b'x'; length]).await.unwrap();
+            assert!(crate::all_given_up().await);
+            let close = writer.close();
+            tokio::select! {
+                biased;
+                permit = entered.acquire() => permit.unwrap().forget(),
+                done = close => unreachable!("{done:?} before its last request"),
+            }
+            assert!(!crate::all_given_up().await, "{noted:?}");
+        }
+    }
 }
 
 #[tokio::test]

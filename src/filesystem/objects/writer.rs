@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::bucket::SharedBucket;
 use super::parts::{MAX_PARTS, bytes_of, in_flight_beside};
 use super::pending::{Place, Record};
-use crate::given_up::in_background;
+use crate::given_up::{Unfinished, in_background};
 use crate::path::FsPath;
 use crate::{Answer, ErrorKind, FileWriter, FsError};
 
@@ -194,8 +194,8 @@ impl Writer {
         if self.upload.is_none() {
             let bytes = Bytes::from(std::mem::replace(&mut self.part, empty_part()).freeze());
             return match self.overwrite {
-                true => self.bucket.put(&self.path, bytes.into()).await,
-                false => self.bucket.put_new(&self.path, bytes).await,
+                true => Unfinished::during(self.bucket.put(&self.path, bytes.into())).await,
+                false => Unfinished::during(self.bucket.put_new(&self.path, bytes)).await,
             };
         }
         // An upload has one part, if only an empty one.
@@ -212,9 +212,12 @@ impl Writer {
                 self.bucket.put(record, Record::sent(&upload.id, tags).to_json()).await?;
             }
             None if self.overwrite => {
-                self.bucket.complete(&self.path, &upload.id, &tags).await?;
+                Unfinished::during(self.bucket.complete(&self.path, &upload.id, &tags)).await?;
             }
-            None => self.bucket.complete_new(&self.path, &upload.id, &tags).await?,
+            None => {
+                let completed = self.bucket.complete_new(&self.path, &upload.id, &tags);
+                Unfinished::during(completed).await?;
+            }
         }
         upload.is_over = true;
         Ok(())

@@ -361,6 +361,36 @@ async fn a_file_whose_only_block_is_refused_at_the_close_is_gone_when_that_retur
 }
 
 #[tokio::test]
+async fn an_abort_that_is_interrupted_is_done_again() {
+    let world = TestClient::new(1).await;
+    let path = world.path("/a");
+    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    soon(writer.write(b"x")).await.unwrap();
+    world.cluster.name_node.fail("delete", NameNodeFault::LoseCall, 1);
+    tokio::select! {
+        () = until(|| world.cluster.name_node.count("delete") == 1) => {}
+        done = writer.abort() => unreachable!("{done:?} without a reply"),
+    }
+    until(|| world.cluster.name_node.files().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_file_whose_creation_is_interrupted_is_reported_as_left() {
+    let _alone = crate::given_up::tests::alone().await;
+    let world = TestClient::new(1).await;
+    let path = world.path("/a");
+    world.cluster.name_node.fail("create", NameNodeFault::LoseReply, 1);
+    tokio::select! {
+        () = until(|| world.cluster.name_node.count("create") == 1) => {}
+        done = world.files.create(&path, CreateOptions::default()) => {
+            unreachable!("{} without a reply", done.is_ok())
+        }
+    }
+    assert!(!crate::all_given_up().await);
+    assert_eq!(world.cluster.name_node.files(), ["/a"]);
+}
+
+#[tokio::test]
 async fn a_lease_that_has_expired_is_not_waited_for() {
     for method in ["create", "addBlockAndFetchMetaInfo", "complete"] {
         // A wait would be longer than the test may take.
