@@ -99,8 +99,8 @@ fn ignores_interrupts(status: &str) -> bool {
     ignored.is_some_and(|mask| mask & (1 << (SignalKind::interrupt().as_raw_value() - 1)) != 0)
 }
 
-/// A future that completes at the first SIGTERM or SIGINT after this call, and
-/// returns which it was. A service ends at SIGINT wherever it was started.
+/// A future that completes at the first SIGTERM or SIGINT after this call, and returns which it was. A service, and a
+/// tool that runs until it is stopped, ends at SIGINT wherever it was started.
 ///
 /// # Errors
 /// As [`StopSignals::listen`].
@@ -135,7 +135,9 @@ pub(crate) mod tests {
     fn a_shell_that_ignores_interrupts_has_its_commands_ignore_them() {
         for (ignored, expected) in [("INT", true), ("TERM", false), ("INT TERM", true)] {
             let script = format!("trap '' {ignored}; exec cat /proc/self/status");
-            let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+            let mut shell = Command::new("env");
+            shell.args(["--default-signal=INT", "sh", "-c", &script]);
+            let output = shell.output().unwrap();
             let status = String::from_utf8(output.stdout).unwrap();
             assert_eq!(ignores_interrupts(&status), expected, "{status}");
         }

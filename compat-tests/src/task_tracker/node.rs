@@ -345,3 +345,20 @@ pub fn signal(name: &str, pid: u32) {
     let script = format!("kill -s {name} \"$0\" 2>/dev/null");
     let _ = Command::new("sh").args(["-c", &script, &pid.to_string()]).status();
 }
+
+/// The same command, started with SIGINT as a terminal has it. A shell without job control has those that it
+/// starts in the background ignore it, and so do all that they start, until they handle it.
+pub fn interruptible(command: &Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg("--default-signal=INT").arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => env.env(name, value),
+            None => env.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        env.current_dir(directory);
+    }
+    env
+}

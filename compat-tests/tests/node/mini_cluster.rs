@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use compat_tests::serving::{fetch, keep_address};
 use compat_tests::task_tracker::PATIENCE;
-use compat_tests::task_tracker::node::signal;
+use compat_tests::task_tracker::node::{interruptible, signal};
 use compat_tests::{corona_program, repository};
 use tempfile::TempDir;
 
@@ -649,7 +649,7 @@ fn a_cluster_that_was_stopped_goes_on() {
     assert_eq!(cluster.lines("out2"), cluster.lines("out"));
     // A job whose client is stopped is killed.
     let job = cluster.job(&["--input", "in", "--output", "out3", "--mapper", "sleep 600"]);
-    let mut job = { job }.stderr(Stdio::piped()).spawn().unwrap();
+    let mut job = interruptible(&job).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("1 map, 1 reduce"));
     signal("INT", job.id());
@@ -658,23 +658,6 @@ fn a_cluster_that_was_stopped_goes_on() {
     assert_eq!(status.code(), Some(1), "{said:?}");
     assert!(said.values().any(|line| line.contains(" killed after ")), "{said:?}");
     cluster.stop();
-}
-
-/// The same command, started with SIGINT as a terminal has it. A shell without job control has those that it
-/// starts in the background ignore it, and so do all that they start, until they handle it.
-fn interruptible(command: &Command) -> Command {
-    let mut env = Command::new("env");
-    env.arg("--default-signal=INT").arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => env.env(name, value),
-            None => env.env_remove(name),
-        };
-    }
-    if let Some(directory) = command.get_current_dir() {
-        env.current_dir(directory);
-    }
-    env
 }
 
 /// A signal kills the job, or comes before it is submitted, whenever it comes.
@@ -718,8 +701,8 @@ fn a_client_that_is_stopped_leaves_no_job() {
     let address = silent.local_addr().unwrap().to_string();
     let arguments = ["--input", "in", "--output", "none", "--mapper", "cat"];
     let mut job = cluster.job(&arguments);
-    job.args(["--job-tracker", &address]).stderr(Stdio::piped());
-    let job = job.spawn().unwrap();
+    job.args(["--job-tracker", &address]);
+    let job = interruptible(&job).stderr(Stdio::piped()).spawn().unwrap();
     let _connection = silent.accept().unwrap();
     signal("INT", job.id());
     let output = job.wait_with_output().unwrap();

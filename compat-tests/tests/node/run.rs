@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use compat_tests::serving::free_address;
-use compat_tests::task_tracker::node::signal;
+use compat_tests::task_tracker::node::{interruptible, signal};
 use serde_json::Value;
 
 use super::mini_cluster::{MiniCluster, corona, stderr, until};
@@ -202,8 +202,8 @@ fn runs(text: &str) -> bool {
 fn an_interrupt_ends_all_commands(cluster: &MiniCluster) {
     let mark = cluster.path("waits").display().to_string();
     let line = format!("touch {mark}; sleep 600.123456; true");
-    let mut child =
-        command(cluster, &["--array", "1-4", "--", &line]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = interruptible(&command(cluster, &["--array", "1-4", "--", &line]));
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     until("a command", || Path::new(&mark).exists().then_some(()));
     signal("INT", child.id());
     let status = until("the end", || child.try_wait().unwrap());
@@ -304,7 +304,8 @@ fn results_that_may_be_there_are_not_given_up(
     let keeper = TcpListener::bind("127.0.0.1:0").unwrap();
     let kept = format!("corona://{}/job_201201010000_0001/output", keeper.local_addr().unwrap());
     note_kept(&kept);
-    let mut child = command(cluster, &again).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = interruptible(&command(cluster, &again));
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let _asked = keeper.accept().unwrap();
     // The first one ends the job, the second one the wait for the keeper.
     until("the end", || {

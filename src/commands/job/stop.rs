@@ -109,7 +109,7 @@ mod tests {
         let moment = Duration::from_millis(20);
         assert_eq!(stop.or_later(moment, ready(1)).await, (Some(1), false));
         let long = Duration::from_secs(60);
-        let raised = async || raise(Signal::SIGINT).unwrap();
+        let raised = async || raise(Signal::SIGTERM).unwrap();
         let (done, ()) = tokio::join!(stop.or_later(long, sleep(moment)), raised());
         assert_eq!(done, (Some(()), true));
         let (done, ()) = tokio::join!(stop.or_later(moment, pending::<()>()), raised());
