@@ -223,8 +223,11 @@ fn a_block_is_bounded_as_a_whole() {
     let part = [vint_of(6_000_000), vec![0; 6_000_000]].concat();
     let codec = "org.apache.hadoop.io.compress.DefaultCodec";
     let rest = [&ESCAPE[..], &[7; MARK_BYTES], &[1], &part.repeat(4)].concat();
-    let error = text_of(&made(TEXT, TEXT, [1, 1], Some(codec), &rest)).unwrap_err();
+    let file = made(TEXT, TEXT, [1, 1], Some(codec), &rest);
+    let error = text_of(&file).unwrap_err();
     assert!(error.contains("a compressed block has more than 18874368 bytes"), "{error}");
+    let of_task = of_split(&file, 0, file.len()).unwrap_err().to_string();
+    assert!(of_task.contains("18874368 bytes: raise corona.task.max.record.bytes"), "{of_task}");
 }
 
 fn vint_of(number: i64) -> Vec<u8> {
