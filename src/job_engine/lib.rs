@@ -324,7 +324,10 @@ impl JobEngine {
                 self.resume(turn);
                 self.give_up_launches(self.attempts_in_doubt(), turn);
             }
-            JobInput::ResumedInPlace => self.resume(turn),
+            JobInput::ResumedInPlace => {
+                self.resume(turn);
+                self.await_launches();
+            }
             JobInput::NotLaunched { attempts } => self.give_up_launches(attempts, turn),
             JobInput::Stalled { ms } => self.excuse(ms.max(0), |_| true),
             JobInput::CutOff { nodes, ms } => {

@@ -473,6 +473,18 @@ impl JobEngine {
         self.keys().flat_map(running).filter(|key| self.is_in_doubt(*key)).collect()
     }
 
+    /// Whether an attempt, or its clean-up, is on the node of this name.
+    pub fn is_on(&self, key: AttemptKey, node: &str) -> bool {
+        self.has(key) && self.nodes.find(node).is_some_and(|node| self.attempt(key).node == node)
+    }
+
+    /// After a restart in place: what a former program launched has its time for a first report again.
+    pub(super) fn await_launches(&mut self) {
+        for key in self.attempts_in_doubt() {
+            self.expect_report(key, self.spec.settings.launch_timeout_ms);
+        }
+    }
+
     /// Runs these attempts again, since nobody has reported them. Whatever runs of them after all is killed.
     pub(super) fn give_up_launches(&mut self, attempts: BTreeSet<AttemptKey>, turn: &mut Turn) {
         for key in attempts {

@@ -32,8 +32,10 @@ pub enum Step {
     Speculate(u32),
     /// A user kills the job.
     KillJob,
-    /// The job goes on after a restart.
-    Resume,
+    /// The job goes on after a restart, in place or not.
+    Resume(bool),
+    /// Nobody has reported what was launched.
+    NotLaunched,
 }
 
 /// Random runs: up to 120 steps, one run in ten ended by its user.
@@ -65,7 +67,8 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0..90_000_i64).prop_map(Step::Wait),
         1 => (0..40_usize, 0..40_usize).prop_map(|(reduce, map)| Step::FetchFailure(reduce, map)),
         1 => (0..4_u32).prop_map(Step::Speculate),
-        1 => Just(Step::Resume),
+        1 => any::<bool>().prop_map(Step::Resume),
+        1 => Just(Step::NotLaunched),
     ];
     let killed = prop_oneof![9 => Just(None), 1 => Just(Some(Step::KillJob))];
     (prop::collection::vec(step, 0..120), killed).prop_map(|(mut steps, killed)| {
@@ -137,6 +140,8 @@ pub fn input(job: &JobEngine, step: &Step) -> Option<JobInput> {
         Step::Wait(_) => JobInput::Tick,
         Step::Speculate(number) => JobInput::Speculate { kind: TaskKind::Map, number: *number },
         Step::KillJob => JobInput::KillJob,
-        Step::Resume => JobInput::Resumed,
+        Step::Resume(false) => JobInput::Resumed,
+        Step::Resume(true) => JobInput::ResumedInPlace,
+        Step::NotLaunched => JobInput::NotLaunched { attempts: job.attempts_in_doubt() },
     })
 }

@@ -258,6 +258,26 @@ fn after_a_restart_requests_are_filed_again_and_silent_launches_are_repeated() {
 }
 
 #[test]
+fn after_a_restart_in_place_launches_get_the_time_for_a_report() {
+    let mut world = world(4, 0);
+    world.set_up("m5.0");
+    world.grant(2, "b");
+    world.grant(3, "c");
+    world.report("a", "m0.0", Running);
+    world.after(JobSettings::default().launch_timeout_ms + 1);
+    assert_eq!(world.apply(JobInput::ResumedInPlace), ["request 5 MAP", "release 4"]);
+    assert_eq!(world.tick(), NOTHING, "launches have their time again");
+    let in_doubt = world.job.attempts_in_doubt();
+    assert_eq!(in_doubt.len(), 2);
+    world.report("b", "m1.0", Running);
+    let is_on_c = |key: &AttemptKey| world.job.is_on(*key, "tracker_c:1");
+    let attempts = in_doubt.into_iter().filter(is_on_c).collect();
+    let told = world.apply(JobInput::NotLaunched { attempts });
+    assert_eq!(told[..2], ["kill m2.0 on c", "event 1 m2.0 KILLED"]);
+    world.report("b", "m1.0", Succeeded);
+}
+
+#[test]
 fn after_a_restart_clean_ups_of_attempts_get_the_time_for_a_report() {
     let JobSettings { task_timeout_ms, launch_timeout_ms, .. } = JobSettings::default();
     // Whether the clean-up has reported before, and the timeout that the restart finds.

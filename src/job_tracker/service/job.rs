@@ -355,10 +355,11 @@ impl JobWork {
         if !self.is_over() {
             self.records.append(|log| log.input(at, &input));
         }
-        if let (Some((_, attempts)), JobInput::Heartbeat { reports, .. }) =
+        if let (Some((_, attempts)), JobInput::Heartbeat { node, reports, .. }) =
             (&mut self.in_doubt, &input)
         {
-            for report in reports {
+            // A clean-up has the name of an attempt that another node may still report.
+            for report in reports.iter().filter(|it| self.engine.is_on(it.attempt, node)) {
                 attempts.remove(&report.attempt);
             }
             self.in_doubt.take_if(|(_, attempts)| attempts.is_empty());
