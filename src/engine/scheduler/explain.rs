@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::order::{Precedence, QueueIdx, QueueKey};
-use super::quota::Allowance;
+use super::quota::{Allowance, held_of};
 use super::reasons::{
     About, Ahead, Competition, Holder, HolderClaim, IdRange, ReservedNode, Rivals, Unusable,
     WaitReason, WaitingRequests,
@@ -516,10 +516,7 @@ impl<'a> Question<'a> {
                 && other.settings.priority > self.pool.settings.priority;
             let minimum = (minimum > 0).then_some(HolderClaim::Minimum(minimum));
             let amounts = other.quota.minimum;
-            let held = ResourceType::ALL.map(|kind| other.kinds[kind].held);
-            let held = held.into_iter().fold(Amounts::ZERO, Amounts::plus);
-            let of_minimum = amounts.0.iter().zip(&held.0).filter(|(minimum, _)| **minimum > 0);
-            let within = of_minimum.into_iter().all(|(minimum, held)| held <= minimum);
+            let within = !other.quota.has_more(held_of(&other.kinds));
             let amounts = (amounts != Amounts::ZERO)
                 .then_some(HolderClaim::MinimumAmounts { minimum: amounts, within });
             minimum.or(amounts).or(before.then_some(HolderClaim::HigherPriority))

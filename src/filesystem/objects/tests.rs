@@ -590,17 +590,24 @@ async fn a_writer_that_is_dropped_while_its_upload_begins_leaves_none() {
     assert!(is_asked(&noted, "DELETE /bucket/out/part-0?uploadId=late "), "{noted:?}");
 }
 
+/// The answer of a bucket without objects, where each upload has the id 1.
+fn of_an_empty_bucket(request: &str) -> (u16, String) {
+    match request {
+        begin if begin.starts_with("POST") => (200, "<R><UploadId>1</UploadId></R>".to_owned()),
+        head if head.starts_with("HEAD") => (404, String::new()),
+        list if list.contains("list-type=2") => listed(&[], 0),
+        _ => (200, String::new()),
+    }
+}
+
 #[tokio::test]
 async fn an_upload_that_cannot_be_aborted_is_reported_as_left() {
     let _alone = alone().await;
     let (store, noted) = noting(|request| match request {
-        begin if begin.starts_with("POST") => (200, "<R><UploadId>1</UploadId></R>".to_owned()),
         delete if delete.starts_with("DELETE") => {
             (403, "<Error><Code>AccessDenied</Code></Error>".to_owned())
         }
-        head if head.starts_with("HEAD") => (404, String::new()),
-        list if list.contains("list-type=2") => listed(&[], 0),
-        _ => (200, String::new()),
+        other => of_an_empty_bucket(other),
     })
     .await;
     let mut writer = store.create(&at("s3://bucket/a"), CreateOptions::default()).await.unwrap();
@@ -616,14 +623,11 @@ async fn an_abort_that_is_interrupted_is_done_again() {
     let deletes = Arc::new(tokio::sync::Semaphore::new(0));
     let seen = deletes.clone();
     let (store, _) = noting(move |request| match request {
-        begin if begin.starts_with("POST") => (200, "<R><UploadId>1</UploadId></R>".to_owned()),
         delete if delete.starts_with("DELETE") => {
             seen.add_permits(1);
             (204, String::new())
         }
-        head if head.starts_with("HEAD") => (404, String::new()),
-        list if list.contains("list-type=2") => listed(&[], 0),
-        _ => (200, String::new()),
+        other => of_an_empty_bucket(other),
     })
     .await;
     let mut writer = store.create(&at("s3://bucket/a"), CreateOptions::default()).await.unwrap();
@@ -650,12 +654,7 @@ async fn an_object_whose_last_request_is_interrupted_is_reported_as_left() {
                     seen.add_permits(1);
                     (200, String::new())
                 }
-                begin if begin.starts_with("POST") => {
-                    (200, "<R><UploadId>1</UploadId></R>".to_owned())
-                }
-                head if head.starts_with("HEAD") => (404, String::new()),
-                list if list.contains("list-type=2") => listed(&[], 0),
-                _ => (200, String::new()),
+                other => of_an_empty_bucket(other),
             })
             .await;
             let options = CreateOptions { overwrite, ..CreateOptions::default() };
