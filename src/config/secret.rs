@@ -1,4 +1,4 @@
-//! Texts that nobody but their owner may see.
+//! Texts that only their owner may see.
 
 use std::fmt;
 use std::hint::black_box;

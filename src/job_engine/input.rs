@@ -160,8 +160,8 @@ pub enum JobInput {
     /// As [`JobInput::Resumed`], after a restart within the process of the job tracker: task trackers still have
     /// time to report what was launched. [`JobInput::NotLaunched`] follows for the others.
     ResumedInPlace,
-    /// Nobody has reported these attempts, or their clean-ups, for long enough after a restart: they are killed, and
-    /// run again.
+    /// No task tracker has reported these attempts, or their clean-ups, for long enough after a restart: they are
+    /// killed, and run again.
     NotLaunched {
         /// The attempts.
         attempts: BTreeSet<AttemptKey>,
@@ -350,7 +350,7 @@ pub struct Launch {
     pub at: Tracker,
     /// The slot that it takes.
     pub slot: RequestId,
-    /// What is to be done there.
+    /// The work to do there.
     pub work: Work,
 }
 

@@ -485,7 +485,7 @@ impl JobEngine {
         }
     }
 
-    /// Runs these attempts again, since nobody has reported them. Whatever runs of them after all is killed.
+    /// Runs attempts again that no task tracker has reported. Those that were launched all the same are killed.
     pub(super) fn give_up_launches(&mut self, attempts: BTreeSet<AttemptKey>, turn: &mut Turn) {
         for key in attempts {
             if self.has(key) && self.attempt(key).runs() && self.is_in_doubt(key) {

@@ -34,7 +34,7 @@ pub enum Step {
     KillJob,
     /// The job goes on after a restart, in place or not.
     Resume(bool),
-    /// Nobody has reported what was launched.
+    /// No task tracker has reported the launches in doubt.
     NotLaunched,
 }
 

@@ -41,7 +41,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// With one node of the original: 65,536 MB, of which half is given out.
+    /// Starts one with a node as those of the original, of 65,536 MB, of which half is given out.
     fn start(resources: &str, cpus: i16) -> Cluster {
         let manager = manager(resources);
         let node = Node::start(manager.thrift(), "tracker:1", "127.0.0.1", cpus);

@@ -376,7 +376,7 @@ fn a_put_in_the_background_of_a_script_goes_on_at_the_interrupt_of_another_progr
     }
     let store = Store::start();
     let program = corona_program().display();
-    // As shells begin what is behind a `&`.
+    // As shells start a command before a `&`.
     let script = format!("trap '' INT; exec '{program}' fs put - s3://bucket/put/large");
     let mut child = begin_put(&store, Command::new("sh").args(["-c", &script]));
     signal("INT", child.id());

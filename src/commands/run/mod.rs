@@ -623,8 +623,8 @@ impl Work<'_> {
         }
     }
 
-    /// Brings the results that are still where the job of a round ran. Those of a job that nobody knows any more, and that cannot be
-    /// brought, are given up where the user wants it.
+    /// Brings the results that are still where the job of a round ran. Where the job is forgotten and they cannot be
+    /// brought, they are given up if the user wants that.
     async fn bring_rest(
         &mut self,
         kept: &KeptResults,
@@ -636,7 +636,7 @@ impl Work<'_> {
     ) -> anyhow::Result<()> {
         let brought = stop.or(kept.bring_rest(&self.run.path(&round.output))).await;
         let brought = brought.unwrap_or_else(|| Err(anyhow!("stopped")));
-        // Nobody knows the job any more, and its results cannot be had from where they were.
+        // The job is forgotten, and its results cannot be brought.
         let is_lost = self.arguments.rerun_lost
             && is_forgotten
             && brought.is_err()

@@ -166,7 +166,7 @@ impl Comparison {
             self.gains_here(handle, kind, since);
             return true;
         }
-        // Where resources are counted, something larger may end first than what is in the way: the news are on their way.
+        // Where resources are counted, a larger grant may have ended there, of which the news come later.
         let may_hear_more = self.books.unmatched_revocations[kind.index()] > 0
             || self.oracle.engine().settings().resources.are_counted();
         if !waited && may_hear_more {

@@ -126,7 +126,7 @@ pub(super) fn reach_of(directory: &FsPath) -> FsPath {
     }
 }
 
-/// Whether what is below a path can be notes alone, whose uploads are of other objects.
+/// Whether only notes can be below a path. The uploads that they name are of other objects.
 pub(super) fn has_notes_alone(path: &FsPath) -> bool {
     Place::of(&path.join("note")).is_some()
 }
