@@ -3,7 +3,7 @@
 //! The processes of tasks go on meanwhile, and stay children of this process. Works that wait end where they wait, and
 //! the next program begins them again in the same order: a task that waits for slots or files, a deletion, a report.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
@@ -431,10 +431,15 @@ impl Tracker {
                 state.jvms.enter(Pooled { jvm, child, host, left, idle_since, is_retired });
             }
         }
+        // Before those that wait for slots ask for them.
+        let mut slots = shared.slots_of(&state, &works);
         for work in works {
             match work {
                 Work::Delete(order) => shared.carry_out(&mut state, order),
-                Work::Run(live) => shared.go_on(&mut state, *live, &adopted),
+                Work::Run(live) => {
+                    let slots = slots.remove(&live.run.number);
+                    shared.go_on(&mut state, *live, &adopted, slots);
+                }
             }
         }
         let positions: BTreeMap<JobId, Position> = reporters.into_iter().collect();
@@ -457,6 +462,7 @@ impl TrackerCore {
         state: &mut TrackerState,
         live: LiveWork,
         adopted: &BTreeMap<i32, (RunningChild, bool)>,
+        slots: Option<OwnedSemaphorePermit>,
     ) {
         let LiveWork { run, order, ready, process, hosted, .. } = live;
         let Ok(name) = name(&run) else { return };
@@ -471,7 +477,7 @@ impl TrackerCore {
         let has_process = live.process.is_some() || live.hosted.is_some();
         if !has_process {
             return match state.table.waits(&run) {
-                true => enter(self, state, live, Runner::work),
+                true => enter(self, state, live, Runner::work_in_line),
                 false => self.end_lost(
                     state,
                     &run,
@@ -483,11 +489,7 @@ impl TrackerCore {
             Some(Ok(ready)) => {
                 let ready = Arc::new(ready);
                 live.ready = Some(ready.clone());
-                let slots = match order {
-                    StopOrder::Nothing => self.take_slots(state, &run),
-                    StopOrder::Release | StopOrder::End => None,
-                };
-                enter(self, state, live, |runner| runner.go_on(ready, slots));
+                enter(self, state, live, |runner, _| runner.go_on(ready, slots));
                 if is_lost {
                     self.end_lost(
                         state,
@@ -530,10 +532,20 @@ impl TrackerCore {
         }
     }
 
-    /// The slots of a run that has them. There may be fewer by now.
-    fn take_slots(&self, state: &TrackerState, run: &AttemptRun) -> Option<OwnedSemaphorePermit> {
-        let (slots, wanted) = self.wanted_slots_in(state, run)?;
-        let free = u32::try_from(slots.available_permits().min(Semaphore::MAX_PERMITS));
-        slots.clone().try_acquire_many_owned(wanted.min(free.unwrap_or(u32::MAX))).ok()
+    /// The slots of the runs whose tasks work, by their numbers. There may be fewer by now.
+    fn slots_of(
+        &self,
+        state: &TrackerState,
+        works: &[Work],
+    ) -> HashMap<u64, OwnedSemaphorePermit> {
+        let take = |work: &Work| {
+            let live = work.live()?;
+            let works = live.process.is_some() && live.order == StopOrder::Nothing;
+            let (slots, wanted) = self.wanted_slots(state, works.then_some(&live.run)?)?;
+            let free = u32::try_from(slots.available_permits().min(Semaphore::MAX_PERMITS));
+            let wanted = wanted.min(free.unwrap_or(u32::MAX));
+            Some((live.run.number, slots.try_acquire_many_owned(wanted).ok()?))
+        };
+        works.iter().filter_map(take).collect()
     }
 }

@@ -38,6 +38,11 @@ pub(super) struct QueuePlace {
 }
 
 impl QueuePlace {
+    /// Whether nothing has to come before.
+    pub(super) fn is_next(&self) -> bool {
+        self.before.is_empty()
+    }
+
     /// Waits until all that has to come before is over.
     pub(super) async fn turn(&mut self) {
         for mut before in self.before.drain(..) {

@@ -3,7 +3,9 @@
 //! Spec: mapreduce/04 §4.3 to §4.7, §4.10.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -85,7 +87,7 @@ impl LiveAttempt {
 
 /// Begins a run. It waits for its turn and for slots.
 pub(super) fn begin(shared: &Arc<TrackerCore>, state: &mut TrackerState, run: AttemptRun) {
-    begin_with(shared, state, run, Runner::work);
+    begin_with(shared, state, run, Runner::work_in_line);
 }
 
 /// The same, with the work to do when its turn has come.
@@ -93,7 +95,7 @@ pub(super) fn begin_with<W>(
     shared: &Arc<TrackerCore>,
     state: &mut TrackerState,
     run: AttemptRun,
-    work: impl FnOnce(Runner) -> W,
+    work: impl FnOnce(Runner, &TrackerState) -> W,
 ) where
     W: Future<Output = ()> + Send + 'static,
 {
@@ -122,7 +124,7 @@ pub(super) fn enter<W>(
     shared: &Arc<TrackerCore>,
     state: &mut TrackerState,
     mut live: LiveAttempt,
-    work: impl FnOnce(Runner) -> W,
+    work: impl FnOnce(Runner, &TrackerState) -> W,
 ) where
     W: Future<Output = ()> + Send + 'static,
 {
@@ -135,10 +137,12 @@ pub(super) fn enter<W>(
         name: live.name.clone(),
         listen: live.order.subscribe(),
         is_doubtful: shared.pulse().doubts(Instant::now()),
+        is_next: place.is_next(),
+        slots: None,
     };
     state.live.insert(run.number, live);
     let job = run.attempt.job().clone();
-    let work = to_the_end(shared.clone(), run, work(runner));
+    let work = to_the_end(shared.clone(), run, work(runner, state));
     shared.spawn(shared.clone().in_turn(job, place, work));
 }
 
@@ -177,6 +181,24 @@ pub(super) struct Runner {
     listen: watch::Receiver<StopOrder>,
     /// Whether the order to begin it may be older than the end of its job.
     is_doubtful: bool,
+    /// Whether its turn has come as it is entered.
+    is_next: bool,
+    /// Its slots, if it has a place among those that wait for slots.
+    slots: Option<SlotsToCome>,
+}
+
+/// Slots that were asked for: among those who wait, they go to whoever asked first.
+type SlotsToCome = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send + Sync>>;
+
+/// Asks for so many slots now.
+fn ask(slots: Arc<Semaphore>, wanted: u32) -> SlotsToCome {
+    // It is never closed.
+    let mut asked: SlotsToCome =
+        Box::pin(async move { slots.acquire_many_owned(wanted).await.ok() });
+    match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(slots) => Box::pin(std::future::ready(slots)),
+        Poll::Pending => asked,
+    }
 }
 
 /// A process, and the run that it belongs to.
@@ -229,7 +251,21 @@ enum AfterTask {
 }
 
 impl Runner {
-    pub(super) async fn work(mut self) {
+    /// Works, with a place among those that wait for slots from now on: tasks take slots in the order of their
+    /// launches, whatever the order in which threads begin with them.
+    pub(super) fn work_in_line(
+        mut self,
+        state: &TrackerState,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        if self.is_next
+            && let Some((slots, wanted)) = self.shared.wanted_slots(state, &self.run)
+        {
+            self.slots = (wanted > 0).then(|| ask(slots, wanted));
+        }
+        self.work()
+    }
+
+    async fn work(mut self) {
         // The following state is large, and of many launched runs most wait.
         if let Some(slots) = self.slots().await {
             Box::pin(self.with_slots(slots)).await;
@@ -246,16 +282,16 @@ impl Runner {
 
     /// Waits for slots. None if it is to end.
     pub(super) async fn slots(&mut self) -> Option<OwnedSemaphorePermit> {
-        let (slots, wanted) = self.shared.wanted_slots(&self.run)?;
+        let (slots, wanted) = self.shared.wanted_slots(&self.shared.lock(), &self.run)?;
         if wanted == 0 {
             self.fail("this task tracker has no slots for such tasks");
             return None;
         }
+        let asked = self.slots.take().unwrap_or_else(|| ask(slots, wanted));
         tokio::select! {
             biased;
             () = Self::ordered(&mut self.listen, StopOrder::End) => None,
-            // It is never closed.
-            slots = slots.acquire_many_owned(wanted) => slots.ok(),
+            slots = asked => slots,
         }
     }
 
@@ -802,12 +838,7 @@ impl TrackerCore {
 
     /// The slots for a run, and how many it takes; 0 if there are none at all. None if the run is not
     /// wanted any more.
-    fn wanted_slots(&self, run: &AttemptRun) -> Option<(Arc<Semaphore>, u32)> {
-        self.wanted_slots_in(&self.lock(), run)
-    }
-
-    /// The same for one who has locked the state.
-    pub(super) fn wanted_slots_in(
+    pub(super) fn wanted_slots(
         &self,
         state: &TrackerState,
         run: &AttemptRun,

@@ -110,7 +110,7 @@ async fn an_attempt_whose_run_ends_early_has_failed_and_leaves_no_files() {
             for order in state.table.submit(action, now()).unwrap() {
                 match order {
                     Order::Start(run) => {
-                        let work = move |runner| break_off(runner, when);
+                        let work = move |runner, _: &_| break_off(runner, when);
                         run::begin_with(shared, &mut state, run, work);
                     }
                     other => shared.carry_out(&mut state, other),

@@ -55,6 +55,33 @@ async fn tasks_wait_for_slots_and_those_of_the_other_type_do_not() {
     world.end(&first).await;
 }
 
+/// Whichever thread begins first with one of them, the slots are theirs in this order as soon as they are launched.
+#[tokio::test]
+async fn tasks_take_slots_in_the_order_of_their_launches() {
+    let world = TestTracker::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
+    let first = world.task("map", PROGRAM, &[]);
+    let mut second = first.clone();
+    second.attempt.task.number += 1;
+    let shared = &world.tracker.shared;
+    {
+        let mut state = shared.lock();
+        for task in [&first, &second] {
+            let action = Action::Launch(Box::new(task.clone()));
+            let action = TaskTrackerAction { session: Some(world.session.clone()), action };
+            for order in state.table.submit(action, now()).unwrap() {
+                shared.carry_out(&mut state, order);
+            }
+            assert_eq!(shared.map_slots.available_permits(), 0, "{}", task.attempt);
+        }
+    }
+    let child = world.child(&first).await;
+    assert_eq!(world.state(&second), Some(TaskState::Unassigned));
+    child.leave(1);
+    world.child(&second).await.leave(1);
+    world.peer.told(&second.attempt, TaskState::FailedUnclean).await;
+    world.end(&first).await;
+}
+
 #[tokio::test]
 async fn a_task_that_crashed_keeps_no_slot_for_processes_that_it_has_left() {
     let world = TestTracker::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
