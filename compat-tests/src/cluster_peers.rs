@@ -1,5 +1,5 @@
-//! The peers of a cluster manager, on plain sockets: a connection that makes calls, a server that
-//! remembers its calls, and a node that heartbeats.
+//! The peers of a cluster manager, on plain sockets: a client that makes calls, a server that remembers its calls, and a
+//! node that heartbeats. Each panics when it is not answered as a peer of a sound cluster manager is.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corona::wire::calls::ClusterManager;
+use corona::wire::calls::{ClusterManager, SessionDriver};
 use corona::wire::schema::{Kind, StructId, schema};
 use corona::wire::value::{Message, MessageKind, StreamReader, Value};
 use corona::wire::{Framing, Service};
@@ -16,6 +16,9 @@ use serde_json::{Value as Json, json};
 
 /// How long anything may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// No further fields of a node, a session or a request.
+pub const DEFAULT: &Json = &Json::Null;
 
 /// A connection to the cluster manager.
 pub struct Connection {
@@ -69,6 +72,105 @@ impl Connection {
             }
         }
     }
+}
+
+/// A client of a cluster manager, on one connection.
+pub struct Caller {
+    connection: Connection,
+    seqid: i32,
+}
+
+impl Caller {
+    /// Connects.
+    pub fn open(address: SocketAddr) -> Caller {
+        Caller { connection: Connection::open(address), seqid: 0 }
+    }
+
+    /// Makes a call; none when the connection is closed instead of an answer.
+    pub fn try_call(&mut self, method: &str, args: &Json) -> Option<Message> {
+        self.seqid += 1;
+        self.connection.send(&call(method, args, self.seqid));
+        self.connection.receive()
+    }
+
+    /// The result of a call, or its declared exception as `{ name: fields }`.
+    pub fn call(&mut self, method: &str, args: &Json) -> Json {
+        let answer = self.try_call(method, args).unwrap_or_else(|| panic!("no answer to {method}"));
+        assert_eq!((answer.kind, answer.seqid), (MessageKind::Reply, self.seqid), "{method}");
+        let Ok(Value::Struct(fields)) = answer.body else { panic!("{method}: {answer:?}") };
+        fields.into_iter().next().map_or(Json::Null, |(name, value)| match name {
+            "success" => serde_json::to_value(value).unwrap(),
+            other => json!({ other: value }),
+        })
+    }
+
+    /// Sends the heartbeat of a node with these further fields, and returns the response.
+    pub fn heartbeat(&mut self, name: &str, host: &str, cpus: i16, more: &Json) -> Json {
+        self.call("nodeHeartbeat", &json!({ "node": with(report(name, host, cpus), more) }))
+    }
+
+    /// Starts a session with these further fields, whose driver listens at this port, and returns its handle.
+    pub fn session(&mut self, driver: u16, more: &Json) -> String {
+        let handle = self.call("getNextSessionId", &json!({})).as_str().unwrap().to_owned();
+        let info = json!({ "address": { "host": "127.0.0.1", "port": driver }, "name": "job",
+                           "userId": "user" });
+        let args = json!({ "handle": handle, "info": with(info, more) });
+        let started = self.call("sessionStart", &args);
+        assert_eq!(started["handle"], json!(handle), "{started}");
+        handle
+    }
+
+    /// Requests slots for maps on one CPU, unless further fields differ.
+    pub fn request(&mut self, handle: &str, ids: impl IntoIterator<Item = i32>, more: &Json) {
+        let specs = json!({ "numCpus": 1, "networkMBps": 10, "memoryMB": 1024, "diskGB": 10 });
+        let request = |id| {
+            with(json!({ "id": id, "hosts": [], "specs": specs.clone(), "type": "MAP" }), more)
+        };
+        let requests: Vec<Json> = ids.into_iter().map(request).collect();
+        self.call("requestResource", &json!({ "handle": handle, "requestList": requests }));
+    }
+
+    /// Releases slots.
+    pub fn release(&mut self, handle: &str, ids: impl IntoIterator<Item = impl Into<i64>>) {
+        let ids: Vec<i64> = ids.into_iter().map(Into::into).collect();
+        self.call("releaseResource", &json!({ "handle": handle, "idList": ids }));
+    }
+
+    /// All sessions with the slots that they hold, by handle.
+    pub fn sessions(&mut self) -> Vec<Json> {
+        let Json::Array(mut sessions) = self.call("getSessions", &json!({})) else {
+            panic!("no list of sessions")
+        };
+        sessions.sort_by(|a, b| a["handle"].as_str().cmp(&b["handle"].as_str()));
+        sessions
+    }
+
+    /// Waits until a session holds so many slots for maps.
+    pub fn holds(&mut self, handle: &str, wanted: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let sessions = self.sessions();
+            let session = sessions.iter().find(|session| session["handle"] == handle);
+            if session.is_some_and(|session| session["runningResources"]["MAP"] == wanted) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{wanted} slots of {handle}: {sessions:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends a session.
+    pub fn end(&mut self, handle: &str, status: &str) {
+        self.call("sessionEnd", &json!({ "handle": handle, "status": status }));
+    }
+}
+
+/// An object with further fields, which win.
+fn with(mut object: Json, more: &Json) -> Json {
+    for (name, value) in more.as_object().into_iter().flatten() {
+        object[name] = value.clone();
+    }
+    object
 }
 
 /// The bytes of a call, in a frame, with these arguments. Missing arguments are left out.
@@ -188,6 +290,40 @@ impl ReceivedNotices {
             assert!(!left.is_zero(), "{what} did not come about in {PATIENCE:?}: {told:?}");
             told = self.0.changed.wait_timeout(told, left).unwrap().0;
         }
+    }
+}
+
+/// A driver of any number of sessions, which accepts all notifications.
+pub struct Driver {
+    /// The notifications.
+    pub told: ReceivedNotices,
+    /// Where it listens.
+    pub port: u16,
+}
+
+impl Driver {
+    /// Serves on a free port.
+    pub fn start() -> Driver {
+        Driver::on(TcpListener::bind("127.0.0.1:0").expect("a free port"))
+    }
+
+    /// Serves on this port.
+    pub fn on(listener: TcpListener) -> Driver {
+        let port = listener.local_addr().expect("the address of a port").port();
+        Driver { told: ReceivedNotices::serve::<SessionDriver>(listener), port }
+    }
+
+    /// The ids of a session's grants, sorted, once there are so many.
+    pub fn granted(&self, handle: &str, wanted: usize) -> Vec<i64> {
+        self.told.until(&format!("{wanted} grants to {handle}"), |told| {
+            let grants = told.iter().filter(|(name, args)| {
+                name == "grantResource" && args["handle"].as_str() == Some(handle)
+            });
+            let grants = grants.filter_map(|(_, args)| args["granted"].as_array()).flatten();
+            let mut ids: Vec<i64> = grants.filter_map(|grant| grant["id"].as_i64()).collect();
+            ids.sort_unstable();
+            (ids.len() == wanted).then_some(ids)
+        })
     }
 }
 

@@ -16,6 +16,7 @@ pub mod task_tracker;
 pub mod zookeeper;
 
 use std::env;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -26,6 +27,7 @@ use corona::conformance::capture::{Ending, Limits};
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::conformance::open;
 use corona::conformance::replay::Report;
+use corona::conformance::setup::RecordedSetup;
 use corona::conformance::trial::{Program, against_program, fitting};
 
 /// The program under test.
@@ -91,20 +93,43 @@ pub fn start_plain() -> LaunchedManager {
 /// # Panics
 /// When the program does not start.
 pub fn start_with(settings: &[(&str, &str)]) -> LaunchedManager {
-    // Tests run side by side, and none of them resumes from the journal of another one.
+    start(&launch(settings))
+}
+
+/// The same with a recorded configuration; `scratch` is for its state. No proxy job tracker listens.
+///
+/// # Panics
+/// When the program does not start.
+pub fn start_recorded(conf_dir: &Path, scratch: &Path) -> LaunchedManager {
+    let setup = RecordedSetup::read(conf_dir).expect("the recorded configuration");
+    let nobody = (Ipv4Addr::LOCALHOST, 9).into();
+    let overrides = setup.overrides(1.0, nobody, &scratch.join("cm.state"));
+    start(&Launch { conf_dir: Some(conf_dir.to_path_buf()), overrides, ..launch(&[]) })
+}
+
+/// How to start the program under test as a cluster manager on free ports, with these settings. Without a journal unless
+/// they name one, since tests run side by side, and none resumes from the journal of another one.
+pub fn launch(settings: &[(&str, &str)]) -> Launch {
     let own = [
         ("cm.server.address", "localhost:0"),
         ("cm.server.http.address", "localhost:0"),
         ("corona.cm.journal.dir", "none"),
     ];
     let overrides = own.iter().chain(settings);
-    let launch = Launch {
+    Launch {
         program: corona_program().to_path_buf(),
         conf_dir: None,
         overrides: overrides.map(|(key, value)| ((*key).into(), (*value).into())).collect(),
         arguments: vec![],
-        ready_within: Duration::from_secs(20),
-    };
+        ready_within: Duration::from_secs(60),
+    }
+}
+
+/// Starts a cluster manager.
+///
+/// # Panics
+/// When it does not start.
+pub fn start(launch: &Launch) -> LaunchedManager {
     launch.start().unwrap_or_else(|error| panic!("{error}"))
 }
 

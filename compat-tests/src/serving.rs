@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
+use corona::conformance::launch::LaunchedManager;
 use corona::net::Reserved;
 use corona::wire::Service;
 use corona::wire::server::{Handler, Limits, ListenOn, Server, listen};
@@ -75,4 +76,13 @@ pub fn fetch(at: &str, path: &str) -> Option<(String, String)> {
     stream.read_to_string(&mut text).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
     Some((format!("{head}\r\n"), body.to_owned()))
+}
+
+/// The body of a page of a cluster manager.
+///
+/// # Panics
+/// When there is no whole answer.
+pub fn page(manager: &LaunchedManager, path: &str) -> String {
+    let at = manager.http().expect("it has pages").to_string();
+    fetch(&at, path).unwrap_or_else(|| panic!("no answer for {path}")).1
 }

@@ -61,31 +61,25 @@ impl Instance {
         let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let through = relay.local_addr().unwrap();
         tokio::spawn(relay_to(relay, zookeeper.servers().parse().unwrap(), cut));
-        let overrides = [
-            ("cm.server.address", format!("localhost:{}", free_address().port())),
-            ("cm.server.http.address", format!("localhost:{}", free_address().port())),
-            ("cm.state", directory.join("cm.state").display().to_string()),
-            ("cm.cpu.to.resource.partitioning", format!("{{\"1\":{{\"MAP\":{SLOTS}}}}}")),
-            ("cm.session.expiryinterval", "600000".to_owned()),
-            ("cm.node.expiryinterval", "600000".to_owned()),
-            ("cm.notifier.pollinterval", "20".to_owned()),
-            ("cm.notifier.retry.interval.start", "20".to_owned()),
-            ("cm.notifier.retry.interval.factor", "1".to_owned()),
-            ("cm.notifier.retry.max", "10000".to_owned()),
-            ("corona.cm.ha.zookeeper", through.to_string()),
-            ("corona.cm.ha.session.timeout.ms", SESSION.as_millis().to_string()),
-            ("corona.cm.ha.replication.address", address.to_string()),
-            ("corona.cm.ha.instances", "127.0.0.1".to_owned()),
+        let local = |address: SocketAddr| format!("localhost:{}", address.port());
+        let own = [
+            ("cm.server.address", &*local(free_address())),
+            ("cm.server.http.address", &local(free_address())),
+            ("cm.state", &directory.join("cm.state").display().to_string()),
+            ("cm.cpu.to.resource.partitioning", &format!("{{\"1\":{{\"MAP\":{SLOTS}}}}}")),
+            ("corona.cm.journal.dir", &directory.join("journal").display().to_string()),
+            ("cm.session.expiryinterval", "600000"),
+            ("cm.node.expiryinterval", "600000"),
+            ("cm.notifier.pollinterval", "20"),
+            ("cm.notifier.retry.interval.start", "20"),
+            ("cm.notifier.retry.interval.factor", "1"),
+            ("cm.notifier.retry.max", "10000"),
+            ("corona.cm.ha.zookeeper", &through.to_string()),
+            ("corona.cm.ha.session.timeout.ms", &SESSION.as_millis().to_string()),
+            ("corona.cm.ha.replication.address", &address.to_string()),
+            ("corona.cm.ha.instances", "127.0.0.1"),
         ];
-        let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned()));
-        let overrides = overrides.into_iter().chain(settings);
-        let launch = Launch {
-            program: corona_program().to_path_buf(),
-            conf_dir: None,
-            overrides: overrides.map(|(key, value)| (key.to_owned(), value)).collect(),
-            arguments: vec![],
-            ready_within: PATIENCE,
-        };
+        let launch = compat_tests::launch(&[&own, settings].concat());
         let running = started(launch.clone()).await;
         Instance { launch, running, zookeeper: connected }
     }

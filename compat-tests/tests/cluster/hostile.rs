@@ -9,11 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use compat_tests::cluster_peers::{Connection, call as rpc, report};
+use compat_tests::cluster_peers::{Caller, Connection, DEFAULT, call as rpc, report};
+use compat_tests::serving::page;
 use compat_tests::{start_plain, start_with};
-use corona::wire::calls::ClusterManager;
-use corona::wire::client::{Client, ClientOptions};
-use corona::wire::generated::{ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceType};
 use serde_json::{Value as Json, json};
 
 /// Malformed frames in all.
@@ -122,7 +120,7 @@ fn racing_peers_have_one_winner() {
     }
     let sessions = answer_of(&mut first, "getSessions", &json!({}));
     assert_eq!(sessions["success"].as_array().map(Vec::len), Some(ROUNDS), "{sessions}");
-    let nodes = page(manager.http().expect("the pages are served"), "/api/v1/nodes");
+    let nodes = page(&manager, "/api/v1/nodes");
     for round in 0..ROUNDS {
         assert_eq!(nodes.matches(&format!("\"racing{round}\"")).count(), 1, "{nodes}");
     }
@@ -134,16 +132,6 @@ fn answer_of(connection: &mut Connection, method: &str, args: &Json) -> Json {
     connection.send(&rpc(method, args, 1));
     let message = connection.receive().unwrap_or_else(|| panic!("{method} has no answer"));
     serde_json::to_value(message.body.expect("a well-formed answer")).unwrap()
-}
-
-/// The body of a page.
-fn page(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
 }
 
 /// The memory for messages is full all the time. The peers that fill it lose their connections; a
@@ -438,9 +426,8 @@ fn large_calls_do_not_delay_other_peers() {
     let half = json!({ "handle": handle, "idList": (1..=MANY / 2).collect::<Vec<_>>() });
     let kill = json!({ "sessionId": handle });
     let pending = |expected: i64| {
-        let path = format!("/api/v1/sessions/{handle}");
-        let page = page(manager.http().expect("the pages are served"), &path);
-        let body: Json = serde_json::from_str(page.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+        let body = page(&manager, &format!("/api/v1/sessions/{handle}"));
+        let body: Json = serde_json::from_str(&body).unwrap();
         assert!(body.to_string().contains(&format!("\"requested\":{expected}")), "{body}");
     };
     let calls = [
@@ -572,8 +559,11 @@ impl GoodPeer {
         let shared = std::sync::Arc::new(PeerCore::default());
         let of_thread = shared.clone();
         let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(heartbeat(address, &of_thread));
+            let mut calls = Caller::open(address);
+            while !of_thread.stop.load(Ordering::SeqCst) {
+                calls.heartbeat("good", "10.0.0.1", 1, DEFAULT);
+                of_thread.answers.fetch_add(1, Ordering::SeqCst);
+            }
         });
         GoodPeer { shared, thread }
     }
@@ -595,25 +585,6 @@ impl GoodPeer {
     fn stop(self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.thread.join().expect("the well-behaved peer was answered each time");
-    }
-}
-
-async fn heartbeat(address: SocketAddr, shared: &PeerCore) {
-    let options = ClientOptions { call_timeout: PATIENCE, ..ClientOptions::default() };
-    let mut client = Client::<ClusterManager>::connect(address, options).await.unwrap();
-    let specs = ComputeSpecs::new(1, None, None, None);
-    let node = ClusterNodeInfo {
-        name: "good".into(),
-        address: InetAddress::new("10.0.0.1".into(), 1),
-        total: specs.clone(),
-        free: Some(specs),
-        resource_infos: Some([(ResourceType::MAP, "10.0.0.1:1".to_owned())].into()),
-        ended: None,
-        program: None,
-    };
-    while !shared.stop.load(Ordering::SeqCst) {
-        client.node_heartbeat(Some(node.clone())).await.unwrap();
-        shared.answers.fetch_add(1, Ordering::SeqCst);
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use compat_tests::corona_program;
 use compat_tests::serving::{free_address, serve};
+use compat_tests::start;
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::load::{
     self, Connections, Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan, Progress,
@@ -285,32 +285,24 @@ async fn get_text(web: SocketAddr, path: &str) -> String {
 }
 
 fn launch(directory: &std::path::Path, port: u16) -> Launch {
-    let overrides = [
-        ("cm.server.address", format!("localhost:{port}")),
-        ("cm.server.http.address", "localhost:0".to_owned()),
-        ("cm.state", directory.join("cm.state").display().to_string()),
-        ("cm.cpu.to.resource.partitioning", format!("{{\"1\":{{\"MAP\":{SLOTS}}}}}")),
+    compat_tests::launch(&[
+        ("cm.server.address", &format!("localhost:{port}")),
+        ("cm.state", &directory.join("cm.state").display().to_string()),
+        ("cm.cpu.to.resource.partitioning", &format!("{{\"1\":{{\"MAP\":{SLOTS}}}}}")),
+        ("corona.cm.journal.dir", &directory.join("journal").display().to_string()),
         // Images are made on the way.
-        ("corona.cm.journal.image.bytes", "262144".to_owned()),
-        ("corona.cm.journal.segment.bytes", "131072".to_owned()),
-        ("cm.session.expiryinterval", "600000".to_owned()),
-        ("cm.notifier.pollinterval", "20".to_owned()),
-        ("cm.notifier.retry.interval.start", "20".to_owned()),
-        ("cm.notifier.retry.interval.factor", "1".to_owned()),
-        ("cm.notifier.retry.max", "10000".to_owned()),
-    ];
-    Launch {
-        program: corona_program().to_path_buf(),
-        conf_dir: None,
-        overrides: overrides.map(|(key, value)| (key.to_owned(), value)).to_vec(),
-        arguments: vec![],
-        ready_within: PATIENCE,
-    }
+        ("corona.cm.journal.image.bytes", "262144"),
+        ("corona.cm.journal.segment.bytes", "131072"),
+        ("cm.session.expiryinterval", "600000"),
+        ("cm.notifier.pollinterval", "20"),
+        ("cm.notifier.retry.interval.start", "20"),
+        ("cm.notifier.retry.interval.factor", "1"),
+        ("cm.notifier.retry.max", "10000"),
+    ])
 }
 
 pub(super) async fn started(launch: Launch) -> LaunchedManager {
-    let running = tokio::task::spawn_blocking(move || launch.start()).await.unwrap();
-    running.unwrap_or_else(|error| panic!("{error}"))
+    tokio::task::spawn_blocking(move || start(&launch)).await.unwrap()
 }
 
 fn kills() -> u64 {

@@ -3,40 +3,28 @@
 
 use std::time::{Duration, Instant};
 
-use compat_tests::cluster_peers::{Connection, Node, PATIENCE, call, report};
-use compat_tests::corona_program;
-use compat_tests::serving::fetch;
-use corona::conformance::launch::{Launch, LaunchedManager};
-use corona::wire::value::{MessageKind, Value};
+use compat_tests::cluster_peers::{Caller, Node, PATIENCE};
+use compat_tests::serving::page;
+use compat_tests::start_with;
+use corona::conformance::launch::LaunchedManager;
 use serde_json::{Value as Json, json};
 
 /// A cluster manager that counts CPUs and memory, with 2,048 MB for a map that names none.
 fn manager(resources: &str) -> LaunchedManager {
-    let overrides = [
-        ("cm.server.address", "localhost:0"),
-        ("cm.server.http.address", "localhost:0"),
+    start_with(&[
         ("cm.state", "none"),
-        ("corona.cm.journal.dir", "none"),
         ("cm.notifier.retry.max", "1000"),
         ("cm.session.expiryinterval", "600000"),
         ("cm.cpu.to.resource.partitioning", "{\"1\":{\"MAP\":1,\"REDUCE\":1}}"),
         ("corona.cm.resources", resources),
         ("corona.cm.request.default.MAP.memory", "2048"),
         ("corona.cm.overcommit.memory", "50"),
-    ];
-    let launch = Launch {
-        program: corona_program().to_path_buf(),
-        conf_dir: None,
-        overrides: overrides.map(|(key, value)| (key.into(), value.into())).to_vec(),
-        arguments: vec![],
-        ready_within: Duration::from_secs(30),
-    };
-    launch.start().unwrap_or_else(|error| panic!("{error}"))
+    ])
 }
 
 struct Cluster {
     manager: LaunchedManager,
-    calls: Connection,
+    calls: Caller,
     _node: Node,
 }
 
@@ -45,37 +33,22 @@ impl Cluster {
     fn start(resources: &str, cpus: i16) -> Cluster {
         let manager = manager(resources);
         let node = Node::start(manager.thrift(), "tracker:1", "127.0.0.1", cpus);
-        let calls = Connection::open(manager.thrift());
+        let calls = Caller::open(manager.thrift());
         Cluster { manager, calls, _node: node }
-    }
-
-    fn call(&mut self, method: &str, arguments: &Json) -> Value {
-        self.calls.send(&call(method, arguments, 1));
-        let answer = self.calls.receive().expect("an answer");
-        assert_eq!(answer.kind, MessageKind::Reply, "{answer:?}");
-        answer.body.expect("a reply")
     }
 
     /// Starts a session of a user, whose pool has the user's name.
     fn session(&mut self, user: &str) -> String {
-        let answer = serde_json::to_value(self.call("getNextSessionId", &json!({}))).unwrap();
-        let handle = answer["success"].as_str().expect("an id").to_owned();
-        let address = json!({ "host": "127.0.0.1", "port": 9 });
-        let info = json!({ "address": address, "name": "job", "userId": user });
-        self.call("sessionStart", &json!({ "handle": handle, "info": info }));
-        handle
+        self.calls.session(9, &json!({ "userId": user }))
     }
 
     /// Requests slots for so many maps with these resources.
     fn request(&mut self, handle: &str, count: i32, specs: &Json) {
-        let request = |id: i32| json!({ "id": id, "specs": specs, "type": "MAP" });
-        let requests: Vec<Json> = (1..=count).map(request).collect();
-        self.call("requestResource", &json!({ "handle": handle, "requestList": requests }));
+        self.calls.request(handle, 1..=count, &json!({ "specs": specs }));
     }
 
     fn api(&self, path: &str) -> Json {
-        let http = self.manager.http().expect("pages").to_string();
-        let (_, body) = fetch(&http, path).expect("an answer");
+        let body = page(&self.manager, path);
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
     }
 
@@ -113,8 +86,7 @@ fn tasks_of_the_original_take_the_default_and_nodes_give_out_what_they_report() 
     // A job tracker of ours names what its tasks need, and its pool, which holds nothing, comes first.
     let ours = cluster.session("ours");
     cluster.request(&ours, 3, &json!({ "numCpus": 2, "memoryMB": 512 }));
-    let ids = json!({ "handle": java, "idList": [1] });
-    cluster.call("releaseResource", &ids);
+    cluster.calls.release(&java, [1]);
     let session = cluster.holds(&ours, 3);
     assert_eq!(session["resources"], json!({ "cpus": 6, "memory": 1_536 }), "{session}");
     let node = cluster.api("/api/v1/nodes/tracker%3A1");
@@ -129,16 +101,11 @@ fn tasks_of_the_original_take_the_default_and_nodes_give_out_what_they_report() 
 #[test]
 fn a_node_of_the_original_that_reports_no_memory_gives_out_none() {
     let manager = manager("memory");
-    let mut calls = Connection::open(manager.thrift());
-    let mut node = report("tracker:1", "127.0.0.1", 4);
-    for specs in ["total", "free"] {
-        node[specs] = json!({ "numCpus": 4, "networkMBps": 100 });
-    }
-    calls.send(&call("nodeHeartbeat", &json!({ "node": node }), 1));
-    assert!(calls.receive().expect("an answer").body.is_ok());
-    let http = manager.http().expect("pages").to_string();
-    let (_, nodes) = fetch(&http, "/api/v1/nodes").expect("an answer");
-    let nodes: Json = serde_json::from_str(&nodes).unwrap();
+    let mut calls = Caller::open(manager.thrift());
+    let specs = json!({ "numCpus": 4, "networkMBps": 100 });
+    let more = json!({ "total": specs, "free": specs });
+    calls.heartbeat("tracker:1", "127.0.0.1", 4, &more);
+    let nodes: Json = serde_json::from_str(&page(&manager, "/api/v1/nodes")).unwrap();
     let expected = json!({ "memory": { "capacity": 0, "granted": 0 } });
     assert_eq!(nodes["nodes"][0]["resources"], expected, "{nodes}");
 }

@@ -2,42 +2,27 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use compat_tests::cluster_peers::{Caller, DEFAULT, Driver, PATIENCE, ReceivedNotices};
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::node::{in_own_mounts, may_mount};
-use compat_tests::{corona_program, repository};
+use compat_tests::{corona_program, launch, repository, start};
 use corona::conformance::launch::{Launch, LaunchedManager};
-use corona::wire::Service;
-use corona::wire::calls::{
-    ClusterManager, ProxyJobTracker, ProxyJobTrackerReply, SessionDriver, SessionDriverCall,
-    SessionDriverReply,
-};
-use corona::wire::client::{Client, ClientOptions};
-use corona::wire::generated::{
-    ClusterNodeInfo, ComputeSpecs, InetAddress, NodeHeartbeatResponse, PoolInfoStrings, Program,
-    ResourceRequest, ResourceType, SessionInfo, SessionPriority,
-};
-use corona::wire::server::{Answer, Limits, ListenOn, Peer, Server, listen};
+use corona::wire::calls::ProxyJobTracker;
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
-use tokio::sync::watch;
 
 /// The token of operators for changes over HTTP.
 const TOKEN: &str = "let me change this node";
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster of one cluster manager, and the servers that it calls.
 struct Cluster {
     manager: LaunchedManager,
     conf_dir: tempfile::TempDir,
-    driver: Listener,
-    runtime: Runtime,
+    driver: Driver,
 }
 
 impl Cluster {
@@ -52,9 +37,7 @@ impl Cluster {
         let path = |name: &str| conf_dir.path().join(name).display().to_string();
         let proxy_job_tracker = proxy_job_tracker.map_or("localhost:1".into(), |at| at.to_string());
         let properties = [
-            ("cm.server.address", "localhost:0"),
-            ("cm.server.http.address", "localhost:0"),
-            ("corona.proxy.job.tracker.thriftaddr", &proxy_job_tracker),
+            ("corona.proxy.job.tracker.thriftaddr", &*proxy_job_tracker),
             ("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":2,"REDUCE":1,"JOBTRACKER":1}}"#),
             ("cm.hosts.exclude", &path("excluded")),
             ("cm.config.file", "corona.xml"),
@@ -84,16 +67,9 @@ impl Cluster {
         ] {
             fs::write(conf_dir.path().join(name), text).unwrap();
         }
-        let launch = Launch {
-            program: corona_program().to_path_buf(),
-            conf_dir: Some(conf_dir.path().to_path_buf()),
-            overrides: vec![],
-            arguments: vec![],
-            ready_within: PATIENCE,
-        };
-        let manager = launch.start().unwrap_or_else(|error| panic!("{error}"));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Cluster { manager, conf_dir, driver: session_driver(), runtime }
+        let files = Some(conf_dir.path().to_path_buf());
+        let manager = start(&Launch { conf_dir: files, ..launch(&[]) });
+        Cluster { manager, conf_dir, driver: Driver::start() }
     }
 
     /// Runs a tool that finds this cluster in its configuration, as on a machine of the cluster.
@@ -119,73 +95,38 @@ impl Cluster {
         command
     }
 
-    fn call<T>(&self, call: impl AsyncFnOnce(&mut Client<ClusterManager>) -> T) -> T {
-        self.runtime.block_on(async {
-            let address = self.manager.thrift();
-            let mut client = Client::connect(address, ClientOptions::default()).await.unwrap();
-            call(&mut client).await
-        })
+    fn calls(&self) -> Caller {
+        Caller::open(self.manager.thrift())
     }
 
     /// A node of one CPU that serves maps and reduces; whether it is to restart.
     fn heartbeat(&self, name: &str, host: &str) -> bool {
-        self.heartbeat_of(name, host, None).restart_flag
+        self.heartbeat_of(name, host, Value::Null)["restartFlag"] == true
     }
 
     /// The same of a node that names its program.
-    fn heartbeat_of(
-        &self,
-        name: &str,
-        host: &str,
-        program: Option<Program>,
-    ) -> NodeHeartbeatResponse {
-        let specs = ComputeSpecs::new(1, 100, 8192, 500);
-        let apps = [(0, "9001:9002"), (1, "9001:9002")];
-        let node = ClusterNodeInfo {
-            name: name.into(),
-            address: InetAddress { host: host.into(), port: 9001 },
-            total: specs.clone(),
-            free: Some(specs),
-            resource_infos: Some(
-                apps.map(|(kind, app)| (ResourceType(kind), app.to_owned())).into(),
-            ),
-            ended: None,
-            program,
-        };
-        self.call(async |manager| manager.node_heartbeat(node).await.unwrap())
+    fn heartbeat_of(&self, name: &str, host: &str, program: Value) -> Value {
+        let app = format!("{host}:9001");
+        let mut more = json!({
+            "address": { "host": host, "port": 9001 },
+            "resourceInfos": { "MAP": app, "REDUCE": app },
+        });
+        if !program.is_null() {
+            more["program"] = program;
+        }
+        self.calls().heartbeat(name, host, 1, &more)
     }
 
     /// A session that asks for so many maps; its handle.
     fn session(&self, name: &str, pool: &str, maps: i32) -> String {
-        let driver = self.driver.address;
-        let info = SessionInfo {
-            address: InetAddress { host: driver.ip().to_string(), port: driver.port().into() },
-            name: name.into(),
-            user_id: "ann".into(),
-            group_ids: None,
-            pool_info_strings: Some(PoolInfoStrings {
-                pool_group_name: "g".into(),
-                pool_name: pool.into(),
-            }),
-            priority: Some(SessionPriority(3)),
-            no_preempt: Some(false),
-            url: None,
-            deadline: None,
-        };
-        let request = |id| ResourceRequest {
-            id,
-            hosts: None,
-            specs: Some(ComputeSpecs::new(1, None, None, None)),
-            type_: ResourceType(0),
-            exclude_hosts: None,
-        };
-        self.call(async |manager| {
-            let handle = manager.get_next_session_id().await.unwrap();
-            manager.session_start(handle.clone(), info).await.unwrap();
-            let requests: Vec<_> = (1..=maps).map(request).collect();
-            manager.request_resource(handle.clone(), requests).await.unwrap();
-            handle
-        })
+        let more = json!({
+            "name": name, "userId": "ann", "priority": "HIGH", "noPreempt": false,
+            "poolInfoStrings": { "poolGroupName": "g", "poolName": pool },
+        });
+        let mut calls = self.calls();
+        let handle = calls.session(self.driver.port, &more);
+        calls.request(&handle, 1..=maps, DEFAULT);
+        handle
     }
 
     /// A tool's JSON output once it fits.
@@ -233,63 +174,18 @@ impl ToolOutput {
     }
 }
 
-/// A service that accepts every call.
-struct Listener {
-    address: SocketAddr,
-    stop: Option<watch::Sender<bool>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-fn session_driver() -> Listener {
-    Listener::start::<SessionDriver>(|call| match call {
-        SessionDriverCall::GrantResource { .. } => SessionDriverReply::GrantResource,
-        SessionDriverCall::RevokeResource { .. } => SessionDriverReply::RevokeResource,
-        SessionDriverCall::ProcessDeadNode { .. } => SessionDriverReply::ProcessDeadNode,
-    })
-}
-
-fn proxy_job_tracker() -> Listener {
-    Listener::start::<ProxyJobTracker>(|_| ProxyJobTrackerReply::SetClusterManagerSafeModeFlag)
-}
-
-impl Listener {
-    fn start<S: Service + 'static>(
-        answer: impl Fn(S::Call) -> S::Reply + Clone + Send + Sync + 'static,
-    ) -> Listener {
-        let (stop, stopped) = watch::channel(false);
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async {
-                let loopback = ListenOn::Address(([127, 0, 0, 1], 0).into());
-                let handler = move |_peer: Peer, call: S::Call| {
-                    let reply = answer(call);
-                    async move { Answer::Reply(reply) }
-                };
-                let server = Server::new(listen(loopback).unwrap(), handler, Limits::default());
-                tell.send(server.local_addr().unwrap()).unwrap();
-                server.run::<S>(stopped).await;
-            });
-        });
-        let address = told.recv().unwrap();
-        Listener { address, stop: Some(stop), thread: Some(thread) }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // Its failure has failed the test already.
-            let _ = thread.join();
-        }
-    }
+/// A proxy job tracker that accepts every call.
+fn proxy_job_tracker() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    ReceivedNotices::serve::<ProxyJobTracker>(listener);
+    address
 }
 
 #[test]
 fn safe_mode_is_turned_on_and_off_and_the_state_is_written() {
     let tracker = proxy_job_tracker();
-    let cluster = Cluster::start(Some(tracker.address));
+    let cluster = Cluster::start(Some(tracker));
     for (on, off) in [
         ("admin set-safe-mode", "admin unset-safe-mode"),
         ("admin -setSafeMode", "admin -unsetSafeMode"),
@@ -321,7 +217,7 @@ fn safe_mode_is_turned_on_and_off_and_the_state_is_written() {
     cluster.corona("admin persist-state").is(0, "", "");
     assert!(cluster.conf_dir.path().join("cm.state").is_file());
 
-    let key = format!("-Dcorona.proxy.job.tracker.thriftaddr={}", tracker.address);
+    let key = format!("-Dcorona.proxy.job.tracker.thriftaddr={tracker}");
     cluster.corona(&format!("admin {key} -forceSetSafeModeOnPJT")).is(0, "", "");
 }
 
@@ -384,8 +280,12 @@ fn nodes_restart_a_few_at_a_time_with_their_tasks_going_on_or_after_a_drain() {
     // The number of its start, if it names one.
     let mut nodes = [("a", Some(1)), ("b", None), ("c", Some(1)), ("d", None)]
         .map(|(name, started)| (name.to_owned(), format!("{name}.example.com"), started));
-    let program = |started: Option<i64>, refused| {
-        started.map(|started| Program::new("0.2.0".to_owned(), started, refused))
+    let program = |started: Option<i64>, refused: Option<&str>| match (started, refused) {
+        (None, _) => Value::Null,
+        (Some(started), None) => json!({ "version": "0.2.0", "startedMs": started }),
+        (Some(started), Some(why)) => {
+            json!({ "version": "0.2.0", "startedMs": started, "refused": why })
+        }
     };
     for (name, host, started) in &nodes {
         cluster.heartbeat_of(name, host, program(*started, None));
@@ -404,14 +304,14 @@ fn nodes_restart_a_few_at_a_time_with_their_tasks_going_on_or_after_a_drain() {
     while rolling.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline, "the command does not end");
         for (name, host, started) in &mut nodes {
-            let why = refused.filter(|_| name == "c").map(str::to_owned);
+            let why = refused.filter(|_| name == "c");
             let answer = cluster.heartbeat_of(name, host, program(*started, why));
-            if answer.restart_in_place == Some(true) && name == "c" {
+            if answer["restartInPlace"] == true && name == "c" {
                 refused = Some("no room");
-            } else if answer.restart_in_place == Some(true) {
+            } else if answer["restartInPlace"] == true {
                 *started = started.map(|number| number + 1);
             }
-            if answer.restart_flag {
+            if answer["restartFlag"] == true {
                 name.push('2');
             }
         }
@@ -879,7 +779,7 @@ fn a_configuration_is_checked_before_it_is_used() {
 
     let shown = check(dir, &["--show", "--wide"]);
     let row = shown.out.lines().find(|line| line.starts_with("cm.hosts.exclude ")).unwrap();
-    assert!(row.contains("/excluded") && row.ends_with("core-site.xml:6"), "{row}");
+    assert!(row.contains("/excluded") && row.ends_with("core-site.xml:4"), "{row}");
 }
 
 /// An example with files, with those of a directory in the place of the user's.
@@ -902,7 +802,7 @@ fn the_documentation_names_commands_that_work() {
     const NODE: &str = "tt-000.dc1.example.com";
 
     let tracker = proxy_job_tracker();
-    let cluster = Cluster::start(Some(tracker.address));
+    let cluster = Cluster::start(Some(tracker));
     cluster.heartbeat(NODE, NODE);
     cluster.heartbeat("tt-001.dc1.example.com", "tt-001.dc1.example.com");
     let token = cluster.conf_dir.path().join("token");

@@ -9,24 +9,17 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use compat_tests::cluster_peers::{Caller, DEFAULT, Driver};
 use compat_tests::{corona_program, repository, start_plain, start_with, with_tls};
 use corona::access::{Identity, Role};
 use corona::conformance::capture::{Ending, Limits, Side, What};
 use corona::conformance::recording::Unrecorded;
 use corona::conformance::{Traffic, open};
 use corona::model::random::Random;
-use corona::wire::calls::{
-    ClusterManager, ClusterManagerCall, SessionDriver, SessionDriverCall, SessionDriverReply,
-};
-use corona::wire::client::{Client, ClientOptions};
-use corona::wire::generated::{
-    ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceRequest, ResourceType, SessionInfo,
-    SessionStatus,
-};
-use corona::wire::server::{Answer, Limits as ServerLimits, ListenOn, Peer, Server, listen};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
 
+/// The name of all sessions, which is not to be shown as it is.
+const NAME: &str = "Sleep\u{1b}[2J";
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -163,106 +156,29 @@ fn said(traffic: &Traffic, side: Side) -> (Vec<u8>, u64) {
     said
 }
 
-/// A session driver that accepts every call, and reports its calls.
-fn session_driver(stopped: watch::Receiver<bool>) -> (SocketAddr, mpsc::Receiver<&'static str>) {
-    let listener = listen(ListenOn::Address(([127, 0, 0, 1], 0).into())).unwrap();
-    let address = listener.local_addr().unwrap();
-    let (tell, told) = mpsc::channel(16);
-    let handler = move |_peer: Peer, call: SessionDriverCall| {
-        let (method, reply) = match call {
-            SessionDriverCall::GrantResource { .. } => {
-                ("grantResource", SessionDriverReply::GrantResource)
-            }
-            SessionDriverCall::RevokeResource { .. } => {
-                ("revokeResource", SessionDriverReply::RevokeResource)
-            }
-            SessionDriverCall::ProcessDeadNode { .. } => {
-                ("processDeadNode", SessionDriverReply::ProcessDeadNode)
-            }
-        };
-        let tell = tell.clone();
-        async move {
-            tell.send(method).await.unwrap();
-            Answer::Reply(reply)
-        }
-    };
-    let server = Server::new(listener, handler, ServerLimits::default());
-    tokio::spawn(server.run::<SessionDriver>(stopped));
-    (address, told)
+/// A whole session through the relay: it starts, is granted a slot, and ends. Returns its handle, the port of its driver,
+/// and that port as the relay's clients and as the cluster manager's own receive it.
+fn whole_session(relay: SocketAddr, manager: SocketAddr) -> (String, u16, [Value; 2]) {
+    let driver = Driver::start();
+    let (mut through, mut beside) = (Caller::open(relay), Caller::open(manager));
+    through.heartbeat("n1", "n1.example.com", 4, DEFAULT);
+    let handle = through.session(driver.port, &json!({ "name": NAME }));
+    through.request(&handle, [7], DEFAULT);
+    driver.granted(&handle, 1);
+    let args = json!({ "handle": handle });
+    let info = [&mut through, &mut beside].map(|caller| caller.call("getSessionInfo", &args));
+    through.end(&handle, "SUCCESSFUL");
+    (handle, driver.port, info.map(|info| info["address"]["port"].clone()))
 }
 
-fn node() -> ClusterNodeInfo {
-    let specs = ComputeSpecs::new(4, 100, 8192, 500);
-    ClusterNodeInfo {
-        name: "n1".into(),
-        address: InetAddress { host: "n1.example.com".into(), port: 9001 },
-        total: specs.clone(),
-        free: Some(specs),
-        resource_infos: Some([(ResourceType(0), "9001:9002".to_owned())].into()),
-        ended: None,
-        program: None,
-    }
-}
-
-fn session(driver: SocketAddr) -> SessionInfo {
-    let address = InetAddress { host: driver.ip().to_string(), port: driver.port().into() };
-    SessionInfo {
-        address,
-        name: "Sleep\u{1b}[2J".into(),
-        user_id: "ann".into(),
-        group_ids: None,
-        pool_info_strings: None,
-        priority: None,
-        no_preempt: None,
-        url: None,
-        deadline: None,
-    }
-}
-
-async fn client(of: SocketAddr) -> Client<ClusterManager> {
-    Client::connect(of, ClientOptions::default()).await.unwrap()
-}
-
-/// A whole session through the relay: it starts, is granted a slot, and ends. Returns its handle
-/// and the address of its driver, as the relay's clients and as the cluster manager's own receive
-/// them.
-async fn whole_session(
-    relay: SocketAddr,
-    manager: SocketAddr,
-) -> (String, SocketAddr, [InetAddress; 2]) {
-    let (_stop, stopped) = watch::channel(false);
-    let (driver, mut told) = session_driver(stopped);
-    let mut through = client(relay).await;
-    let mut beside = client(manager).await;
-    through.node_heartbeat(node()).await.unwrap();
-    let handle = through.get_next_session_id().await.unwrap();
-    through.session_start(handle.clone(), session(driver)).await.unwrap();
-    let request = ResourceRequest {
-        id: 7,
-        hosts: None,
-        specs: Some(ComputeSpecs::new(1, None, None, None)),
-        type_: ResourceType(0),
-        exclude_hosts: None,
-    };
-    through.request_resource(handle.clone(), vec![request]).await.unwrap();
-    let granted = tokio::time::timeout(PATIENCE, told.recv()).await.expect("a grant in time");
-    assert_eq!(granted, Some("grantResource"));
-    let addresses = [
-        through.get_session_info(handle.clone()).await.unwrap().address,
-        beside.get_session_info(handle.clone()).await.unwrap().address,
-    ];
-    through.session_end(handle.clone(), SessionStatus(3)).await.unwrap();
-    (handle, driver, addresses)
-}
-
-#[tokio::test]
-async fn a_session_and_its_callbacks_are_in_the_file_as_they_were_said() {
+#[test]
+fn a_session_and_its_callbacks_are_in_the_file_as_they_were_said() {
     let manager = start_plain();
     let directory = tempfile::tempdir().unwrap();
     let relay = Relay::start(manager.thrift(), directory.path(), &["--relay-callbacks"]);
-    let (handle, driver, [through, beside]) = whole_session(relay.address, manager.thrift()).await;
-    assert_eq!(through.port, i32::from(driver.port()), "clients see the driver's own address");
-    assert_ne!(beside.port, through.port, "the cluster manager was told the relay's");
+    let (handle, driver, [through, beside]) = whole_session(relay.address, manager.thrift());
+    assert_eq!(through, driver, "clients see the driver's own address");
+    assert_ne!(beside, through, "the cluster manager was told the relay's");
 
     let file = relay.file.clone();
     let end = relay.end("TERM");
@@ -289,12 +205,12 @@ async fn a_session_and_its_callbacks_are_in_the_file_as_they_were_said() {
     assert_eq!(of("session-driver", "answer"), ["grantResource"]);
 
     let start = items.iter().find(|item| item["method"] == "sessionStart").unwrap();
-    let address = json!({"host": driver.ip().to_string(), "port": driver.port()});
+    let address = json!({ "host": "127.0.0.1", "port": driver });
     assert_eq!(start["body"]["handle"], json!(handle));
     assert_eq!(start["body"]["info"]["address"], address);
     assert_eq!(start["server"], json!(manager.thrift().to_string()));
     let grant = items.iter().find(|item| item["method"] == "grantResource").unwrap();
-    assert_eq!(grant["server"], json!(driver.to_string()));
+    assert_eq!(grant["server"], json!(format!("127.0.0.1:{driver}")));
     assert_eq!(grant["body"]["granted"][0]["id"], 7);
     assert_eq!(grant["body"]["granted"][0]["nodeName"], "n1");
 
@@ -316,36 +232,36 @@ async fn a_session_and_its_callbacks_are_in_the_file_as_they_were_said() {
 
 /// A cluster that was not freshly started is the usual one. Its session numbers are in the ids, and
 /// in the directories of histories, `corona.history.max.per.dir` (1,000) sessions to each.
-#[tokio::test]
-async fn a_recording_of_a_manager_that_had_run_sessions_agrees_with_itself() {
+#[test]
+fn a_recording_of_a_manager_that_had_run_sessions_agrees_with_itself() {
     const BEFORE: usize = 2_000;
     let manager = start_plain();
-    let (_stop, stopped) = watch::channel(false);
-    let (driver, _told) = session_driver(stopped);
-    let mut beside = client(manager.thrift()).await;
+    let driver = Driver::start();
+    let mut beside = Caller::open(manager.thrift());
     let mut handles = Vec::new();
     for _ in 0..BEFORE {
-        let handle = beside.get_next_session_id().await.unwrap();
-        beside.session_start(handle.clone(), session(driver)).await.unwrap();
-        beside.session_end(handle.clone(), SessionStatus(3)).await.unwrap();
+        let handle = beside.session(driver.port, &json!({ "name": NAME }));
+        beside.end(&handle, "SUCCESSFUL");
         handles.push(handle);
     }
 
     let directory = tempfile::tempdir().unwrap();
     let relay = Relay::start(manager.thrift(), directory.path(), &["--relay-callbacks"]);
-    let (handle, ..) = whole_session(relay.address, manager.thrift()).await;
+    let (handle, ..) = whole_session(relay.address, manager.thrift());
     assert!(handle.ends_with(".2001"), "{handle}");
     // Ids of sessions that had ended before the recording must not be taken for those of new ones.
-    let mut through = client(relay.address).await;
-    for old in &handles[..3] {
-        assert!(through.session_heartbeat(old.clone()).await.is_err(), "{old} has ended");
-    }
+    let mut through = Caller::open(relay.address);
+    let mut have_ended = || {
+        for old in &handles[..3] {
+            let refused = through.call("sessionHeartbeat", &json!({ "handle": old }));
+            assert!(refused["e"].is_object(), "{old} has ended: {refused}");
+        }
+    };
+    have_ended();
     for _ in 0..3 {
-        whole_session(relay.address, manager.thrift()).await;
+        whole_session(relay.address, manager.thrift());
     }
-    for old in &handles[..3] {
-        assert!(through.session_heartbeat(old.clone()).await.is_err(), "{old} has ended");
-    }
+    have_ended();
     let file = relay.file.clone();
     assert_eq!(relay.end("TERM").status, Some(0));
 
@@ -368,15 +284,13 @@ async fn a_recording_of_a_manager_that_had_run_sessions_agrees_with_itself() {
     );
 }
 
-#[tokio::test]
-async fn nothing_is_changed_unless_callbacks_are_relayed() {
+#[test]
+fn nothing_is_changed_unless_callbacks_are_relayed() {
     let manager = start_plain();
     let directory = tempfile::tempdir().unwrap();
     let relay = Relay::start(manager.thrift(), directory.path(), &[]);
-    let (_, driver, addresses) = whole_session(relay.address, manager.thrift()).await;
-    for address in addresses {
-        assert_eq!(address.port, i32::from(driver.port()));
-    }
+    let (_, driver, ports) = whole_session(relay.address, manager.thrift());
+    assert_eq!(ports, [driver, driver]);
     let file = relay.file.clone();
     let end = relay.end("INT");
     assert_eq!(end.status, Some(0), "{}", end.log);
@@ -604,14 +518,11 @@ async fn a_relay_before_a_closed_manager_says_what_it_needs() {
     };
     let advice =
         "name its machine in corona.tls.plain.networks of the cluster manager and of the clients";
-    let call = ClusterManagerCall::GetSessions;
 
     // One that names the relay's machine serves it, and the recording has what was said.
     let manager = closed("named", true);
     let relay = Relay::start(manager.thrift(), directory.path(), &["--force"]);
-    let mut plain = client(relay.address).await;
-    plain.call(&call).await.unwrap();
-    drop(plain);
+    Caller::open(relay.address).sessions();
     // A client that begins with TLS learns that there is none here; the log says what to do.
     let member = Identity::open(&directory.path().join("named/own")).unwrap();
     let stream = tokio::net::TcpStream::connect(relay.address).await.unwrap();
@@ -627,7 +538,7 @@ async fn a_relay_before_a_closed_manager_says_what_it_needs() {
     // One that names it not closes the connection.
     let manager = closed("strict", false);
     let relay = Relay::start(manager.thrift(), directory.path(), &["--force"]);
-    assert!(client(relay.address).await.call(&call).await.is_err());
+    assert!(Caller::open(relay.address).try_call("getSessions", &json!({})).is_none());
     let end = relay.end("TERM");
     // A shadow knows the configuration, and does not start.
     let settings = ["-D", "corona.tls=require", "-D", "corona.tls.directory=none"];

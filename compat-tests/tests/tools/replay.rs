@@ -9,10 +9,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use compat_tests::{corona_program, repository};
+use compat_tests::{corona_program, repository, start_recorded};
 use corona::conformance::capture::{ConnectionId, Limits};
 use corona::conformance::conversation::{Conversation, Said};
-use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::conformance::open;
 use corona::conformance::recording::{Entry, Header, Origin, Record, RecordingWriter, Unrecorded};
 use corona::conformance::setup::RecordedSetup;
@@ -49,20 +48,6 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "{what}");
         thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// The program with a recorded configuration, on free ports.
-pub(crate) fn start(conf_dir: &Path, scratch: &Path) -> LaunchedManager {
-    let setup = RecordedSetup::read(conf_dir).unwrap();
-    let nobody = "127.0.0.1:9".parse().unwrap();
-    let launch = Launch {
-        program: corona_program().to_path_buf(),
-        conf_dir: Some(conf_dir.to_path_buf()),
-        overrides: setup.overrides(1.0, nobody, &scratch.join("cm.state")),
-        arguments: vec![],
-        ready_within: Duration::from_secs(30),
-    };
-    launch.start().unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A recording of the connections of a fixture, with its messages as `edit` leaves them.
@@ -313,7 +298,7 @@ fn a_recording_of_this_program_replays_without_differences() {
     for name in ["scenarios/grants", "scenarios/preemption"] {
         let conf_dir = fixture(name);
         let conf = conf_dir.to_str().unwrap();
-        let manager = start(&conf_dir, directory.path());
+        let manager = start_recorded(&conf_dir, directory.path());
         let file = directory.path().join(format!("{}.corec", name.replace('/', "-")));
         let relay = Relay::start(manager.thrift(), &file, directory.path());
         let capture = conf_dir.join("traffic.pcap");
@@ -356,7 +341,7 @@ fn the_documentation_leads_from_a_capture_to_a_report() {
     // Those have a test of their own.
     let commands = commands.into_iter().filter(|command| !command.starts_with("shadow "));
     for command in commands {
-        let manager = start(&here.join("conf"), here);
+        let manager = start_recorded(&here.join("conf"), here);
         let line = command
             .replace("localhost:9090", &manager.thrift().to_string())
             .replace("cluster-manager=9090", &format!("cluster-manager={}", ports.cluster_manager))

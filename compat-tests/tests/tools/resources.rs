@@ -2,17 +2,16 @@
 //! calls before it.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use compat_tests::cluster_peers::{Connection, Notice, PATIENCE, ReceivedNotices, call, report};
+use compat_tests::cluster_peers::{Caller, Driver, Notice, PATIENCE};
 use compat_tests::serving::fetch;
-use corona::wire::calls::SessionDriver;
-use corona::wire::value::{MessageKind, Value};
+use compat_tests::start_recorded;
 use serde_json::{Value as Json, json};
 
-use super::replay::{Relay, start, verdict};
+use super::replay::{Relay, verdict};
 use super::shadow::processes::{Shadow, counts};
 
 /// Writes a configuration that counts CPUs and memory, with reservations and a pool that soon lacks its minimum.
@@ -50,42 +49,28 @@ fn configure(directory: &Path, more: &[(&str, &str)]) {
 
 /// A client of the cluster manager, on one connection.
 struct Client {
-    calls: Connection,
+    calls: Caller,
     pages: SocketAddr,
 }
 
 /// A session of the client, and what it was notified of.
 struct Session {
     handle: String,
-    driver: ReceivedNotices,
+    driver: Driver,
 }
 
 impl Client {
-    fn call(&mut self, method: &str, arguments: &Json) -> Value {
-        self.calls.send(&call(method, arguments, 1));
-        let answer = self.calls.receive().expect("an answer");
-        assert_eq!(answer.kind, MessageKind::Reply, "{answer:?}");
-        answer.body.expect("a reply")
-    }
-
     fn node(&mut self, name: &str, cpus: i16, memory_mb: i32) {
-        let mut node = report(name, name, cpus);
-        for specs in ["total", "free"] {
-            node[specs]["memoryMB"] = json!(memory_mb);
-        }
-        self.call("nodeHeartbeat", &json!({ "node": node }));
+        let specs = json!({ "numCpus": cpus, "networkMBps": 1000, "memoryMB": memory_mb,
+                            "diskGB": 1000 });
+        let more = json!({ "total": specs, "free": specs });
+        self.calls.heartbeat(name, name, cpus, &more);
     }
 
     fn session(&mut self, pool: &str) -> Session {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let driver = ReceivedNotices::serve::<SessionDriver>(listener);
-        let answer = serde_json::to_value(self.call("getNextSessionId", &json!({}))).unwrap();
-        let handle = answer["success"].as_str().expect("an id").to_owned();
+        let driver = Driver::start();
         let pool = json!({ "poolGroupName": "g", "poolName": pool });
-        let info = json!({ "address": { "host": "127.0.0.1", "port": port }, "name": "job",
-                           "userId": "u", "poolInfoStrings": pool });
-        self.call("sessionStart", &json!({ "handle": handle, "info": info }));
+        let handle = self.calls.session(driver.port, &json!({ "poolInfoStrings": pool }));
         Session { handle, driver }
     }
 
@@ -93,16 +78,13 @@ impl Client {
     fn ask(&mut self, session: &Session, request: (i32, &str, i16, i32, Option<&str>)) {
         let (id, kind, cpus, memory_mb, excluded) = request;
         let specs = json!({ "numCpus": cpus, "memoryMB": memory_mb });
-        let mut request = json!({ "id": id, "specs": specs, "type": kind });
-        if let Some(host) = excluded {
-            request["excludeHosts"] = json!([host]);
-        }
-        let arguments = json!({ "handle": session.handle, "requestList": [request] });
-        self.call("requestResource", &arguments);
+        let excluded: Vec<&str> = excluded.into_iter().collect();
+        let more = json!({ "specs": specs, "type": kind, "excludeHosts": excluded });
+        self.calls.request(&session.handle, [id], &more);
     }
 
     fn release(&mut self, session: &Session, id: i32) {
-        self.call("releaseResource", &json!({ "handle": session.handle, "idList": [id] }));
+        self.calls.release(&session.handle, [id]);
     }
 
     /// Waits until a node is kept for a request of the session.
@@ -138,7 +120,7 @@ impl Session {
             let grants = named(notices);
             (grants.len() >= expected.len()).then_some(grants)
         };
-        let grants = self.driver.until(method, look);
+        let grants = self.driver.told.until(method, look);
         let expected = expected.iter().map(|(id, node)| (*id, (*node).to_owned()));
         assert_eq!(grants, expected.collect::<BTreeMap<_, _>>(), "{method}");
     }
@@ -147,7 +129,7 @@ impl Session {
 /// Best fit, an excluded host, types that share a node, a node that is kept for a large request, and room that is made on
 /// one node. Nothing is called before all that follows from the call before it has come.
 fn story(manager: SocketAddr, pages: SocketAddr) {
-    let mut client = Client { calls: Connection::open(manager), pages };
+    let mut client = Client { calls: Caller::open(manager), pages };
     client.node("small", 4, 4_000);
     client.node("middle", 8, 8_000);
     client.node("large", 16, 32_000);
@@ -195,8 +177,7 @@ fn story(manager: SocketAddr, pages: SocketAddr) {
     poor.hears("grantResource", &[(1, "middle")]);
     client.release(&one, 7);
     for session in [&one, &two, &poor] {
-        let arguments = json!({ "handle": session.handle, "status": "SUCCESSFUL" });
-        client.call("sessionEnd", &arguments);
+        client.calls.end(&session.handle, "SUCCESSFUL");
     }
 }
 
@@ -206,7 +187,7 @@ const RESERVES: [(&str, &str); 1] = [("corona.cm.reservation.after.ms", "300")];
 fn a_recording_of_counted_resources_replays_without_differences() {
     let directory = tempfile::tempdir().unwrap();
     configure(directory.path(), &RESERVES);
-    let manager = start(directory.path(), directory.path());
+    let manager = start_recorded(directory.path(), directory.path());
     let file = directory.path().join("resources.corec");
     let relay = Relay::start(manager.thrift(), &file, directory.path());
     story(relay.address, manager.http().expect("pages"));
@@ -223,7 +204,7 @@ fn a_recording_of_counted_resources_replays_without_differences() {
 fn a_shadow_of_counted_resources_agrees() {
     let directory = tempfile::tempdir().unwrap();
     configure(directory.path(), &RESERVES);
-    let manager = start(directory.path(), directory.path());
+    let manager = start_recorded(directory.path(), directory.path());
     let conf = directory.path().to_str().unwrap();
     let shadow = Shadow::start(manager.thrift(), &["--conf-dir", conf]);
     story(shadow.address, manager.http().expect("pages"));

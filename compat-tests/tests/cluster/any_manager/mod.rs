@@ -159,7 +159,7 @@ fn all_cases_are_the_same_beside_tls() {
     for is_required in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let further = compat_tests::with_tls(directory.path(), is_required);
-        let outcomes = run_all(&Target::ours_with(further));
+        let outcomes = run_all(&Target::ours_with(&further));
         for case in CASES {
             let outcome = outcomes[case.name].clone();
             if let Err(text) = judge(case, outcome, Kind::Ours) {

@@ -2,10 +2,8 @@
 
 use std::env;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::path::PathBuf;
-use std::time::Duration;
 
-use compat_tests::{corona_program, repository};
+use compat_tests::{launch, repository, start};
 use corona::conformance::launch::{Launch, LaunchedManager};
 
 use super::expected::Kind;
@@ -53,33 +51,24 @@ impl Target {
 
     /// The built program with the suite's configuration.
     pub(crate) fn ours() -> Target {
-        Target::ours_with(vec![])
+        Target::ours_with(&[])
     }
 
     /// The same with further settings.
-    pub(crate) fn ours_with(further: Vec<(String, String)>) -> Target {
+    pub(crate) fn ours_with(further: &[(String, String)]) -> Target {
         let conf_dir = repository().join("fixtures/config/any_manager");
         let proxy = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let scratch = tempfile::tempdir().expect("a directory for the state file");
-        let file = |path: PathBuf| path.display().to_string();
-        let overrides = [
-            ("cm.server.address", "localhost:0".to_owned()),
-            ("cm.server.http.address", "localhost:0".to_owned()),
-            ("corona.proxy.job.tracker.thriftaddr", proxy.local_addr().unwrap().to_string()),
-            ("cm.config.file", file(conf_dir.join("corona.xml"))),
-            ("cm.pools.config.file", file(conf_dir.join("pools.xml"))),
-            ("cm.hosts.exclude", file(conf_dir.join("exclude"))),
-            ("cm.state", file(scratch.path().join("cm.state"))),
-        ];
-        let launch = Launch {
-            program: corona_program().to_path_buf(),
-            conf_dir: Some(conf_dir),
-            overrides: [overrides.map(|(key, value)| (key.to_owned(), value)).to_vec(), further]
-                .concat(),
-            arguments: vec![],
-            ready_within: Duration::from_secs(20),
-        };
-        let running = launch.start().unwrap_or_else(|error| panic!("{error}"));
+        let file = |name: &str| conf_dir.join(name).display().to_string();
+        let mut launch = launch(&[
+            ("corona.proxy.job.tracker.thriftaddr", &proxy.local_addr().unwrap().to_string()),
+            ("cm.config.file", &file("corona.xml")),
+            ("cm.pools.config.file", &file("pools.xml")),
+            ("cm.hosts.exclude", &file("exclude")),
+            ("cm.state", &scratch.path().join("cm.state").display().to_string()),
+        ]);
+        launch.overrides.extend_from_slice(further);
+        let running = start(&Launch { conf_dir: Some(conf_dir), ..launch });
         Target { address: running.thrift(), proxy, _running: Some((running, scratch)) }
     }
 }

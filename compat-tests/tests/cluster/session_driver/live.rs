@@ -7,23 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use compat_tests::cluster_peers::{Caller, Node};
 use compat_tests::serving::{keep_address, serve};
-use compat_tests::{corona_program, repository};
+use compat_tests::{launch, repository, start};
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::conformance::setup::RecordedSetup;
 use corona::session_driver::{
     Ending, Endpoint, Event, Lost, Options, PoolName, ResourceType, SessionDriver, SessionEvents,
     SessionStatus, SlotRequest,
 };
-use corona::wire::calls::{
-    ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, ProxyJobTracker,
-    ProxyJobTrackerCall, ProxyJobTrackerReply,
-};
-use corona::wire::client::{Client, ClientOptions};
-use corona::wire::generated as wire;
+use corona::wire::calls::{ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply};
 use corona::wire::server::Answer;
+use serde_json::json;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::{SOON, block_on, next, until};
@@ -41,33 +37,15 @@ impl Cluster {
     fn start(conf_dir: Option<PathBuf>, settings: &[(&str, &str)]) -> Cluster {
         let flag = Arc::new(AtomicBool::new(false));
         let (proxy, stop) = proxy_job_tracker(flag.clone());
-        let mut overrides: Vec<(String, String)> = Vec::new();
-        match &conf_dir {
-            Some(conf_dir) => {
-                let setup = RecordedSetup::read(conf_dir).expect("a configuration");
-                let state = std::env::temp_dir().join("no-such-directory/cm.state");
-                overrides = setup.overrides(1.0, proxy, &state);
-            }
-            None => {
-                let own = [
-                    ("cm.server.address", "localhost:0".to_owned()),
-                    ("cm.server.http.address", "localhost:0".to_owned()),
-                    ("corona.proxy.job.tracker.thriftaddr", proxy.to_string()),
-                ];
-                overrides.extend(own.map(|(key, value)| (key.to_owned(), value)));
-            }
+        let proxy_setting = [("corona.proxy.job.tracker.thriftaddr", &*proxy.to_string())];
+        let mut launch = launch(&[&proxy_setting, settings].concat());
+        if let Some(conf_dir) = &conf_dir {
+            let setup = RecordedSetup::read(conf_dir).expect("a configuration");
+            let state = std::env::temp_dir().join("no-such-directory/cm.state");
+            launch.overrides.splice(..0, setup.overrides(1.0, proxy, &state));
         }
-        // A start is from nothing, or from a state file.
-        overrides.push(("corona.cm.journal.dir".into(), "none".into()));
-        overrides.extend(settings.iter().map(|(key, value)| ((*key).into(), (*value).into())));
-        let launch = Launch {
-            program: corona_program().to_path_buf(),
-            conf_dir,
-            overrides,
-            arguments: vec![],
-            ready_within: Duration::from_secs(20),
-        };
-        let manager = launch.start().unwrap_or_else(|error| panic!("{error}"));
+        launch.conf_dir = conf_dir;
+        let manager = start(&launch);
         Cluster { launch, manager, proxy, flag, _stop: stop }
     }
 
@@ -80,23 +58,13 @@ impl Cluster {
         keep_address(thrift);
         launch.overrides.push(("cm.server.address".into(), address));
         launch.arguments = arguments.iter().map(Into::into).collect();
-        let manager = launch.start().unwrap_or_else(|error| panic!("{error}"));
+        let manager = start(&launch);
         Cluster { launch, manager, proxy, flag, _stop }
     }
 
-    /// A node with this many CPUs that heartbeats until it is aborted.
-    async fn node(&self, name: &'static str, host: &'static str, cpus: i16) -> AbortHandle {
-        let address = self.manager.thrift();
-        let mut client = connect(address).await;
-        let report = Call::NodeHeartbeat { node: Some(node(name, host, cpus)) };
-        client.call(&report).await.expect("the node may join");
-        let heartbeats = async move {
-            loop {
-                sleep(Duration::from_millis(100)).await;
-                let _ = client.call(&report).await;
-            }
-        };
-        tokio::spawn(heartbeats).abort_handle()
+    /// A node with this many CPUs that heartbeats until it is dropped.
+    fn node(&self, name: &str, host: &str, cpus: i16) -> Node {
+        Node::start(self.manager.thrift(), name, host, cpus)
     }
 
     fn options(&self) -> Options {
@@ -116,21 +84,14 @@ impl Cluster {
         SessionDriver::start(self.options()).await.expect("the session starts")
     }
 
-    async fn call(&self, call: Call) -> Reply {
-        connect(self.manager.thrift()).await.call(&call).await.expect("an answer")
+    fn calls(&self) -> Caller {
+        Caller::open(self.manager.thrift())
     }
 
-    async fn running_sessions(&self) -> Vec<wire::RunningSession> {
-        match self.call(Call::GetSessions).await {
-            Reply::GetSessions(sessions) => sessions,
-            other => panic!("{other:?}"),
-        }
+    fn set_safe_mode(&self, on: bool) {
+        let done = self.calls().call("setSafeMode", &json!({ "safeMode": on }));
+        assert_eq!(done, true);
     }
-}
-
-async fn connect(address: SocketAddr) -> Client<ClusterManager> {
-    let address = (Ipv4Addr::LOCALHOST, address.port());
-    Client::connect(address, ClientOptions::default()).await.expect("the program listens")
 }
 
 fn proxy_job_tracker(flag: Arc<AtomicBool>) -> (SocketAddr, watch::Sender<bool>) {
@@ -144,19 +105,6 @@ fn proxy_job_tracker(flag: Arc<AtomicBool>) -> (SocketAddr, watch::Sender<bool>)
         };
         async move { Answer::Reply(reply) }
     })
-}
-
-fn node(name: &str, host: &str, cpus: i16) -> wire::ClusterNodeInfo {
-    let specs = wire::ComputeSpecs::new(cpus, 1000, 64 << 10, 1000);
-    wire::ClusterNodeInfo {
-        name: name.into(),
-        address: wire::InetAddress::new(host.into(), 7001),
-        total: specs.clone(),
-        free: Some(specs),
-        resource_infos: Some([(wire::ResourceType::MAP, format!("{host}:7002"))].into()),
-        ended: None,
-        program: None,
-    }
 }
 
 fn maps(count: usize) -> Vec<SlotRequest> {
@@ -181,8 +129,7 @@ async fn take(events: &mut SessionEvents, count: usize) -> BTreeSet<(i32, String
 fn a_session_gets_slots_near_its_hosts_and_gives_them_back() {
     block_on(async {
         let cluster = Cluster::start(None, &[]);
-        let _nodes =
-            [cluster.node("n1", "10.0.0.1", 2).await, cluster.node("n2", "10.0.0.2", 2).await];
+        let _nodes = [cluster.node("n1", "10.0.0.1", 2), cluster.node("n2", "10.0.0.2", 2)];
         let (driver, mut events) = cluster.session().await;
         let near = SlotRequest::new(ResourceType::Map).near(["10.0.0.2"]);
         let ids = driver.request(vec![near]).unwrap();
@@ -191,10 +138,10 @@ fn a_session_gets_slots_near_its_hosts_and_gives_them_back() {
         let ids = driver.request(maps(3)).unwrap();
         assert_eq!(ids, [2, 3, 4]);
         take(&mut events, 3).await;
-        assert_eq!(cluster.running_sessions().await[0].handle, **driver.handle());
+        assert_eq!(cluster.calls().sessions()[0]["handle"], **driver.handle());
         let ending = driver.end(SessionStatus::Successful).await;
         assert!(matches!(*ending, Ending::Ended(SessionStatus::Successful)), "{ending}");
-        assert!(cluster.running_sessions().await.is_empty());
+        assert!(cluster.calls().sessions().is_empty());
     });
 }
 
@@ -202,12 +149,12 @@ fn a_session_gets_slots_near_its_hosts_and_gives_them_back() {
 fn a_dead_node_is_survived() {
     block_on(async {
         let cluster = Cluster::start(None, &[("cm.node.expiryinterval", "1500")]);
-        let doomed = cluster.node("n1", "10.0.0.1", 1).await;
+        let doomed = cluster.node("n1", "10.0.0.1", 1);
         let (driver, mut events) = cluster.session().await;
         driver.request(maps(1)).unwrap();
         take(&mut events, 1).await;
-        let _survivor = cluster.node("n2", "10.0.0.2", 1).await;
-        doomed.abort();
+        let _survivor = cluster.node("n2", "10.0.0.2", 1);
+        drop(doomed);
         let Event::DeadNode { node, lost } = next(&mut events).await else { panic!() };
         assert_eq!((&*node, lost.len()), ("n1", 1));
         driver.replace(&lost).unwrap();
@@ -222,7 +169,7 @@ fn preemption_is_survived() {
     block_on(async {
         let conf_dir = repository().join("fixtures/config/preempt");
         let cluster = Cluster::start(Some(conf_dir), &[]);
-        let _node = cluster.node("n1", "10.0.0.1", 4).await;
+        let _node = cluster.node("n1", "10.0.0.1", 4);
         let in_pool = |group, pool| {
             let mut options = cluster.options();
             options.pool = PoolName::new(group, pool);
@@ -253,8 +200,8 @@ fn a_killed_session_ends() {
     block_on(async {
         let cluster = Cluster::start(None, &[]);
         let (driver, mut events) = cluster.session().await;
-        let id = Some(driver.handle().to_string());
-        cluster.call(Call::KillSession { id }).await;
+        let id = driver.handle().to_string();
+        cluster.calls().call("killSession", &json!({ "sessionId": id }));
         let Event::Ended(ending) = next(&mut events).await else { panic!() };
         assert!(matches!(&*ending, Ending::Gone { handle } if handle == driver.handle()));
     });
@@ -264,18 +211,17 @@ fn a_killed_session_ends() {
 fn safe_mode_is_waited_out() {
     block_on(async {
         let cluster = Cluster::start(None, &[]);
-        let _node = cluster.node("n1", "10.0.0.1", 2).await;
+        let _node = cluster.node("n1", "10.0.0.1", 2);
         let (driver, mut events) = cluster.session().await;
         driver.request(maps(1)).unwrap();
         take(&mut events, 1).await;
-        let set = |safe_mode| Call::SetSafeMode { safe_mode };
-        assert_eq!(cluster.call(set(true)).await, Reply::SetSafeMode(true));
+        cluster.set_safe_mode(true);
         driver.request(maps(1)).unwrap();
         let start = tokio::spawn(SessionDriver::start(cluster.options()));
         sleep(Duration::from_millis(300)).await;
         assert!(!start.is_finished());
         assert_eq!(driver.traffic().waiting_calls, 1);
-        assert_eq!(cluster.call(set(false)).await, Reply::SetSafeMode(true));
+        cluster.set_safe_mode(false);
         assert_eq!(take(&mut events, 1).await, [(2, "n1".to_owned())].into());
         let started = tokio::time::timeout(SOON, start).await.expect("it starts in time");
         started.unwrap().expect("the other session starts");
@@ -289,17 +235,16 @@ fn an_upgrade_is_survived() {
         let scratch = tempfile::tempdir().expect("a directory for the state file");
         let state = scratch.path().join("cm.state").display().to_string();
         let cluster = Cluster::start(None, &[("cm.state", &state)]);
-        let _node = cluster.node("n1", "10.0.0.1", 2).await;
+        let _node = cluster.node("n1", "10.0.0.1", 2);
         let (driver, mut events) = cluster.session().await;
         driver.request(maps(1)).unwrap();
         take(&mut events, 1).await;
-        let safe_mode = Call::SetSafeMode { safe_mode: true };
-        assert_eq!(cluster.call(safe_mode).await, Reply::SetSafeMode(true));
+        cluster.set_safe_mode(true);
         driver.request(maps(1)).unwrap();
-        assert_eq!(cluster.call(Call::PersistState).await, Reply::PersistState(true));
+        assert_eq!(cluster.calls().call("persistState", &json!({})), true);
         // The new one clears the flag by itself.
         let cluster = cluster.restart(&["--recover-from-disk"]);
-        let _node = cluster.node("n1", "10.0.0.1", 2).await;
+        let _node = cluster.node("n1", "10.0.0.1", 2);
         assert_eq!(take(&mut events, 1).await, [(2, "n1".to_owned())].into());
         assert_eq!(driver.snapshot().grants().count(), 2);
         assert_eq!(driver.traffic().failed_attempts, 0);

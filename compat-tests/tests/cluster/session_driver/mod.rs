@@ -13,8 +13,10 @@ use tokio::time::{sleep, timeout};
 /// Longer than anything here takes on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
+/// Runs a test. Its thread may block: what it spawns runs on another one.
 fn block_on<T>(test: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     runtime.expect("a runtime").block_on(test)
 }
 

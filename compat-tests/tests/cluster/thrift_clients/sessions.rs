@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use compat_tests::clients::{JAVA_LIBRARIES, generate, python, run, skipped};
-use compat_tests::{corona_program, repository};
-use corona::conformance::launch::{Launch, LaunchedManager};
+use compat_tests::{repository, start_with};
+use corona::conformance::launch::LaunchedManager;
 
 /// The expected output of each client, after the line about its proxy job tracker.
 const EXPECTED: &str = include_str!("../../../clients/whole_sessions.txt");
@@ -82,25 +82,15 @@ fn start(directory: &Path, proxy: &str) -> LaunchedManager {
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     };
-    let overrides = [
-        ("cm.server.address", "localhost:0".to_owned()),
-        ("cm.server.http.address", "localhost:0".to_owned()),
-        ("corona.proxy.job.tracker.thriftaddr", format!("127.0.0.1:{proxy}")),
-        ("cm.hosts.exclude", file("exclude", "127.0.0.9\n")),
-        ("cm.config.file", file("corona.xml", CORONA_XML)),
-        ("cm.pools.config.file", file("pools.xml", POOLS_XML)),
+    start_with(&[
+        ("corona.proxy.job.tracker.thriftaddr", &format!("127.0.0.1:{proxy}")),
+        ("cm.hosts.exclude", &file("exclude", "127.0.0.9\n")),
+        ("cm.config.file", &file("corona.xml", CORONA_XML)),
+        ("cm.pools.config.file", &file("pools.xml", POOLS_XML)),
         // A client's node heartbeats five times a second; a busy machine may hold it up.
-        ("cm.node.expiryinterval", "5000".to_owned()),
-        ("cm.state", directory.join("cm.state").display().to_string()),
-    ];
-    let launch = Launch {
-        program: corona_program().to_path_buf(),
-        conf_dir: None,
-        overrides: overrides.map(|(key, value)| (key.to_owned(), value)).to_vec(),
-        arguments: vec![],
-        ready_within: Duration::from_secs(20),
-    };
-    launch.start().unwrap_or_else(|error| panic!("{error}"))
+        ("cm.node.expiryinterval", "5000"),
+        ("cm.state", &directory.join("cm.state").display().to_string()),
+    ])
 }
 
 /// A client program and the lines that it prints, until a deadline. It ends when this is dropped.

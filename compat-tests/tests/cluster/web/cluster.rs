@@ -1,35 +1,21 @@
 //! A cluster without machines: the built program, nodes that only heartbeat, and sessions that
 //! request slots and accept their grants.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
-use compat_tests::corona_program;
-use compat_tests::serving::serve;
+use compat_tests::cluster_peers::{Caller, Driver};
+use compat_tests::{launch, start};
 use corona::conformance::launch::{Launch, LaunchedManager};
-use corona::wire::calls::{
-    ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, SessionDriver,
-    SessionDriverCall, SessionDriverReply,
-};
-use corona::wire::client::{Client, ClientOptions};
-use corona::wire::generated::*;
-use corona::wire::server::{Answer, Peer};
+use serde_json::{Value as Json, json};
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
-use tokio::sync::watch;
 
 /// The token to end sessions from a page.
 pub(crate) const TOKEN: &str = "let me end this session";
 
 pub(crate) struct Cluster {
-    runtime: Runtime,
     manager: LaunchedManager,
-    client: Client<ClusterManager>,
-    driver: SocketAddr,
-    /// The session drivers' server lives as long as this.
-    _stop: watch::Sender<bool>,
+    pub(crate) calls: Caller,
+    driver: Driver,
     _directory: TempDir,
 }
 
@@ -39,38 +25,18 @@ impl Cluster {
         let directory = tempfile::tempdir().expect("a directory for the configuration");
         write_configuration(directory.path());
         let path = |file: &str| directory.path().join(file).display().to_string();
-        let mut overrides: Vec<(String, String)> = [
-            ("cm.server.address", "localhost:0".to_owned()),
-            ("cm.server.http.address", "localhost:0".to_owned()),
-            ("cm.state", path("cm.state")),
+        let own = [
+            ("cm.state", &*path("cm.state")),
             // Nodes of these tests heartbeat once.
-            ("corona.cm.node.late.heartbeats", "0".to_owned()),
-            ("cm.hosts", path("include")),
-            ("cm.hosts.exclude", path("exclude")),
-            ("corona.cm.web.kill.token", TOKEN.to_owned()),
-        ]
-        .map(|(key, value)| (key.to_owned(), value))
-        .into();
-        overrides.extend(settings.iter().map(|(key, value)| ((*key).into(), (*value).into())));
-        let launch = Launch {
-            program: corona_program().to_path_buf(),
-            conf_dir: Some(directory.path().to_path_buf()),
-            overrides,
-            arguments: vec![],
-            ready_within: Duration::from_secs(30),
-        };
-        let manager = launch.start().unwrap_or_else(|error| panic!("{error}"));
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a runtime for the peers");
-        let (driver, stop, client) = runtime.block_on(async {
-            let (driver, stop) = serve::<SessionDriver>(driver_answers);
-            let client = Client::connect(manager.thrift(), ClientOptions::default()).await;
-            (driver, stop, client.expect("the program takes calls"))
-        });
-        Cluster { runtime, manager, client, driver, _stop: stop, _directory: directory }
+            ("corona.cm.node.late.heartbeats", "0"),
+            ("cm.hosts", &path("include")),
+            ("cm.hosts.exclude", &path("exclude")),
+            ("corona.cm.web.kill.token", TOKEN),
+        ];
+        let conf_dir = Some(directory.path().to_path_buf());
+        let manager = start(&Launch { conf_dir, ..launch(&[&own, settings].concat()) });
+        let calls = Caller::open(manager.thrift());
+        Cluster { manager, calls, driver: Driver::start(), _directory: directory }
     }
 
     /// The address of a page.
@@ -78,123 +44,59 @@ impl Cluster {
         format!("http://{}{path}", self.manager.http().expect("it has pages"))
     }
 
-    pub(crate) fn call(&mut self, call: Call) -> Reply {
-        let Cluster { runtime, client, .. } = self;
-        runtime.block_on(client.call(&call)).expect("the call is answered")
-    }
-
     pub(crate) fn node(&mut self, name: &str, host: &str, cpus: i16) {
-        let specs = |memory_mb| ComputeSpecs::new(cpus, Some(1000), Some(memory_mb), Some(2000));
-        let apps = [ResourceType::MAP, ResourceType::REDUCE, ResourceType::JOBTRACKER]
-            .map(|kind| (kind, format!("{host}:{}", 9000 + kind.0)));
-        let node = ClusterNodeInfo {
-            name: name.into(),
-            address: InetAddress::new(host.into(), 8021),
-            total: specs(65_536),
-            free: Some(specs(40_000)),
-            resource_infos: Some(BTreeMap::from(apps)),
-            ended: None,
-            program: None,
-        };
-        self.call(Call::NodeHeartbeat { node: Some(node) });
+        let free = json!({ "numCpus": cpus, "networkMBps": 1000, "memoryMB": 40_000,
+                           "diskGB": 2000 });
+        self.calls.heartbeat(name, host, cpus, &json!({ "free": free }));
     }
 
     /// Starts a session and returns its handle.
     pub(crate) fn session(&mut self, name: &str, user: &str, pool: (&str, &str)) -> String {
-        let Reply::GetNextSessionId(handle) = self.call(Call::GetNextSessionId) else {
-            unreachable!("the client gives the reply of the method")
-        };
-        let info = SessionInfo {
-            address: InetAddress::new(self.driver.ip().to_string(), self.driver.port().into()),
-            name: name.into(),
-            user_id: user.into(),
-            group_ids: None,
-            pool_info_strings: Some(PoolInfoStrings::new(pool.0.into(), pool.1.into())),
-            priority: Some(SessionPriority::NORMAL),
-            no_preempt: Some(false),
-            url: Some(format!("http://proxy.example.com/job?id={handle}&page=details")),
-            deadline: None,
-        };
-        self.call(Call::SessionStart { handle: Some(handle.clone()), info: Some(info) });
-        handle
+        let more = json!({
+            "name": name, "userId": user, "priority": "NORMAL", "noPreempt": false,
+            "poolInfoStrings": { "poolGroupName": pool.0, "poolName": pool.1 },
+            "url": "http://proxy.example.com/job?id=1.1&page=details",
+        });
+        self.calls.session(self.driver.port, &more)
     }
 
-    /// Asks for slots of a type, near some hosts or anywhere.
+    /// Requests slots of a type, near some hosts or anywhere.
     pub(crate) fn ask(
         &mut self,
         handle: &str,
-        kind: ResourceType,
+        kind: &str,
         ids: std::ops::RangeInclusive<i32>,
         hosts: &[&str],
     ) {
-        let request = |id| ResourceRequest {
-            id,
-            hosts: Some(hosts.iter().map(ToString::to_string).collect()),
-            specs: Some(ComputeSpecs::new(1, Some(10), Some(1024), Some(10))),
-            type_: kind,
-            exclude_hosts: None,
-        };
-        let requests = Some(ids.map(request).collect());
-        self.call(Call::RequestResource { handle: Some(handle.into()), requests });
-    }
-
-    pub(crate) fn release(&mut self, handle: &str, ids: std::ops::RangeInclusive<i32>) {
-        let ids = Some(ids.collect());
-        self.call(Call::ReleaseResource { handle: Some(handle.into()), ids });
+        self.calls.request(handle, ids, &json!({ "hosts": hosts, "type": kind }));
     }
 
     /// Reports a session's use of memory, and that it has received all its notifications.
     pub(crate) fn heartbeat(&mut self, handle: &str, request_id: i32) {
         const GIB: i64 = 1 << 30;
-        let usages = [
-            (ResourceType::MAP, vec![3 * GIB, 9 * GIB, 2 * GIB + 12_345]),
-            (ResourceType::REDUCE, vec![5 * GIB, 6 * GIB, 4 * GIB]),
-        ];
-        let args = HeartbeatArgs {
-            request_id,
-            grant_id: 0,
-            resource_usages: BTreeMap::from(usages),
-            program: None,
-        };
-        self.call(Call::SessionHeartbeatV2 { handle: Some(handle.into()), args: Some(args) });
+        let usages = json!({
+            "MAP": [3 * GIB, 9 * GIB, 2 * GIB + 12_345], "REDUCE": [5 * GIB, 6 * GIB, 4 * GIB],
+        });
+        let info = json!({ "requestId": request_id, "grantId": 0, "resourceUsages": usages });
+        let args = json!({ "handle": handle, "heartbeatArgs": info });
+        self.calls.call("sessionHeartbeatV2", &args);
     }
 
     /// Reports failures on a node.
     pub(crate) fn complain(&mut self, handle: &str, node: &str) {
-        let report = NodeUsageReport {
-            node_name: node.into(),
-            num_total_tasks: 3,
-            num_succeeded: 0,
-            num_killed: 0,
-            num_failed: 3,
-            num_timeout: 0,
-            num_slow: 0,
-            num_failed_connections: 0,
-        };
-        let types = Some(vec![ResourceType::MAP]);
-        let (handle, reports) = (Some(handle.into()), Some(vec![report]));
-        self.call(Call::NodeFeedback { handle, types, reports });
-    }
-
-    pub(crate) fn end(&mut self, handle: &str, status: SessionStatus) {
-        self.call(Call::SessionEnd { handle: Some(handle.into()), status: Some(status) });
+        let report = json!({
+            "nodeName": node, "numTotalTasks": 3, "numSucceeded": 0, "numKilled": 0, "numFailed": 3,
+            "numTimeout": 0, "numSlow": 0, "numFailedConnections": 0,
+        });
+        let args = json!({ "handle": handle, "resourceTypes": ["MAP"], "stats": [report] });
+        self.calls.call("nodeFeedback", &args);
     }
 
     /// Handles of all sessions that run.
     pub(crate) fn running(&mut self) -> Vec<String> {
-        let Reply::GetSessions(sessions) = self.call(Call::GetSessions) else {
-            unreachable!("the client gives the reply of the method")
-        };
-        sessions.into_iter().map(|session| session.handle).collect()
+        let handle = |session: &Json| session["handle"].as_str().expect("a handle").to_owned();
+        self.calls.sessions().iter().map(handle).collect()
     }
-}
-
-async fn driver_answers(_peer: Peer, call: SessionDriverCall) -> Answer<SessionDriverReply> {
-    Answer::Reply(match call {
-        SessionDriverCall::GrantResource { .. } => SessionDriverReply::GrantResource,
-        SessionDriverCall::RevokeResource { .. } => SessionDriverReply::RevokeResource,
-        SessionDriverCall::ProcessDeadNode { .. } => SessionDriverReply::ProcessDeadNode,
-    })
 }
 
 fn write_configuration(directory: &Path) {

@@ -9,12 +9,10 @@ use std::path::PathBuf;
 use cluster::{Cluster, TOKEN};
 use compat_tests::browser::Browser;
 use compat_tests::repository;
-use corona::wire::calls::ClusterManagerCall as Call;
-use corona::wire::generated::{ResourceType, SessionStatus};
 use serde_json::{Value, json};
 
-const MAP: ResourceType = ResourceType::MAP;
-const REDUCE: ResourceType = ResourceType::REDUCE;
+const MAP: &str = "MAP";
+const REDUCE: &str = "REDUCE";
 
 /// A name that would show itself in the page's window if it were not escaped.
 const HOSTILE: &str = "</td><script>window.harmed = 1</script>\
@@ -40,14 +38,14 @@ fn busy(settings: &[(&str, &str)]) -> Busy {
         );
     }
     for (name, status) in [
-        ("hourly report 2026-11-21T00", SessionStatus::SUCCESSFUL),
-        ("hourly report 2026-11-21T01", SessionStatus::FAILED),
-        ("ad-hoc: count of clicks", SessionStatus::KILLED),
+        ("hourly report 2026-11-21T00", "SUCCESSFUL"),
+        ("hourly report 2026-11-21T01", "FAILED"),
+        ("ad-hoc: count of clicks", "KILLED"),
     ] {
         let handle = cluster.session(name, "bob", ("search", "crawl"));
         cluster.ask(&handle, MAP, 1..=6, &[]);
         cluster.heartbeat(&handle, 6);
-        cluster.end(&handle, status);
+        cluster.calls.end(&handle, status);
     }
     let nightly =
         cluster.session("nightly: join impressions with clicks", "alice", ("ads", "nightly"));
@@ -114,8 +112,8 @@ fn all_pages_fit_light_and_dark_wide_and_narrow() {
         busy.cluster.ask(&wave, MAP, first..=first + count, &[]);
         busy.cluster.ask(&wave, REDUCE, first + 500..=first + 500 + count / 2, &[]);
         browser.value("new Promise((done) => setTimeout(done, 100))");
-        busy.cluster.release(&wave, first..=first + count - count / 4);
-        busy.cluster.release(&wave, first + 500..=first + 500 + count / 2);
+        busy.cluster.calls.release(&wave, first..=first + count - count / 4);
+        busy.cluster.calls.release(&wave, first + 500..=first + 500 + count / 2);
     }
     let session = format!("/sessions/{}", busy.nightly);
     let ended = busy.cluster.address("/retired");
@@ -174,7 +172,7 @@ fn pages_follow_the_cluster_without_a_reload() {
     browser.until("the new session is shown", |browser| {
         first_column(browser, "session-table").contains(&new)
     });
-    busy.cluster.end(&busy.adhoc, SessionStatus::SUCCESSFUL);
+    busy.cluster.calls.end(&busy.adhoc, "SUCCESSFUL");
     browser.until("the ended session is gone", |browser| {
         !first_column(browser, "session-table").contains(&busy.adhoc)
     });
@@ -265,7 +263,7 @@ fn a_selection_the_focus_and_the_place_survive_refreshes() {
     // Its own row changes, and its place among the others.
     let waiting = format!("tr[data-key=\"{}\"] [data-label=\"MAP: waiting\"]", busy.adhoc);
     let before = browser.text(&waiting);
-    busy.cluster.release(&busy.adhoc, 13..=40);
+    busy.cluster.calls.release(&busy.adhoc, 13..=40);
     browser.until("its numbers change", |browser| browser.text(&waiting) != before);
     let new = busy.cluster.session("waits for more than all others", "erin", ("search", "crawl"));
     busy.cluster.ask(&new, MAP, 1..=500, &[]);
@@ -275,7 +273,7 @@ fn a_selection_the_focus_and_the_place_survive_refreshes() {
     assert_eq!(selected(&mut browser), json!(busy.adhoc));
     assert_eq!(browser.value(&state), json!([true, true, place]));
     // Even after its end the text can be copied, and is marked as outdated until then.
-    busy.cluster.end(&busy.adhoc, SessionStatus::SUCCESSFUL);
+    busy.cluster.calls.end(&busy.adhoc, "SUCCESSFUL");
     browser.until("the row is marked", |browser| browser.texts("tr.gone").len() == 1);
     assert_eq!(selected(&mut browser), json!(busy.adhoc));
     browser.until("the header says what is not new", |browser| {
@@ -355,7 +353,7 @@ fn the_cluster_page_follows_nodes_and_safe_mode() {
     browser.until("the node is counted", |browser| browser.text("#facts").contains("Nodes\n14"));
     assert!(browser.text("#events").contains("tracker_node14 joined"));
     // Without a proxy job tracker safe mode cannot be switched on: nothing changes.
-    busy.cluster.call(Call::SetSafeMode { safe_mode: true });
+    busy.cluster.calls.call("setSafeMode", &json!({ "safeMode": true }));
     assert_eq!(browser.text("#safe-mode"), "");
     assert_eq!(browser.complaints(), [""; 0]);
 }
@@ -411,12 +409,12 @@ fn a_session_says_why_it_waits() {
     let why = browser.text("#wait-table");
     assert!(why.contains("pool ads.adhoc holds 12 grants, its maximum"), "{why}");
     assert_eq!(first_column(&mut browser, "grant-table").len(), 12);
-    busy.cluster.release(&busy.adhoc, 1..=40);
+    busy.cluster.calls.release(&busy.adhoc, 1..=40);
     browser.until("nothing waits any more", |browser| {
         browser.text("#session").contains("No request is waiting.")
     });
     // The page becomes that of an ended session by itself.
-    busy.cluster.end(&busy.adhoc, SessionStatus::FAILED);
+    busy.cluster.calls.end(&busy.adhoc, "FAILED");
     browser.until("the end is shown", |browser| browser.text("main").contains("FAILED"));
     assert_eq!(browser.complaints(), [""; 0]);
 }

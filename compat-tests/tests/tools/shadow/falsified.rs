@@ -2,18 +2,18 @@
 
 use std::process::Command;
 
-use compat_tests::{corona_program, repository};
+use compat_tests::{corona_program, repository, start_recorded};
 use corona::wire::value::{Message, Value};
 
 use super::falsifier::{Edit, Falsifier, find};
-use super::processes::{Shadow, start};
+use super::processes::Shadow;
 
 /// A recorded scenario is played against this program through a falsifier and a shadow. Returns the
 /// shadow's status and summary.
 fn shadowed(scenario: &str, edit: Edit) -> (Option<i32>, String) {
     let directory = tempfile::tempdir().unwrap();
     let conf_dir = repository().join("fixtures/recordings/scenarios").join(scenario);
-    let manager = start(&conf_dir, directory.path());
+    let manager = start_recorded(&conf_dir, directory.path());
     let primary = Falsifier::start(manager.thrift(), edit);
     let conf = conf_dir.to_str().unwrap();
     let events = directory.path().join("run.events");

@@ -3,15 +3,13 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::time::Duration;
 
-use compat_tests::cluster_peers::{Connection, Node, ReceivedNotices, call, report};
-use compat_tests::corona_program;
+use compat_tests::cluster_peers::{Caller, Connection, DEFAULT, Driver, Node, ReceivedNotices};
 use compat_tests::serving::keep_address;
+use compat_tests::start;
 use corona::conformance::launch::{Launch, LaunchedManager};
-use corona::wire::calls::{ProxyJobTracker, SessionDriver};
-use corona::wire::value::{Message, MessageKind, Value};
-use serde_json::{Value as Json, json};
+use corona::wire::calls::ProxyJobTracker;
+use serde_json::json;
 
 use super::processes::{Shadow, counts, until_it_shows};
 
@@ -28,23 +26,15 @@ impl Primary {
     fn start() -> Primary {
         let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
         let scratch = tempfile::tempdir().unwrap();
-        let overrides = [
-            ("cm.server.address", "localhost:0".to_owned()),
-            ("cm.server.http.address", "localhost:0".to_owned()),
-            ("corona.proxy.job.tracker.thriftaddr", proxy.local_addr().unwrap().to_string()),
-            ("cm.state", scratch.path().join("cm.state").display().to_string()),
-            // Started again, it knows nothing of before.
-            ("corona.cm.journal.dir", "none".to_owned()),
-        ];
         configure(scratch.path(), 2);
-        let launch = Launch {
-            program: corona_program().to_path_buf(),
-            conf_dir: Some(scratch.path().to_path_buf()),
-            overrides: overrides.map(|(key, value)| (key.to_owned(), value)).to_vec(),
-            arguments: vec![],
-            ready_within: Duration::from_secs(30),
-        };
-        let running = launch.start().unwrap_or_else(|error| panic!("{error}"));
+        // Started again, it knows nothing of before.
+        let settings = [
+            ("corona.proxy.job.tracker.thriftaddr", &*proxy.local_addr().unwrap().to_string()),
+            ("cm.state", &scratch.path().join("cm.state").display().to_string()),
+        ];
+        let conf_dir = Some(scratch.path().to_path_buf());
+        let launch = Launch { conf_dir, ..compat_tests::launch(&settings) };
+        let running = start(&launch);
         let address = running.thrift();
         let proxy = ReceivedNotices::serve::<ProxyJobTracker>(proxy);
         Primary { launch, running: Some(running), proxy, address, scratch }
@@ -58,7 +48,7 @@ impl Primary {
     /// Starts it where it was.
     fn start_again(&mut self) {
         self.launch.overrides[0].1 = self.address.to_string();
-        self.running = Some(self.launch.start().unwrap_or_else(|error| panic!("{error}")));
+        self.running = Some(start(&self.launch));
     }
 }
 
@@ -78,86 +68,6 @@ fn shadow(primary: &Primary, options: &[&str]) -> Shadow {
     Shadow::start(primary.address, &[&all, options].concat())
 }
 
-/// A client of a cluster manager, on one connection.
-struct Caller {
-    connection: Connection,
-    seqid: i32,
-}
-
-impl Caller {
-    fn of(address: SocketAddr) -> Caller {
-        Caller { connection: Connection::open(address), seqid: 0 }
-    }
-
-    fn try_call(&mut self, method: &str, args: &Json) -> Option<Message> {
-        self.seqid += 1;
-        self.connection.send(&call(method, args, self.seqid));
-        self.connection.receive()
-    }
-
-    /// Returns the result, or the name of the declared exception.
-    fn call(&mut self, method: &str, args: &Json) -> Json {
-        let answer = self.try_call(method, args).unwrap_or_else(|| panic!("no answer to {method}"));
-        assert_eq!((answer.kind, answer.seqid), (MessageKind::Reply, self.seqid), "{method}");
-        let Ok(Value::Struct(fields)) = answer.body else { panic!("{method}: {answer:?}") };
-        fields.into_iter().next().map_or(Json::Null, |(name, value)| match name {
-            "success" => serde_json::to_value(value).unwrap(),
-            other => json!({ other: value }),
-        })
-    }
-
-    /// A new session, whose driver listens at `port`.
-    fn session(&mut self, port: u16) -> String {
-        let handle = self.call("getNextSessionId", &json!({})).as_str().unwrap().to_owned();
-        let info = json!({ "address": { "host": "127.0.0.1", "port": port }, "name": "job",
-                           "userId": "u", "priority": "NORMAL" });
-        let started = self.call("sessionStart", &json!({ "handle": handle, "info": info }));
-        assert_eq!(started["handle"], json!(handle), "{started}");
-        handle
-    }
-
-    fn request(&mut self, handle: &str, ids: impl IntoIterator<Item = i32>) {
-        let specs = json!({ "numCpus": 1, "memoryMB": 100, "diskGB": 1 });
-        let request = |id| json!({ "id": id, "hosts": [], "specs": specs, "type": "MAP" });
-        let requests: Vec<Json> = ids.into_iter().map(request).collect();
-        self.call("requestResource", &json!({ "handle": handle, "requestList": requests }));
-    }
-
-    fn release(&mut self, handle: &str, ids: &[i32]) {
-        self.call("releaseResource", &json!({ "handle": handle, "idList": ids }));
-    }
-
-    fn end(&mut self, handle: &str) {
-        self.call("sessionEnd", &json!({ "handle": handle, "status": "SUCCESSFUL" }));
-    }
-}
-
-/// A driver of any number of sessions.
-struct Driver {
-    told: ReceivedNotices,
-    port: u16,
-}
-
-impl Driver {
-    fn new() -> Driver {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        Driver { told: ReceivedNotices::serve::<SessionDriver>(listener), port }
-    }
-
-    /// Waits until a session has been granted so many requests.
-    fn granted(&self, handle: &str, wanted: usize) {
-        self.told.until(&format!("{wanted} grants to {handle}"), |told| {
-            let grants = told.iter().filter(|(name, args)| {
-                name == "grantResource" && args["handle"].as_str() == Some(handle)
-            });
-            let number: usize =
-                grants.filter_map(|(_, args)| args["granted"].as_array()).map(Vec::len).sum();
-            (number == wanted).then_some(())
-        });
-    }
-}
-
 /// Waits until the metrics have a sample of at least this value.
 fn until_counted(shadow: &Shadow, sample: &str) {
     until_it_shows(shadow.http.unwrap(), "/metrics", "# TYPE", sample);
@@ -173,23 +83,23 @@ fn agrees(shadow: Shadow) -> String {
 
 /// A whole session: two requests, granted and released.
 fn session_runs(caller: &mut Caller, driver: &Driver) {
-    let handle = caller.session(driver.port);
-    caller.request(&handle, 1..=2);
+    let handle = caller.session(driver.port, DEFAULT);
+    caller.request(&handle, 1..=2, DEFAULT);
     driver.granted(&handle, 2);
-    caller.release(&handle, &[1, 2]);
-    caller.end(&handle);
+    caller.release(&handle, [1, 2]);
+    caller.end(&handle, "SUCCESSFUL");
 }
 
 #[test]
 fn a_primary_that_is_started_again_is_followed_from_its_beginning() {
     let mut primary = Primary::start();
     let shadow = shadow(&primary, &[]);
-    let driver = Driver::new();
+    let driver = Driver::start();
     let node = Node::start(shadow.address, "n1", "10.1.1.1", 4);
-    let mut caller = Caller::of(shadow.address);
+    let mut caller = Caller::open(shadow.address);
     session_runs(&mut caller, &driver);
-    let handle = caller.session(driver.port);
-    caller.request(&handle, 1..=8);
+    let handle = caller.session(driver.port, DEFAULT);
+    caller.request(&handle, 1..=8, DEFAULT);
     driver.granted(&handle, 8);
 
     primary.stop();
@@ -200,15 +110,15 @@ fn a_primary_that_is_started_again_is_followed_from_its_beginning() {
     configure(primary.scratch.path(), 3);
     primary.start_again();
 
-    let mut caller = Caller::of(shadow.address);
+    let mut caller = Caller::open(shadow.address);
     let _node = Node::start(shadow.address, "n1", "10.1.1.1", 4);
     // The earlier session is not known any more; the new one, whose id may be the same as that of
     // an earlier one, gets all that it had, and the slots since.
-    let driver = Driver::new();
+    let driver = Driver::start();
     let refused = caller.call("sessionHeartbeat", &json!({ "handle": handle }));
     assert!(refused.get("e").is_some(), "{refused}");
-    let handle = caller.session(driver.port);
-    caller.request(&handle, 1..=12);
+    let handle = caller.session(driver.port, DEFAULT);
+    caller.request(&handle, 1..=12, DEFAULT);
     driver.granted(&handle, 12);
     until_counted(
         &shadow,
@@ -222,33 +132,33 @@ fn a_primary_that_is_started_again_is_followed_from_its_beginning() {
 #[test]
 fn sessions_that_began_before_the_shadow_are_not_compared_and_others_are() {
     let primary = Primary::start();
-    let driver = Driver::new();
+    let driver = Driver::start();
     let before = {
         let _node = Node::start(primary.address, "n1", "10.1.1.1", 4);
-        let mut caller = Caller::of(primary.address);
-        let handle = caller.session(driver.port);
-        caller.request(&handle, 1..=6);
+        let mut caller = Caller::open(primary.address);
+        let handle = caller.session(driver.port, DEFAULT);
+        caller.request(&handle, 1..=6, DEFAULT);
         driver.granted(&handle, 6);
         handle
     };
     let shadow = shadow(&primary, &[]);
     let _node = Node::start(shadow.address, "n1", "10.1.1.1", 4);
-    let mut caller = Caller::of(shadow.address);
+    let mut caller = Caller::open(shadow.address);
     until_counted(&shadow, "corona_shadow_unfollowed_sessions 1");
 
     // Two of eight slots are free, which only the primary knows.
-    let after = caller.session(driver.port);
-    caller.request(&after, 1..=5);
+    let after = caller.session(driver.port, DEFAULT);
+    caller.request(&after, 1..=5, DEFAULT);
     driver.granted(&after, 2);
     caller.call("sessionHeartbeat", &json!({ "handle": before }));
     let hidden = "corona_shadow_notices_total{method=\"grantResource\",verdict=\"not_compared\"} 3";
     until_counted(&shadow, hidden);
-    caller.release(&before, &[1, 2, 3]);
+    caller.release(&before, [1, 2, 3]);
     driver.granted(&after, 5);
-    caller.end(&before);
+    caller.end(&before, "SUCCESSFUL");
     until_counted(&shadow, "corona_shadow_unfollowed_sessions 0");
-    caller.release(&after, &[1, 2, 3, 4, 5]);
-    caller.end(&after);
+    caller.release(&after, [1, 2, 3, 4, 5]);
+    caller.end(&after, "SUCCESSFUL");
     session_runs(&mut caller, &driver);
     until_counted(&shadow, "corona_shadow_waiting_decisions 0");
     let summary = agrees(shadow);
@@ -265,9 +175,9 @@ fn sessions_that_began_before_the_shadow_are_not_compared_and_others_are() {
 fn calls_beyond_the_buffer_are_missed_and_later_ones_compared() {
     let primary = Primary::start();
     let shadow = shadow(&primary, &["--max-buffer", "16k"]);
-    let driver = Driver::new();
+    let driver = Driver::start();
     let _node = Node::start(shadow.address, "n1", "10.1.1.1", 4);
-    let mut caller = Caller::of(shadow.address);
+    let mut caller = Caller::open(shadow.address);
     session_runs(&mut caller, &driver);
     until_counted(
         &shadow,
@@ -276,15 +186,15 @@ fn calls_beyond_the_buffer_are_missed_and_later_ones_compared() {
 
     // A call that is larger than the buffer, so that it is missed at least in part, and then an answer
     // that is.
-    let large = caller.session(driver.port);
-    caller.request(&large, 1..=2_000);
+    let large = caller.session(driver.port, DEFAULT);
+    caller.request(&large, 1..=2_000, DEFAULT);
     driver.granted(&large, 8);
     until_counted(&shadow, "corona_shadow_beginnings_total 1");
     caller.call("getSessions", &json!({}));
-    caller.end(&large);
+    caller.end(&large, "SUCCESSFUL");
     until_counted(&shadow, "corona_shadow_unfollowed_sessions 0");
     // The same connection is understood again.
-    caller.call("nodeHeartbeat", &json!({ "node": report("n1", "10.1.1.1", 4) }));
+    caller.heartbeat("n1", "10.1.1.1", 4, DEFAULT);
     for _ in 0..3 {
         session_runs(&mut caller, &driver);
     }
@@ -302,43 +212,42 @@ fn calls_beyond_the_buffer_are_missed_and_later_ones_compared() {
 fn safe_mode_is_followed_whoever_turns_it_on_or_off() {
     let primary = Primary::start();
     let shadow = shadow(&primary, &[]);
-    let driver = Driver::new();
-    let node = report("n1", "10.1.1.1", 4);
-    let heartbeat = json!({ "node": node });
-    let mut caller = Caller::of(shadow.address);
-    caller.call("nodeHeartbeat", &heartbeat);
+    let driver = Driver::start();
+    let heartbeat = |caller: &mut Caller| caller.heartbeat("n1", "10.1.1.1", 4, DEFAULT);
+    let mut caller = Caller::open(shadow.address);
+    heartbeat(&mut caller);
     let set = |caller: &mut Caller, on: bool| {
         let done = caller.call("setSafeMode", &json!({ "safeMode": on }));
         assert_eq!(done, json!(true));
     };
     let refused = |caller: &mut Caller| {
-        let refused = caller.call("nodeHeartbeat", &heartbeat);
+        let refused = heartbeat(caller);
         assert!(refused.get("f").is_some(), "{refused}");
     };
     // Through the shadow.
-    let during = caller.session(driver.port);
-    caller.request(&during, 1..=2);
+    let during = caller.session(driver.port, DEFAULT);
+    caller.request(&during, 1..=2, DEFAULT);
     driver.granted(&during, 2);
     set(&mut caller, true);
     refused(&mut caller);
     set(&mut caller, false);
-    caller.call("nodeHeartbeat", &heartbeat);
-    caller.release(&during, &[1, 2]);
-    caller.end(&during);
+    heartbeat(&mut caller);
+    caller.release(&during, [1, 2]);
+    caller.end(&during, "SUCCESSFUL");
     session_runs(&mut caller, &driver);
     let equal = "corona_shadow_answers_total{method=\"sessionEnd\",verdict=\"equal\"} 2";
     until_counted(&shadow, equal);
     until_counted(&shadow, "corona_shadow_beginnings_total 0");
     // Beside it.
-    let mut other = Caller::of(primary.address);
+    let mut other = Caller::open(primary.address);
     set(&mut other, true);
     refused(&mut caller);
     refused(&mut caller);
     until_counted(&shadow, "corona_shadow_beginnings_total 1");
     set(&mut other, false);
-    caller.call("nodeHeartbeat", &heartbeat);
+    heartbeat(&mut caller);
     until_counted(&shadow, "corona_shadow_beginnings_total 2");
-    caller.call("nodeHeartbeat", &heartbeat);
+    heartbeat(&mut caller);
     session_runs(&mut caller, &driver);
     until_counted(
         &shadow,

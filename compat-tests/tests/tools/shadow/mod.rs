@@ -9,9 +9,9 @@ pub(crate) mod processes;
 
 use std::process::Command;
 
-use compat_tests::{corona_program, repository, start_plain};
+use compat_tests::{corona_program, repository, start_plain, start_recorded};
 
-use processes::{Shadow, counts, start, until_it_shows};
+use processes::{Shadow, counts, until_it_shows};
 
 #[test]
 fn beside_itself_under_load_it_finds_nothing() {
@@ -57,7 +57,7 @@ fn every_documented_command_runs_and_tells_what_it_found() {
         <value>{\"1\":{\"MAP\":1,\"REDUCE\":1}}</value></property></configuration>";
     std::fs::write(conf_dir.join("core-site.xml"), configuration).unwrap();
     for command in commands {
-        let manager = start(&conf_dir, here);
+        let manager = start_recorded(&conf_dir, here);
         let line = command
             .replace("localhost:9090", &manager.thrift().to_string())
             .replace("0.0.0.0:9191", "127.0.0.1:0")

@@ -2,13 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
-use corona::conformance::launch::{Launch, LaunchedManager};
-use corona::conformance::setup::RecordedSetup;
 
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -71,19 +68,6 @@ pub(crate) fn counts(summary: &str, method: &str) -> [u64; 4] {
     let row = row.unwrap_or_else(|| panic!("no {method} in {summary}"));
     let numbers: Vec<u64> = row.split_whitespace().skip(1).map(|n| n.parse().unwrap()).collect();
     numbers.try_into().unwrap()
-}
-
-pub(crate) fn start(conf_dir: &Path, scratch: &Path) -> LaunchedManager {
-    let setup = RecordedSetup::read(conf_dir).unwrap();
-    let nobody = "127.0.0.1:9".parse().unwrap();
-    let launch = Launch {
-        program: PathBuf::from(corona_program()),
-        conf_dir: Some(conf_dir.to_path_buf()),
-        overrides: setup.overrides(1.0, nobody, &scratch.join("cm.state")),
-        arguments: vec![],
-        ready_within: Duration::from_secs(30),
-    };
-    launch.start().unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Waits until a page has both texts.
