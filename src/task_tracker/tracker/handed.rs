@@ -533,11 +533,7 @@ impl TrackerCore {
     }
 
     /// The slots of the runs whose tasks work, by their numbers. There may be fewer by now.
-    fn slots_of(
-        &self,
-        state: &TrackerState,
-        works: &[Work],
-    ) -> HashMap<u64, OwnedSemaphorePermit> {
+    fn slots_of(&self, state: &TrackerState, works: &[Work]) -> HashMap<u64, OwnedSemaphorePermit> {
         let take = |work: &Work| {
             let live = work.live()?;
             let works = live.process.is_some() && live.order == StopOrder::Nothing;
