@@ -34,6 +34,9 @@ impl Comparison {
     pub(super) fn they_grant(&mut self, handle: &Arc<str>, grant: &Grant, since: Duration) -> bool {
         let (id, kind) = (grant.id, grant.kind);
         let crossed = self.has_crossed();
+        if !self.has_waited(since) && self.may_hear_of_room(handle, grant) {
+            return false;
+        }
         let Some(session) = self.books.sessions.get_mut(handle) else { return true };
         let books = session.of_type(kind);
         if let Some((ours, first)) = books.take_grant(id) {
@@ -74,6 +77,16 @@ impl Comparison {
                 true
             }
         }
+    }
+
+    /// Whether a grant of ours is on another node than the primary's, which has no room: where resources are
+    /// counted, a larger grant may have ended there, of which the news come later.
+    fn may_hear_of_room(&self, handle: &Arc<str>, grant: &Grant) -> bool {
+        let engine = self.oracle.engine();
+        engine.settings().resources.are_counted()
+            && matches!(engine.standing(handle, grant.id), Some(ObservedState::Granted(node)) if node != grant.node_name)
+            && engine.may_serve(handle, grant.id, &grant.node_name)
+            && !engine.has_room(handle, grant.id, &grant.node_name)
     }
 
     /// Both have granted the same request.
@@ -375,8 +388,8 @@ mod tests {
     use corona_engine::{Input, testing};
     use corona_model::types::{ComputeSpecs, Millis};
 
-    /// Memory alone is counted, on a node with 4,096 MB. Each of these sessions asks for one map with so much.
-    fn watching(requests: &[(&str, i32, i32)]) -> Comparison {
+    /// Memory alone is counted, on nodes with 4,096 MB. Each of these sessions asks for one map with so much.
+    fn watching(nodes: &[&str], requests: &[(&str, i32, i32)]) -> Comparison {
         let counted = [("corona.cm.resources".to_owned(), "memory".to_owned())];
         let loaded = corona_config::load(None, &counted).unwrap();
         let configuration = Configuration::read(&loaded).unwrap();
@@ -384,10 +397,12 @@ mod tests {
         let stats = Stats::new("original", std::time::UNIX_EPOCH);
         let mut both = Comparison::new(oracle, stats, Duration::from_secs(10));
         both.oracle.take_identity(both.now, "s".into(), i64::try_from(requests.len()).unwrap());
-        let mut report = testing::report("n", "n", 8);
-        report.total.memory_mb = Some(4_096);
-        report.free = Some(report.total);
-        both.oracle.apply(both.now, Input::HeartbeatNode { report, rack: None });
+        for node in nodes {
+            let mut report = testing::report(node, node, 8);
+            report.total.memory_mb = Some(4_096);
+            report.free = Some(report.total);
+            both.oracle.apply(both.now, Input::HeartbeatNode { report, rack: None });
+        }
         for (handle, id, memory_mb) in requests {
             let mut request = testing::request(*id, ResourceType::Map, &[]);
             let memory_mb = Some(*memory_mb);
@@ -400,8 +415,8 @@ mod tests {
         both
     }
 
-    fn grant_of(id: i32) -> Grant {
-        let node = testing::report("n", "n", 8);
+    fn grant_of(id: i32, node: &str) -> Grant {
+        let node = testing::report(node, node, 8);
         Grant {
             id,
             node_name: node.name,
@@ -419,11 +434,11 @@ mod tests {
     /// What a grant of ours releases is too little for the primary's: another order would not have made it.
     #[test]
     fn a_grant_without_room_is_no_other_order() {
-        let mut both = watching(&[("s.1", 1, 1_000), ("s.2", 2, 8_000)]);
+        let mut both = watching(&["n"], &[("s.1", 1, 1_000), ("s.2", 2, 8_000)]);
         let granted = both.oracle.engine().standing("s.1", 1);
         assert_eq!(granted, Some(ObservedState::Granted("n".into())));
         both.now = Duration::from_secs(11);
-        assert!(both.they_grant(&"s.2".into(), &grant_of(2), Duration::ZERO));
+        assert!(both.they_grant(&"s.2".into(), &grant_of(2, "n"), Duration::ZERO));
         let found = found(&mut both);
         assert!(found.len() == 1 && found[0].contains("the node has no free slot"), "{found:?}");
     }
@@ -431,21 +446,43 @@ mod tests {
     /// Our own grant in its way is too little, but another one ends at the primary, which is heard of later.
     #[test]
     fn a_grant_waits_for_the_news_that_makes_room() {
-        let mut both = watching(&[("s.1", 1, 3_000), ("s.2", 2, 1_000), ("s.3", 3, 4_000)]);
-        assert!(both.they_grant(&"s.1".into(), &grant_of(1), both.now));
+        let mut both = watching(&["n"], &[("s.1", 1, 3_000), ("s.2", 2, 1_000), ("s.3", 3, 4_000)]);
+        assert!(both.they_grant(&"s.1".into(), &grant_of(1, "n"), both.now));
         let granted = both.oracle.engine().standing("s.2", 2);
         assert_eq!(granted, Some(ObservedState::Granted("n".into())));
         both.now = Duration::from_secs(1);
-        assert!(!both.they_grant(&"s.3".into(), &grant_of(3), Duration::from_secs(1)));
+        assert!(!both.they_grant(&"s.3".into(), &grant_of(3, "n"), Duration::from_secs(1)));
         both.oracle.apply(both.now, Input::ReleaseResources { handle: "s.1".into(), ids: vec![1] });
         both.decide(false);
         both.now = Duration::from_secs(12);
-        assert!(both.they_grant(&"s.3".into(), &grant_of(3), Duration::from_secs(1)));
+        assert!(both.they_grant(&"s.3".into(), &grant_of(3, "n"), Duration::from_secs(1)));
         let granted = both.oracle.engine().standing("s.3", 3);
         assert_eq!(granted, Some(ObservedState::Granted("n".into())));
         let found = found(&mut both);
         let wrong =
             |notice: &String| notice.contains("no free slot") || notice.contains("it waits");
         assert!(!found.iter().any(wrong), "{found:?}");
+    }
+
+    /// Both have granted the request. The node that the primary chose is full here until a release is heard of.
+    #[test]
+    fn a_grant_on_another_node_waits_for_the_news_that_makes_room() {
+        let mut both = watching(&["n", "o"], &[("s.1", 1, 4_000), ("s.2", 2, 1_000)]);
+        let node_of =
+            |both: &Comparison, handle, id| match both.oracle.engine().standing(handle, id) {
+                Some(ObservedState::Granted(node)) => node,
+                other => panic!("{handle} {id}: {other:?}"),
+            };
+        let (first, second) = (node_of(&both, "s.1", 1), node_of(&both, "s.2", 2));
+        assert_ne!(first, second);
+        assert!(both.they_grant(&"s.1".into(), &grant_of(1, &first), both.now));
+        both.now = Duration::from_secs(1);
+        assert!(!both.they_grant(&"s.2".into(), &grant_of(2, &first), both.now));
+        both.oracle.apply(both.now, Input::ReleaseResources { handle: "s.1".into(), ids: vec![1] });
+        both.decide(false);
+        assert!(both.they_grant(&"s.2".into(), &grant_of(2, &first), both.now));
+        assert_eq!(node_of(&both, "s.2", 2), first);
+        let found = found(&mut both);
+        assert!(!found.iter().any(|notice| notice.contains("no free slot")), "{found:?}");
     }
 }
