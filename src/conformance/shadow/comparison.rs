@@ -153,9 +153,13 @@ impl Comparison {
         self.oracle.settle(self.now);
         let decisions = self.oracle.decisions();
         let any = !decisions.is_empty();
+        let mut notified = Vec::new();
         for decision in decisions {
             match decision {
-                Decision::Notified(handle, notification) => self.decided(&handle, notification),
+                Decision::Notified(handle, notification) => {
+                    self.decided(&handle, notification);
+                    notified.push(handle);
+                }
                 Decision::Ended(handle) => {
                     if !ends {
                         self.expired.note(handle.clone(), self.now);
@@ -163,6 +167,10 @@ impl Comparison {
                     self.session_ended(&handle);
                 }
             }
+        }
+        // What the primary has decided is judged with all of them in the books: any may be in its way.
+        for handle in notified {
+            self.match_decisions(&handle);
         }
         any
     }

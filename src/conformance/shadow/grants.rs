@@ -34,7 +34,7 @@ impl Comparison {
     pub(super) fn they_grant(&mut self, handle: &Arc<str>, grant: &Grant, since: Duration) -> bool {
         let (id, kind) = (grant.id, grant.kind);
         let crossed = self.has_crossed();
-        if !self.has_waited(since) && self.may_hear_of_room(handle, grant) {
+        if self.awaits_move(handle, grant, since) {
             return false;
         }
         let Some(session) = self.books.sessions.get_mut(handle) else { return true };
@@ -79,14 +79,22 @@ impl Comparison {
         }
     }
 
-    /// Whether a grant of ours is on another node than the primary's, which has no room: where resources are
-    /// counted, a larger grant may have ended there, of which the news come later.
-    fn may_hear_of_room(&self, handle: &Arc<str>, grant: &Grant) -> bool {
+    /// Whether a grant of ours is to move to the primary's node, and news may still make room there.
+    fn awaits_move(&self, handle: &Arc<str>, grant: &Grant, since: Duration) -> bool {
         let engine = self.oracle.engine();
+        let node = &grant.node_name;
         engine.settings().resources.are_counted()
-            && matches!(engine.standing(handle, grant.id), Some(ObservedState::Granted(node)) if node != grant.node_name)
-            && engine.may_serve(handle, grant.id, &grant.node_name)
-            && !engine.has_room(handle, grant.id, &grant.node_name)
+            && matches!(engine.standing(handle, grant.id), Some(ObservedState::Granted(at)) if at != *node)
+            && engine.may_serve(handle, grant.id, node)
+            && !engine.has_room(handle, grant.id, node)
+            && self.awaits_room(grant.kind, since)
+    }
+
+    /// Whether news may still make room for a grant of the primary's: those of a revocation or, where resources are
+    /// counted, of the end of a larger grant.
+    fn awaits_room(&self, kind: ResourceType, since: Duration) -> bool {
+        let counts = self.oracle.engine().settings().resources.are_counted();
+        !self.has_waited(since) && (counts || self.books.unmatched_revocations[kind.index()] > 0)
     }
 
     /// Both have granted the same request.
@@ -179,10 +187,7 @@ impl Comparison {
             self.gains_here(handle, kind, since);
             return true;
         }
-        // Where resources are counted, a larger grant may have ended there, of which the news come later.
-        let may_hear_more = self.books.unmatched_revocations[kind.index()] > 0
-            || self.oracle.engine().settings().resources.are_counted();
-        if !waited && may_hear_more {
+        if self.awaits_room(kind, since) {
             return false;
         }
         let mut instead = None;
@@ -382,6 +387,7 @@ fn our_node(comparison: &Comparison, handle: &str, id: i32) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::super::Configuration;
+    use super::super::books::Unmatched;
     use super::super::oracle::Oracle;
     use super::super::stats::Stats;
     use super::*;
@@ -484,5 +490,36 @@ mod tests {
         assert_eq!(node_of(&both, "s.2", 2), first);
         let found = found(&mut both);
         assert!(!found.iter().any(|notice| notice.contains("no free slot")), "{found:?}");
+    }
+
+    /// Two grants are made here at once. The first is to move to the node of the second.
+    #[test]
+    fn all_grants_of_a_moment_may_be_in_the_way_of_the_first() {
+        for theirs in ["n", "o"] {
+            let held = [("s.1", 1, 4_000), ("s.2", 2, 4_000)];
+            let waiting = [("s.3", 3, 4_000), ("s.4", 4, 4_000)];
+            let mut both = watching(&["n", "o"], &[held, waiting].concat());
+            for (handle, id, _) in held {
+                let Some(ObservedState::Granted(node)) = both.oracle.engine().standing(handle, id)
+                else {
+                    panic!("{handle} holds nothing");
+                };
+                assert!(both.they_grant(&handle.into(), &grant_of(id, &node), both.now));
+            }
+            both.now = Duration::from_secs(1);
+            let what = TheirDecision::Granted(grant_of(3, theirs));
+            let waits = Unmatched { since: both.now, what };
+            both.books.sessions.get_mut("s.3").unwrap().unmatched.push_back(waits);
+            both.now = Duration::from_secs(2);
+            for (handle, id, _) in held {
+                let input = Input::ReleaseResources { handle: handle.into(), ids: vec![id] };
+                both.oracle.apply(both.now, input);
+            }
+            both.decide(false);
+            let granted = both.oracle.engine().standing("s.3", 3);
+            assert_eq!(granted, Some(ObservedState::Granted(theirs.into())));
+            let found = found(&mut both);
+            assert!(!found.iter().any(|notice| notice.contains("no free slot")), "{found:?}");
+        }
     }
 }

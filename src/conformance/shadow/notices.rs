@@ -83,7 +83,7 @@ impl Comparison {
         }
     }
 
-    /// This program has made a decision.
+    /// This program has made a decision, which is entered in the books.
     pub(super) fn decided(&mut self, handle: &Arc<str>, notification: Notification) {
         match notification {
             Notification::Granted(grants) => {
@@ -102,7 +102,6 @@ impl Comparison {
                 self.is_due(handle, DueWhat::DeadNode, stamp, patience);
             }
         }
-        self.match_decisions(handle);
     }
 
     pub(super) fn is_due(
@@ -210,7 +209,7 @@ impl Comparison {
     }
 
     /// Judges the decisions of the primary about a session, oldest first, as far as that is possible now.
-    fn match_decisions(&mut self, handle: &Arc<str>) {
+    pub(super) fn match_decisions(&mut self, handle: &Arc<str>) {
         loop {
             let session = self.books.sessions.get(handle);
             let first = session.and_then(|session| session.unmatched.front());

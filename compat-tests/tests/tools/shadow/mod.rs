@@ -9,14 +9,25 @@ pub(crate) mod processes;
 
 use std::process::Command;
 
-use compat_tests::{corona_program, repository, start_plain, start_recorded};
+use compat_tests::{corona_program, repository, start_recorded, start_with};
 
 use processes::{Shadow, counts, until_it_shows};
 
 #[test]
 fn beside_itself_under_load_it_finds_nothing() {
-    let manager = start_plain();
-    let shadow = Shadow::start(manager.thrift(), &[]);
+    finds_nothing_under_load(&[]);
+}
+
+#[test]
+fn beside_itself_under_load_of_resources_it_finds_nothing() {
+    finds_nothing_under_load(&[("corona.cm.resources", "cpus,memory")]);
+}
+
+fn finds_nothing_under_load(settings: &[(&str, &str)]) {
+    let manager = start_with(settings);
+    let settings: Vec<_> = settings.iter().map(|(key, value)| format!("-D{key}={value}")).collect();
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let shadow = Shadow::start(manager.thrift(), &settings);
     let address = shadow.address.to_string();
     let small = ["--nodes", "40", "--cpus", "4", "--seconds", "1", "--warm-up", "0"];
     for (scenario, options) in [
