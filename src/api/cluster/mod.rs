@@ -943,7 +943,7 @@ pub enum WaitReason {
         /// The node that is kept for one of the requests; left out if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reservation: Option<ReservedNode>,
-        /// A few other pools that hold grants under a guarantee of resources, those with most grants first.
+        /// A few other pools that hold grants under a guarantee, those with most grants first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         guaranteed: Vec<Holder>,
         /// When the pool may preempt; left out if it has what it is due.

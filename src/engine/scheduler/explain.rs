@@ -296,10 +296,8 @@ impl<'a> Question<'a> {
         let kept = kept.saturating_sub(usize::from(reservation.is_some()));
         let preemption = self.engine.room_due(self.entry.pool, self.kind, self.now);
         let others = self.others().into_iter().map(|other| self.holder(other));
-        let guaranteed = others.filter(|holder| {
-            use HolderClaim::{GroupMinimumAmounts, MinimumAmounts};
-            matches!(holder.claim, Some(MinimumAmounts { .. } | GroupMinimumAmounts(_)))
-        });
+        let guaranteed =
+            others.filter(|it| it.claim.is_some_and(|claim| claim != HolderClaim::HigherPriority));
         let guaranteed = guaranteed.take(RIVALS_NAMED).collect();
         WaitReason::TooLittle {
             demand,
@@ -481,18 +479,26 @@ impl<'a> Question<'a> {
             near_only: self.near_only(),
             holders: named.iter().map(|other| self.holder(other)).collect(),
             more_holders: more.len(),
-            more_granted: more.iter().map(|other| granted(other)).sum(),
+            more_granted: more.iter().map(|other| self.granted_of(other)).sum(),
             preemption: self.engine.preemption_for(pool, kind, share, &shares, self.now),
         }
     }
 
-    /// The other pools that hold grants of the type, those with the most first.
+    /// The grants of a pool that the requests compete with: those of their type or, where resources are counted, which
+    /// all types share, all.
+    fn granted_of(&self, pool: &Pool) -> i64 {
+        match self.engine.settings.resources.are_counted() {
+            true => pool.kinds.0.iter().map(|state| state.tally.granted).sum(),
+            false => pool.kinds[self.kind].tally.granted,
+        }
+    }
+
+    /// The other pools that hold such grants, those with the most first.
     fn others(&self) -> Vec<&Pool> {
-        let granted = |pool: &Pool| pool.kinds[self.kind].tally.granted;
         let others = self.engine.scheduler.tree.pools();
         let others = others.filter(|(other, _)| *other != self.entry.pool).map(|(_, other)| other);
-        let mut others: Vec<&Pool> = others.filter(|other| granted(other) > 0).collect();
-        others.sort_by_key(|other| (Reverse(granted(other)), &other.name));
+        let mut others: Vec<&Pool> = others.filter(|other| self.granted_of(other) > 0).collect();
+        others.sort_by_key(|other| (Reverse(self.granted_of(other)), &other.name));
         others
     }
 
@@ -507,29 +513,33 @@ impl<'a> Question<'a> {
             && self.pending().all(|(_, request, _)| !request.hosts.is_empty())
     }
 
+    /// A pool, with the claim that protects its grants: the minimum that holds it within, if one does.
     fn holder(&self, other: &Pool) -> Holder {
         let kind = self.kind;
-        let claim = if other.group == self.pool.group {
+        let (slots, amounts, within);
+        if other.group == self.pool.group {
             let minimum = other.kinds[kind].minimum;
-            let order = self.engine.scheduler.tree.order_in(Some(other.group));
-            let before = order == SiblingOrder::Priority
-                && other.settings.priority > self.pool.settings.priority;
-            let minimum = (minimum > 0).then_some(HolderClaim::Minimum(minimum));
-            let amounts = other.quota.minimum;
-            let within = !other.quota.has_more(held_of(&other.kinds));
-            let amounts = (amounts != Amounts::ZERO)
-                .then_some(HolderClaim::MinimumAmounts { minimum: amounts, within });
-            minimum.or(amounts).or(before.then_some(HolderClaim::HigherPriority))
+            slots = (minimum > 0).then_some(HolderClaim::Minimum(minimum));
+            let minimum = other.quota.minimum;
+            within = !other.quota.has_more(held_of(&other.kinds));
+            amounts = (minimum != Amounts::ZERO)
+                .then_some(HolderClaim::MinimumAmounts { minimum, within });
         } else {
             let group = self.engine.scheduler.tree.group(other.group);
             let minimum = group.kinds[kind].minimum;
-            let amounts = group.quota.minimum;
-            let amounts =
-                (amounts != Amounts::ZERO).then_some(HolderClaim::GroupMinimumAmounts(amounts));
-            (minimum > 0).then_some(HolderClaim::GroupMinimum(minimum)).or(amounts)
-        };
-        let granted = other.kinds[kind].tally.granted;
-        Holder { pool: other.name.clone(), granted, claim }
+            slots = (minimum > 0).then_some(HolderClaim::GroupMinimum(minimum));
+            let minimum = group.quota.minimum;
+            within = !group.quota.has_more(held_of(&group.kinds));
+            amounts =
+                (minimum != Amounts::ZERO).then_some(HolderClaim::GroupMinimumAmounts(minimum));
+        }
+        let order = self.engine.scheduler.tree.order_in(Some(other.group));
+        let before = other.group == self.pool.group
+            && order == SiblingOrder::Priority
+            && other.settings.priority > self.pool.settings.priority;
+        let claim = amounts.filter(|_| within).or(slots).or(amounts);
+        let claim = claim.or(before.then_some(HolderClaim::HigherPriority));
+        Holder { pool: other.name.clone(), granted: self.granted_of(other), claim }
     }
 }
 

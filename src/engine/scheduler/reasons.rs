@@ -170,7 +170,7 @@ pub enum WaitReason {
         kept: usize,
         /// The node that is kept for one of these requests.
         reservation: Option<ReservedNode>,
-        /// The other pools with the most grants, of those that hold them under a guarantee of resources.
+        /// The other pools with the most grants, of those that hold them under a guarantee.
         guaranteed: Vec<Holder>,
         /// When room is made by preemption, if the pool lacks its due.
         preemption: Option<Preemption>,
