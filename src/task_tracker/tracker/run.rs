@@ -187,7 +187,7 @@ pub(super) struct Runner {
     slots: Option<SlotsToCome>,
 }
 
-/// Slots that were asked for: among those who wait, they go to whoever asked first.
+/// Slots that were asked for: among those who wait, they go in the order of the requests.
 type SlotsToCome = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send + Sync>>;
 
 /// Asks for so many slots now.
@@ -252,7 +252,7 @@ enum AfterTask {
 
 impl Runner {
     /// Works, with a place among those that wait for slots from now on: tasks take slots in the order of their
-    /// launches, whatever the order in which threads begin with them.
+    /// launches, in whatever order threads begin with them.
     pub(super) fn work_in_line(
         mut self,
         state: &TrackerState,
