@@ -127,10 +127,10 @@ impl SettingsReader<'_> {
 mod tests {
     use super::*;
     use crate::JobConf;
+    use crate::tests;
 
     fn load(overrides: &[(&str, &str)]) -> Result<FileSystemSettings, String> {
-        let overrides: Vec<(String, String)> =
-            overrides.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let overrides = tests::overrides(overrides);
         let source = ClientSource { overrides: &overrides, ..ClientSource::default() };
         source.load_file_systems().map_err(|problems| problems.to_string())
     }

@@ -744,26 +744,17 @@ mod tests {
 
     #[test]
     fn parts_that_are_rounded_are_no_more_than_all_and_names_count_once() {
-        let property = |name: &str, value: &str| {
-            format!("<property><name>{CAPACITY}{name}</name><value>{value}</value></property>")
-        };
-        let names = ["a", "b", "c", "d", "e", "f", "g"];
-        let mut file = property("root.queues", &format!("{},a", names.join(",")));
-        for name in names {
-            file += &property(&format!("root.{name}.capacity"), "14.2857143");
-        }
-        let Imported { pools_file, notes } =
-            imported(&format!("<configuration>{file}</configuration>"));
+        let names = ["a", "b", "c", "d", "e", "f", "g"].map(|name| format!("root.{name}.capacity"));
+        let mut properties = vec![("root.queues", "a,b,c,d,e,f,g,a")];
+        properties.extend(names.iter().map(|name| (name.as_str(), "14.2857143")));
+        let Imported { pools_file, notes } = capacity_file(&properties);
         assert_eq!(pools_file.matches("min=\"14.28%\"").count(), 7, "{pools_file}");
         assert_eq!(notes, ["root.a: it is listed twice, and counts once"]);
     }
 
     #[test]
     fn queues_of_the_capacity_scheduler() {
-        let property = |name: &str, value: &str| {
-            format!("<property><name>{CAPACITY}{name}</name><value>{value}</value></property>")
-        };
-        let file: String = [
+        let Imported { pools_file, notes } = capacity_file(&[
             ("root.queues", "Prod,dev"),
             ("root.Prod.capacity", "70"),
             ("root.Prod.acl_submit_applications", " staff"),
@@ -774,11 +765,7 @@ mod tests {
             ("root.dev.eng.capacity", "100"),
             ("root.dev.eng.ordering-policy", "fair"),
             ("queue-mappings", "u:%user:dev.%user,u:ann:eng"),
-        ]
-        .map(|(name, value)| property(name, value))
-        .concat();
-        let Imported { pools_file, notes } =
-            imported(&format!("<configuration>{file}</configuration>"));
+        ]);
         assert_eq!(
             pools_file.lines().skip(2).collect::<Vec<_>>(),
             [

@@ -290,22 +290,20 @@ impl SettingsReader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests;
 
     fn load(overrides: &[(&str, &str)]) -> Result<LoadedJobTracker, ConfigErrors> {
-        let overrides: Vec<(String, String)> =
-            overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let overrides = tests::overrides(overrides);
         Source { overrides: &overrides, ..Source::default() }.load_job_tracker()
     }
 
     #[test]
     fn every_key_of_the_service_is_read() {
         let loaded = load(&[]).unwrap();
-        let read: Vec<&str> = loaded.in_force.iter().map(|in_force| in_force.key).collect();
-        for key in keys::ALL {
-            if matches!(key.usage, keys::Use::JobService | keys::Use::JobServiceOwn) {
-                assert!(read.contains(&key.name), "{}", key.name);
-            }
-        }
+        tests::every_key_is_read(
+            &loaded.in_force,
+            [keys::Use::JobService, keys::Use::JobServiceOwn],
+        );
         assert_eq!(loaded.settings.proxy_job_tracker, None);
     }
 
@@ -320,7 +318,7 @@ mod tests {
 
     #[test]
     fn values_reach_their_settings() {
-        for (key, value, effect) in [
+        let effects = [
             ("corona.jt.address", "jt:6666", "port: 6666"),
             ("mapred.job.tracker.http.address", "jt:7777", "port: 7777"),
             ("corona.jt.notification.port", "9", "notification_port: 9"),
@@ -368,11 +366,8 @@ mod tests {
             ("corona.jt.web.max.connections.per.peer", "7", "max_connections_per_peer: 7"),
             ("corona.jt.web.probe.connections", "7", "probe_connections: 7"),
             ("corona.jt.web.hosts", "seven", "hosts: [\"seven\"]"),
-        ] {
-            let shown = format!("{:?}", load(&[(key, value)]).unwrap().settings);
-            assert!(shown.contains(effect), "{key}: {shown}");
-            assert!(!format!("{:?}", load(&[]).unwrap().settings).contains(effect), "{key}");
-        }
+        ];
+        tests::values_reach_their_settings(&effects, |set| load(set).unwrap().settings);
         assert!(load(&[("corona.jt.address", "nowhere")]).is_err());
     }
 

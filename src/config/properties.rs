@@ -379,6 +379,7 @@ fn first_variable(text: &str) -> Option<std::ops::Range<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::tests;
     use proptest::prelude::*;
 
     use super::*;
@@ -395,8 +396,7 @@ mod tests {
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        let overrides: Vec<(String, String)> =
-            overrides.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let overrides = tests::overrides(overrides);
         let mut problems = Vec::new();
         let mut reader = FileReader::default();
         let properties = Properties::load(

@@ -178,22 +178,17 @@ impl SettingsReader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests;
 
     fn load(overrides: &[(&str, &str)]) -> Result<LoadedProxyJobTracker, ConfigErrors> {
-        let overrides: Vec<(String, String)> =
-            overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let overrides = tests::overrides(overrides);
         Source { overrides: &overrides, ..Source::default() }.load_proxy_job_tracker()
     }
 
     #[test]
     fn every_key_of_the_service_is_read() {
         let loaded = load(&[]).unwrap();
-        let read: Vec<&str> = loaded.in_force.iter().map(|in_force| in_force.key).collect();
-        for key in keys::ALL {
-            if matches!(key.usage, keys::Use::Proxy | keys::Use::ProxyOwn) {
-                assert!(read.contains(&key.name), "{}", key.name);
-            }
-        }
+        tests::every_key_is_read(&loaded.in_force, [keys::Use::Proxy, keys::Use::ProxyOwn]);
         assert_eq!(loaded.settings.http.to_string(), "0.0.0.0:0");
     }
 
@@ -213,7 +208,7 @@ mod tests {
 
     #[test]
     fn values_reach_their_settings() {
-        for (key, value, effect) in [
+        let effects = [
             ("corona.proxy.job.tracker.rpcaddr", "pjt:6666", "port: 6666"),
             ("corona.proxy.job.tracker.thriftaddr", "pjt:7777", "port: 7777"),
             ("mapred.job.tracker.corona.proxyaddr", "pjt:5555", "port: 5555"),
@@ -242,11 +237,8 @@ mod tests {
             ("corona.pjt.http.max.connections.per.peer", "7", "max_connections_per_peer: 7"),
             ("corona.pjt.http.probe.connections", "7", "probe_connections: 7"),
             ("corona.pjt.http.hosts", "seven", "hosts: [\"seven\"]"),
-        ] {
-            let shown = format!("{:?}", load(&[(key, value)]).unwrap().settings);
-            assert!(shown.contains(effect), "{key}: {shown}");
-            assert!(!format!("{:?}", load(&[]).unwrap().settings).contains(effect), "{key}");
-        }
+        ];
+        tests::values_reach_their_settings(&effects, |set| load(set).unwrap().settings);
     }
 
     #[test]

@@ -436,10 +436,10 @@ pub(super) fn unusable(value: &str, Wrong { wrong, expected }: Wrong) -> Problem
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests;
 
     fn load(overrides: &[(&str, &str)]) -> Result<LoadedTaskTracker, String> {
-        let overrides: Vec<(String, String)> =
-            overrides.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let overrides = tests::overrides(overrides);
         Source { overrides: &overrides, ..Source::default() }
             .load_task_tracker()
             .map_err(|errors| errors.to_string())
@@ -492,12 +492,7 @@ mod tests {
         let cpus = ("mapred.coronatasktracker.num.cpus", "8");
         let loaded = load(&[cpus]).unwrap();
         assert_eq!(loaded.settings.num_cpus, Some(8));
-        let read: Vec<&str> = loaded.in_force.iter().map(|in_force| in_force.key).collect();
-        for key in keys::ALL {
-            if matches!(key.usage, keys::Use::Tracker | keys::Use::TrackerOwn) {
-                assert!(read.contains(&key.name), "{}", key.name);
-            }
-        }
+        tests::every_key_is_read(&loaded.in_force, [keys::Use::Tracker, keys::Use::TrackerOwn]);
         assert!(loaded.in_force.iter().all(|in_force| !in_force.value.contains("${")));
     }
 
@@ -557,12 +552,7 @@ mod tests {
 
     #[test]
     fn each_key_changes_the_setting_that_it_names() {
-        let defaults = format!("{:?}", load(&[]).unwrap().settings);
-        for (key, value, expected) in EFFECTS {
-            let settings = format!("{:?}", load(&[(*key, *value)]).unwrap().settings);
-            assert!(settings.contains(expected), "{key}: no {expected} in {settings}");
-            assert!(!defaults.contains(expected), "{key}: {expected} is the default");
-        }
+        tests::values_reach_their_settings(EFFECTS, |set| load(set).unwrap().settings);
     }
 
     #[test]

@@ -13,8 +13,28 @@ use corona_model::types::{PoolName, ResourceType};
 const PARTITIONING: &str = "<property><name>cm.cpu.to.resource.partitioning</name>\
     <value>{\"1\":{\"MAP\":2,\"REDUCE\":1}}</value></property>";
 
-fn overrides(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(super) fn overrides(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+}
+
+/// A service with these settings in force has read every key of these uses.
+pub(super) fn every_key_is_read(in_force: &[InForce], usages: [keys::Use; 2]) {
+    for key in keys::ALL.iter().filter(|key| usages.contains(&key.usage)) {
+        assert!(in_force.iter().any(|read| read.key == key.name), "{}", key.name);
+    }
+}
+
+/// Each of these keys, with this value, has the settings contain this text, which they did not before.
+pub(super) fn values_reach_their_settings<S: std::fmt::Debug>(
+    effects: &[(&str, &str, &str)],
+    settings: impl Fn(&[(&str, &str)]) -> S,
+) {
+    let defaults = format!("{:?}", settings(&[]));
+    for (key, value, effect) in effects {
+        let shown = format!("{:?}", settings(&[(*key, *value)]));
+        assert!(shown.contains(effect), "{key}: no {effect} in {shown}");
+        assert!(!defaults.contains(effect), "{key}: {effect} is the default");
+    }
 }
 
 /// Settings from overrides alone.
