@@ -479,14 +479,13 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-
-    const SOON: Duration = Duration::from_secs(20);
+    use corona_net::testing::{soon, until};
 
     fn limits() -> RackSettings {
         RackSettings {
             max_lookups: 4,
             max_lookups_per_peer: 2,
-            timeout: Duration::from_secs(60),
+            timeout: Duration::from_secs(600),
             max_names_per_call: 100,
         }
     }
@@ -608,15 +607,6 @@ mod tests {
         fs::read_to_string(notes).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-        let wait = async {
-            while !holds() {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        timeout(SOON, wait).await.unwrap_or_else(|_| panic!("{what}"));
-    }
-
     #[tokio::test]
     async fn slow_look_ups_delay_neither_other_peers_nor_new_nodes() {
         let dir = tempfile::tempdir().unwrap();
@@ -639,7 +629,7 @@ mod tests {
                 let host = format!("10.{number}.0.{}", purpose as u8);
                 let hosts = [&*host];
                 let found = look_up(&by_script, (purpose, peer(number)), &hosts);
-                let found = timeout(SOON, found).await.expect("in time").unwrap();
+                let found = soon(found).await.unwrap();
                 assert_eq!(found, pairs(&[(&host, "/r")]));
             }
         }

@@ -173,7 +173,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::time::Instant;
 
     use super::*;
     use crate::clock::Clock;
@@ -182,6 +181,7 @@ mod tests {
     use corona_engine::{Engine, Start};
     use corona_model::settings::SchedulingMode;
     use corona_model::types::Millis;
+    use corona_net::testing::until;
 
     fn reloader(dir: &Path, period_ms: &str) -> Arc<Reloader> {
         let overrides = [("cm.cpu.to.resource.partitioning", "{\"1\":{\"MAP\":1}}")]
@@ -202,14 +202,6 @@ mod tests {
             "<configuration><defaultSchedulingMode>{mode}</defaultSchedulingMode></configuration>"
         );
         std::fs::write(dir.join("corona.xml"), text).unwrap();
-    }
-
-    async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !holds() {
-            assert!(Instant::now() < deadline, "{what}");
-            sleep(Duration::from_millis(5)).await;
-        }
     }
 
     fn mode(reloader: &Reloader) -> SchedulingMode {

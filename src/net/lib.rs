@@ -30,6 +30,8 @@ pub mod memory;
 pub mod permits;
 pub mod proxy_protocol;
 pub mod relay;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod write_timeout;
 
 use std::net::{IpAddr, Ipv6Addr};

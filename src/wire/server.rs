@@ -566,11 +566,11 @@ async fn left(stream: &mut Stream, inbox: &mut Inbox, held: &mut Holding) -> End
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::time::Duration;
 
     use super::*;
     use crate::calls::{ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply};
     use crate::client::{Client, ClientOptions};
+    use corona_net::testing::{soon, until};
 
     /// A client whose connection comes from this address of loopback.
     async fn client_from(host: [u8; 4], server: SocketAddr) -> Client<ClusterManager> {
@@ -581,15 +581,6 @@ mod tests {
 
     fn release(ids: i32) -> Call {
         Call::ReleaseResource { handle: Some("session".into()), ids: Some((0..ids).collect()) }
-    }
-
-    async fn until(what: &str, holds: impl Fn() -> bool) {
-        let wait = async {
-            while !holds() {
-                tokio::task::yield_now().await;
-            }
-        };
-        timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("{what}"));
     }
 
     fn serve<H: Handler<ClusterManager>>(
@@ -650,8 +641,8 @@ mod tests {
         .await;
         for (host, ids) in [(1, 20_000), (2, 20_000), (2, HUGE)] {
             let mut client = client_from([127, 0, 0, host], address).await;
-            let answer = timeout(Duration::from_secs(60), client.call(&release(ids))).await;
-            assert_eq!(answer.expect("in time").unwrap(), Reply::ReleaseResource, "{host} {ids}");
+            let answer = soon(client.call(&release(ids))).await;
+            assert_eq!(answer.unwrap(), Reply::ReleaseResource, "{host} {ids}");
         }
         assert_eq!(shared.counters.calls(), 4, "of the attacker's calls one is handled");
     }

@@ -21,6 +21,7 @@ use corona_config::NameSettings;
 use corona_engine::{Input, Reply, testing};
 use corona_model::types::{ResourceType, SessionInfo, SessionStatus};
 use corona_net::Reserved;
+use corona_net::testing::{soon, until};
 use corona_wire::calls::{SessionDriverCall, SessionDriverReply};
 use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
 
@@ -29,7 +30,8 @@ fn nobody() -> Reserved {
     Reserved::new(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap()
 }
 
-const SOON: Duration = Duration::from_secs(20);
+/// Longer than a test waits.
+const LONG: Duration = Duration::from_secs(600);
 
 fn patience() -> Patience {
     Patience {
@@ -87,14 +89,6 @@ fn is_running(core: &Core, handle: &str) -> bool {
     core.look(|engine, _| engine.session_info(handle).is_ok())
 }
 
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        sleep(Duration::from_millis(2)).await;
-    }
-}
-
 /// A driver that answers; notifications to it come out of the channel.
 fn driver() -> (u16, mpsc::Receiver<Vec<i32>>, watch::Sender<bool>) {
     let listener = listen(ListenOn::Address(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).unwrap();
@@ -117,7 +111,7 @@ fn driver() -> (u16, mpsc::Receiver<Vec<i32>>, watch::Sender<bool>) {
 }
 
 async fn next(told: &mut mpsc::Receiver<Vec<i32>>) -> Vec<i32> {
-    timeout(SOON, told.recv()).await.expect("the driver is told in time").expect("it serves")
+    soon(told.recv()).await.expect("it serves")
 }
 
 #[tokio::test]
@@ -183,7 +177,7 @@ async fn a_session_is_given_up_when_the_talk_with_it_breaks_off() {
 
 #[tokio::test]
 async fn a_conversation_that_was_ended_leaves_the_next_one_alone() {
-    let (core, notifier) = core(Patience { timeout: SOON, ..patience() });
+    let (core, notifier) = core(Patience { timeout: LONG, ..patience() });
     let stuck = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = stuck.local_addr().unwrap().port().into();
     let handle: Arc<str> = "2026.1".into();
@@ -243,14 +237,13 @@ async fn a_call_without_an_answer_is_made_again() {
 
 #[tokio::test]
 async fn a_kept_connection_that_the_session_closed_is_no_failure() {
-    let (core, _notifier) =
-        core(Patience { poll_interval: SOON * 2, retry_start: SOON * 2, ..patience() });
+    let (core, _notifier) = core(Patience { poll_interval: LONG, retry_start: LONG, ..patience() });
     let (port, mut told, stop) = driver();
     start(&core, "2026.1", port.into());
     ask(&core, "2026.1", 1);
     assert_eq!(next(&mut told).await, [1]);
     stop.send_replace(true);
-    assert_eq!(timeout(SOON, told.recv()).await, Ok(None), "the driver is gone");
+    assert_eq!(soon(told.recv()).await, None, "the driver is gone");
     // The same port is served again; a failure would cost a pause longer than the test waits.
     let at = ListenOn::Address(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let (tell, mut told) = mpsc::channel(10);
@@ -265,7 +258,7 @@ async fn a_kept_connection_that_the_session_closed_is_no_failure() {
     let server = Server::new(listen(at).unwrap(), answer, Limits::default());
     tokio::spawn(server.run::<SessionDriver>(stopped));
     ask(&core, "2026.1", 2);
-    assert_eq!(timeout(SOON, told.recv()).await, Ok(Some(())));
+    assert_eq!(soon(told.recv()).await, Some(()));
 }
 
 #[tokio::test]
@@ -275,7 +268,7 @@ async fn a_session_with_too_much_waiting_is_given_up() {
     let stuck = TcpListener::bind("127.0.0.1:0").await.unwrap();
     start(&core, "2026.1", stuck.local_addr().unwrap().port().into());
     ask(&core, "2026.1", 1);
-    let _hangs = timeout(SOON, stuck.accept()).await.unwrap().unwrap();
+    let _hangs = soon(stuck.accept()).await.unwrap();
     for id in 2..=4 {
         ask(&core, "2026.1", id);
     }
@@ -299,9 +292,9 @@ async fn safe_mode_keeps_a_session_that_cannot_be_reached() {
 
 /// A listener that stands for a driver, and the bytes of the first call that it is sent.
 async fn call_under_way(listener: &TcpListener) -> (tokio::net::TcpStream, Vec<u8>) {
-    let (mut stream, _) = timeout(SOON, listener.accept()).await.unwrap().unwrap();
+    let (mut stream, _) = soon(listener.accept()).await.unwrap();
     let mut call = vec![0; 4096];
-    let length = timeout(SOON, stream.read(&mut call)).await.unwrap().unwrap();
+    let length = soon(stream.read(&mut call)).await.unwrap();
     call.truncate(length);
     (stream, call)
 }
@@ -319,7 +312,7 @@ async fn while_it_is_paused_nobody_is_told_anything() {
     for (handle, id) in [("2026.1", 2), ("2026.2", 3), ("2026.1", 4)] {
         ask(&core, handle, id);
     }
-    notifier.settle(SOON).await;
+    notifier.settle(LONG).await;
     assert!(timeout(Duration::from_millis(100), told.recv()).await.is_err());
     let waiting = notifier.snapshot();
     let ids = waiting.iter().map(|queue| {
@@ -341,7 +334,7 @@ async fn while_it_is_paused_nobody_is_told_anything() {
 
 #[tokio::test]
 async fn a_pause_waits_for_calls_under_way_but_not_for_ever() {
-    let (core, notifier) = core(Patience { timeout: SOON, ..patience() });
+    let (core, notifier) = core(Patience { timeout: LONG, ..patience() });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     start(&core, "2026.1", listener.local_addr().unwrap().port().into());
     ask(&core, "2026.1", 1);
@@ -360,8 +353,7 @@ async fn a_pause_waits_for_calls_under_way_but_not_for_ever() {
         sleep(Duration::from_millis(20)).await;
         stream.try_write(&reply).unwrap();
     };
-    let (settled, ()) = tokio::join!(timeout(SOON, notifier.settle(SOON)), answer);
-    assert!(settled.is_ok());
+    tokio::join!(soon(notifier.settle(LONG)), answer);
     assert_eq!(notifier.snapshot(), []);
 }
 
@@ -410,7 +402,7 @@ fn unfinished_answer() -> Vec<u8> {
 
 #[tokio::test]
 async fn an_answer_that_does_not_end_is_not_read_to_its_end() {
-    let patience = Patience { max_reply_bytes: 64 << 10, timeout: SOON, ..patience() };
+    let patience = Patience { max_reply_bytes: 64 << 10, timeout: LONG, ..patience() };
     let (core, notifier) = core(patience);
     let (port, mut told, _stop) = driver();
     let mut all = Vec::new();
@@ -447,7 +439,7 @@ async fn an_answer_that_does_not_end_is_not_read_to_its_end() {
 async fn answers_share_the_memory_of_all_connections() {
     let memory = Memory::new(200_000, 100);
     let reach = Reach { memory: memory.clone(), ..reach(&name_settings()) };
-    let patience = Patience { max_reply_bytes: 1 << 20, timeout: SOON, ..patience() };
+    let patience = Patience { max_reply_bytes: 1 << 20, timeout: LONG, ..patience() };
     let (core, _notifier) = core_with(patience, reach);
     let (port, mut told, _stop) = driver();
     for number in 1..=8 {

@@ -44,7 +44,7 @@ async fn a_corrupt_replica_is_reported_and_another_one_read() {
     world.cluster.data_nodes[0].set_faults(Faults { is_dead: true, ..Faults::default() });
     let reading = world.read("/a");
     let healing = async {
-        until(|| !world.cluster.name_node.bad_replicas().is_empty()).await;
+        until("a report", || !world.cluster.name_node.bad_replicas().is_empty()).await;
         world.cluster.data_nodes[0].set_faults(Faults::default());
     };
     let (read, ()) = tokio::join!(reading, healing);
@@ -95,7 +95,7 @@ async fn blocks_without_replicas_are_waited_for() {
     world.write("/a", &bytes).await.unwrap();
     world.cluster.data_nodes[0].set_faults(Faults { is_dead: true, ..Faults::default() });
     let healing = async {
-        until(|| world.systems.counters().failed_reads.get() > 0).await;
+        until("a failed read", || world.systems.counters().failed_reads.get() > 0).await;
         world.cluster.data_nodes[0].set_faults(Faults::default());
     };
     let (read, ()) = tokio::join!(world.read("/a"), healing);
@@ -224,7 +224,7 @@ async fn another_node_recovers_the_block_if_the_first_one_cannot() {
     soon(writer.write(&bytes[700..6000])).await.unwrap();
     let mut failing = Box::pin(writer.flush());
     let healing = async {
-        until(|| world.cluster.data_nodes[0].refused_recoveries() > 0).await;
+        until("a refusal", || world.cluster.data_nodes[0].refused_recoveries() > 0).await;
         world.cluster.data_nodes[0].set_faults(Faults::default());
     };
     let (flushed, ()) = soon(async { tokio::join!(&mut failing, healing) }).await;
@@ -244,7 +244,7 @@ async fn a_file_keeps_what_it_had_when_no_node_takes_more() {
     let error = write_on(&world, &bytes).await.unwrap_err();
     assert!(error.message.contains("a block could not be written"), "{error}");
     assert_eq!(error.path, world.path("/a").to_string());
-    until(|| world.cluster.name_node.count("abandonFile") == 1).await;
+    until("abandonFile", || world.cluster.name_node.count("abandonFile") == 1).await;
     for node in &world.cluster.data_nodes {
         node.set_faults(Faults::default());
     }
@@ -284,7 +284,10 @@ async fn a_lease_that_somebody_else_has_taken_ends_an_append_and_deletes_nothing
     let mut waiting = Box::pin(world.files.append(&path));
     let tried = world.cluster.name_node.count("appendAndFetchOldGS");
     let ending = async {
-        until(|| world.cluster.name_node.count("appendAndFetchOldGS") > tried + 1).await;
+        until("appendAndFetchOldGS", || {
+            world.cluster.name_node.count("appendAndFetchOldGS") > tried + 1
+        })
+        .await;
         world.cluster.name_node.release("/a");
     };
     let (writer, ()) = soon(async { tokio::join!(&mut waiting, ending) }).await;
@@ -334,7 +337,7 @@ async fn a_file_is_given_up_when_no_data_node_takes_it() {
     }
     let error = world.write("/a", b"x").await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Connection), "{error}");
-    until(|| world.cluster.name_node.files().is_empty()).await;
+    until("the file goes", || world.cluster.name_node.files().is_empty()).await;
 }
 
 #[tokio::test]
@@ -368,10 +371,10 @@ async fn an_abort_that_is_interrupted_is_done_again() {
     soon(writer.write(b"x")).await.unwrap();
     world.cluster.name_node.fail("delete", NameNodeFault::LoseCall, 1);
     tokio::select! {
-        () = until(|| world.cluster.name_node.count("delete") == 1) => {}
+        () = until("delete", || world.cluster.name_node.count("delete") == 1) => {}
         done = writer.abort() => unreachable!("{done:?} without a reply"),
     }
-    until(|| world.cluster.name_node.files().is_empty()).await;
+    until("the file goes", || world.cluster.name_node.files().is_empty()).await;
 }
 
 #[tokio::test]
@@ -381,7 +384,7 @@ async fn a_file_whose_creation_is_interrupted_is_reported_as_left() {
     let path = world.path("/a");
     world.cluster.name_node.fail("create", NameNodeFault::LoseReply, 1);
     tokio::select! {
-        () = until(|| world.cluster.name_node.count("create") == 1) => {}
+        () = until("create", || world.cluster.name_node.count("create") == 1) => {}
         done = world.files.create(&path, CreateOptions::default()) => {
             unreachable!("{} without a reply", done.is_ok())
         }
@@ -464,7 +467,7 @@ async fn a_writer_that_pauses_keeps_its_pipeline() {
     let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
     soon(writer.write(b"before")).await.unwrap();
     soon(writer.flush()).await.unwrap();
-    until(|| world.cluster.data_nodes[1].heartbeats() >= 3).await;
+    until("heartbeats", || world.cluster.data_nodes[1].heartbeats() >= 3).await;
     soon(writer.write(b" after")).await.unwrap();
     soon(writer.close()).await.unwrap();
     assert_eq!(world.read("/a").await.unwrap(), b"before after");
@@ -477,10 +480,10 @@ async fn the_lease_is_renewed_while_a_file_is_open_and_ends_with_it() {
         TestClient::with(1, |settings| settings.lease_renewal = Duration::from_millis(20)).await;
     let path = world.path("/a");
     let writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
-    until(|| world.cluster.name_node.count("renewLease") >= 4).await;
+    until("renewLease", || world.cluster.name_node.count("renewLease") >= 4).await;
     // Dropped before it is closed, the file goes.
     drop(writer);
-    until(|| world.cluster.name_node.files().is_empty()).await;
+    until("the file goes", || world.cluster.name_node.files().is_empty()).await;
     let renewed = world.cluster.name_node.count("renewLease");
     world.write("/b", b"x").await.unwrap();
     let most = renewed + 3;
@@ -499,7 +502,7 @@ async fn a_file_that_is_open_survives_safe_mode() {
     let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
     world.cluster.name_node.set_safe_mode(true);
     let begun = world.cluster.name_node.count("renewLease");
-    until(|| world.cluster.name_node.count("renewLease") >= begun + 8).await;
+    until("renewLease", || world.cluster.name_node.count("renewLease") >= begun + 8).await;
     world.cluster.name_node.set_safe_mode(false);
     soon(writer.write(b"after")).await.unwrap();
     soon(writer.close()).await.unwrap();
@@ -612,7 +615,7 @@ async fn pending_completions_are_retried() {
     world.cluster.data_nodes[0].set_faults(Faults { is_silent: true, ..Faults::default() });
     let error = world.write("/a", b"x").await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::TooSlow, "{error}");
-    until(|| world.cluster.name_node.files().is_empty()).await;
+    until("the file goes", || world.cluster.name_node.files().is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -685,7 +688,7 @@ async fn the_second_address_is_tried_when_the_first_name_node_has_ended() {
     assert_eq!(soon(files.status(&path)).await.unwrap().bytes, 1);
     let address = first.cluster.address();
     drop(first);
-    until(|| std::net::TcpStream::connect(&address).is_err()).await;
+    until("the listener closes", || std::net::TcpStream::connect(&address).is_err()).await;
     // The client has seen the end of its idle connection.
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -707,7 +710,7 @@ async fn somebody_else_who_writes_the_file_is_waited_for() {
     let begun = world.cluster.name_node.count("create");
     let waiting = second.create(&path, over);
     let closing = async {
-        until(|| world.cluster.name_node.count("create") > begun + 2).await;
+        until("create", || world.cluster.name_node.count("create") > begun + 2).await;
         first.close().await.unwrap();
     };
     let (writer, ()) = soon(async { tokio::join!(waiting, closing) }).await;
@@ -755,5 +758,5 @@ async fn a_block_that_cannot_be_kept_ends_the_write() {
     assert_eq!((error.kind, error.call), (ErrorKind::NotFound, "buffer"), "{error}");
     assert!(soon(writer.write(b"x")).await.is_err(), "nothing is written after that");
     assert!(soon(writer.close()).await.is_err());
-    until(|| world.cluster.name_node.files().is_empty()).await;
+    until("the file goes", || world.cluster.name_node.files().is_empty()).await;
 }

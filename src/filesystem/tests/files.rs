@@ -30,7 +30,10 @@ async fn files_of_all_lengths_are_written_and_read() {
     assert!(counters.local_reads.get() > 0 && counters.remote_reads.get() == 0);
     assert_eq!(counters.failed_reads.get(), 0);
     assert_eq!(world.cluster.name_node.files().len(), 11, "and nothing unfinished");
-    until(|| world.cluster.data_nodes.iter().map(|node| node.verified()).sum::<usize>() > 0).await;
+    until("a verified block", || {
+        world.cluster.data_nodes.iter().map(|node| node.verified()).sum::<usize>() > 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -153,7 +156,7 @@ async fn a_file_that_was_there_stays_when_its_writer_is_dropped() {
     soon(writer.write(b" flushed")).await.unwrap();
     soon(writer.flush()).await.unwrap();
     drop(writer);
-    until(|| world.cluster.name_node.count("abandonFile") == 1).await;
+    until("abandonFile", || world.cluster.name_node.count("abandonFile") == 1).await;
     assert_eq!(world.read("/a").await.unwrap(), b"before flushed");
     let mut writer = soon(world.files.append(&path)).await.unwrap();
     soon(writer.write(b" again")).await.unwrap();

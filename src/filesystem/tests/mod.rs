@@ -8,25 +8,12 @@ mod recordings;
 use std::sync::Arc;
 use std::time::Duration;
 
+use corona_net::testing::{soon, until};
+
 use crate::testing::MiniCluster;
 use crate::{
     CreateOptions, FileReader, FileSystem, FileSystemSettings, FileSystems, FsError, FsPath,
 };
-
-/// What should happen soon, but may take long on a busy machine.
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("nothing happened")
-}
-
-/// Waits until something is true.
-async fn until(what: impl Fn() -> bool) {
-    soon(async {
-        while !what() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
-}
 
 /// Bytes of which no two chunks are the same.
 fn content(length: usize) -> Vec<u8> {

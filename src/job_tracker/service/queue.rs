@@ -317,7 +317,7 @@ mod tests {
     use std::fs;
 
     use corona_hadoop::writables as wire;
-    use tokio::time::Instant;
+    use corona_net::testing::until;
 
     use super::super::answers;
     use super::super::store::NoPlace;
@@ -372,14 +372,6 @@ mod tests {
         fs::write(directory.join("job.split"), splits).unwrap();
         let submitted = shared.submit(&answers::job_id(&job).unwrap(), "alice").await;
         submitted.map_err(|fault| fault.to_string())
-    }
-
-    async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !is_so() {
-            assert!(Instant::now() < deadline, "{what}");
-            sleep(Duration::from_millis(5)).await;
-        }
     }
 
     fn state(shared: &ServiceContext, number: u32) -> Option<(JobState, String)> {

@@ -95,6 +95,7 @@ impl Sweeps {
 #[cfg(test)]
 mod tests {
     use corona_filesystem::FileSystemSettings;
+    use corona_net::testing::until;
 
     use super::super::submission::tests::submission;
     use super::*;
@@ -121,20 +122,14 @@ mod tests {
             sweeps.reported(&job, None);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        while late.exists() {
-            assert!(begun.elapsed() < Duration::from_secs(60));
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until("a sweep", || !late.exists()).await;
         assert!(begun.elapsed() >= Duration::from_millis(240), "not before the last report is old");
         assert!(others.join("part-00000").exists(), "another job writes to the same directory");
         // The last one takes the directory with it.
         std::fs::remove_dir_all(&others).unwrap();
         std::fs::create_dir_all(&late).unwrap();
         sweeps.reported(&job, None);
-        while temporary.exists() {
-            assert!(begun.elapsed() < Duration::from_secs(60));
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until("another sweep", || !temporary.exists()).await;
         assert!(output.exists());
     }
 }

@@ -5,13 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::{Endpoint, Event, Options, SessionEvents, Timers};
+pub(super) use corona_net::testing::until;
 use corona_wire::calls::{
     self, ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
     ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply, SessionDriverCall,
@@ -331,12 +332,4 @@ fn grant(id: i32, node: &str) -> ResourceGrant {
 pub(super) async fn next(events: &mut SessionEvents) -> Event {
     let event = timeout(SOON, events.next()).await.expect("an event in time");
     event.expect("the session is not over")
-}
-
-pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        sleep(Duration::from_millis(2)).await;
-    }
 }

@@ -17,6 +17,7 @@ use corona_conformance::capture::{Limits, Side, What};
 use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::{IndexRecord, ShuffleHeader, SpillIndex};
+use corona_net::testing::{soon, until};
 
 /// How long a head may take where a test does not wait for that.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -350,7 +351,7 @@ async fn readers_that_do_not_read_delay_no_other() {
             assert!(world.get(&tail).await.starts_with("HTTP/1.0 200 OK"));
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), served).await.unwrap();
+    soon(served).await;
     // They have held their connections all the while, and get their responses.
     for mut reader in readers.into_iter().take(3) {
         let (mut answer, mut length) = (vec![0; 1 << 20], 0);
@@ -370,11 +371,7 @@ async fn readers_that_do_not_read_lose_their_connections() {
     for reader in &mut readers {
         reader.read_u8().await.unwrap();
     }
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    while world.connections.open() > 0 {
-        assert!(tokio::time::Instant::now() < deadline, "the readers keep their connections");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the readers lose their connections", || world.connections.open() == 0).await;
     for mut reader in readers {
         let mut rest = vec![];
         let _ = reader.read_to_end(&mut rest).await;

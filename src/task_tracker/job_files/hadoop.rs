@@ -154,9 +154,9 @@ fn refused(location: &Location, err: &str, status: ExitStatus) -> FileError {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
-    use std::time::Instant;
 
     use super::*;
+    use corona_net::testing::until;
 
     /// A program that answers as `hadoop` does.
     fn install(dir: &Path, script: &str) -> HadoopCommand {
@@ -246,12 +246,9 @@ mod tests {
         // On a stalled machine it may not have started yet; then there is nothing to end.
         let Ok(pid) = fs::read_to_string(dir.path().join("pid")) else { return };
         let Ok(pid) = pid.trim().parse::<u32>() else { return };
-        let deadline = Instant::now() + Duration::from_secs(60);
         let stat = PathBuf::from(format!("/proc/{pid}/stat"));
-        while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
-            assert!(Instant::now() < deadline, "still there");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until("it ends", || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")))
+            .await;
     }
 
     #[tokio::test]

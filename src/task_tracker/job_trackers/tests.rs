@@ -1,7 +1,6 @@
 //! Job trackers that are scripts.
 
 use std::fs;
-use std::time::Instant;
 
 use tempfile::TempDir;
 
@@ -12,6 +11,7 @@ use crate::job_files::{Answer, FileStatus, LocalFiles};
 use crate::tracker::JobTrackers as _;
 use corona_config::{LocalSettings, Source};
 use corona_hadoop::writables::{InetAddress, SessionTrackers};
+use corona_net::testing::{soon, until};
 use corona_process::procfs::Process;
 
 const ATTEMPT: &str = "attempt_20.1_0001_m_100000_0";
@@ -24,18 +24,6 @@ struct TestJobTrackers {
     job_trackers: JobTrackers,
     task: Task,
     session: SessionInfo,
-}
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(Duration::from_secs(60), future).await.expect("nothing happened")
-}
-
-async fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }
 
 impl TestJobTrackers {

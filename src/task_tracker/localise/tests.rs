@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
@@ -16,6 +16,7 @@ use crate::job_files::{Answer, FileStatus, JobFiles, LocalFiles};
 use crate::layout;
 use crate::local_dirs::LocalDirs;
 use corona_config::{JobConf, JobFileSettings, LocalSettings, Source};
+use corona_net::testing::until;
 
 /// Files of this machine; a copy takes a permit, and the test sets their number.
 struct Counted {
@@ -135,14 +136,6 @@ fn attempt(kind: TaskKind, is_map: bool) -> AttemptSpec {
     }
 }
 
-async fn wait_until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 #[tokio::test]
 async fn a_job_is_brought_here_once_however_many_ask() {
     let world = TestLocaliser::new(2, 100);
@@ -218,7 +211,7 @@ async fn a_caller_that_gives_up_does_not_stop_the_copy() {
         let (localiser, spec) = (world.localiser.clone(), spec.clone());
         async move { localiser.job(&spec).await.map(|_| ()) }
     });
-    wait_until("the copy begins", || world.fetches() == 1).await;
+    until("the copy begins", || world.fetches() == 1).await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
     // Forgetting waits for the copy, so no part of it is left behind.
@@ -361,9 +354,9 @@ async fn cached_files_are_copied_eight_at_a_time() {
     let making = tokio::spawn(async move {
         localiser.attempt(&job, &attempt(TaskKind::Work, true)).await.map(|made| made.held.len())
     });
-    wait_until("eight copies begin", || world.fetches() == 1 + 8).await;
+    until("eight copies begin", || world.fetches() == 1 + 8).await;
     world.files.permits.add_permits(1);
-    wait_until("a ninth begins when one has ended", || world.fetches() == 1 + 9).await;
+    until("a ninth begins when one has ended", || world.fetches() == 1 + 9).await;
     world.files.permits.add_permits(100);
     assert_eq!(making.await.unwrap().unwrap(), 10);
     assert_eq!(world.fetches(), 1 + 10);

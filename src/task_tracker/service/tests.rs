@@ -13,6 +13,7 @@ use corona_config::Source;
 use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::protocols::task_umbilical::TaskUmbilicalClient;
 use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers, Task};
+use corona_net::testing::soon;
 use corona_process::procfs::Process;
 use corona_wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
 use corona_wire::client::{Client, ClientOptions};
@@ -59,10 +60,6 @@ fn loaded(root: &TempDir, cluster_manager: SocketAddr, more: &[(&str, &str)]) ->
     .into();
     overrides.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     Source { overrides: &overrides, ..Source::default() }.load_task_tracker().unwrap()
-}
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("nothing happened")
 }
 
 async fn get(address: SocketAddr, path: &str) -> String {

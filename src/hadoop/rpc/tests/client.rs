@@ -84,7 +84,7 @@ async fn a_closed_connection_is_opened_again_without_a_handshake() {
     };
     let calls = async {
         assert_eq!(client.get_filesystem_name().await.unwrap().unwrap(), "first");
-        until(|| !client.client().is_connected()).await;
+        until("the connection ends", || !client.client().is_connected()).await;
         assert_eq!(client.get_filesystem_name().await.unwrap().unwrap(), "second");
     };
     soon(async { tokio::join!(peer, calls) }).await;

@@ -14,7 +14,7 @@ async fn check(limits: &Limits, what: &str, sent: &[u8], ending: Ending) {
     // The server may close before everything is sent.
     let _ = soon(raw.stream.write_all(sent)).await;
     assert_eq!(raw.rest().await, b"", "{what}");
-    until(|| running.counters.open() == 0).await;
+    until("all connections end", || running.counters.open() == 0).await;
     assert_eq!(running.counters.ended(ending), 1, "{what}");
     assert_eq!(running.counters.inflight_bytes(), 0, "{what}");
     let mut other = Raw::open(&running).await;
@@ -110,8 +110,8 @@ async fn a_peer_that_reads_nothing() {
     let calls = call.repeat(2000);
     // 120 MB of answers fit into no buffer.
     let _ = soon(raw.stream.write_all(&calls)).await;
-    until(|| running.counters.ended(Ending::SlowReader) == 1).await;
-    until(|| running.counters.inflight_bytes() == 0).await;
+    until("the connection ends", || running.counters.ended(Ending::SlowReader) == 1).await;
+    until("all memory is free", || running.counters.inflight_bytes() == 0).await;
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn unfinished_calls_cost_those_who_sent_them() {
         assert!(attacker.await.unwrap_err().is_cancelled());
     }
     drop((idle, busy));
-    until(|| running.counters.open() == 0).await;
+    until("all connections end", || running.counters.open() == 0).await;
     assert_eq!(running.counters.inflight_bytes(), 0);
 }
 
@@ -206,7 +206,7 @@ async fn damaged_calls_do_no_harm() {
         let _ = raw.stream.shutdown().await;
         raw.rest().await;
     }
-    until(|| running.counters.open() == 0).await;
+    until("all connections end", || running.counters.open() == 0).await;
     assert_eq!(running.counters.ended(Ending::Panic), 0);
     assert_eq!(running.counters.inflight_bytes(), 0);
     let mut raw = Raw::open(&running).await;

@@ -23,23 +23,10 @@ use crate::writables::{
     HeartbeatResponse, InetAddress, JobId, SessionInfo, Task, TaskCompletionEvent,
     TaskTrackerAction, TaskTrackerStatus,
 };
+use corona_net::testing::{soon, until};
 use corona_net::{Counters, Ending};
 
 /// Waits for a future that should complete soon, but may take long on a busy machine.
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("nothing happened")
-}
-
-/// Waits until something is true.
-async fn until(mut what: impl FnMut() -> bool) {
-    soon(async {
-        while !what() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
-}
-
 /// A tracker of both kinds, for tests.
 struct Peer {
     /// A record of the calls that were carried out.

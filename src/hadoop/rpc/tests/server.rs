@@ -148,8 +148,8 @@ async fn calls_of_a_connection_are_answered_as_they_end() {
     assert_eq!(reply.id, 1);
     assert_eq!(value(reply), Object::String("/system".to_owned()));
     drop(raw.stream);
-    until(|| running.counters.ended(Ending::Peer) == 1).await;
-    until(|| running.counters.inflight_bytes() == 0).await;
+    until("the connection ends", || running.counters.ended(Ending::Peer) == 1).await;
+    until("all memory is free", || running.counters.inflight_bytes() == 0).await;
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn more_calls_than_allowed_wait() {
         }
         for id in 0..20 {
             let expected = usize::try_from(id).unwrap() * 2 + 1;
-            until(|| running.peer.done().len() >= expected).await;
+            until("the call begins", || running.peer.done().len() >= expected).await;
             running.peer.gate.add_permits(1);
             assert_eq!(raw.receive::<Reply>().await.id, id, "one after the other");
         }
@@ -181,12 +181,12 @@ async fn a_call_whose_connection_ends_is_carried_out() {
     let running = start(Limits::default()).await;
     let mut raw = Raw::open(&running).await;
     raw.send(&frame(1, "getSystemDir", vec![])).await;
-    until(|| running.peer.done() == ["waiting"]).await;
+    until("the call waits", || running.peer.done() == ["waiting"]).await;
     drop(raw);
-    until(|| running.counters.open() == 0).await;
+    until("all connections end", || running.counters.open() == 0).await;
     running.peer.gate.add_permits(1);
-    until(|| running.peer.done() == ["waiting", "passed"]).await;
-    until(|| running.counters.inflight_bytes() == 0).await;
+    until("the call ends", || running.peer.done() == ["waiting", "passed"]).await;
+    until("all memory is free", || running.counters.inflight_bytes() == 0).await;
 }
 
 #[tokio::test]
@@ -220,7 +220,7 @@ async fn a_stopping_server_answers_what_it_has_begun() {
     let idle = Raw::open(&running).await;
     let mut raw = Raw::open(&running).await;
     raw.send(&frame(1, "getSystemDir", vec![])).await;
-    until(|| running.peer.done() == ["waiting"]).await;
+    until("the call waits", || running.peer.done() == ["waiting"]).await;
     running.stop.send(true).unwrap();
     assert_eq!(idle.rest().await, b"");
     raw.send(&frame(2, "getSystemDir", vec![])).await;
@@ -238,7 +238,7 @@ async fn a_stopping_server_does_not_wait_for_ever() {
     let running = start(limits).await;
     let mut raw = Raw::open(&running).await;
     raw.send(&frame(1, "getSystemDir", vec![])).await;
-    until(|| running.peer.done() == ["waiting"]).await;
+    until("the call waits", || running.peer.done() == ["waiting"]).await;
     running.stop.send(true).unwrap();
     assert_eq!(raw.rest().await, b"");
     soon(running.server).await.unwrap();
@@ -272,12 +272,12 @@ async fn the_next_server_goes_on_with_kept_connections() {
     }
     // One waits for a reply, another has sent half a call.
     raws[1].send(&frame(2, "getSystemDir", vec![])).await;
-    until(|| peer.done() == ["waiting"]).await;
+    until("the call waits", || peer.done() == ["waiting"]).await;
     let (half, rest) = (call(3), call(3));
     raws[2].send(&half[..9]).await;
     keeper.keep();
     stop.send_replace(true);
-    until(|| counters.open() < 3).await;
+    until("a connection ends", || counters.open() < 3).await;
     peer.gate.add_permits(1);
     assert_eq!(raws[1].receive::<Reply>().await.id, 2, "a call is carried out to its end");
     soon(server).await.unwrap();

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use corona_config::Source;
+use corona_net::testing::{soon, until};
 use corona_wire::calls::{
     ClusterManagerCall, ClusterManagerReply, ProxyJobTrackerCall, ProxyJobTrackerReply,
 };
@@ -155,7 +156,7 @@ impl TestServers {
     async fn run(&mut self) -> (Ending, usize) {
         let mut heartbeats = self.heartbeats(self.settings(&[]));
         let running = heartbeats.run(self.stop.subscribe());
-        let ending = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap();
+        let ending = soon(running).await;
         let mut heard = 0;
         while self.heard.try_recv().is_ok() {
             heard += 1;
@@ -219,7 +220,7 @@ fn heartbeats_go_on_while_all_threads_of_the_executor_are_blocked() {
                 world.heard.recv().await.unwrap();
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), heard).await.unwrap();
+        soon(heard).await;
         world.stop.send_replace(true);
         assert_eq!(running.await.unwrap(), Ending::Stopped);
     });
@@ -264,7 +265,7 @@ async fn an_order_to_restart_in_place_is_passed_on_and_a_refusal_is_reported() {
     let settings = world.settings(&[]);
     let running = world.spawn(settings);
     let asked = world.link.restart_asked();
-    tokio::time::timeout(Duration::from_secs(60), asked).await.unwrap();
+    soon(asked).await;
     world.link.refuse_restart(&"x".repeat(1000));
     let refused = async {
         loop {
@@ -319,14 +320,10 @@ async fn a_task_goes_when_disks_are_full() {
 async fn a_stop_is_heard_in_every_pause() {
     let world = TestServers::new(&[SafeMode], usize::MAX);
     let running = world.spawn(world.settings(&[]));
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    while world.asked.load(Ordering::SeqCst) < 3 {
-        assert!(tokio::time::Instant::now() < deadline);
-        tokio::task::yield_now().await;
-    }
+    until("it is asked", || world.asked.load(Ordering::SeqCst) >= 3).await;
     assert!(world.link.state().trouble.unwrap().contains("safe mode"));
     world.stop.send_replace(true);
-    let ending = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap();
+    let ending = soon(running).await;
     assert_eq!(ending.unwrap(), Ending::Stopped);
 }
 

@@ -32,30 +32,10 @@ use corona_hadoop::writables::{
     SessionTrackers, StateUpdate, Task, TaskCompletionEvent, TaskState, TaskStatus,
     TaskTrackerStatus,
 };
+use corona_net::testing::{some, soon, until};
 use corona_process::procfs;
 
 /// Waits for a future that should complete soon, but may take long on a busy machine.
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("nothing happened")
-}
-
-/// Waits until there is something.
-async fn some<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-/// Waits until something is true.
-async fn until(what: &str, holds: impl Fn() -> bool) {
-    some(what, || holds().then_some(())).await;
-}
-
 /// A server that runs until this is dropped.
 struct Running {
     address: InetAddress,

@@ -1,0 +1,30 @@
+//! Waiting in tests, where what should happen soon may take long on a busy machine.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long a test waits before it fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The result of work that should end soon.
+pub async fn soon<T>(work: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("nothing happened"))
+}
+
+/// Waits until there is something.
+pub async fn some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Waits until something is true.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    some(what, || holds().then_some(())).await;
+}
