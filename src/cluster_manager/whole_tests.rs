@@ -10,11 +10,11 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::journal::faults::Faults;
 use super::journal::opening::Disk;
 use super::names::Resolver;
 use super::{Beginning, ClusterManager, Failure};
 use corona_engine::Input;
+use corona_journal::testing::Faults;
 use corona_wire::calls::{
     ClusterManager as Contract, ClusterManagerCall as Call, ClusterManagerReply as Reply,
     SessionDriver, SessionDriverCall, SessionDriverReply,
@@ -643,7 +643,7 @@ async fn each_fault_of_the_disk_ends_the_service() {
         let directory = tempfile::tempdir().unwrap();
         let faults = Faults::default();
         let loaded = || in_directory(directory.path(), &[("corona.cm.journal.sync", sync)]);
-        let one = Serving::start_on(faults.disk(), loaded(), Beginning::Resume).await;
+        let one = Serving::start_on(Disk::with(&faults), loaded(), Beginning::Resume).await;
         let mut client = peer([127, 0, 0, 1], one.thrift).await;
         let acknowledged = begin(&mut client, "127.0.0.1", 9).await;
         match writes_fail {
@@ -698,7 +698,7 @@ async fn a_stalled_disk_delays_only_what_it_must_keep() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Faults::default();
     let loaded = in_directory(directory.path(), &[]);
-    let one = Serving::start_on(faults.disk(), loaded, Beginning::Resume).await;
+    let one = Serving::start_on(Disk::with(&faults), loaded, Beginning::Resume).await;
     add_node(one.thrift).await;
     faults.hold(true);
     let _release = Release(faults.clone());

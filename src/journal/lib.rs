@@ -64,6 +64,8 @@ mod marker;
 mod recovery;
 mod storage;
 mod tap;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -8,8 +8,6 @@
 
 pub(crate) mod appender;
 mod entry;
-#[cfg(test)]
-pub(crate) mod faults;
 pub(crate) mod follower;
 pub(crate) mod images;
 pub(crate) mod opening;

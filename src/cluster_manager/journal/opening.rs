@@ -136,12 +136,11 @@ impl Disk {
         Disk(Arc::new(|storage| Arc::new(storage)))
     }
 
-    /// A disk that does what `behind` makes of it.
+    /// The disk of this machine with these faults.
     #[cfg(test)]
-    pub(crate) fn behind(
-        behind: impl Fn(DiskStorage) -> Arc<dyn Storage> + Send + Sync + 'static,
-    ) -> Disk {
-        Disk(Arc::new(behind))
+    pub(crate) fn with(faults: &corona_journal::testing::Faults) -> Disk {
+        let faults = faults.clone();
+        Disk(Arc::new(move |storage| faults.on(storage)))
     }
 
     fn open(&self, directory: &Path) -> Result<Arc<dyn Storage>, StorageError> {

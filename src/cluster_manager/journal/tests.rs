@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::appender::{Acknowledged, Journaled};
-use super::faults::Faults;
 use super::follower::{Follower, Reader};
 use super::images::make_image;
 use super::opening::{Disk, first_record, start_new};
@@ -24,6 +23,7 @@ use corona_engine::{
     Effect, Engine, Input, NodeUsageReport, Notification, Outcome, Start, testing,
 };
 use corona_journal::Journal;
+use corona_journal::testing::Faults;
 use corona_model::form;
 use corona_model::queues::{Part, Quota};
 use corona_model::resources::Amounts;
@@ -230,7 +230,7 @@ async fn heartbeats_that_change_nothing_take_few_bytes() {
 async fn a_reply_waits_for_its_own_record_only() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Faults::default();
-    let world = TestJournal::on(&faults.disk(), &directory.path().join("journal"));
+    let world = TestJournal::on(&Disk::with(&faults), &directory.path().join("journal"));
     let apply = |input| world.core.apply_recorded(input);
     let mut committed = world.journal.committed();
     let first = apply(testing::heartbeat("n1", 2)).record;
@@ -258,7 +258,7 @@ async fn a_reply_waits_for_its_own_record_only() {
 async fn a_thread_that_applies_an_input_writes_its_record() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Faults::default();
-    let world = TestJournal::on(&faults.disk(), &directory.path().join("journal"));
+    let world = TestJournal::on(&Disk::with(&faults), &directory.path().join("journal"));
     let committed = world.journal.committed();
     let mut is_own = false;
     // A busy machine can make any write slow, and then the thread of the journal does the next.

@@ -671,11 +671,11 @@ pub(super) mod tests {
     async fn a_job_whose_journal_fails_goes_on_and_a_restart_does_not_go_back() {
         let dir = tempfile::tempdir().unwrap();
         let directory = dir.path().join("journal");
-        let (log, broken) = breakable(&directory, &base(1, "0"));
+        let (log, faults) = breakable(&directory, &base(1, "0"));
         let notes = Notes::default();
         let (job, _stop) = start(&notes, Some(log));
         job.apply(grant(1)).await.unwrap();
-        broken.store(true, std::sync::atomic::Ordering::Release);
+        faults.fail_writes(std::io::ErrorKind::StorageFull);
         for number in [2, 0, 1] {
             job.apply(report(number, TaskState::Succeeded)).await.unwrap();
         }

@@ -489,7 +489,7 @@ impl Replayed {
 pub(super) mod tests {
     use std::sync::OnceLock;
 
-    use corona_journal::StorageFile;
+    use corona_journal::testing::Faults;
     use proptest::prelude::*;
 
     use super::super::submission::tests::submission;
@@ -523,87 +523,11 @@ pub(super) mod tests {
         }
     }
 
-    /// A directory that can be written until it is broken.
-    pub(crate) struct Breakable {
-        disk: DiskStorage,
-        broken: Arc<AtomicBool>,
-    }
-
-    struct BreakableFile {
-        file: Arc<dyn StorageFile>,
-        broken: Arc<AtomicBool>,
-    }
-
-    impl Breakable {
-        fn file(&self, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
-            Arc::new(BreakableFile { file, broken: self.broken.clone() })
-        }
-    }
-
-    fn works(broken: &AtomicBool) -> Result<(), StorageError> {
-        if !broken.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
-        Err(StorageError::System { path: "journal".into(), operation: "write", source })
-    }
-
-    impl StorageFile for BreakableFile {
-        fn write(&self, bytes: &[u8]) -> Result<(), StorageError> {
-            works(&self.broken)?;
-            self.file.write(bytes)
-        }
-
-        fn sync(&self) -> Result<(), StorageError> {
-            self.file.sync()
-        }
-    }
-
-    impl Storage for Breakable {
-        fn list(&self) -> Result<Vec<String>, StorageError> {
-            self.disk.list()
-        }
-
-        fn read(&self, name: &str) -> Result<Vec<u8>, StorageError> {
-            self.disk.read(name)
-        }
-
-        fn create(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError> {
-            works(&self.broken)?;
-            Ok(self.file(self.disk.create(name)?))
-        }
-
-        fn append(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError> {
-            Ok(self.file(self.disk.append(name)?))
-        }
-
-        fn truncate(&self, name: &str, length: u64) -> Result<(), StorageError> {
-            self.disk.truncate(name, length)
-        }
-
-        fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
-            self.disk.rename(from, to)
-        }
-
-        fn remove(&self, name: &str) -> Result<(), StorageError> {
-            self.disk.remove(name)
-        }
-
-        fn replace(&self, name: &str, bytes: &[u8], durably: bool) -> Result<(), StorageError> {
-            self.disk.replace(name, bytes, durably)
-        }
-
-        fn sync(&self) -> Result<(), StorageError> {
-            self.disk.sync()
-        }
-    }
-
-    /// A journal whose disk fails once the flag is set.
-    pub(crate) fn breakable(directory: &Path, base: &Base) -> (Log, Arc<AtomicBool>) {
-        let broken = Arc::<AtomicBool>::default();
-        let disk = DiskStorage::open(directory).unwrap();
-        let storage = Arc::new(Breakable { disk, broken: broken.clone() });
-        (Log::begin_on(storage, directory, &journals(1 << 20), base).unwrap(), broken)
+    /// A journal whose disk can get faults.
+    pub(crate) fn breakable(directory: &Path, base: &Base) -> (Log, Faults) {
+        let faults = Faults::default();
+        let storage = faults.on(DiskStorage::open(directory).unwrap());
+        (Log::begin_on(storage, directory, &journals(1 << 20), base).unwrap(), faults)
     }
 
     #[tokio::test]

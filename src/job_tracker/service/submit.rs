@@ -930,9 +930,9 @@ fn offers_job_trackers(status: &Status) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
 
     use corona_mapreduce::{JobState, TaskState};
+    use corona_net::testing::until;
     use tokio::sync::watch;
     use tokio::time::Instant;
 
@@ -944,14 +944,6 @@ mod tests {
     use super::super::tests::service;
     use super::*;
     use corona_job_engine::parent::Remote;
-
-    async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !is_so() {
-            assert!(Instant::now() < deadline, "{what}");
-            sleep(Duration::from_millis(5)).await;
-        }
-    }
 
     /// A job and its session, at a cluster manager that cannot be reached.
     async fn prepared(
@@ -1259,7 +1251,7 @@ mod tests {
         job.apply(ParentInput::Tick).await.unwrap().unwrap();
         let directory = shared.data_dir(job.description().id.as_str()).join(JOURNAL);
         assert!(directory.exists());
-        broken.unwrap().store(true, Ordering::Release);
+        broken.unwrap().fail_writes(std::io::ErrorKind::StorageFull);
         job.apply(ParentInput::Tick).await.unwrap().unwrap();
         until("the end of its journal", || !directory.exists()).await;
         job.apply(ParentInput::KillJob).await.unwrap().unwrap();

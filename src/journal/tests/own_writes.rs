@@ -1,124 +1,35 @@
 //! Records that the thread which appends them writes itself.
 
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use super::memory::Memory;
 use crate::marker::Marker;
-use crate::{Entry, Journal, Options, Storage, StorageError, StorageFile, Sync};
+use crate::testing::Faults;
+use crate::{Entry, Journal, Options, Sync};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const JOURNAL_THREAD: &str = "journal-write";
 
-/// Notes the thread of each write, and can block writes.
+/// Memory whose writes are noted, and can be held.
 #[derive(Clone, Default)]
 struct Observed {
     memory: Memory,
-    state: Arc<(Mutex<WriteScript>, Condvar)>,
+    faults: Faults,
 }
-
-#[derive(Default)]
-struct WriteScript {
-    is_blocked: bool,
-    /// Writes that are blocked.
-    blocked: usize,
-    /// How long each write takes.
-    pause: Duration,
-    writers: Vec<String>,
-}
-
-struct ObservedFile(Observed, Arc<dyn StorageFile>);
 
 impl Observed {
     fn open(&self, sync: Sync, segment_bytes: u64) -> Journal {
         let options = Options { sync, segment_bytes, ..Options::default() };
-        let open = || Journal::open(self.clone(), options, |_| Ok(())).unwrap().0;
+        let storage = || self.faults.on(self.memory.clone());
+        let open = || Journal::open_on(storage(), options, |_| Ok(())).unwrap().0;
         drop(open());
         // It has its marker, so the next record is not the first one.
         Marker::default().write(&self.memory, true).unwrap();
         let journal = open();
-        self.take_writers();
+        self.faults.take_writers();
         journal
-    }
-
-    /// The names of the threads that have written since the last call.
-    fn take_writers(&self) -> Vec<String> {
-        std::mem::take(&mut self.state.0.lock().unwrap().writers)
-    }
-
-    fn block(&self, is_blocked: bool) {
-        self.state.0.lock().unwrap().is_blocked = is_blocked;
-        self.state.1.notify_all();
-    }
-
-    fn wait_until_blocked(&self) {
-        let (state, changed) = &*self.state;
-        let none = |state: &mut WriteScript| state.blocked == 0;
-        let waited = changed.wait_timeout_while(state.lock().unwrap(), PATIENCE, none).unwrap();
-        assert!(!waited.1.timed_out());
-    }
-
-    fn file(&self, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
-        Arc::new(ObservedFile(self.clone(), file))
-    }
-}
-
-impl StorageFile for ObservedFile {
-    fn write(&self, bytes: &[u8]) -> Result<(), StorageError> {
-        let (state, changed) = &*self.0.state;
-        let mut locked = state.lock().unwrap();
-        locked.writers.push(thread::current().name().unwrap_or_default().to_owned());
-        locked.blocked += 1;
-        changed.notify_all();
-        let mut locked = changed.wait_while(locked, |state| state.is_blocked).unwrap();
-        locked.blocked -= 1;
-        let pause = locked.pause;
-        drop(locked);
-        thread::sleep(pause);
-        self.1.write(bytes)
-    }
-
-    fn sync(&self) -> Result<(), StorageError> {
-        self.1.sync()
-    }
-}
-
-impl Storage for Observed {
-    fn list(&self) -> Result<Vec<String>, StorageError> {
-        self.memory.list()
-    }
-
-    fn read(&self, name: &str) -> Result<Vec<u8>, StorageError> {
-        self.memory.read(name)
-    }
-
-    fn create(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError> {
-        Ok(self.file(self.memory.create(name)?))
-    }
-
-    fn append(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError> {
-        Ok(self.file(self.memory.append(name)?))
-    }
-
-    fn truncate(&self, name: &str, length: u64) -> Result<(), StorageError> {
-        self.memory.truncate(name, length)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
-        self.memory.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> Result<(), StorageError> {
-        self.memory.remove(name)
-    }
-
-    fn replace(&self, name: &str, bytes: &[u8], durably: bool) -> Result<(), StorageError> {
-        self.memory.replace(name, bytes, durably)
-    }
-
-    fn sync(&self) -> Result<(), StorageError> {
-        self.memory.sync()
     }
 }
 
@@ -152,10 +63,10 @@ fn a_record_is_committed_when_the_thread_that_appended_it_has_written_it() {
     assert_eq!(journal.status().committed, 0);
     journal.write_appended();
     assert_eq!((first, second, journal.status().committed), (1, 2, 2));
-    assert_eq!(storage.take_writers(), [here()], "both with one write");
+    assert_eq!(storage.faults.take_writers(), [here()], "both with one write");
     assert_eq!(records(&storage.memory), [1, 2], "a crash of the process does not lose them");
     journal.write_appended();
-    assert_eq!(storage.take_writers(), [""; 0], "nothing was left to write");
+    assert_eq!(storage.faults.take_writers(), [""; 0], "nothing was left to write");
 }
 
 #[tokio::test]
@@ -166,7 +77,7 @@ async fn long_writes_are_left_to_the_thread_of_the_journal() {
         let number = journal.append_unwritten(&vec![7; bytes]).unwrap();
         journal.write_appended();
         committed(&journal, number).await;
-        storage.take_writers()
+        storage.faults.take_writers()
     };
     // A busy machine can make any write slow, and then the thread of the journal does the next.
     let write_own = async || {
@@ -183,11 +94,10 @@ async fn long_writes_are_left_to_the_thread_of_the_journal() {
     }
     assert_eq!(write(1).await, [JOURNAL_THREAD; 2], "the header of a new segment, and the record");
     write_own().await;
-    let pause = |pause| storage.state.0.lock().unwrap().pause = pause;
-    pause(Duration::from_millis(5));
+    storage.faults.pause(Duration::from_millis(5));
     write(1).await;
     assert_eq!(write(1).await, [JOURNAL_THREAD], "the disk was slow the last time");
-    pause(Duration::ZERO);
+    storage.faults.pause(Duration::ZERO);
     assert_eq!(write(1).await, [JOURNAL_THREAD]);
     write_own().await;
 
@@ -196,7 +106,7 @@ async fn long_writes_are_left_to_the_thread_of_the_journal() {
     let number = journal.append_unwritten(b"waits for the disk").unwrap();
     journal.write_appended();
     committed(&journal, number).await;
-    assert_eq!(storage.take_writers(), [JOURNAL_THREAD]);
+    assert_eq!(storage.faults.take_writers(), [JOURNAL_THREAD]);
 }
 
 /// One thread waits for a disk that accepts nothing. The others continue, and their records are written by
@@ -205,7 +115,7 @@ async fn long_writes_are_left_to_the_thread_of_the_journal() {
 async fn a_blocked_disk_blocks_one_caller() {
     let storage = Observed::default();
     let journal = Arc::new(storage.open(Sync::Write, 1 << 20));
-    storage.block(true);
+    storage.faults.hold(true);
     let (ended, end) = mpsc::sync_channel(1);
     let blocked = journal.clone();
     thread::spawn(move || {
@@ -213,14 +123,14 @@ async fn a_blocked_disk_blocks_one_caller() {
         blocked.write_appended();
         ended.send(()).unwrap();
     });
-    storage.wait_until_blocked();
+    storage.faults.wait_for_write();
     for number in 2..100 {
         assert_eq!(journal.append_unwritten(b"innocent").unwrap(), number);
         journal.write_appended();
     }
     assert_eq!(journal.status().committed, 0);
     assert!(end.try_recv().is_err());
-    storage.block(false);
+    storage.faults.hold(false);
     committed(&journal, 99).await;
     end.recv_timeout(PATIENCE).unwrap();
     assert_eq!(records(&storage.memory), (1..100).collect::<Vec<_>>());
@@ -266,7 +176,7 @@ async fn a_failure_of_a_thread_that_appends_ends_the_journal() {
     assert_eq!(journal.wait_for(number).await.unwrap_err().to_string(), failed);
     assert_eq!(journal.append_unwritten(b"more").unwrap_err().to_string(), failed);
     journal.write_appended();
-    assert_eq!(storage.take_writers(), [here()], "it is not tried again");
+    assert_eq!(storage.faults.take_writers(), [here()], "it is not tried again");
     assert!(journal.close().is_err());
 }
 
@@ -277,9 +187,9 @@ fn a_closed_journal_has_what_was_appended_and_writes_no_more() {
     journal.append_unwritten(b"before").unwrap();
     journal.close().unwrap();
     assert_eq!(records(&storage.memory), [1]);
-    storage.take_writers();
+    storage.faults.take_writers();
     journal.append_unwritten(b"after").unwrap();
     journal.write_appended();
-    assert_eq!(storage.take_writers(), [""; 0]);
+    assert_eq!(storage.faults.take_writers(), [""; 0]);
     assert_eq!(records(&storage.memory), [1]);
 }
