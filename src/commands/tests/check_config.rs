@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 
@@ -68,7 +68,7 @@ fn problems_are_data_for_programs() {
     let dir = broken();
     let done = check(dir.path(), &["--output", "json"]);
     assert_eq!(done.status, ExitCode::from(1));
-    let report: Value = serde_json::from_str(&done.out).unwrap();
+    let report = done.json();
     assert_eq!((&report["usable"], &report["errors"]), (&json!(false), &json!(2)));
     assert!(report.get("in_force").is_none());
     let expiry = report["problems"].as_array().unwrap().iter();
@@ -107,7 +107,7 @@ fn a_good_configuration_is_shown_with_origins() {
     assert_eq!(row("cm.cpu.to.resource.partitioning"), partitioning);
 
     let shown = check(dir.path(), &["--show", "--output", "json"]);
-    let report: Value = serde_json::from_str(&shown.out).unwrap();
+    let report = shown.json();
     let values = report["in_force"].as_array().unwrap();
     let expected = json!({"key": "cm.node.expiryinterval", "value": "600000", "origin": "default"});
     assert!(values.contains(&expected), "{values:#?}");
@@ -134,8 +134,6 @@ fn a_missing_directory_is_a_failure() {
         ("/no/such/directory", "configuration directory /no/such/directory does not exist; "),
         ("/etc/passwd", "/etc/passwd is a file; name the directory of core-site.xml "),
     ] {
-        let done = check(Path::new(path), &[]);
-        assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
-        assert!(done.err.starts_with(&format!("corona: {expected}")), "{}", done.err);
+        check(Path::new(path), &[]).fails(&format!("corona: {expected}"));
     }
 }

@@ -3,34 +3,19 @@
 use std::fs;
 use std::path::Path;
 
-use corona::filesystem::testing::{Faults, MiniCluster};
-use serde_json::Value;
+use corona::filesystem::testing::Faults;
 
+use super::peers::Hdfs;
 use super::*;
 
-/// A small HDFS on threads of its own.
-struct Hdfs {
-    cluster: MiniCluster,
-    _runtime: tokio::runtime::Runtime,
-}
-
 impl Hdfs {
-    fn start(data_nodes: usize) -> Hdfs {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let cluster = runtime.block_on(MiniCluster::start(data_nodes));
-        Hdfs { cluster, _runtime: runtime }
-    }
-
     /// Runs `corona fs` with these words. Gives status, stdout and stderr.
     fn fs(&self, words: &[&str]) -> (bool, String, String) {
         let default = format!("fs.default.name=hdfs://{}/", self.cluster.address());
-        let own = ["corona", "fs", "-D", &default, "-D", "hadoop.job.ugi=alice,users"];
+        let own = ["fs", "-D", &default, "-D", "hadoop.job.ugi=alice,users"];
         let small = ["-D", "dfs.block.size=65536", "-D", "dfs.replication=2"];
-        let words = own.iter().chain(&small).chain(words).map(|word| (*word).into());
-        let (mut out, mut err) = (vec![], vec![]);
-        let status = run(words, &mut Console::of_test(&mut out, &mut err));
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (status == ExitCode::SUCCESS, text(out), text(err))
+        let done = corona_words(&[&own[..], &small, words].concat());
+        (done.status == ExitCode::SUCCESS, done.out, done.err)
     }
 
     fn done(&self, words: &[&str]) -> String {
@@ -259,18 +244,6 @@ fn roots_and_homes_of_hdfs_are_neither_deleted_nor_moved() {
         hdfs.failed(&["ls", "/user"]),
         "ls: Cannot access /user: No such file or directory.\n"
     );
-}
-
-#[test]
-fn a_working_directory_of_this_machine_is_not_deleted() {
-    // The tests of a crate run in its directory, which a removal must have refused before.
-    let here = std::env::current_dir().unwrap();
-    let protects = |path: &Path| {
-        crate::commands::fs::protect::Surroundings::of_process(path).protects(path).is_some()
-    };
-    assert!(here.ancestors().all(protects));
-    let dir = tempfile::tempdir().unwrap();
-    assert!(!protects(dir.path()));
 }
 
 #[test]

@@ -2,33 +2,15 @@
 
 use std::fs;
 
-use corona::filesystem::testing::MiniCluster;
-
+use super::peers::Hdfs;
 use super::*;
 
-/// Runs the program under the name `hadoop`. Gives status, stdout and stderr.
-fn hadoop(words: &[&str]) -> (ExitCode, String, String) {
-    let (mut out, mut err) = (vec![], vec![]);
-    let words = ["/opt/x/bin/hadoop"].iter().chain(words).map(OsString::from);
-    let status = run(words, &mut Console::of_test(&mut out, &mut err));
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (status, text(out), text(err))
-}
-
-/// A small HDFS on threads of its own.
-struct Hdfs {
-    cluster: MiniCluster,
-    _runtime: tokio::runtime::Runtime,
+fn hadoop(words: &[&str]) -> Done {
+    run_as("/opt/x/bin/hadoop", words)
 }
 
 impl Hdfs {
-    fn start() -> Hdfs {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let cluster = runtime.block_on(MiniCluster::start(1));
-        Hdfs { cluster, _runtime: runtime }
-    }
-
-    fn fs(&self, words: &[&str]) -> (ExitCode, String, String) {
+    fn hadoop_fs(&self, words: &[&str]) -> Done {
         let default = format!("hdfs://{}/", self.cluster.address());
         let own = ["fs", "-fs", &default, "-D", "hadoop.job.ugi=ann,users", "-Ddfs.replication=1"];
         hadoop(&[&own[..], words].concat())
@@ -37,7 +19,7 @@ impl Hdfs {
     #[track_caller]
     fn is(&self, words: &[&str], status: u8, out: &str, err: &str) {
         let at = self.cluster.address().to_string();
-        let (found, found_out, found_err) = self.fs(words);
+        let Done { status: found, out: found_out, err: found_err } = self.hadoop_fs(words);
         let found = (found, found_out.replace(&at, "nn"), found_err.replace(&at, "nn"));
         assert_eq!(found, (ExitCode::from(status), out.to_owned(), err.to_owned()), "{words:?}");
     }
@@ -45,7 +27,7 @@ impl Hdfs {
 
 #[test]
 fn files_are_handled_with_the_words_and_statuses_of_the_original() {
-    let hdfs = Hdfs::start();
+    let hdfs = Hdfs::start(1);
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     fs::write(at("one"), "1\n").unwrap();
@@ -61,9 +43,9 @@ fn files_are_handled_with_the_words_and_statuses_of_the_original() {
     hdfs.is(&["-cat", "none"], 255, "", "cat: File does not exist: hdfs://nn/user/ann/none\n");
     hdfs.is(&["-cat", "none*"], 0, "", "");
     hdfs.is(&["-cat", "in"], 255, "", "cat: Source must be a file.\n");
-    let (_, listed, _) = hdfs.fs(&["-ls", "in"]);
+    let listed = hdfs.hadoop_fs(&["-ls", "in"]).out;
     assert!(listed.starts_with("Found 3 items\n-rw-r--r--   1 ann users          2 "), "{listed}");
-    let (_, listed, _) = hdfs.fs(&["-lsr", "in"]);
+    let listed = hdfs.hadoop_fs(&["-lsr", "in"]).out;
     assert_eq!(listed.lines().count(), 3, "{listed}");
     let missing = "ls: Cannot access none: No such file or directory.\n";
     hdfs.is(&["-ls", "none"], 255, "", missing);
@@ -101,7 +83,7 @@ fn files_are_handled_with_the_words_and_statuses_of_the_original() {
     hdfs.is(&["-touchz", "copy/empty"], 0, "", "");
     hdfs.is(&["-touchz", "copy/2"], 255, "", "touchz: copy/2 must be a zero-length file\n");
     hdfs.is(&["-chmod", "-R", "go-r", "copy"], 0, "", "");
-    let (_, listed, _) = hdfs.fs(&["-ls", "copy/2"]);
+    let listed = hdfs.hadoop_fs(&["-ls", "copy/2"]).out;
     assert!(listed.contains("-rw-------"), "{listed}");
     hdfs.is(&["-setrep", "2", "copy/2"], 0, "Replication 2 set: hdfs://nn/user/ann/copy/2\n", "");
     let directory = "rm: Cannot remove directory \"hdfs://nn/user/ann/copy\", use -rmr instead\n";
@@ -142,16 +124,16 @@ fn wrong_commands_say_so_in_the_first_line_and_do_nothing() {
         (&["jar", "/none/x.jar"], 1, "hadoop: Error opening job jar: /none/x.jar: No such file"),
         (&["jar", "/none/streaming.jar", "-input", "x"], 1, "Required argument: -output <path>"),
     ] {
-        let (found, out, err) = hadoop(words);
+        let Done { status: found, out, err } = hadoop(words);
         assert_eq!(found, ExitCode::from(status), "{words:?}: {err}");
         assert_eq!(out, "", "{words:?}");
         assert!(err.starts_with(expected), "{words:?}: {err}");
     }
-    let (status, out, _) = hadoop(&["version"]);
+    let Done { status, out, .. } = hadoop(&["version"]);
     assert!(status == ExitCode::SUCCESS && out.starts_with("Hadoop 0.20\nCorona "), "{out}");
     let jar = tempfile::NamedTempFile::with_suffix(".jar").unwrap();
     fs::write(jar.path(), "PK\x03\x04").unwrap();
-    let (_, _, err) = hadoop(&["jar", jar.path().to_str().unwrap(), "org.x.Main"]);
+    let err = hadoop(&["jar", jar.path().to_str().unwrap(), "org.x.Main"]).err;
     assert!(err.contains("needs Java, which is not started here"), "{err}");
     // The same as a command of the program.
     corona("hadoop version").is(0, &out, "");

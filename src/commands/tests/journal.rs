@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::*;
 use corona::cluster_manager::{Beginning, ClusterManager};
 use corona::journal::{DiskStorage, Journal, Options};
-use serde_json::Value;
-
-use super::*;
 
 fn journal(command: &str, directory: &Path, more: &[&str]) -> Done {
     let directory = directory.to_str().unwrap();
@@ -51,8 +49,7 @@ fn a_journal_is_checked_shown_and_left_alone() {
     assert_eq!(checked.status, ExitCode::SUCCESS, "{}", checked.err);
     assert!(checked.out.lines().all(|line| line.chars().count() <= 80), "{}", checked.out);
     assert!(checked.out.contains(segment) && checked.out.contains("whole"), "{}", checked.out);
-    let shown: Value =
-        serde_json::from_str(&journal("show", &path, &["--output", "json"]).out).unwrap();
+    let shown = journal("show", &path, &["--output", "json"]).json();
     assert_eq!(shown[0]["input"], "State", "{shown}");
     let shown = journal("show", &path, &[]);
     assert!(shown.out.contains("State"), "{}", shown.out);
@@ -82,10 +79,10 @@ fn a_damaged_journal_is_reported_and_repaired() {
     assert_eq!(checked.status, ExitCode::from(1));
     let lines: Vec<&str> = checked.err.lines().collect();
     assert!(lines.len() == 1 && lines[0].contains("damaged at byte 51"), "{}", checked.err);
-    let report: Value = serde_json::from_str(&checked.out).unwrap();
+    let report = checked.json();
     assert_eq!((&report["whole"], &report["files"][0]["whole"]), (&false.into(), &false.into()));
     let repaired = journal("repair", &path, &["--output", "json"]);
-    let report: Value = serde_json::from_str(&repaired.out).unwrap();
+    let report = repaired.json();
     assert_eq!(report["last_record"], 1, "{report}");
     assert_eq!(journal("check", &path, &[]).status, ExitCode::SUCCESS);
     let aside = path.join(report["set_aside"][0]["name"].as_str().unwrap());
@@ -101,11 +98,11 @@ fn a_lost_journal_is_reported_and_an_operator_may_go_on_without_it() {
     let checked = journal("check", &path, &["--output", "json"]);
     assert_eq!(checked.status, ExitCode::from(1));
     assert!(checked.err.contains("lost: the journal was stored up to record 3"), "{}", checked.err);
-    let report: Value = serde_json::from_str(&checked.out).unwrap();
+    let report = checked.json();
     assert_eq!((&report["whole"], &report["marker_record"]), (&false.into(), &3.into()));
     assert!(!path.exists(), "a check changes nothing");
     let repaired = journal("repair", &path, &["--output", "json"]);
-    let report: Value = serde_json::from_str(&repaired.out).unwrap();
+    let report = repaired.json();
     assert_eq!(report["last_record"], 0, "{report}");
     assert_eq!(journal("check", &path, &[]).status, ExitCode::SUCCESS);
 }

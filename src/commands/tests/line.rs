@@ -205,8 +205,7 @@ fn a_mistyped_command_is_recognised() {
 fn the_version_is_printed_for_people_and_for_programs() {
     let text = corona("version").out;
     assert!(text.starts_with(&format!("corona {}", env!("CARGO_PKG_VERSION"))), "{text}");
-    let json: serde_json::Value =
-        serde_json::from_str(&corona("version --output json").out).unwrap();
+    let json = corona("version --output json").json();
     assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
 }
 

@@ -12,6 +12,8 @@ mod tools;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use serde_json::Value;
+
 use super::*;
 
 /// The results of a command line.
@@ -27,8 +29,13 @@ fn corona(line: &str) -> Done {
 }
 
 fn corona_words(words: &[&str]) -> Done {
+    run_as("corona", words)
+}
+
+/// Runs the program under this name.
+fn run_as(program: &str, words: &[&str]) -> Done {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let words = ["corona"].iter().chain(words).map(OsString::from);
+    let words = std::iter::once(&program).chain(words).map(OsString::from);
     let status = run(words, &mut Console::of_test(&mut out, &mut err));
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Done { status, out: text(out), err: text(err) }
@@ -41,5 +48,19 @@ impl Done {
             (self.out.as_str(), self.err.as_str(), self.status),
             (out, err, ExitCode::from(status))
         );
+    }
+
+    /// It has failed, with nothing but one line, which contains this text.
+    #[track_caller]
+    fn fails(&self, text: &str) {
+        assert_eq!((self.out.as_str(), self.status), ("", ExitCode::from(1)), "{}", self.err);
+        assert_eq!(self.err.lines().count(), 1, "{}", self.err);
+        assert!(self.err.contains(text), "{text} is not in: {}", self.err);
+    }
+
+    /// What it has printed for a program.
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap()
     }
 }

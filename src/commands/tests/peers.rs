@@ -5,9 +5,24 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use corona::filesystem::testing::MiniCluster;
 use corona::wire::Service;
 use corona::wire::server::{self, Answer, Limits, ListenOn, Server, listen};
 use tokio::sync::watch;
+
+/// A small HDFS on threads of its own.
+pub(super) struct Hdfs {
+    pub(super) cluster: MiniCluster,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Hdfs {
+    pub(super) fn start(data_nodes: usize) -> Hdfs {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let cluster = runtime.block_on(MiniCluster::start(data_nodes));
+        Hdfs { cluster, _runtime: runtime }
+    }
+}
 
 /// A service on a port of its own that records its calls.
 pub(super) struct Peer<S: Service> {

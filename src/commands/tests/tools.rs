@@ -10,7 +10,7 @@ use corona::wire::calls::{
 use corona::wire::generated as wire;
 use corona::wire::server::Answer;
 use corona::wire::{ApplicationFault, Exception, FaultKind};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::peers::{Peer, nowhere, pages};
 use super::*;
@@ -181,8 +181,8 @@ fn a_failed_call_says_why_as_the_cluster_manager_does() {
     let why = "safe mode is off; turn it on first";
     corona(&format!("admin persist-state {at}")).is(1, "", &format!("{first}{why}\n"));
     let done = corona(&format!("admin persist-state --output json {at}"));
-    assert_eq!((done.status, done.err), (ExitCode::from(1), format!("{first}{why}\n")));
-    let told: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!((done.status, &done.err), (ExitCode::from(1), &format!("{first}{why}\n")));
+    let told = done.json();
     assert_eq!(told, json!({"done": false, "message": first.trim_end(), "reason": why}));
 
     // It has no reason for another call.
@@ -190,7 +190,7 @@ fn a_failed_call_says_why_as_the_cluster_manager_does() {
     assert!(done.err.lines().nth(1).unwrap().starts_with("The proxy job tracker could not"));
     let fine = Peer::<ClusterManager>::new(fine);
     let done = corona(&format!("admin set-safe-mode --output json --address {}", fine.address));
-    let told: Value = serde_json::from_str(&done.out).unwrap();
+    let told = done.json();
     assert_eq!(told, json!({"done": true, "message": "The safeMode is: ON"}));
 }
 
@@ -233,8 +233,7 @@ fn the_status_of_this_programs_cluster_manager() {
         let done = corona(&format!("{command} --address {} --http-address {http}", peer.address));
         assert!(!done.out.contains("First started"), "{}", done.out);
 
-        let told: Value =
-            serde_json::from_str(&corona(&format!("{command} --output json {at}")).out).unwrap();
+        let told = corona(&format!("{command} --output json {at}")).json();
         let Value::Object(members) = &status else { panic!("{status}") };
         for (name, value) in members {
             assert_eq!(told[name], *value, "{name}");
@@ -271,7 +270,7 @@ fn the_status_of_the_original_is_what_its_calls_and_its_page_say() {
     // Without pages there are only the data of the calls.
     let fine = Peer::<ClusterManager>::new(fine);
     let done = corona(&format!("status --output json --address {}", fine.address));
-    let told: Value = serde_json::from_str(&done.out).unwrap();
+    let told = done.json();
     assert_eq!(
         told,
         json!({
@@ -286,9 +285,8 @@ fn a_status_without_an_answer_is_a_failure() {
     let peer = Peer::<ClusterManager>::new(fine);
     let (calls, http) = (nowhere(), nowhere());
     let done = corona(&format!("status --address {calls} --http-address {http}"));
-    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
-    assert!(done.err.contains(&calls.to_string()) && done.err.contains(&http.to_string()));
-    assert_eq!(done.err.lines().count(), 1);
+    done.fails(&calls.to_string());
+    done.fails(&http.to_string());
 
     let done = corona(&format!("status --address {} --http-address {http}", peer.address));
     assert_eq!(done.status, ExitCode::from(1));
@@ -312,31 +310,18 @@ fn the_other_port_is_recognised() {
         }
     });
     let done = corona(&format!("sessions list --timeout 5 --address {http}"));
-    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
-    assert!(done.err.contains("with HTTP: this looks like the port of the pages;"), "{}", done.err);
+    done.fails("with HTTP: this looks like the port of the pages;");
     let done = corona(&format!("jobs list --timeout 5 --job-tracker {http}"));
-    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
-    assert!(
-        done.err.contains("with HTTP: this looks like the port of the pages;")
-            && done.err.contains("corona.jt.address with --job-tracker"),
-        "{}",
-        done.err
-    );
+    done.fails("with HTTP: this looks like the port of the pages;");
+    done.fails("corona.jt.address with --job-tracker");
     let done = corona(&format!("jobs list --timeout 5 --job-tracker {}", peer.address));
-    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
-    assert!(done.err.contains("corona.jt.address with --job-tracker"), "{}", done.err);
+    done.fails("corona.jt.address with --job-tracker");
     let finished = "jobs list --finished --name x --timeout 5 --proxy-job-tracker";
     let done = corona(&format!("{finished} {}", peer.address));
-    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
-    assert!(done.err.contains("mapred.job.tracker.corona.proxyaddr with --proxy"), "{}", done.err);
+    done.fails("mapred.job.tracker.corona.proxyaddr with --proxy");
     let done = corona(&format!("pools --timeout 5 --http-address {}", peer.address));
-    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
-    assert!(
-        done.err.contains("did not answer with HTTP")
-            && done.err.contains("name that of cm.server.http.address with --http-address"),
-        "{}",
-        done.err
-    );
+    done.fails("did not answer with HTTP");
+    done.fails("name that of cm.server.http.address with --http-address");
 }
 
 #[test]
@@ -358,9 +343,7 @@ fn admin_reaches_the_proxy_job_tracker() {
         assert_eq!(peer.calls(), [call], "{line}");
     }
     let done = corona(&format!("admin -forceSetSafeModeOnPJT --address {}", nowhere()));
-    assert_eq!(done.status, ExitCode::from(1));
-    let start = "Could not set the Safe Mode flag on the PJT: the proxy job tracker at 127.0.0.1:";
-    assert!(done.err.starts_with(start) && done.err.lines().count() == 1, "{}", done.err);
+    done.fails("Could not set the Safe Mode flag on the PJT: the proxy job tracker at 127.0.0.1:");
 }
 
 #[test]
@@ -384,18 +367,12 @@ fn unreachable_and_silent_servers_are_one_line() {
             "client -list",
         ] {
             let done = corona(&format!("{words} --timeout 1 --address {at}"));
-            assert_eq!(done.status, ExitCode::from(1), "{words}");
-            let start = format!("corona: the cluster manager at {at} ");
-            assert!(done.err.starts_with(&start), "{words}: {}", done.err);
-            assert!(done.err.contains(expected), "{words}: {}", done.err);
-            assert_eq!((done.err.lines().count(), done.out.as_str()), (1, ""), "{words}");
+            done.fails(&format!("corona: the cluster manager at {at} "));
+            done.fails(expected);
         }
         for words in ["nodes list", "pools", "sessions explain 1.1"] {
             let done = corona(&format!("{words} --timeout 1 --http-address {at}"));
-            assert_eq!(done.status, ExitCode::from(1), "{words}");
-            let start = format!("corona: the pages of the cluster manager at {at} ");
-            assert!(done.err.starts_with(&start), "{words}: {}", done.err);
-            assert_eq!((done.err.lines().count(), done.out.as_str()), (1, ""), "{words}");
+            done.fails(&format!("corona: the pages of the cluster manager at {at} "));
         }
     }
 }
@@ -410,10 +387,7 @@ fn every_wait_has_an_end() {
         ("pools --http-address", "the pages of the cluster manager at {} did not answer"),
     ] {
         let done = corona(&format!("{words} {at} --timeout 1"));
-        assert_eq!(done.status, ExitCode::from(1));
-        let start = format!("corona: {} within 1 s", did_not.replace("{}", &at.to_string()));
-        assert!(done.err.starts_with(&start), "{}", done.err);
-        assert_eq!((done.err.lines().count(), done.out.as_str()), (1, ""));
+        done.fails(&format!("corona: {} within 1 s", did_not.replace("{}", &at.to_string())));
     }
 }
 
@@ -465,12 +439,12 @@ SESSION          USER  POOL                 PRIORITY  MAP  RED  JT  NAME
         "types": {"MAP": {"granted": 12}, "REDUCE": {"granted": 0}, "JOBTRACKER": {"granted": 1}},
     }]});
     for filter in ["--user ann", "--pool default.defaultpool", "--pool default --user ann"] {
-        let out = corona(&format!("sessions list {at} --output json {filter}")).out;
-        assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), ann, "{filter}");
+        let shown = corona(&format!("sessions list {at} --output json {filter}")).json();
+        assert_eq!(shown, ann, "{filter}");
     }
     corona(&format!("sessions list {at} --user eve")).is(0, "No sessions.\n", "");
-    let out = corona(&format!("sessions list {at} --user eve --output json")).out;
-    assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), json!({"sessions": []}));
+    let shown = corona(&format!("sessions list {at} --user eve --output json")).json();
+    assert_eq!(shown, json!({"sessions": []}));
 
     let refusing = Peer::<ClusterManager>::new(refusing);
     let err = "corona: Cannot list sessions, ClusterManager is in Safe Mode\n";
@@ -516,8 +490,7 @@ SESSION          USER  POOL             MAP  RED  JT  WAITING    AGE  NAME
 202611210005.10  ann   default.defaul…   12    0   1        -      -  Sleep job
 ";
     corona(&format!("sessions list {at}")).is(0, table, "");
-    let out = corona(&format!("sessions list --user bob --output json {at}")).out;
-    let list: Value = serde_json::from_str(&out).unwrap();
+    let list = corona(&format!("sessions list --user bob --output json {at}")).json();
     assert_eq!(list["now_ms"], 10_000_000);
     assert_eq!(list["sessions"][0]["started_ms"], 10_000_000 - 12_000_000);
     assert_eq!(
@@ -541,8 +514,7 @@ SESSION          USER  POOL             MAP  RED  JT  WAITING    AGE  NAME
     let page = page.replace("202611210037.2", "202611210005.10").replace("root", "ann");
     let http = pages(&[("/active_json.jsp", 200, page)]);
     let at = format!("--address {} --http-address {http}", peer.address);
-    let out = corona(&format!("sessions list --output json --user ann {at}")).out;
-    let list: Value = serde_json::from_str(&out).unwrap();
+    let list = corona(&format!("sessions list --output json --user ann {at}")).json();
     let session = &list["sessions"][0];
     assert_eq!(session["types"]["MAP"], json!({"granted": 12, "waiting": 4}));
     assert!(session["started_ms"].is_i64(), "{session}");
@@ -581,8 +553,7 @@ SESSION  USER  POOL  STATUS  ENDED   RAN  MAP  RED  NAME
 1.1      bob   g.p   KILLED    30s  1m5s   12    -  Sleep job
 ";
     corona(&format!("sessions list --retired {at}")).is(0, table, "");
-    let out = corona(&format!("sessions list --retired --user ann --output json {at}")).out;
-    let list: Value = serde_json::from_str(&out).unwrap();
+    let list = corona(&format!("sessions list --retired --user ann --output json {at}")).json();
     assert_eq!(list["sessions"], json!([session("1.2", "ann")]));
     let none = "No sessions have ended.\n";
     corona(&format!("sessions list --retired --pool g.q {at}")).is(0, none, "");
@@ -630,8 +601,7 @@ SESSION          USER  PRIORITY  MAP  RED  JT  WAITING    AGE  NAME
     corona(&format!("pools info default.b --http-address {http}")).is(0, shown, "");
     let done = corona(&format!("pools info default --http-address {http}"));
     assert!(done.out.starts_with("Group:               default\nPools:               b\n"));
-    let out = corona(&format!("pools info default.b --output json --http-address {http}")).out;
-    let info: Value = serde_json::from_str(&out).unwrap();
+    let info = corona(&format!("pools info default.b --output json --http-address {http}")).json();
     assert_eq!((&info["weight"], &info["pool"]), (&json!(1.5), &json!("b")));
     assert_eq!(info["running_sessions"].as_array().unwrap().len(), 2);
     let done = corona(&format!("pools info default.c --http-address {http}"));
@@ -662,8 +632,7 @@ Page:                http://10.0.0.7/job
 Slots held:          12 MAP, 0 REDUCE, 1 JOBTRACKER
 ";
     corona(&format!("sessions info 202611210005.10 {at}")).is(0, table, "");
-    let out = corona(&format!("sessions info 202611210005.10 --output json {at}")).out;
-    let info: Value = serde_json::from_str(&out).unwrap();
+    let info = corona(&format!("sessions info 202611210005.10 --output json {at}")).json();
     assert_eq!(info["address"], json!({"host": "10.0.0.7", "port": 40000}));
     assert_eq!(info["asked_pool"], json!({"group": "default", "pool": "asked"}));
     assert_eq!(info["types"]["MAP"], json!({"granted": 12}));
@@ -708,7 +677,7 @@ fn killing_tells_which_were_running() {
 
     let done = corona(&format!("sessions kill 1.1 --output json {at}"));
     assert_eq!(done.status, ExitCode::from(1));
-    let out: Value = serde_json::from_str(&done.out).unwrap();
+    let out = done.json();
     assert_eq!(out, json!({"killed": [], "unknown": ["1.1"]}));
     assert_eq!(kills(&peer), []);
 }
@@ -733,37 +702,11 @@ group_a                     2  MAP             0      -      1    1    -
                                JOBTRACKER      1      -      0    0    -
 ";
     corona(&format!("pools --http-address {at}")).is(0, table, "");
-    let out = corona(&format!("pools --group group_a --output json --http-address {at}")).out;
-    let pools: Value = serde_json::from_str(&out).unwrap();
+    let pools = corona(&format!("pools --group group_a --output json --http-address {at}")).json();
     assert_eq!(pools["pools"].as_array().unwrap().len(), 3);
     assert_eq!(pools["pools"][2]["mode"], "FIFO");
     assert_eq!(pools["pools"][2]["types"]["MAP"]["minimum"], 1);
     corona(&format!("pools --group x --http-address {at}")).is(0, "No pools.\n", "");
-}
-
-#[test]
-fn pools_show_where_they_are_redirected() {
-    let map =
-        json!({"MAP": {"requested": 3, "granted": 2, "waiting": 1, "share": 2.0, "minimum": 0}});
-    let settings = |name: &str| {
-        json!({
-            "group": "g", "pool": name, "sessions": 0, "types": {}, "mode": "FIFO",
-            "preemptable": true, "request_max": false, "priority": 0, "weight": 1.0,
-        })
-    };
-    let (mut old, mut new) = (settings("old"), settings("new"));
-    old["redirected_to"] = json!({"group": "g", "pool": "new"});
-    new["types"] = map.clone();
-    let group = json!({"group": "g", "sessions": 1, "types": map});
-    let pools = json!({"now_ms": 1000, "pools": [group, new, old]});
-    let at = pages(&[("/api/v1/pools", 200, pools.to_string())]);
-    let table = "\
-POOL   MODE  SESSIONS  TYPE  HOLDS  WAITS  SHARE  MIN  MAX  REDIRECTED TO
-g                   1  MAP       2      1      2    0    -
-  new  FIFO         0  MAP       2      1      2    0    -
-  old  FIFO         0                                       g.new
-";
-    corona(&format!("pools --http-address {at}")).is(0, table, "");
 }
 
 #[test]
@@ -805,11 +748,8 @@ fn nodes_of_the_original_are_read_off_its_pages() {
     ]);
     let table = "NODE  STATE\nn1    ok\nn2    blacklisted\n";
     corona(&format!("nodes list --http-address {at}")).is(0, table, "");
-    let out = corona(&format!("nodes list --problems --output json --http-address {at}")).out;
-    assert_eq!(
-        serde_json::from_str::<Value>(&out).unwrap(),
-        json!({"total": 2, "nodes": [{"name": "n2", "problems": ["blacklisted"]}]})
-    );
+    let shown = corona(&format!("nodes list --problems --output json --http-address {at}")).json();
+    assert_eq!(shown, json!({"total": 2, "nodes": [{"name": "n2", "problems": ["blacklisted"]}]}));
 }
 
 #[test]
@@ -829,9 +769,7 @@ fn pages_without_events_name_their_service() {
         ("/", "this is the original cluster manager"),
     ] {
         let at = pages(&[(path, 200, "{}".to_owned())]);
-        let done = corona(&format!("events --http-address {at}"));
-        assert_eq!((done.status, done.err.lines().count()), (ExitCode::from(1), 1));
-        assert!(done.err.contains(service), "{}", done.err);
+        corona(&format!("events --http-address {at}")).fails(service);
     }
 }
 
@@ -987,8 +925,7 @@ and 2 more
     corona(&format!("nodes info n2 {at}")).is(1, "", unknown);
     let several = "corona: host h has several nodes; name one of n3, n4\n";
     corona(&format!("nodes info h {at}")).is(1, "", several);
-    let json = info(&format!("{at} --output json")).out;
-    let shown: Value = serde_json::from_str(&json).unwrap();
+    let shown = info(&format!("{at} --output json")).json();
     assert_eq!((&shown["faults"], &shown["grants"]), (&detail["faults"], &detail["grants"]));
 
     let members = detail.as_object_mut().unwrap();
@@ -1036,8 +973,10 @@ fn a_blacklisting_is_lifted_with_the_token_of_a_file_or_of_the_configuration() {
     clear(&["-D", "corona.cm.web.kill.token=a token for tests"]).is(0, done, "");
     let nothing = "Node n1 was not blacklisted.\n";
     clear(&["--token-file", &right, "--type", "map"]).is(0, nothing, "");
-    let out = clear(&["--token-file", &right, "--output", "json"]).out;
-    assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), json!({"cleared": ["MAP", "REDUCE"]}));
+    assert_eq!(
+        clear(&["--token-file", &right, "--output", "json"]).json(),
+        json!({"cleared": ["MAP", "REDUCE"]})
+    );
 
     let (wrong, empty) = (file("wrong", "wrong"), file("empty", "\n"));
     for (words, expected) in [
@@ -1047,10 +986,7 @@ fn a_blacklisting_is_lifted_with_the_token_of_a_file_or_of_the_configuration() {
         (&[], "corona.cm.web.kill.token is not set"),
         (&["-D", "corona.cm.web.kill.token=short"], "is too short"),
     ] {
-        let done = clear(words);
-        assert_eq!((done.status, &*done.out), (ExitCode::from(1), ""), "{words:?}");
-        assert!(done.err.contains(expected), "{words:?}: {}", done.err);
-        assert_eq!(done.err.lines().count(), 1, "{words:?}: {}", done.err);
+        clear(words).fails(expected);
     }
     let usage = clear(&["--type", "maps"]);
     assert_eq!(usage.status, ExitCode::from(2));
@@ -1101,8 +1037,7 @@ fn a_node_is_drained_by_its_name_or_host_and_serves_again() {
         drain(&[], name).is(0, "n1 drains\n", "");
     }
     drain(&[], "n1 --undo").is(0, "n1 does not drain\n", "");
-    let json = drain(&[], "n1 --json").out;
-    let report: Value = serde_json::from_str(&json).unwrap();
+    let report = drain(&[], "n1 --json").json();
     assert_eq!(report, json!({"nodes": [{"node": "n1", "draining": true}]}));
     let unknown = "corona: there is no node n2, and none on a host of this name\n";
     drain(&[], "n1 n2").is(1, "", unknown);
@@ -1150,8 +1085,7 @@ fn a_drain_waits_for_tasks_and_for_the_jobs_that_need_the_output_of_maps() {
                    --undo'\n";
         done.is(3, &format!("{shown}{lines}"), why);
     }
-    let json = drain(&node(draining(&["MAP"], None)), "n1 --wait=0.5 --json").out;
-    let report: Value = serde_json::from_str(&json).unwrap();
+    let report = drain(&node(draining(&["MAP"], None)), "n1 --wait=0.5 --json").json();
     let expected = json!({"nodes": [{
         "node": "n1", "draining": true, "drained": false, "grants": {"MAP": 1},
         "needed_by": [{"session": "2026.1", "user": "ann"}], "not_listed": 0,
