@@ -95,17 +95,8 @@ impl Shell {
         options: CreateOptions,
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
-        let target = async {
-            let (files, path) = self.systems.resolve(to)?;
-            let found = files.find(&path).await?;
-            Ok::<_, FsError>((files, path, found))
-        };
-        let (files, path, found) = match target.await {
-            Ok(target) => target,
-            Err(error) => {
-                output.fail(&worded(&error));
-                return Ok(());
-            }
+        let Some((files, path, found)) = output.reported(self.looked_up(to).await) else {
+            return Ok(());
         };
         let into = found.is_some_and(|found| found.is_directory);
         if from.len() > 1 && !into {
@@ -123,13 +114,7 @@ impl Shell {
             return Ok(());
         }
         for from in from {
-            let from = match local_path(from) {
-                Ok(from) => from,
-                Err(error) => {
-                    output.fail(&worded(&error));
-                    continue;
-                }
-            };
+            let Some(from) = output.reported(local_path(from)) else { continue };
             let name = from.canonicalize().unwrap_or_else(|_| from.clone());
             let name = name.file_name().map(|name| name.to_string_lossy().into_owned());
             let to = match name {

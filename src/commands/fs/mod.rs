@@ -367,6 +367,11 @@ impl<'a, 'b> Output<'a, 'b> {
         self.console.complain(&format!("{}\n", printable(&line)));
     }
 
+    /// What came of a step. A failure is reported.
+    fn reported<T>(&mut self, result: Result<T, impl Into<Failure>>) -> Option<T> {
+        result.map_err(|failure| self.fail(&failure.into().0)).ok()
+    }
+
     /// Prints a line, unless the result is JSON.
     fn say(&mut self, line: &str) -> anyhow::Result<()> {
         match self.json {
@@ -382,6 +387,21 @@ fn worded(error: &FsError) -> String {
         ErrorKind::NotFound => format!("{}: No such file or directory", error.path),
         ErrorKind::Permission | ErrorKind::SafeMode | ErrorKind::Quota => error.first_line().into(),
         _ => error.to_string().lines().next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// The words of a failure.
+struct Failure(String);
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Failure {
+        Failure(worded(&error))
+    }
+}
+
+impl From<String> for Failure {
+    fn from(words: String) -> Failure {
+        Failure(words)
     }
 }
 
@@ -423,10 +443,8 @@ impl Shell {
             Action::Put { append: true, mut paths, .. } => {
                 let to = paths.pop().unwrap_or_default();
                 for from in &paths {
-                    match self.append(from, &to).await {
-                        Ok(done) => output.done.push(done),
-                        Err(error) => output.fail(&worded(&error)),
-                    }
+                    let done = output.reported(self.append(from, &to).await);
+                    output.done.extend(done);
                 }
             }
             Action::Put { force, replication, block_size, mut paths, .. } => {
@@ -441,9 +459,8 @@ impl Shell {
             }
             Action::Mkdir { parents, paths } => {
                 for path in &paths {
-                    match self.make_directory(path, parents).await {
-                        Ok(path) => output.done.push(Done { path, to: None, bytes: None }),
-                        Err(message) => output.fail(&message),
+                    if let Some(path) = output.reported(self.make_directory(path, parents).await) {
+                        output.done.push(Done { path, to: None, bytes: None });
                     }
                 }
             }
@@ -470,6 +487,16 @@ impl Shell {
         Ok((files, path, found))
     }
 
+    /// A path and what lies there.
+    async fn looked_up(
+        &self,
+        text: &str,
+    ) -> Result<(Arc<dyn FileSystem>, FsPath, Option<FileStatus>), FsError> {
+        let (files, path) = self.systems.resolve(text)?;
+        let found = files.find(&path).await?;
+        Ok((files, path, found))
+    }
+
     /// All files that the arguments name. What cannot be found is reported and left out.
     async fn sources(
         &self,
@@ -478,15 +505,13 @@ impl Shell {
     ) -> Vec<(Arc<dyn FileSystem>, FileStatus)> {
         let mut sources = Vec::new();
         for text in from {
-            match self.found(text).await {
-                Ok((_, path, found)) if found.is_empty() => {
-                    output.fail(&format!("{path}: No such file or directory"));
-                }
-                Ok((files, _, found)) => {
-                    sources.extend(found.into_iter().map(|status| (files.clone(), status)));
-                }
-                Err(error) => output.fail(&worded(&error)),
+            let Some((files, path, found)) = output.reported(self.found(text).await) else {
+                continue;
+            };
+            if found.is_empty() {
+                output.fail(&format!("{path}: No such file or directory"));
             }
+            sources.extend(found.into_iter().map(|status| (files.clone(), status)));
         }
         sources
     }
@@ -497,12 +522,8 @@ impl Shell {
         recursive: bool,
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
-        let (files, _, found) = match self.found(text).await {
-            Ok(found) => found,
-            Err(error) => {
-                output.fail(&worded(&error));
-                return Ok(());
-            }
+        let Some((files, _, found)) = output.reported(self.found(text).await) else {
+            return Ok(());
         };
         if found.is_empty() {
             output.fail(&format!("Cannot access {text}: No such file or directory."));
@@ -545,71 +566,62 @@ impl Shell {
         Ok(())
     }
 
+    /// What `stat` describes. What is not found is reported.
+    async fn to_stat(&self, text: &str, output: &mut Output<'_, '_>) -> Vec<FileStatus> {
+        let found = output.reported(self.found(text).await);
+        let found = found.map(|(_, _, found)| found);
+        if found.as_ref().is_some_and(Vec::is_empty) {
+            output.fail(&format!("cannot stat `{text}': No such file or directory"));
+        }
+        found.unwrap_or_default()
+    }
+
     async fn stat(&self, text: &str, output: &mut Output<'_, '_>) -> anyhow::Result<()> {
-        match self.found(text).await {
-            Err(error) => output.fail(&worded(&error)),
-            Ok((_, _, found)) if found.is_empty() => {
-                output.fail(&format!("cannot stat `{text}': No such file or directory"));
+        for status in self.to_stat(text, output).await {
+            if output.json {
+                output.entries.push(Entry::from(&status));
+                continue;
             }
-            Ok((_, _, found)) => {
-                for status in found {
-                    if output.json {
-                        output.entries.push(Entry::from(&status));
-                        continue;
-                    }
-                    let kind = if status.is_directory { "directory" } else { "regular file" };
-                    output.say(&status.path.to_string())?;
-                    let size = match status.is_directory {
-                        true => String::new(),
-                        false => format!(
-                            ", {} bytes, replication {}, blocks of {} bytes",
-                            status.bytes, status.replication, status.block_bytes
-                        ),
-                    };
-                    output.say(&format!("  {kind}{size}"))?;
-                    output.say(&format!(
-                        "  {} {}:{}, modified {}",
-                        status.mode(),
-                        status.owner,
-                        status.group,
-                        date(status.modified_ms, "%Y-%m-%d %H:%M:%S"),
-                    ))?;
-                }
-            }
+            let kind = if status.is_directory { "directory" } else { "regular file" };
+            output.say(&status.path.to_string())?;
+            let size = match status.is_directory {
+                true => String::new(),
+                false => format!(
+                    ", {} bytes, replication {}, blocks of {} bytes",
+                    status.bytes, status.replication, status.block_bytes
+                ),
+            };
+            output.say(&format!("  {kind}{size}"))?;
+            output.say(&format!(
+                "  {} {}:{}, modified {}",
+                status.mode(),
+                status.owner,
+                status.group,
+                date(status.modified_ms, "%Y-%m-%d %H:%M:%S"),
+            ))?;
         }
         Ok(())
     }
 
     async fn cat(&self, text: &str, output: &mut Output<'_, '_>) -> anyhow::Result<()> {
-        let (files, found) = match self.found(text).await {
-            Ok((files, path, found)) if found.is_empty() => {
-                drop(files);
-                output.fail(&format!("File does not exist: {path}"));
-                return Ok(());
-            }
-            Ok((files, _, found)) => (files, found),
-            Err(error) => {
-                output.fail(&worded(&error));
-                return Ok(());
-            }
+        let Some((files, path, found)) = output.reported(self.found(text).await) else {
+            return Ok(());
         };
+        if found.is_empty() {
+            output.fail(&format!("File does not exist: {path}"));
+        }
         for status in found {
             if status.is_directory {
                 output.fail(&format!("{}: Source must be a file.", status.path));
                 continue;
             }
-            let mut reader = match files.open(&status.path).await {
-                Ok(reader) => reader,
-                Err(error) => {
-                    output.fail(&worded(&error));
-                    continue;
-                }
+            let Some(mut reader) = output.reported(files.open(&status.path).await) else {
+                continue;
             };
-            match print_all(&mut *reader, output).await? {
-                Ok(true) => {}
+            let printed = print_all(&mut *reader, output).await?;
+            if output.reported(printed) == Some(false) {
                 // Nobody reads what would follow.
-                Ok(false) => break,
-                Err(error) => output.fail(&worded(&error)),
+                break;
             }
         }
         Ok(())
@@ -617,8 +629,7 @@ impl Shell {
 
     async fn make_directory(&self, text: &str, may_exist: bool) -> Result<String, String> {
         let made = async {
-            let (files, path) = self.systems.resolve(text)?;
-            let found = files.find(&path).await?;
+            let (files, path, found) = self.looked_up(text).await?;
             if found.is_none() {
                 files.mkdirs(&path, None).await?;
             }

@@ -46,12 +46,8 @@ impl Shell {
         how: Removal,
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
-        let (files, path, found) = match self.found(text).await {
-            Ok(found) => found,
-            Err(error) => {
-                output.fail(&worded(&error));
-                return Ok(());
-            }
+        let Some((files, path, found)) = output.reported(self.found(text).await) else {
+            return Ok(());
         };
         // Uploads that a killed program has left are not seen, and take room.
         let was_uploaded = found.is_empty() && how.recursive && files.is_seen_whole();
@@ -66,13 +62,7 @@ impl Shell {
         }
         for status in found {
             let path = &status.path;
-            let fate = match self.fate(&*files, &status, how) {
-                Ok(fate) => fate,
-                Err(refusal) => {
-                    output.fail(&refusal);
-                    continue;
-                }
-            };
+            let Some(fate) = output.reported(self.fate(&*files, &status, how)) else { continue };
             let removed = match fate {
                 Fate::Trash => move_to_trash(&*files, path).await.map(|()| "Moved to trash"),
                 Fate::Deletion { asks: true } if !is_wanted(path, output) => {
@@ -85,12 +75,9 @@ impl Shell {
                     Err(error) => Err(error),
                 },
             };
-            match removed {
-                Ok(what) => {
-                    output.say(&format!("{what}: {path}"))?;
-                    output.done.push(Done { path: path.to_string(), to: None, bytes: None });
-                }
-                Err(error) => output.fail(&worded(&error)),
+            if let Some(what) = output.reported(removed) {
+                output.say(&format!("{what}: {path}"))?;
+                output.done.push(Done { path: path.to_string(), to: None, bytes: None });
             }
         }
         Ok(())
@@ -147,17 +134,8 @@ impl Shell {
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
         let sources = self.sources(from, output).await;
-        let target = async {
-            let (files, path) = self.systems.resolve(to)?;
-            let found = files.find(&path).await?;
-            Ok::<_, FsError>((files, path, found))
-        };
-        let (target, to, found) = match target.await {
-            Ok(target) => target,
-            Err(error) => {
-                output.fail(&worded(&error));
-                return Ok(());
-            }
+        let Some((target, to, found)) = output.reported(self.looked_up(to).await) else {
+            return Ok(());
         };
         let into = found.as_ref().is_some_and(|found| found.is_directory);
         if sources.len() > 1 && !into {
@@ -167,13 +145,12 @@ impl Shell {
         for (files, status) in sources {
             let from = status.path.clone();
             let target = Target { files: &target, path: &to, exists: found.is_some(), into };
-            match rename_one(&*files, &status, target).await {
-                Ok(()) => output.done.push(Done {
+            if output.reported(rename_one(&*files, &status, target).await).is_some() {
+                output.done.push(Done {
                     path: from.to_string(),
                     to: Some(to.to_string()),
                     bytes: None,
-                }),
-                Err(message) => output.fail(&message),
+                });
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use super::super::remove::{Fate, Removal, move_to_trash};
-use super::super::{MAX_FILES, Output, Shell, is_link, worded};
+use super::super::{Failure, MAX_FILES, Output, Shell, is_link};
 use super::Line;
 
 impl Shell {
@@ -24,23 +24,15 @@ impl Shell {
             force_root: false,
         };
         for text in &line.words {
-            let (files, found) = match self.found(text).await {
-                Ok((_, path, found)) if found.is_empty() => {
-                    if !line.has("-f") && !Glob::is_pattern(path.path()) {
-                        output.fail(&format!("cannot remove {path}: No such file or directory."));
-                    }
-                    continue;
-                }
-                Ok((files, _, found)) => (files, found),
-                Err(error) => {
-                    output.fail(&worded(&error));
-                    continue;
-                }
+            let Some((files, path, found)) = output.reported(self.found(text).await) else {
+                continue;
             };
+            if found.is_empty() && !line.has("-f") && !Glob::is_pattern(path.path()) {
+                output.fail(&format!("cannot remove {path}: No such file or directory."));
+            }
             for status in found {
-                match self.remove_one(&*files, &status, how).await {
-                    Ok(done) => output.console.complain(&format!("{done}\n")),
-                    Err(wrong) => output.fail(&wrong),
+                if let Some(done) = output.reported(self.remove_one(&*files, &status, how).await) {
+                    output.console.complain(&format!("{done}\n"));
                 }
             }
         }
@@ -52,23 +44,22 @@ impl Shell {
         files: &dyn FileSystem,
         status: &FileStatus,
         how: Removal,
-    ) -> Result<String, String> {
+    ) -> Result<String, Failure> {
         let path = &status.path;
         if status.is_directory && !is_link(files, status) && !how.recursive {
-            return Err(format!("Cannot remove directory \"{path}\", use -rmr instead"));
+            return Err(format!("Cannot remove directory \"{path}\", use -rmr instead").into());
         }
         let fate = self.fate(files, status, how).map_err(|refusal| {
             refusal.replace("; --force-root removes it", "; corona fs rm --force-root removes it")
         })?;
         match fate {
             Fate::Trash => {
-                move_to_trash(files, path).await.map_err(|error| worded(&error))?;
+                move_to_trash(files, path).await?;
                 Ok(format!("Moved to trash: {path}"))
             }
-            Fate::Deletion { .. } => match files.delete(path, how.recursive).await {
-                Ok(true) => Ok(format!("Deleted {path}")),
-                Ok(false) => Err(format!("Delete failed {path}")),
-                Err(error) => Err(worded(&error)),
+            Fate::Deletion { .. } => match files.delete(path, how.recursive).await? {
+                true => Ok(format!("Deleted {path}")),
+                false => Err(format!("Delete failed {path}").into()),
             },
         }
     }
@@ -84,23 +75,21 @@ impl Shell {
                 let path = &status.path;
                 let removed = async {
                     if !status.is_directory || is_link(&*files, &status) {
-                        return Ok(Err(format!("{path} is not a directory")));
+                        return Err(format!("{path} is not a directory").into());
                     }
-                    if !files.list(path, MAX_FILES).await?.is_empty() {
-                        return Ok(match line.has("-ignore-fail-on-non-empty") {
-                            true => Ok(false),
-                            false => {
-                                Err(format!("Cannot remove directory \"{path}\", use -rmr instead"))
-                            }
-                        });
+                    if files.list(path, MAX_FILES).await?.is_empty() {
+                        return Ok(files.delete(path, false).await?);
                     }
-                    Ok::<_, FsError>(Ok(files.delete(path, false).await?))
+                    match line.has("-ignore-fail-on-non-empty") {
+                        true => Ok(false),
+                        false => {
+                            let why = "use -rmr instead";
+                            Err(Failure(format!("Cannot remove directory \"{path}\", {why}")))
+                        }
+                    }
                 };
-                match removed.await {
-                    Ok(Ok(true)) => output.console.complain(&format!("Deleted {path}\n")),
-                    Ok(Ok(false)) => {}
-                    Ok(Err(wrong)) => output.fail(&wrong),
-                    Err(error) => output.fail(&worded(&error)),
+                if output.reported(removed.await) == Some(true) {
+                    output.console.complain(&format!("Deleted {path}\n"));
                 }
             }
         }
@@ -114,9 +103,7 @@ impl Shell {
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
         for text in words {
-            if let Err(wrong) = self.make_directory(text, may_exist).await {
-                output.fail(&wrong);
-            }
+            output.reported(self.make_directory(text, may_exist).await);
         }
         Ok(())
     }
@@ -128,25 +115,21 @@ impl Shell {
     ) -> anyhow::Result<()> {
         for text in words {
             let made = async {
-                let (files, path) = self.systems.resolve(text)?;
-                match files.find(&path).await? {
+                let (files, path, found) = self.looked_up(text).await?;
+                match found {
                     Some(found) if found.is_directory => {
-                        return Ok(Err(format!("{text} is a directory")));
+                        return Err(format!("{text} is a directory").into());
                     }
                     Some(found) if found.bytes > 0 => {
-                        return Ok(Err(format!("{text} must be a zero-length file")));
+                        return Err(format!("{text} must be a zero-length file").into());
                     }
                     _ => {}
                 }
                 let options = CreateOptions { overwrite: true, ..CreateOptions::default() };
                 files.create(&path, options).await?.close().await?;
-                Ok::<_, FsError>(Ok(()))
+                Ok::<_, Failure>(())
             };
-            match made.await {
-                Ok(Ok(())) => {}
-                Ok(Err(wrong)) => output.fail(&wrong),
-                Err(error) => output.fail(&worded(&error)),
-            }
+            output.reported(made.await);
         }
         Ok(())
     }
@@ -156,32 +139,22 @@ impl Shell {
         words: &[String],
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
-        let touch = match Touch::of(words) {
-            Ok(touch) => touch,
-            Err(wrong) => {
-                output.fail(&wrong);
-                return Ok(());
-            }
-        };
+        let Some(touch) = output.reported(Touch::of(words)) else { return Ok(()) };
         for text in touch.paths {
             let touched = async {
-                let (files, path) = self.systems.resolve(text)?;
-                if files.find(&path).await?.is_none() {
+                let (files, path, found) = self.looked_up(text).await?;
+                if found.is_none() {
                     if !touch.creates {
-                        return Ok(Err(format!("File doesn't exist: {text}")));
+                        return Err(format!("File doesn't exist: {text}").into());
                     }
                     files.create(&path, CreateOptions::default()).await?.close().await?;
                 }
                 let at = touch.at_ms.unwrap_or_else(|| Timestamp::now().as_millisecond());
                 let (read, written) = (touch.accessed.then_some(at), touch.modified.then_some(at));
                 files.set_times(&path, written, read).await?;
-                Ok::<_, FsError>(Ok(()))
+                Ok::<_, Failure>(())
             };
-            match touched.await {
-                Ok(Ok(())) => {}
-                Ok(Err(wrong)) => output.fail(&wrong),
-                Err(error) => output.fail(&worded(&error)),
-            }
+            output.reported(touched.await);
         }
         Ok(())
     }
@@ -210,17 +183,13 @@ impl Shell {
             while let Some((status, is_named)) = waiting.pop() {
                 let path = &status.path;
                 if !status.is_directory {
-                    match files.set_replication(path, count).await {
-                        Ok(()) => output.say(&format!("Replication {count} set: {path}"))?,
-                        Err(error) => output.fail(&worded(&error)),
+                    if output.reported(files.set_replication(path, count).await).is_some() {
+                        output.say(&format!("Replication {count} set: {path}"))?;
                     }
                 } else if is_named || line.has("-R") {
-                    match files.list(path, MAX_FILES).await {
-                        Ok(entries) => {
-                            waiting.extend(entries.into_iter().rev().map(|entry| (entry, false)));
-                        }
-                        Err(error) => output.fail(&worded(&error)),
-                    }
+                    let entries = output.reported(files.list(path, MAX_FILES).await);
+                    let entries = entries.unwrap_or_default().into_iter().rev();
+                    waiting.extend(entries.map(|entry| (entry, false)));
                 }
             }
         }
@@ -235,13 +204,7 @@ impl Shell {
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
         let Some((wanted, paths)) = line.words.split_first() else { return Ok(()) };
-        let change = match Change::of(name, wanted) {
-            Ok(change) => change,
-            Err(wrong) => {
-                output.fail(&wrong);
-                return Ok(());
-            }
-        };
+        let Some(change) = output.reported(Change::of(name, wanted)) else { return Ok(()) };
         for text in paths {
             let Some((files, found)) = self.named(text, output).await else { continue };
             let mut waiting = found;
@@ -252,10 +215,8 @@ impl Shell {
                     continue;
                 }
                 if status.is_directory && line.has("-R") && !is_link(&*files, &status) {
-                    match files.list(&status.path, MAX_FILES).await {
-                        Ok(entries) => waiting.extend(entries.into_iter().rev()),
-                        Err(error) => output.fail(&worded(&error)),
-                    }
+                    let entries = output.reported(files.list(&status.path, MAX_FILES).await);
+                    waiting.extend(entries.unwrap_or_default().into_iter().rev());
                 }
             }
         }

@@ -10,7 +10,7 @@ use corona::filesystem::{
 };
 
 use super::super::protect::{compared, copies_into_itself};
-use super::super::{MAX_DEPTH, MAX_FILES, Output, STANDARD, Shell, worded};
+use super::super::{Failure, MAX_DEPTH, MAX_FILES, Output, STANDARD, Shell, worded};
 use super::Line;
 
 /// Bytes that are copied at a time.
@@ -98,12 +98,11 @@ impl Shell {
         for status in found {
             match status.is_directory {
                 false => sources.push(status),
-                true => match files.list(&status.path, MAX_FILES).await {
-                    Ok(entries) => {
-                        sources.extend(entries.into_iter().filter(|it| !it.is_directory))
-                    }
-                    Err(error) => output.fail(&worded(&error)),
-                },
+                true => {
+                    let entries = output.reported(files.list(&status.path, MAX_FILES).await);
+                    let entries = entries.unwrap_or_default().into_iter();
+                    sources.extend(entries.filter(|it| !it.is_directory));
+                }
             }
         }
         let merged = async {
@@ -113,19 +112,19 @@ impl Shell {
                 .tempfile_in(directory.unwrap_or(Path::new(".")))
                 .map_err(|error| format!("{}: {error}", to.display()))?;
             for source in &sources {
-                let mut reader = files.open(&source.path).await.map_err(|error| worded(&error))?;
+                let mut reader = files.open(&source.path).await?;
                 copy_to(&mut *reader, &mut new).await?;
                 if has_ends {
                     new.write_all(b"\n").map_err(|error| error.to_string())?;
                 }
             }
             let kept = new.persist_noclobber(&to);
-            kept.map(drop).map_err(|error| format!("{}: {}", to.display(), error.error))
+            let failed =
+                |error: tempfile::PersistError| format!("{}: {}", to.display(), error.error);
+            kept.map(drop).map_err(|error| Failure(failed(error)))
         };
-        if !output.has_failed
-            && let Err(wrong) = merged.await
-        {
-            output.fail(&wrong);
+        if !output.has_failed {
+            output.reported(merged.await);
         }
         Ok(())
     }
@@ -136,18 +135,10 @@ impl Shell {
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
         let Some((to, from)) = words.split_last() else { return Ok(()) };
-        let target = async {
-            let (files, path) = self.systems.resolve(to)?;
-            let found = files.find(&path).await?;
-            Ok::<_, FsError>((files, path, found.is_some_and(|found| found.is_directory)))
+        let Some((target, path, found)) = output.reported(self.looked_up(to).await) else {
+            return Ok(());
         };
-        let (target, path, into) = match target.await {
-            Ok(target) => target,
-            Err(error) => {
-                output.fail(&worded(&error));
-                return Ok(());
-            }
-        };
+        let into = found.is_some_and(|found| found.is_directory);
         let mut sources = Vec::new();
         for text in from {
             if let Some((files, found)) = self.named(text, output).await {
@@ -217,10 +208,10 @@ async fn copy_tree(
 }
 
 /// Copies the rest of a file.
-async fn copy_to(reader: &mut dyn FileReader, to: &mut impl Write) -> Result<(), String> {
+async fn copy_to(reader: &mut dyn FileReader, to: &mut impl Write) -> Result<(), Failure> {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
-        let read = reader.read(&mut piece).await.map_err(|error| worded(&error))?;
+        let read = reader.read(&mut piece).await?;
         if read == 0 {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use corona::config::ClientSource;
 use corona::filesystem::{FileStatus, FileSystem, FileSystems, Glob, LocalFiles};
 
-use super::{Ended, Output, Shell, stopped, unless_stopped, worded};
+use super::{Ended, Output, Shell, stopped, unless_stopped};
 use crate::commands::hadoop::table::{self, Command, Fate};
 use corona_terminal::console::{Console, printable};
 
@@ -215,16 +215,25 @@ impl Shell {
         text: &str,
         output: &mut Output<'_, '_>,
     ) -> Option<(Arc<dyn FileSystem>, Vec<FileStatus>)> {
-        match self.found(text).await {
-            Ok((_, path, found)) if found.is_empty() && !Glob::is_pattern(path.path()) => {
-                output.fail(&format!("File does not exist: {path}"));
-                None
-            }
-            Ok((files, _, found)) => Some((files, found)),
-            Err(error) => {
-                output.fail(&worded(&error));
-                None
-            }
+        let (files, path, found) = output.reported(self.found(text).await)?;
+        if found.is_empty() && !Glob::is_pattern(path.path()) {
+            output.fail(&format!("File does not exist: {path}"));
+            return None;
         }
+        Some((files, found))
+    }
+
+    /// The same, but nothing at all is reported as well, as the original's lists word it.
+    async fn listed(
+        &self,
+        text: &str,
+        output: &mut Output<'_, '_>,
+    ) -> Option<(Arc<dyn FileSystem>, Vec<FileStatus>)> {
+        let (files, _, found) = output.reported(self.found(text).await)?;
+        if found.is_empty() {
+            output.fail(&format!("Cannot access {text}: No such file or directory."));
+            return None;
+        }
+        Some((files, found))
     }
 }

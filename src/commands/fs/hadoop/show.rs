@@ -4,7 +4,7 @@ use std::io::Read;
 
 use std::time::Duration;
 
-use corona::filesystem::{FileReader, FileStatus, FileSystem, FsError};
+use corona::filesystem::{FileReader, FileStatus, FileSystem};
 use corona::mapreduce::native::InputCodecs;
 use corona::task::codec::{InputCodec, input_reader};
 use corona::task::sequence_file::{self, SequenceText};
@@ -50,17 +50,7 @@ impl Shell {
     ) -> anyhow::Result<()> {
         let is_recursive = name != "-ls" || line.has("-R");
         for text in or_home(&line.words) {
-            let (files, found) = match self.found(&text).await {
-                Ok((_, _, found)) if found.is_empty() => {
-                    output.fail(&format!("Cannot access {text}: No such file or directory."));
-                    continue;
-                }
-                Ok((files, _, found)) => (files, found),
-                Err(error) => {
-                    output.fail(&worded(&error));
-                    continue;
-                }
-            };
+            let Some((files, found)) = self.listed(&text, output).await else { continue };
             let has_header = found.len() == 1 && !is_recursive;
             for status in found {
                 let is_listed = status.is_directory && !line.has("-d");
@@ -128,17 +118,7 @@ impl Shell {
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
         for text in or_home(words) {
-            let (files, found) = match self.found(&text).await {
-                Ok((_, _, found)) if found.is_empty() => {
-                    output.fail(&format!("Cannot access {text}: No such file or directory."));
-                    continue;
-                }
-                Ok((files, _, found)) => (files, found),
-                Err(error) => {
-                    output.fail(&worded(&error));
-                    continue;
-                }
-            };
+            let Some((files, found)) = self.listed(&text, output).await else { continue };
             let mut items = Vec::new();
             for status in found {
                 match status.is_directory {
@@ -165,17 +145,10 @@ impl Shell {
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
         for text in or_home(words) {
-            match self.found(&text).await {
-                Ok((_, _, found)) if found.is_empty() => {
-                    output.fail(&format!("Cannot access {text}: No such file or directory."));
-                }
-                Ok((files, _, found)) => {
-                    for status in found {
-                        let size = size(&*files, &status, output).await;
-                        output.console.print(&format!("{}\t{size}\n", status.path))?;
-                    }
-                }
-                Err(error) => output.fail(&worded(&error)),
+            let Some((files, found)) = self.listed(&text, output).await else { continue };
+            for status in found {
+                let size = size(&*files, &status, output).await;
+                output.console.print(&format!("{}\t{size}\n", status.path))?;
             }
         }
         Ok(())
@@ -187,23 +160,20 @@ impl Shell {
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
         for text in or_home(words) {
-            match self.found(&text).await {
-                Ok((_, _, found)) if found.is_empty() => {
-                    output.has_failed = true;
-                    output.console.complain(&format!("Can not find listing for {text}\n"));
+            let Some((files, _, found)) = output.reported(self.found(&text).await) else {
+                continue;
+            };
+            if found.is_empty() {
+                output.has_failed = true;
+                output.console.complain(&format!("Can not find listing for {text}\n"));
+            }
+            for status in found {
+                if let Some(sum) = output.reported(files.summary(&status.path).await) {
+                    output.say(&format!(
+                        "{:>12} {:>12} {:>18} {}",
+                        sum.directories, sum.files, sum.bytes, status.path
+                    ))?;
                 }
-                Ok((files, _, found)) => {
-                    for status in found {
-                        match files.summary(&status.path).await {
-                            Ok(sum) => output.say(&format!(
-                                "{:>12} {:>12} {:>18} {}",
-                                sum.directories, sum.files, sum.bytes, status.path
-                            ))?,
-                            Err(error) => output.fail(&worded(&error)),
-                        }
-                    }
-                }
-                Err(error) => output.fail(&worded(&error)),
             }
         }
         Ok(())
@@ -218,11 +188,10 @@ impl Shell {
             let Some((files, found)) = self.named(text, output).await else { continue };
             for status in found {
                 let Some(mut reader) = opened(&*files, &status, output).await else { continue };
-                match print_all(&mut *reader, output).await? {
-                    Ok(true) => {}
+                let printed = print_all(&mut *reader, output).await?;
+                if output.reported(printed) == Some(false) {
                     // Nobody reads what would follow.
-                    Ok(false) => return Ok(()),
-                    Err(error) => output.fail(&worded(&error)),
+                    return Ok(());
                 }
             }
         }
@@ -248,9 +217,7 @@ impl Shell {
                     Ok(content) => print_content(reader, content, output).await?,
                     Err(wrong) => Err(wrong),
                 };
-                if let Err(wrong) = printed {
-                    output.fail(&wrong);
-                }
+                output.reported(printed);
             }
         }
         Ok(())
@@ -267,12 +234,9 @@ impl Shell {
                 let Some(mut reader) = opened(&*files, status, output).await else { continue };
                 let length = reader.length().min(END_BYTES);
                 let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-                match reader.read_exact_at(0, &mut bytes).await {
-                    Ok(()) => {
-                        bytes.push(b'\n');
-                        output.console.print_bytes(&bytes)?;
-                    }
-                    Err(error) => output.fail(&worded(&error)),
+                if output.reported(reader.read_exact_at(0, &mut bytes).await).is_some() {
+                    bytes.push(b'\n');
+                    output.console.print_bytes(&bytes)?;
                 }
             }
         }
@@ -294,13 +258,9 @@ impl Shell {
             let length = reader.length();
             reader
                 .seek(from.map_or(length.saturating_sub(END_BYTES), |from: u64| from.min(length)));
-            match print_all(&mut *reader, output).await? {
-                Ok(true) if follows => {}
-                Ok(_) => return Ok(()),
-                Err(error) => {
-                    output.fail(&worded(&error));
-                    return Ok(());
-                }
+            let printed = print_all(&mut *reader, output).await?;
+            if output.reported(printed) != Some(true) || !follows {
+                return Ok(());
             }
             from = Some(length);
             tokio::time::sleep(TAIL_PAUSE).await;
@@ -317,16 +277,8 @@ impl Shell {
             [text] => ("%y", text),
             _ => return Ok(()),
         };
-        match self.found(text).await {
-            Ok((_, _, found)) if found.is_empty() => {
-                output.fail(&format!("cannot stat `{text}': No such file or directory"));
-            }
-            Ok((_, _, found)) => {
-                for status in found {
-                    output.say(&formed(form, &status))?;
-                }
-            }
-            Err(error) => output.fail(&worded(&error)),
+        for status in self.to_stat(text, output).await {
+            output.say(&formed(form, &status))?;
         }
         Ok(())
     }
@@ -338,17 +290,8 @@ impl Shell {
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<u8> {
         let [flag, text] = words else { return Ok(1) };
-        let found = async {
-            let (files, path) = self.systems.resolve(text)?;
-            let found = files.find(&path).await?;
-            Ok::<_, FsError>((path, found))
-        };
-        let (path, found) = match found.await {
-            Ok(found) => found,
-            Err(error) => {
-                output.fail(&worded(&error));
-                return Ok(0);
-            }
+        let Some((_, path, found)) = output.reported(self.looked_up(text).await) else {
+            return Ok(0);
         };
         let holds = match (&**flag, found) {
             ("-e", found) => found.is_some(),
@@ -375,13 +318,7 @@ async fn size(files: &dyn FileSystem, item: &FileStatus, output: &mut Output<'_,
     if !item.is_directory {
         return item.bytes;
     }
-    match files.summary(&item.path).await {
-        Ok(sum) => sum.bytes,
-        Err(error) => {
-            output.fail(&worded(&error));
-            0
-        }
-    }
+    output.reported(files.summary(&item.path).await).map_or(0, |sum| sum.bytes)
 }
 
 /// Opens a file. What cannot be opened is reported.
@@ -394,13 +331,7 @@ pub(super) async fn opened(
         output.fail("Source must be a file.");
         return None;
     }
-    match files.open(&status.path).await {
-        Ok(reader) => Some(reader),
-        Err(error) => {
-            output.fail(&worded(&error));
-            None
-        }
-    }
+    output.reported(files.open(&status.path).await)
 }
 
 /// What a file has, by its first bytes.
