@@ -224,6 +224,10 @@ impl TestPages {
         text(answer).await.replace("<wbr>", "")
     }
 
+    async fn json<T: serde::de::DeserializeOwned>(&self, address: &str) -> T {
+        serde_json::from_str(&self.body(address).await).unwrap()
+    }
+
     /// An answer for a reader that takes gzip.
     async fn get_packed(&self, address: &str) -> Answer {
         let request = Request::get(address).header(ACCEPT_ENCODING, "gzip, deflate, br");
@@ -309,7 +313,7 @@ async fn the_page_and_the_api_explain_a_redirected_session_in_the_same_words() {
     world.apply(Input::SettingsChanged { settings: settings.into() });
     world.session("2026.1", "job");
     world.ask("2026.1", 1..=5);
-    let before: Value = serde_json::from_str(&world.body("/api/v1/sessions/2026.1").await).unwrap();
+    let before: Value = world.json("/api/v1/sessions/2026.1").await;
     let map = &before["types"]["MAP"];
     assert_eq!((&map["max_concurrent"], map.get("first_wait_ms")), (&json!(0), None));
 
@@ -325,8 +329,7 @@ async fn the_page_and_the_api_explain_a_redirected_session_in_the_same_words() {
         page.contains(">ads.new</a><span class=\"note\">asked for ads.nightly</span>"),
         "{page}"
     );
-    let session: Value =
-        serde_json::from_str(&world.body("/api/v1/sessions/2026.1").await).unwrap();
+    let session: Value = world.json("/api/v1/sessions/2026.1").await;
     assert_eq!(session["waits"][0]["text"], reason);
     assert_eq!(session["asked_pool"], json!({"group": "ads", "pool": "nightly"}));
     assert_eq!(session["pool"], json!({"group": "ads", "pool": "new"}));
@@ -336,7 +339,7 @@ async fn the_page_and_the_api_explain_a_redirected_session_in_the_same_words() {
 
     let status = SessionStatus::Successful;
     world.apply(Input::EndSession { handle: "2026.1".into(), status });
-    let retired: Value = serde_json::from_str(&world.body("/api/v1/retired").await).unwrap();
+    let retired: Value = world.json("/api/v1/retired").await;
     let ended = &retired["sessions"][0];
     assert_eq!(ended["asked_pool"], json!({"group": "ads", "pool": "nightly"}));
     assert_eq!(ended["types"]["MAP"]["max_concurrent"], 2);
@@ -644,8 +647,7 @@ async fn a_node_has_a_page_with_what_runs_there_and_who_complained() {
     ] {
         assert!(page.contains(part), "{part} is not in {page}");
     }
-    let json = world.body("/api/v1/nodes/n%201").await;
-    let detail: shapes::NodeDetail = serde_json::from_str(&json).unwrap();
+    let detail: shapes::NodeDetail = world.json("/api/v1/nodes/n%201").await;
     assert_eq!((&*detail.node.name, detail.grants_total), ("n 1", 1));
     let grant = &detail.grants[0];
     assert_eq!((&*grant.session, &*grant.name, &*grant.user), ("2026.1", "job one", "user"));
@@ -731,20 +733,27 @@ async fn only_a_post_with_the_token_lifts_a_blacklisting() {
     }
 }
 
+/// A world that refuses a change of node `n 1` unless it is a proper post, and one that refuses it to all but other
+/// networks.
+async fn refused_change(path: &str, form: &str, wrong: &str) -> (TestPages, TestPages) {
+    let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "manager.example.com:50032")];
+    let world = blacklisted_node(&[]);
+    let far = blacklisted_node(&[("corona.cm.admin.networks", "10.0.0.0/8")]);
+    assert_eq!(far.post(path, form, &[]).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(world.get(&format!("{path}?{form}")).await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(world.post(path, form, &evil).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(world.post(path, wrong, &[]).await.status(), StatusCode::BAD_REQUEST);
+    let unknown = world.post(&path.replace("n%201", "n2"), form, &[]).await;
+    assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
+    (world, far)
+}
+
 #[tokio::test]
 async fn only_a_post_of_an_administrator_drains_a_node() {
     const PATH: &str = "/api/v1/nodes/n%201/drain";
-    let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "manager.example.com:50032")];
     let drains =
         |world: &TestPages| world.pages.parts.core.look(|engine, _| engine.nodes()[0].draining);
-    let world = blacklisted_node(&[]);
-    let far = blacklisted_node(&[("corona.cm.admin.networks", "10.0.0.0/8")]);
-    assert_eq!(far.post(PATH, "on=1", &[]).await.status(), StatusCode::FORBIDDEN);
-    assert_eq!(world.get(&format!("{PATH}?on=1")).await.status(), StatusCode::NOT_FOUND);
-    assert_eq!(world.post(PATH, "on=1", &evil).await.status(), StatusCode::FORBIDDEN);
-    assert_eq!(world.post(PATH, "on=yes", &[]).await.status(), StatusCode::BAD_REQUEST);
-    let unknown = world.post("/api/v1/nodes/n2/drain", "on=1", &[]).await;
-    assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
+    let (world, far) = refused_change(PATH, "on=1", "on=yes").await;
     world.apply(Input::SetSafeMode { on: true });
     assert_eq!(world.post(PATH, "on=1", &[]).await.status(), StatusCode::SERVICE_UNAVAILABLE);
     world.apply(Input::SetSafeMode { on: false });
@@ -752,8 +761,7 @@ async fn only_a_post_of_an_administrator_drains_a_node() {
 
     let answer = world.post(PATH, "on=1", &[]).await;
     assert_eq!(text(answer).await, "{\"draining\":true}");
-    let detail: shapes::NodeDetail =
-        serde_json::from_str(&world.body("/api/v1/nodes/n%201").await).unwrap();
+    let detail: shapes::NodeDetail = world.json("/api/v1/nodes/n%201").await;
     assert!(detail.node.problems.contains(&shapes::NodeProblem::Draining));
     assert_eq!((&*detail.visitors[0].session, detail.visitors_total), ("2026.1", 1));
     for (page, part) in [
@@ -795,15 +803,7 @@ async fn only_a_post_of_an_administrator_restarts_a_node() {
     const PATH: &str = "/api/v1/nodes/n%201/restart";
     let no_order = wire::NodeHeartbeatResponse::new(false, None);
     let new = Some(("0.2.0", 7));
-    let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "manager.example.com:50032")];
-    let world = blacklisted_node(&[]);
-    let far = blacklisted_node(&[("corona.cm.admin.networks", "10.0.0.0/8")]);
-    assert_eq!(far.post(PATH, "how=exit", &[]).await.status(), StatusCode::FORBIDDEN);
-    assert_eq!(world.get(&format!("{PATH}?how=exit")).await.status(), StatusCode::NOT_FOUND);
-    assert_eq!(world.post(PATH, "how=exit", &evil).await.status(), StatusCode::FORBIDDEN);
-    assert_eq!(world.post(PATH, "how=now", &[]).await.status(), StatusCode::BAD_REQUEST);
-    let unknown = world.post("/api/v1/nodes/n2/restart", "how=exit", &[]).await;
-    assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
+    let (world, far) = refused_change(PATH, "how=exit", "how=now").await;
     // A node that names no program reads no order for it.
     assert_eq!(heartbeat(&world, "n 1", None), no_order);
     assert_eq!(world.post(PATH, "how=in-place", &[]).await.status(), StatusCode::CONFLICT);
@@ -844,8 +844,7 @@ async fn versions_that_are_mixed_for_long_are_a_note() {
     let started = world.pages.started.0;
     heartbeat(&world, "n2", Some((own, started - 5_000)));
     let versions = async || {
-        let status = world.body("/api/v1/status").await;
-        let status: shapes::Status = serde_json::from_str(&status).unwrap();
+        let status: shapes::Status = world.json("/api/v1/status").await;
         let texts: Vec<String> = status.problems.into_iter().map(|problem| problem.text).collect();
         (status.versions.unwrap(), texts.into_iter().find(|text| text.contains("mixed")))
     };
@@ -882,8 +881,7 @@ async fn slots_are_those_of_nodes_that_serve_the_type() {
         apps: PerType([Some("m:1".into()), Some("r:1".into()), None]),
     };
     world.apply(Input::HeartbeatNode { report, rack: None });
-    let cluster: shapes::Cluster =
-        serde_json::from_str(&world.body("/api/v1/cluster").await).unwrap();
+    let cluster: shapes::Cluster = world.json("/api/v1/cluster").await;
     let totals: Vec<u64> = cluster.slots.values().map(|slots| slots.total).collect();
     assert_eq!(totals, [8, 8, 0]);
     let metrics = world.body("/metrics").await;
@@ -1075,8 +1073,8 @@ async fn the_api_lists_its_paths() {
     let world = TestPages::new(&[]);
     world.node("n1", 1);
     world.session("2026.1", "job");
-    let index: corona_api::Index = serde_json::from_str(&world.body("/api/v1").await).unwrap();
-    assert_eq!(index, serde_json::from_str(&world.body("/api/v1/").await).unwrap());
+    let index: corona_api::Index = world.json("/api/v1").await;
+    assert_eq!(index, world.json("/api/v1/").await);
     assert!(index.paths.len() > 8, "{index:?}");
     for entry in &index.paths {
         let path = entry.path.replace("{id}", "2026.1").replace("{name}", "n1");
@@ -1155,9 +1153,7 @@ fn the_host_is_shown_up_to_its_first_dot() {
 async fn the_api_tells_what_the_pages_tell_of_the_manager_itself() {
     let world =
         TestPages::new(&[("corona.cm.web.kill.token", TOKEN), ("cm.node.expiryinterval", "7")]);
-    let json = async |path: &str| world.body(&format!("/api/v1/{path}")).await;
-
-    let text = json("configuration").await;
+    let text = world.body("/api/v1/configuration").await;
     assert!(!text.contains(TOKEN), "{text}");
     let configuration: shapes::Configuration = serde_json::from_str(&text).unwrap();
     let interval = configuration.values.iter().find(|set| set.key == "cm.node.expiryinterval");
@@ -1170,20 +1166,20 @@ async fn the_api_tells_what_the_pages_tell_of_the_manager_itself() {
     let excluded = ["off".into()].into_iter().collect();
     let hosts = corona_model::settings::Hosts { include: included, exclude: excluded };
     world.apply(Input::HostsChanged { hosts });
-    let silent: shapes::SilentHosts = serde_json::from_str(&json("silent-hosts").await).unwrap();
+    let silent: shapes::SilentHosts = world.json("/api/v1/silent-hosts").await;
     assert_eq!((silent.included, silent.hosts), (true, vec!["a".to_owned(), "b".to_owned()]));
 
     let overview = world.pages.gather.overview();
     let sample = Sample { at: Millis(5), slots: overview.slots };
     world.pages.history.add(sample, &world.pages.parts.metrics);
-    let history: shapes::History = serde_json::from_str(&json("history").await).unwrap();
+    let history: shapes::History = world.json("/api/v1/history").await;
     assert_eq!(history.period_ms, 10_000);
     assert_eq!(history.samples[0].at_ms, 5);
     assert_eq!(history.samples[0].slots[&ResourceType::Map], shapes::Slots { total: 2, used: 0 });
 
     world.session("2026.1", "job");
     world.ask("2026.1", 1..=2);
-    let latencies: shapes::Latencies = serde_json::from_str(&json("latencies").await).unwrap();
+    let latencies: shapes::Latencies = world.json("/api/v1/latencies").await;
     for of in [&latencies.last_minute, &latencies.since_start] {
         assert_eq!(of.request_to_grant.count, 2);
         assert!(of.request_to_grant.median_us.is_some());
@@ -1286,17 +1282,14 @@ async fn resources_are_shown_where_they_are_counted_and_nowhere_else() {
             assert!(!page.contains(part), "{part} is in {address} where slots are counted");
         }
     }
-    let of_api = async |world: &TestPages, path: &str| -> Value {
-        serde_json::from_str(&world.body(&format!("/api/v1/{path}")).await).unwrap()
-    };
-    let cluster = of_api(&counted, "cluster").await;
+    let cluster: Value = counted.json("/api/v1/cluster").await;
     let memory = &cluster["resources"]["memory"];
     assert_eq!((&memory["capacity"], &memory["granted"]), (&json!(8_192), &json!(4_096)));
     let (free, largest) =
         (memory["free"].as_u64().unwrap(), memory["largest_free"].as_u64().unwrap());
     assert_eq!(free, 4_096, "{cluster}");
     assert!((1_024..4_096).contains(&largest), "{cluster}");
-    let pools = of_api(&counted, "pools").await;
+    let pools: Value = counted.json("/api/v1/pools").await;
     assert_eq!(pools["pools"][1]["resources"], json!({ "cpus": 4, "memory": 4_096 }), "{pools}");
     assert_eq!(pools["pools"][1]["dominant_share"], 0.5, "{pools}");
     for path in ["cluster", "status", "nodes", "nodes/n1", "pools", "sessions", "sessions/2026.1"] {
@@ -1321,9 +1314,7 @@ async fn a_request_without_room_names_the_node_kept_for_it_and_when_room_is_made
     let mut large = testing::requests(7..=7, ResourceType::Map);
     large.iter_mut().for_each(|request| request.specs = Some(specs));
     world.ask_all("2026.2", large);
-    let of_api = async |path: &str| -> Value {
-        serde_json::from_str(&world.body(&format!("/api/v1/{path}")).await).unwrap()
-    };
+    let of_api = async |path: &str| -> Value { world.json(&format!("/api/v1/{path}")).await };
     let mut wait = Value::Null;
     // The second look at the pools finds that it still lacks its share.
     while wait["reservation"].is_null() || wait["preemption"].is_null() {
